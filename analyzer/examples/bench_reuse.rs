@@ -4,6 +4,7 @@
 //! machine disturbs less. Memory of one run is reused by the next: the cost of new memory depends
 //! on the machine, and belongs to whole analyses.
 
+use mgz_analyzer::data::group::Group;
 use mgz_analyzer::data::rows::ColumnSlices;
 use mgz_analyzer::reuse::{ReuseEngine, ReuseSink};
 use mgz_analyzer::stages::footprint::Footprints;
@@ -135,7 +136,7 @@ fn main() {
     );
     for (name, stream) in streams.iter().filter(|s| chosen(2, s.0)) {
         let address: Vec<u64> = stream.iter().map(|b| b * 64 + 0x7f00_0000_0000).collect();
-        let (size, group, implied) = (vec![8u32; n], vec![5u32; n], vec![0u16; n]);
+        let (size, group, implied) = (vec![8u32; n], vec![Group::from_raw(5); n], vec![0u16; n]);
         let window = if name.starts_with("windows") { 1000 } else { n };
         let rows = ColumnSlices {
             address: &address,
@@ -156,7 +157,7 @@ fn main() {
                 engine.run(
                     &address[from..to],
                     &size[from..to],
-                    &group[from..to],
+                    Group::raw_slice(&group[from..to]),
                     &mut histogram,
                 );
             }

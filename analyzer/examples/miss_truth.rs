@@ -41,7 +41,7 @@ fn main() {
             .unwrap_or_else(|e| panic!("{}", e.0));
         let rows = chunk.loads.rows();
         for at in 0..rows.len() {
-            let line = code.pieces[rows.group[at] as usize / 4].line;
+            let line = code.pieces[rows.group[at].piece() as usize].line;
             let counts = lines.entry(line).or_default();
             counts.loads += 1;
             counts.implied += u64::from(rows.implied[at]);

@@ -11,6 +11,7 @@
 //! window (of the first size) at a random place of each period, as from a trigger that is
 //! independent of the program.
 
+use mgz_analyzer::data::group::Group;
 use mgz_analyzer::data::rows::{Chunk, RowColumns, Run};
 use mgz_analyzer::engine::{Collect, EngineOptions, analyse};
 use mgz_analyzer::estimate::row_estimates::Estimator;
@@ -25,7 +26,7 @@ use std::collections::HashMap;
 struct Loads {
     address: Vec<u64>,
     size: Vec<u32>,
-    group: Vec<u32>,
+    group: Vec<Group>,
     implied: Vec<u16>,
 }
 
@@ -232,7 +233,7 @@ fn main() {
         }
         for i in 0..rows.len() {
             let (address, group) = (rows.address[i], rows.group[i]);
-            for (kind, before) in all.step(address, group & 3, n).into_iter().enumerate() {
+            for (kind, before) in all.step(address, group.class(), n).into_iter().enumerate() {
                 let Some(before) = before else { continue };
                 whole[kind] += u64::from(before == 0);
                 for (level, open) in open.iter_mut().enumerate() {
@@ -244,14 +245,14 @@ fn main() {
                 }
             }
             let entry = functions
-                .entry(code.pieces[group as usize / 4].function)
+                .entry(code.pieces[group.piece() as usize].function)
                 .or_default();
             entry.loads += 1;
             entry.implied += u64::from(rows.implied[i]);
             entry.windows.resize(sizes.len(), [0; 3]);
             for (kind, before) in entry
                 .counter
-                .step(address, group & 3, n)
+                .step(address, group.class(), n)
                 .into_iter()
                 .enumerate()
             {

@@ -3,7 +3,6 @@
 
 use anyhow::Context;
 use mgz_analyzer::commands::stream::{AccessSegment, segments};
-use mgz_analyzer::data::code_map::CLASS_STORE;
 use mgz_analyzer::data::rows::{Chunk, ColumnSlices, Run};
 use mgz_analyzer::input::{ColumnSet, Trace};
 use mgz_annotations_schema::sidecar::Sidecar;
@@ -457,7 +456,7 @@ fn in_time(
             let access = Access {
                 address: rows.address[row],
                 size: rows.size[row],
-                store: rows.group[row] & 3 == CLASS_STORE,
+                store: rows.group[row].is_store(),
                 ip: 0,
             };
             if failed.is_none()

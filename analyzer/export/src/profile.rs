@@ -3,6 +3,7 @@
 use mgz_analyzer::commands::stream::AccessSegment;
 use mgz_analyzer::commands::visit;
 use mgz_analyzer::data::code_map::{CodeMap, LineName};
+use mgz_analyzer::data::group::Group;
 use mgz_analyzer::data::object_map::{Object, Recent, Resolver, UNKNOWN};
 use mgz_analyzer::data::rows::Run;
 use mgz_analyzer::input::{ColumnSet, Trace, objects};
@@ -166,7 +167,7 @@ struct Building {
     places: HashMap<FrameChain, usize>,
     of_piece: Vec<Option<usize>>,
     threads: Vec<(u32, u32)>,
-    samples: HashMap<(u32, u32, u32), Counted>,
+    samples: HashMap<(Group, u32, u32), Counted>,
     /// Blocks of the window that is read.
     met: HashSet<u64, Mixed>,
     slices: Vec<Slice>,
@@ -183,8 +184,8 @@ impl Building {
             .sum()
     }
 
-    fn place(&mut self, code: &CodeMap, profile: &mut Profile, group: u32) -> usize {
-        let piece = group as usize / 4;
+    fn place(&mut self, code: &CodeMap, profile: &mut Profile, group: Group) -> usize {
+        let piece = group.piece() as usize;
         if self.of_piece.len() <= piece {
             self.of_piece.resize(code.pieces.len().max(piece + 1), None);
         }
@@ -334,13 +335,13 @@ impl Reading<'_> {
                 name: names.get(&(process, thread)).unwrap_or(&"").to_string(),
             })
             .collect();
-        let mut samples: Vec<((u32, u32, u32), Counted)> = building.samples.into_iter().collect();
+        let mut samples: Vec<((Group, u32, u32), Counted)> = building.samples.into_iter().collect();
         samples.sort_unstable_by_key(|s| s.0);
         for ((group, object, thread), counted) in samples {
-            let place = building.of_piece[group as usize / 4].unwrap_or(0);
+            let place = building.of_piece[group.piece() as usize].unwrap_or(0);
             profile.samples.push(Sample {
                 place,
-                class: group & 3,
+                class: group.class(),
                 object,
                 thread: thread as usize,
                 loads: counted.loads,

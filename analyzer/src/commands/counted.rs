@@ -41,7 +41,7 @@ pub fn run_counted(folder: &Path) -> anyhow::Result<(Document, bool)> {
     let table = |target: Target| -> Vec<(usize, f64)> {
         let mut rows: HashMap<u32, f64> = HashMap::new();
         for (&piece, loads) in &counts {
-            for &row in trace.code.targets(target, piece * 4) {
+            for &row in trace.code.targets_of_piece(target, piece) {
                 *rows.entry(row).or_default() += loads;
             }
         }

@@ -4,7 +4,8 @@ use crate::commands::counted::is_counted;
 use crate::commands::owners::Owners;
 use crate::commands::stream::{AccessSegment, Accesses, segments};
 use crate::commands::{is_watched, refuse_watched};
-use crate::data::code_map::{CLASS_STORE, CodeMap, FunctionName, LineName};
+use crate::data::code_map::{CodeMap, FunctionName, LineName};
+use crate::data::group::Group;
 use crate::filter::{Conditions, Filter, Filtered};
 use crate::input::source::ChunkSource;
 use crate::input::{ColumnSet, Trace};
@@ -226,7 +227,7 @@ impl Waiting {
         // Rows of loads come in the order of the loads, also where stores stand between them.
         let (mut loads, mut stores) = (segment.loads.implied.iter(), segment.stores.implied.iter());
         self.implied.extend(rows.group.iter().map(|group| {
-            let of = if group & 3 == CLASS_STORE {
+            let of = if group.is_store() {
                 stores.next()
             } else {
                 loads.next()
@@ -266,12 +267,12 @@ impl Waiting {
 
     fn column(&self, column: RowColumn, code: &CodeMap, owners: Option<&Owners>) -> Box<dyn Array> {
         let groups = &self.rows.group;
-        let function = |group: u32| -> &FunctionName {
-            let piece = &code.pieces[group as usize / 4];
+        let function = |group: Group| -> &FunctionName {
+            let piece = &code.pieces[group.piece() as usize];
             &code.functions[piece.function as usize]
         };
-        let line = |group: u32| -> &LineName {
-            &code.lines[code.pieces[group as usize / 4].line as usize]
+        let line = |group: Group| -> &LineName {
+            &code.lines[code.pieces[group.piece() as usize].line as usize]
         };
         match column {
             RowColumn::Process => whole(self.by_run(|run| run.1)),
@@ -282,16 +283,11 @@ impl Waiting {
             RowColumn::Address => whole(self.rows.address.clone()),
             RowColumn::Size => whole(self.rows.size.clone()),
             RowColumn::Implied => whole(self.implied.clone()),
-            RowColumn::Access => texts(groups.iter().map(|group| match group & 3 {
-                CLASS_STORE => "store",
-                _ => "load",
+            RowColumn::Access => texts(groups.iter().map(|group| match group.is_store() {
+                true => "store",
+                false => "load",
             })),
-            RowColumn::Class => texts(groups.iter().map(|group| match group & 3 {
-                0 => "constant",
-                1 => "strided",
-                2 => "irregular",
-                _ => "store",
-            })),
+            RowColumn::Class => texts(groups.iter().map(|group| group.class_name())),
             RowColumn::Function => texts(groups.iter().map(|&g| function(g).function.as_str())),
             RowColumn::Module => texts(groups.iter().map(|&g| function(g).module.as_str())),
             RowColumn::File => texts(groups.iter().map(|&g| line(g).file.as_str())),

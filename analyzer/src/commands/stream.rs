@@ -1,5 +1,6 @@
 //! A trace as a stream of accesses: thread after thread, sample after sample, in order.
 
+use crate::data::group::Group;
 use crate::data::rows::{Chunk, ColumnSlices, Run};
 use crate::input::source::ChunkSource;
 
@@ -23,29 +24,29 @@ pub struct AccessSegment<'a> {
     pub starts: bool,
 }
 
-/// Columns of accesses.
-#[derive(Clone, Debug, Default)]
-pub struct Accesses {
+/// Columns of accesses. Those of a trace have groups; models may tag accesses with other numbers.
+#[derive(Clone, Debug)]
+pub struct Accesses<T = Group> {
     /// Start address.
     pub address: Vec<u64>,
     /// Bytes.
     pub size: Vec<u32>,
-    /// Group, see [`crate::data::code_map`]; stores have class 3.
-    pub group: Vec<u32>,
+    /// Line piece and class, or a tag.
+    pub group: Vec<T>,
 }
 
 /// Borrowed columns of accesses.
 #[derive(Clone, Copy)]
-pub struct View<'a> {
+pub struct View<'a, T = Group> {
     /// Start address.
     pub address: &'a [u64],
     /// Bytes.
     pub size: &'a [u32],
-    /// Group.
-    pub group: &'a [u32],
+    /// Line piece and class, or a tag.
+    pub group: &'a [T],
 }
 
-impl<'a> View<'a> {
+impl<'a, T> View<'a, T> {
     /// Number of accesses.
     pub fn len(&self) -> usize {
         self.address.len()
@@ -57,7 +58,7 @@ impl<'a> View<'a> {
     }
 
     /// Some of them.
-    pub fn slice(&self, range: std::ops::Range<usize>) -> View<'a> {
+    pub fn slice(&self, range: std::ops::Range<usize>) -> View<'a, T> {
         View {
             address: &self.address[range.clone()],
             size: &self.size[range.clone()],
@@ -66,9 +67,30 @@ impl<'a> View<'a> {
     }
 }
 
-impl Accesses {
+impl<'a> View<'a> {
+    /// The same accesses with the groups as tags.
+    pub fn tagged(self) -> View<'a, u32> {
+        View {
+            address: self.address,
+            size: self.size,
+            group: Group::raw_slice(self.group),
+        }
+    }
+}
+
+impl<T> Default for Accesses<T> {
+    fn default() -> Accesses<T> {
+        Accesses {
+            address: Vec::new(),
+            size: Vec::new(),
+            group: Vec::new(),
+        }
+    }
+}
+
+impl<T: Copy> Accesses<T> {
     /// The columns.
-    pub fn view(&self) -> View<'_> {
+    pub fn view(&self) -> View<'_, T> {
         View {
             address: &self.address,
             size: &self.size,
@@ -84,7 +106,7 @@ impl Accesses {
     }
 
     /// Appends.
-    pub fn extend(&mut self, more: View<'_>) {
+    pub fn extend(&mut self, more: View<'_, T>) {
         self.address.extend_from_slice(more.address);
         self.size.extend_from_slice(more.size);
         self.group.extend_from_slice(more.group);

@@ -93,7 +93,7 @@ fn counted(path: &str, trace: &Trace) -> anyhow::Result<RunEntries> {
     let table = |target: Target, entry: &dyn Fn(usize) -> Entry| -> Vec<Entry> {
         let mut rows: HashMap<u32, f64> = HashMap::new();
         for (&piece, loads) in &counts {
-            for &row in code.targets(target, piece * 4) {
+            for &row in code.targets_of_piece(target, piece) {
                 *rows.entry(row).or_default() += loads;
             }
         }

@@ -1,19 +1,15 @@
-//! The code that a row belongs to: functions, source lines, and the *groups* that the stages count
-//! by.
+//! The code that a row belongs to: functions, source lines, and *line pieces*.
 //!
-//! A group is four times a *line piece* plus a class: 0 Constant, 1 Strided, 2 Irregular, 3 store.
-//! A line piece is the code of one machine function that stems from one source position with one
+//! The stages count by the classes of line pieces ([`Group`]). A line piece is the code of one machine function that stems from one source position with one
 //! inline chain and is in the same loops (without line information: the code of the function in the
 //! same loops). Function, line and loop tables are sums of pieces.
 
+use crate::data::group::{CLASS_CONSTANT, Group};
 use crate::util::fast_hash::Mixed;
 use mgz_annotations_schema::sidecar::{NONE, Origin, Sidecar, SiteFlags};
 use mgz_annotations_schema::sources::is_system;
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// Class number of stores in a group.
-pub const CLASS_STORE: u32 = 3;
 
 /// A row of the function table.
 #[derive(Clone, Default, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -376,10 +372,16 @@ impl CodeMap {
         piece_of
     }
 
+    /// The rows of a table that the loads of a line piece count in.
+    #[inline(always)]
+    pub fn targets_of_piece(&self, target: Target, piece: u32) -> &[u32] {
+        self.targets(target, Group::new(piece, CLASS_CONSTANT))
+    }
+
     /// The rows of a table that a group's loads count in.
     #[inline(always)]
-    pub fn targets(&self, target: Target, group: u32) -> &[u32] {
-        match self.pieces.get(group as usize / 4) {
+    pub fn targets(&self, target: Target, group: Group) -> &[u32] {
+        match self.pieces.get(group.piece() as usize) {
             None => &[],
             Some(piece) => match target {
                 Target::Whole => &[0],
@@ -407,7 +409,7 @@ impl CodeMap {
 
     /// Number of groups.
     pub fn groups(&self) -> usize {
-        self.pieces.len() * 4
+        Group::count(self.pieces.len())
     }
 
     /// Number of a row's load instruction in the whole trace; `u32::MAX` if it is not known.
@@ -446,13 +448,12 @@ impl CodeMap {
     }
 
     /// The group that a load instruction counts in.
-    pub fn site_group(&self, site: u32) -> Option<u32> {
+    pub fn site_group(&self, site: u32) -> Option<Group> {
         let (piece, class) = (
             self.site_pieces.get(site as usize)?,
             self.site_classes.get(site as usize)?,
         );
-        // As in rows: what is no class counts as Irregular.
-        Some(piece * 4 + u32::from(*class).min(2))
+        Some(Group::of_load(*piece, *class))
     }
 
     /// Pieces of a module's sites, the piece of all other sites, and whether the module is known.

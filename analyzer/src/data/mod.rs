@@ -6,6 +6,7 @@ pub mod counts;
 pub mod detail;
 pub mod elements;
 pub mod frame;
+pub mod group;
 pub mod histogram;
 pub mod memory_units;
 pub mod object_map;

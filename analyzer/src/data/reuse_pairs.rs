@@ -1,10 +1,12 @@
 //! Words that were watched from the end of a sample on, until they were touched again.
 
+use crate::data::group::Group;
+
 /// End of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchEnd {
     /// A load of this group touched the word.
-    Load(u32),
+    Load(Group),
     /// Something else did: a store, or code that is not known.
     Other,
     /// It was given up before.

@@ -1,5 +1,6 @@
 //! Rows in memory: columns as slices, and where samples begin and end.
 
+use crate::data::group::Group;
 use crate::data::samples::{Beginning, Waited};
 use polars_buffer::Buffer;
 
@@ -10,8 +11,8 @@ pub struct ColumnSlices<'a> {
     pub address: &'a [u64],
     /// Bytes.
     pub size: &'a [u32],
-    /// Code line and class, see [`crate::data::code_map`].
-    pub group: &'a [u32],
+    /// Line piece and class.
+    pub group: &'a [Group],
     /// Implied Constant loads.
     pub implied: &'a [u16],
 }
@@ -76,8 +77,8 @@ pub struct RowColumns {
     pub address: Buffer<u64>,
     /// Bytes.
     pub size: Buffer<u32>,
-    /// Code line and class, see [`crate::data::code_map`].
-    pub group: Vec<u32>,
+    /// Line piece and class.
+    pub group: Vec<Group>,
     /// Implied Constant loads.
     pub implied: Buffer<u16>,
     /// Number of the load instruction in the whole trace, see

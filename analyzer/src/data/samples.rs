@@ -1,17 +1,18 @@
 //! Facts of a sample.
 
+use crate::data::group::Group;
 use crate::data::rows::{RowColumns, Run};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Group of a sample's begin if it has no loads.
-pub const NO_LOAD: u32 = u32::MAX;
+pub const NO_LOAD: Group = Group::from_raw(u32::MAX);
 
 /// A load: its code, and where in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Spot {
     /// Code and class ([`crate::data::code_map`]); [`NO_LOAD`] if there is none.
-    pub group: u32,
+    pub group: Group,
     /// Address; partial results leave it out, because rows are at hand only while they are read.
     #[serde(skip)]
     pub address: u64,
@@ -72,7 +73,7 @@ impl Waited {
     }
 
     fn function(&self, spot: Spot) -> Option<u32> {
-        self.0.functions.get(spot.group as usize / 4).copied()
+        self.0.functions.get(spot.group.piece() as usize).copied()
     }
 }
 
@@ -217,30 +218,30 @@ mod tests {
     fn a_sample_begins_behind_the_load_that_came_before_its_first() {
         let rows = RowColumns {
             address: vec![100u64, 200, 300, 104, 204].into(),
-            group: vec![4, 8, 12, 4, 8],
+            group: [4, 8, 12, 4, 8].map(Group::from_raw).to_vec(),
             site: vec![1u32, 2, 3, 1, 2].into(),
             ..RowColumns::default()
         };
         let nowhere = Waited::default();
         let begin = Beginning::of(&rows, 0..5, (&nowhere, 0)).unwrap();
-        assert_eq!((begin.first.group, begin.first.address), (4, 100));
-        assert_eq!((begin.before.group, begin.before.address), (12, 300));
+        assert_eq!((begin.first.group.raw(), begin.first.address), (4, 100));
+        assert_eq!((begin.before.group.raw(), begin.before.address), (12, 300));
         // An instruction that does not come again tells nothing.
         let begin = Beginning::of(&rows, 2..5, (&nowhere, 0)).unwrap();
-        assert_eq!((begin.first.group, begin.before), (12, Spot::NONE));
+        assert_eq!((begin.first.group.raw(), begin.before), (12, Spot::NONE));
         assert_eq!(Beginning::of(&rows, 3..3, (&nowhere, 0)), None);
         // The load that the thread had waited for is known, or does not occur again.
         let waited = |load| Waited::new([(0, load)].into(), HashMap::new(), Vec::new());
         let begin = Beginning::of(&rows, 0..5, (&waited(2), 0)).unwrap();
-        assert_eq!((begin.first.group, begin.first.address), (8, 200));
+        assert_eq!((begin.first.group.raw(), begin.first.address), (8, 200));
         assert_eq!(begin.first, begin.before);
         let begin = Beginning::of(&rows, 0..5, (&waited(7), 0)).unwrap();
-        assert_eq!((begin.first.group, begin.before.group), (4, 12));
+        assert_eq!((begin.first.group.raw(), begin.before.group.raw()), (4, 12));
         // It was in the function of instructions 1 and 3, or in the other one, whatever the next load is.
         let within = |load| Waited::new(HashMap::new(), [(0, load)].into(), vec![0, 8, 9, 8]);
         let begin = Beginning::of(&rows, 0..5, (&within(1), 0)).unwrap();
-        assert_eq!((begin.first.group, begin.before.group), (4, 12));
+        assert_eq!((begin.first.group.raw(), begin.before.group.raw()), (4, 12));
         let begin = Beginning::of(&rows, 0..5, (&within(2), 0)).unwrap();
-        assert_eq!((begin.first.group, begin.before.group), (8, 8));
+        assert_eq!((begin.first.group.raw(), begin.before.group.raw()), (8, 8));
     }
 }

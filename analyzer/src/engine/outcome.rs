@@ -1,6 +1,7 @@
 //! Result of a pass over a trace, merged from the results of the workers.
 
 use crate::data::counts::AccessCounts;
+use crate::data::group::Group;
 use crate::data::reuse_pairs::ReusePairs;
 use crate::data::samples::SampleInfo;
 use crate::engine::{Census, Collect, Driver};
@@ -194,10 +195,19 @@ fn in_parts(
 }
 
 /// Counts of each group, from the stages.
-pub(crate) fn group_counts(outcome: &BucketOutcome, group: usize) -> AccessCounts {
-    let rows = outcome.counts.get(group).copied().unwrap_or_default();
-    let reuse = outcome.reuse.groups.get(group).copied().unwrap_or_default();
-    let store = group as u32 & 3 == crate::data::code_map::CLASS_STORE;
+pub(crate) fn group_counts(outcome: &BucketOutcome, group: Group) -> AccessCounts {
+    let rows = outcome
+        .counts
+        .get(group.index())
+        .copied()
+        .unwrap_or_default();
+    let reuse = outcome
+        .reuse
+        .groups
+        .get(group.index())
+        .copied()
+        .unwrap_or_default();
+    let store = group.is_store();
     AccessCounts {
         accesses: if store { 0 } else { rows.rows },
         stores: if store { rows.rows } else { 0 },

@@ -209,6 +209,7 @@ fn growth_at_end(inside: &[(f64, f64)]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::group::Group;
     use crate::data::rows::ColumnSlices;
     use crate::estimate::curve_sightings::Together;
     use crate::stages::incidence::Incidence;
@@ -239,9 +240,9 @@ mod tests {
                 .collect();
             let (mut incidence, mut order) = (Incidence::default(), Order::default());
             for (sample, part) in run.chunks_exact(8192).enumerate() {
-                let group: Vec<u32> = part[3000..3512]
+                let group: Vec<Group> = part[3000..3512]
                     .iter()
-                    .map(|a| 1 + (a >> 40) as u32)
+                    .map(|a| Group::from_raw(1 + (a >> 40) as u32))
                     .collect();
                 incidence.add(
                     &ColumnSlices {
@@ -256,7 +257,7 @@ mod tests {
                 order.add(sample as u32, 0, None);
             }
             let blocks = Blocks::new(&Incidence::fold(vec![incidence]), None, 0, |group| {
-                group == 2
+                group.raw() == 2
             });
             let curve = curve(
                 &[],
@@ -348,7 +349,7 @@ mod tests {
                 &ColumnSlices {
                     address: &run[from..from + window],
                     size: &[8; 512],
-                    group: &[1; 512],
+                    group: &[Group::from_raw(1); 512],
                     implied: &[0; 512],
                 },
                 0,
@@ -458,7 +459,10 @@ mod tests {
             for (sample, part) in run.chunks_exact(period).enumerate() {
                 let from = random((period - window) as u64) as usize;
                 let address = &part[from..from + window];
-                let group: Vec<u32> = address.iter().map(|a| 1 + (a >> 40) as u32).collect();
+                let group: Vec<Group> = address
+                    .iter()
+                    .map(|a| Group::from_raw(1 + (a >> 40) as u32))
+                    .collect();
                 incidence.add(
                     &ColumnSlices {
                         address,

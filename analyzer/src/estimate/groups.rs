@@ -1,6 +1,7 @@
 //! From marks to blocks: by function, line or class, at the granularity of addresses, lines or pages.
 
 use crate::data::detail::Detail;
+use crate::data::group::{CLASS_IRREGULAR, CLASS_STRIDED, Group};
 use crate::estimate::recapture::Listed;
 use crate::estimate::sample_shares::{EVEN, Shares};
 use crate::estimate::{Block, Design};
@@ -40,8 +41,8 @@ struct Sighting {
 }
 
 /// Bits of [`Sighting::classes`].
-const STRIDED: u32 = 1 << 1;
-const IRREGULAR: u32 = 1 << 2;
+const STRIDED: u32 = 1 << CLASS_STRIDED;
+const IRREGULAR: u32 = 1 << CLASS_IRREGULAR;
 
 /// Counts the distinct samples of one block after the other without sorting: it remembers for each
 /// sample the last block that was seen in it.
@@ -314,7 +315,7 @@ fn sighting(space: usize, mark: &Mark) -> Sighting {
     Sighting {
         number: number(space, mark.address, 0),
         sample: mark.sample,
-        classes: 1 << (mark.group & 3),
+        classes: 1 << mark.group.class(),
     }
 }
 
@@ -341,8 +342,8 @@ impl Lists {
     }
 
     #[inline(always)]
-    fn of(&self, group: u32) -> &[u32] {
-        &self.all[self.starts[group as usize] as usize..self.starts[group as usize + 1] as usize]
+    fn of(&self, group: Group) -> &[u32] {
+        &self.all[self.starts[group.index()] as usize..self.starts[group.index() + 1] as usize]
     }
 }
 
@@ -351,7 +352,7 @@ impl Grouped {
     /// `targets` gives the targets of a code group. The result keeps only the part that estimates
     /// need, because the lists are much larger. Targets with the same code are estimated once; most
     /// functions without known lines are such. A screen needs only the lines of memory.
-    pub fn several<I: Iterator<Item = u32>, F: Fn(u32) -> I>(
+    pub fn several<I: Iterator<Item = u32>, F: Fn(Group) -> I>(
         incidence: &Incidence,
         shares: Option<&Shares>,
         design: Design,
@@ -360,29 +361,32 @@ impl Grouped {
     ) -> Vec<Grouped> {
         let mut marks: Vec<usize> = Vec::new();
         for mark in incidence.spaces().iter().flatten() {
-            if marks.len() <= mark.group as usize {
-                marks.resize(mark.group as usize + 1, 0);
+            if marks.len() <= mark.group.index() {
+                marks.resize(mark.group.index() + 1, 0);
             }
-            marks[mark.group as usize] += 1;
+            marks[mark.group.index()] += 1;
         }
-        let mut lists: HashMap<Vec<u32>, u32> = HashMap::new();
+        let mut lists: HashMap<Vec<Group>, u32> = HashMap::new();
         let (mut sizes, mut of_group): (Vec<usize>, Vec<Vec<u32>>) =
             (Vec::new(), vec![Vec::new(); marks.len()]);
-        let mut place = |groups: Vec<u32>| {
+        let mut place = |groups: Vec<Group>| {
             if groups.is_empty() {
                 return NOTHING;
             }
             let list = lists.entry(groups).or_insert_with_key(|groups| {
                 let list = sizes.len() as u32;
-                sizes.push(groups.iter().map(|&g| marks[g as usize]).sum());
-                groups.iter().for_each(|&g| of_group[g as usize].push(list));
+                sizes.push(groups.iter().map(|&g| marks[g.index()]).sum());
+                groups.iter().for_each(|&g| of_group[g.index()].push(list));
                 list
             });
             *list
         };
         let places_of = |targets: &F| -> Vec<u32> {
-            let mut groups: Vec<Vec<u32>> = Vec::new();
-            for group in (0..marks.len() as u32).filter(|&g| marks[g as usize] > 0) {
+            let mut groups: Vec<Vec<Group>> = Vec::new();
+            for group in (0..marks.len())
+                .map(Group::from_index)
+                .filter(|g| marks[g.index()] > 0)
+            {
                 for target in targets(group) {
                     if groups.len() <= target as usize {
                         groups.resize(target as usize + 1, Vec::new());
@@ -500,7 +504,7 @@ fn in_order(incidence: &Incidence) -> bool {
 /// class (if the class has no list, one that is never used).
 #[inline(always)]
 fn lists_of(mark: &Mark) -> [usize; 2] {
-    [0, [3, 1, 2, 3][mark.group as usize & 3]]
+    [0, [3, 1, 2, 3][mark.group.class() as usize]]
 }
 
 /// Blocks with all samples that have seen them.
@@ -516,9 +520,9 @@ impl Blocks {
     /// Addresses of all loads, of Strided ones, of Irregular ones.
     pub fn addresses(incidence: &Incidence, shares: Option<&Shares>) -> [Blocks; 3] {
         if !in_order(incidence) {
-            return [None, Some(1), Some(2)].map(|class| {
+            return [None, Some(CLASS_STRIDED), Some(CLASS_IRREGULAR)].map(|class| {
                 Blocks::new(incidence, shares, 0, |group| {
-                    class.is_none_or(|c| group & 3 == c)
+                    class.is_none_or(|c| group.class() == c)
                 })
             });
         }
@@ -539,7 +543,12 @@ impl Blocks {
             for mark in marks {
                 let number = number(space, mark.address, 0);
                 lists_of(mark).into_iter().for_each(|list| {
-                    out[list].append(number, mark.sample, mark.group & 3 == 2, shares)
+                    out[list].append(
+                        number,
+                        mark.sample,
+                        mark.group.class() == CLASS_IRREGULAR,
+                        shares,
+                    )
                 });
             }
         }
@@ -635,12 +644,12 @@ impl Blocks {
         incidence: &Incidence,
         shares: Option<&Shares>,
         shift: u32,
-        wanted: impl Fn(u32) -> bool + Sync,
+        wanted: impl Fn(Group) -> bool + Sync,
     ) -> Blocks {
         let seen = |space: usize, m: &Mark| BlockSighting {
             number: number(space, m.address, shift),
             sample: m.sample,
-            irregular: m.group & 3 == 2,
+            irregular: m.group.class() == CLASS_IRREGULAR,
         };
         let all = || {
             incidence
@@ -761,7 +770,7 @@ mod tests {
                 &ColumnSlices {
                     address: &[address],
                     size: &[8],
-                    group: &[group],
+                    group: &[Group::from_raw(group)],
                     implied: &[0],
                 },
                 space,
@@ -771,7 +780,9 @@ mod tests {
         let incidence = Incidence::fold(vec![incidence]);
         let rows: Vec<[u32; 2]> = (0..3).map(|row| [row, 3]).collect();
         // Each group counts in a row of its own and in one for all.
-        let grouped = Grouped::by_mark(&incidence, None, |_, mark| &rows[mark.group as usize / 4]);
+        let grouped = Grouped::by_mark(&incidence, None, |_, mark| {
+            &rows[mark.group.piece() as usize]
+        });
         let of = |row: u32| grouped.of(row).cloned().unwrap_or_default();
         assert_eq!(
             of(1).lines.blocks,
@@ -860,7 +871,7 @@ mod tests {
                     &ColumnSlices {
                         address: &[address],
                         size: &[8],
-                        group: &[group],
+                        group: &[Group::from_raw(group)],
                         implied: &[0],
                     },
                     space,
@@ -881,13 +892,13 @@ mod tests {
                 for (space, marks) in incidence.spaces().iter().enumerate() {
                     for mark in marks
                         .iter()
-                        .filter(|m| class.is_none_or(|c| m.group & 3 == c))
+                        .filter(|m| class.is_none_or(|c| m.group.class() == c))
                     {
                         let block = expected
                             .entry(number(space, mark.address, shift))
                             .or_default();
                         block.0.insert(mark.sample);
-                        block.1 |= mark.group & 3 == 2;
+                        block.1 |= mark.group.class() == CLASS_IRREGULAR;
                     }
                 }
                 assert_eq!(found.listed.blocks.len(), expected.len());
@@ -908,22 +919,25 @@ mod tests {
                 }
             }
             // Rows of three kinds, of which some have the same code.
-            let kinds: [fn(u32) -> u32; 3] =
-                [|group| group / 4, |group| 2 - group / 4, |group| group / 2];
+            let kinds: [fn(Group) -> u32; 3] = [
+                |group| group.piece(),
+                |group| 2 - group.piece(),
+                |group| group.raw() / 2,
+            ];
             let tables = kinds.map(|row| {
                 (0..12)
                     .map(|group| {
                         if group == 7 {
                             vec![]
                         } else {
-                            vec![row(group), 9]
+                            vec![row(Group::from_raw(group)), 9]
                         }
                     })
                     .collect::<Vec<_>>()
             });
             let of_table = tables
                 .each_ref()
-                .map(|table| move |group: u32| table[group as usize].iter().copied());
+                .map(|table| move |group: Group| table[group.index()].iter().copied());
             let design = Design::new(10.0, 9);
             let several = Grouped::several(&incidence, None, design, &of_table, Detail::All);
             let of_screen =
@@ -940,7 +954,7 @@ mod tests {
             assert!(several[0].kinds.len() <= 10);
             for (table, found) in tables.iter().zip(&several) {
                 let alone =
-                    Grouped::by_mark(&incidence, None, |_, mark| &table[mark.group as usize]);
+                    Grouped::by_mark(&incidence, None, |_, mark| &table[mark.group.index()]);
                 for row in 0..11 {
                     let (mut alone, found) = (
                         alone.of(row).cloned().unwrap_or_default(),

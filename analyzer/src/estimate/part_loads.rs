@@ -8,7 +8,8 @@
 //! see the line: then no part of the function runs without it. Lines and loops that several
 //! functions share have no estimate.
 
-use crate::data::code_map::{CLASS_STORE, CodeMap, Target};
+use crate::data::code_map::{CodeMap, Target};
+use crate::data::group::Group;
 use crate::engine::BucketOutcome;
 use crate::estimate::{Estimate, ReplicateLoads, jackknife, params};
 use crate::stages::reuse::REPLICATES;
@@ -29,14 +30,16 @@ pub(crate) fn part_loads(
     let mut parts: Vec<LoadsByFunction> = vec![LoadsByFunction::new(); code.rows(target)];
     let mut wholes: Vec<[f64; REPLICATES]> = vec![[0.0; REPLICATES]; code.functions.len()];
     let mut observed = vec![0u64; parts.len()];
-    for (group, replicates) in bucket.reuse.replicates.iter().enumerate() {
-        let (Some(replicates), Some(piece)) = (replicates, code.pieces.get(group / 4)) else {
+    for (at, replicates) in bucket.reuse.replicates.iter().enumerate() {
+        let group = Group::from_index(at);
+        let piece = code.pieces.get(group.piece() as usize);
+        let (Some(replicates), Some(piece)) = (replicates, piece) else {
             continue;
         };
-        if group as u32 & 3 == CLASS_STORE {
+        if group.is_store() {
             continue;
         }
-        let rows = bucket.counts.get(group).copied().unwrap_or_default();
+        let rows = bucket.counts.get(at).copied().unwrap_or_default();
         let mut loads = ReplicateLoads::default();
         loads.add(replicates, rows.rows + rows.implied);
         let add = |into: &mut [f64; REPLICATES]| {
@@ -45,7 +48,7 @@ pub(crate) fn part_loads(
                 .for_each(|(a, b)| *a += b);
         };
         add(&mut wholes[piece.function as usize]);
-        for &row in code.targets(target, group as u32) {
+        for &row in code.targets(target, group) {
             let part = parts[row as usize].entry(piece.function);
             add(part.or_insert([0.0; REPLICATES]));
             observed[row as usize] += rows.rows + rows.implied;
@@ -95,6 +98,7 @@ pub(crate) fn part_loads(
 mod tests {
     use super::*;
     use crate::data::code_map::{FunctionName, LineName, LinePiece};
+    use crate::data::group::CLASS_CONSTANT;
     use crate::engine::ReuseTotals;
     use crate::input::weights::UNIT;
     use crate::stages::footprint::{FootprintSet, GroupCount};
@@ -132,8 +136,9 @@ mod tests {
                 samples: 1,
                 ..RepSums::default()
             };
-            reuse.replicates[piece * 4] = Some(Box::new([sums; REPLICATES]));
-            counts[piece * 4].rows = touches * REPLICATES as u64;
+            let group = Group::new(piece, CLASS_CONSTANT).index();
+            reuse.replicates[group] = Some(Box::new([sums; REPLICATES]));
+            counts[group].rows = touches * REPLICATES as u64;
         }
         let bucket = BucketOutcome {
             footprint: FootprintSet::default(),

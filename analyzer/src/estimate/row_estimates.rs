@@ -3,6 +3,7 @@
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::counts::AccessCounts;
 use crate::data::detail::Detail;
+use crate::data::group::Group;
 use crate::engine::{BucketOutcome, EngineOutcome};
 use crate::estimate::growth_tables::WholeSightings;
 use crate::estimate::sample_shares::Shares;
@@ -245,8 +246,8 @@ fn of(kinds: &Kinds, list: List) -> &Listed {
     }
 }
 
-fn targets_of(code: &CodeMap, target: Target, group: u32) -> &[u32] {
-    if group & 3 == crate::data::code_map::CLASS_STORE {
+fn targets_of(code: &CodeMap, target: Target, group: Group) -> &[u32] {
+    if group.is_store() {
         &[]
     } else {
         code.targets(target, group)
@@ -313,7 +314,7 @@ fn sums(bucket: &BucketOutcome, code: &CodeMap, target: Target) -> Sums {
             continue;
         };
         let loads = bucket.counts.get(group).map_or(0, |c| c.rows + c.implied);
-        for &row in targets_of(code, target, group as u32) {
+        for &row in targets_of(code, target, Group::from_index(group)) {
             let (of_row, loads_of_row) = &mut sums[row as usize];
             of_row
                 .iter_mut()
@@ -594,7 +595,7 @@ pub fn samples_seen(outcome: &EngineOutcome, code: &CodeMap, target: Target) -> 
         let Some(replicates) = replicates else {
             continue;
         };
-        for &row in targets_of(code, target, group as u32) {
+        for &row in targets_of(code, target, Group::from_index(group)) {
             let samples = replicates.iter().map(|r| r.samples).sum::<u64>();
             let entry = &mut seen[row as usize];
             *entry = (*entry).max(samples);

@@ -368,8 +368,10 @@ pub(crate) fn counts_for(begin: Beginning, code: &CodeMap) -> Spot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::group::Group;
 
     fn spot(group: u32) -> Spot {
+        let group = Group::from_raw(group);
         Spot { group, address: 0 }
     }
 
@@ -429,7 +431,7 @@ mod tests {
                         window(at, u32::from(first), if at < 200 { 1000 } else { 2000 })
                     })
                     .collect();
-                let found = TimeShares::of(windows).of_spots(|_, spot| spot.group == 1);
+                let found = TimeShares::of(windows).of_spots(|_, spot| spot.group.raw() == 1);
                 let (lo, hi) = (found.lo.unwrap(), found.hi.unwrap());
                 held += u32::from((lo..=hi).contains(&share_of_first(&ends)));
                 width += (hi - lo) / f64::from(cases);
@@ -449,7 +451,10 @@ mod tests {
             let ends = phases([10.0, 30.0], 400, &mut state);
             let begin = |at: u32| window(at, u32::from(in_first(&ends, f64::from(at))), 0);
             let shares = TimeShares::of((0..400).map(begin).collect());
-            let (lo, hi) = shares.of_spots(|_, spot| spot.group == 1).of_runs.unwrap();
+            let (lo, hi) = shares
+                .of_spots(|_, spot| spot.group.raw() == 1)
+                .of_runs
+                .unwrap();
             held += u32::from((lo..=hi).contains(&25.0));
         }
         assert!(
@@ -467,7 +472,7 @@ mod tests {
                     .map(|at| window(at, u32::from(at < few), 0))
                     .collect(),
             );
-            let found = shares.of_spots(|_, spot| spot.group == 1);
+            let found = shares.of_spots(|_, spot| spot.group.raw() == 1);
             (found.lo.unwrap(), found.hi.unwrap())
         };
         let (lo, hi) = wilson_interval(3.0 / 600.0, 600.0, NORMAL_QUANTILE_OF_95_PCT);
@@ -484,7 +489,7 @@ mod tests {
             ..window(at, at % 2, 0)
         };
         let shares = TimeShares::of((0..400).map(begin).collect());
-        let half = shares.of_spots(|_, spot| spot.group == 1);
+        let half = shares.of_spots(|_, spot| spot.group.raw() == 1);
         assert!(half.value == Some(50.0) && half.hi.unwrap() - half.lo.unwrap() < 1.0);
     }
 
@@ -502,13 +507,13 @@ mod tests {
             let shares = TimeShares::of(windows.clone());
             let mut row = RowSums::default();
             for (at, &number) in shares.by_thread.iter().enumerate() {
-                if windows[number].spot.group == 1 {
+                if windows[number].spot.group.raw() == 1 {
                     shares.add(&mut row, at, shares.times[number]);
                 }
             }
             let p = row.batches.iter().sum::<f64>() / shares.all;
             let rest = |number: usize| {
-                let inside = f64::from(windows[number].spot.group);
+                let inside = f64::from(windows[number].spot.group.raw());
                 shares.times[number] * (inside - p)
             };
             let pairs = shares.by_thread.windows(2);

@@ -9,6 +9,7 @@ mod conditions;
 mod narrowing;
 
 use crate::data::code_map::CodeMap;
+use crate::data::group::Group;
 use crate::data::object_map::{Recent, Resolver};
 use crate::data::rows::{Chunk, Run};
 use crate::data::samples::{Beginning, SampleInfo};
@@ -114,9 +115,13 @@ impl Filter {
         (self.from..=self.to).contains(&time)
     }
 
-    fn has_group(&self, group: u32) -> bool {
+    fn has_group(&self, group: Group) -> bool {
+        self.has_piece(group.piece() as usize)
+    }
+
+    fn has_piece(&self, piece: usize) -> bool {
         let code = self.code.as_ref();
-        code.is_none_or(|c| c.get(group as usize / 4).copied().unwrap_or(false))
+        code.is_none_or(|c| c.get(piece).copied().unwrap_or(false))
     }
 
     fn has_address(&self, address: u64) -> bool {
@@ -323,7 +328,7 @@ impl<'a> Filtered<'a> {
             let pieces = self.code.pieces.iter().enumerate();
             pieces
                 .filter(|(_, p)| p.function == function)
-                .any(|(at, _)| self.filter.has_group(at as u32 * 4))
+                .any(|(at, _)| self.filter.has_piece(at))
         };
         let mut there = Vec::new();
         if self.filter.code.is_some() && !functions.clone().any(has_code) {

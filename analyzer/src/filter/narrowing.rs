@@ -122,7 +122,7 @@ impl<'a> Narrowing<'a> {
             false => &self.chunk.stores,
         };
         let (group, address) = (columns.group[row.at], columns.address[row.at]);
-        let piece = filtered.code.pieces.get(group as usize / 4);
+        let piece = filtered.code.pieces.get(group.piece() as usize);
         if filter.code.is_some()
             && row.is_load
             && let Some(piece) = piece

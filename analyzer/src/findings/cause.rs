@@ -1,6 +1,7 @@
 //! Groups of loads that are slow for one reason in one part of the user's code.
 
 use crate::data::code_map::LineName;
+use crate::data::group::Group;
 use crate::findings::context::Context;
 use crate::findings::mechanisms::{Nodes, RULES, Rule};
 use crate::findings::params;
@@ -27,7 +28,7 @@ pub struct Cause {
     /// Objects and rows, most first.
     pub objects: Vec<(u32, u64)>,
     /// Groups of the load instructions.
-    pub groups: Vec<u32>,
+    pub groups: Vec<Group>,
     /// Predicted misses, and the time that they cost.
     pub price: Price,
     /// Bytes per step, if steps are regular.
@@ -61,7 +62,7 @@ pub fn causes(context: &Context) -> Vec<Cause> {
         let claimed = (RULES.iter().enumerate())
             .find_map(|(number, rule)| Some((number, (rule.claims)(context, facts)?)));
         if let Some((number, apart)) = claimed {
-            let piece = facts.group / 4;
+            let piece = facts.group.piece();
             let line = context.users.line(piece);
             let region = context.users.region(piece);
             let key = (number, line.function, region.1, apart);
@@ -165,7 +166,7 @@ fn cause(context: &Context, rule: &'static Rule, sites: &[u32]) -> Cause {
         for (&object, &n) in &facts.objects {
             *objects.entry(object).or_default() += n;
         }
-        let piece = facts.group / 4;
+        let piece = facts.group.piece();
         let of_line = by_line.entry(context.users.line(piece)).or_default();
         *of_line = (of_line.0 + price, of_line.1 + facts.rows);
         let region = context.users.region(piece);
@@ -208,7 +209,7 @@ fn weigh(context: &Context, causes: &mut [Cause]) {
     let mut rows: HashMap<(u32, Option<u32>), u64, Mixed> = HashMap::default();
     for facts in context.sites.values() {
         *rows
-            .entry(context.users.region(facts.group / 4))
+            .entry(context.users.region(facts.group.piece()))
             .or_default() += facts.rows;
     }
     let mut waits: HashMap<(u32, Option<u32>), f64, Mixed> = HashMap::default();

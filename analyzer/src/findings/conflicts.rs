@@ -2,6 +2,7 @@
 //! two. All of them together would fit the cache. Samples count the conflicts, given the sets of
 //! the machine's caches.
 
+use crate::data::group::Group;
 use crate::data::memory_units::{LINE_BYTES, PAGE_BYTES};
 use crate::engine::EngineOutcome;
 use crate::estimate::time_shares::TimeShares;
@@ -39,7 +40,7 @@ pub(super) fn find_conflicts(
     outcome: &EngineOutcome,
     times: Option<&TimeShares>,
 ) -> Vec<Finding> {
-    let mut groups: BTreeMap<u32, Counted> = BTreeMap::new();
+    let mut groups: BTreeMap<Group, Counted> = BTreeMap::new();
     for (&(group, _), lines) in &outcome.lines.groups {
         let of = groups.entry(group).or_default();
         of.late += f64::from(lines.late);
@@ -60,9 +61,9 @@ pub(super) fn find_conflicts(
     groups.retain(|_, of| {
         of.late >= params::MIN_LOADS_FOR_CONFLICTS && evicts(of, 0) && evicts(of, 1)
     });
-    let mut parts: BTreeMap<Part, Vec<u32>> = BTreeMap::new();
+    let mut parts: BTreeMap<Part, Vec<Group>> = BTreeMap::new();
     for &group in groups.keys() {
-        let part = context.users.inner(group / 4);
+        let part = context.users.inner(group.piece());
         parts.entry(part).or_default().push(group);
     }
     (parts.iter())
@@ -88,15 +89,15 @@ fn finding(
     context: &Context,
     times: Option<&TimeShares>,
     part: &Part,
-    of_part: &[u32],
-    groups: &BTreeMap<u32, Counted>,
+    of_part: &[Group],
+    groups: &BTreeMap<Group, Counted>,
 ) -> Option<Finding> {
     let inner = std::slice::from_ref(part);
     let sites = || context.sites.values();
     let mine: Vec<&SiteFacts> = sites().filter(|s| of_part.contains(&s.group)).collect();
     let main = mine.iter().max_by_key(|s| (s.rows, s.site))?;
     let rows: u64 = mine.iter().map(|s| s.rows).sum();
-    let of_loop = sites().filter(|s| context.users.is_in(s.group / 4, inner));
+    let of_loop = sites().filter(|s| context.users.is_in(s.group.piece(), inner));
     let of_loop: u64 = of_loop.map(|s| s.rows).sum();
     let of_mine: Vec<u32> = mine.iter().map(|s| s.site).collect();
     let price = context.prices.of(&of_mine, of_part, false);
@@ -115,7 +116,7 @@ fn finding(
         .sum::<f64>()
         / rows.max(1) as f64;
     let (lines, apart) = apart(context, main);
-    let line = context.users.line(main.group / 4);
+    let line = context.users.line(main.group.piece());
     let named = objects::named_of(context, main.object());
     let name = |number: usize| {
         context

@@ -3,6 +3,7 @@
 use crate::data::call_paths::CallPaths;
 use crate::data::code_map::CodeMap;
 use crate::data::elements::Element;
+use crate::data::group::Group;
 use crate::data::object_map::Resolver;
 use crate::findings::params;
 use crate::findings::places::{Place, Places};
@@ -97,9 +98,9 @@ impl<'a> Context<'a> {
     }
 
     /// Groups of some load instructions.
-    pub fn groups(&self, sites: &[u32]) -> Vec<u32> {
+    pub fn groups(&self, sites: &[u32]) -> Vec<Group> {
         let facts = sites.iter().filter_map(|s| self.sites.get(s));
-        let mut groups: Vec<u32> = facts.map(|f| f.group).collect();
+        let mut groups: Vec<Group> = facts.map(|f| f.group).collect();
         groups.sort_unstable();
         groups.dedup();
         groups
@@ -164,7 +165,7 @@ impl<'a> Context<'a> {
 
     /// True if some name of a site's code satisfies the predicate.
     fn is_called(&self, facts: &SiteFacts, is_sought: impl Fn(&str) -> bool) -> bool {
-        let Some(piece) = self.code.pieces.get(facts.group as usize / 4) else {
+        let Some(piece) = self.code.pieces.get(facts.group.piece() as usize) else {
             return false;
         };
         let own = self

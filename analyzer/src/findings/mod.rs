@@ -296,14 +296,18 @@ fn doubtful((cost, line): (f64, Option<&LineName>)) -> String {
 /// Share of the time of some pieces of code.
 fn time_share(times: Option<&TimeShares>, has: impl Fn(u32) -> bool) -> TimeShare {
     times.map_or_else(TimeShare::default, |times| {
-        times.of_spots(|_, spot| has(spot.group / 4))
+        times.of_spots(|_, spot| has(spot.group.piece()))
     })
 }
 
 /// Share of the recorded loads that lie in a cause's parts of the code, in percent.
 fn region_share(context: &Context, cause: &Cause, all: u64) -> f64 {
     let rows: u64 = (context.sites.values())
-        .filter(|s| cause.regions.contains(&context.users.region(s.group / 4)))
+        .filter(|s| {
+            cause
+                .regions
+                .contains(&context.users.region(s.group.piece()))
+        })
         .map(|s| s.rows)
         .sum();
     rows as f64 * 100.0 / all.max(1) as f64

@@ -26,7 +26,7 @@ pub(super) fn of(context: &Context, cause: &Cause) -> Called {
         let Some(facts) = context.sites.get(&site) else {
             continue;
         };
-        let Some(function) = function_of(context.code, facts.group / 4) else {
+        let Some(function) = function_of(context.code, facts.group.piece()) else {
             continue;
         };
         for (window, _) in context.rows_of(site) {

@@ -4,6 +4,7 @@
 //! load instructions by their first touches. Without a prediction, each first touch of a window may
 //! miss all levels, and the price is an upper bound.
 
+use crate::data::group::Group;
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 use crate::misses::{Misses, Predicted, caches, wait_ns};
@@ -39,7 +40,7 @@ impl<'a> Prices<'a> {
         predicted: Option<&'a Predicted>,
         sites: &HashMap<u32, SiteFacts, Mixed>,
     ) -> Prices<'a> {
-        let mut groups: HashMap<u32, (u64, u64), Mixed> = HashMap::default();
+        let mut groups: HashMap<Group, (u64, u64), Mixed> = HashMap::default();
         for facts in sites.values() {
             let sums = groups.entry(facts.group).or_default();
             *sums = (sums.0 + facts.rows, sums.1 + facts.firsts);
@@ -86,7 +87,7 @@ impl<'a> Prices<'a> {
     }
 
     /// By object: its part of the misses of some groups.
-    pub fn of_objects(&self, groups: &[u32]) -> HashMap<u32, f64, Mixed> {
+    pub fn of_objects(&self, groups: &[Group]) -> HashMap<u32, f64, Mixed> {
         self.predicted
             .map(|p| p.waits_by_object(groups))
             .unwrap_or_default()
@@ -94,7 +95,7 @@ impl<'a> Prices<'a> {
 
     /// The price of some load instructions of these groups. `chained`: each load waits for the one
     /// before.
-    pub fn of(&self, sites: &[u32], groups: &[u32], chained: bool) -> Price {
+    pub fn of(&self, sites: &[u32], groups: &[Group], chained: bool) -> Price {
         let mut misses = (self.predicted).and_then(|p| p.of_groups(groups.iter().copied()));
         if let Some(misses) = &mut misses {
             misses.curve.clear();
@@ -187,7 +188,7 @@ mod tests {
 
     fn site(site: u32, rows: u64, firsts: u64) -> (u32, SiteFacts) {
         let mut facts = SiteFacts::default();
-        (facts.site, facts.group) = (site, 4);
+        (facts.site, facts.group) = (site, Group::from_raw(4));
         (facts.rows, facts.firsts) = (rows, firsts);
         (site, facts)
     }
@@ -197,7 +198,7 @@ mod tests {
         let sites: HashMap<u32, SiteFacts, Mixed> =
             [site(1, 100, 50), site(2, 100, 0)].into_iter().collect();
         let prices = Prices::new(caches::typical(), None, &sites);
-        let of = |site: u32| prices.of(&[site], &[4], true);
+        let of = |site: u32| prices.of(&[site], &[Group::from_raw(4)], true);
         assert_eq!(of(1).wait_ns, [0.0, 4650.0, 4650.0]);
         assert_eq!((of(2).wait_ns, of(2).level), ([0.0; 3], None));
         assert_eq!(of(1).in_words(&prices), "the number of misses is not known");

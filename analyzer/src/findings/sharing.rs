@@ -5,6 +5,7 @@
 //! The order of accesses by different threads is unknown, so only lines that many windows have seen
 //! count.
 
+use crate::data::group::Group;
 use crate::findings::Finding;
 use crate::findings::context::Context;
 use crate::findings::params;
@@ -19,7 +20,7 @@ struct Use {
     written: u64,
     rows: u64,
     /// Code of a store, or of a load if there is no store.
-    group: u32,
+    group: Group,
     object: u32,
 }
 
@@ -62,7 +63,7 @@ pub(super) fn find_sharing(context: &Context) -> Vec<Finding> {
     }
     let lines = uses(context);
     let all = rows(lines.values());
-    let mut sums: BTreeMap<(bool, u32), (u64, u64, u32)> = BTreeMap::new();
+    let mut sums: BTreeMap<(bool, u32), (u64, u64, Group)> = BTreeMap::new();
     for line in lines.values() {
         let writers = line.values().filter(|u| u.written != 0).count();
         if line.len() < 2 || writers == 0 {
@@ -87,7 +88,7 @@ pub(super) fn find_sharing(context: &Context) -> Vec<Finding> {
         .filter(|(_, sum)| sum.0 as f64 >= params::MIN_SHARE_OF_SHARED_LINES * all as f64)
         .map(|((same, object), (rows, count, group))| {
             let share = rows as f64 * 100.0 / all as f64;
-            let line = context.users.line(group / 4);
+            let line = context.users.line(group.piece());
             let named = context.objects.and_then(|o| o.objects.get(object as usize));
             let cost = rows as f64 * params::CYCLES_OF_LINE_TRANSFER;
             let score = cost * 100.0 / (cost + (all - rows) as f64 + 1.0);
@@ -160,7 +161,7 @@ pub(super) fn suspected(context: &Context) -> Option<String> {
         }
     }
     let main = main.filter(|_| rows as f64 >= params::MIN_SHARE_OF_SUSPECTED_LINES * all as f64)?;
-    let line = context.users.line(main.group / 4);
+    let line = context.users.line(main.group.piece());
     let named = context
         .objects
         .and_then(|o| o.objects.get(main.object as usize));

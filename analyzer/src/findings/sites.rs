@@ -1,5 +1,6 @@
 //! Behaviour of each load instruction in windows.
 
+use crate::data::group::Group;
 use crate::findings::params;
 use crate::findings::places::{Place, Places};
 use crate::findings::windows::{Row, Window};
@@ -13,7 +14,7 @@ pub struct SiteFacts {
     /// Number of the instruction in the whole trace.
     pub site: u32,
     /// Code and class.
-    pub group: u32,
+    pub group: Group,
     /// Number of rows.
     pub rows: u64,
     /// Rows that were the first of their window in a line. A window begins with an empty set of
@@ -243,7 +244,7 @@ mod tests {
             first: lines.insert(address >> 6),
             address,
             site: 3,
-            group: 1,
+            group: Group::from_raw(1),
             size: 8,
             object: 0,
             into: crate::findings::windows::NOWHERE,

@@ -28,7 +28,7 @@ impl<'a> Users<'a> {
             let mut last = None;
             let mut waiting: Vec<u32> = Vec::new();
             for row in &window.rows {
-                let piece = row.group / 4;
+                let piece = row.group.piece();
                 if is_own(code, piece) {
                     for other in waiting.drain(..) {
                         *beside.entry((other, piece)).or_default() += 1;
@@ -115,7 +115,7 @@ fn callers(code: &CodeMap, windows: &[Window], paths: &CallPaths) -> HashMap<u32
             continue;
         }
         // Each window counts once for a piece.
-        let mut pieces: Vec<u32> = window.rows.iter().map(|r| r.group / 4).collect();
+        let mut pieces: Vec<u32> = window.rows.iter().map(|r| r.group.piece()).collect();
         pieces.sort_unstable();
         pieces.dedup();
         for piece in pieces.into_iter().filter(|&p| !is_own(code, p)) {

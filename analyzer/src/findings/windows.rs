@@ -4,6 +4,7 @@
 //! are read. So they read some of the rows once more: at most [`params::MAX_ROWS_READ`], from all
 //! over the run.
 
+use crate::data::group::Group;
 use crate::data::object_map::{Recent, Resolver};
 use crate::data::rows::{Chunk, Run};
 use crate::findings::params;
@@ -21,7 +22,7 @@ pub struct Row {
     /// Number of the load instruction in the whole trace.
     pub site: u32,
     /// Code and class, see [`crate::data::code_map`].
-    pub group: u32,
+    pub group: Group,
     /// Bytes.
     pub size: u32,
     /// Object; 0 if unknown.
@@ -42,7 +43,7 @@ pub struct StoreRow {
     /// Address.
     pub address: u64,
     /// Code and class.
-    pub group: u32,
+    pub group: Group,
     /// Bytes.
     pub size: u32,
     /// Object.

@@ -247,7 +247,7 @@ fn rows(trace: &Trace, damage: &mut Vec<String>) -> Sums {
             let part = run.sample as usize % REPLICATES;
             let rows = rows.slice(run.loads.clone());
             for (&group, &implied) in rows.group.iter().zip(rows.implied) {
-                sums.entry(group / 4).or_insert([0.0; REPLICATES])[part] +=
+                sums.entry(group.piece()).or_insert([0.0; REPLICATES])[part] +=
                     ratio * (1.0 + f64::from(implied));
             }
         }
@@ -334,7 +334,7 @@ pub fn read_counted(ours: &Trace, folder: &Path) -> Result<Counted, CountedError
     let table = |target: Target| -> Vec<Option<Count>> {
         let mut rows = vec![[0.0; REPLICATES]; names.rows(target)];
         for (piece, parts) in pieces.iter().enumerate() {
-            for &row in names.targets(target, piece as u32 * 4) {
+            for &row in names.targets_of_piece(target, piece as u32) {
                 add(&mut rows[row as usize], parts);
             }
         }

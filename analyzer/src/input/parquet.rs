@@ -4,7 +4,8 @@
 //! passed to the decoder is checked first (types, null counts, lengths, byte ranges), and a panic
 //! in the decoder is an error of that row group alone.
 
-use crate::data::code_map::{CLASS_STORE, CodeMap};
+use crate::data::code_map::CodeMap;
+use crate::data::group::Group;
 use crate::data::rows::{Chunk, RowColumns, Run};
 use crate::data::samples::Waited;
 use crate::input::catch_panic::quietly;
@@ -520,7 +521,7 @@ impl Decoded {
             Some(store) => {
                 for (g, &is_store) in group.iter_mut().zip(store) {
                     if is_store {
-                        *g |= CLASS_STORE;
+                        *g = g.stores();
                     }
                 }
                 part_stores(store, &mut runs);
@@ -579,7 +580,7 @@ impl Decoded {
         all.into()
     }
 
-    fn groups(&self, code: &CodeMap, chunk: &mut Chunk) -> Vec<u32> {
+    fn groups(&self, code: &CodeMap, chunk: &mut Chunk) -> Vec<Group> {
         let mut rest = (&self.site[..self.rows], &self.class[..self.rows]);
         let mut all = Vec::with_capacity(self.rows);
         for (module, rows) in self.module.runs() {
@@ -592,7 +593,7 @@ impl Decoded {
             all.extend(sites.iter().zip(classes).map(|(&site, &class)| {
                 let piece = pieces.get(site as usize);
                 no_site += u64::from(piece.is_none());
-                piece.unwrap_or(&unknown) * 4 + u32::from(class.min(2))
+                Group::of_load(*piece.unwrap_or(&unknown), class)
             }));
             chunk.unknown_class += classes
                 .iter()

@@ -7,6 +7,7 @@
 //! survival: new lines come at the sum of the surviving shares of all cells that run beside this
 //! one.
 
+use crate::data::group::Group;
 use crate::misses::fill_time::{Times, doubt_of};
 use crate::misses::params;
 use crate::misses::set_conflicts;
@@ -29,7 +30,7 @@ pub(crate) struct GroupMisses {
 }
 
 /// An estimate for all groups.
-pub(crate) type ByGroup = HashMap<u32, GroupMisses, Mixed>;
+pub(crate) type ByGroup = HashMap<Group, GroupMisses, Mixed>;
 
 /// Shares of misses by capacity: lower ends, estimates, upper ends.
 pub(super) type Ends = [Vec<f64>; 3];
@@ -142,7 +143,7 @@ impl Estimate<'_, '_> {
 
     /// Misses of all groups if every late visit missed.
     fn near(&self, capacities: &[f64]) -> ByGroup {
-        let of_group = |&group: &u32| {
+        let of_group = |&group: &Group| {
             let near = &self.nears[&group];
             let known = |&c: &f64| near.far(c);
             let ratio: Vec<f64> = capacities.iter().map(known).collect();
@@ -163,8 +164,8 @@ impl Estimate<'_, '_> {
 
     /// By group: the share of late visits that miss. Each object gets its part of the misses that
     /// `all` has so far.
-    fn mixed(&self, far: &[Ends], all: &mut ByGroup) -> HashMap<u32, Ends, Mixed> {
-        let mut mixed: HashMap<u32, Ends, Mixed> = HashMap::default();
+    fn mixed(&self, far: &[Ends], all: &mut ByGroup) -> HashMap<Group, Ends, Mixed> {
+        let mut mixed: HashMap<Group, Ends, Mixed> = HashMap::default();
         for (((group, object), cell), ends) in self.table.cells.iter().zip(far) {
             let share = cell.visits(self.without) / self.late[group].max(1.0);
             let blank = || vec![0.0; ends[1].len()];

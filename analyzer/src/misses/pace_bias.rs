@@ -3,6 +3,7 @@
 //! Windows taken by time contain too many slow windows. So misses per load are fewer than in the
 //! mean of the windows. The difference in speed is not measured.
 
+use crate::data::group::Group;
 use crate::misses::params;
 use crate::misses::visit_table::VisitTable;
 use crate::util::fast_hash::Mixed;
@@ -17,11 +18,11 @@ struct Share {
 }
 
 /// Groups of a window.
-type Window = HashMap<u32, Share, Mixed>;
+type Window = HashMap<Group, Share, Mixed>;
 
 /// By group: factors on its misses per load, with windows of many new lines counted as slower. The
 /// first is the least, the second the likely one.
-pub(crate) fn speed_factors(table: &VisitTable<'_>) -> HashMap<u32, [f64; 2], Mixed> {
+pub(crate) fn speed_factors(table: &VisitTable<'_>) -> HashMap<Group, [f64; 2], Mixed> {
     let mut windows: HashMap<u32, Window, Mixed> = HashMap::default();
     for of in &table.lines.samples {
         let share = windows.entry(of.sample).or_default().entry(of.group);
@@ -41,7 +42,9 @@ pub(crate) fn speed_factors(table: &VisitTable<'_>) -> HashMap<u32, [f64; 2], Mi
     factors(windows.iter().map(|w| &w.1))
 }
 
-fn factors<'a>(windows: impl Iterator<Item = &'a Window> + Clone) -> HashMap<u32, [f64; 2], Mixed> {
+fn factors<'a>(
+    windows: impl Iterator<Item = &'a Window> + Clone,
+) -> HashMap<Group, [f64; 2], Mixed> {
     let rate = |window: &Window| {
         let sum = |of: fn(&Share) -> f64| window.values().map(of).sum::<f64>();
         sum(|s| s.late) / sum(|s| s.accesses).max(1.0)
@@ -53,7 +56,7 @@ fn factors<'a>(windows: impl Iterator<Item = &'a Window> + Clone) -> HashMap<u32
         return HashMap::default();
     };
     let most = params::MAX_TIME_OF_NEW_LINES;
-    let mut sums: HashMap<u32, [Share; 3], Mixed> = HashMap::default();
+    let mut sums: HashMap<Group, [Share; 3], Mixed> = HashMap::default();
     for window in windows {
         let slow = (rate(window) / slowest).min(1.0);
         for (&group, share) in window {
@@ -88,14 +91,14 @@ mod tests {
 
     fn window(groups: &[(u32, f64, f64)]) -> Window {
         (groups.iter())
-            .map(|&(group, late, accesses)| (group, Share { late, accesses }))
+            .map(|&(group, late, accesses)| (Group::from_raw(group), Share { late, accesses }))
             .collect()
     }
 
     #[test]
     fn windows_that_are_alike_change_nothing() {
         let alike = vec![window(&[(1, 300.0, 1000.0)]); 50];
-        assert_eq!(factors(alike.iter())[&1], [1.0; 2]);
+        assert_eq!(factors(alike.iter())[&Group::from_raw(1)], [1.0; 2]);
         // Code that misses and code that hits share windows in varying parts. Misses per load of
         // each do not depend on the speed.
         let mixed = [
@@ -103,7 +106,10 @@ mod tests {
             window(&[(1, 900.0, 900.0), (2, 0.0, 100.0)]),
         ];
         let found = factors(mixed.iter().cycle().take(50));
-        assert!((found[&1][0] - 1.0).abs() < 1e-9, "{found:?}");
+        assert!(
+            (found[&Group::from_raw(1)][0] - 1.0).abs() < 1e-9,
+            "{found:?}"
+        );
         assert!(factors([].iter()).is_empty());
     }
 
@@ -115,7 +121,7 @@ mod tests {
             window(&[(1, 1000.0, 1000.0)]),
             window(&[(1, 0.0, 1000.0)]),
         ];
-        let [least, likely] = factors(parts.iter().cycle().take(60))[&1];
+        let [least, likely] = factors(parts.iter().cycle().take(60))[&Group::from_raw(1)];
         // 2/3 becomes 1/2 if misses take twice as long.
         assert!(
             (least - 0.75).abs() < 1e-9 && least < likely && likely < 1.0,

@@ -189,6 +189,7 @@ impl Near {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::group::Group;
     use crate::data::rows::ColumnSlices;
     use crate::stages::line_visits::LineVisits;
     use crate::stages::set_conflicts::{LEVELS, Sets};
@@ -204,7 +205,7 @@ mod tests {
             let rows = ColumnSlices {
                 address: &address,
                 size: &[8; 1000],
-                group: &[1; 1000],
+                group: &[Group::from_raw(1); 1000],
                 implied: &[0; 1000],
             };
             found.run(&rows, &[]);

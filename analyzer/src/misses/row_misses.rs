@@ -1,6 +1,7 @@
 //! Misses of rows, summed from those of groups of code.
 
 use crate::data::detail::Detail;
+use crate::data::group::Group;
 use crate::data::memory_units::LINE_BYTES;
 use crate::data::object_map::Recent;
 use crate::data::samples::SampleInfo;
@@ -43,13 +44,13 @@ struct Ratios {
 pub struct Predicted {
     /// Caches of the prediction.
     pub caches: Vec<Cache>,
-    groups: HashMap<u32, (Weighed, Ratios), Mixed>,
+    groups: HashMap<Group, (Weighed, Ratios), Mixed>,
     /// By object and group: the object's part of the group's misses.
-    objects: HashMap<u32, Vec<(u32, Ratios)>, Mixed>,
+    objects: HashMap<u32, Vec<(Group, Ratios)>, Mixed>,
     /// By group.
-    paces: HashMap<u32, Pace, Mixed>,
+    paces: HashMap<Group, Pace, Mixed>,
     /// Late visits in sequence, and all late visits, by group and by object.
-    sequences: HashMap<u32, (f64, f64), Mixed>,
+    sequences: HashMap<Group, (f64, f64), Mixed>,
     of_objects: HashMap<u32, (f64, f64), Mixed>,
     /// The whole run.
     whole: Sum,
@@ -157,7 +158,7 @@ impl Predicted {
         caches: Vec<Cache>,
         detail: Detail,
         by_time: bool,
-        function: impl Fn(u32) -> u32,
+        function: impl Fn(Group) -> u32,
         object: impl Fn(&Visit, &SampleInfo, &mut Recent) -> u32 + Sync,
     ) -> Option<Predicted> {
         let lines = &outcome.lines;
@@ -191,9 +192,9 @@ impl Predicted {
             }
             None => (Vec::new(), None),
         };
-        let code = |group: u32| -> Code { (function(group), group & 3) };
+        let code = |group: Group| -> Code { (function(group), group.class()) };
         let table = |by_process: bool| {
-            let watched: (_, &dyn Fn(u32) -> Code) = (&watches[..], &code);
+            let watched: (_, &dyn Fn(Group) -> Code) = (&watches[..], &code);
             VisitTable::new(lines, &outcome.samples, &sets, by_process, watched, object)
         };
         let private = table(false);
@@ -230,9 +231,14 @@ impl Predicted {
     }
 
     /// Adds the loads of groups, with the errors of their weights.
-    fn weigh(&mut self, lines: &LineVisits, weights: &LoadWeights, function: impl Fn(u32) -> u32) {
+    fn weigh(
+        &mut self,
+        lines: &LineVisits,
+        weights: &LoadWeights,
+        function: impl Fn(Group) -> u32,
+    ) {
         // By group: loads, and the sum of loads times the error of their weight.
-        let mut errors: HashMap<u32, (f64, f64), Mixed> = HashMap::default();
+        let mut errors: HashMap<Group, (f64, f64), Mixed> = HashMap::default();
         for of in &lines.samples {
             let ((weight, error), at) = (weights.of(of.sample), part(of.sample));
             let sums = errors.entry(of.group).or_default();
@@ -256,7 +262,7 @@ impl Predicted {
     fn add_estimates(
         &mut self,
         estimates: Vec<ByGroup>,
-        slower: &HashMap<u32, [f64; 2], Mixed>,
+        slower: &HashMap<Group, [f64; 2], Mixed>,
     ) -> Option<()> {
         let mut estimates = estimates.into_iter();
         // Sums of fractions depend on their order.
@@ -326,7 +332,7 @@ impl Predicted {
             ..Predicted::default()
         };
         for (group, counts) in bucket.counts.iter().enumerate() {
-            if group & 3 == 3 || counts.rows == 0 {
+            if Group::from_index(group).is_store() || counts.rows == 0 {
                 continue;
             }
             let touches = bucket.reuse.groups.get(group).copied().unwrap_or_default();
@@ -346,19 +352,21 @@ impl Predicted {
                 value,
                 without: Vec::new(),
             };
-            predicted.groups.insert(group as u32, (weighed, ratios));
+            predicted
+                .groups
+                .insert(Group::from_index(group), (weighed, ratios));
         }
         predicted.whole();
         (predicted.whole.loads > 0.0).then_some(predicted)
     }
 
     fn whole(&mut self) {
-        let mut groups: Vec<u32> = self.groups.keys().copied().collect();
+        let mut groups: Vec<Group> = self.groups.keys().copied().collect();
         groups.sort_unstable();
         self.whole = self.sum(groups.into_iter());
     }
 
-    fn sum(&self, groups: impl Iterator<Item = u32>) -> Sum {
+    fn sum(&self, groups: impl Iterator<Item = Group>) -> Sum {
         let mut sum = Sum::default();
         for group in groups {
             let Some((weighed, ratios)) = self.groups.get(&group) else {
@@ -373,7 +381,7 @@ impl Predicted {
         sum
     }
 
-    fn pace(&self, group: u32) -> Pace {
+    fn pace(&self, group: Group) -> Pace {
         self.paces.get(&group).copied().unwrap_or_default()
     }
 
@@ -384,17 +392,17 @@ impl Predicted {
     }
 
     /// Misses of a row that consists of these groups.
-    pub fn of_groups(&self, groups: impl Iterator<Item = u32>) -> Option<Misses> {
+    pub fn of_groups(&self, groups: impl Iterator<Item = Group>) -> Option<Misses> {
         self.row(&self.sum(groups))
     }
 
     /// Misses per recorded access of a group, first at the cache levels. Empty if unknown.
-    pub fn per_access(&self, group: u32) -> &[f64] {
+    pub fn per_access(&self, group: Group) -> &[f64] {
         self.groups.get(&group).map_or(&[][..], |g| &g.1.value)
     }
 
     /// By object: nanoseconds that the misses of some groups wait there.
-    pub fn waits_by_object(&self, groups: &[u32]) -> HashMap<u32, f64, Mixed> {
+    pub fn waits_by_object(&self, groups: &[Group]) -> HashMap<u32, f64, Mixed> {
         let mut waits: HashMap<u32, f64, Mixed> = HashMap::default();
         let levels = self.caches.len();
         for (&object, list) in &self.objects {
@@ -415,8 +423,8 @@ impl Predicted {
     pub fn of_object(
         &self,
         object: u32,
-        loads: impl Iterator<Item = (u32, u64)>,
-        all: impl Fn(u32) -> u64,
+        loads: impl Iterator<Item = (Group, u64)>,
+        all: impl Fn(Group) -> u64,
     ) -> Option<Misses> {
         let mut sum = Sum::default();
         for (group, some) in loads {

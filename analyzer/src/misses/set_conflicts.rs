@@ -1,5 +1,6 @@
 //! Set conflicts inside samples. They add misses to those that follow from the sizes of the caches.
 
+use crate::data::group::Group;
 use crate::misses::cell_misses::{ByGroup, Ends};
 use crate::misses::fill_time::doubt_of;
 use crate::misses::params;
@@ -16,7 +17,7 @@ impl VisitTable<'_> {
         &self,
         without: Option<usize>,
         all: &mut ByGroup,
-        far: &mut HashMap<u32, Ends, Mixed>,
+        far: &mut HashMap<Group, Ends, Mixed>,
     ) {
         let ways = u64::from(self.caches[0].ways);
         for (&group, of) in all.iter_mut() {

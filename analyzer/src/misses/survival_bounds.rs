@@ -4,11 +4,12 @@
 //! [`reuse_distance`](super::reuse_distance)). Its line survives `v` sample lengths if no access
 //! touches it for so long.
 
+use crate::data::group::{CLASS_STRIDED, Group};
 use crate::misses::params;
 use crate::misses::reuse_distance::Near;
 use crate::misses::survival_curve::{Fit, grid};
 use crate::misses::visit_table::{VisitTable, near_of};
-use crate::misses::watched_reuses::{self, STRIDED};
+use crate::misses::watched_reuses;
 use crate::stages::line_visits::part;
 use crate::util::fast_hash::Mixed;
 use std::collections::HashMap;
@@ -50,11 +51,11 @@ impl Bursts {
 pub(super) struct Estimate<'t, 'a> {
     pub(super) table: &'t VisitTable<'a>,
     pub(super) without: Option<usize>,
-    pub(super) nears: HashMap<u32, Near, Mixed>,
+    pub(super) nears: HashMap<Group, Near, Mixed>,
     /// By cell.
     pub(super) fits: Vec<Fit>,
     /// Late visits by group.
-    pub(super) late: HashMap<u32, f64, Mixed>,
+    pub(super) late: HashMap<Group, f64, Mixed>,
     /// By cell: the sum of its weights over all samples, and the same sum weighted by each sample's
     /// lines.
     pub(super) sums: Vec<(f64, f64)>,
@@ -63,7 +64,7 @@ pub(super) struct Estimate<'t, 'a> {
     /// By cell: lower end, estimate and upper end of the share of its visits that return at random.
     pub(super) at_random: Vec<[f64; 3]>,
     /// By group: see [`Estimate::find_bursts`].
-    pub(super) bursts: HashMap<u32, Bursts, Mixed>,
+    pub(super) bursts: HashMap<Group, Bursts, Mixed>,
     /// By cell: factors that watchpoints put on its survival, along the grid. Empty if they say
     /// nothing.
     pub(super) watched: Vec<Vec<[f64; 3]>>,
@@ -76,13 +77,13 @@ pub(super) struct Estimate<'t, 'a> {
 
 impl<'t, 'a> Estimate<'t, 'a> {
     pub(super) fn new(table: &'t VisitTable<'a>, without: Option<usize>) -> Estimate<'t, 'a> {
-        let near = |&group: &u32| {
+        let near = |&group: &Group| {
             let mut near = near_of(table.lines, group, without);
             // A replicate has its own counts, but the reach of all data.
             near.reach = table.reach.get(&group).copied().unwrap_or(near.reach);
             (group, near)
         };
-        let mut late: HashMap<u32, f64, Mixed> = HashMap::default();
+        let mut late: HashMap<Group, f64, Mixed> = HashMap::default();
         for ((group, _), far) in &table.cells {
             *late.entry(*group).or_default() += far.visits(without);
         }
@@ -132,7 +133,7 @@ impl<'t, 'a> Estimate<'t, 'a> {
 
     /// New lines of a sample that one late visit of each cell represents.
     fn stands_for(&self) -> Vec<f64> {
-        let mut accesses: HashMap<u32, f64, Mixed> = HashMap::default();
+        let mut accesses: HashMap<Group, f64, Mixed> = HashMap::default();
         let samples = self.table.lines.samples.iter();
         for of in samples.filter(|s| Some(part(s.sample)) != self.without) {
             *accesses.entry(of.group).or_default() += f64::from(of.accesses);
@@ -270,8 +271,8 @@ impl Estimate<'_, '_> {
     /// Compares late reuses just before the reach of samples with those that the mean rate
     /// predicts. A surplus means that data is used in bursts which outlast a sample. Their length
     /// is unknown: it lies between slightly more than a sample and the gap between two samples.
-    pub(super) fn find_bursts(&self) -> HashMap<u32, Bursts, Mixed> {
-        let mut sums: HashMap<u32, (f64, f64), Mixed> = HashMap::default();
+    pub(super) fn find_bursts(&self) -> HashMap<Group, Bursts, Mixed> {
+        let mut sums: HashMap<Group, (f64, f64), Mixed> = HashMap::default();
         for (cell, fit) in self.fits.iter().enumerate() {
             let of_sample = self.sums[cell].1 / self.sums[cell].0.max(1.0);
             let visits = self.table.cells[cell].1.visits(self.without);
@@ -281,7 +282,7 @@ impl Estimate<'_, '_> {
                 sum.1 + visits * fit.hazard() / of_sample.max(1.0),
             );
         }
-        let of_group = |(group, (visits, hazards)): (u32, (f64, f64))| {
+        let of_group = |(group, (visits, hazards)): (Group, (f64, f64))| {
             let (reuses, lines) = self.nears[&group].late_reuses(params::LATEST_REUSES_REACH_SHARE);
             let expected = hazards / visits.max(1.0) * lines;
             let least = (reuses - params::STANDARD_ERRORS_IN_HALF_INTERVAL * (reuses + 1.0).sqrt())
@@ -413,7 +414,7 @@ impl Estimate<'_, '_> {
     /// samples. `v` and `latest`: the estimated and the latest time at which the cache is full.
     /// None if samples tell how the array was swept.
     pub(super) fn swept_in_parts(&self, cell: usize, v: f64, latest: f64) -> Option<f64> {
-        let strided = self.table.cells[cell].0.0 & 3 == STRIDED;
+        let strided = self.table.cells[cell].0.0.class() == CLASS_STRIDED;
         if !strided || self.fits[cell].evidence <= 0.0 || !self.table.laps[cell].is_empty() {
             return None;
         }

@@ -1,6 +1,7 @@
 //! Table of late visits by cell, from which misses are estimated. A cell is one group of code and
 //! one object. Its visits are treated as alike.
 
+use crate::data::group::Group;
 use crate::data::object_map::Recent;
 use crate::data::reuse_pairs::WatchEnd;
 use crate::data::samples::SampleInfo;
@@ -19,7 +20,7 @@ use rayon::prelude::*;
 use std::collections::HashMap;
 
 /// A group of code and an object.
-pub(crate) type Key = (u32, u32);
+pub(crate) type Key = (Group, u32);
 
 /// Data of the samples that estimates are made from.
 pub(crate) struct VisitTable<'a> {
@@ -32,12 +33,12 @@ pub(crate) struct VisitTable<'a> {
     /// By cell: visits in sequence, and all visits.
     sequence: Vec<(f64, f64)>,
     /// By group: reach of the samples.
-    pub(super) reach: HashMap<u32, u64, Mixed>,
+    pub(super) reach: HashMap<Group, u64, Mixed>,
     /// By cell: walks that return.
     pub(super) laps: Vec<Vec<Lap>>,
     pub(super) caches: [Sets; LEVELS],
     pub(super) crowded: Crowded,
-    pub(super) groups: Vec<u32>,
+    pub(super) groups: Vec<Group>,
     /// Watches, grouped by the code that they tell of.
     pub(super) units: Vec<Unit>,
     /// Number of watches in these units.
@@ -125,11 +126,11 @@ impl<'a> Nearby<'a> {
 
 /// Finds the length of watches by time.
 struct WatchTiming<'t> {
-    reach: &'t HashMap<u32, u64, Mixed>,
+    reach: &'t HashMap<Group, u64, Mixed>,
     threads: &'t Threads,
     /// By sample: number of samples of its own thread.
     own: HashMap<u32, f64, Mixed>,
-    code: &'t dyn Fn(u32) -> Code,
+    code: &'t dyn Fn(Group) -> Code,
 }
 
 impl WatchTiming<'_> {
@@ -159,7 +160,7 @@ impl WatchTiming<'_> {
 /// The cells of visits that are late; none for others.
 fn late_keys(
     lines: &LineVisits,
-    reach: &HashMap<u32, u64, Mixed>,
+    reach: &HashMap<Group, u64, Mixed>,
     object: &(impl Fn(&Visit, &mut Recent) -> u32 + Sync),
 ) -> Vec<Option<Key>> {
     let is_late = |v: &Visit| u64::from(v.before) >= reach.get(&v.group).copied().unwrap_or(0);
@@ -230,13 +231,13 @@ impl<'a> VisitTable<'a> {
         samples: &[SampleInfo],
         caches: &[Sets; LEVELS],
         by_process: bool,
-        (watches, code): (&[Watch], &dyn Fn(u32) -> Code),
+        (watches, code): (&[Watch], &dyn Fn(Group) -> Code),
         object: impl Fn(&Visit, &mut Recent) -> u32 + Sync,
     ) -> VisitTable<'a> {
-        let mut groups: Vec<u32> = lines.groups.keys().map(|k| k.0).collect();
+        let mut groups: Vec<Group> = lines.groups.keys().map(|k| k.0).collect();
         groups.sort_unstable();
         groups.dedup();
-        let reach: HashMap<u32, u64, Mixed> = groups
+        let reach: HashMap<Group, u64, Mixed> = groups
             .iter()
             .map(|&g| (g, near_of(lines, g, None).reach))
             .collect();
@@ -337,7 +338,7 @@ impl<'a> VisitTable<'a> {
     /// Groups watches into units. `late`: as of [`late_of`].
     fn add_watches(
         &mut self,
-        code: &dyn Fn(u32) -> Code,
+        code: &dyn Fn(Group) -> Code,
         late: &[[f64; PARTS]],
         watched: &[ObjectWatch],
     ) {
@@ -352,7 +353,7 @@ impl<'a> VisitTable<'a> {
     }
 
     /// Sums the reuses inside samples over the groups of some code.
-    fn in_samples(&self, is_of: impl Fn(u32) -> bool) -> InSamples {
+    fn in_samples(&self, is_of: impl Fn(Group) -> bool) -> InSamples {
         let same = (self.lines.groups.iter()).filter(|((group, _), _)| is_of(*group));
         let (again, same_word) = same.fold((0.0, 0.0), |sum, (_, lines)| {
             (
@@ -409,7 +410,7 @@ impl<'a> VisitTable<'a> {
 }
 
 /// Mean number of lines in the samples of some groups. `distinct`: lines by sample.
-fn lines_of(lines: &LineVisits, distinct: &[f64], is_of: impl Fn(u32) -> bool) -> f64 {
+fn lines_of(lines: &LineVisits, distinct: &[f64], is_of: impl Fn(Group) -> bool) -> f64 {
     let (mut sum, mut weights) = (0.0, 0.0);
     for of in lines.samples.iter().filter(|of| is_of(of.group)) {
         let weight = f64::from(of.accesses);
@@ -433,7 +434,7 @@ fn late_of(beside: &[Vec<(u32, f64)>], cells: usize) -> Vec<[f64; PARTS]> {
 }
 
 /// Counts of a group, without one of the replicates.
-pub(super) fn parts(lines: &LineVisits, group: u32, without: Option<usize>) -> Vec<&GroupLines> {
+pub(super) fn parts(lines: &LineVisits, group: Group, without: Option<usize>) -> Vec<&GroupLines> {
     (0..PARTS)
         .filter(|&p| Some(p) != without)
         .filter_map(|p| lines.groups.get(&(group, p as u32)))
@@ -441,6 +442,6 @@ pub(super) fn parts(lines: &LineVisits, group: u32, without: Option<usize>) -> V
 }
 
 /// Distances of a group, without one of the replicates.
-pub(super) fn near_of(lines: &LineVisits, group: u32, without: Option<usize>) -> Near {
+pub(super) fn near_of(lines: &LineVisits, group: Group, without: Option<usize>) -> Near {
     Near::new(parts(lines, group, without).iter().copied())
 }

@@ -79,6 +79,7 @@ pub(crate) fn of_cells(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::group::Group;
 
     /// The object of a walk is found by a byte that was loaded: the first byte of the lowest line
     /// belongs to another object where the walk's object begins in the middle of that line.
@@ -90,11 +91,11 @@ mod tests {
             let from = sample * 97_531;
             let address = |i: u64| BEGIN + i / 1500 % 1500 * 4 + i % 1500 * 6000;
             let rows: Vec<_> = (from..from + 1000)
-                .map(|i| (7, 1, address(i), true))
+                .map(|i| (7, Group::from_raw(1), address(i), true))
                 .collect();
             walks.sample((sample as u32, 0), rows.into_iter());
         }
-        let numbers = [((1, 5), 0)].into_iter().collect();
+        let numbers = [((Group::from_raw(1), 5), 0)].into_iter().collect();
         let object = |visit: &Visit, _: &mut Recent| if visit.address() >= BEGIN { 5 } else { 4 };
         let laps = of_cells(&walks, &numbers, object);
         assert_eq!(laps[0].len(), 1);

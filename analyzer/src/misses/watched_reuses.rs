@@ -18,6 +18,7 @@
 //! it. Strided loads are an exception. Their walks tell when they return. Watches that nothing
 //! ended show that no walk returned unseen by the samples, so they raise the lower end.
 
+use crate::data::group::CLASS_STRIDED;
 use crate::data::memory_units::LINE_SHIFT;
 use crate::data::reuse_pairs::{ReusePair, ReusePairs, WatchEnd};
 use crate::misses::load_weights::LoadWeights;
@@ -28,9 +29,6 @@ use crate::stages::line_visits::{LineVisits, PARTS, Visit, WatchedUse};
 use crate::util::fast_hash::Mixed;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
-
-/// Class of groups whose addresses come in even steps.
-pub(super) const STRIDED: u32 = 1;
 
 /// Contribution of the watchpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -260,7 +258,7 @@ pub(crate) fn units(
             let unit = Unit {
                 cells: of_code,
                 tells,
-                walks: code.1 == STRIDED,
+                walks: code.1 == CLASS_STRIDED,
                 watches: those.iter().map(|&at| watches[at].seen_by(code)).collect(),
                 late,
                 times,
@@ -299,7 +297,7 @@ fn paces(
         let known = in_samples(code);
         let seen: Vec<SeenWatch> = watches.iter().map(|w| w.seen_by(code)).collect();
         // Walks tell by themselves when they return.
-        let pace = match code.1 == STRIDED {
+        let pace = match code.1 == CLASS_STRIDED {
             true => Pace::UNKNOWN,
             false => Pace::new(&seen, own / all, &known),
         };
@@ -315,7 +313,7 @@ impl ObjectWatch {
             Some(_) => Ended::Others,
             // Memory that is stored to is mostly loaded from as well. It cannot count as left
             // alone.
-            None if self.otherwise && code.1 == STRIDED => Ended::Own,
+            None if self.otherwise && code.1 == CLASS_STRIDED => Ended::Own,
             None => Ended::Unseen,
         };
         let [beyond, length] = [self.beyond, self.length];
@@ -534,11 +532,11 @@ mod tests {
         let unit = |came_back: usize| {
             let mut seen: Vec<_> = watches(100 - came_back, 7, None, 50.0).collect();
             for mut watch in watches(came_back, 7, None, 20.0) {
-                watch.by = Some((1, STRIDED));
+                watch.by = Some((1, CLASS_STRIDED));
                 seen.push(watch);
             }
             let mut walk = cell(1, 7, 1.0);
-            walk.code = (1, STRIDED);
+            walk.code = (1, CLASS_STRIDED);
             let (mut units, used) = units(&[walk], &seen, &|_| BLIND);
             assert_eq!((units.len(), used), (1, 100));
             units.remove(0)

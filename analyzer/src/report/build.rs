@@ -2,6 +2,7 @@
 
 use crate::data::code_map::Target;
 use crate::data::detail::Detail;
+use crate::data::group::Group;
 use crate::data::memory_units::LINE_BYTES;
 use crate::data::object_map::{Recent, Resolver, UNKNOWN};
 use crate::data::reuse_pairs::ReusePairs;
@@ -258,7 +259,7 @@ fn predicted(
     if !questions.misses {
         return None;
     }
-    let function = |group: u32| {
+    let function = |group: Group| {
         let functions = trace.code.targets(Target::Function, group);
         functions.first().copied().unwrap_or(u32::MAX)
     };

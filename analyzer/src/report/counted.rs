@@ -55,7 +55,7 @@ pub(crate) fn reweighted(
                 let loads = windows.entry(run.sample).or_default();
                 let rows = rows.slice(run.loads.clone());
                 for (&group, &implied) in rows.group.iter().zip(rows.implied) {
-                    if let Some(piece) = trace.code.pieces.get(group as usize / 4) {
+                    if let Some(piece) = trace.code.pieces.get(group.piece() as usize) {
                         *loads.entry(piece.function).or_default() += 1.0 + f64::from(implied);
                     }
                 }

@@ -3,6 +3,7 @@
 use crate::data::counts::{AccessCounts, Bin, Metrics};
 use crate::data::detail::Detail;
 use crate::data::frame;
+use crate::data::group::Group;
 use crate::estimate::Estimate;
 use crate::estimate::row_estimates::{Hats, Maker, Shown};
 use crate::estimate::time_shares::TimeShare;
@@ -80,7 +81,7 @@ pub(crate) struct Facts<'a> {
     /// Classes that each row's loads were observed to have.
     pub(crate) observed: Vec<ObservedRow>,
     /// Misses of groups, the groups of each row, and nanoseconds of the run.
-    pub(crate) misses: Option<(&'a Predicted, Vec<Vec<u32>>, f64)>,
+    pub(crate) misses: Option<(&'a Predicted, Vec<Vec<Group>>, f64)>,
     pub(crate) detail: Detail,
 }
 

@@ -2,6 +2,7 @@
 
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::counts::AccessCounts;
+use crate::data::group::Group;
 use crate::data::histogram::Histogram;
 use crate::engine::EngineOutcome;
 use crate::engine::outcome::group_counts;
@@ -32,7 +33,7 @@ pub(crate) struct CodeSums {
 /// Loads and stores of all groups, without footprints.
 pub(crate) fn all_rows(outcome: &EngineOutcome, code: &CodeMap) -> AccessCounts {
     let mut rows = AccessCounts::default();
-    (0..code.pieces.len() * 4)
+    Group::all(code.pieces.len())
         .for_each(|group| rows.add_rows(&group_counts(&outcome.buckets[0], group)));
     rows
 }
@@ -51,24 +52,27 @@ impl CodeSums {
         let mut chains: Vec<Vec<(u64, usize)>> = vec![Vec::new(); code.lines.len()];
         for (piece, names) in code.pieces.iter().enumerate() {
             let mut of_piece = AccessCounts::default();
-            for class in 0..4 {
-                let group = piece * 4 + class;
+            for group in Group::of_piece(piece as u32) {
                 of_piece.add_rows(&group_counts(bucket, group));
-                let fetched = outcome.fetches.get(group).copied().unwrap_or_default();
+                let fetched = outcome
+                    .fetches
+                    .get(group.index())
+                    .copied()
+                    .unwrap_or_default();
                 of_piece.fetches += fetched.lines;
                 of_piece.fetched_bytes += fetched.bytes;
-                let Some(distances) = bucket.reuse.distances.get(group) else {
+                let Some(distances) = bucket.reuse.distances.get(group.index()) else {
                     continue;
                 };
                 for (target, table) in BY_CODE.into_iter().zip(&mut tables) {
-                    code.targets(target, group as u32)
+                    code.targets(target, group)
                         .iter()
                         .for_each(|&row| table.distances[row as usize].merge(distances));
                 }
             }
             whole.add_rows(&of_piece);
             for (target, table) in BY_CODE.into_iter().zip(&mut tables) {
-                code.targets(target, piece as u32 * 4)
+                code.targets_of_piece(target, piece as u32)
                     .iter()
                     .for_each(|&row| table.counts[row as usize].add_rows(&of_piece));
             }
@@ -96,7 +100,7 @@ fn add_strides(outcome: &EngineOutcome, code: &CodeMap, tables: &mut [RowSums; 3
             continue;
         };
         for (target, table) in BY_CODE.into_iter().zip(&mut *tables) {
-            code.targets(target, piece * 4)
+            code.targets_of_piece(target, piece)
                 .iter()
                 .for_each(|&row| table.strides[row as usize].push((bin, count)));
         }

@@ -1,8 +1,9 @@
 //! From the counts of a pass to the tables.
 
-use crate::data::code_map::{CLASS_STORE, CodeMap, Target};
+use crate::data::code_map::{CodeMap, Target};
 use crate::data::counts::AccessCounts;
 use crate::data::detail::Detail;
+use crate::data::group::Group;
 use crate::engine::EngineOutcome;
 use crate::estimate::growth_tables::{self, GrowthRow, InterSample, WholeSightings};
 use crate::estimate::part_loads::part_loads;
@@ -287,9 +288,7 @@ impl<'a> Passes<'a> {
                 .filter(|_| of.detail.is_all())
                 .map(|predicted| {
                     let mut groups = vec![Vec::new(); sums.counts.len()];
-                    for group in
-                        (0..of.code.pieces.len() as u32 * 4).filter(|g| g & 3 != CLASS_STORE)
-                    {
+                    for group in Group::all(of.code.pieces.len()).filter(|g| !g.is_store()) {
                         let rows = of.code.targets(target, group);
                         rows.iter()
                             .for_each(|&row| groups[row as usize].push(group));

@@ -3,8 +3,9 @@
 //! They need a separate pass, in which the rows of each thread are a bucket. The threads with the
 //! most rows have rows in the table; the other threads of a process share one.
 
-use crate::data::code_map::{CLASS_STORE, CodeMap};
+use crate::data::code_map::CodeMap;
 use crate::data::counts::Metrics;
+use crate::data::group::Group;
 use crate::data::rows::Chunk;
 use crate::data::samples::SampleInfo;
 use crate::engine::{
@@ -247,7 +248,7 @@ impl Maker<'_> {
         for (group, replicates) in bucket.reuse.replicates.iter().enumerate() {
             let rows = bucket.counts.get(group).copied().unwrap_or_default();
             if let Some(replicates) = replicates
-                && group as u32 & 3 != CLASS_STORE
+                && !Group::from_index(group).is_store()
             {
                 sums.add(replicates, rows.rows + rows.implied);
             }

@@ -12,6 +12,7 @@
 //! In long samples, stretches of [`STRETCH`] loads in every [`EVERY`] are simulated: one load in
 //! eight is enough for a ratio.
 
+use crate::data::group::Group;
 use crate::data::memory_units::LINE_SHIFT;
 use crate::data::rows::ColumnSlices;
 use mgz_models::util::hash::spread;
@@ -58,13 +59,13 @@ struct Line {
     number: u64,
     /// Bytes that were read.
     bytes: u64,
-    group: u32,
+    group: Group,
 }
 
 const NO_LINE: Line = Line {
     number: EMPTY,
     bytes: 0,
-    group: 0,
+    group: Group::from_raw(0),
 };
 
 /// The cache, and what was counted by group.
@@ -148,7 +149,7 @@ impl Fetches {
     }
 
     #[inline(always)]
-    fn touch(&mut self, number: u64, bytes: u64, group: u32) {
+    fn touch(&mut self, number: u64, bytes: u64, group: Group) {
         let set = &mut self.sets[(spread(number) >> SET_SHIFT) as usize];
         if set[0].number == number {
             set[0].bytes |= bytes;
@@ -176,7 +177,7 @@ impl Fetches {
         if line.number == EMPTY {
             return;
         }
-        let at = line.group as usize;
+        let at = line.group.index();
         if self.counts.len() <= at {
             self.counts.resize(at + 1, Fetched::default());
         }
@@ -203,7 +204,10 @@ mod tests {
         fetches.run(&ColumnSlices {
             address: &address,
             size: &columns(|l| l.1),
-            group: &columns(|l| l.2),
+            group: &loads
+                .iter()
+                .map(|l| Group::from_raw(l.2))
+                .collect::<Vec<_>>(),
             implied: &vec![0; loads.len()],
         });
         fetches.finish();
@@ -242,7 +246,7 @@ mod tests {
                 fetches.run(&ColumnSlices {
                     address: part,
                     size: &vec![8; part.len()],
-                    group: &vec![0; part.len()],
+                    group: &vec![Group::from_raw(0); part.len()],
                     implied: &vec![0; part.len()],
                 });
             }

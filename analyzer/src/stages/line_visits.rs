@@ -7,6 +7,7 @@
 //! sample and the code. If there are many visits, only those of some lines are kept, selected by a
 //! hash of the line. So all samples that met a kept line are known.
 
+use crate::data::group::Group;
 use crate::data::memory_units::LINE_SHIFT;
 use crate::data::reuse_pairs::ReusePair;
 use crate::data::rows::ColumnSlices;
@@ -144,8 +145,8 @@ pub struct Visit {
     pub sample: u32,
     /// Address space.
     pub space: u32,
-    /// See [`crate::data::code_map`].
-    pub group: u32,
+    /// Group of the load.
+    pub group: Group,
     /// Lines that the sample had touched before.
     pub before: u16,
     /// The byte of the line that was loaded first. Objects may begin anywhere in a line.
@@ -173,7 +174,7 @@ pub struct SampleGroup {
     /// Sample.
     pub sample: u32,
     /// Group.
-    pub group: u32,
+    pub group: Group,
     /// Recorded loads.
     pub accesses: u32,
     /// Loads that they imply.
@@ -188,7 +189,7 @@ pub struct WatchedUse {
     /// Address space.
     pub space: u32,
     /// Group of the load that used it.
-    pub group: u32,
+    pub group: Group,
     /// Part of the sample's rows behind the use.
     pub rest: f32,
     /// Lines touched there.
@@ -199,7 +200,7 @@ pub struct WatchedUse {
 #[derive(Clone, Default)]
 pub struct LineVisits {
     /// By group and replicate.
-    pub groups: HashMap<(u32, u32), GroupLines, Mixed>,
+    pub groups: HashMap<(Group, u32), GroupLines, Mixed>,
     /// First touches.
     pub visits: Vec<Visit>,
     /// Accesses of each group in each sample.
@@ -222,14 +223,14 @@ struct Work {
     in_set: Vec<Vec<u64>>,
     /// Rows of the sample.
     address: Vec<u64>,
-    group: Vec<u32>,
+    group: Vec<Group>,
     implied: Vec<u16>,
     /// Instructions, where all are known.
     site: Vec<u32>,
     /// True for the first row in each line.
     first: Vec<bool>,
     /// By group of the sample.
-    local: HashMap<u32, GroupInSample, Mixed>,
+    local: HashMap<Group, GroupInSample, Mixed>,
     caches: [Sets; LEVELS],
     conflicts: Conflicts,
     /// Words that are watched behind the sample: which watch, and where.
@@ -323,7 +324,7 @@ impl Work {
     }
 
     /// Counts conflicts in the sets of the other levels.
-    fn count_conflicts(&mut self, local: &mut HashMap<u32, GroupInSample, Mixed>) {
+    fn count_conflicts(&mut self, local: &mut HashMap<Group, GroupInSample, Mixed>) {
         let (address, groups) = (&self.address, &self.group);
         self.conflicts.of_sample(
             &self.caches,
@@ -531,7 +532,7 @@ mod tests {
                 (state >> 40) % 200 * 64 + (state >> 20) % 64
             })
             .collect();
-        let group: Vec<u32> = (0..600).map(|i| i % 3).collect();
+        let group: Vec<Group> = (0..600).map(|i| Group::from_raw(i % 3)).collect();
         let mut found = LineVisits::default();
         found.begin(0, 3, &[Sets { sets: 1, ways: 8 }; LEVELS], &[]);
         let rows = ColumnSlices {
@@ -542,7 +543,7 @@ mod tests {
         };
         found.run(&rows, &[]);
         found.finish();
-        let mut expected: HashMap<u32, GroupLines> = HashMap::new();
+        let mut expected: HashMap<Group, GroupLines> = HashMap::new();
         let (mut list, mut visits): (Vec<u64>, Vec<(u64, u16)>) = Default::default();
         let address_of = &address;
         for (row, (address, group)) in address.iter().zip(group).enumerate() {
@@ -615,7 +616,7 @@ mod tests {
         let rows = ColumnSlices {
             address: &address,
             size: &[8; 8],
-            group: &[4, 5, 6, 7, 8, 9, 10, 11],
+            group: &[4, 5, 6, 7, 8, 9, 10, 11].map(Group::from_raw),
             implied: &[0; 8],
         };
         found.run(&rows, &[]);
@@ -623,7 +624,7 @@ mod tests {
         let used = |pair, group, rest, after| WatchedUse {
             pair,
             space: 2,
-            group,
+            group: Group::from_raw(group),
             rest,
             after,
         };

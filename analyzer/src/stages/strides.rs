@@ -4,6 +4,7 @@
 //! Differences from −512 to 512 bytes are counted individually, and greater ones by sign and power
 //! of two. Counts are exact and merge by addition.
 
+use crate::data::group::Group;
 use crate::stages::observed_class::FarSteps;
 use crate::util::fast_hash::Mixed;
 use mgz_models::util::hash::spread;
@@ -407,17 +408,17 @@ pub struct StrideShare {
 #[derive(Debug, Default)]
 pub struct ByGroup {
     /// Loads of the group in the whole trace, and counts by bin.
-    groups: HashMap<u32, (u64, Vec<(u32, u64)>)>,
+    groups: HashMap<Group, (u64, Vec<(u32, u64)>)>,
 }
 
 impl ByGroup {
     /// `counts`: site, bin, count. `group_of` gives the group of a site, `loads` that of a group's loads.
     pub fn new(
         counts: &[(u32, u32, u64)],
-        group_of: impl Fn(u32) -> Option<u32>,
-        loads: impl Fn(u32) -> u64,
+        group_of: impl Fn(u32) -> Option<Group>,
+        loads: impl Fn(Group) -> u64,
     ) -> ByGroup {
-        let mut groups: HashMap<u32, (u64, Vec<(u32, u64)>)> = HashMap::new();
+        let mut groups: HashMap<Group, (u64, Vec<(u32, u64)>)> = HashMap::new();
         for &(site, bin, count) in counts {
             if let Some(group) = group_of(site) {
                 groups
@@ -432,9 +433,9 @@ impl ByGroup {
 
     /// Most frequent strides of a place, at most `most`. `parts`: groups with their numbers of
     /// loads there.
-    pub fn of(&self, parts: impl Iterator<Item = (u32, u64)>, most: usize) -> Vec<StrideShare> {
+    pub fn of(&self, parts: impl Iterator<Item = (Group, u64)>, most: usize) -> Vec<StrideShare> {
         let mut by_bin: BTreeMap<u32, f64> = BTreeMap::new();
-        let mut parts: Vec<(u32, u64)> = parts.collect();
+        let mut parts: Vec<(Group, u64)> = parts.collect();
         // Sums of fractions depend on their order.
         parts.sort_unstable();
         for (group, here) in parts {
@@ -526,6 +527,7 @@ mod tests {
                 .get(site as usize)
                 .copied()
                 .flatten()
+                .map(Group::from_raw)
         };
         let strides = ByGroup::new(
             &[
@@ -535,23 +537,28 @@ mod tests {
                 (3, bin(1), 999),
             ],
             group_of,
-            |group| u64::from(group) * 10,
+            |group| u64::from(group.raw()) * 10,
         );
+        let of = |loads: [(u32, u64); 2]| {
+            loads
+                .map(|(group, n)| (Group::from_raw(group), n))
+                .into_iter()
+        };
         let share = |stride: i64, pct: f64| StrideShare {
             from: stride,
             to: stride,
             pct,
         };
         assert_eq!(
-            strides.of([(4, 40), (7, 5)].into_iter(), 4),
+            strides.of(of([(4, 40), (7, 5)]), 4),
             [share(8, 75.0), share(64, 25.0)]
         );
         // Half of group 4's loads and a tenth of group 9's: 15, 5 and 10 differences.
         assert_eq!(
-            strides.of([(9, 9), (4, 20)].into_iter(), 2),
+            strides.of(of([(9, 9), (4, 20)]), 2),
             [share(8, 50.0), share(-8, 100.0 / 3.0)]
         );
-        assert_eq!(strides.of([(7, 5), (4, 0)].into_iter(), 2), []);
+        assert_eq!(strides.of(of([(7, 5), (4, 0)]), 2), []);
     }
 
     #[test]

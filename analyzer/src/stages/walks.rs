@@ -9,6 +9,7 @@
 //! The same is known of walks that follow one another through an array: a stencil reads the row
 //! below first, and the row above last.
 
+use crate::data::group::Group;
 use crate::data::memory_units::LINE_SHIFT;
 use crate::stages::strides::NO_SITE;
 use crate::util::fast_hash::Mixed;
@@ -45,7 +46,7 @@ struct Back {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Walk {
     /// Code and class.
-    pub group: u32,
+    pub group: Group,
     /// Rows.
     pub rows: u64,
     /// Samples that have it.
@@ -211,14 +212,14 @@ pub struct Walks {
 }
 
 /// Rows of an instruction in the sample at hand: group, addresses and whether they are late first touches.
-type Rows = (u32, Vec<(u64, bool)>);
+type Rows = (Group, Vec<(u64, bool)>);
 
 impl Walks {
     /// Rows of a sample: instruction, group, address, whether the line is new to the sample.
     pub fn sample(
         &mut self,
         (sample, space): (u32, u32),
-        rows: impl ExactSizeIterator<Item = (u32, u32, u64, bool)>,
+        rows: impl ExactSizeIterator<Item = (u32, Group, u64, bool)>,
     ) {
         let half = rows.len() / 2;
         for (at, (site, group, address, first)) in rows.enumerate() {
@@ -381,13 +382,15 @@ mod tests {
     use super::*;
 
     /// Samples of `length` rows anywhere in a walk.
+    const GROUP: Group = Group::from_raw(1);
+
     fn walks(samples: u64, length: u64, at: impl Fn(u64) -> u64) -> Walks {
         let mut walks = Walks::default();
         for s in 0..samples {
             // No sample begins where another does.
             let begin = s.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
             let rows: Vec<_> = (begin..begin + length)
-                .map(|i| (7, 1, at(i), true))
+                .map(|i| (7, GROUP, at(i), true))
                 .collect();
             walks.sample((s as u32, 0), rows.into_iter());
         }
@@ -466,7 +469,7 @@ mod tests {
             };
             let address = |i: u64| (i / (20 * lines) * lines + i % lines) * 64;
             let rows: Vec<_> = (begin..begin + 1000)
-                .map(|i| (7, 1, address(i), true))
+                .map(|i| (7, GROUP, address(i), true))
                 .collect();
             walks.sample((s as u32, 0), rows.into_iter());
         }
@@ -501,7 +504,7 @@ mod tests {
                 let places = [here, here + columns, here + 2 * columns, here];
                 (0..4u32).map(move |n| {
                     let array = if n == 3 { apart } else { 0 };
-                    (n, 1, array + places[n as usize] * 8, true)
+                    (n, GROUP, array + places[n as usize] * 8, true)
                 })
             });
             let all: Vec<_> = at.collect();
@@ -524,7 +527,7 @@ mod tests {
             let begin = s.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
             let at = (begin..begin + 500).flat_map(|i| {
                 let low = (i / 100 * 200 + i % 100) * 8;
-                [(0, 1, low, true), (1, 1, low + 800, true)]
+                [(0, GROUP, low, true), (1, GROUP, low + 800, true)]
             });
             let all: Vec<_> = at.collect();
             walks.sample((s as u32, 0), all.into_iter());
@@ -540,7 +543,9 @@ mod tests {
         let mut rest = Walks::default();
         for s in 20..40u64 {
             let begin = s.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-            let rows: Vec<_> = (begin..begin + 1000).map(|i| (7, 1, at(i), true)).collect();
+            let rows: Vec<_> = (begin..begin + 1000)
+                .map(|i| (7, GROUP, at(i), true))
+                .collect();
             rest.sample((s as u32, 0), rows.into_iter());
         }
         parts.merge(rest);

@@ -14,6 +14,7 @@
 //! Means over the windows of the *run* weight each window by its sample
 //! ([`crate::input::weights`]), if samples have weights.
 
+use crate::data::group::{CLASS_IRREGULAR, CLASS_STRIDED, Group};
 use crate::data::rows::ColumnSlices;
 use crate::interner::{DenseNames, KEY_BITS, MOST, TOGETHER};
 use crate::prefetch;
@@ -357,8 +358,8 @@ impl Listed {
         [
             count(|i| self.reuse[i] <= most),
             count(|i| (self.reuse[i] <= most) & (self.before[i] > most)),
-            of_class(1),
-            of_class(2),
+            of_class(CLASS_STRIDED as u8),
+            of_class(CLASS_IRREGULAR as u8),
         ]
     }
 }
@@ -534,7 +535,7 @@ impl WindowEngine {
                     access(
                         open,
                         &mut seen[number as usize],
-                        PLACE[group as usize & 3],
+                        PLACE[group.class() as usize],
                         (index + row) as u32,
                     );
                 }
@@ -550,7 +551,7 @@ impl WindowEngine {
 
     /// Counts the accesses of a block. All smaller windows begin and end in it.
     #[inline(always)]
-    fn block(&mut self, numbers: &[u32; BLOCK], group: &[u32; BLOCK], implied: &[u16; BLOCK]) {
+    fn block(&mut self, numbers: &[u32; BLOCK], group: &[Group; BLOCK], implied: &[u16; BLOCK]) {
         let begin = self.index as usize % (1 << MAX_LEVEL);
         let mut listed = Listed {
             reuse: [0; BLOCK],
@@ -562,7 +563,7 @@ impl WindowEngine {
         for i in 0..BLOCK {
             let (seen, class, now) = (
                 &mut seen[numbers[i] as usize],
-                PLACE[group[i] as usize & 3],
+                PLACE[group[i].class() as usize],
                 (begin + i) as u32,
             );
             listed.before[i] = seen.level as u8;
@@ -571,10 +572,15 @@ impl WindowEngine {
             (listed.reuse[i], listed.of_class[i], listed.class[i]) =
                 (reuse as u8, of_class as u8, class as u8);
         }
-        let of_class = |class: u32| group.iter().map(|g| u64::from(g & 3 == class)).sum::<u64>();
+        let of_class = |class: u32| {
+            group
+                .iter()
+                .map(|g| u64::from(g.class() == class))
+                .sum::<u64>()
+        };
         let rows = [
-            of_class(1),
-            of_class(2),
+            of_class(CLASS_STRIDED),
+            of_class(CLASS_IRREGULAR),
             implied.iter().map(|&i| u64::from(i)).sum(),
         ];
         let counters = |[again, second, strided, irregular]: [u64; 4]| {
@@ -624,12 +630,17 @@ impl WindowEngine {
 
     /// Counts what does not depend on addresses.
     #[inline(always)]
-    fn add_up(&mut self, group: &[u32], implied: &[u16]) {
-        let of_class = |class: u32| group.iter().map(|g| u64::from(g & 3 == class)).sum::<u64>();
+    fn add_up(&mut self, group: &[Group], implied: &[u16]) {
+        let of_class = |class: u32| {
+            group
+                .iter()
+                .map(|g| u64::from(g.class() == class))
+                .sum::<u64>()
+        };
         let all: u64 = implied.iter().map(|&i| u64::from(i)).sum();
         let open = &mut self.open[MIN_LEVEL];
-        open[OPEN_ROWS + 1] = open[OPEN_ROWS + 1].wrapping_add(of_class(1));
-        open[OPEN_ROWS + 2] = open[OPEN_ROWS + 2].wrapping_add(of_class(2));
+        open[OPEN_ROWS + 1] = open[OPEN_ROWS + 1].wrapping_add(of_class(CLASS_STRIDED));
+        open[OPEN_ROWS + 2] = open[OPEN_ROWS + 2].wrapping_add(of_class(CLASS_IRREGULAR));
         open[IMPLIED] = open[IMPLIED].wrapping_add(all);
     }
 
@@ -816,7 +827,7 @@ mod tests {
             engine.begin(None);
             for rows in sample.chunks(step) {
                 let address: Vec<u64> = rows.iter().map(|r| r.0).collect();
-                let group: Vec<u32> = rows.iter().map(|r| 40 + r.1).collect();
+                let group: Vec<Group> = rows.iter().map(|r| Group::from_raw(40 + r.1)).collect();
                 let implied: Vec<u16> = rows.iter().map(|r| r.2).collect();
                 engine.run(&ColumnSlices {
                     address: &address,
@@ -856,7 +867,7 @@ mod tests {
             let mut engine = WindowEngine::new();
             for (sample, numbered) in &samples {
                 engine.begin(None);
-                let (address, group, implied): (Vec<u64>, Vec<u32>, Vec<u16>) = (sample.iter().map(|r| r.0).collect(), sample.iter().map(|r| r.1).collect(), sample.iter().map(|r| r.2).collect());
+                let (address, group, implied): (Vec<u64>, Vec<Group>, Vec<u16>) = (sample.iter().map(|r| r.0).collect(), sample.iter().map(|r| Group::from_raw(r.1)).collect(), sample.iter().map(|r| r.2).collect());
                 let mut numbers: HashMap<u64, u16> = HashMap::new();
                 let mut number = |block: u64| {
                     let next = numbers.len() as u16;
@@ -907,7 +918,7 @@ mod tests {
             for (number, (sample, weight)) in samples.iter().enumerate() {
                 let engine = &mut engines[usize::from(number >= first)];
                 engine.begin(Some(*weight));
-                let (address, group, implied): (Vec<u64>, Vec<u32>, Vec<u16>) = (sample.iter().map(|r| r.0).collect(), sample.iter().map(|r| r.1).collect(), sample.iter().map(|r| r.2).collect());
+                let (address, group, implied): (Vec<u64>, Vec<Group>, Vec<u16>) = (sample.iter().map(|r| r.0).collect(), sample.iter().map(|r| Group::from_raw(r.1)).collect(), sample.iter().map(|r| r.2).collect());
                 engine.run(&ColumnSlices { address: &address, size: &vec![8; sample.len()], group: &group, implied: &implied });
             }
             let [mut all, rest] = engines;

@@ -7,6 +7,7 @@
 
 use crate::data::call_paths::CallPaths;
 use crate::data::code_map::{CodeMap, Target};
+use crate::data::group::Group;
 use crate::data::object_map::Resolver;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
 use crate::findings::windows::Window;
@@ -93,8 +94,8 @@ struct Divider<'a> {
 }
 
 impl Divider<'_> {
-    fn way(&mut self, leaf: u32, group: u32) -> Way {
-        let Some(piece) = self.code.pieces.get(group as usize / 4) else {
+    fn way(&mut self, leaf: u32, group: Group) -> Way {
+        let Some(piece) = self.code.pieces.get(group.piece() as usize) else {
             return (leaf, true);
         };
         let (code, paths) = (self.code, self.paths);
@@ -106,7 +107,7 @@ impl Divider<'_> {
     }
 
     /// Rows that a load counts for.
-    fn keys(&self, group: u32, object: u32) -> Vec<(Kind, u32)> {
+    fn keys(&self, group: Group, object: u32) -> Vec<(Kind, u32)> {
         let mut keys = Vec::new();
         for (kind, target) in CODE {
             let rows = self.code.targets(target, group).iter();
@@ -135,7 +136,7 @@ pub fn tables_by_path(
     let mut sums: HashMap<(Kind, u32), BTreeMap<Way, (u64, u64)>, Mixed> = HashMap::default();
     for window in windows {
         let leaf = paths.of(window.sample);
-        let mut loads: HashMap<(u32, u32), u64, Mixed> = HashMap::default();
+        let mut loads: HashMap<(Group, u32), u64, Mixed> = HashMap::default();
         for row in &window.rows {
             *loads.entry((row.group, row.object)).or_default() += 1;
         }

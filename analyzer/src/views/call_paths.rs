@@ -323,6 +323,7 @@ fn unite<T: Eq + std::hash::Hash>(into: &mut HashSet<T, Mixed>, mut from: HashSe
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::group::Group;
     use crate::findings::windows::Row;
 
     fn call(parent: u32, function: &str, module: &str) -> Call {
@@ -369,7 +370,7 @@ mod tests {
                     .map(|i| Row {
                         address: 64 * (u64::from(n) / 2) + i,
                         site: 0,
-                        group: 0,
+                        group: Group::from_raw(0),
                         size: 1,
                         object: 0,
                         into: crate::findings::windows::NOWHERE,

@@ -2,6 +2,7 @@
 
 use crate::data::code_map::CodeMap;
 use crate::data::counts::AccessCounts;
+use crate::data::group::Group;
 use crate::engine::EngineOutcome;
 use crate::estimate::row_estimates::RegionEstimator;
 use crate::estimate::sample_shares::Shares;
@@ -51,9 +52,9 @@ impl<'a> Basis<'a> {
     pub(crate) fn misses(
         &self,
         object: u32,
-        loads: impl Iterator<Item = (u32, u64)>,
+        loads: impl Iterator<Item = (Group, u64)>,
     ) -> Option<Misses> {
-        let all = |group: u32| self.fetches.get(group as usize).map_or(0, |f| f.0);
+        let all = |group: Group| self.fetches.get(group.index()).map_or(0, |f| f.0);
         self.predicted?.of_object(object, loads, all)
     }
 
@@ -65,7 +66,7 @@ impl<'a> Basis<'a> {
         times: Option<TimeShares>,
     ) -> Basis<'a> {
         let bucket = &outcome.buckets[0];
-        let loads = |group: u32| bucket.counts.get(group as usize).map_or(0, |c| c.rows);
+        let loads = |group: Group| bucket.counts.get(group.index()).map_or(0, |c| c.rows);
         let weighted = outcome.weights.is_some();
         let share = places.design.map(|design| design.share);
         let stands_for = share.or(weighted.then_some(1.0)).map(|share| {
@@ -106,7 +107,7 @@ impl<'a> Basis<'a> {
     }
 
     /// Executed loads of a place, estimated. `parts`: groups, and their recorded and implied loads there.
-    pub(crate) fn executed(&self, parts: impl Iterator<Item = (u32, u64)>) -> Option<f64> {
+    pub(crate) fn executed(&self, parts: impl Iterator<Item = (Group, u64)>) -> Option<f64> {
         match &self.counted {
             Some(counted) => Some(sum(counted, parts)),
             None => self.stands_for(parts).filter(|_| self.times.is_none()),
@@ -126,11 +127,11 @@ impl<'a> Basis<'a> {
     pub(crate) fn add_fetches(
         &self,
         counts: &mut AccessCounts,
-        parts: impl Iterator<Item = (u32, u64)>,
+        parts: impl Iterator<Item = (Group, u64)>,
     ) {
         let (mut lines, mut bytes) = (0.0, 0.0);
         for (group, starts) in parts {
-            let Some(&(loads, fetched)) = self.fetches.get(group as usize) else {
+            let Some(&(loads, fetched)) = self.fetches.get(group.index()) else {
                 continue;
             };
             let share = starts as f64 / loads.max(1) as f64;
@@ -150,19 +151,19 @@ impl<'a> Basis<'a> {
         }
     }
 
-    fn stands_for(&self, parts: impl Iterator<Item = (u32, u64)>) -> Option<f64> {
+    fn stands_for(&self, parts: impl Iterator<Item = (Group, u64)>) -> Option<f64> {
         Some(sum(self.stands_for.as_ref()?, parts))
     }
 }
 
 /// Sum over parts, given the weight of each load of a group.
-fn sum(stands_for: &[f64], parts: impl Iterator<Item = (u32, u64)>) -> f64 {
-    let mut parts: Vec<(u32, u64)> = parts.collect();
+fn sum(stands_for: &[f64], parts: impl Iterator<Item = (Group, u64)>) -> f64 {
+    let mut parts: Vec<(Group, u64)> = parts.collect();
     // Sums of fractions depend on their order.
     parts.sort_unstable();
     parts
         .into_iter()
-        .map(|(group, loads)| loads as f64 * stands_for.get(group as usize).copied().unwrap_or(1.0))
+        .map(|(group, loads)| loads as f64 * stands_for.get(group.index()).copied().unwrap_or(1.0))
         // (The sum of nothing is -0.)
         .fold(0.0, |sum, executed| sum + executed)
 }

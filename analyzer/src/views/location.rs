@@ -16,7 +16,7 @@
 pub use crate::views::location_code::CodePart;
 pub(crate) use crate::views::location_code::{ByGroup, Sums, by_function_and_line, code_parts};
 
-use crate::data::code_map::{CLASS_STORE, CodeMap};
+use crate::data::code_map::CodeMap;
 use crate::data::counts::{AccessCounts, Metrics};
 use crate::data::object_map::{Resolver, UNKNOWN};
 use crate::data::samples::SampleInfo;
@@ -165,7 +165,7 @@ pub fn zoom<I: Iterator<Item = UnitEntry>>(
     let mut objects: HashMap<(u32, u64, u32), u32, Mixed> = HashMap::default();
     for entry in entries() {
         let region = &mut found[places.deepest_of(entry.space, entry.unit)];
-        if entry.group & 3 != CLASS_STORE {
+        if !entry.group.is_store() {
             region.by_group.entry(entry.group).or_default().add(&entry);
         }
         if let Some(resolver) = resolver {
@@ -391,6 +391,7 @@ pub fn collect_leaves<'a>(region: &'a Region, leaves: &mut Vec<&'a Region>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::group::Group;
     use crate::data::reuse_counts::GroupReuse;
 
     const SIZES: Sizes = Sizes { block: 6, unit: 12 };
@@ -407,7 +408,7 @@ mod tests {
             unit: address >> 12,
             blocks: 1 << (address >> 6 & 63),
             space: 0,
-            group,
+            group: Group::from_raw(group),
             object: 0,
             starts,
             implied: 0,

@@ -2,6 +2,7 @@
 
 use crate::data::code_map::CodeMap;
 use crate::data::counts::AccessCounts;
+use crate::data::group::Group;
 use crate::data::reuse_counts::GroupReuse;
 use crate::stages::pages::UnitEntry;
 use crate::util::fast_hash::Mixed;
@@ -76,7 +77,7 @@ impl Sums {
 }
 
 /// Sums by group of code ([`crate::data::code_map`]).
-pub(crate) type ByGroup = HashMap<u32, Sums, Mixed>;
+pub(crate) type ByGroup = HashMap<Group, Sums, Mixed>;
 
 /// Sums by function and by line.
 pub(crate) fn by_function_and_line(
@@ -86,7 +87,7 @@ pub(crate) fn by_function_and_line(
     let (mut by_function, mut by_line): (HashMap<u32, Sums>, HashMap<u32, Sums>) =
         Default::default();
     for (group, sums) in by_group {
-        if let Some(piece) = code.pieces.get(*group as usize / 4) {
+        if let Some(piece) = code.pieces.get(group.piece() as usize) {
             by_function.entry(piece.function).or_default().merge(sums);
             by_line.entry(piece.line).or_default().merge(sums);
         }

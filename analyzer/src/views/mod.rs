@@ -14,6 +14,7 @@ pub mod time_tree;
 
 use crate::data::code_map::CodeMap;
 use crate::data::counts::{AccessCounts, Metrics};
+use crate::data::group::Group;
 use crate::engine::BucketOutcome;
 use crate::engine::outcome::group_counts;
 use crate::stages::footprint::fold::Folded;
@@ -96,7 +97,7 @@ pub(crate) fn whole_counts(bucket: &BucketOutcome, code: &CodeMap) -> AccessCoun
 
 fn piece_counts(bucket: &BucketOutcome, piece: usize) -> AccessCounts {
     let mut counts = AccessCounts::default();
-    (0..4).for_each(|class| counts.add_rows(&group_counts(bucket, piece * 4 + class)));
+    Group::of_piece(piece as u32).for_each(|group| counts.add_rows(&group_counts(bucket, group)));
     counts
 }
 

@@ -1,7 +1,8 @@
 //! The table of objects: what each was loaded, and how far apart.
 
-use crate::data::code_map::{CLASS_STORE, CodeMap, Target};
+use crate::data::code_map::{CodeMap, Target};
 use crate::data::counts::{AccessCounts, Metrics};
+use crate::data::group::{CLASS_IRREGULAR, Group};
 use crate::data::object_map::{OwnStack, Recent, Resolver, UNKNOWN};
 use crate::data::samples::SampleInfo;
 use crate::estimate::Grouped;
@@ -116,8 +117,8 @@ pub(crate) fn bounds(
     code: &CodeMap,
     unit_shift: u32,
 ) -> Bounds {
-    let mut touched: HashSet<(u32, u32)> = HashSet::new();
-    for entry in entries.filter(|e| e.group & 3 != CLASS_STORE && e.starts > 0) {
+    let mut touched: HashSet<(Group, u32)> = HashSet::new();
+    for entry in entries.filter(|e| !e.group.is_store() && e.starts > 0) {
         let object = object_of(&entry, spaces, resolver, unit_shift);
         touched.insert((entry.group, object));
     }
@@ -224,7 +225,7 @@ struct ObjectSums {
 
 impl ObjectSums {
     /// Loads of each group of code.
-    fn starts(&self) -> impl Iterator<Item = (u32, u64)> + Clone {
+    fn starts(&self) -> impl Iterator<Item = (Group, u64)> + Clone {
         let groups = self.by_group.iter();
         groups.map(|(&group, sums)| (group, sums.starts))
     }
@@ -238,14 +239,14 @@ fn sums_by_object(
     let mut parts: BTreeMap<u32, ObjectSums> = BTreeMap::new();
     // The object of a unit's entries, and the blocks that these touched.
     let mut known: HashMap<(u32, u64, u32), (u32, u64), Mixed> = HashMap::default();
-    for entry in entries.filter(|e| e.group & 3 != CLASS_STORE) {
+    for entry in entries.filter(|e| !e.group.is_store()) {
         let (object, blocks) = known
             .entry((entry.space, entry.unit, entry.object))
             .or_insert_with(|| (object(&entry), 0));
         *blocks |= entry.blocks;
         let part = parts.entry(*object).or_default();
         part.sums.add(&entry);
-        part.irregular += if entry.group & 3 == 2 {
+        part.irregular += if entry.group.class() == CLASS_IRREGULAR {
             entry.starts
         } else {
             0

@@ -5,8 +5,8 @@
 //! memory counts in the rows of the places that contain it. Only pages that several objects share
 //! have separate footprints, by object ([`crate::stages::reuse::by_page::MixedFootprints`]).
 
-use crate::data::code_map::CLASS_STORE;
 use crate::data::counts::AccessCounts;
+use crate::data::group::CLASS_STORE;
 use crate::data::memory_units::LINE_SHIFT;
 use crate::data::memory_units::PAGE_SHIFT;
 use crate::data::object_map::Resolver;
@@ -91,7 +91,7 @@ fn fold_any(entries: &[Entry], places: &impl UnitRegions, all: &mut [RegionCount
         let (space, line) = (same[0].key().space, same[0].key().line);
         let mut merged = Merged::default();
         same.iter()
-            .map(|e| (e.key().group & 3, e))
+            .map(|e| (e.key().group.class(), e))
             .filter(|(class, _)| *class != CLASS_STORE)
             .for_each(|(class, e)| merged.add(class, e.maps()));
         // Units that are smaller than a line: one after the other.
@@ -119,17 +119,17 @@ fn fold_any(entries: &[Entry], places: &impl UnitRegions, all: &mut [RegionCount
     }
 }
 
-/// Footprints of entries whose groups are four times a place, and a class.
+/// Footprints of entries whose groups are the classes of places, not of line pieces.
 pub(crate) fn footprints_of_groups(set: &FootprintSet, places: usize) -> Vec<AccessCounts> {
     let add = |all: &mut Vec<RegionCounts>, entries: &[Entry]| {
-        for same in
-            entries.chunk_by(|a, b| same_line(a, b) && a.key().group / 4 == b.key().group / 4)
+        for same in entries
+            .chunk_by(|a, b| same_line(a, b) && a.key().group.piece() == b.key().group.piece())
         {
             let key = same[0].key();
             let mut merged = Merged::default();
             same.iter()
-                .for_each(|e| merged.add(e.key().group & 3, e.maps()));
-            if let Some(place) = all.get_mut(key.group as usize / 4) {
+                .for_each(|e| merged.add(e.key().group.class(), e.maps()));
+            if let Some(place) = all.get_mut(key.group.piece() as usize) {
                 place.add(key.space, key.line, &merged);
             }
         }

@@ -14,8 +14,9 @@
 //! A child is *hot* if it has at least half the loads of the average child. Among the hot ones, the
 //! path goes to the one with the greatest footprint growth ΔF, then the greatest mean D.
 
-use crate::data::code_map::{CLASS_STORE, CodeMap};
+use crate::data::code_map::CodeMap;
 use crate::data::counts::{AccessCounts, Bin, Metrics};
+use crate::data::group::Group;
 use crate::data::histogram::Histogram;
 use crate::data::samples::SampleInfo;
 use crate::engine::{BucketOutcome, Collect, EngineOptions, EngineOutcome, analyse};
@@ -249,10 +250,11 @@ impl IntervalCounts {
     }
 
     /// Groups of loads, and their rows and implied loads.
-    fn loads(&self) -> impl Iterator<Item = (u32, &GroupCount)> {
-        (0..)
-            .zip(&self.groups)
-            .filter(|(group, count)| group & 3 != CLASS_STORE && count.rows > 0)
+    fn loads(&self) -> impl Iterator<Item = (Group, &GroupCount)> {
+        let counts = self.groups.iter().enumerate();
+        counts
+            .map(|(at, count)| (Group::from_index(at), count))
+            .filter(|(group, count)| !group.is_store() && count.rows > 0)
     }
 }
 

@@ -16,6 +16,7 @@ use crate::private_data::{PrivateData, Storage};
 use crate::threads::Thread;
 use mgz_analyzer::commands::stream::Accesses;
 use mgz_analyzer::data::code_map::CodeMap;
+use mgz_analyzer::data::group::Group;
 use mgz_models::threads::interleave::{Turns, interleave};
 use mgz_models::threads::schedule::Schedule;
 use std::collections::{HashMap, HashSet};
@@ -123,12 +124,12 @@ pub fn regions(
 fn iterations(
     region: &Region,
     lead: usize,
-    groups: &[u32],
+    groups: &[Group],
     addresses: &[u64],
     own: impl Fn(u32) -> bool,
     n: usize,
 ) -> Vec<usize> {
-    let piece = |i: usize| groups[i] / 4;
+    let piece = |i: usize| groups[i].piece();
     let begins = |i: usize| i == region.range.start || piece(i - 1) != piece(i);
     let mut counts: HashMap<u32, (usize, usize)> = HashMap::new();
     for i in region.range.clone().filter(|&i| own(piece(i)) && begins(i)) {
@@ -153,16 +154,16 @@ fn iterations(
 /// Places where the stride of the most frequent kind of access breaks.
 fn breaks(
     region: &Region,
-    groups: &[u32],
+    groups: &[Group],
     addresses: &[u64],
     own: impl Fn(u32) -> bool,
     n: usize,
 ) -> Option<Vec<usize>> {
-    let mut counts: HashMap<u32, usize> = HashMap::new();
+    let mut counts: HashMap<Group, usize> = HashMap::new();
     region
         .range
         .clone()
-        .filter(|&i| own(groups[i] / 4))
+        .filter(|&i| own(groups[i].piece()))
         .for_each(|i| *counts.entry(groups[i]).or_default() += 1);
     let (&group, _) = counts
         .iter()
@@ -266,7 +267,7 @@ impl Stack {
 /// The regions of a thread.
 fn regions_of(thread: &Thread, stack: &Stack, code: &CodeMap) -> Vec<Region> {
     let view = thread.accesses.view();
-    let pieces: Vec<u32> = view.group.iter().map(|g| g / 4).collect();
+    let pieces: Vec<u32> = view.group.iter().map(|g| g.piece()).collect();
     let functions: Vec<u32> = pieces
         .iter()
         .map(|&p| code.pieces[p as usize].function)
@@ -451,6 +452,7 @@ pub fn in_phases(phases: &[Vec<usize>], turns: Turns, mut next: impl FnMut(usize
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mgz_analyzer::data::group::CLASS_CONSTANT;
 
     #[test]
     fn regions_go_from_the_outlined_function_to_the_host() {
@@ -533,7 +535,10 @@ mod tests {
             range: 0..pieces.len(),
             function: 1,
         };
-        let groups: Vec<u32> = pieces.iter().map(|p| 4 * p).collect();
+        let groups: Vec<Group> = pieces
+            .iter()
+            .map(|&p| Group::new(p, CLASS_CONSTANT))
+            .collect();
         let starts = iterations(&region, 0, &groups, &vec![0; groups.len()], |_| true, 4);
         let counts = |schedule| -> Vec<usize> {
             parts(&region, &starts, 0, 4, schedule)
@@ -561,7 +566,14 @@ mod tests {
             range: 0..200,
             function: 1,
         };
-        let starts = iterations(&region, 0, &[4; 200], &addresses, |_| true, 3);
+        let starts = iterations(
+            &region,
+            0,
+            &[Group::from_raw(4); 200],
+            &addresses,
+            |_| true,
+            3,
+        );
         assert_eq!(starts, (0..10).map(|y| 20 * y).collect::<Vec<_>>());
         assert_eq!(
             parts(&region, &starts, 0, 3, Schedule::Static).concat(),
@@ -572,7 +584,7 @@ mod tests {
             .map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20)
             .collect();
         assert_eq!(
-            iterations(&region, 2, &[4; 200], &random, |_| true, 3).len(),
+            iterations(&region, 2, &[Group::from_raw(4); 200], &random, |_| true, 3).len(),
             198
         );
     }
@@ -615,7 +627,7 @@ mod tests {
         let mut put = |access: (u64, u32)| {
             one.accesses.address.push(access.0);
             one.accesses.size.push(8);
-            one.accesses.group.push(access.1);
+            one.accesses.group.push(Group::from_raw(access.1));
         };
         for (number, (iterations, inner)) in loops.iter().enumerate() {
             let number = number as u64;
@@ -685,7 +697,7 @@ mod tests {
             for ends in &made.phases {
                 got.push((0..n).map(|k| {
                     let accesses = made.threads[k].accesses.view().slice(done[k]..ends[k]);
-                    accesses.address.iter().copied().zip(accesses.group.iter().copied()).collect()
+                    accesses.address.iter().copied().zip(accesses.group.iter().map(|g| g.raw())).collect()
                 }).collect());
                 done.clone_from(ends);
             }

@@ -1,7 +1,7 @@
 //! Rows of a trace in the order of their recorded times, as a stream. One stretch of rows per
 //! thread is in memory.
 
-use mgz_analyzer::data::code_map::CLASS_STORE;
+use mgz_analyzer::data::group::{CLASS_CONSTANT, CLASS_STORE, Group};
 use mgz_analyzer::data::rows::{Chunk, Run};
 use mgz_analyzer::input::source::ChunkSource;
 use mgz_analyzer::util::due::Due;
@@ -22,8 +22,8 @@ pub struct Stretch {
     pub address: Vec<u64>,
     /// Bytes.
     pub size: Vec<u32>,
-    /// Group, see [`mgz_analyzer::data::code_map`]; stores have class 3.
-    pub group: Vec<u32>,
+    /// Line piece and class.
+    pub group: Vec<Group>,
     /// Instruction in the whole trace; `u32::MAX` if it is not known.
     pub site: Vec<u32>,
     /// Implied Constant loads.
@@ -60,7 +60,10 @@ impl Stretch {
         std::mem::swap(&mut self.address, &mut rows.address);
         std::mem::swap(&mut self.size, &mut rows.size);
         std::mem::swap(&mut self.implied, &mut rows.implied);
-        let class = |&store: &bool| if store { CLASS_STORE } else { 0 };
+        let class = |&store: &bool| match store {
+            true => Group::new(0, CLASS_STORE),
+            false => Group::new(0, CLASS_CONSTANT),
+        };
         self.group.clear();
         self.group.extend(rows.store.iter().map(class));
         self.site.resize(self.address.len(), u32::MAX);

@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use mgz_analyzer::commands::stream::Accesses;
 use mgz_analyzer::commands::{Common, block_size, open_trace, require_full, size, visit};
+use mgz_analyzer::data::group::Group;
 use mgz_analyzer::input::ColumnSet;
 use mgz_analyzer::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, value};
 use mgz_models::cache::Shape;
@@ -183,7 +184,12 @@ fn measure(
         }
         let view = segment.accesses(stores, &mut buffer);
         accesses += view.len() as u64;
-        engine.run(view.address, view.size, view.group, &mut sink);
+        engine.run(
+            view.address,
+            view.size,
+            Group::raw_slice(view.group),
+            &mut sink,
+        );
     });
     anyhow::ensure!(
         sink.fine.count() >= 1000,

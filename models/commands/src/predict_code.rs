@@ -3,6 +3,7 @@
 
 use mgz_analyzer::commands::stream::Accesses;
 use mgz_analyzer::commands::{Common, open_trace, require_full, visit};
+use mgz_analyzer::data::group::Group;
 use mgz_analyzer::input::ColumnSet;
 use mgz_analyzer::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, value};
 use mgz_models::cache::{Shape, expected_hits};
@@ -64,7 +65,12 @@ fn measure(
             engine.begin();
         }
         let view = segment.accesses(stores, &mut buffer);
-        engine.run(view.address, view.size, view.group, &mut sink);
+        engine.run(
+            view.address,
+            view.size,
+            Group::raw_slice(view.group),
+            &mut sink,
+        );
     });
     let parts = sink.parts.iter().enumerate().filter_map(|(key, part)| {
         let (fine, cold) = &**part.as_ref()?;

@@ -190,10 +190,10 @@ fn watch(
         let view = segment.accesses(arguments.stores, &mut buffer);
         for ((&address, &size), &group) in view.address.iter().zip(view.size).zip(view.group) {
             let last = address.saturating_add(u64::from(size.max(1)) - 1);
-            watcher.access(address >> shift, last >> shift, group / 4);
+            watcher.access(address >> shift, last >> shift, group.piece());
         }
         if let Some((engine, truth)) = exact {
-            engine.run(view, truth);
+            engine.run(view.tagged(), truth);
         }
     });
     (watcher, damaged)

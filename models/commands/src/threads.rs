@@ -123,6 +123,7 @@ pub fn recorded(threads: &[Thread], mut next: impl FnMut(usize, usize)) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mgz_analyzer::data::group::Group;
 
     #[test]
     fn recorded_times_order_the_threads() {
@@ -131,7 +132,7 @@ mod tests {
             accesses: Accesses {
                 address: addresses.to_vec(),
                 size: vec![1; addresses.len()],
-                group: vec![0; addresses.len()],
+                group: vec![Group::default(); addresses.len()],
             },
             time: times.to_vec(),
             ..Thread::default()

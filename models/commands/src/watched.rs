@@ -321,7 +321,7 @@ fn full(
         stores += segment.stores.len() as u64;
         let view = segment.accesses(arguments.stores, &mut buffer);
         accesses += view.len() as u64;
-        engine.run(view, &mut truth);
+        engine.run(view.tagged(), &mut truth);
     });
     anyhow::ensure!(
         !arguments.stores || stores > 0,

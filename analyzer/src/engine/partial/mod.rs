@@ -9,6 +9,7 @@
 mod stored;
 
 use crate::data::code_map::CodeMap;
+use crate::data::group::Group;
 use crate::data::samples::{Beginning, NO_LOAD, SampleInfo, Spot};
 use crate::engine::{BucketOutcome, EngineOutcome};
 use crate::input::weights::Weights;
@@ -118,7 +119,7 @@ impl Partial {
         if theirs.buckets.is_empty() {
             return Ok(());
         }
-        let groups = self.code.pieces.len() * 4;
+        let groups = self.code.groups();
         renumbering.merge_bucket(&mut mine.buckets[0], theirs.buckets.swap_remove(0), groups);
         renumbering.merge_fetches(&mut mine.fetches, &theirs.fetches);
         mine.windows.merge(&theirs.windows);
@@ -180,8 +181,8 @@ struct Renumbering {
 }
 
 impl Renumbering {
-    fn group(&self, group: u32) -> u32 {
-        self.pieces[group as usize / 4] * 4 + group % 4
+    fn group(&self, group: Group) -> Group {
+        Group::new(self.pieces[group.piece() as usize], group.class())
     }
 
     fn merge_bucket(&self, mine: &mut BucketOutcome, theirs: BucketOutcome, groups: usize) {
@@ -194,8 +195,8 @@ impl Renumbering {
             };
             mine.footprint.add(Entry::new(key, *entry.maps()));
         }
-        for (count, group) in theirs.counts.iter().zip(0..) {
-            let at = self.group(group) as usize;
+        for (at, count) in theirs.counts.iter().enumerate() {
+            let at = self.group(Group::from_index(at)).index();
             if mine.counts.len() <= at {
                 mine.counts.resize(at + 1, GroupCount::default());
             }
@@ -209,7 +210,7 @@ impl Renumbering {
         let mut renumbered = ReuseTotals::new(None);
         renumbered.reserve(groups);
         for at in 0..theirs.groups.len() {
-            let to = self.group(at as u32) as usize;
+            let to = self.group(Group::from_index(at)).index();
             renumbered.groups[to].merge(&theirs.groups[at]);
             renumbered.distances[to].merge(&theirs.distances[at]);
             if let Some(sums) = &theirs.replicates[at] {
@@ -226,8 +227,8 @@ impl Renumbering {
     }
 
     fn merge_fetches(&self, mine: &mut Vec<Fetched>, theirs: &[Fetched]) {
-        for (&fetched, group) in theirs.iter().zip(0..) {
-            let at = self.group(group) as usize;
+        for (at, &fetched) in theirs.iter().enumerate() {
+            let at = self.group(Group::from_index(at)).index();
             if mine.len() <= at {
                 mine.resize(at + 1, Fetched::default());
             }

@@ -6,6 +6,7 @@
 use super::Partial;
 use crate::data::code_map::{CodeMap, FunctionName, LineName, LinePiece, LoopName};
 use crate::data::counts::LogHistogram;
+use crate::data::group::Group;
 use crate::data::histogram::Histogram;
 use crate::data::reuse_counts::GroupReuse;
 use crate::data::samples::{Beginning, NO_LOAD, SampleInfo};
@@ -64,10 +65,10 @@ struct StoredReuse {
     /// By group.
     groups: Vec<GroupReuse>,
     /// Group, and its sums.
-    replicates: Vec<(u32, [RepSums; REPLICATES])>,
+    replicates: Vec<(Group, [RepSums; REPLICATES])>,
     samples: [u64; REPLICATES],
     /// Group, and counts by bin.
-    distances: Vec<(u32, Vec<u64>)>,
+    distances: Vec<(Group, Vec<u64>)>,
     intervals: Vec<u64>,
     levels: Vec<[u64; 2]>,
 }
@@ -142,8 +143,8 @@ impl Stored {
         if !code_is_named || !self.loops.iter().all(in_function) {
             return Err("a piece of code has no name".into());
         }
-        let groups = self.pieces.len() * 4;
-        let is_group = |group: u32| (group as usize) < groups;
+        let groups = Group::count(self.pieces.len());
+        let is_group = |group: Group| group.index() < groups;
         let by_group = [
             self.counts.len(),
             self.reuse.groups.len(),
@@ -206,7 +207,7 @@ impl Stored {
         for (key, maps) in self.footprint {
             footprint.add(Entry::new(key, maps));
         }
-        let groups = self.pieces.len() * 4;
+        let groups = Group::count(self.pieces.len());
         let mut marks = self.marks;
         marks.resize(self.spaces.len(), Vec::new());
         let outcome = EngineOutcome {
@@ -244,17 +245,17 @@ impl Stored {
 
 impl StoredReuse {
     fn of(reuse: &ReuseTotals) -> StoredReuse {
-        let replicates = reuse.replicates.iter().zip(0..);
-        let distances = reuse.distances.iter().map(Histogram::counts).zip(0..);
+        let replicates = reuse.replicates.iter().enumerate();
+        let distances = reuse.distances.iter().map(Histogram::counts).enumerate();
         StoredReuse {
             groups: reuse.groups.clone(),
             replicates: replicates
-                .filter_map(|(sums, group)| Some((group, **sums.as_ref()?)))
+                .filter_map(|(at, sums)| Some((Group::from_index(at), **sums.as_ref()?)))
                 .collect(),
             samples: reuse.samples,
             distances: distances
-                .filter(|(counts, _)| !counts.is_empty())
-                .map(|(counts, group)| (group, counts.to_vec()))
+                .filter(|(_, counts)| !counts.is_empty())
+                .map(|(at, counts)| (Group::from_index(at), counts.to_vec()))
                 .collect(),
             intervals: reuse.intervals.counts().to_vec(),
             levels: reuse.levels.totals().to_vec(),
@@ -266,10 +267,10 @@ impl StoredReuse {
         reuse.reserve(groups);
         reuse.groups[..self.groups.len()].copy_from_slice(&self.groups);
         for (group, sums) in self.replicates {
-            reuse.replicates[group as usize] = Some(Box::new(sums));
+            reuse.replicates[group.index()] = Some(Box::new(sums));
         }
         for (group, counts) in self.distances {
-            reuse.distances[group as usize] = Histogram::from_counts(counts);
+            reuse.distances[group.index()] = Histogram::from_counts(counts);
         }
         reuse.samples = self.samples;
         reuse.intervals = LogHistogram::from_counts(&self.intervals);

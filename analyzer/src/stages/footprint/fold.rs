@@ -7,6 +7,7 @@
 
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::counts::AccessCounts;
+use crate::data::group::CLASS_STORE;
 use crate::stages::footprint::{Entry, Maps, Merged};
 
 /// Memory lines of 64 bytes per page of 4 KiB.
@@ -130,8 +131,8 @@ fn fold_line(entries: &[Entry], code: &CodeMap, folded: &mut Folded, scratch: &m
     let page = (key.space, key.line / LINES_PER_PAGE);
     let (mut whole, mut stores) = (Merged::default(), Merged::default());
     for entry in entries {
-        let class = entry.key().group & 3;
-        if class == crate::data::code_map::CLASS_STORE {
+        let class = entry.key().group.class();
+        if class == CLASS_STORE {
             &mut stores
         } else {
             &mut whole
@@ -158,7 +159,7 @@ fn fold_line(entries: &[Entry], code: &CodeMap, folded: &mut Folded, scratch: &m
     ];
     for (target, counts, pages) in by {
         let rows = |entry: &Entry| {
-            if entry.key().group & 3 == crate::data::code_map::CLASS_STORE {
+            if entry.key().group.is_store() {
                 &[][..]
             } else {
                 code.targets(target, entry.key().group)
@@ -181,7 +182,7 @@ fn fold_line(entries: &[Entry], code: &CodeMap, folded: &mut Folded, scratch: &m
             keyed.extend(
                 rows(entry)
                     .iter()
-                    .map(|&row| (row, entry.key().group & 3, *entry.maps())),
+                    .map(|&row| (row, entry.key().group.class(), *entry.maps())),
             );
         }
         if !keyed.is_sorted_by_key(|k| k.0) {
@@ -205,6 +206,7 @@ fn fold_line(entries: &[Entry], code: &CodeMap, folded: &mut Folded, scratch: &m
 mod tests {
     use super::*;
     use crate::data::code_map::{FunctionName, LineName, LinePiece, LoopName};
+    use crate::data::group::Group;
     use crate::data::rows::ColumnSlices;
     use crate::stages::footprint::{Budget, FootprintSet, Footprints, Store};
     use proptest::prelude::*;
@@ -249,11 +251,15 @@ mod tests {
     /// Address, size, group, address space.
     type Access = (u64, u32, u32, u32);
 
+    fn group(access: &Access) -> Group {
+        Group::from_raw(access.2)
+    }
+
     fn by_definition<'a>(accesses: impl Iterator<Item = &'a Access> + Clone) -> AccessCounts {
         let starts = |class: Option<u32>| {
             let chosen = accesses
                 .clone()
-                .filter(|a| class.is_none_or(|c| a.2 & 3 == c));
+                .filter(|a| class.is_none_or(|c| group(a).class() == c));
             chosen.map(|a| (a.3, a.0)).collect::<HashSet<_>>().len() as u64
         };
         let mut times: HashMap<(u32, u64), u64> = HashMap::new();
@@ -294,7 +300,7 @@ mod tests {
             let rows = ColumnSlices {
                 address: &[a.0],
                 size: &[a.1],
-                group: &[a.2],
+                group: &[group(a)],
                 implied: &[0],
             };
             all[i % tables].add(&rows, a.3);
@@ -324,11 +330,12 @@ mod tests {
             for some in mine {
                 let column = |of: fn(&Access) -> u32| some.iter().map(of).collect::<Vec<u32>>();
                 let address: Vec<u64> = some.iter().map(|a| a.0).collect();
+                let group: Vec<Group> = some.iter().map(group).collect();
                 table.add(
                     &ColumnSlices {
                         address: &address,
                         size: &column(|a| a.1),
-                        group: &column(|a| a.2),
+                        group: &group,
                         implied: &vec![0; some.len()],
                     },
                     some[0].3,
@@ -361,7 +368,7 @@ mod tests {
     }
 
     fn agrees(folded: &Folded, accesses: &[Access]) {
-        let load = |a: &&Access| a.2 & 3 != 3;
+        let load = |a: &&Access| !group(a).is_store();
         assert_eq!(folded.whole, by_definition(accesses.iter().filter(load)));
         let stores = by_definition(accesses.iter().filter(|a| !load(a)));
         assert_eq!(
@@ -375,20 +382,30 @@ mod tests {
         for f in 0..2 {
             assert_eq!(
                 folded.functions[f as usize],
-                by_definition(accesses.iter().filter(load).filter(|a| a.2 / 16 == f))
+                by_definition(
+                    accesses
+                        .iter()
+                        .filter(load)
+                        .filter(|a| group(a).piece() / 4 == f)
+                )
             );
         }
         for (l, pieces) in [(0, &[0u32, 2, 3][..]), (1, &[2, 3])] {
             let inside = accesses
                 .iter()
                 .filter(load)
-                .filter(|a| pieces.contains(&(a.2 / 4)));
+                .filter(|a| pieces.contains(&group(a).piece()));
             assert_eq!(folded.loops[l], by_definition(inside));
         }
         for l in 0..3 {
             assert_eq!(
                 folded.lines[l as usize],
-                by_definition(accesses.iter().filter(load).filter(|a| a.2 / 8 == l))
+                by_definition(
+                    accesses
+                        .iter()
+                        .filter(load)
+                        .filter(|a| group(a).piece() / 2 == l)
+                )
             );
         }
     }

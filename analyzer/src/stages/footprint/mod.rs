@@ -33,6 +33,7 @@ pub use partition::Budget;
 pub(crate) use partition::Store;
 pub use set::FootprintSet;
 
+use crate::data::group::Group;
 use crate::data::rows::ColumnSlices;
 use crate::stages::footprint::write_cache::Front;
 use partition::Partitions;
@@ -84,7 +85,7 @@ pub struct Key {
     /// Address divided by 64.
     pub line: u64,
     /// See [`crate::data::code_map`].
-    pub group: u32,
+    pub group: Group,
 }
 
 /// An entry of the folded table.
@@ -254,7 +255,7 @@ impl Footprints {
             &rows.implied[..len],
         );
         let (mut owners, mut records) = ([0; TOGETHER], [0; TOGETHER]);
-        let most = group.iter().fold(0, |most, &group| most.max(group)) as usize;
+        let most = group.iter().fold(0, |most, group| most.max(group.raw())) as usize;
         if most >= owner_of.len() || most >= self.tally.len() {
             self.make_room(owner_of, most);
         }
@@ -263,16 +264,16 @@ impl Footprints {
         for (at, (owner, (&group, &implied))) in
             owners.iter_mut().zip(group.iter().zip(implied)).enumerate()
         {
-            *owner = known[group as usize];
+            *owner = known[group.index()];
             any_owner |= *owner;
-            tally[group as usize][at % TALLIES] += u64::from(implied) << TALLY_BITS | 1;
+            tally[group.index()][at % TALLIES] += u64::from(implied) << TALLY_BITS | 1;
         }
         if any_owner >> OWNER_BITS != 0 {
             self.new_owners(owner_of, group, space);
             owners
                 .iter_mut()
                 .zip(group)
-                .for_each(|(owner, &group)| *owner = owner_of[group as usize]);
+                .for_each(|(owner, &group)| *owner = owner_of[group.index()]);
         }
         if record::pack_all(address, size, &owners, &mut records) == 0 {
             if self.front.pays(len) {
@@ -288,7 +289,7 @@ impl Footprints {
             return;
         }
         for i in 0..len {
-            let owner = owner_of[group[i] as usize];
+            let owner = owner_of[group[i].index()];
             if record::unfit(address[i], size[i], owner) == 0 {
                 self.partitions.push(records[i]);
             } else {
@@ -340,9 +341,9 @@ impl Footprints {
 
     /// Gives groups in an address space their numbers, if they have none.
     #[cold]
-    fn new_owners(&mut self, owner_of: &mut [u32], groups: &[u32], space: u32) {
+    fn new_owners(&mut self, owner_of: &mut [u32], groups: &[Group], space: u32) {
         for &group in groups {
-            let owner = &mut owner_of[group as usize];
+            let owner = &mut owner_of[group.index()];
             if *owner == NOBODY {
                 *owner = self.partitions.store.owner(group, space);
             }
@@ -350,15 +351,15 @@ impl Footprints {
     }
 
     /// Adds bytes that a group has touched in an access that started elsewhere.
-    pub fn add_tail(&mut self, address: u64, size: u32, group: u32, space: u32) {
+    pub fn add_tail(&mut self, address: u64, size: u32, group: Group, space: u32) {
         let at = space as usize;
         if self.owner_of.len() <= at {
             self.owner_of.resize(at + 1, Vec::new());
         }
         let mut owner_of = std::mem::take(&mut self.owner_of[at]);
-        self.make_room(&mut owner_of, group as usize);
+        self.make_room(&mut owner_of, group.index());
         self.new_owners(&mut owner_of, &[group], space);
-        let owner = owner_of[group as usize];
+        let owner = owner_of[group.index()];
         self.owner_of[at] = owner_of;
         let end = address.saturating_add(u64::from(size.max(1)) - 1);
         for line in address / 64..=end / 64 {

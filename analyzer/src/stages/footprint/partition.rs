@@ -1,6 +1,7 @@
 //! Entries by page. They are appended to partitions that all workers share, merged now and then,
 //! and written to a file if memory is short.
 
+use crate::data::group::Group;
 use crate::stages::footprint::{Maps, OWNER_BITS, PackedEntry, record};
 use crate::util::key_index::{KeyIndex, chunk_of, expect, expect_write};
 use mgz_models::util::hash::spread;
@@ -305,8 +306,8 @@ impl Partition {
 /// Groups and address spaces that have numbers.
 #[derive(Default)]
 struct Owners {
-    list: Vec<(u32, u32)>,
-    numbers: HashMap<(u32, u32), u32>,
+    list: Vec<(Group, u32)>,
+    numbers: HashMap<(Group, u32), u32>,
 }
 
 /// The entries of a table that several workers fill, so that each is there once and not once for each worker.
@@ -336,7 +337,7 @@ impl Store {
     }
 
     /// The number of a group in an address space.
-    pub(crate) fn owner(&self, group: u32, space: u32) -> u32 {
+    pub(crate) fn owner(&self, group: Group, space: u32) -> u32 {
         let Owners { list, numbers } = &mut *locked(&self.owners);
         *numbers.entry((group, space)).or_insert_with(|| {
             list.push((group, space));
@@ -345,12 +346,12 @@ impl Store {
     }
 
     /// Group and address space of a number.
-    pub(crate) fn owned(&self, owner: u32) -> (u32, u32) {
+    pub(crate) fn owned(&self, owner: u32) -> (Group, u32) {
         locked(&self.owners).list[owner as usize]
     }
 
     /// Groups and address spaces by number.
-    pub(crate) fn owners(&self) -> Vec<(u32, u32)> {
+    pub(crate) fn owners(&self) -> Vec<(Group, u32)> {
         locked(&self.owners).list.clone()
     }
 

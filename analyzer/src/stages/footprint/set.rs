@@ -1,6 +1,7 @@
 //! The entries of several tables together, partition by partition.
 
 use crate::data::code_map::CodeMap;
+use crate::data::group::Group;
 use crate::stages::footprint::fold::{Folded, fold};
 use crate::stages::footprint::partition::{BLOCK, PARTITIONS, Run, Store, partition_of};
 use crate::stages::footprint::{
@@ -82,7 +83,7 @@ pub struct FootprintSet {
     /// By partition: entries that were given one by one.
     loose: Vec<Vec<Entry>>,
     /// Group and address space of all owners, in the order of address spaces and groups.
-    owners: Vec<(u32, u32)>,
+    owners: Vec<(Group, u32)>,
     /// By table: the place of each of its owners among all owners.
     ranks: Vec<Vec<u32>>,
     /// There is so little that it is all in the first partition.
@@ -109,8 +110,8 @@ impl FootprintSet {
 
     /// Union of several sets that were made together.
     pub fn union(sets: Vec<FootprintSet>) -> FootprintSet {
-        let by_space = |&(group, space): &(u32, u32)| (space, group);
-        let mut owners: Vec<(u32, u32)> =
+        let by_space = |&(group, space): &(Group, u32)| (space, group);
+        let mut owners: Vec<(Group, u32)> =
             sets.iter().flat_map(|s| s.owners.iter().copied()).collect();
         owners.sort_unstable_by_key(by_space);
         owners.dedup();
@@ -123,7 +124,7 @@ impl FootprintSet {
             little,
         };
         for set in sets {
-            let rank = |owner: &(u32, u32)| {
+            let rank = |owner: &(Group, u32)| {
                 all.owners
                     .binary_search_by_key(&by_space(owner), by_space)
                     .unwrap_or(0) as u32
@@ -147,17 +148,17 @@ impl FootprintSet {
     }
 
     fn parted(tables: Vec<Footprints>, little: bool) -> (FootprintSet, Vec<GroupCount>) {
-        let by_space = |&(group, space): &(u32, u32)| (space, group);
+        let by_space = |&(group, space): &(Group, u32)| (space, group);
         // Tables of several workers may be of one store.
         let mut stores: Vec<Arc<Store>> =
             tables.iter().map(|t| t.partitions.store.clone()).collect();
         stores.sort_unstable_by_key(|s| Arc::as_ptr(s).addr());
         stores.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        let of_stores: Vec<Vec<(u32, u32)>> = stores.iter().map(|s| s.owners()).collect();
-        let mut owners: Vec<(u32, u32)> = of_stores.iter().flatten().copied().collect();
+        let of_stores: Vec<Vec<(Group, u32)>> = stores.iter().map(|s| s.owners()).collect();
+        let mut owners: Vec<(Group, u32)> = of_stores.iter().flatten().copied().collect();
         owners.sort_unstable_by_key(by_space);
         owners.dedup();
-        let rank = |owner: &(u32, u32)| {
+        let rank = |owner: &(Group, u32)| {
             owners
                 .binary_search_by_key(&by_space(owner), by_space)
                 .unwrap_or(0) as u32
@@ -258,7 +259,7 @@ impl FootprintSet {
                         .owners
                         .get((key & OWNER) as usize)
                         .copied()
-                        .unwrap_or((NOBODY, 0));
+                        .unwrap_or((Group::from_raw(NOBODY), 0));
                     entries.push(Entry {
                         key: Key {
                             space,

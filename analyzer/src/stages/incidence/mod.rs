@@ -15,6 +15,7 @@ pub(crate) mod thin;
 
 pub use thin::ALIKE;
 
+use crate::data::group::Group;
 use crate::data::rows::ColumnSlices;
 use crate::interner::TOGETHER;
 use crate::util::fast_hash::Mixed;
@@ -38,7 +39,7 @@ pub struct Mark {
     /// Sample.
     pub sample: u32,
     /// See [`crate::data::code_map`].
-    pub group: u32,
+    pub group: Group,
 }
 
 /// The marks: those of a level while they are collected, then the chosen ones.
@@ -77,7 +78,9 @@ impl Default for Incidence {
 /// True if two marks of address spaces differ. There is no branch for each part.
 #[inline(always)]
 fn differ((a, of_a): &(Mark, u32), (b, of_b): &(Mark, u32)) -> bool {
-    a.address ^ b.address | u64::from(a.sample ^ b.sample | a.group ^ b.group | of_a ^ of_b) != 0
+    a.address ^ b.address
+        | u64::from(a.sample ^ b.sample | a.group.raw() ^ b.group.raw() | of_a ^ of_b)
+        != 0
 }
 
 impl Incidence {
@@ -104,7 +107,7 @@ impl Incidence {
     pub fn add(&mut self, rows: &ColumnSlices<'_>, space: u32, sample: u32) {
         const NOTHING: Mark = Mark {
             address: u64::MAX,
-            group: u32::MAX,
+            group: Group::from_raw(u32::MAX),
             sample: u32::MAX,
         };
         if self.front.is_empty() {
@@ -151,7 +154,7 @@ impl Incidence {
                     group: group[at as usize],
                     sample,
                 };
-                let front = &mut front[(spread(mark.address ^ u64::from(mark.group) << 48)
+                let front = &mut front[(spread(mark.address ^ u64::from(mark.group.raw()) << 48)
                     >> (64 - FRONT.trailing_zeros()))
                     as usize
                     % FRONT];
@@ -399,7 +402,7 @@ fn sort_packed(marks: &mut [Mark]) -> bool {
         return true;
     };
     let (address, group, sample) = marks.iter().fold((0, 0, 0), |(a, g, s), m| {
-        (a | (m.address - least), g | m.group, s | m.sample)
+        (a | (m.address - least), g | m.group.raw(), s | m.sample)
     });
     let bits = |any: u64| 64 - any.leading_zeros();
     let (of_group, of_sample) = (bits(group.into()), bits(sample.into()));
@@ -412,7 +415,7 @@ fn sort_packed(marks: &mut [Mark]) -> bool {
         .map(|m| {
             ((m.address - least).checked_shl(low).unwrap_or(0))
                 | u64::from(m.sample) << of_group
-                | u64::from(m.group)
+                | u64::from(m.group.raw())
         })
         .collect();
     crate::util::radix::sort(&mut packed, |&p| p);
@@ -420,7 +423,7 @@ fn sort_packed(marks: &mut [Mark]) -> bool {
         *mark = Mark {
             address: least + p.checked_shr(low).unwrap_or(0),
             sample: (p >> of_group & ((1 << of_sample) - 1)) as u32,
-            group: (p & ((1 << of_group) - 1)) as u32,
+            group: Group::from_raw((p & ((1 << of_group) - 1)) as u32),
         };
     }
     true
@@ -437,7 +440,7 @@ mod tests {
                 &ColumnSlices {
                     address: &[address],
                     size: &[8],
-                    group: &[group],
+                    group: &[Group::from_raw(group)],
                     implied: &[0],
                 },
                 0,
@@ -466,7 +469,7 @@ mod tests {
             .iter()
             .map(|&(address, group, sample)| Mark {
                 address,
-                group,
+                group: Group::from_raw(group),
                 sample,
             })
             .collect();
@@ -530,8 +533,8 @@ mod tests {
                 .rev()
                 .for_each(|at| batch.swap(at, random(at as u64 + 1) as usize));
             for some in batch.iter() {
-                let (address, group): (Vec<u64>, Vec<u32>) =
-                    some.iter().map(|a| (a.0, a.1)).unzip();
+                let (address, group): (Vec<u64>, Vec<Group>) =
+                    some.iter().map(|a| (a.0, Group::from_raw(a.1))).unzip();
                 let rows = ColumnSlices {
                     address: &address,
                     size: &vec![8; some.len()],

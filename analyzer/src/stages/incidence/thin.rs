@@ -74,7 +74,7 @@ pub(crate) fn more_than(most: usize, spaces: &[Vec<Mark>]) -> bool {
         seen.clear();
         seen.resize(bits / 64, 0u64);
         for mark in marks {
-            let bit = (spread(mark.address ^ u64::from(mark.group) << 48)
+            let bit = (spread(mark.address ^ u64::from(mark.group.raw()) << 48)
                 >> (64 - bits.trailing_zeros())) as usize;
             let word = &mut seen[bit / 64];
             count += usize::from(*word >> (bit % 64) & 1 == 0);

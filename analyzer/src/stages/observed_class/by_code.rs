@@ -1,6 +1,7 @@
 //! Observed classes of functions, lines and loops.
 
 use crate::data::code_map::{CodeMap, Target};
+use crate::data::group::Group;
 use crate::stages::footprint::FootprintSet;
 use crate::stages::observed_class::footprint::{Side, Starts, TARGETS, Tables, starts};
 use crate::stages::observed_class::{FarStep, Observed};
@@ -71,7 +72,7 @@ impl ByCode {
     ) -> ByCode {
         let mut pairs = TARGETS.map(|target| vec![Pairs::new(); code.rows(target)]);
         // By group: steps by observed class, whatever the step.
-        let mut groups: HashMap<u32, [u64; 5]> = HashMap::new();
+        let mut groups: HashMap<Group, [u64; 5]> = HashMap::new();
         let far: HashMap<u32, &FarStep> = far.iter().map(|(site, step)| (*site, step)).collect();
         let mut is_known = false;
         for same in counts.chunk_by(|a, b| a.0 == b.0) {
@@ -87,7 +88,7 @@ impl ByCode {
             for (target, rows) in TARGETS.into_iter().zip(&mut pairs) {
                 for &row in code.targets(target, group) {
                     let pair = rows[row as usize]
-                        .entry((group as usize & 3, observed))
+                        .entry((group.class() as usize, observed))
                         .or_default();
                     pair.0 += 1;
                     pair.1 += steps;
@@ -97,7 +98,7 @@ impl ByCode {
         let starts = is_known.then(|| {
             let mut sides = vec![Side::None; code.groups()];
             for (group, steps) in groups {
-                if let Some(side) = sides.get_mut(group as usize) {
+                if let Some(side) = sides.get_mut(group.index()) {
                     *side = side_of(&steps);
                 }
             }

@@ -1,6 +1,6 @@
 //! Footprints by observed class.
 
-use crate::data::code_map::{CLASS_STORE, CodeMap, Target};
+use crate::data::code_map::{CodeMap, Target};
 use crate::stages::footprint::{Entry, FootprintSet};
 
 /// Distinct start addresses that loads of an observed class had.
@@ -57,11 +57,11 @@ fn add(tables: &mut Tables, entries: &[Entry], code: &CodeMap, sides: &[Side]) {
             rows.clear();
             for entry in line {
                 let group = entry.key().group;
-                if group & 3 == CLASS_STORE {
+                if group.is_store() {
                     continue;
                 }
                 let seen = entry.maps().seen;
-                let maps = match sides.get(group as usize).copied().unwrap_or_default() {
+                let maps = match sides.get(group.index()).copied().unwrap_or_default() {
                     Side::None => [seen, 0, 0],
                     Side::Strided => [seen, seen, 0],
                     Side::Irregular => [seen, 0, seen],

@@ -14,6 +14,7 @@ pub(crate) mod slot;
 pub(crate) mod store;
 pub(crate) mod write_cache;
 
+use crate::data::group::Group;
 use crate::data::reuse_counts::GroupReuse;
 use crate::stages::pages::write_cache::Front;
 use slot::TouchRecord;
@@ -47,7 +48,7 @@ pub struct UnitEntry {
     /// Address space.
     pub space: u32,
     /// See [`crate::data::code_map`].
-    pub group: u32,
+    pub group: Group,
     /// Object, for pages that several objects share (see [`crate::data::object_map`]); else 0.
     pub object: u32,
     /// Bit k: the k-th block was touched.
@@ -84,7 +85,7 @@ impl Touch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Owner {
     space: u32,
-    group: u32,
+    group: Group,
     object: u32,
 }
 
@@ -111,7 +112,7 @@ impl BlockTable {
 
     /// Number of a group in an address space and of an object (0: objects are not distinguished).
     #[inline(always)]
-    pub fn owner(&mut self, space: u32, group: u32, object: u32) -> u32 {
+    pub fn owner(&mut self, space: u32, group: Group, object: u32) -> u32 {
         let owner = Owner {
             space,
             group,
@@ -123,7 +124,7 @@ impl BlockTable {
         match self
             .owner_of
             .get(space as usize)
-            .and_then(|o| o.get(group as usize))
+            .and_then(|o| o.get(group.index()))
         {
             Some(&owner) if owner != NOBODY => owner,
             _ => self.new_owner(owner),
@@ -137,7 +138,7 @@ impl BlockTable {
                 (
                     Owner {
                         space: NOBODY,
-                        group: NOBODY,
+                        group: Group::from_raw(NOBODY),
                         object: 0
                     },
                     NOBODY
@@ -146,7 +147,7 @@ impl BlockTable {
             ];
         }
         let place = (owner.object.wrapping_mul(0x9e37_79b1)
-            ^ owner.group.wrapping_mul(0x85eb_ca6b))
+            ^ owner.group.raw().wrapping_mul(0x85eb_ca6b))
             >> (32 - LATE.trailing_zeros());
         let late = &mut self.late[place as usize];
         if late.0 != owner {
@@ -159,7 +160,7 @@ impl BlockTable {
     #[inline(never)]
     fn new_owner(&mut self, owner: Owner) -> u32 {
         let number = self.partitions.store.owner(owner);
-        let (space, group) = (owner.space as usize, owner.group as usize);
+        let (space, group) = (owner.space as usize, owner.group.index());
         if self.owner_of.len() <= space {
             self.owner_of.resize(space + 1, Vec::new());
         }
@@ -302,7 +303,7 @@ mod tests {
                 known.0.merge(&reuse);
                 known.1.merge(&touch);
                 let table = &mut all[at % tables];
-                let owner = table.owner(space, group, object);
+                let owner = table.owner(space, Group::from_raw(group), object);
                 if at / turns % 3 < 2 && table.joins(1) {
                     table.join(unit, owner, &reuse, touch, &mut tell);
                 } else {
@@ -317,7 +318,7 @@ mod tests {
                 table.settle();
             }
             let units = all[0].finish();
-            let found: Vec<_> = units.entries().map(|e| ((e.unit, e.space, e.group, e.object), sums(&e.reuse, &Touch { blocks: e.blocks, starts: e.starts, implied: e.implied }))).collect();
+            let found: Vec<_> = units.entries().map(|e| ((e.unit, e.space, e.group.raw(), e.object), sums(&e.reuse, &Touch { blocks: e.blocks, starts: e.starts, implied: e.implied }))).collect();
             prop_assert_eq!(found.len(), expected.len());
             prop_assert_eq!(found.into_iter().collect::<BTreeMap<_, _>>(), expected.into_iter().map(|(key, (reuse, touch))| (key, sums(&reuse, &touch))).collect::<BTreeMap<_, _>>());
             prop_assert_eq!(told, heat);

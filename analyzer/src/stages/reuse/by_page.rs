@@ -2,6 +2,7 @@
 //! by part of the run, and by unit and column of the heat map. So they need no further pass over
 //! the rows.
 
+use crate::data::group::Group;
 use crate::data::histogram::Histogram;
 use crate::data::memory_units::PAGE_SHIFT;
 use crate::data::object_map::{MixedPages, Recent, UNKNOWN};
@@ -334,7 +335,9 @@ impl Extra for ZoomSink<'_> {
         let starts = u64::from(starts);
         let up = self.wanted.unit_shift - self.wanted.block_shift;
         let (unit, bit) = (block >> up, 1 << (block & ((1 << up) - 1)));
-        let owner = self.blocks.owner(self.place.space, tag, object);
+        let owner = self
+            .blocks
+            .owner(self.place.space, Group::from_raw(tag), object);
         let here = Touch {
             blocks: bit,
             starts,
@@ -384,7 +387,7 @@ pub struct MixedFootprints {
     space: u32,
     address: Vec<u64>,
     size: Vec<u32>,
-    group: Vec<u32>,
+    group: Vec<Group>,
 }
 
 impl MixedFootprints {
@@ -399,13 +402,14 @@ impl MixedFootprints {
         }
     }
 
-    fn group_of(object: u32, group: u32) -> u32 {
+    /// The group of an object's accesses: it stands for the line piece.
+    fn group_of(object: u32, group: Group) -> Group {
         let object = if object == NOBODY { UNKNOWN } else { object };
-        object * 4 + (group & 3)
+        Group::new(object, group.class())
     }
 
     /// An access to an object by a group.
-    fn add(&mut self, space: u32, address: u64, size: u32, object: u32, group: u32) {
+    fn add(&mut self, space: u32, address: u64, size: u32, object: u32, group: Group) {
         if self.space != space || self.address.len() >= TOGETHER {
             self.settle();
             self.space = space;
@@ -416,7 +420,7 @@ impl MixedFootprints {
     }
 
     /// Part of an object that is touched by an access which started elsewhere.
-    fn add_tail(&mut self, space: u32, address: u64, size: u32, object: u32, group: u32) {
+    fn add_tail(&mut self, space: u32, address: u64, size: u32, object: u32, group: Group) {
         self.table.add_tail(
             address,
             size,

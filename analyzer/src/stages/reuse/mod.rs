@@ -10,6 +10,7 @@ pub mod by_page;
 pub mod by_region;
 
 use crate::data::counts::LogHistogram;
+use crate::data::group::Group;
 use crate::data::histogram::Histogram;
 use crate::data::object_map::{OwnStack, Resolver};
 use crate::data::reuse_counts::GroupReuse;
@@ -356,7 +357,7 @@ impl SampleReuse {
         totals: &mut ReuseTotals,
     ) {
         self.groups
-            .reserve(1 + rows.group.iter().fold(0, |most, &g| most.max(g)) as usize);
+            .reserve(1 + rows.group.iter().fold(0, |most, g| most.max(g.raw())) as usize);
         let groups = &mut self.groups;
         let (levels, intervals, waiting, blocks) = (
             &mut self.levels,
@@ -375,7 +376,7 @@ impl SampleReuse {
                 self.engine.run(
                     rows.address,
                     rows.size,
-                    rows.group,
+                    Group::raw_slice(rows.group),
                     &mut Sink {
                         groups,
                         levels,
@@ -397,7 +398,7 @@ impl SampleReuse {
                 self.engine.run(
                     rows.address,
                     rows.size,
-                    rows.group,
+                    Group::raw_slice(rows.group),
                     &mut Sink {
                         groups,
                         levels,
@@ -411,7 +412,7 @@ impl SampleReuse {
             (None, None) => self.engine.run(
                 rows.address,
                 rows.size,
-                rows.group,
+                Group::raw_slice(rows.group),
                 &mut Sink {
                     groups,
                     levels,

@@ -9,7 +9,6 @@ use crate::private_data::PrivateData;
 use crate::threads::{Thread, load};
 use anyhow::bail;
 use clap::ValueEnum;
-use mgz_analyzer::data::code_map::CLASS_STORE;
 use mgz_analyzer::input::Trace;
 use mgz_analyzer::output::document::{ColumnUnit, Document, value};
 use mgz_models::cache::{LevelSpec, Shape};
@@ -38,7 +37,7 @@ impl Arranged<'_> {
         let (threads, implied, damaged) = load(self.trace, self.arguments.stores, document)?;
         let accesses = accesses(&threads);
         let stores = threads.iter().flat_map(|t| &t.accesses.group);
-        let stores = stores.filter(|&g| g & 3 == CLASS_STORE).count() as u64;
+        let stores = stores.filter(|g| g.is_store()).count() as u64;
         document.put("A", ColumnUnit::Count, accesses);
         document.put("A_const", ColumnUnit::Count, implied);
         document.put("threads", ColumnUnit::Count, threads.len());

@@ -3,7 +3,6 @@
 
 use crate::threads::Thread;
 use mgz_analyzer::commands::stream::Accesses;
-use mgz_analyzer::data::code_map::CLASS_STORE;
 use mgz_models::cache::prefetch::NO_INSTRUCTION;
 use mgz_models::cache::{
     Hierarchy, LevelSpec, Seen, SetDistances, SetHits, Shape, System, expected_hits,
@@ -128,7 +127,7 @@ pub fn evaluate(
         let mut system = System::new(&setup.levels, setup.shared, threads.len())?;
         order(&mut |thread, access| {
             let (address, size) = address(thread, access);
-            let store = threads[thread].accesses.group[access] & 3 == CLASS_STORE;
+            let store = threads[thread].accesses.group[access].is_store();
             system.access(thread, address, size, store, NO_INSTRUCTION);
         });
         for (outcome, seen) in out.iter_mut().zip(system.seen()) {
@@ -153,7 +152,7 @@ fn profile(
         greatest: None,
     };
     let mut alone = Hierarchy::new(std::slice::from_ref(shape));
-    let mut buffer = Accesses::default();
+    let mut buffer: Accesses<u32> = Accesses::default();
     order(&mut |thread, access| {
         let (address, size) = address(thread, access);
         alone.access(address, size);

@@ -9,7 +9,6 @@ use crate::ordered::{Ordered, Stretch};
 use mgz_analyzer::commands::ensure_accesses;
 use mgz_analyzer::commands::owners::Owners;
 use mgz_analyzer::commands::progress_bar;
-use mgz_analyzer::data::code_map::CLASS_STORE;
 use mgz_analyzer::input::row_slices::RowSlices;
 use mgz_analyzer::input::{ColumnSet, Trace};
 use mgz_analyzer::output::document::{
@@ -84,7 +83,7 @@ impl Exact {
         for row in range.clone() {
             let address = rows.address[row] ^ space;
             let (size, site) = (rows.size[row], rows.site[row]);
-            let store = self.stores && rows.group[row] & 3 == CLASS_STORE;
+            let store = self.stores && rows.group[row].is_store();
             stores += u64::from(store);
             let reached = self.system.access(core, address, size, store, site);
             if let Some(misses) = &mut self.misses {

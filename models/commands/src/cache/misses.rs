@@ -3,6 +3,7 @@
 use crate::ordered::Stretch;
 use mgz_analyzer::commands::owners::{OBJECT_COLUMNS, Owners};
 use mgz_analyzer::data::code_map::CodeMap;
+use mgz_analyzer::data::group::Group;
 use mgz_analyzer::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, maybe};
 use mgz_models::cache::prefetch::{Foreseen, Foresight};
 use serde_json::Value;
@@ -112,7 +113,7 @@ impl Misses {
         if !count {
             return;
         }
-        let group = rows.group[row] as usize;
+        let group = rows.group[row].index();
         if group >= self.by_group.len() {
             self.by_group.resize(group + 1, Tally::default());
         }
@@ -142,7 +143,11 @@ impl Misses {
         let all: u64 = self.by_group.iter().map(|t| t.last).sum();
         let (mut functions, mut lines) = (HashMap::new(), HashMap::new());
         for (group, tally) in self.by_group.iter().enumerate() {
-            let Some(piece) = code.pieces.get(group / 4).filter(|_| tally.accesses > 0) else {
+            let Some(piece) = code
+                .pieces
+                .get(Group::from_index(group).piece() as usize)
+                .filter(|_| tally.accesses > 0)
+            else {
                 continue;
             };
             let function: &mut Tally = functions.entry(piece.function).or_default();

@@ -4,6 +4,7 @@ use crate::cache::CacheArguments;
 use crate::threads::Thread;
 use mgz_analyzer::commands::stream::{AccessSegment, Accesses};
 use mgz_analyzer::commands::{is_watched, refuse_watched, visit};
+use mgz_analyzer::data::group::Group;
 use mgz_analyzer::input::{ColumnSet, Trace};
 use mgz_analyzer::output::document::{
     ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value,
@@ -108,18 +109,24 @@ pub fn put_pieces(
         caches,
     };
     let view = thread.accesses.view();
-    engine.run(view.address, view.size, view.group, &mut groups);
+    engine.run(
+        view.address,
+        view.size,
+        Group::raw_slice(view.group),
+        &mut groups,
+    );
     let total: u64 = groups.parts.iter().flatten().map(|p| p.touches()).sum();
     let rates = groups.parts.iter();
     let rates: Vec<Option<Rates>> = rates
         .map(|part| part.as_ref().map(|p| p.rates(levels)))
         .collect();
     let mut rows: Vec<(u64, Vec<Value>)> = Vec::new();
-    for (group, (part, rate)) in groups.parts.iter().zip(&rates).enumerate() {
+    for (at, (part, rate)) in groups.parts.iter().zip(&rates).enumerate() {
+        let group = Group::from_index(at);
         let (Some(part), Some(rate)) = (part, rate) else {
             continue;
         };
-        let piece = &trace.code.pieces[group / 4];
+        let piece = &trace.code.pieces[group.piece() as usize];
         let place = &trace.code.lines[piece.line as usize];
         let touches = part.touches();
         let mut row = vec![
@@ -130,7 +137,7 @@ pub fn put_pieces(
             ),
             Value::from(place.file.rsplit('/').next().unwrap_or("")),
             Value::from(place.line),
-            Value::from(["constant", "strided", "irregular", "store"][group % 4]),
+            Value::from(group.class_name()),
             value(touches as f64 / total as f64),
             maybe(part.distances.mean()),
             value(part.first as f64 / touches as f64),
@@ -210,7 +217,7 @@ fn recombine(
         document,
         &mut |segment: &AccessSegment<'_>| {
             for &group in segment.accesses(arguments.stores, &mut buffer).group {
-                counts[group as usize] += 1;
+                counts[group.index()] += 1;
             }
         },
     );

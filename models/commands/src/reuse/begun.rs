@@ -4,7 +4,8 @@ use crate::beside;
 use crate::reuse::counts::{ReuseHistograms, ReuseTally, Tags};
 use crate::reuse::{Engine, ReuseArguments};
 use mgz_analyzer::commands::stream::View;
-use mgz_analyzer::data::code_map::{CLASS_STORE, CodeMap};
+use mgz_analyzer::data::code_map::CodeMap;
+use mgz_analyzer::data::group::{CLASS_STORE, Group};
 use mgz_analyzer::data::object_map::UNKNOWN;
 use mgz_annotations_schema::row_stream::RowCode;
 use mgz_models::histogram::SMALL;
@@ -43,7 +44,7 @@ impl Windows {
     /// Measures the next accesses, of the thread that was added last.
     pub(super) fn run(
         &mut self,
-        view: View<'_>,
+        view: View<'_, u32>,
         engine: &mut Engine,
         counts: &mut ReuseHistograms,
     ) {
@@ -131,11 +132,11 @@ impl Begun {
         let group = |c: &RowCode| {
             let (pieces, unknown, _) = code.pieces_of(c.module);
             let piece = *pieces.get(c.site as usize).unwrap_or(&unknown);
-            let class = match c.store {
-                true => CLASS_STORE,
-                false => u32::from(c.class.min(2)),
+            let group = match c.store {
+                true => Group::new(piece, CLASS_STORE),
+                false => Group::of_load(piece, c.class),
             };
-            (piece * 4 + class, UNKNOWN)
+            (group, UNKNOWN)
         };
         *implied += self.implied;
         *counts = ReuseHistograms {

@@ -2,6 +2,7 @@
 
 use mgz_analyzer::commands::owners::Owners;
 use mgz_analyzer::commands::stream::View;
+use mgz_analyzer::data::group::Group;
 use mgz_models::histogram::{Fine, SMALL, WHOLE};
 use mgz_models::reuse::ReuseSink;
 
@@ -68,7 +69,7 @@ impl ReuseHistograms {
 #[derive(Default)]
 pub(crate) struct Tags {
     /// Group and object by tag.
-    pub pairs: Vec<(u32, u32)>,
+    pub pairs: Vec<(Group, u32)>,
     /// By group: objects and their tags, the last one used first.
     by_group: Vec<Vec<(u32, u32)>>,
     objects: Vec<u32>,
@@ -78,10 +79,10 @@ pub(crate) struct Tags {
 
 impl Tags {
     #[inline(always)]
-    fn tag(&mut self, group: u32, object: u32) -> u32 {
+    fn tag(&mut self, group: Group, object: u32) -> u32 {
         match self
             .by_group
-            .get(group as usize)
+            .get(group.index())
             .and_then(|list| list.first())
         {
             Some(&(known, tag)) if known == object => tag,
@@ -90,11 +91,11 @@ impl Tags {
     }
 
     #[cold]
-    fn find(&mut self, group: u32, object: u32) -> u32 {
-        if group as usize >= self.by_group.len() {
-            self.by_group.resize(group as usize + 1, Vec::new());
+    fn find(&mut self, group: Group, object: u32) -> u32 {
+        if group.index() >= self.by_group.len() {
+            self.by_group.resize(group.index() + 1, Vec::new());
         }
-        let list = &mut self.by_group[group as usize];
+        let list = &mut self.by_group[group.index()];
         let at = list.iter().position(|o| o.0 == object).unwrap_or_else(|| {
             list.push((object, self.pairs.len() as u32));
             self.pairs.push((group, object));
@@ -130,13 +131,13 @@ impl Tags {
 
 impl Tags {
     /// Tags of pairs that were made elsewhere: the first ones, in this order.
-    pub fn of(pairs: Vec<(u32, u32)>) -> Tags {
+    pub fn of(pairs: Vec<(Group, u32)>) -> Tags {
         let mut tags = Tags::default();
         for (tag, &(group, object)) in pairs.iter().enumerate() {
-            if group as usize >= tags.by_group.len() {
-                tags.by_group.resize(group as usize + 1, Vec::new());
+            if group.index() >= tags.by_group.len() {
+                tags.by_group.resize(group.index() + 1, Vec::new());
             }
-            tags.by_group[group as usize].push((object, tag as u32));
+            tags.by_group[group.index()].push((object, tag as u32));
         }
         Tags { pairs, ..tags }
     }

@@ -198,7 +198,7 @@ impl Engine {
         }
     }
 
-    pub(crate) fn run<S: ReuseSink>(&mut self, accesses: View<'_>, sink: &mut S) {
+    pub(crate) fn run<S: ReuseSink>(&mut self, accesses: View<'_, u32>, sink: &mut S) {
         match self {
             Engine::Exact(e) => e.run(accesses.address, accesses.size, accesses.group, sink),
             Engine::Approximate(e) => e.run(accesses.address, accesses.size, accesses.group, sink),
@@ -409,8 +409,9 @@ fn alone(
         );
         let tags = std::mem::take(&mut counts.tags.out);
         let view = View {
-            group: &tags,
-            ..view
+            address: view.address,
+            size: view.size,
+            group: &tags[..],
         };
         windows.run(view, engine, counts);
         counts.tags.out = tags;
@@ -441,6 +442,7 @@ fn together(
     document: &mut Document,
 ) -> anyhow::Result<Measured> {
     let (mut threads, implied, damaged) = load(trace, arguments.stores, document)?;
+    let mut tags_of: Vec<Vec<u32>> = Vec::with_capacity(threads.len());
     for thread in &mut threads {
         let mut tags = Vec::with_capacity(thread.accesses.address.len());
         for stretch in &thread.stretches {
@@ -450,7 +452,9 @@ fn together(
             counts.tags.make(owners, id, all, times);
             tags.extend_from_slice(&counts.tags.out);
         }
-        thread.accesses.group = tags;
+        // Tags replace the groups.
+        thread.accesses.group = Vec::new();
+        tags_of.push(tags);
     }
     let mut measured = Measured {
         accesses: 0,
@@ -459,15 +463,18 @@ fn together(
         nodes: 0,
         damaged,
     };
+    let mut rest = &tags_of[..];
     // Rows are sorted by process.
     for process in threads.chunk_by(|a, b| a.process == b.process) {
+        let tags;
+        (tags, rest) = rest.split_at(process.len());
         engine.begin();
         measured.samples += 1;
         let mut buffer = Accesses::default();
         counts
             .threads
             .push((process[0].process, 0, 0, ReuseTally::new(SMALL)));
-        let mut flush = |buffer: &mut Accesses| {
+        let mut flush = |buffer: &mut Accesses<u32>| {
             measured.accesses += buffer.address.len() as u64;
             if let Some(all) = counts.threads.last_mut() {
                 all.2 += buffer.address.len() as u64;
@@ -479,7 +486,7 @@ fn together(
             let from = &process[thread].accesses;
             buffer.address.push(from.address[access]);
             buffer.size.push(from.size[access]);
-            buffer.group.push(from.group[access]);
+            buffer.group.push(tags[thread][access]);
             if buffer.address.len() == 1 << 14 {
                 flush(&mut buffer);
             }

@@ -179,7 +179,7 @@ fn by<K: Fn(&CodeMap, usize, u32) -> u32>(
     let mut sums: std::collections::BTreeMap<u32, ReuseTally> = std::collections::BTreeMap::new();
     for (part, &(group, object)) in counts.groups.iter().zip(&counts.tags.pairs) {
         if let Some(part) = part {
-            sums.entry(key(code, group as usize / 4, object))
+            sums.entry(key(code, group.piece() as usize, object))
                 .or_insert_with(|| ReuseTally::new(SMALL))
                 .merge(part);
         }

@@ -31,7 +31,7 @@ pub(crate) struct Band {
     engine: ReuseEngine,
     pub(crate) counts: BandCounts,
     recent: Recent,
-    kept: Accesses,
+    kept: Accesses<u32>,
 }
 
 /// Signatures by 2 MiB chunk of the address space.

@@ -7,6 +7,7 @@
 
 use mgz_analyzer::commands::stream::View;
 use mgz_analyzer::data::code_map::{CodeMap, Target};
+use mgz_analyzer::data::group::Group;
 use std::collections::HashMap;
 
 /// No function: its row is unknown, or functions were not asked for.
@@ -124,8 +125,8 @@ impl Parts {
         let mut sets: [Option<(Part, BlockSet)>; 2] = [None, None];
         for (i, object) in objects.iter_mut().enumerate() {
             let function = if self.functions {
-                let group = accesses.group.get(i).copied().unwrap_or(NOBODY);
-                let found = code.targets(Target::Function, group).first();
+                let targets = |&group: &Group| code.targets(Target::Function, group).first();
+                let found = accesses.group.get(i).and_then(targets);
                 found.copied().unwrap_or(NOBODY)
             } else {
                 NOBODY
@@ -233,7 +234,7 @@ mod tests {
         let view = View {
             address: &address,
             size: &[8; 8],
-            group: &[0; 8],
+            group: &[Group::default(); 8],
         };
         let mut objects = vec![5, 5, 5, 5, 6, 6, 6, 6];
         let place = SegmentPlace {
