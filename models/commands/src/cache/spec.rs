@@ -1,13 +1,14 @@
 //! Levels of caches and TLBs, as they are given on the command line.
 
 use mgz_analyzer::commands::size;
+use mgz_analyzer::data::memory_units::PAGE_SHIFT;
 use mgz_models::cache::Shape;
 use mgz_models::cache::policy::Policy;
 use mgz_models::cache::spec::{Inclusion, LevelSpec, check_levels, check_ways};
 use mgz_models::cache::tlb::TlbLevel;
 
 /// Sizes of pages that TLBs are simulated for, as powers of two.
-pub const PAGES: [u32; 2] = [12, 21];
+pub const PAGES: [u32; 2] = [PAGE_SHIFT, 21];
 
 fn number(text: &str) -> Result<u64, String> {
     text.parse::<u64>()
