@@ -8,7 +8,7 @@
 //! hash of the line. So all samples that met a kept line are known.
 
 use crate::data::group::Group;
-use crate::data::memory_units::CacheLine;
+use crate::data::memory_units::{CacheLine, WORD_BYTES};
 use crate::data::reuse_pairs::ReusePair;
 use crate::data::rows::ColumnSlices;
 use crate::stages::last_accesses::LastAccesses;
@@ -18,8 +18,6 @@ use crate::util::fast_hash::Mixed;
 use mgz_models::util::hash::spread;
 use std::collections::HashMap;
 
-/// Bytes of a word that is watched.
-const WORD: u64 = 8;
 /// Replicates of samples, for the errors of what is estimated.
 pub const PARTS: usize = 8;
 /// Samples of one replicate that follow one another: what comes together varies together.
@@ -286,8 +284,8 @@ impl Work {
                     counts.known.add(since);
                     if since >= PASSED {
                         counts.again += 1;
-                        let last_word = self.address[before] / WORD;
-                        counts.same_word += u32::from(self.address[at] / WORD == last_word);
+                        let last_word = self.address[before] / WORD_BYTES;
+                        counts.same_word += u32::from(self.address[at] / WORD_BYTES == last_word);
                     }
                 }
                 None
@@ -467,7 +465,7 @@ impl LineVisits {
         for &(pair, word) in &work.pairs {
             // Another word of the line, or none, came last: the watch is not what it seems.
             let last = work.last.find(CacheLine::of(word)).before;
-            let Some(at) = last.filter(|&at| work.address[at] & !(WORD - 1) == word) else {
+            let Some(at) = last.filter(|&at| work.address[at] & !(WORD_BYTES - 1) == word) else {
                 continue;
             };
             self.watched.push(WatchedUse {

@@ -1,4 +1,4 @@
-//! Cache lines and pages of x86-64: their sizes, and their numbers.
+//! Words, cache lines and pages of x86-64: their sizes, and the numbers of lines and pages.
 //!
 //! [`CacheLine`] and [`Page`] are numbers of their own types, so that no line is taken for an
 //! address or a page.
@@ -12,6 +12,8 @@ pub const LINE_SHIFT: u32 = LINE_BYTES.ilog2();
 pub const PAGE_BYTES: u64 = 4096;
 /// Log2 of the bytes of a small page.
 pub const PAGE_SHIFT: u32 = PAGE_BYTES.ilog2();
+/// Bytes of a word. Source: x86-64 registers, and the most that a watchpoint covers.
+pub const WORD_BYTES: u64 = 8;
 
 macro_rules! unit {
     ($(#[$doc:meta])* $name:ident, $bytes:ident, $shift:ident) => {

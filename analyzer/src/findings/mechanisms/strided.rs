@@ -96,7 +96,7 @@ fn fields(element: &Element, (from, to): (u64, u64)) -> String {
 }
 
 fn tell(context: &Context, cause: &Cause) -> Told {
-    let step = cause.step.unwrap_or(64);
+    let step = cause.step.unwrap_or(LINE_BYTES as i64);
     let object = cause.objects.first().map_or(0, |o| o.0);
     let ranges = used(context, object, step);
     let bytes: u64 = ranges.iter().map(|r| r.1 - r.0).sum();

@@ -1,6 +1,6 @@
 //! A row as one number: line, owner, offset in the line, size. Nearly all rows are like that.
 
-use crate::data::memory_units::{CacheLine, LINE_SHIFT};
+use crate::data::memory_units::{CacheLine, LINE_BYTES, LINE_SHIFT};
 use crate::stages::footprint::{Maps, PackedEntry};
 
 /// Bits of a record that hold the code of the size, the offset, the owner; the others hold the line.
@@ -31,7 +31,7 @@ pub(crate) const AT_ZERO: [PackedEntry; 8] = {
         },
     }; 8];
     let mut size = 1;
-    while size <= 64 {
+    while size <= LINE_BYTES as u32 {
         places[code(size) as usize].maps.bytes = u64::MAX >> (64 - size);
         size *= 2;
     }
