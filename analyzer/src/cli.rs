@@ -3,6 +3,7 @@
 //! The command line of `mgz-analyze` with its subcommands is in the crate of that name.
 
 use crate::data::detail::Detail;
+use crate::data::memory_units::LINE_BYTES;
 use crate::estimate::row_estimates::Estimator;
 use crate::filter::Conditions;
 use crate::input::folder_of;
@@ -42,7 +43,7 @@ pub struct Arguments {
     #[arg(long)]
     pub all: bool,
     /// Bytes of a block of reuse distance: a power of two.
-    #[arg(long, default_value_t = 64, value_parser = block)]
+    #[arg(long, default_value_t = LINE_BYTES, value_parser = block)]
     pub block: u64,
     /// Format of the result.
     #[arg(long, value_enum, default_value_t = OutputFormat::Table)]

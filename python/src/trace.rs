@@ -7,6 +7,7 @@ use mgz_analyzer::cli::Arguments;
 use mgz_analyzer::commands::counted::is_counted;
 use mgz_analyzer::commands::row_batches::{ROW_COLUMNS, RowColumn, row_type, send};
 use mgz_analyzer::commands::{is_watched, refuse_watched};
+use mgz_analyzer::data::memory_units::LINE_BYTES;
 use mgz_analyzer::filter::Conditions;
 use mgz_analyzer::input;
 use mgz_analyzer::output::export::export_tables;
@@ -127,14 +128,13 @@ fn reading(asked: Arc<(Arc<input::Trace>, Conditions, Vec<RowColumn>)>) -> Recei
 
 /// Levels for [`mgz_analyzer::report::build::Questions`].
 fn fully_associative(sizes: &[u64]) -> Vec<Cache> {
-    const LINE: u64 = 64;
     (1..)
         .zip(sizes)
         .map(|(level, &size)| Cache {
             level,
             size,
-            ways: size / LINE,
-            line: LINE,
+            ways: size / LINE_BYTES,
+            line: LINE_BYTES,
             shared_by: 1,
         })
         .collect()

@@ -3,6 +3,7 @@
 
 use anyhow::Context;
 use mgz_analyzer::commands::stream::{AccessSegment, segments};
+use mgz_analyzer::data::memory_units::LINE_BYTES;
 use mgz_analyzer::data::rows::{Chunk, ColumnSlices, Run};
 use mgz_analyzer::input::{ColumnSet, Trace};
 use mgz_annotations_schema::sidecar::Sidecar;
@@ -102,7 +103,7 @@ fn dr_begin(out: &mut dyn Write, run: &Run) -> std::io::Result<()> {
     dr_record(out, dr::HEADER, 0, dr::VERSION)?;
     dr_record(out, dr::MARKER, dr::MARKER_VERSION, dr::VERSION)?;
     dr_record(out, dr::MARKER, dr::MARKER_FILETYPE, dr::FILETYPE)?;
-    dr_record(out, dr::MARKER, dr::MARKER_LINE, 64)?;
+    dr_record(out, dr::MARKER, dr::MARKER_LINE, LINE_BYTES)?;
     dr_record(out, dr::THREAD, 0, run.thread.into())?;
     dr_record(out, dr::PID, 0, run.process.into())
 }
@@ -183,7 +184,7 @@ impl Filter {
         Ok(Filter {
             caches: caches.transpose().map_err(anyhow::Error::msg)?,
             levels: levels.len(),
-            line: levels.last().map_or(64, |l| l.shape.line),
+            line: levels.last().map_or(LINE_BYTES, |l| l.shape.line),
         })
     }
 

@@ -4,6 +4,7 @@ use mgz_analyzer::commands::stream::AccessSegment;
 use mgz_analyzer::commands::visit;
 use mgz_analyzer::data::code_map::{CodeMap, LineName};
 use mgz_analyzer::data::group::Group;
+use mgz_analyzer::data::memory_units::LINE_BYTES;
 use mgz_analyzer::data::object_map::{Object, Recent, Resolver, UNKNOWN};
 use mgz_analyzer::data::rows::Run;
 use mgz_analyzer::input::{ColumnSet, Trace, objects};
@@ -16,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 /// Pieces that the time of a thread of a complete trace is cut into, at most.
 const SLICES: u64 = 1000;
 /// Bytes of a block of reuse: that of the tables unless they are asked for another.
-const BLOCK: u64 = 64;
+const BLOCK: u64 = LINE_BYTES;
 
 /// A frame of a call stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

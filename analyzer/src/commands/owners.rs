@@ -1,5 +1,6 @@
 //! Which data object each access of a stream belongs to.
 
+use crate::data::memory_units::Page;
 use crate::data::object_map::{Object, Resolver, UNKNOWN};
 use crate::input::Trace;
 use crate::output::document::{ColumnUnit, Document, DocumentColumn};
@@ -11,8 +12,8 @@ use std::collections::HashMap;
 pub struct Owners {
     resolver: Option<Resolver>,
     /// Objects of whole pages; `None`: rows are resolved one by one.
-    pages: HashMap<(u32, u64), Option<u32>>,
-    last: Option<(u32, u64, Option<u32>)>,
+    pages: HashMap<(u32, Page), Option<u32>>,
+    last: Option<(u32, Page, Option<u32>)>,
 }
 
 /// Columns of an object in tables.
@@ -57,7 +58,7 @@ impl Owners {
         let span = times.1.saturating_sub(times.0);
         let stack = resolver.own_stack(process, thread, times.0);
         for (i, &address) in address.iter().enumerate() {
-            let page = address >> 12;
+            let page = Page::of(address);
             let owner = match self.last {
                 Some((p, at, owner)) if (p, at) == (process, page) => owner,
                 _ => *self.pages.entry((process, page)).or_insert_with(|| {

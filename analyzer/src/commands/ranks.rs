@@ -3,6 +3,7 @@
 use crate::cli::Arguments;
 use crate::commands::counted::is_counted;
 use crate::commands::{Common, is_watched, refuse_watched};
+use crate::data::memory_units::LINE_BYTES;
 use crate::input::Trace;
 use crate::output::document::Document;
 use crate::ranks::file::is_result;
@@ -44,7 +45,7 @@ pub struct RanksArguments {
     #[arg(long, value_name = "NAME=WHY")]
     pub gap: Vec<String>,
     /// Bytes of a block of reuse distance: a power of two.
-    #[arg(long, default_value_t = 64, value_parser = super::block_size)]
+    #[arg(long, default_value_t = LINE_BYTES, value_parser = super::block_size)]
     pub block: u64,
     /// Also writes a report to look at to FILE. (It is mgz ranks that does so: mgz-analyze has no viewer.)
     #[arg(long, value_name = "FILE", conflicts_with = "partial")]

@@ -1,8 +1,9 @@
 //! The code that a row belongs to: functions, source lines, and *line pieces*.
 //!
-//! The stages count by the classes of line pieces ([`Group`]). A line piece is the code of one machine function that stems from one source position with one
+//! A line piece is the code of one machine function that stems from one source position with one
 //! inline chain and is in the same loops (without line information: the code of the function in the
-//! same loops). Function, line and loop tables are sums of pieces.
+//! same loops). The stages count by the classes of pieces ([`Group`]). Function, line and loop
+//! tables are sums of pieces.
 
 use crate::data::group::{CLASS_CONSTANT, Group};
 use crate::util::fast_hash::Mixed;

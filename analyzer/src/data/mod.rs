@@ -8,7 +8,7 @@ pub mod elements;
 pub mod frame;
 pub mod group;
 pub mod histogram;
-pub mod memory_units;
+pub use mgz_models::util::memory_units;
 pub mod object_map;
 pub mod reuse_counts;
 pub mod reuse_pairs;

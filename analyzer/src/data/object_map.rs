@@ -9,13 +9,13 @@
 //! counted. The others are *mixed* ([`Resolver::mixed`]), and their rows are resolved one by one.
 
 use crate::data::elements::Element;
-use crate::data::memory_units::PAGE_SHIFT;
+use crate::data::memory_units::Page;
 use crate::util::fast_hash::Mixed;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 
 /// Pages by number.
-pub type MixedPages = HashSet<u64, Mixed>;
+pub type MixedPages = HashSet<Page, Mixed>;
 
 /// No object is known at an address.
 pub const UNKNOWN: u32 = 0;
@@ -365,13 +365,11 @@ impl Resolver {
         // Pages that an instance covers only in part are mixed. So are pages that two objects have
         // touched.
         let mut covered: (u32, u64, u32) = (u32::MAX, 0, UNKNOWN);
-        let mut inserted = (u32::MAX, 0);
+        let mut inserted = (u32::MAX, Page::default());
         let mut mixed = MixedPages::default();
         for (n, i) in by_start.iter().enumerate() {
-            let (first, last) = (
-                i.start >> PAGE_SHIFT,
-                i.start.saturating_add(i.bytes - 1) >> PAGE_SHIFT,
-            );
+            let last_byte = i.start.saturating_add(i.bytes - 1);
+            let (first, last) = (Page::of(i.start), Page::of(last_byte));
             // Most blocks lie in the page of the one before.
             let mut insert = |page| {
                 if (i.process, page) != inserted {
@@ -379,27 +377,25 @@ impl Resolver {
                     inserted = (i.process, page);
                 }
             };
-            if !i.start.is_multiple_of(1 << PAGE_SHIFT) {
+            if Page::offset(i.start) != 0 {
                 insert(first);
             }
-            if !i
-                .start
-                .saturating_add(i.bytes)
-                .is_multiple_of(1 << PAGE_SHIFT)
-            {
+            if Page::offset(i.start.saturating_add(i.bytes)) != 0 {
                 insert(last);
             }
             if self.stacks.get(i.object as usize) == Some(&true)
                 && (i.begin_ns, i.end_ns) != (0, u64::MAX)
             {
                 // Before and after it is somebody else's.
-                mixed.extend(first..=last);
+                mixed.extend(Page::all(i.start, last_byte));
             }
-            if covered.0 == i.process && first < covered.1 && covered.2 != i.object {
-                mixed.extend(first..=last.min(covered.1 - 1));
+            if covered.0 == i.process && first.number() < covered.1 && covered.2 != i.object {
+                let shared = first.number()..=last.number().min(covered.1 - 1);
+                mixed.extend(shared.map(Page::from_number));
             }
-            if covered.0 != i.process || last + 1 > covered.1 {
-                covered = (i.process, last + 1, i.object);
+            let end = last.number() + 1;
+            if covered.0 != i.process || end > covered.1 {
+                covered = (i.process, end, i.object);
             }
             if by_start
                 .get(n + 1)
@@ -420,7 +416,7 @@ impl Resolver {
     pub fn mixed(&self, process: u32, address: u64) -> bool {
         self.mixed
             .get(&process)
-            .is_some_and(|pages| pages.contains(&(address >> PAGE_SHIFT)))
+            .is_some_and(|pages| pages.contains(&Page::of(address)))
     }
 
     /// The pages of a process whose rows have to be resolved one by one.

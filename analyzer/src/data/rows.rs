@@ -1,6 +1,7 @@
 //! Rows in memory: columns as slices, and where samples begin and end.
 
 use crate::data::group::Group;
+use crate::data::memory_units::LINE_BYTES;
 use crate::data::samples::{Beginning, Waited};
 use polars_buffer::Buffer;
 
@@ -66,7 +67,7 @@ impl<'a> ColumnSlices<'a> {
 fn expect<T>(values: &[T]) {
     values
         .iter()
-        .step_by(64 / size_of::<T>())
+        .step_by(LINE_BYTES as usize / size_of::<T>())
         .for_each(crate::prefetch);
 }
 

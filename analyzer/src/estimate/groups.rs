@@ -2,6 +2,7 @@
 
 use crate::data::detail::Detail;
 use crate::data::group::{CLASS_IRREGULAR, CLASS_STRIDED, Group};
+use crate::data::memory_units::CacheLine;
 use crate::estimate::recapture::Listed;
 use crate::estimate::sample_shares::{EVEN, Shares};
 use crate::estimate::{Block, Design};
@@ -17,10 +18,10 @@ fn number(space: usize, address: u64, shift: u32) -> u64 {
     (space as u64) << 56 ^ address >> shift
 }
 
-/// The line of 64 bytes that an address is in, both as numbers.
+/// The cache line that an address is in, both as numbers of blocks.
 fn line_of(number: u64) -> u64 {
     const SPACE: u64 = 0xff << 56;
-    number & SPACE | (number & !SPACE) >> 6
+    number & SPACE | CacheLine::of(number & !SPACE).number()
 }
 
 /// A sighting of a block.

@@ -3,7 +3,7 @@
 
 use crate::data::counts::{Bin, LogHistogram};
 use crate::data::detail::Detail;
-use crate::data::memory_units::PAGE_SHIFT;
+use crate::data::memory_units::{PAGE_BYTES, PAGE_SHIFT};
 use crate::data::samples::SampleInfo;
 use crate::engine::EngineOutcome;
 use crate::estimate::sample_shares::Shares;
@@ -508,7 +508,7 @@ fn inter_sample(
     }
     let mean = |sum: f64| (reuses > 0).then(|| sum / reuses as f64);
     InterSample {
-        block: 1 << PAGE_SHIFT,
+        block: PAGE_BYTES,
         reuses,
         first_touches,
         interval_mean: mean(interval_sum),

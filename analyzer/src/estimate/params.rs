@@ -3,6 +3,8 @@
 //! A doc comment says what a constant decides, its unit, and its source. Shares, ratios and factors
 //! have no unit. `docs/design/footprint-estimation.md` explains the models.
 
+use crate::data::memory_units::LINE_SHIFT;
+
 // Intervals.
 
 /// If none of n windows has seen an event, it has a share of at most this over n, with 95 %
@@ -55,7 +57,7 @@ pub(super) const MIN_SINGLETONS_FOR_EVEN_CUT: f64 = 64.0;
 
 /// A line has 2 to the power of this many addresses, a page as many lines, and so on. Source:
 /// Chosen, as the 64 bytes of a line.
-pub(super) const BLOCKS_PER_LINE_LOG2: u32 = 6;
+pub(super) const BLOCKS_PER_LINE_LOG2: u32 = LINE_SHIFT;
 
 // Rows of tables.
 

@@ -3,7 +3,7 @@
 //! the machine's caches.
 
 use crate::data::group::Group;
-use crate::data::memory_units::{LINE_BYTES, PAGE_BYTES};
+use crate::data::memory_units::{CacheLine, LINE_BYTES, PAGE_BYTES};
 use crate::engine::EngineOutcome;
 use crate::estimate::time_shares::TimeShares;
 use crate::findings::context::Context;
@@ -162,24 +162,30 @@ fn finding(
 /// Greatest number of different lines that a load accesses in a window, and the power of two that
 /// divides their distances.
 fn apart(context: &Context, facts: &SiteFacts) -> (u64, u64) {
-    let mut windows: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
+    let mut windows: BTreeMap<u32, BTreeSet<CacheLine>> = BTreeMap::new();
     for (window, row) in context.rows_of(facts.site) {
         if windows.len() > params::MAX_WINDOWS_FOR_DISTANCES {
             break;
         }
-        windows.entry(window).or_default().insert(row.address >> 6);
+        windows
+            .entry(window)
+            .or_default()
+            .insert(CacheLine::of(row.address));
     }
     let most = windows.values().map(BTreeSet::len).max().unwrap_or(0);
-    let mut distances = 0u64;
+    let mut distances = 0;
     for lines in windows.values() {
-        let first = lines.first().copied().unwrap_or(0);
+        let first = lines.first().copied().unwrap_or_default();
         distances = lines
             .iter()
-            .fold(distances, |all, line| all | (line - first));
+            .fold(distances, |all, line| all | line.since(first));
     }
     // A regular step shows the distance by itself. The array need not begin at a line.
     match facts.regular() {
         Some(step) => (most as u64, set_apart(step)),
-        None => (most as u64, 64 << distances.trailing_zeros().min(40)),
+        None => (
+            most as u64,
+            LINE_BYTES << distances.trailing_zeros().min(40),
+        ),
     }
 }

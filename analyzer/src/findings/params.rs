@@ -5,6 +5,8 @@
 //! (`docs/decisions/0053-mechanisms-from-data-flow.md`). `docs/reference/findings.md` lists those
 //! that users may notice.
 
+use crate::data::memory_units::{LINE_BYTES, PAGE_BYTES};
+
 // Report: which causes become findings.
 
 /// A report has at most this many findings. Source: Chosen.
@@ -49,7 +51,7 @@ pub(super) const NS_OF_HITTING_LOAD: f64 = 0.5;
 pub(super) const MAX_RATIO_OF_KNOWN_ENDS: f64 = 3.0;
 /// The TLB of common machines covers this many bytes with pages of 4 KiB. Source: Chosen, as 2048
 /// entries.
-pub(super) const TLB_REACH_BYTES: u64 = 2048 * 4096;
+pub(super) const TLB_REACH_BYTES: u64 = 2048 * PAGE_BYTES;
 
 // Steps of load instructions.
 
@@ -61,7 +63,7 @@ pub(super) const MIN_STEPS_FOR_PATTERN: u64 = 8;
 pub(super) const MIN_SHARE_OF_REGULAR_STEP: f64 = 0.6;
 /// Loads are in order if most steps are at most this many bytes. Source: Chosen, as the length of a
 /// line.
-pub(super) const MAX_STEP_BYTES_IN_ORDER: u64 = 64;
+pub(super) const MAX_STEP_BYTES_IN_ORDER: u64 = LINE_BYTES;
 /// Loads are in order if at least this share of the steps is short. Source: Chosen.
 pub(super) const MIN_SHARE_OF_STEPS_IN_ORDER: f64 = 0.8;
 /// A load stays at its address if more than this share of the steps is zero. Source: Chosen.
@@ -200,7 +202,7 @@ pub(super) const MIN_FETCHED_OVER_USED_BYTES: u64 = 2;
 
 /// A walk through its working set has a step of at least 1 and at most this many bytes. Source:
 /// Chosen, as the length of a line.
-pub(super) const MAX_STEP_BYTES_OF_CAPACITY_WALK: u64 = 64;
+pub(super) const MAX_STEP_BYTES_OF_CAPACITY_WALK: u64 = LINE_BYTES;
 /// Memory just above a cache is at most this multiple of it, as far as windows have seen it.
 /// Source: Chosen.
 pub(super) const MAX_CAPACITY_EXTENT_OVER_CACHE: f64 = 2.0;

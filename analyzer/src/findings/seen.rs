@@ -1,5 +1,6 @@
 //! Memory that windows have seen of some loads. It is a lower bound of what the loads go through.
 
+use crate::data::memory_units::CacheLine;
 use crate::findings::places::Place;
 use crate::findings::windows::Window;
 use std::collections::BTreeMap;
@@ -20,11 +21,11 @@ pub struct Seen {
 /// Collects the lines of rows. `places`: the rows.
 pub fn of(windows: &[Window], places: &[Place]) -> Seen {
     let mut ends: BTreeMap<(u32, u32), (u64, u64)> = BTreeMap::new();
-    let mut lines: Vec<(u64, u32)> = Vec::with_capacity(places.len());
+    let mut lines: Vec<(CacheLine, u32)> = Vec::with_capacity(places.len());
     for &(number, at) in places {
         let window = &windows[number as usize];
         let row = &window.rows[at as usize];
-        lines.push((row.address >> 6, number));
+        lines.push((CacheLine::of(row.address), number));
         let of = ends
             .entry((window.process, row.object))
             .or_insert((u64::MAX, 0));
@@ -43,7 +44,7 @@ pub fn of(windows: &[Window], places: &[Place]) -> Seen {
     for same in lines.chunk_by(|a, b| a.0 == b.0) {
         seen.lines += 1;
         seen.again += u64::from(same.len() > 1);
-        let page = Some(same[0].0 >> 6);
+        let page = Some(same[0].0.page());
         seen.pages += u64::from(page != last_page);
         last_page = page;
     }

@@ -6,6 +6,7 @@
 //! count.
 
 use crate::data::group::Group;
+use crate::data::memory_units::{CacheLine, LINE_BYTES};
 use crate::findings::Finding;
 use crate::findings::context::Context;
 use crate::findings::params;
@@ -30,16 +31,19 @@ fn rows<'l>(lines: impl Iterator<Item = &'l BTreeMap<u32, Use>>) -> u64 {
 }
 
 /// By process and line: each thread's use.
-fn uses(context: &Context) -> HashMap<(u32, u64), BTreeMap<u32, Use>, Mixed> {
-    let mut lines: HashMap<(u32, u64), BTreeMap<u32, Use>, Mixed> = HashMap::default();
+fn uses(context: &Context) -> HashMap<(u32, CacheLine), BTreeMap<u32, Use>, Mixed> {
+    let mut lines: HashMap<(u32, CacheLine), BTreeMap<u32, Use>, Mixed> = HashMap::default();
     for window in context.windows {
         let loads = (window.rows.iter()).map(|r| (r.address, r.size, r.group, r.object, false));
         let stores = (window.stores.iter()).map(|r| (r.address, r.size, r.group, r.object, true));
         for (address, size, group, object, is_store) in loads.chain(stores) {
-            let line = lines.entry((window.process, address >> 6)).or_default();
+            let line = lines
+                .entry((window.process, CacheLine::of(address)))
+                .or_default();
             let used = line.entry(window.thread).or_default();
-            let from = address & 63;
-            let bits = u64::MAX >> (64 - u64::from(size).clamp(1, 64 - from)) << from;
+            let from = CacheLine::offset(address);
+            let bits =
+                u64::MAX >> (LINE_BYTES - u64::from(size).clamp(1, LINE_BYTES - from)) << from;
             used.rows += 1;
             used.object = object;
             if is_store {

@@ -1,6 +1,7 @@
 //! Behaviour of each load instruction in windows.
 
 use crate::data::group::Group;
+use crate::data::memory_units::CacheLine;
 use crate::findings::params;
 use crate::findings::places::{Place, Places};
 use crate::findings::windows::{Row, Window};
@@ -205,15 +206,15 @@ impl SiteFacts {
             let rows = &windows[of_window[0].0 as usize].rows;
             let mut last: Option<&Row> = None;
             let mut last_step = 0;
-            let mut lines: HashSet<u64, Mixed> = HashSet::default();
+            let mut lines: HashSet<CacheLine, Mixed> = HashSet::default();
             facts.windows += 1;
             for &(_, at) in of_window {
                 let row = &rows[at as usize];
                 let late = 2 * u64::from(2 * at as usize >= rows.len());
                 facts.group = row.group;
                 facts.firsts += late * u64::from(row.first);
-                let line = row.address >> 6;
-                let beside = [line.wrapping_sub(1), line + 1];
+                let line = CacheLine::of(row.address);
+                let beside = [line.at(-1), line.at(1)];
                 let continues = row.first && beside.iter().any(|l| lines.contains(l));
                 facts.sequences += late * u64::from(continues);
                 lines.insert(line);

@@ -1,6 +1,7 @@
 //! Order in which a chase visits nodes. It tells lists, trees and chains apart where the data flow
 //! of one function does not.
 
+use crate::data::memory_units::CacheLine;
 use crate::findings::context::Context;
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
@@ -52,12 +53,12 @@ pub(super) fn descend(context: &Context, link: u32) -> bool {
     if params::SHARE_OF_CHILD_STEPS.contains(&beside) {
         return true;
     }
-    let mut by_window: BTreeMap<u32, HashMap<u64, u64, Mixed>> = BTreeMap::new();
+    let mut by_window: BTreeMap<u32, HashMap<CacheLine, u64, Mixed>> = BTreeMap::new();
     for (window, row) in context.rows_of(link) {
         let lines = by_window.entry(window).or_default();
-        *lines.entry(row.address >> 6).or_default() += 1;
+        *lines.entry(CacheLine::of(row.address)).or_default() += 1;
     }
-    let has_root = |lines: &&HashMap<u64, u64, Mixed>| {
+    let has_root = |lines: &&HashMap<CacheLine, u64, Mixed>| {
         let most = lines.values().max().copied().unwrap_or(0) as f64;
         let mean = lines.values().sum::<u64>() as f64 / lines.len() as f64;
         most >= params::MIN_VISITS_OF_ROOT_OVER_MEAN * mean

@@ -5,6 +5,7 @@
 //! over the run.
 
 use crate::data::group::Group;
+use crate::data::memory_units::CacheLine;
 use crate::data::object_map::{Recent, Resolver};
 use crate::data::rows::{Chunk, Run};
 use crate::findings::params;
@@ -201,10 +202,10 @@ fn begin(run: &Run) -> Window {
 
 /// Finds objects, and the first row in each line and page.
 fn complete(window: &mut Window, objects: Option<&Resolver>, recent: &mut Recent) {
-    let mut lines: HashSet<u64, Mixed> = HashSet::default();
+    let mut lines: HashSet<CacheLine, Mixed> = HashSet::default();
     let (process, time) = (window.process, window.time);
     for row in &mut window.rows {
-        row.first = lines.insert(row.address >> 6);
+        row.first = lines.insert(CacheLine::of(row.address));
     }
     let Some(objects) = objects else { return };
     for row in &mut window.rows {

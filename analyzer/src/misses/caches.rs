@@ -1,6 +1,7 @@
 //! Cache hierarchies to predict misses for: the recording machine's, a preset, or one given by the
 //! user.
 
+use crate::data::memory_units::LINE_BYTES;
 use crate::misses::params;
 use mgz_annotations_schema::manifest::Cache;
 
@@ -42,7 +43,7 @@ fn of(levels: &[(u64, u64, u32)]) -> Vec<Cache> {
             level,
             size,
             ways,
-            line: 64,
+            line: LINE_BYTES,
             shared_by,
         })
         .collect()
@@ -93,7 +94,7 @@ pub fn parse(text: &str) -> Result<Vec<Cache>, String> {
         let (bytes, ways) = shape.split_once('/').unwrap_or((shape, "16"));
         let (bytes, ways) = size(bytes.trim())
             .zip(ways.trim().parse::<u64>().ok())
-            .filter(|&(bytes, ways)| bytes >= 64 * ways && ways > 0 && bytes < 1 << 40)
+            .filter(|&(bytes, ways)| bytes >= LINE_BYTES * ways && ways > 0 && bytes < 1 << 40)
             .ok_or_else(|| wrong(part))?;
         if caches
             .last()
@@ -107,7 +108,7 @@ pub fn parse(text: &str) -> Result<Vec<Cache>, String> {
             level,
             size: bytes,
             ways,
-            line: 64,
+            line: LINE_BYTES,
             shared_by: 1,
         });
     }

@@ -5,6 +5,7 @@
 //! of the samples include one of these is 1 − (1 − v/N)^c. The sum of the chances over the lines of
 //! a set gives the number of samples after which the set is full.
 
+use crate::data::memory_units::CacheLine;
 use crate::misses::params;
 use crate::misses::survival_curve::{Far, grid_time};
 use crate::stages::line_visits::LineVisits;
@@ -22,7 +23,7 @@ fn grid() -> impl Iterator<Item = f64> {
 /// A visit behind the reach of its sample.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LateVisit {
-    pub(crate) line: u64,
+    pub(crate) line: CacheLine,
     /// Replicate and thread of its sample, and the number of the thread's samples.
     pub(crate) part: usize,
     pub(crate) thread: u32,
@@ -201,7 +202,7 @@ mod tests {
             *times.entry(line).or_insert(0) += 1;
         }
         let visit = |line| LateVisit {
-            line,
+            line: CacheLine::from_number(line),
             part: 0,
             thread: 0,
             samples: 200,

@@ -4,6 +4,8 @@
 //! have no unit. `docs/design/miss-prediction.md`, `docs/design/miss-intervals.md` and
 //! `docs/design/watched-reuses.md` explain the models.
 
+use crate::data::memory_units::{LINE_BYTES, WORD_BYTES};
+
 // Intervals.
 
 /// The rule of three holds for watches as for windows.
@@ -161,8 +163,8 @@ pub(super) const ERRORS_TO_COUNT_FULLY: f64 = 2.0;
 
 // Lines and words.
 
-/// A line has this many words. Source: lines have 64 bytes, words have 8.
-pub(super) const WORDS_PER_LINE: f64 = 8.0;
+/// A line has this many words. Source: the sizes of lines and words.
+pub(super) const WORDS_PER_LINE: f64 = (LINE_BYTES / WORD_BYTES) as f64;
 /// The ratio of lines to words is estimated from at least this many reuses. Source: Chosen.
 pub(super) const MIN_REUSES_FOR_LINE_OVER_WORD: f64 = 20.0;
 

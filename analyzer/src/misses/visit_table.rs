@@ -2,6 +2,7 @@
 //! one object. Its visits are treated as alike.
 
 use crate::data::group::Group;
+use crate::data::memory_units::CacheLine;
 use crate::data::object_map::Recent;
 use crate::data::reuse_pairs::WatchEnd;
 use crate::data::samples::SampleInfo;
@@ -47,7 +48,7 @@ pub(crate) struct VisitTable<'a> {
 
 /// A visit in the form that is sorted: line, address space, thread, place of the sample in the
 /// thread, cell.
-type Ordered = (u64, u32, u32, u32, Late);
+type Ordered = (CacheLine, u32, u32, u32, Late);
 
 /// The cell of a visit, with one bit for visits in sequence.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,7 +1,7 @@
 //! Walks that return, or that follow another walk, by cell. Most of their lines were touched one
 //! lap ago, even if other samples seldom meet them.
 
-use crate::data::memory_units::LINE_SHIFT;
+use crate::data::memory_units::CacheLine;
 use crate::data::object_map::Recent;
 use crate::misses::params;
 use crate::misses::visit_table::Key;
@@ -50,7 +50,7 @@ pub(crate) fn of_cells(
             continue;
         };
         let visit = Visit {
-            line: address >> LINE_SHIFT,
+            line: CacheLine::of(address),
             byte: Visit::byte_of(address),
             sample,
             space,

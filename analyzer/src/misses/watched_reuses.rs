@@ -19,7 +19,7 @@
 //! ended show that no walk returned unseen by the samples, so they raise the lower end.
 
 use crate::data::group::CLASS_STRIDED;
-use crate::data::memory_units::LINE_SHIFT;
+use crate::data::memory_units::CacheLine;
 use crate::data::reuse_pairs::{ReusePair, ReusePairs, WatchEnd};
 use crate::misses::load_weights::LoadWeights;
 use crate::misses::params;
@@ -77,7 +77,7 @@ pub(crate) fn timed(
             .max(params::MIN_SHARE_OF_MEAN_SAMPLE * mean);
         Some(Watch {
             used: Visit {
-                line: pair.address >> LINE_SHIFT,
+                line: CacheLine::of(pair.address),
                 byte: Visit::byte_of(pair.address),
                 sample: pair.sample,
                 space: used.space,

@@ -1,5 +1,6 @@
 //! The table of call paths as text: a tree, indented.
 
+use crate::data::memory_units::LINE_BYTES;
 use crate::output::elided::elided;
 use crate::output::text::{Meaning, Style, head, heading, push, row, tail, text_table};
 use crate::util::human::{bytes, count, counted, number, percent};
@@ -60,7 +61,7 @@ pub(crate) fn call_paths(of: &CallPathTable, meaning: Meaning, style: Style, out
             count(r.windows),
             count(r.loads),
             r.footprint.map_or("–".into(), count),
-            r.lines64.map_or("–".into(), |n| bytes(n * 64)),
+            r.lines64.map_or("–".into(), |n| bytes(n * LINE_BYTES)),
             number(r.growth),
         ]);
         t.add_row(row(cells, 2));

@@ -1,6 +1,7 @@
 //! The text that is printed unless `--all` asks for every table: the run, the findings and the
 //! hottest functions, on one screen.
 
+use crate::data::memory_units::LINE_BYTES;
 use crate::findings::Finding;
 use crate::misses::LevelMisses;
 use crate::output::findings::{self, with_module};
@@ -124,7 +125,7 @@ fn recorded(analysis: &Analysis) -> String {
 /// Amount of memory that is loaded from.
 fn memory(analysis: &Analysis) -> String {
     let s = &analysis.summary;
-    let of = |lines: f64| size((lines * 64.0) as u64);
+    let of = |lines: f64| size((lines * LINE_BYTES as f64) as u64);
     let seen = of(s.metrics.lines64 as f64);
     if s.trace.mode.has_all_loads() {
         return format!("{seen} are loaded from, in lines of 64 bytes");
@@ -307,7 +308,10 @@ fn cells(loads: &LoadMetrics, by_time: bool) -> String {
         (false, _) => format!("{} %", percent(loads.share)),
     };
     let lines = loads.hats.lines64.unwrap_or(loads.metrics.lines64 as f64);
-    format!("{share:>20}{:>11}", size((lines * 64.0) as u64))
+    format!(
+        "{share:>20}{:>11}",
+        size((lines * LINE_BYTES as f64) as u64)
+    )
 }
 
 /// The hottest source line of a function, inlined ones included; empty if none is known.

@@ -76,7 +76,7 @@ impl Questions {
         Questions {
             zoom: false,
             objects: true,
-            block: 64,
+            block: LINE_BYTES,
             tau: 10.0,
             stop: location::STOP,
             estimator: Estimator::default(),
@@ -251,7 +251,7 @@ fn predicted(
     }
     let levels = levels(trace, questions);
     if trace.manifest.mode.has_all_loads() {
-        if questions.block != 64 {
+        if questions.block != LINE_BYTES {
             return None;
         }
         return Predicted::exact(outcome, levels);

@@ -13,7 +13,7 @@
 //! eight is enough for a ratio.
 
 use crate::data::group::Group;
-use crate::data::memory_units::LINE_SHIFT;
+use crate::data::memory_units::CacheLine;
 use crate::data::rows::ColumnSlices;
 use mgz_models::util::hash::spread;
 
@@ -27,8 +27,8 @@ const WAYS: usize = 8;
 const STRETCH: usize = 1 << 14;
 /// Loads from the beginning of a stretch to that of the next.
 const EVERY: usize = 1 << 17;
-/// No line has this number.
-const EMPTY: u64 = u64::MAX;
+/// No address is in this line.
+const EMPTY: CacheLine = CacheLine::from_number(u64::MAX);
 
 /// Fetches of a group of code, and the bytes that were used of the lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -53,17 +53,17 @@ pub(crate) fn add_fetches(all: &mut Vec<Fetched>, some: &[Fetched]) {
     all.iter_mut().zip(some).for_each(|(a, &b)| a.merge(b));
 }
 
-/// A line in the cache.
+/// A line in the cache, and its use.
 #[derive(Clone, Copy)]
-struct Line {
-    number: u64,
+struct Held {
+    line: CacheLine,
     /// Bytes that were read.
     bytes: u64,
     group: Group,
 }
 
-const NO_LINE: Line = Line {
-    number: EMPTY,
+const NO_LINE: Held = Held {
+    line: EMPTY,
     bytes: 0,
     group: Group::from_raw(0),
 };
@@ -71,7 +71,7 @@ const NO_LINE: Line = Line {
 /// The cache, and what was counted by group.
 pub struct Fetches {
     /// The lines of each set, the one used last first.
-    sets: Box<[[Line; WAYS]; SETS]>,
+    sets: Box<[[Held; WAYS]; SETS]>,
     /// Loads of the sample so far.
     at: usize,
     counts: Vec<Fetched>,
@@ -131,10 +131,10 @@ impl Fetches {
         } = *rows;
         for ((&address, &size), &group) in address.iter().zip(size).zip(group) {
             let last = address.saturating_add(u64::from(size.max(1)) - 1);
-            for number in address >> LINE_SHIFT..=last >> LINE_SHIFT {
-                let start = address.saturating_sub(number << LINE_SHIFT).min(63) as u32;
-                let end = (last - (number << LINE_SHIFT)).min(63) as u32;
-                self.touch(number, u64::MAX >> (63 - end) & u64::MAX << start, group);
+            for line in CacheLine::all(address, last) {
+                let start = address.saturating_sub(line.address()).min(63) as u32;
+                let end = (last - line.address()).min(63) as u32;
+                self.touch(line, u64::MAX >> (63 - end) & u64::MAX << start, group);
             }
         }
     }
@@ -142,20 +142,20 @@ impl Fetches {
     fn empty(&mut self) {
         for set in 0..SETS {
             for way in 0..WAYS {
-                let line = std::mem::replace(&mut self.sets[set][way], NO_LINE);
-                self.count(line);
+                let held = std::mem::replace(&mut self.sets[set][way], NO_LINE);
+                self.count(held);
             }
         }
     }
 
     #[inline(always)]
-    fn touch(&mut self, number: u64, bytes: u64, group: Group) {
-        let set = &mut self.sets[(spread(number) >> SET_SHIFT) as usize];
-        if set[0].number == number {
+    fn touch(&mut self, line: CacheLine, bytes: u64, group: Group) {
+        let set = &mut self.sets[(spread(line.number()) >> SET_SHIFT) as usize];
+        if set[0].line == line {
             set[0].bytes |= bytes;
             return;
         }
-        match set.iter().position(|line| line.number == number) {
+        match set.iter().position(|other| other.line == line) {
             Some(way) => {
                 set[..=way].rotate_right(1);
                 set[0].bytes |= bytes;
@@ -163,27 +163,23 @@ impl Fetches {
             None => {
                 let displaced = set[WAYS - 1];
                 set.rotate_right(1);
-                set[0] = Line {
-                    number,
-                    bytes,
-                    group,
-                };
+                set[0] = Held { line, bytes, group };
                 self.count(displaced);
             }
         }
     }
 
-    fn count(&mut self, line: Line) {
-        if line.number == EMPTY {
+    fn count(&mut self, held: Held) {
+        if held.line == EMPTY {
             return;
         }
-        let at = line.group.index();
+        let at = held.group.index();
         if self.counts.len() <= at {
             self.counts.resize(at + 1, Fetched::default());
         }
         self.counts[at].merge(Fetched {
             lines: 1,
-            bytes: u64::from(line.bytes.count_ones()),
+            bytes: u64::from(held.bytes.count_ones()),
         });
     }
 

@@ -1,5 +1,6 @@
 //! The last access of each line in a sample, and the number of lines touched since.
 
+use crate::data::memory_units::CacheLine;
 use mgz_models::util::hash::spread;
 
 /// See the module's text. Accesses are told apart by their positions in the sample.
@@ -36,7 +37,8 @@ impl LastAccesses {
 
     /// Finds a line.
     #[inline(always)]
-    pub(super) fn find(&self, line: u64) -> LinePlace {
+    pub(super) fn find(&self, line: CacheLine) -> LinePlace {
+        let line = line.number();
         let mask = self.table.len() - 1;
         let mut slot = spread(line) as usize >> 20 & mask;
         while self.table[slot].0 != 0 && self.table[slot].0 != line + 1 {
@@ -62,13 +64,13 @@ impl LastAccesses {
 
     /// Adds an access of a line, whose place was found before.
     #[inline(always)]
-    pub(super) fn put(&mut self, place: LinePlace, line: u64, at: usize) {
+    pub(super) fn put(&mut self, place: LinePlace, line: CacheLine, at: usize) {
         match place.before {
             Some(before) => self.add(before, -1),
             None => self.lines += 1,
         }
         self.add(at, 1);
-        self.table[place.slot] = (line + 1, at as u32);
+        self.table[place.slot] = (line.number() + 1, at as u32);
     }
 
     #[inline(always)]

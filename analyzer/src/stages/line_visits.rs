@@ -8,7 +8,7 @@
 //! hash of the line. So all samples that met a kept line are known.
 
 use crate::data::group::Group;
-use crate::data::memory_units::LINE_SHIFT;
+use crate::data::memory_units::{CacheLine, WORD_BYTES};
 use crate::data::reuse_pairs::ReusePair;
 use crate::data::rows::ColumnSlices;
 use crate::stages::last_accesses::LastAccesses;
@@ -18,8 +18,6 @@ use crate::util::fast_hash::Mixed;
 use mgz_models::util::hash::spread;
 use std::collections::HashMap;
 
-/// Bytes of a word that is watched.
-const WORD: u64 = 8;
 /// Replicates of samples, for the errors of what is estimated.
 pub const PARTS: usize = 8;
 /// Samples of one replicate that follow one another: what comes together varies together.
@@ -139,8 +137,8 @@ impl GroupLines {
 /// The first touch of a line in a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Visit {
-    /// Number of the line in its address space.
-    pub line: u64,
+    /// The line.
+    pub line: CacheLine,
     /// Sample.
     pub sample: u32,
     /// Address space.
@@ -159,12 +157,12 @@ pub struct Visit {
 impl Visit {
     /// The first address that was loaded.
     pub fn address(&self) -> u64 {
-        self.line << LINE_SHIFT | u64::from(self.byte)
+        self.line.address() | u64::from(self.byte)
     }
 
     /// The byte of its line that an address is.
     pub fn byte_of(address: u64) -> u8 {
-        (address & ((1 << LINE_SHIFT) - 1)) as u8
+        CacheLine::offset(address) as u8
     }
 }
 
@@ -220,7 +218,7 @@ struct Work {
     skipped: bool,
     last: LastAccesses,
     /// By set of the first-level cache: lines in the order of their last accesses.
-    in_set: Vec<Vec<u64>>,
+    in_set: Vec<Vec<CacheLine>>,
     /// Rows of the sample.
     address: Vec<u64>,
     group: Vec<Group>,
@@ -245,7 +243,7 @@ struct GroupInSample {
     /// Its counts, taken out while they grow.
     counts: GroupLines,
     /// Its last new line, and the step to that.
-    line: u64,
+    line: CacheLine,
     step: i64,
     /// Its loads.
     accesses: u32,
@@ -255,8 +253,8 @@ struct GroupInSample {
 impl Work {
     /// Counts an access of a group. Returns the visit if the access is the first one of its line.
     /// `last`: line of the access before.
-    fn access(&mut self, at: usize, of: &mut GroupInSample, last: u64) -> Option<Visit> {
-        let line = self.address[at] >> LINE_SHIFT;
+    fn access(&mut self, at: usize, of: &mut GroupInSample, last: CacheLine) -> Option<Visit> {
+        let line = CacheLine::of(self.address[at]);
         let distinct = self.last.lines();
         let late = u32::from(2 * at >= self.address.len());
         let counts = &mut of.counts;
@@ -272,7 +270,7 @@ impl Work {
         let is_new = place.before.is_none();
         self.first.push(is_new);
         let sets = self.in_set.len() as u64;
-        let in_set = &mut self.in_set[(line % sets) as usize];
+        let in_set = &mut self.in_set[(line.number() % sets) as usize];
         counts.in_set[2].add(in_set.len() as u64);
         let others = touch(in_set, line, is_new);
         counts.in_set[usize::from(is_new)].add(others as u64);
@@ -286,8 +284,8 @@ impl Work {
                     counts.known.add(since);
                     if since >= PASSED {
                         counts.again += 1;
-                        let last_word = self.address[before] / WORD;
-                        counts.same_word += u32::from(self.address[at] / WORD == last_word);
+                        let last_word = self.address[before] / WORD_BYTES;
+                        counts.same_word += u32::from(self.address[at] / WORD_BYTES == last_word);
                     }
                 }
                 None
@@ -305,12 +303,11 @@ impl Work {
 
     /// The first touch of a line.
     fn visit(&self, at: usize, of: &mut GroupInSample) -> Visit {
-        let line = self.address[at] >> LINE_SHIFT;
-        let step = line.wrapping_sub(of.line) as i64;
-        let has = |line: u64| self.last.find(line).before.is_some();
-        let sequence = has(line.wrapping_add(1))
-            || has(line.wrapping_sub(1))
-            || step == of.step && step.unsigned_abs() <= NEAR;
+        let line = CacheLine::of(self.address[at]);
+        let step = line.since(of.line);
+        let has = |line: CacheLine| self.last.find(line).before.is_some();
+        let sequence =
+            has(line.at(1)) || has(line.at(-1)) || step == of.step && step.unsigned_abs() <= NEAR;
         (of.line, of.step) = (line, step);
         Visit {
             line,
@@ -329,7 +326,7 @@ impl Work {
         self.conflicts.of_sample(
             &self.caches,
             address.len(),
-            |row| address[row] >> LINE_SHIFT,
+            |row| CacheLine::of(address[row]),
             &self.first,
             |row, level, again| {
                 if let Some(of) = local.get_mut(&groups[row]) {
@@ -343,8 +340,8 @@ impl Work {
     }
 }
 
-fn kept(line: u64, space: u32, level: u32) -> bool {
-    spread(line ^ u64::from(space) << 58).leading_zeros() >= level
+fn kept(line: CacheLine, space: u32, level: u32) -> bool {
+    spread(line.number() ^ u64::from(space) << 58).leading_zeros() >= level
 }
 
 impl LineVisits {
@@ -434,7 +431,7 @@ impl LineVisits {
         let of_part = part(work.sample) as u32;
         let mut local = std::mem::take(&mut work.local);
         let counts = &mut self.groups;
-        let mut last = u64::MAX;
+        let mut last = CacheLine::from_number(u64::MAX);
         for at in 0..n {
             let group = work.group[at];
             let of = local.entry(group).or_insert_with(|| GroupInSample {
@@ -446,7 +443,7 @@ impl LineVisits {
             let visit = work.access(at, of, last);
             let is_kept = |v: &Visit| kept(v.line, v.space, self.level);
             self.visits.extend(visit.filter(is_kept));
-            last = work.address[at] >> LINE_SHIFT;
+            last = CacheLine::of(work.address[at]);
         }
         self.check_watches(work);
         work.count_conflicts(&mut local);
@@ -467,8 +464,8 @@ impl LineVisits {
         let n = work.address.len();
         for &(pair, word) in &work.pairs {
             // Another word of the line, or none, came last: the watch is not what it seems.
-            let last = work.last.find(word >> LINE_SHIFT).before;
-            let Some(at) = last.filter(|&at| work.address[at] & !(WORD - 1) == word) else {
+            let last = work.last.find(CacheLine::of(word)).before;
+            let Some(at) = last.filter(|&at| work.address[at] & !(WORD_BYTES - 1) == word) else {
                 continue;
             };
             self.watched.push(WatchedUse {
@@ -587,7 +584,11 @@ mod tests {
         for (group, lines) in expected {
             assert_eq!(found.groups[&(group, part(3) as u32)], lines);
         }
-        let of_found: Vec<_> = found.visits.iter().map(|v| (v.line, v.before)).collect();
+        let of_found: Vec<_> = found
+            .visits
+            .iter()
+            .map(|v| (v.line.number(), v.before))
+            .collect();
         assert_eq!(of_found, visits);
     }
 

@@ -5,6 +5,7 @@
 //! happens with columns of arrays whose rows are a power of two long, with binary searches, and
 //! with headers of aligned blocks.
 
+use crate::data::memory_units::{CacheLine, LINE_BYTES};
 use crate::util::fast_hash::Mixed;
 use std::collections::HashMap;
 
@@ -25,7 +26,7 @@ pub struct Sets {
 impl Sets {
     /// A cache of so many bytes and ways, with lines of 64 bytes.
     pub fn new(bytes: u64, ways: u64) -> Sets {
-        let sets = (bytes / ways.saturating_mul(64).max(1)).clamp(1, u64::from(MOST));
+        let sets = (bytes / ways.saturating_mul(LINE_BYTES).max(1)).clamp(1, u64::from(MOST));
         Sets {
             sets: sets as u32,
             ways: u32::try_from(ways).unwrap_or(u32::MAX),
@@ -33,8 +34,8 @@ impl Sets {
     }
 
     /// The set of a line.
-    pub fn of(&self, line: u64) -> u32 {
-        (line % u64::from(self.sets.max(1))) as u32
+    pub fn of(&self, line: CacheLine) -> u32 {
+        (line.number() % u64::from(self.sets.max(1))) as u32
     }
 }
 
@@ -44,7 +45,7 @@ pub struct Conflicts {
     /// By level and set: lines.
     lines: [Vec<u32>; LEVELS],
     /// By set: its lines in the order of their last accesses.
-    recent: HashMap<u32, Vec<u64>, Mixed>,
+    recent: HashMap<u32, Vec<CacheLine>, Mixed>,
 }
 
 impl Conflicts {
@@ -55,7 +56,7 @@ impl Conflicts {
         &mut self,
         caches: &[Sets; LEVELS],
         rows: usize,
-        line: impl Fn(usize) -> u64,
+        line: impl Fn(usize) -> CacheLine,
         first: &[bool],
         mut tell: impl FnMut(usize, usize, bool),
     ) {
@@ -100,7 +101,7 @@ const TOGETHER: usize = 16;
 
 /// Makes a line the most recent one. Returns the number of other lines touched since its last
 /// touch, or for a new line the number of all lines.
-pub(crate) fn touch(recent: &mut Vec<u64>, line: u64, is_new: bool) -> usize {
+pub(crate) fn touch(recent: &mut Vec<CacheLine>, line: CacheLine, is_new: bool) -> usize {
     if !is_new {
         let mut others = 0;
         for lines in recent.rchunks(TOGETHER) {
@@ -125,10 +126,10 @@ mod tests {
 
     #[test]
     fn lines_are_touched_in_the_order_of_time() {
-        let (mut recent, mut list, mut state) = (Vec::new(), Vec::<u64>::new(), 1u64);
+        let (mut recent, mut list, mut state) = (Vec::new(), Vec::<CacheLine>::new(), 1u64);
         for _ in 0..2000 {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
-            let line = (state >> 40) % 60;
+            let line = CacheLine::from_number((state >> 40) % 60);
             let place = list.iter().rev().position(|&l| l == line);
             let others = touch(&mut recent, line, place.is_none());
             assert_eq!(others, place.unwrap_or(list.len()));
@@ -175,7 +176,7 @@ mod tests {
             conflicts.of_sample(
                 &caches,
                 2000,
-                |row| lines[row],
+                |row| CacheLine::from_number(lines[row]),
                 &first,
                 |row, level, again| {
                     assert_eq!(level, 2);

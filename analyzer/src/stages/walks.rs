@@ -10,7 +10,7 @@
 //! below first, and the row above last.
 
 use crate::data::group::Group;
-use crate::data::memory_units::LINE_SHIFT;
+use crate::data::memory_units::{CacheLine, LINE_BYTES};
 use crate::stages::strides::NO_SITE;
 use crate::util::fast_hash::Mixed;
 use std::collections::HashMap;
@@ -341,7 +341,7 @@ fn ahead(own: &[(u64, bool)], other: &[(u64, bool)], step: i64) -> Option<i64> {
     let alike = [0, rows / 4, rows * 3 / 4, rows - 1]
         .iter()
         .all(|&r| at(r).abs_diff(by) <= step.unsigned_abs());
-    (alike && by.signum() == step.signum() && by.unsigned_abs() >= 1 << LINE_SHIFT).then_some(by)
+    (alike && by.signum() == step.signum() && by.unsigned_abs() >= LINE_BYTES).then_some(by)
 }
 
 fn add(of: &mut Walk, rows: &[(u64, bool)]) {
@@ -371,8 +371,8 @@ fn add(of: &mut Walk, rows: &[(u64, bool)]) {
             let (below, above) = (address.wrapping_sub(off as u64), step.abs() - off);
             let above = address.wrapping_add(above as u64);
             seen.compared += 1;
-            let line = address >> LINE_SHIFT;
-            seen.same += u64::from(below >> LINE_SHIFT == line || above >> LINE_SHIFT == line);
+            let line = CacheLine::of(address);
+            seen.same += u64::from(CacheLine::of(below) == line || CacheLine::of(above) == line);
         }
     }
 }

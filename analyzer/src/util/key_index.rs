@@ -1,6 +1,7 @@
 //! Numbers for keys: each new item of a partition gets the number of the entry that it belongs to,
 //! with a table that stays in the cache meanwhile.
 
+use crate::data::memory_units::LINE_BYTES;
 use mgz_models::util::hash::spread;
 use std::hint::select_unpredictable;
 
@@ -122,7 +123,10 @@ pub(crate) fn chunk_of<T>(waiting: &mut Vec<T>, free: &mut Vec<Vec<T>>, most: us
 pub(crate) fn expect<T>(chunk: Option<&Vec<T>>) {
     chunk
         .into_iter()
-        .flat_map(|c| c.iter().step_by((64 / size_of::<T>()).max(1)))
+        .flat_map(|c| {
+            c.iter()
+                .step_by((LINE_BYTES as usize / size_of::<T>()).max(1))
+        })
         .for_each(|item| crate::prefetch(item));
 }
 

@@ -4,6 +4,7 @@
 //! counted there, also those of functions that it went on to.
 
 use crate::data::call_paths::{Call, CallPaths};
+use crate::data::memory_units::CacheLine;
 use crate::data::samples::SampleInfo;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
 use crate::findings::windows::Window;
@@ -279,12 +280,12 @@ fn footprints(
     windows: &[Window],
     all: u64,
 ) -> Option<Vec<(u64, u64)>> {
-    type Set = HashSet<(u32, u64), Mixed>;
+    type Set<T> = HashSet<(u32, T), Mixed>;
     let looked_at: u64 = windows.iter().map(|w| w.rows.len() as u64).sum();
     if looked_at < all {
         return None;
     }
-    let mut sets: Vec<(Set, Set)> = vec![Default::default(); numbers.len()];
+    let mut sets: Vec<(Set<u64>, Set<CacheLine>)> = vec![Default::default(); numbers.len()];
     for window in windows {
         let row = paths
             .outwards(paths.of(window.sample))
@@ -293,7 +294,7 @@ fn footprints(
         let (addresses, lines) = &mut sets[row];
         for load in &window.rows {
             addresses.insert((window.process, load.address));
-            lines.insert((window.process, load.address >> 6));
+            lines.insert((window.process, CacheLine::of(load.address)));
         }
     }
     let mut out = vec![(0, 0); sets.len()];

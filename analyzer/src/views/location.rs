@@ -18,6 +18,7 @@ pub(crate) use crate::views::location_code::{ByGroup, Sums, by_function_and_line
 
 use crate::data::code_map::CodeMap;
 use crate::data::counts::{AccessCounts, Metrics};
+use crate::data::memory_units::{PAGE_BYTES, PAGE_SHIFT};
 use crate::data::object_map::{Resolver, UNKNOWN};
 use crate::data::samples::SampleInfo;
 use crate::estimate::Grouped;
@@ -35,7 +36,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 
 /// Page sizes by level, as powers of two: 1 GiB to 4 KiB.
-pub const PAGE_SHIFTS: [u32; 6] = [30, 26, 22, 18, 15, 12];
+pub const PAGE_SHIFTS: [u32; 6] = [30, 26, 22, 18, 15, PAGE_SHIFT];
 
 /// A region.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -128,7 +129,7 @@ pub(crate) fn mean(sum: u64, count: u64) -> Option<f64> {
 }
 
 /// Page size at which the zoom ends, unless another is asked for.
-pub const STOP: u64 = 4096;
+pub const STOP: u64 = PAGE_BYTES;
 
 /// Sizes, as powers of two.
 #[derive(Clone, Copy, Debug)]
@@ -152,7 +153,7 @@ pub fn zoom<I: Iterator<Item = UnitEntry>>(
 ) -> LocationZoom {
     let units = Units::new(entries());
     let total = units.list.iter().map(|u| u.sums.starts).sum();
-    let smaller = (stop < 4096 && stop.is_power_of_two() && stop.ilog2() >= sizes.block)
+    let smaller = (stop < PAGE_BYTES && stop.is_power_of_two() && stop.ilog2() >= sizes.block)
         .then(|| stop.ilog2());
     let pages: Vec<u32> = PAGE_SHIFTS
         .iter()

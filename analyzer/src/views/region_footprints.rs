@@ -7,8 +7,7 @@
 
 use crate::data::counts::AccessCounts;
 use crate::data::group::CLASS_STORE;
-use crate::data::memory_units::LINE_SHIFT;
-use crate::data::memory_units::PAGE_SHIFT;
+use crate::data::memory_units::{CacheLine, LINE_SHIFT, PAGE_SHIFT, Page};
 use crate::data::object_map::Resolver;
 use crate::stages::footprint::{Entry, FootprintSet, Merged};
 
@@ -26,17 +25,17 @@ pub(crate) trait UnitRegions: Sync {
 #[derive(Clone, Default)]
 struct RegionCounts {
     counts: AccessCounts,
-    line: Option<(u32, u64)>,
-    page: Option<(u32, u64)>,
+    line: Option<(u32, CacheLine)>,
+    page: Option<(u32, Page)>,
 }
 
 impl RegionCounts {
     #[inline(always)]
-    fn add(&mut self, space: u32, line: u64, merged: &Merged) {
+    fn add(&mut self, space: u32, line: CacheLine, merged: &Merged) {
         if merged.is_empty() {
             return;
         }
-        let page = line >> (PAGE_SHIFT - LINE_SHIFT);
+        let page = line.page();
         merged.count(&mut self.counts);
         self.counts.lines64 += u64::from(self.line != Some((space, line)));
         self.counts.pages += u64::from(self.page != Some((space, page)));
@@ -102,9 +101,9 @@ fn fold_any(entries: &[Entry], places: &impl UnitRegions, all: &mut [RegionCount
         };
         for k in 0..units {
             let (unit, mask) = match shift.checked_sub(LINE_SHIFT) {
-                Some(up) => (line >> up, u64::MAX),
+                Some(up) => (line.number() >> up, u64::MAX),
                 None => (
-                    line << (LINE_SHIFT - shift) | k,
+                    line.number() << (LINE_SHIFT - shift) | k,
                     (u64::MAX >> (64 - (1u64 << shift))) << (k << shift),
                 ),
             };

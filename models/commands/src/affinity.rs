@@ -5,6 +5,7 @@ use mgz_analyzer::cli::trace;
 use mgz_analyzer::commands::ensure_accesses;
 use mgz_analyzer::commands::stream::Accesses;
 use mgz_analyzer::commands::{Common, block_size, open_trace, require_full, visit, warn_of_gaps};
+use mgz_analyzer::data::memory_units::PAGE_BYTES;
 use mgz_analyzer::input::ColumnSet;
 use mgz_analyzer::output::document::{
     ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value,
@@ -155,7 +156,7 @@ fn hottest(
             match merged.last_mut() {
                 Some(last)
                     if last.process == page.process
-                        && page.first - (last.first + last.bytes) < GAP_PAGES << 12 =>
+                        && page.first - (last.first + last.bytes) < GAP_PAGES * PAGE_BYTES =>
                 {
                     last.bytes = page.first + page.bytes - last.first;
                     last.accesses += page.accesses;

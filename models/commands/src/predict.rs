@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use mgz_analyzer::commands::stream::Accesses;
 use mgz_analyzer::commands::{Common, block_size, open_trace, require_full, size, visit};
 use mgz_analyzer::data::group::Group;
+use mgz_analyzer::data::memory_units::PAGE_BYTES;
 use mgz_analyzer::input::ColumnSet;
 use mgz_analyzer::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, value};
 use mgz_models::cache::Shape;
@@ -165,7 +166,7 @@ fn measure(
 ) -> anyhow::Result<(Measured, bool)> {
     let trace = open_trace(folder, common, document)?;
     require_full(&trace, "prediction", "")?;
-    let spatial = (4096 / block).max(1);
+    let spatial = (PAGE_BYTES / block).max(1);
     let mut engine = ReuseEngine::new(block.trailing_zeros());
     let mut sink = Sink {
         fine: Fine::new(WHOLE),

@@ -3,6 +3,7 @@
 
 use crate::mimic::is_outlined;
 use mgz_analyzer::data::frame;
+use mgz_analyzer::data::memory_units::{LINE_BYTES, PAGE_BYTES};
 use mgz_analyzer::input::{objects::OBJECTS_FILE, quietly};
 use std::fs::File;
 use std::path::Path;
@@ -48,7 +49,7 @@ struct Block {
 
 /// Bytes between the thread-local storage, and the stacks, of two threads: glibc maps 8 MiB and a
 /// guard page for each.
-const THREAD: u64 = (8 << 20) + 4096;
+const THREAD: u64 = (8 << 20) + PAGE_BYTES;
 /// Bytes between the blocks of two threads.
 const HEAP: u64 = 1 << 30;
 /// Bytes between the storage of the first thread and that of the others. Nothing of the first
@@ -82,7 +83,7 @@ impl Storage {
         let distance = match self {
             Storage::Shared => 0,
             Storage::Thread => AWAY + k * THREAD,
-            Storage::Heap => 2 * AWAY + k * HEAP + 64 * lines,
+            Storage::Heap => 2 * AWAY + k * HEAP + LINE_BYTES * lines,
         };
         address.wrapping_sub(distance)
     }

@@ -6,6 +6,7 @@ use mgz_analyzer::commands::ensure_accesses;
 use mgz_analyzer::commands::stream::Accesses;
 use mgz_analyzer::commands::{open_trace, require_full, visit, warn_of_gaps};
 use mgz_analyzer::data::code_map::CodeMap;
+use mgz_analyzer::data::memory_units::PAGE_BYTES;
 use mgz_analyzer::input::{ColumnSet, Trace, manifest_of};
 use mgz_analyzer::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, value};
 use mgz_annotations_schema::TraceMode;
@@ -203,7 +204,7 @@ fn watch(
 /// on the log scale.
 pub(crate) fn compare(document: &mut Document, block: u64, found: (&[Bin], &[Bin]), truth: &Truth) {
     let paper = Scale::Octaves {
-        first: (4096 / block).max(1),
+        first: (PAGE_BYTES / block).max(1),
         bins: 20,
     };
     let both = |estimate: &[Bin], truth: &Fine, scale: &Scale| {

@@ -8,6 +8,7 @@ use anyhow::Context;
 use mgz_analyzer::commands::stream::Accesses;
 use mgz_analyzer::commands::{open_trace, require_full, visit, warn_of_gaps};
 use mgz_analyzer::data::frame;
+use mgz_analyzer::data::memory_units::WORD_BYTES;
 use mgz_analyzer::input::{ColumnSet, manifest_of, quietly};
 use mgz_analyzer::output::document::{ColumnUnit, Document, DocumentTable, value};
 use mgz_annotations_schema::manifest::{CALL_PATHS, Manifest, WATCH};
@@ -17,9 +18,6 @@ use polars::prelude::DataFrame;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-
-/// Bytes that a watchpoint covers: the block of these results.
-const WORD: u64 = 8;
 
 /// A sample.
 struct Row {
@@ -94,7 +92,12 @@ pub fn run_watched(
     };
     watched.put_summary(&estimated, &mut document);
     if let Some(exact) = &exact {
-        compare(&mut document, WORD, (&times, &distances), &exact.truth);
+        compare(
+            &mut document,
+            WORD_BYTES,
+            (&times, &distances),
+            &exact.truth,
+        );
     }
     let spread = jackknife(&observations, arguments.attribution.into(), total);
     let samples = observations.len();
@@ -159,7 +162,7 @@ impl Watched<'_> {
             "loads"
         };
         document.put("counted", ColumnUnit::Text, counted);
-        document.put("block", ColumnUnit::Bytes, WORD);
+        document.put("block", ColumnUnit::Bytes, WORD_BYTES);
         let accesses = self.accesses.map_or(Value::Null, Value::from);
         document.put("A_hat", ColumnUnit::Count, accesses);
         if let Time::Rate(rate) = self.time {
@@ -308,7 +311,7 @@ fn full(
     let trace = open_trace(folder, &arguments.common, document)?;
     require_full(&trace, "--compare", "")?;
     warn_of_gaps(&trace, document);
-    let mut engine = Engine::new(WORD.trailing_zeros(), None);
+    let mut engine = Engine::new(WORD_BYTES.trailing_zeros(), None);
     let mut truth = Truth::new();
     let (mut accesses, mut implied, mut stores) = (0u64, 0u64, 0u64);
     let mut buffer = Accesses::default();

@@ -2,10 +2,9 @@
 //!
 //! Neither of them leaves the page of 4 KiB of the access that it learns from.
 
+use crate::util::memory_units::Page;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-
-const PAGE: u32 = 12;
 
 /// The prefetchers of a level. They see the accesses that reach the level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +32,7 @@ impl Prefetch {
 
 /// True if two addresses are in one page.
 pub(crate) fn same_page(a: u64, b: u64) -> bool {
-    a >> PAGE == b >> PAGE
+    Page::of(a) == Page::of(b)
 }
 
 /// Last accesses of an instruction.

@@ -21,6 +21,7 @@ use crate::cache::coherence::{Directory, LineBytes, Sharing};
 use crate::cache::level::{DIRTY, Level, PREFETCHED};
 use crate::cache::prefetch::{Strides, same_page};
 use crate::cache::spec::{Inclusion, LevelSpec, check_levels};
+use crate::util::memory_units::LINE_SHIFT;
 use serde::{Deserialize, Serialize};
 
 /// Counts of one level. An access across lines counts once, as a miss if any of its lines missed.
@@ -109,7 +110,9 @@ impl System {
             seen: vec![Seen::default(); levels.len()],
             counting: true,
             directory: (cores > 1 && shared > 0).then(Directory::default),
-            granule: private.last().map_or(6, |l| l.shape.line.trailing_zeros()),
+            granule: private
+                .last()
+                .map_or(LINE_SHIFT, |l| l.shape.line.trailing_zeros()),
             prefetching: levels
                 .iter()
                 .any(|l| l.prefetch.next_line || l.prefetch.stride),

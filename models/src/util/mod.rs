@@ -3,4 +3,5 @@
 pub mod hash;
 pub mod interner;
 pub mod memory;
+pub mod memory_units;
 pub mod random;

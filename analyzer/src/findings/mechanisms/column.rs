@@ -1,6 +1,6 @@
 //! Column-wise walks through an array that is stored by rows.
 
-use crate::data::memory_units::LINE_BYTES;
+use crate::data::memory_units::{CacheLine, LINE_BYTES};
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::mechanisms::{APART, Rule, Told, misses};
@@ -37,12 +37,12 @@ pub(super) const BLOCKED: Rule = Rule {
 /// Share of the bytes that a load instruction reads in the lines that it accesses in a window.
 fn used(context: &Context, facts: &SiteFacts) -> f64 {
     let mut bytes: HashSet<(u32, u64), Mixed> = HashSet::default();
-    let mut lines: HashSet<(u32, u64), Mixed> = HashSet::default();
+    let mut lines: HashSet<(u32, CacheLine), Mixed> = HashSet::default();
     for (window, row) in context.rows_of(facts.site) {
         bytes.insert((window, row.address));
-        lines.insert((window, row.address >> 6));
+        lines.insert((window, CacheLine::of(row.address)));
     }
-    bytes.len() as f64 * f64::from(facts.size) / (lines.len().max(1) as f64 * 64.0)
+    bytes.len() as f64 * f64::from(facts.size) / (lines.len().max(1) as f64 * LINE_BYTES as f64)
 }
 
 /// Title for languages that store arrays by columns.

@@ -1,6 +1,7 @@
 //! Steps that skip most of each line, as when one field of large elements is read.
 
 use crate::data::elements::{Element, Field};
+use crate::data::memory_units::LINE_BYTES;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::mechanisms::{Layout, Rule, Told, misses};
@@ -31,7 +32,9 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
         .iter()
         .map(|r| r.1 - r.0)
         .sum();
-    let fetched = step.unsigned_abs().min(64 * used.div_ceil(8).max(1));
+    let fetched = step
+        .unsigned_abs()
+        .min(LINE_BYTES * used.div_ceil(8).max(1));
     (used * params::MIN_FETCHED_OVER_USED_BYTES <= fetched.min(step.unsigned_abs()))
         .then_some(step.abs())
 }
@@ -93,7 +96,7 @@ fn fields(element: &Element, (from, to): (u64, u64)) -> String {
 }
 
 fn tell(context: &Context, cause: &Cause) -> Told {
-    let step = cause.step.unwrap_or(64);
+    let step = cause.step.unwrap_or(LINE_BYTES as i64);
     let object = cause.objects.first().map_or(0, |o| o.0);
     let ranges = used(context, object, step);
     let bytes: u64 = ranges.iter().map(|r| r.1 - r.0).sum();

@@ -8,10 +8,8 @@
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::counts::AccessCounts;
 use crate::data::group::CLASS_STORE;
+use crate::data::memory_units::Page;
 use crate::stages::footprint::{Entry, Maps, Merged};
-
-/// Memory lines of 64 bytes per page of 4 KiB.
-const LINES_PER_PAGE: u64 = 64;
 
 /// Footprints by target; only the footprint fields of the counts are set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,11 +89,11 @@ fn fold_any(entries: &[Entry], code: &CodeMap, folded: &mut Folded) {
 
 /// The page that each target has touched last: entries come in the order of pages.
 struct LastPages {
-    whole: Option<(u32, u64)>,
-    stores: Option<(u32, u64)>,
-    functions: Vec<Option<(u32, u64)>>,
-    lines: Vec<Option<(u32, u64)>>,
-    loops: Vec<Option<(u32, u64)>>,
+    whole: Option<(u32, Page)>,
+    stores: Option<(u32, Page)>,
+    functions: Vec<Option<(u32, Page)>>,
+    lines: Vec<Option<(u32, Page)>>,
+    loops: Vec<Option<(u32, Page)>>,
 }
 
 impl LastPages {
@@ -117,7 +115,7 @@ struct Scratch {
 
 /// Counts a page if it is not the one that was counted last.
 #[inline(always)]
-fn count_page(last: &mut Option<(u32, u64)>, page: (u32, u64), counts: &mut AccessCounts) {
+fn count_page(last: &mut Option<(u32, Page)>, page: (u32, Page), counts: &mut AccessCounts) {
     counts.pages += u64::from(*last != Some(page));
     *last = Some(page);
 }
@@ -128,7 +126,7 @@ fn fold_line(entries: &[Entry], code: &CodeMap, folded: &mut Folded, scratch: &m
     let Some(key) = entries.first().map(Entry::key) else {
         return;
     };
-    let page = (key.space, key.line / LINES_PER_PAGE);
+    let page = (key.space, key.line.page());
     let (mut whole, mut stores) = (Merged::default(), Merged::default());
     for entry in entries {
         let class = entry.key().group.class();

@@ -34,6 +34,7 @@ pub(crate) use partition::Store;
 pub use set::FootprintSet;
 
 use crate::data::group::Group;
+use crate::data::memory_units::{CacheLine, LINE_BYTES};
 use crate::data::rows::ColumnSlices;
 use crate::stages::footprint::write_cache::Front;
 use partition::Partitions;
@@ -82,9 +83,9 @@ impl Maps {
 pub struct Key {
     /// Address space (process).
     pub space: u32,
-    /// Address divided by 64.
-    pub line: u64,
-    /// See [`crate::data::code_map`].
+    /// Cache line.
+    pub line: CacheLine,
+    /// Line piece and class.
     pub group: Group,
 }
 
@@ -129,8 +130,8 @@ pub(crate) struct PackedEntry {
 /// The owner's upper bits come last. Records have small owners and use these bits for other data,
 /// so the key of a record is a part of the record.
 #[inline(always)]
-fn pack(line: u64, owner: u32) -> u64 {
-    line << OWNER_BITS
+fn pack(line: CacheLine, owner: u32) -> u64 {
+    line.number() << OWNER_BITS
         | u64::from(owner << record::OWNER_AT & OWNER_MASK)
         | u64::from(owner >> record::OWNER_BITS)
 }
@@ -144,8 +145,8 @@ fn owner_in(key: u64) -> u32 {
 
 /// True if a line and an owner fit into a packed key. Such a key is never `u64::MAX`.
 #[inline(always)]
-fn fits(line: u64, owner: u32) -> bool {
-    line >> (64 - OWNER_BITS) == 0 && owner < (1 << OWNER_BITS) - 1
+fn fits(line: CacheLine, owner: u32) -> bool {
+    line.number() >> (u64::BITS - OWNER_BITS) == 0 && owner < (1 << OWNER_BITS) - 1
 }
 
 /// Counts of one group.
@@ -301,9 +302,9 @@ impl Footprints {
     /// Adds an access that has no record.
     #[inline(never)]
     fn add_unfit(&mut self, at: u64, bytes: u32, owner: u32) {
-        let offset = (at % 64) as u32;
-        let inside = (64 - offset).min(bytes);
-        let (line, maps) = (at / 64, touch(offset, inside, true));
+        let offset = CacheLine::offset(at) as u32;
+        let inside = (LINE_BYTES as u32 - offset).min(bytes);
+        let (line, maps) = (CacheLine::of(at), touch(offset, inside, true));
         if fits(line, owner) {
             self.partitions.push_entry(PackedEntry {
                 key: pack(line, owner),
@@ -362,13 +363,17 @@ impl Footprints {
         let owner = owner_of[group.index()];
         self.owner_of[at] = owner_of;
         let end = address.saturating_add(u64::from(size.max(1)) - 1);
-        for line in address / 64..=end / 64 {
-            let from = if line == address / 64 {
-                address % 64
+        for line in CacheLine::all(address, end) {
+            let from = if line == CacheLine::of(address) {
+                CacheLine::offset(address)
             } else {
                 0
             };
-            let to = if line == end / 64 { end % 64 } else { 63 };
+            let to = if line == CacheLine::of(end) {
+                CacheLine::offset(end)
+            } else {
+                LINE_BYTES - 1
+            };
             let maps = touch(from as u32, (to - from + 1) as u32, false);
             if fits(line, owner) {
                 self.partitions.push_entry(PackedEntry {
@@ -385,8 +390,12 @@ impl Footprints {
     #[inline(never)]
     fn tail(&mut self, at: u64, bytes: u32, owner: u32) {
         let end = at.saturating_add(u64::from(bytes) - 1);
-        for line in at / 64 + 1..=end / 64 {
-            let inside = if line == end / 64 { end % 64 + 1 } else { 64 };
+        for line in CacheLine::all(at, end).skip(1) {
+            let inside = if line == CacheLine::of(end) {
+                CacheLine::offset(end) + 1
+            } else {
+                LINE_BYTES
+            };
             let maps = touch(0, inside as u32, false);
             if fits(line, owner) {
                 self.partitions.push_entry(PackedEntry {
@@ -400,7 +409,7 @@ impl Footprints {
     }
 
     #[cold]
-    fn touch_odd(&mut self, line: u64, owner: u32, maps: Maps) {
+    fn touch_odd(&mut self, line: CacheLine, owner: u32, maps: Maps) {
         let (group, space) = self.partitions.store.owned(owner);
         self.odd
             .entry(Key { space, line, group })

@@ -2,6 +2,7 @@
 //! and written to a file if memory is short.
 
 use crate::data::group::Group;
+use crate::data::memory_units::CacheLine;
 use crate::stages::footprint::{Maps, OWNER_BITS, PackedEntry, record};
 use crate::util::key_index::{KeyIndex, chunk_of, expect, expect_write};
 use mgz_models::util::hash::spread;
@@ -74,8 +75,8 @@ impl Budget {
 
 /// The partition of a line: that of its page, so that pages are whole.
 #[inline(always)]
-pub(crate) fn partition_of(line: u64) -> usize {
-    (spread(line / 64) >> (64 - PARTITIONS.trailing_zeros())) as usize
+pub(crate) fn partition_of(line: CacheLine) -> usize {
+    (spread(line.page().number()) >> (64 - PARTITIONS.trailing_zeros())) as usize
 }
 
 /// Entries of one partition, each key once.
@@ -395,7 +396,7 @@ impl Partitions {
     }
 
     #[inline(always)]
-    fn number(&self, line: u64) -> usize {
+    fn number(&self, line: CacheLine) -> usize {
         if self.records.len() == PARTITIONS {
             partition_of(line)
         } else {
@@ -441,7 +442,7 @@ impl Partitions {
     /// Appends an entry.
     #[inline(always)]
     pub(crate) fn push_entry(&mut self, place: PackedEntry) {
-        let number = self.number(place.key >> OWNER_BITS);
+        let number = self.number(CacheLine::from_number(place.key >> OWNER_BITS));
         let chunk = &mut self.others[number];
         chunk.push(place);
         if chunk.len() >= ENTRIES {
@@ -589,7 +590,7 @@ mod tests {
         #[test]
         fn merging_whole_entries_agrees_with_merging_their_parts(accesses in prop::collection::vec((0u32..600, 0u64..64, 0u32..7), 0..1500)) {
             let mut plain = EntryBlocks::default();
-            (0..600).for_each(|line| plain.push(PackedEntry { key: pack(line, 3), maps: Maps::default() }));
+            (0..600).for_each(|line| plain.push(PackedEntry { key: pack(CacheLine::from_number(line), 3), maps: Maps::default() }));
             let mut whole = plain.clone();
             let (records, numbers): (Vec<u64>, Vec<u32>) = accesses.iter().map(|&(line, offset, code)| (record::pack(u64::from(line) * 64 + offset % (65 - (1 << code)), 1 << code, 3), line)).unzip();
             plain.merge_plain(&records, &numbers);
@@ -605,7 +606,10 @@ mod tests {
         let most = 1usize << 17;
         let budget = Arc::new(Budget::new(most * size_of::<PackedEntry>()));
         let [first, second] = [(); 2].map(|()| Store::new(budget.clone()));
-        let mut keys = (0u64..).map(|i| pack(i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 30, 7));
+        let mut keys = (0u64..).map(|i| {
+            let line = CacheLine::from_number(i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 30);
+            pack(line, 7)
+        });
         let mut add = |table: &mut Partitions| {
             keys.by_ref().take(1 << 10).for_each(|key| {
                 table.push_entry(PackedEntry {

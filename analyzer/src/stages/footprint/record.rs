@@ -1,11 +1,12 @@
 //! A row as one number: line, owner, offset in the line, size. Nearly all rows are like that.
 
+use crate::data::memory_units::{CacheLine, LINE_BYTES, LINE_SHIFT};
 use crate::stages::footprint::{Maps, PackedEntry};
 
 /// Bits of a record that hold the code of the size, the offset, the owner; the others hold the line.
 const CODE_BITS: u32 = 3;
 pub(crate) const OFFSET_AT: u32 = CODE_BITS;
-const OFFSET_BITS: u32 = 6;
+const OFFSET_BITS: u32 = LINE_SHIFT;
 pub(crate) const OWNER_BITS: u32 = 14;
 pub(crate) const OWNER_AT: u32 = CODE_BITS + OFFSET_BITS;
 const LINE_AT: u32 = OWNER_AT + OWNER_BITS;
@@ -30,7 +31,7 @@ pub(crate) const AT_ZERO: [PackedEntry; 8] = {
         },
     }; 8];
     let mut size = 1;
-    while size <= 64 {
+    while size <= LINE_BYTES as u32 {
         places[code(size) as usize].maps.bytes = u64::MAX >> (64 - size);
         size *= 2;
     }
@@ -41,9 +42,9 @@ pub(crate) const AT_ZERO: [PackedEntry; 8] = {
 #[inline(always)]
 pub(crate) fn pack(address: u64, size: u32, owner: u32) -> u64 {
     let size = size + u32::from(size == 0);
-    (address >> 6) << LINE_AT
+    CacheLine::of(address).number() << LINE_AT
         | u64::from(owner) << OWNER_AT
-        | (address & 63) << CODE_BITS
+        | CacheLine::offset(address) << CODE_BITS
         | u64::from(code(size))
 }
 
@@ -52,8 +53,9 @@ pub(crate) fn pack(address: u64, size: u32, owner: u32) -> u64 {
 #[inline(always)]
 pub(crate) fn unfit(address: u64, size: u32, owner: u32) -> u64 {
     let size = size + u32::from(size == 0);
-    let last = (address as u32 & 63).wrapping_add(size - 1);
-    address >> (6 + 64 - LINE_AT) | u64::from(owner >> OWNER_BITS | size & (size - 1) | last >> 6)
+    let last = (CacheLine::offset(address) as u32).wrapping_add(size - 1);
+    address >> (LINE_SHIFT + u64::BITS - LINE_AT)
+        | u64::from(owner >> OWNER_BITS | size & (size - 1) | last >> LINE_SHIFT)
 }
 
 /// The records of accesses, and 0 if all have one.
@@ -86,8 +88,8 @@ fn pack_each(address: &[u64], size: &[u32], owner: &[u32], records: &mut [u64]) 
 
 /// The line of a record.
 #[inline(always)]
-pub(crate) fn line(record: u64) -> u64 {
-    record >> LINE_AT
+pub(crate) fn line(record: u64) -> CacheLine {
+    CacheLine::from_number(record >> LINE_AT)
 }
 
 /// The key of its entry.
@@ -99,7 +101,7 @@ pub(crate) fn key(record: u64) -> u64 {
 /// State after it.
 #[inline(always)]
 pub(crate) fn maps(record: u64) -> Maps {
-    let offset = record >> CODE_BITS & 63;
+    let offset = record >> CODE_BITS & ((1 << OFFSET_BITS) - 1);
     Maps {
         seen: 1 << offset,
         twice: 0,
@@ -128,11 +130,11 @@ mod tests {
                 prop_assert!(any != 0, "64 bytes at 7 are of two lines");
             }
             prop_assert_eq!(pack_all(&address_of[..3], &size_of[..3], &owner_of[..3], &mut records) == 0, fits);
-            prop_assert_eq!(owner_in(pack_key(address / 64, owner * 500)), owner * 500);
+            prop_assert_eq!(owner_in(pack_key(CacheLine::of(address), owner * 500)), owner * 500);
             if fits {
                 let record = pack(address, size, owner);
-                prop_assert_eq!(line(record), address / 64);
-                prop_assert_eq!(key(record), pack_key(address / 64, owner));
+                prop_assert_eq!(line(record), CacheLine::of(address));
+                prop_assert_eq!(key(record), pack_key(CacheLine::of(address), owner));
                 prop_assert_eq!(owner_in(key(record)), owner);
                 prop_assert_eq!(maps(record), touch((address % 64) as u32, bytes, true));
             }

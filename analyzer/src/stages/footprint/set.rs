@@ -2,6 +2,7 @@
 
 use crate::data::code_map::CodeMap;
 use crate::data::group::Group;
+use crate::data::memory_units::CacheLine;
 use crate::stages::footprint::fold::{Folded, fold};
 use crate::stages::footprint::partition::{BLOCK, PARTITIONS, Run, Store, partition_of};
 use crate::stages::footprint::{
@@ -263,7 +264,7 @@ impl FootprintSet {
                     entries.push(Entry {
                         key: Key {
                             space,
-                            line: key >> OWNER_BITS,
+                            line: CacheLine::from_number(key >> OWNER_BITS),
                             group,
                         },
                         maps,

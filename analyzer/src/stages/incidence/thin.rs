@@ -12,7 +12,7 @@
 //! marks. A worker has seen a part of all marks, so its level is never above that of the whole, for
 //! any distribution of marks to workers.
 
-use crate::data::memory_units::PAGE_SHIFT;
+use crate::data::memory_units::Page;
 use crate::stages::incidence::Mark;
 use mgz_models::util::hash::spread;
 
@@ -36,7 +36,7 @@ const SAMPLES: usize = 32;
 /// A hash of a page. The lowest bits of the product depend on few bits of the page: take from the middle.
 #[inline(always)]
 fn hash(address: u64) -> u64 {
-    spread((address >> PAGE_SHIFT) + 1) >> 20
+    spread(Page::of(address).number() + 1) >> 20
 }
 
 /// True if a page has at least this rank, which is at most [`MOST_PAGE`].

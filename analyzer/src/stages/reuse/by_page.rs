@@ -4,7 +4,7 @@
 
 use crate::data::group::Group;
 use crate::data::histogram::Histogram;
-use crate::data::memory_units::PAGE_SHIFT;
+use crate::data::memory_units::{PAGE_BYTES, PAGE_SHIFT, Page};
 use crate::data::object_map::{MixedPages, Recent, UNKNOWN};
 use crate::data::reuse_counts::GroupReuse;
 use crate::data::rows::ColumnSlices;
@@ -198,7 +198,7 @@ impl ZoomSums {
             before,
             begin,
             started: None,
-            last: (u64::MAX, 0, 0),
+            last: (u64::MAX, Page::default(), 0),
         }
     }
 }
@@ -229,7 +229,7 @@ pub(crate) struct ZoomSink<'a> {
     /// Access whose first block has been told.
     started: Option<u64>,
     /// Row and page whose object was looked up last, and that object.
-    last: (u64, u64, u32),
+    last: (u64, Page, u32),
 }
 
 impl ZoomSink<'_> {
@@ -245,14 +245,14 @@ impl ZoomSink<'_> {
     #[inline(always)]
     fn is_mixed(&self, address: u64) -> bool {
         self.mixed
-            .is_some_and(|pages| self.each || pages.contains(&(address >> PAGE_SHIFT)))
+            .is_some_and(|pages| self.each || pages.contains(&Page::of(address)))
     }
 
     /// Object of a row on a page that several objects share. The touched part of a page belongs to
     /// the object at its first byte, `address`.
     #[inline(never)]
     fn object(&mut self, row: u64, address: u64) -> u32 {
-        if (self.last.0, self.last.1) != (row, address >> PAGE_SHIFT) {
+        if (self.last.0, self.last.1) != (row, Page::of(address)) {
             let at = row - self.before;
             let time = self.place.clock.0 + (at as f64 * self.place.clock.1) as u64;
             let found = self.place.objects.as_ref().map_or(UNKNOWN, |o| {
@@ -260,7 +260,7 @@ impl ZoomSink<'_> {
                 own.unwrap_or_else(|| o.find_recent(self.recent, self.place.process, address, time))
             });
             let object = if found == UNKNOWN { NOBODY } else { found };
-            self.last = (row, address >> PAGE_SHIFT, object);
+            self.last = (row, Page::of(address), object);
         }
         self.last.2
     }
@@ -270,11 +270,11 @@ impl ZoomSink<'_> {
     fn footprint(&mut self, row: u64, at: usize) {
         let (address, size) = (self.rows.address[at], self.rows.size[at].max(1));
         let end = address.saturating_add(u64::from(size) - 1);
-        if end >> PAGE_SHIFT != address >> PAGE_SHIFT {
+        if Page::of(end) != Page::of(address) {
             self.long_footprint(row, at, end);
         } else if self
             .mixed
-            .is_some_and(|pages| pages.contains(&(address >> PAGE_SHIFT)))
+            .is_some_and(|pages| pages.contains(&Page::of(address)))
         {
             let object = self.object(row, address);
             self.footprints
@@ -286,11 +286,11 @@ impl ZoomSink<'_> {
     #[cold]
     fn long_footprint(&mut self, row: u64, at: usize, end: u64) {
         let (start, group) = (self.rows.address[at], self.rows.group[at]);
-        for page in start >> PAGE_SHIFT..=end >> PAGE_SHIFT {
+        for page in Page::all(start, end) {
             if self.mixed.is_some_and(|pages| pages.contains(&page)) {
                 let (from, to) = (
-                    (page << PAGE_SHIFT).max(start),
-                    ((page << PAGE_SHIFT) | ((1 << PAGE_SHIFT) - 1)).min(end),
+                    page.address().max(start),
+                    (page.address() | (PAGE_BYTES - 1)).min(end),
                 );
                 let object = self.object(row, from);
                 let size = (to - from + 1) as u32;

@@ -1,13 +1,14 @@
 //! Levels of caches and TLBs, as they are given on the command line.
 
 use mgz_analyzer::commands::size;
+use mgz_analyzer::data::memory_units::{LINE_BYTES, PAGE_SHIFT};
 use mgz_models::cache::Shape;
 use mgz_models::cache::policy::Policy;
 use mgz_models::cache::spec::{Inclusion, LevelSpec, check_levels, check_ways};
 use mgz_models::cache::tlb::TlbLevel;
 
 /// Sizes of pages that TLBs are simulated for, as powers of two.
-pub const PAGES: [u32; 2] = [12, 21];
+pub const PAGES: [u32; 2] = [PAGE_SHIFT, 21];
 
 fn number(text: &str) -> Result<u64, String> {
     text.parse::<u64>()
@@ -15,7 +16,7 @@ fn number(text: &str) -> Result<u64, String> {
 }
 
 fn shape(bytes: &str, ways: &str, line: Option<&str>) -> Result<Shape, String> {
-    let line = line.map_or(Ok(64), size)?;
+    let line = line.map_or(Ok(LINE_BYTES), size)?;
     let shape = Shape::new(size(bytes)?, number(ways)?, line).map_err(|e| e.to_string())?;
     if shape.blocks() > 1 << 28 {
         return Err("more than 256 Mi lines".into());

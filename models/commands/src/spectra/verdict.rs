@@ -1,5 +1,6 @@
 //! Advice from the signatures.
 
+use mgz_analyzer::data::memory_units::PAGE_BYTES;
 use mgz_models::emd;
 
 /// Advice.
@@ -26,7 +27,7 @@ pub(crate) fn judge(sizes: &[u64], signatures: &[Vec<f64>], bytes: &[u64]) -> Ve
     let used = |i: usize| bytes[0] as f64 / bytes[i].max(1) as f64;
     let base = sizes
         .iter()
-        .position(|&s| s >= 4096)
+        .position(|&s| s >= PAGE_BYTES)
         .unwrap_or(sizes.len() - 1);
     let largest = (base..sizes.len())
         .rev()
