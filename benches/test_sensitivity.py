@@ -1,15 +1,26 @@
 """Tests of halved and doubled constants: `python3 -m unittest discover benches`."""
 
 import glob
+import importlib.machinery
+import importlib.util
 import os
 import re
 import sys
+import tempfile
+import types
 import unittest
 
 BENCHES = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(BENCHES)
 sys.path.insert(0, BENCHES)
 import model_constants as mc
+
+PATH = os.path.join(BENCHES, "commands", "sensitivity")
+LOADER = importlib.machinery.SourceFileLoader("sensitivity", PATH)
+sensitivity = importlib.util.module_from_spec(
+    importlib.util.spec_from_loader("sensitivity", LOADER)
+)
+LOADER.exec_module(sensitivity)
 
 PARAMS = """//! Constants.
 
@@ -200,6 +211,128 @@ class Switching(unittest.TestCase):
         calls = set(re.findall(r"\bparams::(\w+)\(\)", code))
         self.assertEqual(constants & set(names), set())
         self.assertEqual({n.lower() for n in names} - calls, set())
+
+
+def level(hat, truth=0.5):
+    return {
+        "level": "1M",
+        "truth": truth,
+        "lo": hat - 0.1,
+        "hat": hat,
+        "hi": hat + 0.1,
+        "top": None,
+    }
+
+
+def predicted(hat, report="a"):
+    return {"set": "misses", "result": [level(hat)], "report": report}
+
+
+def told(mechanism, place=True, planted=True, report="a"):
+    result = {"planted": planted, "mechanism": mechanism, "place": place}
+    return {"set": "findings", "result": result, "report": report}
+
+
+class Comparing(unittest.TestCase):
+    def test_figures_of_both_sets(self):
+        found = sensitivity.figures(
+            [
+                predicted(0.55),
+                predicted(0.8),
+                told(True, False),
+                told(False),
+                told(True, True, False),
+            ]
+        )
+        self.assertAlmostEqual(found["error"], 17.5)
+        self.assertEqual((found["held"], found["unknown"]), (1, 0))
+        self.assertEqual((found["mechanism"], found["place"], found["clean"]), (1, 1, 1))
+
+    def test_figures_of_one_set_only(self):
+        self.assertEqual(set(sensitivity.figures([told(True)])), {"mechanism", "place"})
+
+    def test_equal_reports_change_nothing(self):
+        rows = [predicted(0.55), told(True)]
+        compared = sensitivity.compare(rows, rows)
+        self.assertEqual((compared["reports"], compared["failed"]), (0, 0))
+        self.assertFalse(sensitivity.changes_figure(compared))
+
+    def test_changes_that_are_not_printed_are_none(self):
+        compared = sensitivity.compare([predicted(0.55)], [predicted(0.55003, "b")])
+        self.assertEqual(compared["reports"], 1)
+        self.assertFalse(sensitivity.changes_figure(compared))
+        self.assertTrue(
+            sensitivity.changes_figure(
+                sensitivity.compare([predicted(0.55)], [predicted(0.56, "b")])
+            )
+        )
+
+    def test_a_failed_program_is_a_change_but_counts_for_no_figure(self):
+        rows = [told(True), told(True)]
+        compared = sensitivity.compare(rows, [told(True), {"set": "findings", "error": "crashed"}])
+        self.assertEqual(compared["changes"], {"mechanism": 0, "place": 0})
+        self.assertEqual(compared["failed"], 1)
+        self.assertTrue(sensitivity.changes_figure(compared))
+
+    def test_an_error_that_is_no_longer_known_is_a_change(self):
+        unknown = {**level(0.5), "lo": None, "hat": None, "hi": None}
+        row = {"set": "misses", "result": [unknown], "report": "b"}
+        compared = sensitivity.compare([predicted(0.55)], [row])
+        self.assertIsNone(compared["changes"]["error"])
+        self.assertTrue(sensitivity.changes_figure(compared))
+
+    def test_columns_of_a_line_are_those_of_the_head(self):
+        rows = [predicted(0.55), told(True), told(True, True, False)]
+        compared = sensitivity.compare(rows, [predicted(0.8, "b"), *rows[1:]])
+        text = sensitivity.line("X", "0.5", compared, 3)
+        self.assertEqual(len(text), len(sensitivity.head()))
+        self.assertEqual(text.split()[2:5], ["+25.00", "+800.00", "-1"])
+        self.assertTrue(text.endswith("1 of 3"))
+
+
+class Resuming(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "results.jsonl")
+        self.program = types.SimpleNamespace(
+            set="findings", name="p", trace=folder.name, measure=lambda analyzer: ({"x": 1}, "a")
+        )
+        self.manifest = os.path.join(folder.name, "manifest.json")
+        with open(self.manifest, "w", encoding="utf-8"):
+            pass
+
+    def of(self, source="s", variant="X halved"):
+        return sensitivity.Results(self.path, source).of(variant, self.program)
+
+    def measure(self):
+        return sensitivity.Results(self.path, "s").measure("X halved", self.program, [])
+
+    def test_results_are_found_again(self):
+        self.assertIsNone(self.of())
+        self.measure()
+        self.assertEqual(self.of()["result"], {"x": 1})
+
+    def test_other_variants_sources_and_traces_are_not_used(self):
+        self.measure()
+        self.assertIsNone(self.of(variant="X doubled"))
+        self.assertIsNone(self.of(source="t"))
+        os.utime(self.manifest, (1, 1))
+        self.assertIsNone(self.of())
+
+    def test_a_row_that_was_cut_harms_no_other(self):
+        with open(self.path, "w", encoding="utf-8") as f:
+            f.write('{"source": "s", "vari')
+        self.measure()
+        self.assertIsNotNone(self.of())
+
+    def test_failures_are_tried_again(self):
+        def fail(analyzer):
+            raise RuntimeError("crashed")
+
+        self.program.measure = fail
+        self.assertEqual(self.measure()["error"], "crashed")
+        self.assertIsNone(self.of())
 
 
 if __name__ == "__main__":
