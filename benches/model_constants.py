@@ -29,6 +29,8 @@ DECLARATION = re.compile(
 SCALAR = r"(?:f32|f64|[iu](?:8|16|32|64|128|size))"
 # The uses of a constant. The length of an array stays a constant, since types need it.
 USE = re.compile(r"\bparams::([A-Z][A-Z0-9_]*)\b(?!\.len\(\))")
+# A length that is itself a constant cannot be switched.
+LENGTH = re.compile(r";\s*params::([A-Z][A-Z0-9_]*)\s*\]")
 WORD = re.compile(r"\b[A-Z][A-Z0-9_]*\b")
 OPERATORS = {
     ast.Add: operator.add,
@@ -111,6 +113,16 @@ def parse(file, text):
             Constant(file, name, visibility, type, value, doc, source, shape, numbers, why)
         )
     return constants
+
+
+def all_constants(sources):
+    """The constants of all files. `sources` are the Rust files of the analyzer, {path: text}."""
+    lengths = {name for text in sources.values() for name in LENGTH.findall(text)}
+    found = [c for name, path in FILES.items() for c in parse(name, sources[path])]
+    return [
+        c._replace(shape=None, why="is the length of an array") if c.name in lengths else c
+        for c in found
+    ]
 
 
 def limit(constant):
@@ -216,9 +228,8 @@ def switched(text, names):
 
 
 def switched_tree(sources):
-    """{path: text} of the files that differ in a tree that can be switched. `sources` are the Rust files
-    of the analyzer, {path: text}."""
-    constants = [c for name, path in FILES.items() for c in parse(name, sources[path])]
+    """{path: text} of the files that differ in a tree that can be switched."""
+    constants = all_constants(sources)
     names = {c.name for c in constants if replaced(c)}
     found = {}
     for path, text in sources.items():

@@ -188,6 +188,14 @@ class Switching(unittest.TestCase):
         found = self.tree(a="let x = [0; params::RADII.len()];\nparams::RADII.iter()")
         self.assertEqual(found["a.rs"], "let x = [0; params::RADII.len()];\nparams::radii().iter()")
 
+    def test_constants_that_are_lengths_stay(self):
+        sources = {path: "" for path in mc.FILES.values()}
+        sources[mc.FILES["misses"]] = PARAMS
+        sources["a.rs"] = "let x: [u8; params::ODD] = [0; params::ODD];"
+        why = {c.name: c.why for c in mc.all_constants(sources)}
+        self.assertEqual((why["ODD"], why["ONE"]), ("is the length of an array", None))
+        self.assertNotIn("a.rs", mc.switched_tree(sources))
+
     def test_other_files_are_left_alone(self):
         self.assertNotIn("a.rs", self.tree(a="let x = Params::ODD + MAX_ROWS;"))
 
@@ -197,9 +205,7 @@ class Switching(unittest.TestCase):
             with open(path, encoding="utf-8") as f:
                 sources[os.path.relpath(path, ROOT)] = f.read()
         tree = {**sources, **mc.switched_tree(sources)}
-        names = [
-            c.name for f, p in mc.FILES.items() for c in mc.parse(f, sources[p]) if mc.variants(c)
-        ]
+        names = [c.name for c in mc.all_constants(sources) if mc.variants(c)]
         self.assertEqual(len(names), len(set(names)), "a name stands for two constants")
         code = "\n".join(
             line.split("//")[0]
