@@ -29,8 +29,11 @@ DECLARATION = re.compile(
 SCALAR = r"(?:f32|f64|[iu](?:8|16|32|64|128|size))"
 # The uses of a constant. The length of an array stays a constant, since types need it.
 USE = re.compile(r"\bparams::([A-Z][A-Z0-9_]*)\b(?!\.len\(\))")
-# A length that is itself a constant cannot be switched.
+# Lengths of arrays and values of other constants cannot be switched.
 LENGTH = re.compile(r";\s*params::([A-Z][A-Z0-9_]*)\s*\]")
+ITEM = re.compile(
+    r"^[ \t]*(?:pub(?:\([^)]*\))? )?(?:const|static) \w+: .*?;$", re.MULTILINE | re.DOTALL
+)
 WORD = re.compile(r"\b[A-Z][A-Z0-9_]*\b")
 OPERATORS = {
     ast.Add: operator.add,
@@ -117,12 +120,16 @@ def parse(file, text):
 
 def all_constants(sources):
     """The constants of all files. `sources` are the Rust files of the analyzer, {path: text}."""
-    lengths = {name for text in sources.values() for name in LENGTH.findall(text)}
+    fixed = {}
+    for path, text in sources.items():
+        if path not in FILES.values():
+            for item in ITEM.findall(text):
+                # A closure of a constant may call functions.
+                value = item.split("|")[0]
+                fixed.update((name, "is part of another constant") for name in USE.findall(value))
+            fixed.update((name, "is the length of an array") for name in LENGTH.findall(text))
     found = [c for name, path in FILES.items() for c in parse(name, sources[path])]
-    return [
-        c._replace(shape=None, why="is the length of an array") if c.name in lengths else c
-        for c in found
-    ]
+    return [c._replace(shape=None, why=fixed[c.name]) if c.name in fixed else c for c in found]
 
 
 def limit(constant):

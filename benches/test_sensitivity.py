@@ -188,6 +188,19 @@ class Switching(unittest.TestCase):
         found = self.tree(a="let x = [0; params::RADII.len()];\nparams::RADII.iter()")
         self.assertEqual(found["a.rs"], "let x = [0; params::RADII.len()];\nparams::radii().iter()")
 
+    def test_constants_in_constants_stay(self):
+        sources = {path: "" for path in mc.FILES.values()}
+        sources[mc.FILES["misses"]] = PARAMS
+        sources["a.rs"] = (
+            "impl A {\n    pub(super) const NONE: A = A {\n        x: params::ODD,\n    };\n"
+            "    fn a() -> u32 {\n        params::ONE\n    }\n}\n"
+            "const B: B = B {\n    f: |x| {\n        x + params::MAX_ROWS;\n    },\n};\n"
+        )
+        why = {c.name: c.why for c in mc.all_constants(sources)}
+        self.assertEqual(why["ODD"], "is part of another constant")
+        self.assertEqual((why["ONE"], why["MAX_ROWS"]), (None, None))
+        self.assertIn("x: params::ODD,", mc.switched_tree(sources)["a.rs"])
+
     def test_constants_that_are_lengths_stay(self):
         sources = {path: "" for path in mc.FILES.values()}
         sources[mc.FILES["misses"]] = PARAMS
