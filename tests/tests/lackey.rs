@@ -138,7 +138,7 @@ fn base(log: &Path, name: &str) -> u64 {
     panic!("the loader does not tell of {name}");
 }
 
-/// Where a file is mapped in the run under valgrind.
+/// Place of a file in the memory of a run under valgrind.
 enum Mapped<'a> {
     At(u64),
     /// It is a library of this name; the loader logs its place.

@@ -1,8 +1,8 @@
 //! Numbers for keys: each new item of a partition gets the number of the entry that it belongs to,
 //! with a table that stays in the cache meanwhile.
 
-use crate::data::memory_units::LINE_BYTES;
 use mgz_models::util::hash::spread;
+use mgz_models::util::memory_units::LINE_BYTES;
 use std::hint::select_unpredictable;
 
 /// Keys between the look at where they may be in the index and the one at what is there.

@@ -138,6 +138,8 @@ impl Walk<'_, '_, '_> {
             (Pop, Some(depth)) => Some(depth - 8),
             (Sub, Some(depth)) => by.map(|by| depth.wrapping_add(by)),
             (Add, Some(depth)) => by.map(|by| depth.wrapping_sub(by)),
+            // (Code that aligns its frame finds all of it from the aligned pointer.)
+            (And, Some(depth)) => by.filter(|by| *by < 0).map(|by| (depth - by - 1) & by),
             (Lea, Some(depth))
                 if inst.memory_base() == Register::RSP && inst.memory_index() == Register::None =>
             {
