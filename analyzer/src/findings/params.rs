@@ -172,9 +172,11 @@ pub(super) const STEP_RATIO_RESOLUTION: f64 = 64.0;
 /// A step of at least this many bytes goes to another row rather than to another element. Source:
 /// Chosen.
 pub(super) const MIN_ROW_BYTES_OF_COLUMN_WALK: u64 = 128;
-/// A walk in blocks uses at least this share of the bytes of the lines that it fetches. Source:
-/// Chosen, above the share of a stencil of five columns.
-pub(super) const MIN_USED_SHARE_OF_BLOCKED_WALK: f64 = 0.63;
+/// A walk in blocks comes back to a line, for bytes that it has not read yet, in at least this share
+/// of its visits to lines. Source: Chosen; blocks of 8-byte elements come back in 7 of 8 visits.
+pub(super) const MIN_RETURNS_OF_BLOCKED_WALK: f64 = 0.5;
+/// It visits at least this many other lines in between. Source: Chosen; stencils turn after fewer.
+pub(super) const MIN_VISITS_BETWEEN_RETURNS: u64 = 16;
 /// Columns are told apart by at least this many windows. Source: Chosen.
 pub(super) const MIN_WINDOWS_OF_COLUMNS: usize = 8;
 /// At least this share of the windows of a walk by columns begins in a column that no other window

@@ -9,7 +9,7 @@ use crate::findings::sites::SiteFacts;
 use crate::util::fast_hash::Mixed;
 use crate::util::human::bytes;
 use mgz_annotations_schema::sidecar::Origin;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 pub(super) const COLUMN_RULE: Rule = Rule {
     kind: "column",
@@ -20,13 +20,13 @@ pub(super) const COLUMN_RULE: Rule = Rule {
     ..Rule::PLAIN
 };
 
-/// Column-wise walks in blocks: windows see most of each line in use before it is left, so there is
-/// nothing to improve.
+/// Column-wise walks in blocks: windows see how they come back to the lines of the column before, so
+/// there is nothing to improve.
 pub(super) const BLOCKED: Rule = Rule {
     kind: "blocked",
     name: "column-wise walk in blocks",
     claims: |context, facts| {
-        let is_blocked = |_: &i64| used(context, facts) >= params::MIN_USED_SHARE_OF_BLOCKED_WALK;
+        let is_blocked = |_: &i64| returns(context, facts) >= params::MIN_RETURNS_OF_BLOCKED_WALK;
         claims(context, facts).filter(is_blocked)
     },
     tell,
@@ -34,15 +34,24 @@ pub(super) const BLOCKED: Rule = Rule {
     ..Rule::PLAIN
 };
 
-/// Share of the bytes that a load instruction reads in the lines that it accesses in a window.
-fn used(context: &Context, facts: &SiteFacts) -> f64 {
-    let mut bytes: HashSet<(u32, u64), Mixed> = HashSet::default();
-    let mut lines: HashSet<(u32, CacheLine), Mixed> = HashSet::default();
+/// Share of the visits of a load instruction to lines that come back to a line of the same window,
+/// behind others, for bytes that the instruction has not read there.
+fn returns(context: &Context, facts: &SiteFacts) -> f64 {
+    // By line: number of the last visit, and the first bytes of loads, one bit each.
+    let mut lines: HashMap<(u32, CacheLine), (u64, u64), Mixed> = HashMap::default();
+    let (mut visits, mut returns) = (0, 0);
+    let mut before = None;
     for (window, row) in context.rows_of(facts.site) {
-        bytes.insert((window, row.address));
-        lines.insert((window, CacheLine::of(row.address)));
+        let key = (window, CacheLine::of(row.address));
+        let bit = 1u64 << (row.address % LINE_BYTES);
+        let is_visit = before.replace(key) != Some(key);
+        visits += u64::from(is_visit);
+        let (last, read) = lines.entry(key).or_insert((visits, 0));
+        let is_far = visits - *last >= params::MIN_VISITS_BETWEEN_RETURNS;
+        returns += u64::from(is_visit && is_far && *read & bit == 0);
+        (*last, *read) = (visits, *read | bit);
     }
-    bytes.len() as f64 * f64::from(facts.size) / (lines.len().max(1) as f64 * LINE_BYTES as f64)
+    returns as f64 / visits.max(1) as f64
 }
 
 /// Title for languages that store arrays by columns.
