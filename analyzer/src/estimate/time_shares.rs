@@ -61,6 +61,12 @@ impl TimeShare {
         hi: Some(100.0),
         of_runs: Some((100.0, 100.0)),
     };
+
+    /// The lower end, the estimate and the upper end; 0 if unknown.
+    pub(crate) fn ends(self) -> [f64; 3] {
+        let value = self.value.unwrap_or(0.0);
+        [self.lo.unwrap_or(value), value, self.hi.unwrap_or(value)]
+    }
 }
 
 /// A window with the load and the time that it represents.

@@ -103,11 +103,15 @@ fn finding(
     let price = context.prices.of(&of_mine, of_part, false);
     let time = time_share(times, |piece| context.users.is_in(piece, inner));
     let loads = rows as f64 * 100.0 / context.rows.max(1) as f64;
-    let share = time
-        .value
-        .unwrap_or(of_loop as f64 * 100.0 / context.rows.max(1) as f64);
+    let shares = match time.value {
+        Some(_) => time.ends(),
+        None => [of_loop as f64 * 100.0 / context.rows.max(1) as f64; 3],
+    };
     let hits = of_loop as f64 * params::NS_OF_HITTING_LOAD;
-    let [score_lo, score, score_hi] = price.wait_ns.map(|wait| share * wait / (wait + hits));
+    let [score_lo, score, score_hi] = std::array::from_fn(|end| {
+        let wait = price.wait_ns[end];
+        shares[end] * wait / (wait + hits)
+    });
     if score < params::MIN_COST_OF_FINDING_PCT {
         return None;
     }

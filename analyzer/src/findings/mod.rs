@@ -175,16 +175,17 @@ pub fn find_findings(
             continue;
         }
         let region = |piece: u32| cause.regions.contains(&context.users.region(piece));
-        let share = time_share(times.as_ref(), region)
-            .value
-            .unwrap_or_else(|| region_share(&context, cause, all_rows));
+        let shares = match time_share(times.as_ref(), region) {
+            time @ TimeShare { value: Some(_), .. } => time.ends(),
+            _ => [region_share(&context, cause, all_rows); 3],
+        };
         let time = time_share(times.as_ref(), |piece| {
             context.users.is_in(piece, &cause.inner)
         });
         let loads = cause.rows as f64 * 100.0 / all_rows.max(1) as f64;
         // A loop cannot lose more time than it takes.
         let most = time.value.unwrap_or(f64::INFINITY);
-        let score = cause.lost.map(|lost| (share * lost).min(most));
+        let score: [f64; 3] = std::array::from_fn(|end| (shares[end] * cause.lost[end]).min(most));
         if score[1] < params::MIN_COST_OF_FINDING_PCT {
             if score[2] > doubt.0 {
                 doubt = (score[2], Some(&cause.line));

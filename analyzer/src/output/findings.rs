@@ -68,7 +68,7 @@ pub(crate) fn cost(finding: &Finding) -> String {
         true => ("may cost up to", roughly(finding.score_hi, most)),
         false if finding.is_vague() => ("may cost", between(ends.0, ends.1)),
         false if finding.score >= FEW && ends.0 < ends.1 => {
-            ("costs", within(finding.score.min(most), Some(ends)))
+            ("costs about", within(finding.score.min(most), Some(ends)))
         }
         false => ("costs", roughly(finding.score, most)),
     };
