@@ -203,7 +203,8 @@ def switched_params(text, constants):
         path, name = use.groups()
         return f"{path}{{{name}, {function(name)}}};" if name in names else use.group(0)
 
-    parts = [re.sub(r"(\bparams::)([A-Z][A-Z0-9_]*);", also_function, text), SUPPORT]
+    uses = re.sub(r"(\bparams::)([A-Z][A-Z0-9_]*);", also_function, text)
+    parts = ["#![allow(dead_code, unused_imports)]\n", uses, SUPPORT]
     for c in constants:
         if c.name not in names or not re.search(rf"\bconst {c.name}:", text):
             continue
