@@ -139,7 +139,7 @@ impl<'a> AccessSegment<'a> {
         buffer.view()
     }
 
-    /// Appends the times of the accesses that [`Segment::accesses`] gives. Times that were not read
+    /// Appends the times of the accesses that [`AccessSegment::accesses`] gives. Times that were not read
     /// are spread evenly between those of the first and the last row.
     pub fn times(&self, stores: bool, out: &mut Vec<u64>) {
         let rows = self.loads.len() + if stores { self.stores.len() } else { 0 };

@@ -9,7 +9,7 @@
 //! * [`globals`]: variables of a file.
 //! * [`lives`]: mappings over time.
 //! * [`stacks`]: threads' stacks over time.
-//! * [`thread_local`]: thread-local storage of first threads.
+//! * [`mod@thread_local`]: thread-local storage of first threads.
 //! * [`mod@write`] makes rows of them.
 //!
 //! Objects are a help for reading a report: nothing here may end a recording, so what cannot be

@@ -244,7 +244,7 @@ fn examine(
 #[derive(Clone, Copy)]
 struct View<'s> {
     constants: Option<&'s Constants>,
-    /// See [`find`].
+    /// See [`find_jump_tables`].
     hopeful: bool,
 }
 
