@@ -4,7 +4,6 @@ use crate::findings::Finding;
 use crate::output::elided::elided;
 use crate::output::misses;
 use crate::output::names;
-use crate::output::readable::within;
 use crate::output::text::{head, short_path};
 use crate::report::Analysis;
 use crate::util::human::percent;
@@ -55,7 +54,8 @@ fn title(number: usize, finding: &Finding, width: usize) -> String {
     )
 }
 
-/// The cost of a finding, never more than the share of its code.
+/// The cost of a finding, never more than the share of its code. It rests on usual latencies, so it
+/// is rounded, and its ends are shown only where the misses themselves are hardly known.
 pub(crate) fn cost(finding: &Finding) -> String {
     // Without windows by time it is known of loads alone what they cost, by a model.
     let of = match finding.time.value {
@@ -67,9 +67,6 @@ pub(crate) fn cost(finding: &Finding) -> String {
     let (costs, cost) = match finding.is_upper_bound {
         true => ("may cost up to", roughly(finding.score_hi, most)),
         false if finding.is_vague() => ("may cost", between(ends.0, ends.1)),
-        false if finding.score >= FEW && ends.0 < ends.1 => {
-            ("costs about", within(finding.score.min(most), Some(ends)))
-        }
         false => ("costs", roughly(finding.score, most)),
     };
     format!("{costs} {cost}{of}")
