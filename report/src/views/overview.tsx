@@ -150,6 +150,14 @@ function Nothing({ m }: { m: Model }) {
   );
 }
 
+/** The deepest level that loads miss for certain, or else the deepest of which the prediction says something. */
+function evident(levels: ReturnType<typeof missesOf>) {
+  const ends = (l: (typeof levels)[number]) => [l.share?.lo ?? 0, l.share?.hi ?? 1] as const;
+  const known = levels.filter((l) => l.share && (l.share.value ?? 0) >= 0.01 && ends(l)[1] - ends(l)[0] <= 0.5);
+  const certain = known.filter((l) => ends(l)[0] >= 0.01);
+  return (certain.length > 0 ? certain : known).slice(-1);
+}
+
 function Finding({ m, v, n }: { m: Model; v: Obj; n: number }) {
   const lines = m.tables.lines;
   const [file, line, fn] = [str(v["file"]), num(v["line"]), str(v["function"])];
@@ -181,13 +189,12 @@ function Finding({ m, v, n }: { m: Model; v: Obj; n: number }) {
         {also.length > 0 && <> · also <span title={also.join("\n")}>{also.slice(0, 3).map((a) => a.split("/").pop()).join(", ")}{also.length > 3 ? ` and ${also.length - 3} more` : ""}</span></>}
       </p>
       <div class="evidence">
-        {cost !== null && <span data-tip="By a rough model of mechanism, working set and usual latencies; no interval is known. Findings are ranked by it."><small>rough cost</small><b>{roughly(cost)}{shareKey(m) === "time_pct" ? " of the time" : ""}</b></span>}
-        {num(v["working_set"]) !== null && <span data-tip="Bytes that these loads go through, estimated."><small>goes through</small><b>{bytes(num(v["working_set"]))}</b></span>}
+        {cost !== null && <span data-tip="By predicted misses and usual latencies, whose error is not known. Findings are ranked by it."><small>rough cost</small><b>{roughly(cost)}{shareKey(m) === "time_pct" ? " of the time" : ""}</b></span>}
         {!own && num(v["time_pct"]) !== null && <span data-tip="Of the code that it is in, with what was inlined there."><small>share of {shareWord(m)}</small><Share m={m} row={v} /></span>}
         {own && (
           <>
             <span><small>share of {shareWord(m)}</small><Share m={m} row={num(v["time_pct"]) === null ? row : v} /></span>
-            {missesOf(obj(v["misses"])["levels"] ? v : row).filter((l) => l.share).slice(-1).map((l) => (
+            {evident(missesOf(obj(v["misses"])["levels"] ? v : row)).map((l) => (
               <span key={l.level}><small>{l.level} misses</small>{l.share ? <Interval e={{ value: 100 * (l.share.value ?? 0), lo: l.share.lo === null ? null : 100 * l.share.lo, hi: l.share.hi === null ? null : 100 * l.share.hi }} max={100} show={percent} /> : <Unknown why="Not predicted for this line." />}</span>
             ))}
             <span><small>of each line fetched</small><LineUse used={num(row["line_bytes"])} /></span>
