@@ -152,8 +152,8 @@ function Nothing({ m }: { m: Model }) {
 
 /** The deepest level that loads miss for certain, or else the deepest of which the prediction says something. */
 function evident(levels: ReturnType<typeof missesOf>) {
-  const ends = (l: (typeof levels)[number]) => [l.share?.lo ?? 0, l.share?.hi ?? 1] as const;
-  const known = levels.filter((l) => l.share && (l.share.value ?? 0) >= 0.01 && ends(l)[1] - ends(l)[0] <= 0.5);
+  const ends = (l: (typeof levels)[number]) => [l.ratio?.lo ?? 0, l.ratio?.hi ?? 1] as const;
+  const known = levels.filter((l) => l.ratio && (l.ratio.value ?? 0) >= 0.01 && ends(l)[1] - ends(l)[0] <= 0.5);
   const certain = known.filter((l) => ends(l)[0] >= 0.01);
   return (certain.length > 0 ? certain : known).slice(-1);
 }
@@ -195,7 +195,7 @@ function Finding({ m, v, n }: { m: Model; v: Obj; n: number }) {
           <>
             <span><small>share of {shareWord(m)}</small><Share m={m} row={num(v["time_pct"]) === null ? row : v} /></span>
             {evident(missesOf(obj(v["misses"])["levels"] ? v : row)).map((l) => (
-              <span key={l.level}><small>{l.level} misses</small>{l.share ? <Interval e={{ value: 100 * (l.share.value ?? 0), lo: l.share.lo === null ? null : 100 * l.share.lo, hi: l.share.hi === null ? null : 100 * l.share.hi }} max={100} show={percent} /> : <Unknown why="Not predicted for this line." />}</span>
+              <span key={l.level} data-tip="Predicted, of the loads of this finding."><small>miss the {l.level}</small>{l.ratio && <Interval e={{ value: 100 * (l.ratio.value ?? 0), lo: l.ratio.lo === null ? null : 100 * l.ratio.lo, hi: l.ratio.hi === null ? null : 100 * l.ratio.hi }} max={100} show={percent} />}</span>
             ))}
             <span><small>of each line fetched</small><LineUse used={num(row["line_bytes"])} /></span>
             <span><small>pattern</small><Classes strided={num(row["dF_str_pct"])} irregular={num(row["dF_irr_pct"])} /></span>
