@@ -192,7 +192,8 @@ fn factor_of(name: &str) -> &'static str {{
 
 def replaced(constant):
     """Whether a function replaces this constant."""
-    return constant.shape is not None or WORD.search(constant.value) is not None
+    follows = constant.why == "follows from other constants"
+    return constant.shape is not None or (follows and WORD.search(constant.value) is not None)
 
 
 def switched_params(text, constants):

@@ -20,6 +20,7 @@
 
 use crate::analyze::class::Class;
 use crate::analyze::demand::{Needs, View};
+use crate::analyze::params::MAX_CELLS;
 use crate::analyze::reloads::{ARGUMENTS, Memory, Reloads};
 use crate::analyze::stack_frame::{
     Effect, REGISTERS, Stack, StackFrame, THREAD_POINTER, cell_group, cell_key, is_frame,
@@ -41,8 +42,6 @@ use crate::x86::regs::{CALLER_SAVED, Gpr, RAX, RBP, RDI, RDX, RSI, RSP, RegSet, 
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, CLASS_IRREGULAR, CLASS_STRIDED};
 
-/// Variables × blocks beyond which memory is not followed.
-const MAX_CELLS: usize = 1 << 23;
 /// None, or, where ways meet, different ones.
 const NO_VALUE: Val = Val::MAX;
 /// No way has come there.

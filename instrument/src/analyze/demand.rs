@@ -7,6 +7,7 @@
 //! if it goes through marked instructions only. It makes fewer atoms, in the same order.
 
 use crate::analyze::dataflow::lost_in_call;
+use crate::analyze::params::MAX_PASSES_OF_DEMAND;
 use crate::analyze::reloads::ARGUMENTS;
 use crate::analyze::stack_frame::{Effect, StackFrame, Touch};
 use crate::ir::cfg::Cfg;
@@ -18,10 +19,6 @@ use crate::x86::operands::is_repeated_string;
 use crate::x86::regs::{CALLER_SAVED, RSP, RegUse, gpr};
 use iced_x86::{Mnemonic, OpKind, Register};
 use std::ops::Range;
-
-/// Limit of the work, as a multiple of one pass through the function. Loops that hand values from
-/// variable to variable (as sliding windows do) could take as many turns as they have variables.
-const TURNS: usize = 32;
 
 /// Variables that are needed, by place. Variables are numbered as in [`crate::analyze::dataflow`]:
 /// registers first, then variables in memory.
@@ -80,7 +77,7 @@ impl Needs {
         let mut work = view.loops.order.clone();
         let mut waits = vec![true; blocks];
         let mut live = BitRow::new(variables);
-        let mut budget = TURNS
+        let mut budget = MAX_PASSES_OF_DEMAND
             * (insns
                 + view
                     .graph

@@ -2,14 +2,10 @@
 
 use crate::analyze::class::Class;
 use crate::analyze::dataflow::Flow;
+use crate::analyze::params::{MAX_DEPTH_OF_DEPENDENCE, MAX_JOINS_OF_PHI};
 use crate::analyze::value::{Atom, AtomKind, Val};
 use crate::ir::loops::{LoopId, NO_LOOP};
 use mgz_annotations_schema::sidecar::{CLASS_IRREGULAR, CLASS_STRIDED};
-
-/// Deeper chains of dependence count as varying.
-const DEPTH: u32 = 24;
-/// Most meetings of ways that are followed back for a phi.
-const MEETINGS: usize = 16;
 
 /// Kind of a phi.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +103,7 @@ impl Flow<'_> {
 
     /// Value of `v` when a loop is entered.
     fn at_begin(&mut self, v: Val, l: LoopId, depth: u32) -> Option<Val> {
-        if depth > DEPTH {
+        if depth > MAX_DEPTH_OF_DEPENDENCE {
             return None;
         }
         let sum = self.values.sum(v);
@@ -144,7 +140,7 @@ impl Flow<'_> {
             return v;
         }
         let sum = self.values.sum(v);
-        if depth > DEPTH
+        if depth > MAX_DEPTH_OF_DEPENDENCE
             || !sum
                 .terms()
                 .iter()
@@ -174,7 +170,7 @@ impl Flow<'_> {
         if let Some(&known) = self.resolved.get(&atom) {
             return Some(known);
         }
-        if depth > DEPTH {
+        if depth > MAX_DEPTH_OF_DEPENDENCE {
             return Some(Phi::Other);
         }
         self.resolved.insert(atom, Phi::Other);
@@ -198,7 +194,7 @@ impl Flow<'_> {
         while let Some(latch) = latches.pop() {
             let latch = self.normal_at(latch, depth + 1);
             // Ways that meet inside of the loop are ways through an iteration, as back edges are.
-            if met < MEETINGS
+            if met < MAX_JOINS_OF_PHI
                 && let Some(both) = self.meeting_in(latch, of)
             {
                 met += 1;
@@ -294,7 +290,7 @@ impl Flow<'_> {
     }
 
     fn atom_varies(&mut self, atom: Atom, l: LoopId, depth: u32) -> bool {
-        if depth > DEPTH {
+        if depth > MAX_DEPTH_OF_DEPENDENCE {
             return true;
         }
         match *self.values.kind(atom) {
@@ -320,7 +316,7 @@ impl Flow<'_> {
 
     /// Change per iteration of `l` if the value is affine in its induction variables.
     pub(crate) fn step(&mut self, v: Val, l: LoopId, depth: u32) -> Option<Stride> {
-        if depth > DEPTH {
+        if depth > MAX_DEPTH_OF_DEPENDENCE {
             return None;
         }
         let v = self.normal_at(v, depth + 1);

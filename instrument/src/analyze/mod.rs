@@ -6,6 +6,7 @@ pub(crate) mod dead_flags;
 pub mod demand;
 pub mod induction;
 pub mod liveness;
+pub(crate) mod params;
 pub mod preserved;
 pub mod reloads;
 pub mod stack_frame;

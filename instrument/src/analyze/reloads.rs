@@ -22,6 +22,7 @@
 //! No load may be Constant by such an assumption, because Constant loads are not recorded.
 
 use crate::analyze::dataflow::Flow;
+use crate::analyze::params::{MAX_STEPS_TO_BASE, MAX_STORES_COMPARED};
 use crate::analyze::stack_frame::{cell_key, static_key};
 use crate::analyze::value::{AtomKind, Val, Values};
 use crate::ir::loops::{LoopId, Loops, NO_LOOP};
@@ -33,11 +34,6 @@ use crate::x86::regs::{RDI, RSI, RegSet};
 pub const ARGUMENTS: RegSet = RegSet(1 << RDI.0 | 1 << RSI.0);
 /// The region of loads that vary in no loop, see [`Values::load`].
 const ANYWHERE: u32 = 1 << 31;
-/// Most stores to one displacement in a loop that are looked at. If there are more, one is assumed
-/// to hit.
-const MOST_STORES: usize = 32;
-/// Steps back on the way from a pointer to what it is derived from.
-const DERIVED: usize = 16;
 
 /// Loads and stores through pointers in loops, as far as anything depends on them.
 #[derive(Debug, Default)]
@@ -86,7 +82,7 @@ impl Memory {
             self.displaced.insert((at, sum.constant), ());
             if member {
                 let list = self.members.entry((at, sum.constant)).or_default();
-                if list.len() <= MOST_STORES && !list.contains(&(l, address)) {
+                if list.len() <= MAX_STORES_COMPARED && !list.contains(&(l, address)) {
                     list.push((l, address));
                 }
             }
@@ -158,10 +154,10 @@ impl Flow<'_> {
         let list = list.clone();
         // This answer holds while the search meets a store and a reload that depend on each other.
         self.memory.hit.insert((l, address), false);
-        let hit = list.len() > MOST_STORES
+        let hit = list.len() > MAX_STORES_COMPARED
             || list.into_iter().any(|(inner, at)| {
                 at != address
-                    && self.is_derived(at, address, &mut { DERIVED })
+                    && self.is_derived(at, address, &mut { MAX_STEPS_TO_BASE })
                     && self.varies(at, inner, depth + 1)
                     && self.step(at, inner, depth + 1).is_none()
             });

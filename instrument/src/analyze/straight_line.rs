@@ -8,6 +8,7 @@
 //! values meet, or if it does not follow a value. Such a value has no traits. The same holds if
 //! control comes back without making a loop, so one pass in reverse postorder is enough.
 
+use crate::analyze::params::MAX_VARIABLES_OF_STRAIGHT_LINE;
 use crate::analyze::stack_frame::{Stack, THREAD_POINTER, is_call, is_frame, static_address};
 use crate::ir::cfg::Cfg;
 use crate::ir::loops::Loops;
@@ -106,12 +107,9 @@ struct Keys {
 }
 
 impl Keys {
-    /// More variables are not told apart.
-    const MOST: usize = 32;
-
     fn add_stored(&mut self, key: i64) {
         if !self.stored.contains(&key) {
-            self.more |= self.stored.len() == Keys::MOST;
+            self.more |= self.stored.len() == MAX_VARIABLES_OF_STRAIGHT_LINE;
             if !self.more {
                 self.stored.push(key);
             }
@@ -119,7 +117,7 @@ impl Keys {
     }
 
     fn add_taken(&mut self, key: i64) {
-        if self.taken.len() < Keys::MOST && !self.taken.contains(&key) {
+        if self.taken.len() < MAX_VARIABLES_OF_STRAIGHT_LINE && !self.taken.contains(&key) {
             self.taken.push(key);
         }
     }

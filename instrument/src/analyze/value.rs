@@ -3,6 +3,7 @@
 //! For classes only. Widths are ignored (an index that wraps at 32 bits still counts as affine),
 //! and memory that no store in sight changes keeps its value.
 
+use crate::analyze::params::MAX_ATOMS_OF_SUM;
 use crate::ir::loops::LoopId;
 use crate::util::fast_hash::{FastHasher, FastMap};
 use std::hash::Hasher;
@@ -13,8 +14,6 @@ pub type Val = u32;
 const ATOM: Val = 1 << 31;
 /// Number of an atom.
 pub type Atom = u32;
-/// Most atoms in a sum; larger ones become opaque.
-pub const TERMS: usize = 4;
 
 /// Kind of an atom. `block` is the block in which the atom gets its value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -64,7 +63,7 @@ pub struct Sum {
     /// Constant part.
     pub constant: i64,
     count: u8,
-    terms: [(Atom, i64); TERMS],
+    terms: [(Atom, i64); MAX_ATOMS_OF_SUM],
 }
 
 impl Sum {
@@ -82,7 +81,7 @@ impl Sum {
         let mut sum = Sum {
             constant: 0,
             count: 1,
-            terms: [(0, 0); TERMS],
+            terms: [(0, 0); MAX_ATOMS_OF_SUM],
         };
         sum.terms[0] = (atom, 1);
         sum
@@ -93,7 +92,7 @@ impl Sum {
         Sum {
             constant,
             count: 0,
-            terms: [(0, 0); TERMS],
+            terms: [(0, 0); MAX_ATOMS_OF_SUM],
         }
     }
 

@@ -8,24 +8,13 @@
 //!
 //! All processes of a recording use one account in the shared memory ([`Header::spent`]).
 
+use crate::record::params::{
+    EXHAUSTED_SHARE_LOG2, GUARANTEED_TIME_NS, MAX_ADDED_NS_PER_RECORD, MAX_COPY_NS,
+    MAX_WINDOW_DISTANCE_NS, MIN_TIME_OF_CORRECTION_NS, MIN_WINDOW_DISTANCE_NS,
+    SIGNAL_COST_AT_TICK_NS, TIME_SHARE_OF_CORRECTION, WINDOW_COST_WEIGHT_LOG2,
+};
 use core::sync::atomic::Ordering;
 use mgz_abi::shared_memory::Header;
-
-/// CPU time over which the guaranteed part of the budget is spread, nanoseconds.
-const FIRST: u64 = 500_000_000;
-/// Time over which `plan_windows` corrects for unspent or overspent budget: at least this many
-/// nanoseconds, or a part of the CPU time so far.
-const AHEAD: u64 = 50_000_000;
-const AHEAD_OF: u64 = 4;
-/// From window to window, nanoseconds: at least and at most.
-const LEAST: u64 = 400_000;
-const MOST: u64 = 200_000_000;
-/// This part of the budget (as a power of two) is spent even if the budget is exhausted, so that
-/// every phase has windows.
-const TRICKLE: u32 = 4;
-/// Cost of a timer's signal without [`Header::signal_ns`], nanoseconds. The signal is taken at a
-/// tick that comes anyhow.
-const TICK_TOLL: u64 = 500;
 
 /// State of the budget account.
 #[derive(Clone, Copy, Debug)]
@@ -75,8 +64,9 @@ fn share(account: &Account, ns: u64) -> u64 {
 
 /// Time that recording may have spent by the time the program has used `cpu` nanoseconds.
 fn allowed(account: &Account, cpu: u64) -> u64 {
-    let first = u128::from(account.least) * u128::from(cpu.min(FIRST)) / u128::from(FIRST);
-    let later = share(account, cpu.saturating_sub(FIRST)) / 2;
+    let first = u128::from(account.least) * u128::from(cpu.min(GUARANTEED_TIME_NS))
+        / u128::from(GUARANTEED_TIME_NS);
+    let later = share(account, cpu.saturating_sub(GUARANTEED_TIME_NS)) / 2;
     (first as u64)
         .saturating_add(later)
         .max(share(account, cpu))
@@ -84,20 +74,20 @@ fn allowed(account: &Account, cpu: u64) -> u64 {
 
 /// Decides how often windows begin from now on.
 pub fn plan_windows(account: &Account) -> WindowPlan {
-    let ahead = (account.cpu / AHEAD_OF).max(AHEAD);
+    let ahead = (account.cpu / TIME_SHARE_OF_CORRECTION).max(MIN_TIME_OF_CORRECTION_NS);
     let allowed = allowed(account, account.cpu.saturating_add(ahead))
         .saturating_sub(account.spent)
-        .max(share(account, ahead) >> TRICKLE)
+        .max(share(account, ahead) >> EXHAUSTED_SHARE_LOG2)
         .max(1);
     let each = |cost: u64| {
         let period = u128::from(ahead) * u128::from(cost) / u128::from(allowed);
-        period.clamp(LEAST.into(), MOST.into()) as u64
+        period.clamp(MIN_WINDOW_DISTANCE_NS.into(), MAX_WINDOW_DISTANCE_NS.into()) as u64
     };
     let by_event = each(account.window.saturating_add(account.toll));
     // If ticks bring nearly as many windows, they are the cheaper source.
     if account.tick != 0 && by_event >= account.tick.saturating_add(account.tick / 4) {
         return WindowPlan {
-            period: each(account.window.saturating_add(TICK_TOLL))
+            period: each(account.window.saturating_add(SIGNAL_COST_AT_TICK_NS))
                 .max(account.tick.saturating_mul(2)),
             at_ticks: true,
         };
@@ -121,23 +111,17 @@ pub fn spend(header: &Header, ns: u64) {
 /// Upper bound on the time that recording adds to `slots` that took `ns` nanoseconds. The program
 /// itself takes the rest, waiting for memory or for the processor.
 pub fn added(ns: u64, slots: u64) -> u64 {
-    /// To a record, in a clone with cold caches.
-    const MOST: u64 = 30;
-    ns.min(MOST * slots)
+    ns.min(MAX_ADDED_NS_PER_RECORD * slots)
 }
 
 /// A window of `slots` has taken `ns` nanoseconds, handlers left out, and the copy of its stack
 /// `copy` nanoseconds. The cost of windows is learned from it.
 pub fn window(header: &Header, ns: u64, slots: u64, copy: u64) {
-    /// Upper bound on the time of a copy, nanoseconds. A longer one means that the thread did not
-    /// run meanwhile.
-    const LONGEST: u64 = 20_000;
-    const WEIGHT: u32 = 3;
-    let cost = added(ns, slots) + header.signal_ns + copy.min(LONGEST);
+    let cost = added(ns, slots) + header.signal_ns + copy.min(MAX_COPY_NS);
     spend(header, cost);
     // Threads that learn at the same time may lose each other's lesson.
     let before = header.window_ns.load(Ordering::Relaxed);
-    let after = before - (before >> WEIGHT) + (cost >> WEIGHT);
+    let after = before - (before >> WINDOW_COST_WEIGHT_LOG2) + (cost >> WINDOW_COST_WEIGHT_LOG2);
     header.window_ns.store(after, Ordering::Relaxed);
 }
 
@@ -163,7 +147,12 @@ mod tests {
         while now.cpu < until {
             let plan = plan_windows(&now);
             now.cpu += plan.period;
-            now.spent += now.window + if plan.at_ticks { TICK_TOLL } else { now.toll };
+            now.spent += now.window
+                + if plan.at_ticks {
+                    SIGNAL_COST_AT_TICK_NS
+                } else {
+                    now.toll
+                };
             windows += 1;
             longest = longest.max(plan.period);
         }
@@ -193,8 +182,8 @@ mod tests {
                     spent <= allowed + allowed / 8 + window + toll,
                     "{account:?} {until}: {windows} windows, {spent} ns"
                 );
-                assert!(longest <= MOST);
-                let most = until / LEAST;
+                assert!(longest <= MAX_WINDOW_DISTANCE_NS);
+                let most = until / MIN_WINDOW_DISTANCE_NS;
                 if tick == 0 && until >= 5 * SECOND {
                     assert!(
                         spent > allowed / 2 || windows > most / 2,
@@ -259,7 +248,9 @@ mod tests {
                     tick: small / 8,
                 };
                 let period = plan_windows(&account).period;
-                assert!((LEAST..=MOST.max(small)).contains(&period));
+                assert!(
+                    (MIN_WINDOW_DISTANCE_NS..=MAX_WINDOW_DISTANCE_NS.max(small)).contains(&period)
+                );
             }
         }
     }

@@ -11,6 +11,7 @@ pub mod entry_patches;
 pub mod modules;
 #[cfg(not(test))]
 pub(crate) mod own_stack;
+mod params;
 #[cfg(not(test))]
 pub mod phases;
 #[cfg(not(test))]

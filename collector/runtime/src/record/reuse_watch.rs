@@ -10,6 +10,10 @@
 //! analysis takes the word as reused later (the reservoir of RDX replaces with chances that fall;
 //! watches that last a whole run would tell of few accesses).
 
+use crate::record::params::{
+    MAX_DRAWS_PER_WINDOW, REQUESTS_PER_ENDED_WATCH, UNWATCHED_STACK_BYTES, USER_ADDRESSES,
+    WATCHES_OF_THREAD,
+};
 use crate::record::thread_ring::Ring;
 use crate::record::watchpoint::Watchpoint;
 use crate::record::{modules, stack_copy};
@@ -21,17 +25,6 @@ use mgz_abi::shared_memory::{Control, Header};
 use mgz_abi::slot::{ID_PAIR, MARK_FIRST, RingSlot};
 use mgz_abi::stack_log::{StackCell, WatchedAccess};
 
-/// Watchpoints of a thread. A processor has four: one is [`crate::record::speed_probe`]'s, one is
-/// left for a debugger.
-const WATCHES: usize = 2;
-/// A watch ends for the next one once in so many times that one is wanted and none is free.
-const LASTS: u64 = 4;
-/// Draws from a window at most.
-const DRAWS: usize = 8;
-/// Around the stack pointer, bytes below and above: the runtime itself reads the stack there.
-const STACK: [u64; 2] = [4096, 64 << 10];
-/// Addresses of programs.
-const USER: core::ops::Range<u64> = 1 << 16..1 << 47;
 /// Binary logarithm of the bytes in a line.
 const LINE: u32 = 6;
 
@@ -50,7 +43,7 @@ struct Watch {
 /// State of a thread's watches; lies in [`crate::record::thread_ring::Private`].
 #[repr(C)]
 pub struct ReuseWatches {
-    each: [Watch; WATCHES],
+    each: [Watch; WATCHES_OF_THREAD],
     /// Full windows so far.
     windows: Cell<u64>,
     random: Cell<u64>,
@@ -113,12 +106,12 @@ pub fn plan_watch(
     let window = unsafe {
         core::slice::from_raw_parts((end - 16 * slots) as *const RingSlot, slots as usize)
     };
-    let stack = context.registers[RSP].saturating_sub(STACK[0])
-        ..context.registers[RSP].saturating_add(STACK[1]);
+    let stack = context.registers[RSP].saturating_sub(UNWATCHED_STACK_BYTES[0])
+        ..context.registers[RSP].saturating_add(UNWATCHED_STACK_BYTES[1]);
     let draw = |_| drawn(window, watches.random());
-    let word = (0..DRAWS)
+    let word = (0..MAX_DRAWS_PER_WINDOW)
         .filter_map(draw)
-        .find(|word| USER.contains(word) && !stack.contains(word))?;
+        .find(|word| USER_ADDRESSES.contains(word) && !stack.contains(word))?;
     Some(Use {
         word,
         first_slot: ring.control().slots_before.get(),
@@ -154,8 +147,8 @@ pub fn begin_watch(header: &Header, ring: Ring, used: Use) {
     let free = |watch: &&Watch| !watch.watchpoint.is_armed() && !watch.watchpoint.is_refused();
     let watch = match watches.each.iter().find(free) {
         Some(free) => free,
-        None if watches.random().is_multiple_of(LASTS) => {
-            let number = watches.random() as usize % WATCHES;
+        None if watches.random().is_multiple_of(REQUESTS_PER_ENDED_WATCH) => {
+            let number = watches.random() as usize % WATCHES_OF_THREAD;
             let watch = &watches.each[number];
             if watch.watchpoint.is_refused() {
                 return;

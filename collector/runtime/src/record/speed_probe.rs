@@ -10,12 +10,20 @@
 //! the original code. Its signal tells how long those took, at the program's own speed.
 //!
 //! *Lap*: in turns with that, and always where no address advances so, the thread stays in the
-//! clone for another [`LAP`] records, which lead into memory that nobody reads. The time is that of
+//! clone for another [`RECORDS_OF_LAP`] records, which lead into memory that nobody reads. The time is that of
 //! code that records, with warm caches: an upper bound.
 //!
 //! Some are made over few records (`PACE_WATCHED_NEAR`, `PACE_LAP_NEAR`): they show the cost of a
 //! measurement by itself.
 
+use crate::record::params::{
+    BYTES_OF_PLACE_LOG2, MAX_BYTES_TO_WATCHED_INSTRUCTION, MAX_DOUBLINGS_OF_WATCH,
+    MAX_HALVINGS_OF_WATCH, MAX_NS_OF_WATCH, MAX_SLOTS_PER_ITERATION, MAX_STRIDE_BYTES,
+    MEASUREMENT_DISTANCE_NS, MEASUREMENTS_AT_ONCE, MEASUREMENTS_OF_NEW_PLACE,
+    MEASUREMENTS_PER_NEAR_ONE, MIN_ITERATIONS_OF_STRIDE, PLACES_OF_THREAD, RECORDS_OF_LAP,
+    RECORDS_OF_NEAR_LAP, RECORDS_OF_NEAR_WATCH, RECORDS_OF_WATCH, RECORDS_TRIED_FOR_STRIDE,
+    WINDOWS_PER_MEASUREMENT_OF_NEW_PLACE,
+};
 use crate::record::thread_ring::Ring;
 use crate::record::watchpoint::Watchpoint;
 use crate::sys::signal_frame::{Context, RIP};
@@ -24,47 +32,13 @@ use core::cell::Cell;
 use mgz_abi::shared_memory::*;
 use mgz_abi::slot::RingSlot;
 
-/// Slots of a lap.
-pub const LAP: u64 = 2048;
-/// Slots of one that shows its own cost. (Not fewer: the first iterations are slow, behind a
-/// signal.)
-const LAP_NEAR: u64 = 256;
-/// Records of a near watch.
-const NEAR: u64 = 512;
-/// Records that a watched thread makes, about: this, halved whenever that was in vain and doubled
-/// when it was not, up to so often. (A watchpoint costs 20 µs in a virtual machine, so its way must
-/// be long; loops are often short.)
-const FAR: u32 = 16 << 10;
-const HALVED: i32 = 3;
-const DOUBLED: i8 = 4;
-/// A thread's first measurements follow one another at once, so that short runs have some.
-const FIRST: u32 = 24;
-/// Afterwards places that have had fewer are measured behind every so many windows: some functions
-/// come late, and few measurements are mostly noise.
-const PLACE_FIRST: u16 = 24;
-/// See [`PLACE_FIRST`].
-const SELDOM: u32 = 4;
-/// Nanoseconds from one of the others to the next: at most 30 a second.
-const EVERY: u64 = 33_000_000;
-/// Places that are told apart, about a function each.
-const PLACES: usize = 64;
-/// Code that lies so near, bytes (as a power of two), is mostly of one function.
-const NEIGHBOURS: u32 = 10;
-/// One of so many is near. Odd, so that laps and watches have their turns in both kinds.
-const NEAR_OF: u16 = 3;
-/// Watched for longer than this, and this for each record, the address was met by another way (a
-/// loop that has ended, and another that comes there).
-const LONGEST: [u64; 2] = [100_000, 20];
-/// The watched instruction lies this near to where the window ended, bytes.
-const NEARBY: u64 = 4096;
-
 /// Measurements made at a place.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct CodeSpot {
     /// Measurements begun.
     begun: u16,
-    /// Log2 of the factor by which its watches' way is longer than [`FAR`].
+    /// Log2 of the factor by which its watches' way is longer than [`RECORDS_OF_WATCH`].
     longer: i8,
     /// The last watch was in vain: the next measurement is a lap.
     failed: bool,
@@ -82,7 +56,7 @@ pub struct Pace {
     /// Index of the place of the measurement under way.
     place: Cell<u32>,
     /// By [`place_of`].
-    places: [Cell<CodeSpot>; PLACES],
+    places: [Cell<CodeSpot>; PLACES_OF_THREAD],
     /// Records that lie between the window's end and the watchpoint.
     records: Cell<u32>,
     /// `PACE_*` of the measurement under way.
@@ -117,13 +91,14 @@ impl Pace {
 
     /// The place of the measurement under way.
     fn here(&self) -> &Cell<CodeSpot> {
-        &self.places[self.place.get() as usize % PLACES]
+        &self.places[self.place.get() as usize % PLACES_OF_THREAD]
     }
 }
 
 /// Index of the place that an address belongs to.
 fn place_of(address: u64) -> u32 {
-    ((address >> NEIGHBOURS) as u32).wrapping_mul(0x9e37_79b1) >> (32 - PLACES.trailing_zeros())
+    ((address >> BYTES_OF_PLACE_LOG2) as u32).wrapping_mul(0x9e37_79b1)
+        >> (32 - PLACES_OF_THREAD.trailing_zeros())
 }
 
 /// Takes the latest result, as [`ChunkInfo::pace`] has it.
@@ -158,16 +133,17 @@ pub fn plan_measurement(ring: Ring, address: u64, end: u64, slots: u64, now: u64
     pace.place.set(place_of(address));
     let mut place = pace.here().get();
     pace.unmeasured.set(pace.unmeasured.get().saturating_add(1));
-    let early =
-        pace.begun.get() < FIRST || (place.begun < PLACE_FIRST && pace.unmeasured.get() >= SELDOM);
+    let early = pace.begun.get() < MEASUREMENTS_AT_ONCE
+        || (place.begun < MEASUREMENTS_OF_NEW_PLACE
+            && pace.unmeasured.get() >= WINDOWS_PER_MEASUREMENT_OF_NEW_PLACE);
     if !early && now < pace.due.get() {
         return SpeedPlan::Nothing;
     }
     pace.begun.set(pace.begun.get().saturating_add(1));
     pace.unmeasured.set(0);
-    pace.due.set(now + EVERY);
+    pace.due.set(now + MEASUREMENT_DISTANCE_NS);
     place.begun = place.begun.wrapping_add(1).max(1);
-    let near = place.begun % NEAR_OF == 2;
+    let near = place.begun % MEASUREMENTS_PER_NEAR_ONE == 2;
     // Watches are exact and noisy, laps the other way round: both are made, in turns, and a lap
     // where a watch was in vain.
     let watched = !pace.watchpoint.is_refused()
@@ -176,9 +152,12 @@ pub fn plan_measurement(ring: Ring, address: u64, end: u64, slots: u64, now: u64
     pace.here().set(place);
     if watched && let Some((last, stride, between, seen)) = stride(end, slots) {
         let records = if near {
-            NEAR
+            RECORDS_OF_NEAR_WATCH
         } else {
-            u64::from(FAR << (i32::from(place.longer) + HALVED) >> HALVED)
+            u64::from(
+                RECORDS_OF_WATCH << (i32::from(place.longer) + MAX_HALVINGS_OF_WATCH)
+                    >> MAX_HALVINGS_OF_WATCH,
+            )
         };
         let iterations = (seen * records / between).max(1);
         return SpeedPlan::Watch {
@@ -191,28 +170,24 @@ pub fn plan_measurement(ring: Ring, address: u64, end: u64, slots: u64, now: u64
             },
         };
     }
-    SpeedPlan::Lap(if near { LAP_NEAR } else { LAP })
+    SpeedPlan::Lap(if near {
+        RECORDS_OF_NEAR_LAP
+    } else {
+        RECORDS_OF_LAP
+    })
 }
 
 /// An address that advances steadily in the last slots of a window: its last value, its stride, the
 /// number of slots that its last iterations took, and the number of these iterations, as far as
 /// they can be followed back. Three alone would say little about loops whose iterations differ.
 fn stride(end: u64, slots: u64) -> Option<(u64, u64, u64, u64)> {
-    /// Records that are tried.
-    const TRIED: usize = 8;
-    /// Slots in which one iteration must follow another.
-    const REACH: usize = 400;
-    /// Iterations that must be seen.
-    const SEEN: u64 = 3;
-    /// Strides beyond this are of something else.
-    const MOST: i64 = 4096;
     let count = slots as usize;
     // SAFETY: the slots were just written by this thread; the place is its own until it is
     // published.
     let window =
         unsafe { core::slice::from_raw_parts((end - 16 * slots) as *const RingSlot, count) };
     // In a slot that two records share, either payload may advance.
-    let tried = (count.saturating_sub(TRIED)..count)
+    let tried = (count.saturating_sub(RECORDS_TRIED_FOR_STRIDE)..count)
         .rev()
         .flat_map(|at| [(at, false), (at, true)]);
     for (first, second) in tried.filter(|&(at, second)| !second || window[at].is_pair()) {
@@ -225,18 +200,21 @@ fn stride(end: u64, slots: u64) -> Option<(u64, u64, u64, u64)> {
             }
         };
         let (mut before, mut step, mut seen, mut from) = (payload(first), 0i64, 0u64, first);
-        while let Some(at) = (from.saturating_sub(REACH)..from)
+        while let Some(at) = (from.saturating_sub(MAX_SLOTS_PER_ITERATION)..from)
             .rev()
             .find(|&at| window[at].id == id)
         {
             let difference = before.wrapping_sub(payload(at)) as i64;
-            if difference == 0 || difference.abs() > MOST || (seen > 0 && difference != step) {
+            if difference == 0
+                || difference.abs() > MAX_STRIDE_BYTES
+                || (seen > 0 && difference != step)
+            {
                 break;
             }
             (step, before, from) = (difference, payload(at), at);
             seen += 1;
         }
-        if seen >= SEEN {
+        if seen >= MIN_ITERATIONS_OF_STRIDE {
             return Some((payload(first), step as u64, (first - from) as u64, seen));
         }
     }
@@ -279,15 +257,15 @@ pub fn hit(ring: Ring, context: &Context) {
     }
     let took = now.saturating_sub(pace.since.get());
     let records = pace.records.get();
-    if took < LONGEST[0] + LONGEST[1] * u64::from(records)
-        && context.registers[RIP].abs_diff(pace.from.get()) < NEARBY
+    if took < MAX_NS_OF_WATCH[0] + MAX_NS_OF_WATCH[1] * u64::from(records)
+        && context.registers[RIP].abs_diff(pace.from.get()) < MAX_BYTES_TO_WATCHED_INSTRUCTION
     {
         let kind = pace.kind.get();
         pace.result
             .set(mgz_abi::shared_memory::pace(kind, records, took));
         if kind == PACE_WATCHED {
             let mut place = pace.here().get();
-            place.longer = (place.longer + 1).min(DOUBLED);
+            place.longer = (place.longer + 1).min(MAX_DOUBLINGS_OF_WATCH);
             pace.here().set(place);
         }
     } else {
@@ -298,7 +276,7 @@ pub fn hit(ring: Ring, context: &Context) {
 fn in_vain(pace: &Pace) {
     let mut place = pace.here().get();
     place.failed = true;
-    place.longer = (place.longer - 1).max(-HALVED as i8);
+    place.longer = (place.longer - 1).max(-MAX_HALVINGS_OF_WATCH as i8);
     pace.here().set(place);
 }
 
@@ -313,7 +291,7 @@ pub fn give_up(ring: Ring) {
 /// A lap has ended after `slots` slots, of `wanted`.
 pub fn lapped(ring: Ring, slots: u64, wanted: u64, ns: u64) {
     if slots >= wanted {
-        let kind = if wanted == LAP {
+        let kind = if wanted == RECORDS_OF_LAP {
             PACE_LAP
         } else {
             PACE_LAP_NEAR

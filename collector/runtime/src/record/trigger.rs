@@ -18,6 +18,10 @@
 //! at its last place are made fewer ([`left_over`]), and such a SIGIO is a trigger like others
 //! (`signals`).
 
+use crate::record::params::{
+    MAX_PERIOD_LOG2, MAX_TIME_OF_QUEUED_SIGNALS_NS, PERIOD_WHILE_WAITING_NS,
+    RENEWALS_UNTIL_SHORTER_PERIOD, SIGNALS_PER_PERIOD, SIGNALS_WITHOUT_PROGRESS,
+};
 use crate::record::thread_ring::Ring;
 use crate::record::{budget, phases, reuse_watch, signals, speed_probe};
 use crate::sys::errno::EBADF;
@@ -51,19 +55,6 @@ pub struct ThreadTrigger {
     /// Average time or number of loads between two signals.
     period: u64,
 }
-
-/// Signals that come at one period. Setting it costs as much as half a sample, since the kernel
-/// programs its timer twice.
-const SAME: u32 = 8;
-
-/// So many signals in a row that find the thread no further are a sign that they leave it no time.
-const STUCK: u16 = 16;
-/// From trigger to trigger while recording waits for its time, nanoseconds of CPU time.
-const WAITING: u64 = 10_000_000;
-/// The longest period, as a power of two of the asked one.
-const SLOWEST: u8 = 10;
-/// After so many renewals of the period without trouble, the next shorter one is tried.
-const CALM: u8 = 8;
 
 const IOC_PERIOD: usize = 0x4008_2404;
 pub(crate) const IOC_ENABLE: usize = 0x2400;
@@ -118,7 +109,7 @@ fn wanted(header: &Header) -> budget::WindowPlan {
             if !by_loads(header) && header.phases.gate.load(Ordering::Relaxed) == GATE_WAITS =>
         {
             budget::WindowPlan {
-                period: WAITING,
+                period: PERIOD_WHILE_WAITING_NS,
                 at_ticks: header.trigger_tick != 0,
             }
         }
@@ -435,7 +426,7 @@ fn event(header: &Header, tid: u32, wanted: u64) -> Option<ThreadTrigger> {
     open_event(header, &attributes, tid).map(|fd| ThreadTrigger {
         kind: TRIGGER_EVENT,
         handle: fd as i32,
-        left: SAME,
+        left: SIGNALS_PER_PERIOD,
         tid,
         period: wanted,
         ..ThreadTrigger::default()
@@ -726,10 +717,10 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
         trigger.left = if trigger.kind == TRIGGER_TIMER {
             1
         } else {
-            SAME
+            SIGNALS_PER_PERIOD
         };
         trigger.calm = trigger.calm.saturating_add(1);
-        if trigger.calm >= CALM {
+        if trigger.calm >= RENEWALS_UNTIL_SHORTER_PERIOD {
             (trigger.calm, trigger.slower) = (0, trigger.slower.saturating_sub(1));
         }
         trigger = with_new_period(trigger);
@@ -850,9 +841,9 @@ fn left_over(ring: Ring, context: &Context, outcome: usize) {
     let stuck = outcome == count::TRIGGERS_BUSY || here == trigger.seen;
     trigger.seen = here;
     trigger.in_a_row = if stuck { trigger.in_a_row + 1 } else { 0 };
-    if !in_time || trigger.in_a_row >= STUCK {
+    if !in_time || trigger.in_a_row >= SIGNALS_WITHOUT_PROGRESS {
         (trigger.in_a_row, trigger.calm) = (0, 0);
-        if trigger.slower < SLOWEST {
+        if trigger.slower < MAX_PERIOD_LOG2 {
             trigger.slower += 1;
             process::count(count::TRIGGERS_SLOWED, 1);
             trigger = with_new_period(trigger);
@@ -865,8 +856,6 @@ fn left_over(ring: Ring, context: &Context, outcome: usize) {
 /// as well: it would miss its own, or see them in another order. Returns false if that took so long
 /// that they come faster than a thread can take them.
 fn take_queued(ring: Ring) -> bool {
-    /// Nanoseconds: hundreds are taken in that time.
-    const LONGEST: u64 = 200_000;
     if signals::is_used(ring, signal()) {
         return true;
     }
@@ -898,7 +887,7 @@ fn take_queued(ring: Ring) -> bool {
             };
             return true;
         }
-        if clock::since(began) > LONGEST {
+        if clock::since(began) > MAX_TIME_OF_QUEUED_SIGNALS_NS {
             return false;
         }
     }

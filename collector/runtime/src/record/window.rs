@@ -11,6 +11,7 @@
 //! without a clone is noted ([`goes_away`]) and must come back to the same place ([`comes_back`])
 //! soon; if it does anything else, the window ends where control went away.
 
+use crate::record::params::{MAX_PREFETCHED_BYTES, MAX_STAY_NS};
 use crate::record::speed_probe::SpeedPlan;
 use crate::record::thread_ring::Ring;
 use crate::record::transfer_hooks::Hooks;
@@ -80,9 +81,6 @@ pub struct ThreadWindow {
     /// Nanoseconds that the copy of its stack has taken.
     copy: u64,
 }
-
-/// Longest stay in code without a clone, nanoseconds.
-const STAY: u64 = 200_000;
 
 /// True if the thread has an open window.
 pub fn is_open(ring: Ring) -> bool {
@@ -208,8 +206,7 @@ fn tell_elsewhere(header: &Header, address: u64, period: u64) {
 /// into the clone is prepared: the first so many bytes, since the processor keeps only a few
 /// requests in flight.
 fn prefetch(from: u64, to: u64) {
-    const MOST: u64 = 16 << 10;
-    for line in (from..to.min(from + MOST)).step_by(64) {
+    for line in (from..to.min(from + MAX_PREFETCHED_BYTES)).step_by(64) {
         // SAFETY: a hint, which cannot fault.
         unsafe {
             core::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags))
@@ -434,12 +431,12 @@ pub fn comes_back(ring: Ring, slot: u64, back: u64) -> bool {
         return false;
     }
     let stay = clock::since(window.since);
-    if stay < STAY {
+    if stay < MAX_STAY_NS {
         window.away = false;
         window.outside += stay;
         ring.private().window.set(window);
     }
-    stay < STAY
+    stay < MAX_STAY_NS
 }
 
 /// A trigger came, as one does each `period`: opens a window, or looks at the one that is open. All
@@ -465,7 +462,7 @@ pub fn trigger(ring: Ring, context: &mut Context, period: u64) -> usize {
             close(ring, Why::Callback, syscall::now_ns());
             return open_window(header, ring, context, period);
         }
-        if clock::since(window.since) < STAY {
+        if clock::since(window.since) < MAX_STAY_NS {
             return count::TRIGGERS_BUSY;
         }
         close(ring, Why::Outside, syscall::now_ns());

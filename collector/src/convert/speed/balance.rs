@@ -13,6 +13,10 @@
 //! the logarithms measured, and with differences between the ways in and out whose variance is that
 //! of independent draws.
 
+use crate::convert::speed::params::{
+    MAX_LOG_CHANGE_AT_END, MAX_ROUNDS_OF_BALANCE, WINDOWS_WITHOUT_RETURN,
+};
+
 /// The speed of a piece of code.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rate {
@@ -21,14 +25,6 @@ pub(crate) struct Rate {
     /// Its standard error.
     pub sigma: f64,
 }
-
-/// Rounds of the search, at most; half a dozen is usual.
-const ROUNDS: usize = 60;
-/// A change of the logarithms that is none.
-const ENOUGH: f64 = 1e-6;
-/// Windows that may lead out of a piece of code and not back, besides chance: the run begins
-/// somewhere and ends somewhere else.
-const LOOSE: f64 = 1.0;
 
 /// The likeliest speeds. `moves`: of all windows, the numbers of the rates of the code that they
 /// begin and end in. Whatever is not finite in `rates` is given back as it is.
@@ -50,7 +46,7 @@ pub(crate) fn balanced(moves: &[(usize, usize)], rates: &[Rate]) -> Vec<Rate> {
     let middle = rates.iter().map(|r| r.log).sum::<f64>() / n as f64;
     let mut logs: Vec<f64> = rates.iter().map(|r| r.log).collect();
     let mut factor = vec![0.0; n * n];
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_ROUNDS_OF_BALANCE {
         let speed: Vec<f64> = logs.iter().map(|x| (x - middle).exp()).collect();
         let way = |from: usize, to: usize| count[from * n + to] * speed[from];
         let out: Vec<f64> = (0..n).map(|c| (0..n).map(|d| way(c, d)).sum()).collect();
@@ -61,7 +57,7 @@ pub(crate) fn balanced(moves: &[(usize, usize)], rates: &[Rate]) -> Vec<Rate> {
             let each = (0..n)
                 .map(|d| way(c, d) * speed[c] + way(d, c) * speed[d])
                 .sum::<f64>();
-            each + LOOSE * speed[c].powi(2)
+            each + WINDOWS_WITHOUT_RETURN * speed[c].powi(2)
         };
         let weight: Vec<f64> = (0..n).map(|c| 1.0 / variance(c)).collect();
         // Derivative of the surplus of c by the logarithm of d's speed.
@@ -91,7 +87,7 @@ pub(crate) fn balanced(moves: &[(usize, usize)], rates: &[Rate]) -> Vec<Rate> {
         logs.iter_mut()
             .zip(&gradient)
             .for_each(|(log, step)| *log -= share * step);
-        if most < ENOUGH {
+        if most < MAX_LOG_CHANGE_AT_END {
             break;
         }
     }

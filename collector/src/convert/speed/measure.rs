@@ -15,6 +15,14 @@
 //! of `benches/`, gzip, mawk, perl and python3 (0.2 to 10 ns a record).
 
 use crate::convert::speed::balance::{Rate, balanced};
+use crate::convert::speed::params::{
+    ADDED_FACTOR_OF_NEW_CODE, ADDED_NS_PER_CHANGE, ADDED_NS_PER_RECORD, CHANGE_LOG_ERROR,
+    ERROR_OF_TRIGGER_COST, FEW_AND_MANY_WAYS, LAP_LOG_ERROR, MAX_BALANCED_FUNCTIONS,
+    MAX_TIME_OUTSIDE_OF_LAPS, MAX_WATCH_OVER_LAP, MIN_ADDED_NS_PER_RECORD, MIN_FUNCTIONS_MEASURED,
+    MIN_LOG_ERROR_OF_UNMEASURED, MIN_NS_PER_RECORD, MIN_SHARED_ERROR, NEW_CODE_LOG_ERROR,
+    ROUNDS_OF_COST_AND_SPEED, USUAL_LOG_ERROR, USUAL_NS_PER_CHANGE, USUAL_NS_PER_RECORD,
+    WATCH_LOG_ERROR,
+};
 use crate::convert::windows::{ExpandedWindow, ModuleFunction};
 use mgz_annotations_schema::spill::{cause, pace};
 use mgz_annotations_schema::window_loads;
@@ -35,62 +43,6 @@ pub(crate) struct Speed {
     pub source: &'static str,
 }
 
-/// Nanoseconds that recording usually adds to a record of a lap, and their standard deviation: 0
-/// where the original waits for memory, 1 to 2.5 elsewhere.
-const ADDED: [f64; 2] = [1.5, 0.9];
-/// Least nanoseconds that it adds.
-const ADDED_LEAST: f64 = 0.1;
-/// Nanoseconds that it adds where a lap goes from one function to another, by a call or a return,
-/// through a hook: where there are few ways from function to function, and many. A processor
-/// foresees where the hook's jump leads as long as there are few. Seen: 4 to 9, and 4 to 60 (tables
-/// of functions, opcodes, rules of a parser, virtual methods, python3).
-const ADDED_BY_CHANGE: [f64; 2] = [5.0, 18.0];
-/// Numbers of ways that count as few, and as many. Numbers between them are in proportion.
-const WAYS: [f64; 2] = [10.0, 35.0];
-/// Standard deviation of the latter's logarithm: in code that calls all the time, hooks may take
-/// nearly all of a lap or a small part of it, and nothing in a lap tells which.
-const CHANGE_SIGMA: f64 = 0.9;
-/// Factor on the added time, by the part of a window's loads that is new. If windows still come
-/// upon code that none has had, caches have not had it either, and recorded code is larger. Seen in
-/// a compiler: 150 ns a change where three tenths were new.
-const ADDED_BY_NEW: f64 = 10.0;
-/// Standard deviation of the logarithm of that, by the same part.
-const NEW_SIGMA: f64 = 3.0;
-/// Standard deviation of the logarithm of the rest of a lap, besides: recording evicts the
-/// program's data, and the code behind a window is not quite the window's.
-const LAP_SIGMA: f64 = 0.4;
-/// Standard deviation of the logarithm of watched measurements, however many: the code behind a
-/// window is not quite the window's code.
-const WATCHED_SIGMA: f64 = 0.4;
-/// A record takes this long at least, nanoseconds: a third of a cycle, the share of a load where
-/// three are done in each.
-const LEAST: f64 = 0.1;
-/// Nanoseconds that a record of the original code usually takes: the middle of the same programs.
-/// Known before anything is measured, and never forgotten: measurements that drown in noise
-/// count for little beside it, good ones much more.
-const USUAL: f64 = 0.8;
-/// Addition to that for going from one function to another, nanoseconds: for few ways, and for many
-/// ([`WAYS`]), which the processor does not foresee in the original's calls either.
-const USUAL_BY_CHANGE: [f64; 2] = [1.0, 4.0];
-/// Standard deviation of the logarithm of a record's usual time.
-const USUAL_SIGMA: f64 = 1.0;
-/// Functions whose windows are balanced one by one; those that fewest windows begin and end in are
-/// taken together.
-const BALANCED: usize = 128;
-/// Times that costs and speeds are found from each other: enough for a thousandth where near ways
-/// are an eighth of the others.
-const ROUNDS: usize = 4;
-/// Least number of functions with measurements from which one without is estimated.
-const ALIKE_LEAST: usize = 3;
-/// Standard deviation of the logarithms of functions' speeds: at least so much is taken for it.
-const ALIKE_SIGMA: f64 = 0.3;
-/// Minimum shared part of the uncertainty about a function's speed. All functions share the time
-/// that recording adds to a record, and to a change. (As a part of the standard deviation.)
-const SHARED_PART: f64 = 0.7;
-/// Watched code cannot take longer than code that records. So many times a lap's nanoseconds are
-/// let pass as noise.
-const SLOWER: f64 = 1.1;
-
 /// The kind's name in `windows.parquet`.
 pub(crate) fn pace_kind_name(kind: u8) -> &'static str {
     match kind {
@@ -101,11 +53,6 @@ pub(crate) fn pace_kind_name(kind: u8) -> &'static str {
         _ => "none",
     }
 }
-
-/// Time outside of instrumented code, by that in it, from which laps tell nothing: recording adds
-/// tens of nanoseconds to each call of a function without instrumentation, and windows do not show
-/// these calls. Chosen.
-const OUTSIDE_SPOILS_LAPS: f64 = 0.1;
 
 /// Speeds of all windows, by where they begin; `None` for all if nothing was measured. `outside`:
 /// time outside of instrumented code, by that in it.
@@ -149,14 +96,14 @@ pub(crate) fn speeds(windows: &[ExpandedWindow], outside: f64) -> Vec<Option<Spe
         // The greater part of what is known then. Where too little was measured it is of the pace
         // of other code still.
         let source = if sigma < known.sigma * std::f64::consts::FRAC_1_SQRT_2
-            && functions.len() >= ALIKE_LEAST
+            && functions.len() >= MIN_FUNCTIONS_MEASURED
         {
             "balance"
         } else {
             known.source
         };
         *known = Pooled {
-            ns: (level - rate.log).exp().max(LEAST),
+            ns: (level - rate.log).exp().max(MIN_NS_PER_RECORD),
             sigma,
             source,
             ..*known
@@ -187,7 +134,7 @@ fn numbers(windows: &[ExpandedWindow]) -> BTreeMap<ModuleFunction, usize> {
         ends.into_iter().map(|(code, n)| (n, code)).collect();
     list.sort_unstable_by_key(|&(n, code)| (std::cmp::Reverse(n), code));
     list.into_iter()
-        .take(BALANCED)
+        .take(MAX_BALANCED_FUNCTIONS)
         .enumerate()
         .map(|(number, (_, code))| (code, number))
         .collect()
@@ -197,7 +144,7 @@ fn numbers(windows: &[ExpandedWindow]) -> BTreeMap<ModuleFunction, usize> {
 fn measured(windows: &[ExpandedWindow], outside: f64) -> BTreeMap<ModuleFunction, Pooled> {
     let laps = by_function(windows, pace::LAP, pace::LAP_NEAR, &BTreeMap::new());
     let watched = by_function(windows, pace::WATCHED, pace::WATCHED_NEAR, &laps);
-    let laps = if outside < OUTSIDE_SPOILS_LAPS {
+    let laps = if outside < MAX_TIME_OUTSIDE_OF_LAPS {
         laps
     } else {
         BTreeMap::new()
@@ -226,23 +173,27 @@ struct Changes {
 impl Changes {
     /// Nanoseconds that they usually add to a record of a lap.
     fn added(self) -> f64 {
-        self.of(ADDED_BY_CHANGE) * (1.0 + ADDED_BY_NEW * self.new)
+        self.of(ADDED_NS_PER_CHANGE) * (1.0 + ADDED_FACTOR_OF_NEW_CODE * self.new)
     }
 
     /// Standard deviation of the logarithm of that.
     fn sigma(self) -> f64 {
-        CHANGE_SIGMA.hypot(NEW_SIGMA * self.new)
+        CHANGE_LOG_ERROR.hypot(NEW_CODE_LOG_ERROR * self.new)
     }
 
     /// Nanoseconds that a record usually takes in the original.
     fn usual(self) -> f64 {
-        USUAL + self.of(USUAL_BY_CHANGE)
+        USUAL_NS_PER_RECORD + self.of(USUAL_NS_PER_CHANGE)
     }
 
     /// By record, where a change takes so many with few ways, and with many.
     fn of(self, [few, many]: [f64; 2]) -> f64 {
         self.rate
-            * (few + (many - few) * ((self.ways - WAYS[0]) / (WAYS[1] - WAYS[0])).clamp(0.0, 1.0))
+            * (few
+                + (many - few)
+                    * ((self.ways - FEW_AND_MANY_WAYS[0])
+                        / (FEW_AND_MANY_WAYS[1] - FEW_AND_MANY_WAYS[0]))
+                        .clamp(0.0, 1.0))
     }
 }
 
@@ -294,20 +245,22 @@ fn unmeasured(functions: &BTreeMap<ModuleFunction, Pooled>) -> Option<Pooled> {
     let shared = median(&mut functions.values().map(|f| f.shared).collect::<Vec<_>>())?;
     let few = Pooled {
         ns,
-        sigma: USUAL_SIGMA,
+        sigma: USUAL_LOG_ERROR,
         shared,
         source: "others",
     };
     let count = functions.len() as f64;
-    if functions.len() < ALIKE_LEAST {
+    if functions.len() < MIN_FUNCTIONS_MEASURED {
         return Some(few);
     }
     let squares: f64 = functions.values().map(|f| (f.ns / ns).ln().powi(2)).sum();
-    let spread = (squares / (count - 1.0)).sqrt().max(ALIKE_SIGMA);
+    let spread = (squares / (count - 1.0))
+        .sqrt()
+        .max(MIN_LOG_ERROR_OF_UNMEASURED);
     // Student's t at 97.5 % over the normal distribution's, to a few percent.
     let few_of_them = 1.0 + 1.2 / (count - 2.0) + 1.0 / (count - 2.0).powi(2) * 0.2;
     let sigma = (spread * few_of_them * (1.0 + 1.0 / count).sqrt()).hypot(shared);
-    Some(if sigma < USUAL_SIGMA {
+    Some(if sigma < USUAL_LOG_ERROR {
         Pooled {
             sigma,
             source: "alike",
@@ -328,8 +281,8 @@ fn pooled(watched: Option<(f64, f64)>, lap: Option<(f64, f64)>, changes: Changes
         (None, None) => "others",
     };
     let watched = watched.map(|(ns, error)| {
-        let ns = ns.max(LEAST);
-        (ns.ln(), WATCHED_SIGMA.hypot(error / ns))
+        let ns = ns.max(MIN_NS_PER_RECORD);
+        (ns.ln(), WATCH_LOG_ERROR.hypot(error / ns))
     });
     let lap_chances = lap.and_then(|lap| from_lap(lap, changes));
     let usual = changes.usual().ln();
@@ -338,7 +291,7 @@ fn pooled(watched: Option<(f64, f64)>, lap: Option<(f64, f64)>, changes: Changes
         .map(|(k, log)| {
             let lap = lap_chances.as_ref().map_or(1.0, |of| of[k]);
             let watched = watched.map_or(1.0, |w| normal(log, w));
-            (log, lap * watched * normal(log, (usual, USUAL_SIGMA)))
+            (log, lap * watched * normal(log, (usual, USUAL_LOG_ERROR)))
         })
         .collect();
     let all: f64 = chances.iter().map(|c| c.1).sum();
@@ -348,23 +301,25 @@ fn pooled(watched: Option<(f64, f64)>, lap: Option<(f64, f64)>, changes: Changes
         let squares: f64 = chances.iter().map(|c| (c.0 - mean).powi(2) * c.1).sum();
         (mean, (squares / all).sqrt())
     } else {
-        (usual, USUAL_SIGMA)
+        (usual, USUAL_LOG_ERROR)
     };
     // Hooks take the same from all functions, nearly.
-    let by_change = lap.map_or(0.0, |(ns, _)| (changes.added() / ns.max(LEAST)).min(1.0));
+    let by_change = lap.map_or(0.0, |(ns, _)| {
+        (changes.added() / ns.max(MIN_NS_PER_RECORD)).min(1.0)
+    });
     Pooled {
-        ns: mean.exp().max(LEAST),
+        ns: mean.exp().max(MIN_NS_PER_RECORD),
         sigma,
-        shared: sigma * (SHARED_PART + (1.0 - SHARED_PART) * by_change),
+        shared: sigma * (MIN_SHARED_ERROR + (1.0 - MIN_SHARED_ERROR) * by_change),
         source,
     }
 }
 
-/// Logarithms of the nanoseconds that a record may take: from [`LEAST`] to 5,000.
+/// Logarithms of the nanoseconds that a record may take: from [`MIN_NS_PER_RECORD`] to 5,000.
 fn logs() -> impl Iterator<Item = f64> {
     const STEP: f64 = 0.05;
     const STEPS: u32 = 217;
-    (0..STEPS).map(|k| LEAST.ln() + f64::from(k) * STEP)
+    (0..STEPS).map(|k| MIN_NS_PER_RECORD.ln() + f64::from(k) * STEP)
 }
 
 /// The normal distribution, but for a factor.
@@ -378,16 +333,16 @@ fn left_of((ns, error): (f64, f64), changes: Changes) -> Vec<f64> {
     /// Standard deviations to either side, in so many steps each.
     const SIDES: (f64, i32) = (2.6, 8);
     let usual = changes.added();
-    let sigma = ADDED[1].hypot(error);
+    let sigma = ADDED_NS_PER_RECORD[1].hypot(error);
     // The time that changes add is not negative, and may be many times the usual. A time that is
     // small beside the rest has the mean and the deviation of the usual.
-    if usual < ADDED[1] {
+    if usual < ADDED_NS_PER_RECORD[1] {
         let added = (
-            ADDED[0] + usual * (changes.sigma().powi(2) / 2.0).exp(),
+            ADDED_NS_PER_RECORD[0] + usual * (changes.sigma().powi(2) / 2.0).exp(),
             sigma.hypot(usual),
         );
         let of = |log: f64| match ns - log.exp() {
-            rest if rest < ADDED_LEAST => 0.0,
+            rest if rest < MIN_ADDED_NS_PER_RECORD => 0.0,
             rest => normal(rest, added),
         };
         return logs().map(of).collect();
@@ -396,7 +351,7 @@ fn left_of((ns, error): (f64, f64), changes: Changes) -> Vec<f64> {
         .map(|k| {
             let z = SIDES.0 * f64::from(k) / f64::from(SIDES.1);
             (
-                (ADDED[0] + sigma * z).max(ADDED_LEAST),
+                (ADDED_NS_PER_RECORD[0] + sigma * z).max(MIN_ADDED_NS_PER_RECORD),
                 normal(z, (0.0, 1.0)),
             )
         })
@@ -418,7 +373,7 @@ fn from_lap(lap: (f64, f64), changes: Changes) -> Option<Vec<f64>> {
     let any = left.iter().any(|&chance| chance > 0.0);
     let of = |log: f64| {
         let near = logs().zip(&left).filter(|(_, chance)| **chance > 0.0);
-        near.map(|(l, chance)| chance * normal(log, (l, LAP_SIGMA)))
+        near.map(|(l, chance)| chance * normal(log, (l, LAP_LOG_ERROR)))
             .sum()
     };
     any.then(|| logs().map(of).collect())
@@ -448,7 +403,7 @@ fn by_function(
     let nears = (of(near).count() as f64).sqrt();
     let mut found = BTreeMap::new();
     // The near ones have some records as well: cost and speeds are found in turns.
-    for _ in 0..ROUNDS {
+    for _ in 0..ROUNDS_OF_COST_AND_SPEED {
         let mut measured: BTreeMap<ModuleFunction, (Vec<(f64, f64)>, usize)> = BTreeMap::new();
         for w in of(far) {
             // Nor is the window itself, recorded and cold, faster than the code by itself: what
@@ -456,7 +411,11 @@ fn by_function(
             let own =
                 1.5 * w.end_ns.saturating_sub(w.begin_ns) as f64 / f64::from(w.records.max(1));
             let (list, astray) = measured.entry(w.last).or_default();
-            if (ns(w) - cost) / records(w) <= bounds.get(&w.last).map_or(own, |b| SLOWER * b.0) {
+            if (ns(w) - cost) / records(w)
+                <= bounds
+                    .get(&w.last)
+                    .map_or(own, |b| MAX_WATCH_OVER_LAP * b.0)
+            {
                 list.push((ns(w), records(w)));
             } else {
                 *astray += 1;
@@ -558,8 +517,7 @@ pub(crate) fn stands_for(
 /// Relative error of an estimate from the time that triggers leave: their cost is known to about a
 /// third.
 pub(crate) fn toll_error(ns: f64, toll: f64) -> f64 {
-    const UNKNOWN: f64 = 0.33;
-    UNKNOWN * toll / (ns - toll).max(f64::MIN_POSITIVE)
+    ERROR_OF_TRIGGER_COST * toll / (ns - toll).max(f64::MIN_POSITIVE)
 }
 
 /// Loads that were executed in instrumented code, estimated.
@@ -807,7 +765,7 @@ mod tests {
 
     #[test]
     fn functions_of_which_there_are_too_many_are_one() {
-        let list: Vec<ExpandedWindow> = (0..3 * BALANCED as u32)
+        let list: Vec<ExpandedWindow> = (0..3 * MAX_BALANCED_FUNCTIONS as u32)
             .flat_map(|f| laps(f, 3, 0, 0))
             .collect();
         let speeds = speeds(&list, 0.0);

@@ -6,3 +6,4 @@
 
 pub(crate) mod balance;
 pub(crate) mod measure;
+mod params;
