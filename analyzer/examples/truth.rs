@@ -233,7 +233,11 @@ fn main() {
         }
         for i in 0..rows.len() {
             let (address, group) = (rows.address[i], rows.group[i]);
-            for (kind, before) in all.step(address, group.class(), n).into_iter().enumerate() {
+            for (kind, before) in all
+                .step(address, group.class() as u32, n)
+                .into_iter()
+                .enumerate()
+            {
                 let Some(before) = before else { continue };
                 whole[kind] += u64::from(before == 0);
                 for (level, open) in open.iter_mut().enumerate() {
@@ -252,7 +256,7 @@ fn main() {
             entry.windows.resize(sizes.len(), [0; 3]);
             for (kind, before) in entry
                 .counter
-                .step(address, group.class(), n)
+                .step(address, group.class() as u32, n)
                 .into_iter()
                 .enumerate()
             {

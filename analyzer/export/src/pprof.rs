@@ -1,6 +1,6 @@
 //! pprof's `profile.proto`, gzipped.
 
-use crate::profile::{CLASSES, Profile, Sample};
+use crate::profile::{Profile, Sample};
 use crate::protobuf::Message;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -99,10 +99,7 @@ impl Writer<'_> {
                 .number(1, key)
                 .number(2, self.texts.get(text))
         };
-        let class = label(
-            keys[0],
-            CLASSES.get(sample.class as usize).unwrap_or(&"store"),
-        );
+        let class = label(keys[0], sample.class.name());
         let object = &profile.objects[sample.object as usize];
         let object = label(
             keys[1],

@@ -3,7 +3,7 @@
 use mgz_analyzer::commands::stream::AccessSegment;
 use mgz_analyzer::commands::visit;
 use mgz_analyzer::data::code_map::{CodeMap, LineName};
-use mgz_analyzer::data::group::Group;
+use mgz_analyzer::data::group::{AccessClass, Group};
 use mgz_analyzer::data::memory_units::LINE_BYTES;
 use mgz_analyzer::data::object_map::{Object, Recent, Resolver, UNKNOWN};
 use mgz_analyzer::data::rows::Run;
@@ -47,7 +47,7 @@ pub struct Sample {
     /// Index into the places.
     pub place: usize,
     /// 0 Constant, 1 Strided, 2 Irregular.
-    pub class: u32,
+    pub class: AccessClass,
     /// Index into the objects.
     pub object: u32,
     /// Index into the threads.
@@ -123,9 +123,6 @@ pub struct Profile {
     /// Part of the trace could not be read.
     pub damaged: bool,
 }
-
-/// Names of classes.
-pub const CLASSES: [&str; 3] = ["constant", "strided", "irregular"];
 
 /// The frames of a line piece.
 fn frames(code: &CodeMap, piece: usize) -> FrameChain {

@@ -5,7 +5,7 @@
 //! same loops). The stages count by the classes of pieces ([`Group`]). Function, line and loop
 //! tables are sums of pieces.
 
-use crate::data::group::{CLASS_CONSTANT, Group};
+use crate::data::group::{AccessClass, Group};
 use crate::util::fast_hash::Mixed;
 use mgz_annotations_schema::sidecar::{NONE, Origin, Sidecar, SiteFlags};
 use mgz_annotations_schema::sources::is_system;
@@ -376,7 +376,7 @@ impl CodeMap {
     /// The rows of a table that the loads of a line piece count in.
     #[inline(always)]
     pub fn targets_of_piece(&self, target: Target, piece: u32) -> &[u32] {
-        self.targets(target, Group::new(piece, CLASS_CONSTANT))
+        self.targets(target, Group::new(piece, AccessClass::Constant))
     }
 
     /// The rows of a table that a group's loads count in.

@@ -5,14 +5,56 @@
 
 /// Number of classes of a piece.
 const CLASSES: u32 = 4;
-/// Class of Constant loads.
-pub const CLASS_CONSTANT: u32 = 0;
-/// Class of Strided loads.
-pub const CLASS_STRIDED: u32 = 1;
-/// Class of Irregular loads.
-pub const CLASS_IRREGULAR: u32 = 2;
-/// Class of stores.
-pub const CLASS_STORE: u32 = 3;
+
+/// The class of an access: that of its load instruction, or a store.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    serde::Serialize,
+    serde::Deserialize,
+)]
+#[repr(u32)]
+pub enum AccessClass {
+    /// The address is the same in all executions.
+    #[default]
+    Constant = 0,
+    /// The address advances by a constant in each iteration of a loop.
+    Strided = 1,
+    /// Any other load.
+    Irregular = 2,
+    /// A store, of whatever address.
+    Store = 3,
+}
+
+impl AccessClass {
+    /// The class of a group's number.
+    #[inline(always)]
+    const fn of_number(number: u32) -> AccessClass {
+        match number % CLASSES {
+            0 => AccessClass::Constant,
+            1 => AccessClass::Strided,
+            2 => AccessClass::Irregular,
+            _ => AccessClass::Store,
+        }
+    }
+
+    /// The name in documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            AccessClass::Constant => "constant",
+            AccessClass::Strided => "strided",
+            AccessClass::Irregular => "irregular",
+            AccessClass::Store => "store",
+        }
+    }
+}
 
 /// Index of a line piece, and a class.
 #[derive(
@@ -35,14 +77,15 @@ pub struct Group(u32);
 impl Group {
     /// The group of a class of a piece.
     #[inline(always)]
-    pub const fn new(piece: u32, class: u32) -> Group {
-        Group(piece * CLASSES + class)
+    pub const fn new(piece: u32, class: AccessClass) -> Group {
+        Group(piece * CLASSES + class as u32)
     }
 
-    /// The group of a load. Values above [`CLASS_IRREGULAR`] are no class and count as Irregular.
+    /// The group of a load with this class of the sidecar. Unknown classes count as Irregular.
     #[inline(always)]
     pub fn of_load(piece: u32, class: u8) -> Group {
-        Group::new(piece, u32::from(class).min(CLASS_IRREGULAR))
+        let irregular = AccessClass::Irregular as u32;
+        Group(piece * CLASSES + u32::from(class).min(irregular))
     }
 
     /// The group of a number from [`Group::raw`].
@@ -75,32 +118,27 @@ impl Group {
         self.0 / CLASSES
     }
 
-    /// Class: [`CLASS_CONSTANT`], [`CLASS_STRIDED`], [`CLASS_IRREGULAR`] or [`CLASS_STORE`].
+    /// Class of the accesses.
     #[inline(always)]
-    pub const fn class(self) -> u32 {
-        self.0 % CLASSES
+    pub const fn class(self) -> AccessClass {
+        AccessClass::of_number(self.0)
     }
 
     /// The class as documents have it.
     pub const fn class_name(self) -> &'static str {
-        match self.class() {
-            CLASS_CONSTANT => "constant",
-            CLASS_STRIDED => "strided",
-            CLASS_IRREGULAR => "irregular",
-            _ => "store",
-        }
+        self.class().name()
     }
 
     /// True for stores.
     #[inline(always)]
     pub const fn is_store(self) -> bool {
-        self.class() == CLASS_STORE
+        self.0 % CLASSES == AccessClass::Store as u32
     }
 
     /// The group of the stores of the same piece.
     #[inline(always)]
     pub const fn stores(self) -> Group {
-        Group(self.0 | CLASS_STORE)
+        Group(self.0 | AccessClass::Store as u32)
     }
 
     /// Length of a table by group for this number of pieces.
@@ -110,7 +148,7 @@ impl Group {
 
     /// The groups of a piece, by class.
     pub fn of_piece(piece: u32) -> impl Iterator<Item = Group> {
-        (0..CLASSES).map(move |class| Group::new(piece, class))
+        (0..CLASSES).map(move |class| Group(piece * CLASSES + class))
     }
 
     /// The groups of this number of pieces, in the order of a table by group.
@@ -131,15 +169,23 @@ mod tests {
 
     #[test]
     fn piece_and_class_come_back() {
-        for (piece, class) in [(0, 0), (0, 3), (7, 2), (u32::MAX / CLASSES, 3)] {
+        for (piece, class) in [
+            (0, AccessClass::Constant),
+            (0, AccessClass::Store),
+            (7, AccessClass::Irregular),
+            (u32::MAX / CLASSES, AccessClass::Strided),
+        ] {
             let group = Group::new(piece, class);
             assert_eq!((group.piece(), group.class()), (piece, class));
             assert_eq!(Group::from_raw(group.raw()), group);
             assert_eq!(Group::from_index(group.index()), group);
-            assert_eq!(group.stores(), Group::new(piece, CLASS_STORE));
+            assert_eq!(group.stores(), Group::new(piece, AccessClass::Store));
         }
-        assert_eq!(Group::of_load(5, 9), Group::new(5, CLASS_IRREGULAR));
+        assert_eq!(Group::of_load(5, 9), Group::new(5, AccessClass::Irregular));
         assert_eq!(Group::all(2).count(), Group::count(2));
-        assert_eq!(Group::raw_slice(&[Group::new(1, 2)]), [6]);
+        assert_eq!(
+            Group::raw_slice(&[Group::new(1, AccessClass::Irregular)]),
+            [6]
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! From marks to blocks: by function, line or class, at the granularity of addresses, lines or pages.
 
 use crate::data::detail::Detail;
-use crate::data::group::{CLASS_IRREGULAR, CLASS_STRIDED, Group};
+use crate::data::group::{AccessClass, Group};
 use crate::data::memory_units::CacheLine;
 use crate::estimate::recapture::Listed;
 use crate::estimate::sample_shares::{EVEN, Shares};
@@ -42,8 +42,8 @@ struct Sighting {
 }
 
 /// Bits of [`Sighting::classes`].
-const STRIDED: u32 = 1 << CLASS_STRIDED;
-const IRREGULAR: u32 = 1 << CLASS_IRREGULAR;
+const STRIDED: u32 = 1 << AccessClass::Strided as u32;
+const IRREGULAR: u32 = 1 << AccessClass::Irregular as u32;
 
 /// Counts the distinct samples of one block after the other without sorting: it remembers for each
 /// sample the last block that was seen in it.
@@ -316,7 +316,7 @@ fn sighting(space: usize, mark: &Mark) -> Sighting {
     Sighting {
         number: number(space, mark.address, 0),
         sample: mark.sample,
-        classes: 1 << mark.group.class(),
+        classes: 1 << mark.group.class() as u32,
     }
 }
 
@@ -521,7 +521,12 @@ impl Blocks {
     /// Addresses of all loads, of Strided ones, of Irregular ones.
     pub fn addresses(incidence: &Incidence, shares: Option<&Shares>) -> [Blocks; 3] {
         if !in_order(incidence) {
-            return [None, Some(CLASS_STRIDED), Some(CLASS_IRREGULAR)].map(|class| {
+            return [
+                None,
+                Some(AccessClass::Strided),
+                Some(AccessClass::Irregular),
+            ]
+            .map(|class| {
                 Blocks::new(incidence, shares, 0, |group| {
                     class.is_none_or(|c| group.class() == c)
                 })
@@ -547,7 +552,7 @@ impl Blocks {
                     out[list].append(
                         number,
                         mark.sample,
-                        mark.group.class() == CLASS_IRREGULAR,
+                        mark.group.class() == AccessClass::Irregular,
                         shares,
                     )
                 });
@@ -650,7 +655,7 @@ impl Blocks {
         let seen = |space: usize, m: &Mark| BlockSighting {
             number: number(space, m.address, shift),
             sample: m.sample,
-            irregular: m.group.class() == CLASS_IRREGULAR,
+            irregular: m.group.class() == AccessClass::Irregular,
         };
         let all = || {
             incidence
@@ -884,8 +889,8 @@ mod tests {
             let [lines, pages] = Blocks::lines_and_pages(&incidence, None);
             for (found, shift, class) in [
                 (all, 0, None),
-                (strided, 0, Some(1)),
-                (irregular, 0, Some(2)),
+                (strided, 0, Some(AccessClass::Strided)),
+                (irregular, 0, Some(AccessClass::Irregular)),
                 (lines, 6, None),
                 (pages, 12, None),
             ] {
@@ -899,7 +904,7 @@ mod tests {
                             .entry(number(space, mark.address, shift))
                             .or_default();
                         block.0.insert(mark.sample);
-                        block.1 |= mark.group.class() == CLASS_IRREGULAR;
+                        block.1 |= mark.group.class() == AccessClass::Irregular;
                     }
                 }
                 assert_eq!(found.listed.blocks.len(), expected.len());

@@ -98,7 +98,7 @@ pub(crate) fn part_loads(
 mod tests {
     use super::*;
     use crate::data::code_map::{FunctionName, LineName, LinePiece};
-    use crate::data::group::CLASS_CONSTANT;
+    use crate::data::group::AccessClass;
     use crate::engine::ReuseTotals;
     use crate::input::weights::UNIT;
     use crate::stages::footprint::{FootprintSet, GroupCount};
@@ -136,7 +136,7 @@ mod tests {
                 samples: 1,
                 ..RepSums::default()
             };
-            let group = Group::new(piece, CLASS_CONSTANT).index();
+            let group = Group::new(piece, AccessClass::Constant).index();
             reuse.replicates[group] = Some(Box::new([sums; REPLICATES]));
             counts[group].rows = touches * REPLICATES as u64;
         }

@@ -4,7 +4,7 @@
 //! [`reuse_distance`](super::reuse_distance)). Its line survives `v` sample lengths if no access
 //! touches it for so long.
 
-use crate::data::group::{CLASS_STRIDED, Group};
+use crate::data::group::{AccessClass, Group};
 use crate::misses::params;
 use crate::misses::reuse_distance::Near;
 use crate::misses::survival_curve::{Fit, grid};
@@ -414,7 +414,7 @@ impl Estimate<'_, '_> {
     /// samples. `v` and `latest`: the estimated and the latest time at which the cache is full.
     /// None if samples tell how the array was swept.
     pub(super) fn swept_in_parts(&self, cell: usize, v: f64, latest: f64) -> Option<f64> {
-        let strided = self.table.cells[cell].0.0.class() == CLASS_STRIDED;
+        let strided = self.table.cells[cell].0.0.class() == AccessClass::Strided;
         if !strided || self.fits[cell].evidence <= 0.0 || !self.table.laps[cell].is_empty() {
             return None;
         }

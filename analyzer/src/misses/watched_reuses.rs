@@ -18,7 +18,7 @@
 //! it. Strided loads are an exception. Their walks tell when they return. Watches that nothing
 //! ended show that no walk returned unseen by the samples, so they raise the lower end.
 
-use crate::data::group::CLASS_STRIDED;
+use crate::data::group::AccessClass;
 use crate::data::memory_units::CacheLine;
 use crate::data::reuse_pairs::{ReusePair, ReusePairs, WatchEnd};
 use crate::misses::load_weights::LoadWeights;
@@ -107,7 +107,7 @@ pub(crate) fn timed(
 /// A function and the class of its loads. Watches treat its visits as alike. Pieces of a function
 /// touch a line one after the other: the first one has the late visit, and another one may touch
 /// the watched word.
-pub(crate) type Code = (u32, u32);
+pub(crate) type Code = (u32, AccessClass);
 
 /// Watches of one object, or of all objects, as one piece of code sees them.
 #[derive(Clone, Debug)]
@@ -258,7 +258,7 @@ pub(crate) fn units(
             let unit = Unit {
                 cells: of_code,
                 tells,
-                walks: code.1 == CLASS_STRIDED,
+                walks: code.1 == AccessClass::Strided,
                 watches: those.iter().map(|&at| watches[at].seen_by(code)).collect(),
                 late,
                 times,
@@ -297,7 +297,7 @@ fn paces(
         let known = in_samples(code);
         let seen: Vec<SeenWatch> = watches.iter().map(|w| w.seen_by(code)).collect();
         // Walks tell by themselves when they return.
-        let pace = match code.1 == CLASS_STRIDED {
+        let pace = match code.1 == AccessClass::Strided {
             true => Pace::UNKNOWN,
             false => Pace::new(&seen, own / all, &known),
         };
@@ -313,7 +313,7 @@ impl ObjectWatch {
             Some(_) => Ended::Others,
             // Memory that is stored to is mostly loaded from as well. It cannot count as left
             // alone.
-            None if self.otherwise && code.1 == CLASS_STRIDED => Ended::Own,
+            None if self.otherwise && code.1 == AccessClass::Strided => Ended::Own,
             None => Ended::Unseen,
         };
         let [beyond, length] = [self.beyond, self.length];
@@ -462,7 +462,7 @@ mod tests {
 
     fn cell(code: u32, object: u32, late: f64) -> CellVisits {
         CellVisits {
-            code: (code, 2),
+            code: (code, AccessClass::Irregular),
             object,
             late: [late; PARTS],
         }
@@ -479,7 +479,7 @@ mod tests {
             object,
             beyond: 0.0,
             length,
-            by: by.map(|code| (code, 2)),
+            by: by.map(|code| (code, AccessClass::Irregular)),
             otherwise: false,
         })
     }
@@ -532,11 +532,11 @@ mod tests {
         let unit = |came_back: usize| {
             let mut seen: Vec<_> = watches(100 - came_back, 7, None, 50.0).collect();
             for mut watch in watches(came_back, 7, None, 20.0) {
-                watch.by = Some((1, CLASS_STRIDED));
+                watch.by = Some((1, AccessClass::Strided));
                 seen.push(watch);
             }
             let mut walk = cell(1, 7, 1.0);
-            walk.code = (1, CLASS_STRIDED);
+            walk.code = (1, AccessClass::Strided);
             let (mut units, used) = units(&[walk], &seen, &|_| BLIND);
             assert_eq!((units.len(), used), (1, 100));
             units.remove(0)

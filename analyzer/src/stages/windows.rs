@@ -14,7 +14,7 @@
 //! Means over the windows of the *run* weight each window by its sample
 //! ([`crate::input::weights`]), if samples have weights.
 
-use crate::data::group::{CLASS_IRREGULAR, CLASS_STRIDED, Group};
+use crate::data::group::{AccessClass, Group};
 use crate::data::rows::ColumnSlices;
 use crate::interner::{DenseNames, KEY_BITS, MOST, TOGETHER};
 use crate::prefetch;
@@ -358,8 +358,8 @@ impl Listed {
         [
             count(|i| self.reuse[i] <= most),
             count(|i| (self.reuse[i] <= most) & (self.before[i] > most)),
-            of_class(CLASS_STRIDED as u8),
-            of_class(CLASS_IRREGULAR as u8),
+            of_class(AccessClass::Strided as u8),
+            of_class(AccessClass::Irregular as u8),
         ]
     }
 }
@@ -572,15 +572,15 @@ impl WindowEngine {
             (listed.reuse[i], listed.of_class[i], listed.class[i]) =
                 (reuse as u8, of_class as u8, class as u8);
         }
-        let of_class = |class: u32| {
+        let of_class = |class: AccessClass| {
             group
                 .iter()
                 .map(|g| u64::from(g.class() == class))
                 .sum::<u64>()
         };
         let rows = [
-            of_class(CLASS_STRIDED),
-            of_class(CLASS_IRREGULAR),
+            of_class(AccessClass::Strided),
+            of_class(AccessClass::Irregular),
             implied.iter().map(|&i| u64::from(i)).sum(),
         ];
         let counters = |[again, second, strided, irregular]: [u64; 4]| {
@@ -631,7 +631,7 @@ impl WindowEngine {
     /// Counts what does not depend on addresses.
     #[inline(always)]
     fn add_up(&mut self, group: &[Group], implied: &[u16]) {
-        let of_class = |class: u32| {
+        let of_class = |class: AccessClass| {
             group
                 .iter()
                 .map(|g| u64::from(g.class() == class))
@@ -639,8 +639,8 @@ impl WindowEngine {
         };
         let all: u64 = implied.iter().map(|&i| u64::from(i)).sum();
         let open = &mut self.open[MIN_LEVEL];
-        open[OPEN_ROWS + 1] = open[OPEN_ROWS + 1].wrapping_add(of_class(CLASS_STRIDED));
-        open[OPEN_ROWS + 2] = open[OPEN_ROWS + 2].wrapping_add(of_class(CLASS_IRREGULAR));
+        open[OPEN_ROWS + 1] = open[OPEN_ROWS + 1].wrapping_add(of_class(AccessClass::Strided));
+        open[OPEN_ROWS + 2] = open[OPEN_ROWS + 2].wrapping_add(of_class(AccessClass::Irregular));
         open[IMPLIED] = open[IMPLIED].wrapping_add(all);
     }
 

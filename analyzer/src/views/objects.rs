@@ -2,7 +2,7 @@
 
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::counts::{AccessCounts, Metrics};
-use crate::data::group::{CLASS_IRREGULAR, Group};
+use crate::data::group::{AccessClass, Group};
 use crate::data::object_map::{OwnStack, Recent, Resolver, UNKNOWN};
 use crate::data::samples::SampleInfo;
 use crate::estimate::Grouped;
@@ -246,7 +246,7 @@ fn sums_by_object(
         *blocks |= entry.blocks;
         let part = parts.entry(*object).or_default();
         part.sums.add(&entry);
-        part.irregular += if entry.group.class() == CLASS_IRREGULAR {
+        part.irregular += if entry.group.class() == AccessClass::Irregular {
             entry.starts
         } else {
             0

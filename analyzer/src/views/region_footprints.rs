@@ -6,7 +6,7 @@
 //! have separate footprints, by object ([`crate::stages::reuse::by_page::MixedFootprints`]).
 
 use crate::data::counts::AccessCounts;
-use crate::data::group::CLASS_STORE;
+use crate::data::group::AccessClass;
 use crate::data::memory_units::{CacheLine, LINE_SHIFT, PAGE_SHIFT, Page};
 use crate::data::object_map::Resolver;
 use crate::stages::footprint::{Entry, FootprintSet, Merged};
@@ -91,7 +91,7 @@ fn fold_any(entries: &[Entry], places: &impl UnitRegions, all: &mut [RegionCount
         let mut merged = Merged::default();
         same.iter()
             .map(|e| (e.key().group.class(), e))
-            .filter(|(class, _)| *class != CLASS_STORE)
+            .filter(|(class, _)| *class != AccessClass::Store)
             .for_each(|(class, e)| merged.add(class, e.maps()));
         // Units that are smaller than a line: one after the other.
         let units = if shift >= LINE_SHIFT {

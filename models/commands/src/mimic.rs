@@ -452,7 +452,7 @@ pub fn in_phases(phases: &[Vec<usize>], turns: Turns, mut next: impl FnMut(usize
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mgz_analyzer::data::group::CLASS_CONSTANT;
+    use mgz_analyzer::data::group::AccessClass;
 
     #[test]
     fn regions_go_from_the_outlined_function_to_the_host() {
@@ -537,7 +537,7 @@ mod tests {
         };
         let groups: Vec<Group> = pieces
             .iter()
-            .map(|&p| Group::new(p, CLASS_CONSTANT))
+            .map(|&p| Group::new(p, AccessClass::Constant))
             .collect();
         let starts = iterations(&region, 0, &groups, &vec![0; groups.len()], |_| true, 4);
         let counts = |schedule| -> Vec<usize> {

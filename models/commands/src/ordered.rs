@@ -1,7 +1,7 @@
 //! Rows of a trace in the order of their recorded times, as a stream. One stretch of rows per
 //! thread is in memory.
 
-use mgz_analyzer::data::group::{CLASS_CONSTANT, CLASS_STORE, Group};
+use mgz_analyzer::data::group::{AccessClass, Group};
 use mgz_analyzer::data::rows::{Chunk, Run};
 use mgz_analyzer::input::source::ChunkSource;
 use mgz_analyzer::util::due::Due;
@@ -61,8 +61,8 @@ impl Stretch {
         std::mem::swap(&mut self.size, &mut rows.size);
         std::mem::swap(&mut self.implied, &mut rows.implied);
         let class = |&store: &bool| match store {
-            true => Group::new(0, CLASS_STORE),
-            false => Group::new(0, CLASS_CONSTANT),
+            true => Group::new(0, AccessClass::Store),
+            false => Group::new(0, AccessClass::Constant),
         };
         self.group.clear();
         self.group.extend(rows.store.iter().map(class));

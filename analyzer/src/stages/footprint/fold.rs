@@ -7,7 +7,7 @@
 
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::counts::AccessCounts;
-use crate::data::group::CLASS_STORE;
+use crate::data::group::AccessClass;
 use crate::data::memory_units::Page;
 use crate::stages::footprint::{Entry, Maps, Merged};
 
@@ -109,7 +109,7 @@ impl LastPages {
 }
 
 struct Scratch {
-    keyed: Vec<(u32, u32, Maps)>,
+    keyed: Vec<(u32, AccessClass, Maps)>,
     pages: LastPages,
 }
 
@@ -130,7 +130,7 @@ fn fold_line(entries: &[Entry], code: &CodeMap, folded: &mut Folded, scratch: &m
     let (mut whole, mut stores) = (Merged::default(), Merged::default());
     for entry in entries {
         let class = entry.key().group.class();
-        if class == CLASS_STORE {
+        if class == AccessClass::Store {
             &mut stores
         } else {
             &mut whole
@@ -254,7 +254,7 @@ mod tests {
     }
 
     fn by_definition<'a>(accesses: impl Iterator<Item = &'a Access> + Clone) -> AccessCounts {
-        let starts = |class: Option<u32>| {
+        let starts = |class: Option<AccessClass>| {
             let chosen = accesses
                 .clone()
                 .filter(|a| class.is_none_or(|c| group(a).class() == c));
@@ -272,8 +272,8 @@ mod tests {
         }
         AccessCounts {
             footprint: starts(None),
-            strided: starts(Some(1)),
-            irregular: starts(Some(2)),
+            strided: starts(Some(AccessClass::Strided)),
+            irregular: starts(Some(AccessClass::Irregular)),
             captures: times.values().filter(|&&n| n > 1).count() as u64,
             lines64: bytes
                 .iter()

@@ -1,6 +1,7 @@
 //! The loads of one line by several groups, together.
 
 use crate::data::counts::AccessCounts;
+use crate::data::group::AccessClass;
 use crate::stages::footprint::Maps;
 
 /// Merged entries of one line.
@@ -14,12 +15,12 @@ pub(crate) struct Merged {
 impl Merged {
     /// Joins a group's maps; `class` is its class of load.
     #[inline(always)]
-    pub fn add(&mut self, class: u32, maps: &Maps) {
+    pub fn add(&mut self, class: AccessClass, maps: &Maps) {
         self.all.merge(maps);
         match class {
-            1 => self.strided |= maps.seen,
-            2 => self.irregular |= maps.seen,
-            _ => {}
+            AccessClass::Strided => self.strided |= maps.seen,
+            AccessClass::Irregular => self.irregular |= maps.seen,
+            AccessClass::Constant | AccessClass::Store => {}
         }
     }
 

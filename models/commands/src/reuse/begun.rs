@@ -5,7 +5,7 @@ use crate::reuse::counts::{ReuseHistograms, ReuseTally, Tags};
 use crate::reuse::{Engine, ReuseArguments};
 use mgz_analyzer::commands::stream::View;
 use mgz_analyzer::data::code_map::CodeMap;
-use mgz_analyzer::data::group::{CLASS_STORE, Group};
+use mgz_analyzer::data::group::{AccessClass, Group};
 use mgz_analyzer::data::object_map::UNKNOWN;
 use mgz_annotations_schema::row_stream::RowCode;
 use mgz_models::histogram::SMALL;
@@ -133,7 +133,7 @@ impl Begun {
             let (pieces, unknown, _) = code.pieces_of(c.module);
             let piece = *pieces.get(c.site as usize).unwrap_or(&unknown);
             let group = match c.store {
-                true => Group::new(piece, CLASS_STORE),
+                true => Group::new(piece, AccessClass::Store),
                 false => Group::of_load(piece, c.class),
             };
             (group, UNKNOWN)
