@@ -447,7 +447,7 @@ impl MemorySamples {
     /// its samples keeps the access.
     pub(crate) fn settle(&mut self, events: &[AttrWithIds], about: &EventNames) {
         self.events = about.events(events);
-        // Where samples do not tell their period, it is the event's.
+        // Samples without a period have that of their event.
         for sample in self.list.iter_mut().filter(|s| s.period == 0) {
             let attr = events.get(sample.event as usize).map(|e| e.attr);
             sample.period = attr.filter(|a| !a.is_frequency()).map_or(0, |a| a.period);

@@ -127,11 +127,13 @@ pub fn run_with(
         let doubt = modules.doubt(session.spaces.mappings());
         trace.manifest.problems.extend(doubt);
     }
-    let mappings = session.spaces.mappings().iter();
-    trace.manifest.coverage = coverage::of_mappings(
-        &trace.manifest,
-        mappings.map(|m| (m.path.as_str(), m.end - m.start)),
-    );
+    if session.holds_pt() {
+        let mappings = session.spaces.mappings().iter();
+        trace.manifest.coverage = coverage::of_mappings(
+            &trace.manifest,
+            mappings.map(|m| (m.path.as_str(), m.end - m.start)),
+        );
+    }
     amend(&mut trace.manifest);
     let executed = account::executed(&session);
     let paths = (!cli.no_stacks && !cli.keep_spill)
