@@ -96,6 +96,11 @@ pub struct Arguments {
     /// weighted by them. Default: the one that mgz-record --calibrate has put into the trace.
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["partial", "merge"])]
     pub weights_from: Option<PathBuf>,
+    /// A trace of memory samples of the same command (mgz-record --import of a recording of perf
+    /// mem): what the processor measured stands beside what is predicted. Default: the trace's own
+    /// memory samples.
+    #[arg(long, value_name = "TRACE", conflicts_with_all = ["partial", "merge"], value_parser = trace())]
+    pub measured: Option<PathBuf>,
     /// Writes what one pass over the trace finds to FILE instead of showing it, to be merged with
     /// others by --merge.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["zoom", "objects"])]
@@ -246,6 +251,7 @@ impl Arguments {
             asked_for_misses: self.misses,
             caches: self.caches.clone().map(|c| c.0).unwrap_or_default(),
             counted: None,
+            measured: self.measured.clone(),
             detail: Detail::All,
             by_path: self.by_path,
             call_paths: self.call_paths || self.all || self.report_data.is_some(),

@@ -26,6 +26,7 @@ pub mod estimate;
 pub mod filter;
 pub mod findings;
 pub mod input;
+pub mod measured;
 pub mod misses;
 pub mod output;
 pub mod query;

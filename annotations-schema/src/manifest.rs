@@ -29,6 +29,8 @@ pub const CALL_PATHS: &str = "call_paths.parquet";
 pub const WINDOW_PATHS: &str = "window_paths.parquet";
 /// Its table of words that windows of `burst` have accessed, and when they were accessed again.
 pub const REUSE_PAIRS: &str = "reuse_pairs.parquet";
+/// Memory samples of the processor (imports); `docs/reference/trace.md` has its columns.
+pub const MEASURED: &str = "measured.parquet";
 /// Samples and their reuses (mode `watch`).
 pub const WATCH: &str = "watch.parquet";
 
@@ -168,9 +170,47 @@ pub struct Manifest {
     /// Code that ran, and the part of it that was recorded. Empty in traces of earlier versions and
     /// in imports.
     pub coverage: crate::coverage::Coverage,
+    /// Imports: memory samples of the processor, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Measured>,
     /// Parts of the run that were recorded, if that was limited; all else refers to these.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phases: Option<Phases>,
+}
+
+/// Memory samples of the processor, in [`MEASURED`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Measured {
+    /// Samples in the table.
+    pub samples: u64,
+    /// Those of loads.
+    pub loads: u64,
+    /// Those of stores.
+    pub stores: u64,
+    /// Those without a level that is known.
+    pub unknown_level: u64,
+    /// Those of code that has no name: its file is not here or is another by now, or it has none.
+    pub unnamed: u64,
+    /// Samples of instructions that access no memory; they are left out.
+    pub of_no_access: u64,
+    /// Samples that a second event has taken of one access; they are left out.
+    pub repeated: u64,
+    /// The events that took them.
+    pub events: Vec<MeasuredEvent>,
+}
+
+/// An event that took memory samples.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MeasuredEvent {
+    /// Its name; empty if unknown.
+    pub name: String,
+    /// The accesses that its samples are drawn from: `loads`, `stores`, `operations`, `cycles`,
+    /// `loads of N cycles or more`, or `unknown`.
+    pub drawn: String,
+    /// Its samples.
+    pub samples: u64,
 }
 
 /// Parts of a run that were recorded.

@@ -1,5 +1,5 @@
 //! A perf.data file from outside: its ptwrites and call chains are converted to records by a
-//! sidecar that fits any file in it.
+//! sidecar that fits any file in it, and its memory samples are decoded.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use mgz_annotations_schema::Sidecar;
@@ -7,6 +7,7 @@ use mgz_annotations_schema::sidecar::{PtWrite, Record};
 use mgz_intel_pt::import::modules::{Annotations, Modules};
 use mgz_intel_pt::import::parts::RecordJoiner;
 use mgz_intel_pt::import::resolve::{Slices, slices};
+use mgz_perf_data::memory::Level;
 use mgz_perf_data::{Session, events};
 use mgz_intel_pt::import::dump;
 use mgz_intel_pt::import::threads::Stretch;
@@ -68,7 +69,27 @@ fn resolve(bytes: &[u8]) -> Option<()> {
     Some(())
 }
 
+/// Decodes the memory samples.
+fn memory(bytes: &[u8]) -> Option<()> {
+    let session = Session::read_any(&[bytes]).ok()?;
+    let memory = &session.memory;
+    let taken = memory.list.len() as u64 + memory.of_no_access + memory.repeated;
+    assert!(taken <= session.samples, "each memory sample is a sample");
+    for sample in &memory.list {
+        let source = sample.source;
+        let node = sample.physical.and_then(|at| memory.nodes.of(at));
+        let fields = (source.tlb(), source.snoop(), source.hops(), source.locked(), source.blocked());
+        std::hint::black_box((node, fields, memory.event(sample)));
+        assert_ne!(sample.address, Some(0), "an unknown address has no number");
+        if source.level() == Level::RemoteCache || source.level() == Level::RemoteMemory {
+            assert_eq!(source.is_remote(), Some(true));
+        }
+    }
+    Some(())
+}
+
 fuzz_target!(|bytes: &[u8]| {
+    let _ = memory(bytes);
     let _ = dump::raw_bytes(bytes, &mut std::io::sink());
     let _ = resolve(bytes);
 });

@@ -314,6 +314,14 @@ pub(crate) fn flags(table: &DataFrame, name: &str) -> Result<Vec<bool>, String> 
         .ok_or_else(|| format!("column {name:?} has empty fields"))
 }
 
+/// A column of truth values.
+pub(crate) fn maybe_flags(table: &DataFrame, name: &str) -> Result<Vec<Option<bool>>, String> {
+    let flags = cells(table, name)?
+        .bool()
+        .map_err(|_| format!("column {name:?} has no truth values"))?;
+    Ok(flags.iter().collect())
+}
+
 /// A column of texts.
 pub fn texts<'a>(table: &'a DataFrame, name: &str) -> Result<Vec<Option<&'a str>>, String> {
     let texts = cells(table, name)?

@@ -5,6 +5,7 @@ pub mod call_paths;
 pub(crate) mod catch_panic;
 pub mod counted;
 pub(crate) mod executions;
+pub mod measured;
 pub mod objects;
 pub(crate) mod parquet;
 pub(crate) mod plain_column;

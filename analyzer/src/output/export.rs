@@ -1,7 +1,7 @@
 //! The tables as CSV or Parquet files.
 
 use crate::data::frame::{self, ColumnKind};
-use crate::output::misses;
+use crate::output::{measured, misses};
 use crate::report::Analysis;
 use polars::prelude::DataFrame;
 use serde::Serialize;
@@ -107,7 +107,15 @@ fn kind_of(table: &str, column: &str) -> Option<ColumnKind> {
     Some(match (table, column) {
         ("windows", "F" | "F_str" | "F_irr" | "C" | "S") => ColumnKind::Number,
         ("call_paths", "id" | "parent" | "call_line") | ("by_path", "id") => ColumnKind::Whole,
-        ("misses", "level") => ColumnKind::Text,
+        ("misses" | "measured", "level") => ColumnKind::Text,
+        ("measured", "row_samples") => ColumnKind::Whole,
+        ("measured", "differs") => ColumnKind::Flag,
+        (
+            "measured",
+            "latency" | "latency_lo" | "latency_hi" | "served_pct" | "served_pct_lo"
+            | "served_pct_hi" | "miss_ratio" | "miss_ratio_lo" | "miss_ratio_hi" | "predicted"
+            | "predicted_lo" | "predicted_hi",
+        ) => ColumnKind::Number,
         ("misses", "size") => ColumnKind::Whole,
         (
             "misses",
@@ -315,6 +323,10 @@ pub fn export_tables(analysis: &Analysis) -> Result<Vec<(&'static str, DataFrame
         // The old name; it goes with version 0.3.
         ("diagnoses", table_of("diagnoses", &analysis.findings.list)),
     ];
+    if let Some(of) = &analysis.measured {
+        let rows = measured::flat(of);
+        made.push(("measured", table_of("measured", &rows)));
+    }
     if let Some(rows) = &analysis.by_path {
         made.push(("by_path", table_of("by_path", rows)));
     }

@@ -8,6 +8,7 @@ pub mod export;
 pub(crate) mod fields;
 pub(crate) mod findings;
 mod headline;
+pub(crate) mod measured;
 pub(crate) mod misses;
 pub(crate) mod names;
 pub mod paint;

@@ -6,6 +6,7 @@ use crate::findings::Finding;
 use crate::misses::LevelMisses;
 use crate::output::findings::{self, with_module};
 use crate::output::headline::{HeadlineLayout, headline, is_named, reasons};
+use crate::output::measured;
 use crate::output::paint::Paint;
 use crate::output::readable::{clauses, seconds, size, thousands, within};
 use crate::output::text::{Style, head, short_path};
@@ -80,6 +81,12 @@ fn run(analysis: &Analysis, width: usize) -> Vec<String> {
             "misses",
             &format!("{} of the loads{how}", levels.join(", ")),
         );
+    }
+    if let Some(measured) = &analysis.measured {
+        add("measured", &measured::on_screen(measured));
+        if let Some(text) = measured::beside(&measured.loads) {
+            add("", &text);
+        }
     }
     if let Some(text) = unrecorded(analysis) {
         add("time", &text);

@@ -241,6 +241,7 @@ pub fn render(analysis: &Analysis, style: Style) -> String {
     }
     // Data that was not measured is not shown as zero.
     if analysis.summary.metrics.accesses == 0 {
+        crate::output::measured::tables(analysis, style, &mut out);
         return out;
     }
     out.insert(0, '\n');
@@ -253,6 +254,8 @@ pub fn render(analysis: &Analysis, style: Style) -> String {
     crate::output::text_threads::threads(&analysis.threads, meaning, style, &mut out);
     if style.misses {
         crate::output::misses::miss_tables(analysis, style, &mut out);
+    } else {
+        crate::output::measured::tables(analysis, style, &mut out);
     }
     functions(analysis, style, &mut out);
     lines(analysis, style, &mut out);
@@ -276,6 +279,7 @@ pub fn asked(analysis: &Analysis, style: Style) -> String {
     let meaning = Meaning::of(analysis);
     if style.misses {
         crate::output::misses::miss_tables(analysis, style, &mut out);
+        crate::output::measured::tables(analysis, style, &mut out);
     }
     if style.call_paths {
         crate::output::call_paths::call_paths(&analysis.call_paths, meaning, style, &mut out);

@@ -18,6 +18,7 @@ use crate::input::objects::read_objects;
 use crate::input::source::ChunkSource;
 use crate::input::weights::Weights;
 use crate::input::{ColumnSet, Trace};
+use crate::measured;
 use crate::misses::{Predicted, caches};
 use crate::report::counted::reweighted;
 use crate::report::row_counts::{PassPlan, RowCounts};
@@ -31,6 +32,7 @@ use crate::views::objects::add_fields;
 use crate::views::time_tree::Look;
 use mgz_annotations_schema::manifest::Cache;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Questions for the analysis.
@@ -66,6 +68,8 @@ pub struct Questions {
     pub caches: Vec<Cache>,
     /// Counts of another run of the same command.
     pub counted: Option<Counted>,
+    /// A trace with memory samples of the same command, if not this one.
+    pub measured: Option<PathBuf>,
     /// Extent of the result.
     pub detail: Detail,
 }
@@ -89,6 +93,7 @@ impl Questions {
             asked_for_misses: misses,
             caches: Vec::new(),
             counted: None,
+            measured: None,
             detail: Detail::All,
         }
     }
@@ -417,6 +422,12 @@ pub fn examine(
     damage.extend(no_paths);
     counted.add_call_paths(&mut analysis, &basis);
     add_fields(&mut analysis.objects, found.fields);
+    let other = questions.measured.as_deref();
+    let measured = measured::beside::add(&mut analysis, trace, other, filtered.is_some());
+    if let Err(sentence) = measured {
+        analysis.warnings.push(sentence.clone());
+        damage.push(sentence);
+    }
     let trace_info = &mut analysis.summary.trace;
     trace_info.for_screen.extend(found.lacks.clone());
     trace_info.not_recorded.extend(found.lacks);

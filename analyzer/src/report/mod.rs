@@ -74,6 +74,9 @@ pub struct Analysis {
     /// With `--by-path`: tables by way of whom the program came to loads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by_path: Option<Vec<crate::views::by_path::ByPathRow>>,
+    /// Memory samples of the processor, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured: Option<crate::measured::Measured>,
     /// Findings, or the reason why there are none.
     #[serde(flatten)]
     pub findings: FindingList,

@@ -460,6 +460,7 @@ impl Material<'_> {
             objects: Vec::new(),
             call_paths: call_paths::without(&self.manifest.call_paths, outcome.census.samples),
             by_path: None,
+            measured: None,
             findings: FindingList::default(),
             heat_map: None,
             time_zoom: None,

@@ -19,6 +19,12 @@ pub struct Attr {
     pub read_format: u64,
     /// Bit fields (`disabled`, `inherit`, …).
     pub flags: u64,
+    /// PMU-specific.
+    pub config1: u64,
+    /// PMU-specific.
+    pub config2: u64,
+    /// PMU-specific.
+    pub config3: u64,
     /// Content of branch records.
     pub branch_sample_type: u64,
     /// User registers in a sample.
@@ -38,6 +44,9 @@ impl Attr {
             sample_type: word(24),
             read_format: word(32),
             flags: word(40),
+            config1: word(56),
+            config2: word(64),
+            config3: word(128),
             branch_sample_type: word(72),
             regs_user: word(80),
             regs_intr: word(96),
@@ -113,6 +122,9 @@ pub mod feature {
     pub const HOSTNAME: u32 = 3;
     pub const CPUDESC: u32 = 8;
     pub const CMDLINE: u32 = 11;
+    pub const EVENT_DESC: u32 = 12;
+    pub const PMU_MAPPINGS: u32 = 16;
+    pub const MEM_TOPOLOGY: u32 = 22;
 }
 
 /// Most arguments of a command line that are read; the kernel does not take longer ones.

@@ -1,4 +1,4 @@
-//! Files that `perf record` writes, as far as Intel PT recordings need them.
+//! Files that `perf record` writes, as far as Intel PT recordings and memory samples need them.
 //!
 //! What makes this hard: a file is written by many kernels and versions of perf, says how its
 //! records look in attributes that may come later than the records (pipe form), and holds PT data
@@ -9,6 +9,7 @@
 //! * [`header`]: file header and event attributes.
 //! * [`records`]: records in a row, decompressed where needed.
 //! * [`sample`]: the fields of samples and of the identity that other records carry.
+//! * [`memory`]: samples of memory accesses, with the level that served each.
 //! * [`callchain`]: the user part of a sample's call chain.
 //! * [`session`]: one pass over a file: PT data, clocks, threads, mappings.
 //! * [`mapping`]: which file was mapped where, in which process, when.
@@ -27,6 +28,7 @@ pub mod callchain;
 pub mod events;
 pub mod header;
 pub mod mapping;
+pub mod memory;
 pub mod overlap;
 pub mod records;
 pub mod sample;
@@ -63,6 +65,11 @@ pub enum PerfDataError {
         "this perf.data file holds no Intel PT data; record with -e intel_pt/ptw,fup_on_ptw,branch=0/u"
     )]
     NoIntelPt,
+    /// The same, as far as a trace can be made of it.
+    #[error(
+        "this perf.data file holds neither Intel PT data nor memory samples; record with -e intel_pt/ptw,fup_on_ptw,branch=0/u, or with `perf mem record`"
+    )]
+    NothingToImport,
 }
 
 /// `N` bytes at `at`.

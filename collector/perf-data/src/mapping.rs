@@ -141,6 +141,31 @@ impl Spaces {
         found
     }
 
+    /// The numbers of all mappings that a process has made since it began to run its last program,
+    /// the latest first.
+    pub fn of_last_program(&self, pid: u32) -> Vec<usize> {
+        let (mut pid, mut time) = (pid, u64::MAX);
+        let mut found = Vec::new();
+        'process: for _ in 0..MAX_FORKS {
+            let Some(list) = self.changes.get(&pid) else {
+                break;
+            };
+            let until = list.partition_point(|(at, _)| *at <= time);
+            for (at, change) in list[..until].iter().rev() {
+                match *change {
+                    Change::Map(number) => found.push(number),
+                    Change::Exec => return found,
+                    Change::Fork { parent } => {
+                        (pid, time) = (parent, *at);
+                        continue 'process;
+                    }
+                }
+            }
+            break;
+        }
+        found
+    }
+
     /// The number of the mapping that held `address`. `time` is inclusive.
     pub fn find(&self, pid: u32, time: u64, address: u64) -> Option<usize> {
         let (mut pid, mut time) = (pid, time);
@@ -234,6 +259,8 @@ mod tests {
         };
         assert_eq!(path(25, 0x1000), Some("parent"));
         assert_eq!((spaces.at(2, 35), spaces.at(2, 41)), (vec![0], vec![2]));
+        assert_eq!(spaces.of_last_program(2), [2]);
+        assert_eq!(spaces.of_last_program(1), [1, 0]);
         assert_eq!(spaces.at(1, 35), [1, 0]);
         assert_eq!(path(35, 0x5000), None);
         assert_eq!(path(40, 0x1000), None);

@@ -26,6 +26,14 @@ pub struct Sample {
     pub period: Option<u64>,
     /// The instruction that comes next.
     pub ip: Option<u64>,
+    /// First byte that the instruction accesses.
+    pub address: Option<u64>,
+    /// The same in physical memory.
+    pub physical: Option<u64>,
+    /// Cycles of the access.
+    pub weight: Option<u64>,
+    /// Source of its data.
+    pub source: Option<u64>,
     /// The call chain's words, as a range of the record's body.
     pub callchain: Option<std::ops::Range<usize>>,
     /// Branch records, likewise.
@@ -120,7 +128,7 @@ impl Walk<'_> {
             who.time = Some(self.word()?);
         }
         if has(bits::ADDR) {
-            self.word()?;
+            sample.address = Some(self.word()?);
         }
         if has(bits::ID) {
             who.id = Some(self.word()?);
@@ -190,24 +198,29 @@ impl Walk<'_> {
     /// The fields behind the user's stack.
     fn rest(&mut self, attr: &Attr, sample: &mut Sample) -> Option<()> {
         let has = |bit: u64| attr.sample_type & bit != 0;
-        for bit in [
-            bits::WEIGHT | bits::WEIGHT_STRUCT,
-            bits::DATA_SRC,
-            bits::TRANSACTION,
-        ] {
-            if has(bit) {
-                self.word()?;
-            }
+        if has(bits::WEIGHT | bits::WEIGHT_STRUCT) {
+            let word = self.word()?;
+            // The structure's first half is the latency, or the part of it behind the first level.
+            let is_structure = has(bits::WEIGHT_STRUCT);
+            sample.weight = Some(if is_structure {
+                word & 0xffff_ffff
+            } else {
+                word
+            });
+        }
+        if has(bits::DATA_SRC) {
+            sample.source = Some(self.word()?);
+        }
+        if has(bits::TRANSACTION) {
+            self.word()?;
         }
         if has(bits::REGS_INTR) {
             self.registers(attr.regs_intr)?;
         }
-        for bit in [
-            bits::PHYS_ADDR,
-            bits::CGROUP,
-            bits::DATA_PAGE_SIZE,
-            bits::CODE_PAGE_SIZE,
-        ] {
+        if has(bits::PHYS_ADDR) {
+            sample.physical = Some(self.word()?);
+        }
+        for bit in [bits::CGROUP, bits::DATA_PAGE_SIZE, bits::CODE_PAGE_SIZE] {
             if has(bit) {
                 self.word()?;
             }
@@ -323,6 +336,15 @@ mod tests {
             (Some(body.len() - 8..body.len()), 0)
         );
         assert_eq!(sample.period, Some(100));
+        assert_eq!(
+            (
+                sample.address,
+                sample.weight,
+                sample.source,
+                sample.physical
+            ),
+            (Some(0xadd0), Some(1), Some(2), Some(1))
+        );
         assert_eq!(
             sample.identity,
             Identity {

@@ -3,6 +3,7 @@
 use crate::callchain::{CallChain, UserStack};
 use crate::header::{Attr, AttrWithIds, feature};
 use crate::mapping::{Mapping, Spaces};
+use crate::memory::{EventNames, MemorySamples, Nodes};
 use crate::records::{PerfRecord, RecordBytes, Records};
 use crate::sample::{IdPlace, Identity};
 use crate::{PerfDataError, header, sample, u32_at, u64_at, zero_terminated_text};
@@ -225,6 +226,8 @@ pub struct Session<'a> {
     pub samples: u64,
     /// The file says that Intel PT was recorded.
     pub has_pt: bool,
+    /// Samples of memory accesses.
+    pub memory: MemorySamples,
     /// Events that triggered AUX samples.
     pub sampling: Vec<Sampling>,
     /// Some event of Intel PT was recorded with `ptw`; `None` if the file does not tell.
@@ -256,6 +259,7 @@ struct Counter {
 struct Reader<'a> {
     session: Session<'a>,
     events: Vec<AttrWithIds>,
+    names: EventNames,
     /// By event: its number in [`Session::sampling`].
     samplings: Vec<Option<usize>>,
     counters: HashMap<u64, Counter>,
@@ -298,10 +302,24 @@ impl<'a> Session<'a> {
     /// further records.
     pub fn read_all(files: &[&'a [u8]]) -> Result<Session<'a>, PerfDataError> {
         let session = Self::read_any(files)?;
-        if !session.has_pt && session.windows.is_empty() && session.full.is_empty() {
+        if !session.holds_pt() {
             return Err(PerfDataError::NoIntelPt);
         }
         Ok(session)
+    }
+
+    /// As [`Session::read_all`], of a recording of Intel PT, of memory samples, or of both.
+    pub fn read_to_import(files: &[&'a [u8]]) -> Result<Session<'a>, PerfDataError> {
+        let session = Self::read_any(files)?;
+        if !session.holds_pt() && session.memory.list.is_empty() {
+            return Err(PerfDataError::NothingToImport);
+        }
+        Ok(session)
+    }
+
+    /// True if Intel PT was recorded.
+    pub fn holds_pt(&self) -> bool {
+        self.has_pt || !self.windows.is_empty() || !self.full.is_empty()
     }
 
     /// As [`Session::read_all`], whatever was recorded.
@@ -311,6 +329,7 @@ impl<'a> Session<'a> {
         let mut reader = Reader {
             session: Session::default(),
             events: Vec::new(),
+            names: EventNames::default(),
             samplings: Vec::new(),
             counters: HashMap::new(),
             place: None,
@@ -615,8 +634,17 @@ impl<'a> Reader<'a> {
 
     /// Takes a section in, as far as it goes; false if it lacks something.
     fn feature(&mut self, id: u32, section: &[u8]) -> bool {
-        if ![feature::HOSTNAME, feature::CPUDESC, feature::CMDLINE].contains(&id) {
-            return true;
+        match id {
+            feature::EVENT_DESC => return self.names.read_events(section),
+            feature::PMU_MAPPINGS => return self.names.read_pmus(section),
+            feature::MEM_TOPOLOGY => {
+                let nodes = Nodes::read(section);
+                let is_whole = nodes.is_some();
+                self.session.memory.nodes = nodes.unwrap_or_default();
+                return is_whole;
+            }
+            feature::HOSTNAME | feature::CPUDESC | feature::CMDLINE => {}
+            _ => return true,
         }
         let (mut strings, whole) = header::strings(id, section);
         match id {
@@ -641,6 +669,13 @@ impl<'a> Reader<'a> {
         let found = sample::sample(&attr, &record.body)?;
         self.session.samples += 1;
         self.session.loss.odd_samples += u64::from(found.rest > 0);
+        if found.source.is_some() {
+            let event = match found.identity.id.and_then(|id| self.counters.get(&id)) {
+                Some(counter) => counter.event,
+                None => Some(0).filter(|_| self.events.len() == 1),
+            };
+            self.session.memory.push(&found, record.misc, event);
+        }
         let Some(aux) = found.aux.clone() else {
             return Some(());
         };
@@ -886,6 +921,7 @@ impl<'a> Reader<'a> {
         }
         self.session.number_turns();
         self.session.spaces.finish();
+        self.session.memory.settle(&self.events, &self.names);
         self.session
     }
 }

@@ -246,8 +246,8 @@ pub struct Cli {
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["program", "hot"])]
     pub recover: Option<PathBuf>,
 
-    /// Make a trace of a perf.data file with Intel PT data (- for standard input) instead of
-    /// running a program
+    /// Make a trace of a perf.data file with Intel PT data, memory samples, or both (- for standard
+    /// input) instead of running a program
     #[arg(long, value_name = "FILE", conflicts_with_all = ["program", "hot", "recover", "mode", "no_aslr"])]
     pub import: Option<PathBuf>,
 

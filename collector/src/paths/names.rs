@@ -44,10 +44,13 @@ pub struct Named {
 
 /// A function at an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct FunctionLine {
-    function: String,
-    file: String,
-    line: u32,
+pub struct FunctionLine {
+    /// Name.
+    pub function: String,
+    /// Source file; empty if unknown.
+    pub file: String,
+    /// Line; 0 if unknown.
+    pub line: u32,
 }
 
 /// Suffix of the symbols of clones.
@@ -61,12 +64,7 @@ pub type Elsewhere<'a> = &'a dyn Fn(&Path, u64) -> Option<String>;
 
 /// Names all calls. `original` translates return addresses in clones.
 pub fn name_calls(tree: &Tree, original: Original<'_>, elsewhere: Elsewhere<'_>) -> Named {
-    let mut lookup = Lookup {
-        original,
-        elsewhere,
-        loaders: HashMap::new(),
-        symbols: HashMap::new(),
-    };
+    let mut lookup = CodeLookup::new(original, elsewhere);
     let mut places: HashMap<(u32, u64), Vec<FunctionLine>> = HashMap::new();
     let mut builder = Builder {
         calls: vec![Call::default()],
@@ -155,16 +153,31 @@ impl Builder {
 }
 
 /// Looks addresses up.
-struct Lookup<'a> {
+pub struct CodeLookup<'a> {
     original: Original<'a>,
     elsewhere: Elsewhere<'a>,
     loaders: HashMap<PathBuf, Option<Loader>>,
     symbols: HashMap<PathBuf, Symbols>,
 }
 
-impl Lookup<'_> {
+impl<'a> CodeLookup<'a> {
+    /// Nothing is read before it is asked for.
+    pub fn new(original: Original<'a>, elsewhere: Elsewhere<'a>) -> CodeLookup<'a> {
+        CodeLookup {
+            original,
+            elsewhere,
+            loaders: HashMap::new(),
+            symbols: HashMap::new(),
+        }
+    }
+
+    /// The link-time address of an offset in a file.
+    pub fn address(&mut self, path: &Path, offset: u64) -> Option<u64> {
+        self.symbols_of(path).address(offset)
+    }
+
     /// The functions at an address, from the inside out; at least one.
-    fn places(&mut self, path: &Path, address: u64) -> Vec<FunctionLine> {
+    pub fn places(&mut self, path: &Path, address: u64) -> Vec<FunctionLine> {
         if let Some(function) = (self.elsewhere)(path, address) {
             return vec![FunctionLine {
                 function,

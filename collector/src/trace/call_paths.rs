@@ -20,7 +20,7 @@ const LONGEST: u64 = 15;
 
 /// The original address of one in a clone. Where no instruction begins there, the second byte of the
 /// original of that which the byte before is of.
-fn original(sidecar: &Sidecar, address: u64) -> Option<u64> {
+pub fn original(sidecar: &Sidecar, address: u64) -> Option<u64> {
     let map = AddrMap::new(&sidecar.map)?;
     let at = |address: u64| map.at_clone(address).map(|(step, _)| step);
     let around = || {
@@ -33,7 +33,7 @@ fn original(sidecar: &Sidecar, address: u64) -> Option<u64> {
 }
 
 /// The name of the function that an address is in, be it its clone.
-fn function(sidecar: &Sidecar, address: u64) -> Option<String> {
+pub fn function(sidecar: &Sidecar, address: u64) -> Option<String> {
     let is_in = |f: &&Function| {
         (f.start..f.end).contains(&address) || (f.clone_start..f.clone_end).contains(&address)
     };

@@ -9,8 +9,8 @@
 use crate::util::folder::make_dir;
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::{
-    ANNOTATIONS_DIR, CALIBRATION_DIR, COUNTS, MANIFEST, Manifest, Module, ModuleLoad, SAMPLES_DIR,
-    SPILL_DIR, TRACE_FORMAT, TRACE_VERSION, WATCH, WINDOWS,
+    ANNOTATIONS_DIR, CALIBRATION_DIR, COUNTS, MANIFEST, MEASURED, Manifest, Module, ModuleLoad,
+    SAMPLES_DIR, SPILL_DIR, TRACE_FORMAT, TRACE_VERSION, WATCH, WINDOWS,
 };
 use std::io;
 use std::io::Write;
@@ -237,6 +237,8 @@ fn clear(path: &Path) -> io::Result<()> {
         "watch.parquet.tmp",
         WINDOWS,
         "windows.parquet.tmp",
+        MEASURED,
+        "measured.parquet.tmp",
         COUNTS,
         "counts.parquet.tmp",
         "manifest.json.tmp",

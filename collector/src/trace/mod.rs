@@ -1,9 +1,10 @@
 //! The trace folder.
 
-pub(crate) mod call_paths;
+pub mod call_paths;
 mod counted;
 pub mod coverage;
 pub mod dir;
+pub mod measured;
 pub mod no_samples;
 pub mod progress;
 pub mod recording;

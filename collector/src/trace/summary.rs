@@ -50,13 +50,7 @@ pub fn summary_line(manifest: &Manifest, trace: &str) -> String {
     } else {
         &manifest.program_status
     };
-    let executed = executed(manifest).map_or(String::new(), |loads| loads + ", ");
-    let mut line = format!(
-        "mgz-record: {how}: {executed}{}, {} sample{}",
-        recorded(manifest),
-        count(t.samples as f64),
-        if t.samples == 1 { "" } else { "s" }
-    );
+    let mut line = format!("mgz-record: {how}: {}", content(manifest));
     let truncated = pairs(&t.truncated_windows);
     if !truncated.is_empty() {
         let _ = write!(line, " (shorter than asked: {truncated})");
@@ -80,6 +74,32 @@ pub fn summary_line(manifest: &Manifest, trace: &str) -> String {
         let _ = write!(line, ", {}", of_phases(phases, manifest.cpu_seconds));
     }
     line
+}
+
+/// Executed and recorded loads, windows, and memory samples.
+fn content(manifest: &Manifest) -> String {
+    let samples = manifest.totals.samples;
+    let windows = format!(
+        "{}, {} sample{}",
+        recorded(manifest),
+        count(samples as f64),
+        if samples == 1 { "" } else { "s" }
+    );
+    let measured = manifest.measured.as_ref().map(|measured| {
+        format!(
+            "{} memory samples ({} of loads)",
+            count(measured.samples as f64),
+            count(measured.loads as f64)
+        )
+    });
+    match (measured, executed(manifest)) {
+        // There was nothing else to record.
+        (Some(measured), _) if manifest.backend == "perf" => measured,
+        (measured, executed) => {
+            let parts = executed.into_iter().chain([windows]).chain(measured);
+            parts.collect::<Vec<_>>().join(", ")
+        }
+    }
 }
 
 /// The number of loads that were executed, as far as it is known. `None`: windows by time do not
@@ -216,6 +236,7 @@ pub fn json(manifest: &Manifest, trace: &str) -> String {
         "program_status": manifest.program_status,
         "mode": manifest.mode,
         "backend": manifest.backend,
+        "measured": manifest.measured,
         "backend_why": manifest.backend_why,
         "wall_seconds": manifest.wall_seconds,
         "slowdown": slowdown(manifest).map(|share| 1.0 + share),

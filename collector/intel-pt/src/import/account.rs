@@ -1,6 +1,6 @@
 //! Kept and lost data of an import, for the manifest.
 
-use crate::import::{Outcome, threads_of};
+use crate::import::{Outcome, measured, threads_of};
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_collector::trace::dir;
@@ -11,12 +11,14 @@ use mgz_perf_data::session::{FileLoss, Sampling};
 /// A manifest with the facts that the file gives about itself.
 pub fn begin(session: &Session<'_>) -> Manifest {
     let mode = match (session.windows.is_empty(), session.is_snapshot()) {
+        // A full trace without PT would be one of a program without loads.
+        _ if !session.holds_pt() => TraceMode::Samples,
         (false, _) => TraceMode::Samples,
         (true, true) => TraceMode::Snapshot,
         (true, false) => TraceMode::Full,
     };
     let mut manifest = dir::begin_manifest(session.command.clone(), mode, 0, 0);
-    manifest.backend = "pt".into();
+    manifest.backend = if session.holds_pt() { "pt" } else { "perf" }.into();
     // The file does not say when it was made.
     manifest.started.clear();
     manifest.host = session.host.clone();
@@ -82,6 +84,9 @@ pub fn enter(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) 
     manifest.totals.samples = outcome.threads.values().map(|k| k.stretches).sum();
     manifest.totals.spill_bytes = outcome.spill_bytes;
     losses(manifest, session, outcome);
+    let measured = manifest.measured.iter().flat_map(measured::problems);
+    let measured: Vec<String> = measured.collect();
+    manifest.problems.extend(measured);
 }
 
 /// Loads that were executed, as far as the number of samples tells: each stands for its own period

@@ -1,4 +1,5 @@
-//! `mgz-record --import perf.data`: an Intel PT recording made with perf becomes a trace folder.
+//! `mgz-record --import perf.data`: a recording made with perf becomes a trace folder: Intel PT,
+//! memory samples of the processor, or both.
 //!
 //! One fact makes this hard: a `ptwrite` tells a run-time address and a number, nothing else. Its
 //! record follows from the mappings of the program's files. The known gaps between records decide
@@ -9,6 +10,7 @@
 //! * [`parts`]: records that several `ptwrite`s write.
 //! * [`threads`]: slices to spill files, one for each thread, in the order in which it ran.
 //! * [`paths`]: call chains of samples, for the stretches that end in them.
+//! * [`measured`]: memory samples of the processor.
 //! * [`account`]: kept and lost data, for the manifest.
 //!
 //! The spill files are those of the software backend, so that expansion, columns and analysis are
@@ -17,6 +19,7 @@
 
 pub mod account;
 pub mod dump;
+pub mod measured;
 pub mod modules;
 pub mod parts;
 pub mod paths;
@@ -24,7 +27,9 @@ pub mod resolve;
 pub mod threads;
 
 use crate::import::dump::{Input, WITHOUT_PTW};
-use mgz_annotations_schema::manifest::{Manifest, Module, ModuleLoad, SPILL_DIR, Thread};
+use mgz_annotations_schema::manifest::{
+    MEASURED, Manifest, Measured, Module, ModuleLoad, SPILL_DIR, Thread,
+};
 use mgz_annotations_schema::spill::ThreadKey;
 use mgz_collector::options::args::Cli;
 use mgz_collector::soft::window_log::WindowLog;
@@ -86,17 +91,27 @@ pub fn run_with(
     let in_file = |error: PerfDataError| failure(format!("{shown}: {error}"));
     Folder::check(&cli.output, cli.force)?;
     let input = Input::open(file).map_err(in_file)?;
-    let session = Session::read_all(&input.files()).map_err(in_file)?;
-    if session.ptwrites_on == Some(false) {
-        return Err(failure(format!("{shown}: {WITHOUT_PTW}")));
-    }
-    let modules =
-        Modules::find(&session, &cli.annotations).map_err(|e| failure(format!("{shown}: {e}")))?;
+    let session = Session::read_to_import(&input.files()).map_err(in_file)?;
+    let mut without_pt = None;
+    let modules = match find_modules(&session, cli) {
+        Ok(modules) => modules,
+        Err(why) if session.memory.list.is_empty() => {
+            return Err(failure(format!("{shown}: {why}")));
+        }
+        // The memory samples are taken all the same.
+        Err(why) => {
+            without_pt = session
+                .holds_pt()
+                .then(|| format!("the PT data was left out: {why}"));
+            Modules::none()
+        }
+    };
     let folder = Folder::create(&cli.output, cli.force)?;
     let _lock = folder.lock().map_err(failure)?;
     let mut trace = Recording::new(folder, account::begin(&session));
     let done = spill(&session, &modules, &cli.output.join(SPILL_DIR)).and_then(|outcome| {
         enter_modules(&mut trace, &session, &modules, &outcome.met)?;
+        trace.manifest.measured = enter_measured(&session, &modules, &cli.output)?;
         Ok(outcome)
     });
     let outcome = match done {
@@ -107,15 +122,18 @@ pub fn run_with(
         }
     };
     account::enter(&mut trace.manifest, &session, &outcome);
+    trace.manifest.problems.extend(without_pt);
     if outcome.doubtful > 0 {
         let doubt = modules.doubt(session.spaces.mappings());
         trace.manifest.problems.extend(doubt);
     }
-    let mappings = session.spaces.mappings().iter();
-    trace.manifest.coverage = coverage::of_mappings(
-        &trace.manifest,
-        mappings.map(|m| (m.path.as_str(), m.end - m.start)),
-    );
+    if session.holds_pt() {
+        let mappings = session.spaces.mappings().iter();
+        trace.manifest.coverage = coverage::of_mappings(
+            &trace.manifest,
+            mappings.map(|m| (m.path.as_str(), m.end - m.start)),
+        );
+    }
     amend(&mut trace.manifest);
     let executed = account::executed(&session);
     let paths = (!cli.no_stacks && !cli.keep_spill)
@@ -145,6 +163,28 @@ pub fn run_with(
         ))
     })?;
     Ok(0)
+}
+
+/// The sidecars of a recording with `ptwrite`s, and none of one without. An error is a sentence.
+fn find_modules(session: &Session<'_>, cli: &Cli) -> Result<Modules, String> {
+    if session.ptwrites_on == Some(false) {
+        return Err(WITHOUT_PTW.to_owned());
+    }
+    match session.holds_pt() {
+        true => Modules::find(session, &cli.annotations).map_err(|e| e.to_string()),
+        false => Ok(Modules::none()),
+    }
+}
+
+/// Writes the memory samples.
+fn enter_measured(
+    session: &Session<'_>,
+    modules: &Modules,
+    folder: &Path,
+) -> Result<Option<Measured>, Failure> {
+    let path = folder.join(MEASURED);
+    measured::write(session, modules, folder)
+        .map_err(|e| failure(format!("{}: cannot be written: {e:#}", path.display())))
 }
 
 /// Decodes all PT data into spill files in `dir`.

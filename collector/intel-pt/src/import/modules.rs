@@ -319,6 +319,16 @@ impl Modules {
         Ok(made)
     }
 
+    /// No sidecars, for a recording without `ptwrite`s.
+    pub fn none() -> Modules {
+        Modules {
+            sidecars: Vec::new(),
+            placed: Vec::new(),
+            doubts: Vec::new(),
+            has_doubts: false,
+        }
+    }
+
     /// True if several sidecars fit a mapping and nothing decides between them.
     pub fn is_doubtful(&self, mapping: usize) -> bool {
         self.doubts.get(mapping).is_some_and(Option::is_some)

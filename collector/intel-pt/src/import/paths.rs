@@ -297,7 +297,7 @@ impl<'a> Files<'a> {
 }
 
 /// The path of a mapping's file, if it is of one.
-fn file_of(mapping: &Mapping) -> Option<&str> {
+pub(crate) fn file_of(mapping: &Mapping) -> Option<&str> {
     let path = mapping.path.as_str();
     let no_file = ["//", "/memfd:", "/dev/"];
     let is_file = path.starts_with('/') && !no_file.iter().any(|p| path.starts_with(p));

@@ -12,6 +12,8 @@ mod file;
 mod forms;
 mod golden;
 mod libipt;
+mod memory;
+mod memory_file;
 mod mixed;
 mod words;
 

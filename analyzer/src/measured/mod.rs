@@ -1,0 +1,127 @@
+//! Memory samples of the processor, as tables: shares of loads by the level that served them, mean
+//! latencies, and the misses of levels beside the predicted ones.
+//!
+//! Samples are counts of events that were drawn at regular distances, so a share has the interval
+//! of a share in a sample. A sample stands for the events of its period. Only samples that are drawn
+//! from all loads say how many of these miss; a recording of loads above a latency does not, and
+//! neither does one by cycles. Then nothing is said about the prediction.
+//!
+//! * [`shares`]: numbers of a set of samples.
+//! * [`tables`]: rows by function, line and object.
+//! * [`beside`]: predicted misses of the same rows.
+
+pub mod beside;
+pub mod shares;
+pub mod tables;
+
+use crate::misses::Range;
+use serde::Serialize;
+
+/// Memory samples of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Measured {
+    /// The trace that they are of, if it is another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
+    /// The accesses that the samples of loads are drawn from: `loads`, `operations`, `cycles`,
+    /// `loads of N cycles or more`, `unknown`, or `mixed`.
+    pub drawn: String,
+    /// They are drawn from all loads, so that their shares are shares of loads.
+    pub of_all_loads: bool,
+    /// Samples that are no loads.
+    pub others: u64,
+    /// Samples of recorded code, whose misses stand in `misses` beside the prediction for this code;
+    /// none without a prediction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub of_recorded_code: Option<u64>,
+    /// All loads.
+    #[serde(flatten)]
+    pub loads: MeasuredLoads,
+    /// By function, most samples first.
+    pub functions: Vec<MeasuredRow>,
+    /// By source line.
+    pub lines: Vec<MeasuredRow>,
+    /// By object.
+    pub objects: Vec<MeasuredRow>,
+}
+
+/// Samples of some code or object.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct MeasuredRow {
+    /// Function; of lines the innermost one.
+    pub function: String,
+    /// File name of the module.
+    pub module: String,
+    /// Source file.
+    pub file: String,
+    /// Line; 0 if unknown.
+    pub line: u32,
+    /// Object.
+    pub object: String,
+    /// Its kind.
+    pub kind: String,
+    /// Share of all loads' weight, percent.
+    pub share_pct: Option<Range>,
+    /// Its loads.
+    #[serde(flatten)]
+    pub loads: MeasuredLoads,
+}
+
+/// Numbers of a set of sampled loads. Ranges are 95 % intervals with the value in the middle.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct MeasuredLoads {
+    /// Samples.
+    pub samples: u64,
+    /// By the level that served them, the nearest first.
+    pub levels: Vec<ServedShare>,
+    /// Mean latency, cycles, of the samples that tell one.
+    pub latency: Option<Range>,
+    /// Number of these.
+    pub latency_samples: u64,
+    /// Loads of which no TLB had the page, percent of those that tell.
+    pub tlb_miss_pct: Option<Range>,
+    /// Loads of lines that another cache had modified, percent of those that tell.
+    pub hitm_pct: Option<Range>,
+    /// Loads served by another core, node or socket, percent of those that tell.
+    pub remote_pct: Option<Range>,
+    /// By NUMA node of the memory, where that is known.
+    pub nodes: Vec<NodeShare>,
+    /// Misses of the levels, with the predicted ones if there are any.
+    pub misses: Vec<MeasuredMisses>,
+}
+
+/// Loads that a level served.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ServedShare {
+    /// Level.
+    pub level: String,
+    /// Samples.
+    pub samples: u64,
+    /// Share of the loads, percent.
+    pub share_pct: Range,
+}
+
+/// Loads from the memory of a node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct NodeShare {
+    /// Node.
+    pub node: u32,
+    /// Samples.
+    pub samples: u64,
+    /// Share of the loads whose node is known, percent.
+    pub share_pct: Range,
+}
+
+/// Misses of a level per load: measured, and predicted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct MeasuredMisses {
+    /// `L1`, `L2` or `L3`.
+    pub level: String,
+    /// Measured: the ends count loads of lines on their way, and others of which it is not known,
+    /// as hits and as misses.
+    pub measured: Range,
+    /// Predicted, if it is.
+    pub predicted: Option<Range>,
+    /// The intervals have nothing in common; none if one of them is missing.
+    pub differs: Option<bool>,
+}

@@ -1,0 +1,128 @@
+//! Memory samples of a recording, for `measured.parquet`.
+//!
+//! A sample tells addresses. Their names are looked up here, while the files of the recording may
+//! still be at hand, so that the table needs nothing else. A file that is another by now names
+//! nothing.
+//!
+//! * [`code`]: names of instructions.
+//! * [`data`]: names of accessed memory.
+
+pub mod code;
+pub mod data;
+
+use crate::import::modules::Modules;
+use code::Code;
+use data::Data;
+use mgz_annotations_schema::manifest::{Measured, MeasuredEvent};
+use mgz_collector::trace::measured::{MeasuredRow, write_measured};
+use mgz_perf_data::Session;
+use mgz_perf_data::memory::{Level, MemorySample, Operation};
+use std::path::Path;
+
+/// Writes the samples of a session into a trace folder and counts them. `None` if it has none.
+pub fn write(
+    session: &Session<'_>,
+    modules: &Modules,
+    folder: &Path,
+) -> anyhow::Result<Option<Measured>> {
+    let memory = &session.memory;
+    if memory.list.is_empty() {
+        return Ok(None);
+    }
+    let events = memory.events.iter().map(|event| MeasuredEvent {
+        name: event.name.clone(),
+        drawn: event.drawn.text(),
+        samples: 0,
+    });
+    let mut counts = Measured {
+        samples: memory.list.len() as u64,
+        of_no_access: memory.of_no_access,
+        repeated: memory.repeated,
+        events: events.collect(),
+        ..Measured::default()
+    };
+    let known = code::Files::of(session, modules);
+    code::with_lookup(&known, |mut code| {
+        let mut data = Data::new(session, &known);
+        let rows = memory.list.iter().map(|sample| {
+            let row = row(session, sample, &mut code, &mut data);
+            count(&mut counts, sample, &row);
+            row
+        });
+        write_measured(folder, rows)
+    })?;
+    counts.events.retain(|event| event.samples > 0);
+    Ok(Some(counts))
+}
+
+/// Counts a row.
+fn count(counts: &mut Measured, sample: &MemorySample, row: &MeasuredRow) {
+    counts.loads += u64::from(sample.operation == Operation::Load);
+    counts.stores += u64::from(sample.operation == Operation::Store);
+    counts.unknown_level += u64::from(sample.source.level() == Level::Unknown);
+    counts.unnamed += u64::from(row.code.function.is_empty());
+    if let Some(event) = counts.events.get_mut(sample.event as usize) {
+        event.samples += 1;
+    }
+}
+
+/// A sample with its names.
+fn row(
+    session: &Session<'_>,
+    sample: &MemorySample,
+    code: &mut Code<'_, '_>,
+    data: &mut Data<'_, '_>,
+) -> MeasuredRow {
+    let time = sample.time.unwrap_or(u64::MAX);
+    let source = sample.source;
+    let drawn = session.memory.event(sample).map(|event| event.drawn);
+    let address = sample.address;
+    MeasuredRow {
+        process: sample.process,
+        thread: sample.thread,
+        time: sample.time,
+        cpu: sample.cpu,
+        ip: sample.ip,
+        code: match sample.in_kernel {
+            true => code.kernel(),
+            false => {
+                (sample.ip).map_or_else(Default::default, |ip| code.names(sample.process, time, ip))
+            }
+        },
+        address,
+        object: address.map_or_else(Default::default, |address| {
+            data.names(sample.process, time, address)
+        }),
+        operation: sample.operation.name(),
+        level: source.level().name(),
+        latency: sample.latency,
+        tlb: source.tlb(),
+        snoop: source.snoop(),
+        remote: source.is_remote(),
+        hops: source.hops(),
+        locked: source.locked(),
+        blocked: source.blocked(),
+        node: sample.physical.and_then(|at| session.memory.nodes.of(at)),
+        physical: sample.physical,
+        period: Some(sample.period).filter(|&period| period > 0),
+        drawn: drawn.unwrap_or_default().text(),
+    }
+}
+
+/// Sentences about missing parts.
+pub fn problems(counts: &Measured) -> Vec<String> {
+    let mut list = Vec::new();
+    if counts.unnamed > 0 {
+        list.push(format!(
+            "the code of {} of {} memory samples has no name: its files are not here, or are others by now",
+            counts.unnamed, counts.samples
+        ));
+    }
+    if counts.unknown_level > 0 {
+        list.push(format!(
+            "{} of {} memory samples do not tell the level that served them, or tell one that is not known",
+            counts.unknown_level, counts.samples
+        ));
+    }
+    list
+}
