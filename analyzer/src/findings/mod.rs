@@ -6,11 +6,12 @@
 //! this that its predicted misses cost ([`prices`]). A cheap one is dropped.
 //! `docs/reference/findings.md` has the definitions.
 
-mod cause;
+pub(crate) mod cause;
 mod conflicts;
-mod context;
+pub(crate) mod context;
 pub mod fields;
 mod fusion;
+pub(crate) mod gains;
 pub mod mechanisms;
 mod objects;
 mod params;
@@ -19,7 +20,7 @@ mod places;
 mod prices;
 mod seen;
 mod sharing;
-mod sites;
+pub(crate) mod sites;
 mod users;
 mod visits;
 pub mod windows;
@@ -177,7 +178,7 @@ pub fn find_findings(
         let region = |piece: u32| cause.regions.contains(&context.users.region(piece));
         let shares = match time_share(times.as_ref(), region) {
             time @ TimeShare { value: Some(_), .. } => time.ends(),
-            _ => [region_share(&context, cause, all_rows); 3],
+            _ => [region_share(&context, &cause.regions, all_rows); 3],
         };
         let time = time_share(times.as_ref(), |piece| {
             context.users.is_in(piece, &cause.inner)
@@ -301,14 +302,10 @@ fn time_share(times: Option<&TimeShares>, has: impl Fn(u32) -> bool) -> TimeShar
     })
 }
 
-/// Share of the recorded loads that lie in a cause's parts of the code, in percent.
-fn region_share(context: &Context, cause: &Cause, all: u64) -> f64 {
+/// Share of the recorded loads that lie in some parts of the code, in percent.
+fn region_share(context: &Context, regions: &[(u32, Option<u32>)], all: u64) -> f64 {
     let rows: u64 = (context.sites.values())
-        .filter(|s| {
-            cause
-                .regions
-                .contains(&context.users.region(s.group.piece()))
-        })
+        .filter(|s| regions.contains(&context.users.region(s.group.piece())))
         .map(|s| s.rows)
         .sum();
     rows as f64 * 100.0 / all.max(1) as f64

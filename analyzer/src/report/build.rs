@@ -29,7 +29,7 @@ use crate::views::context::Basis;
 use crate::views::location;
 use crate::views::objects::add_fields;
 use crate::views::time_tree::Look;
-use mgz_annotations_schema::manifest::Cache;
+use mgz_annotations_schema::manifest::{Cache, Manifest};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -138,7 +138,7 @@ pub fn partial(
 }
 
 /// Weights of the samples of a trace, unless all have the same.
-fn weights(
+pub(crate) fn weights(
     trace: &Trace,
     counted: Option<Counted>,
     warnings: &mut Vec<String>,
@@ -213,10 +213,19 @@ pub fn tables_of(mut partial: Partial, estimator: Estimator) -> Analysis {
 
 /// The caches that are asked for, or those of the machine, or common ones.
 pub(super) fn levels(trace: &Trace, questions: &Questions) -> Vec<Cache> {
-    let mut levels = questions.caches.clone();
-    if levels.is_empty() {
-        levels.clone_from(&trace.manifest.caches);
+    match questions.caches.is_empty() {
+        true => usable(&trace.manifest.caches),
+        false => usable(&questions.caches),
     }
+}
+
+/// The caches of the machine that recorded, or common ones.
+pub(crate) fn levels_of(manifest: &Manifest) -> Vec<Cache> {
+    usable(&manifest.caches)
+}
+
+fn usable(caches: &[Cache]) -> Vec<Cache> {
+    let mut levels = caches.to_vec();
     levels.retain(|c| c.size >= LINE_BYTES && c.ways > 0 && c.line > 0);
     if levels.is_empty() {
         levels = caches::typical();
