@@ -30,11 +30,11 @@ use crate::data::code_map::{CodeMap, LineName};
 use crate::data::object_map::Resolver;
 use crate::engine::EngineOutcome;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
-use crate::misses::{Misses, Predicted};
+use crate::misses::{Misses, Predicted, Range};
 use cause::{Cause, causes};
 use context::Context;
 use fields::Fields;
-use mechanisms::Layout;
+use mechanisms::{Layout, Remedy};
 use mgz_annotations_schema::manifest::Cache;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -85,12 +85,48 @@ pub struct Finding {
     pub finding: String,
     /// Remedies to try.
     pub advice: String,
+    /// The remedy whose gain is predicted, as `mgz what-if` takes it. Empty if there is none.
+    pub remedy: String,
+    /// Predicted share of the run's time that the remedy would save, in percent.
+    #[serde(flatten)]
+    pub saved: Gain,
     /// The layout that the advice asks for.
     #[serde(skip)]
     pub layout: Option<Layout>,
     /// True if `score` is an upper bound of the cost.
     #[serde(skip)]
     pub is_upper_bound: bool,
+}
+
+/// Predicted gain of a remedy in percent of the run's time, with its interval. Unknown if it was
+/// not predicted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Gain {
+    /// The estimate.
+    #[serde(rename = "saved_pct")]
+    pub value: Option<f64>,
+    /// Lower end.
+    #[serde(rename = "saved_pct_lo")]
+    pub lo: Option<f64>,
+    /// Upper end.
+    #[serde(rename = "saved_pct_hi")]
+    pub hi: Option<f64>,
+}
+
+impl Gain {
+    /// The gain with the ends of its interval.
+    pub(crate) fn of([lo, value, hi]: Range) -> Gain {
+        Gain {
+            value: Some(value),
+            lo: Some(lo),
+            hi: Some(hi),
+        }
+    }
+
+    /// The lower end, the estimate and the upper end.
+    pub(crate) fn ends(self) -> Option<Range> {
+        Some([self.lo?, self.value?, self.hi?])
+    }
 }
 
 impl Finding {
@@ -262,15 +298,28 @@ fn finding(context: &Context, cause: &Cause, cost: Cost) -> Finding {
             .take(params::MAX_OTHER_LINES_OF_FINDING)
             .map(place)
             .collect(),
-        object: named.name,
+        object: named.name.clone(),
         allocated: named.allocated,
         path: called.calls,
         path_pct: called.share,
         misses: cause.price.misses.clone(),
         finding: told.finding,
         advice: told.advice,
+        remedy: remedy(cause, &named.name),
+        saved: Gain::default(),
         layout: told.layout,
         is_upper_bound: !context.prices.are_predicted(),
+    }
+}
+
+/// The remedy of a cause's mechanism, as `mgz what-if` takes it. Empty if there is none.
+fn remedy(cause: &Cause, object: &str) -> String {
+    match cause.rule.remedy {
+        Remedy::OfObject(kind) if !object.is_empty() => format!("{kind} of {object}"),
+        Remedy::OfCode(kind) if cause.line.line > 0 => {
+            format!("{kind} of {}:{}", cause.line.file, cause.line.line)
+        }
+        _ => String::new(),
     }
 }
 

@@ -29,7 +29,7 @@ use crate::views::context::Basis;
 use crate::views::location;
 use crate::views::objects::add_fields;
 use crate::views::time_tree::Look;
-use mgz_annotations_schema::manifest::{Cache, Manifest};
+use mgz_annotations_schema::manifest::Cache;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -138,7 +138,7 @@ pub fn partial(
 }
 
 /// Weights of the samples of a trace, unless all have the same.
-pub(crate) fn weights(
+fn weights(
     trace: &Trace,
     counted: Option<Counted>,
     warnings: &mut Vec<String>,
@@ -214,23 +214,9 @@ pub fn tables_of(mut partial: Partial, estimator: Estimator) -> Analysis {
 /// The caches that are asked for, or those of the machine, or common ones.
 pub(super) fn levels(trace: &Trace, questions: &Questions) -> Vec<Cache> {
     match questions.caches.is_empty() {
-        true => usable(&trace.manifest.caches),
-        false => usable(&questions.caches),
+        true => caches::usable(&trace.manifest.caches),
+        false => caches::usable(&questions.caches),
     }
-}
-
-/// The caches of the machine that recorded, or common ones.
-pub(crate) fn levels_of(manifest: &Manifest) -> Vec<Cache> {
-    usable(&manifest.caches)
-}
-
-fn usable(caches: &[Cache]) -> Vec<Cache> {
-    let mut levels = caches.to_vec();
-    levels.retain(|c| c.size >= LINE_BYTES && c.ways > 0 && c.line > 0);
-    if levels.is_empty() {
-        levels = caches::typical();
-    }
-    levels
 }
 
 /// Sets of the caches.
@@ -429,8 +415,12 @@ pub fn examine(
     let trace_info = &mut analysis.summary.trace;
     trace_info.for_screen.extend(found.lacks.clone());
     trace_info.not_recorded.extend(found.lacks);
+    let mut list: Vec<Finding> = found.list.into_iter().map(with_distinct_lines).collect();
+    if plan.sampled && filtered.is_none() && predicted.is_some() {
+        counted.add_gains(&mut list, aids.weights.clone());
+    }
     analysis.findings = FindingList {
-        list: found.list.into_iter().map(with_distinct_lines).collect(),
+        list,
         none: found.none,
     };
     Ok((analysis, damage))

@@ -4,15 +4,14 @@
 //! rows once more ([`replay`]), the same model predicts their misses, and the difference of the
 //! waits is the time saved. `docs/design/what-if.md` explains the method.
 
-pub mod command;
 mod element;
 mod memory;
-mod remedies;
-mod remedy;
-mod replay;
+pub(crate) mod of_findings;
+pub(crate) mod remedies;
+pub(crate) mod remedy;
+pub(crate) mod replay;
 mod rows_of_array;
-mod target;
-mod words;
+pub(crate) mod target;
 
 #[cfg(test)]
 mod simulated;

@@ -1,7 +1,7 @@
 //! The trait of remedies, and how one is named on the command line.
 
-use crate::commands::size;
 use crate::findings::gains::Costs;
+use crate::util::human::size;
 use crate::what_if::memory::Memory;
 use crate::what_if::remedies::KINDS;
 
@@ -32,6 +32,11 @@ pub(crate) trait Remedy: Send + Sync {
     /// Moves consecutive loads of one sample. Samples come in the order of the trace, and may come
     /// again.
     fn apply(&self, process: u32, loads: &mut [Load], memory: &Memory);
+
+    /// True if it changes addresses.
+    fn moves(&self) -> bool {
+        true
+    }
 
     /// True if prefetches hide the waits of a load instruction.
     fn prefetches(&self, _site: u32) -> bool {

@@ -30,9 +30,22 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// A single remedy.
+    pub(crate) fn of(remedy: Box<dyn Remedy>) -> Plan {
+        Plan {
+            remedies: vec![remedy],
+            ..Plan::default()
+        }
+    }
+
     /// True if prefetches hide the waits of a load instruction.
     pub(crate) fn prefetches(&self, site: u32) -> bool {
         self.remedies.iter().any(|r| r.prefetches(site))
+    }
+
+    /// True if some address changes.
+    pub(crate) fn moves(&self) -> bool {
+        self.remedies.iter().any(|r| r.moves())
     }
 
     fn apply(&self, process: u32, loads: &mut [Load]) {

@@ -5,7 +5,7 @@ use crate::data::object_map::UNKNOWN;
 use crate::filter::shortened;
 use crate::findings::gains::Costs;
 use crate::findings::sites::SiteFacts;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// The objects of a name that windows have loads of: the name itself, with its type, or a part of
 /// one name.
@@ -55,7 +55,8 @@ pub(crate) fn objects(costs: &Costs, name: &str) -> Result<Vec<u32>, String> {
     }
 }
 
-/// Load instructions of a source line (`FILE:LINE`) or of a function, with most rows first.
+/// Load instructions of a source line (`FILE:LINE`) or of a function, with most rows first. A line
+/// names all loads of a cause that is placed there.
 pub(crate) fn sites<'a>(costs: &'a Costs, name: &str) -> Result<Vec<&'a SiteFacts>, String> {
     let context = &costs.context;
     let lines_of = |facts: &SiteFacts| -> Vec<LineName> {
@@ -68,8 +69,10 @@ pub(crate) fn sites<'a>(costs: &'a Costs, name: &str) -> Result<Vec<&'a SiteFact
             .collect()
     };
     let is_meant = |line: &LineName| line.function == name || is_place(line, name);
+    let placed = costs.causes.iter().filter(|c| is_place(&c.line, name));
+    let of_causes: HashSet<u32> = placed.flat_map(|c| c.sites.iter().copied()).collect();
     let mut found: Vec<&SiteFacts> = (context.sites.values())
-        .filter(|facts| lines_of(facts).iter().any(is_meant))
+        .filter(|facts| of_causes.contains(&facts.site) || lines_of(facts).iter().any(is_meant))
         .collect();
     found.sort_unstable_by_key(|f| (std::cmp::Reverse(f.rows), f.site));
     if !found.is_empty() {

@@ -38,6 +38,10 @@ fn make(costs: &Costs, spec: &Spec) -> Result<Box<dyn Remedy>, String> {
 impl Remedy for Prefetch {
     fn apply(&self, _process: u32, _loads: &mut [Load], _memory: &Memory) {}
 
+    fn moves(&self) -> bool {
+        false
+    }
+
     fn prefetches(&self, site: u32) -> bool {
         self.sites.contains(&site)
     }
@@ -62,6 +66,6 @@ mod tests {
             sites: [1].into_iter().collect(),
         };
         assert_eq!(moved(&remedy, &walk), walk);
-        assert!(remedy.prefetches(1) && !remedy.prefetches(2));
+        assert!(!remedy.moves() && remedy.prefetches(1) && !remedy.prefetches(2));
     }
 }

@@ -9,7 +9,7 @@ const LEAST_CHANGE_PCT: f64 = 1.0;
 const MAX_RATIO_OF_KNOWN_ENDS: f64 = 3.0;
 
 /// For example `would take 38 % (31–44) less time`. `time`: saved share of the time in percent.
-pub(crate) fn words([lo, value, hi]: Range) -> String {
+pub(crate) fn in_words([lo, value, hi]: Range) -> String {
     if lo > -LEAST_CHANGE_PCT && hi < LEAST_CHANGE_PCT {
         return "would take the same time".into();
     }
@@ -42,11 +42,11 @@ fn number(pct: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::words;
+    use super::in_words;
 
     #[test]
     fn a_gain_has_its_interval() {
-        let of = |time| words(time);
+        let of = |time| in_words(time);
         assert_eq!(of([31.0, 38.0, 44.0]), "would take 38 % (31–44) less time");
         assert_eq!(of([5.0, 20.0, 40.0]), "would take 5 to 40 % less time");
         assert_eq!(

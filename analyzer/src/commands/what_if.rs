@@ -7,19 +7,21 @@ use crate::findings::mechanisms::title;
 use crate::findings::windows;
 use crate::input::call_paths::read_call_paths;
 use crate::input::objects::read_objects;
+use crate::input::weights::read_weights;
 use crate::input::{ColumnSet, Trace};
 use crate::misses::Misses;
+use crate::misses::caches::usable;
 use crate::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value};
-use crate::report::build::{levels_of, weights};
+use crate::output::gain::in_words;
 use crate::what_if::remedy::Spec;
 use crate::what_if::replay::{Plan, Replayed};
 use crate::what_if::target::place;
-use crate::what_if::words::words;
 use anyhow::Context;
 use clap::Args;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -93,8 +95,10 @@ fn answer(trace: &Trace, specs: &[Spec], document: &mut Document) -> anyhow::Res
         trace,
         source: &*source,
         objects: objects.as_ref(),
-        weights: weights(trace, None, &mut document.warnings),
-        caches: levels_of(&trace.manifest),
+        weights: read_weights(&trace.folder, trace.manifest.triggers_by_time())
+            .map_err(anyhow::Error::msg)?
+            .map(Arc::new),
+        caches: usable(&trace.manifest.caches),
     };
     let (outcome, predicted) = replayed.count(None);
     let predicted = predicted.with_context(|| {
@@ -122,12 +126,15 @@ fn answer(trace: &Trace, specs: &[Spec], document: &mut Document) -> anyhow::Res
         limits.extend(made.limits().into_iter().map(|limit| (spec.text(), limit)));
         plan.remedies.push(made);
     }
-    let (changed, after) = replayed.count(Some(&plan));
-    let after = after.context("misses of the moved rows are not predicted")?;
+    let after = match plan.moves() {
+        true => replayed.count(Some(&plan)).1,
+        false => None,
+    };
+    let after = after.as_ref().unwrap_or(&predicted);
     let moved = plan.windows(&windows, objects.as_ref());
     let saved = costs.saved(&Changed {
         windows: &moved,
-        predicted: &after,
+        predicted: after,
         is_prefetched: &|site| plan.prefetches(site),
     });
     if !by_time {
@@ -135,7 +142,7 @@ fn answer(trace: &Trace, specs: &[Spec], document: &mut Document) -> anyhow::Res
     }
     document.warnings.extend(source.notes());
     show(document, (specs, &limits), (&costs, &saved));
-    Ok(!changed.damage.is_empty())
+    Ok(!outcome.damage.is_empty())
 }
 
 fn show(
@@ -145,7 +152,7 @@ fn show(
 ) {
     let names: Vec<String> = specs.iter().map(Spec::text).collect();
     document.put("remedy", ColumnUnit::Text, names.join("; "));
-    document.put("result", ColumnUnit::Text, words(saved.time));
+    document.put("result", ColumnUnit::Text, in_words(saved.time));
     let [lo, middle, hi] = saved.time.map(|pct| value(rounded(pct)));
     document.put("saved_pct", ColumnUnit::Number, middle);
     document.put("saved_pct_lo", ColumnUnit::Number, lo);
