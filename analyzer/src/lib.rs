@@ -35,6 +35,7 @@ pub mod report;
 pub mod stages;
 pub mod util;
 pub mod views;
+pub mod what_if;
 
 pub use mgz_models::reuse;
 pub use mgz_models::util::interner;

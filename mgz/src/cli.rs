@@ -28,6 +28,8 @@ Examples:
   mgz compare old.mgz -- new.mgz
       what is better, worse or the same in another build
   mgz compare --html diff.html old.mgz -- new.mgz   the same to look at
+  mgz what-if app.mgz/trace --remedy 'split of particles'
+      the time that a remedy would save
   mgz doctor
       what this machine can record, and the remedy for the rest
   mgz record --mode full -- ./app.inst
@@ -85,6 +87,9 @@ pub enum Command {
     /// Ask a trace in SQL: mgz-analyze query
     #[command(disable_help_flag = true)]
     Query(Rest),
+    /// Predict the time that a remedy would save: mgz-analyze what-if
+    #[command(disable_help_flag = true)]
+    WhatIf(Rest),
     /// Print a completion script
     Completions {
         /// The shell
@@ -209,6 +214,7 @@ pub fn main(cli: Cli) -> i32 {
         Command::Export(rest) => (subcommand("export", rest), 1),
         Command::Import(rest) => (subcommand("import", rest), 1),
         Command::Query(rest) => (subcommand("query", rest), 1),
+        Command::WhatIf(rest) => (subcommand("what-if", rest), 1),
         Command::Completions { shell } => {
             let mut bytes = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "mgz", &mut bytes);

@@ -62,6 +62,9 @@ pub enum Command {
     /// Compares another build: tells which functions, lines, loops and objects are better, worse or
     /// the same.
     Compare(mgz_analyzer::compare::CompareArguments),
+    /// The time that a remedy would save: other layouts, orders and prefetches, predicted from the
+    /// recorded addresses.
+    WhatIf(mgz_analyzer::commands::what_if::WhatIfArguments),
     /// The trace in a format of other tools: profilers, cache and memory simulators.
     Export(mgz_export::ExportArguments),
     /// A trace folder from a trace of valgrind's lackey or DynamoRIO's drmemtrace.

@@ -96,6 +96,9 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Model(command)) => return mgz_model_commands::run_subcommand(command),
         Some(Command::Ranks(arguments)) => return run_ranks(arguments),
         Some(Command::Compare(arguments)) => return mgz_analyzer::compare::run_compare(arguments),
+        Some(Command::WhatIf(arguments)) => {
+            return mgz_analyzer::commands::what_if::run_what_if(arguments);
+        }
         Some(Command::Export(arguments)) => return mgz_export::run(arguments),
         Some(Command::Import(arguments)) => return mgz_export::import::run_import(arguments),
         Some(Command::Query(arguments)) => return mgz_analyzer::query::run_query(arguments),

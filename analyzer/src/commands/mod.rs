@@ -8,11 +8,13 @@ pub mod owners;
 pub mod ranks;
 pub mod row_batches;
 pub mod stream;
+pub mod what_if;
 
 use crate::cli::{OutputFormat, block};
 use crate::input::{ColumnSet, Trace, manifest_of};
 use crate::output::document::Document;
 use crate::output::export::FileFormat;
+pub use crate::util::human::size;
 pub use crate::util::progress::bar as progress_bar;
 use anyhow::{Context, bail};
 use clap::{Args, CommandFactory};
@@ -40,22 +42,6 @@ pub struct Common {
     /// Threads to use; 0: one per CPU.
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub threads: usize,
-}
-
-/// A size in bytes with an optional suffix: 64, 4K, 2M, 1G (powers of 1,024).
-pub fn size(text: &str) -> Result<u64, String> {
-    let (digits, shift) = match text.trim_end_matches("iB").trim_end_matches('B') {
-        t if t.ends_with(['k', 'K']) => (&t[..t.len() - 1], 10),
-        t if t.ends_with(['m', 'M']) => (&t[..t.len() - 1], 20),
-        t if t.ends_with(['g', 'G']) => (&t[..t.len() - 1], 30),
-        t => (t, 0),
-    };
-    let value: u64 = digits
-        .parse()
-        .map_err(|_| format!("{text:?} is not a size; write 64, 32K, 2M or 1G"))?;
-    value
-        .checked_mul(1 << shift)
-        .ok_or_else(|| format!("{text:?} is too large"))
 }
 
 /// A block size: a power of two, suffixes allowed.

@@ -43,12 +43,19 @@ impl Object {
     fn offset_in_element(&self, into: u64, bytes: u64) -> u64 {
         match self.element.bytes {
             0 => into,
-            // Arrays with destructors have their length before them.
-            element if bytes > element && bytes % element == 8 => {
-                into.checked_sub(8).map_or(u64::MAX, |into| into % element)
-            }
-            element => into % element,
+            element => match into.checked_sub(length_bytes(bytes, element)) {
+                Some(into) => into % element,
+                None => u64::MAX,
+            },
         }
+    }
+}
+
+/// Bytes before the first element of a block: arrays with destructors begin with their length.
+pub(crate) fn length_bytes(bytes: u64, element: u64) -> u64 {
+    match bytes > element && bytes % element == 8 {
+        true => 8,
+        false => 0,
     }
 }
 
@@ -443,6 +450,25 @@ impl Resolver {
             return answer.object;
         }
         self.find_anew(recent, process, address, time).object
+    }
+
+    /// The same, and the block or variable that the address is in: first address and bytes. Unknown
+    /// objects have no bytes.
+    pub fn find_block(
+        &self,
+        recent: &mut Recent,
+        process: u32,
+        address: u64,
+        time: u64,
+    ) -> (u32, (u64, u64)) {
+        let known = recent.0.get(place(address)).copied();
+        let answer = known
+            .filter(|answer| answer.holds(process, address, time))
+            .unwrap_or_else(|| self.find_anew(recent, process, address, time));
+        match answer.object {
+            UNKNOWN => (UNKNOWN, (0, 0)),
+            object => (object, answer.range),
+        }
     }
 
     /// The same, and the offset of the address within its element (within the whole if elements are

@@ -127,7 +127,12 @@ impl Driver {
             tasks.push(Task::Short(&spans[start..end]));
             start = end;
         }
-        for chunk in chunks {
+        let counted = if self.options.lines_alone {
+            &[]
+        } else {
+            chunks
+        };
+        for chunk in counted {
             let mut at = 0;
             while at < chunk.runs.len() {
                 // Runs of one process and bucket together, in pieces of a good size.

@@ -64,6 +64,8 @@ pub struct EngineOptions {
     pub incidence: Collect,
     /// Caches, if lines that samples visit are wanted for predictions of misses.
     pub lines: Option<[Sets; LEVELS]>,
+    /// Nothing but `lines` and `samples` is computed. Samples that span batches have reuse too.
+    pub lines_alone: bool,
     /// Number of sites whose strides are counted.
     pub sites: u32,
     /// Rows per thread and batch.
@@ -82,6 +84,7 @@ impl EngineOptions {
             samples: false,
             incidence: Collect::Nothing,
             lines: None,
+            lines_alone: false,
             sites: 0,
             batch_rows: 1 << 18,
             footprint_bytes: usize::MAX,

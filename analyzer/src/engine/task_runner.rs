@@ -98,7 +98,9 @@ impl TaskRunner<'_> {
             self.begin_lines(lines, span);
             for part in &span.parts {
                 let rows = self.rows(part);
-                sample.run(&rows, &self.origin(span, part), reuse);
+                if !options.lines_alone {
+                    sample.run(&rows, &self.origin(span, part), reuse);
+                }
                 if options.windows {
                     windows.run_in_blocks(
                         &rows,

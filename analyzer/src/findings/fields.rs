@@ -35,7 +35,7 @@ pub struct Fields {
 }
 
 /// Fields of all objects whose elements are larger than one word.
-pub(super) fn of_objects(context: &Context) -> BTreeMap<u32, Fields> {
+pub(crate) fn of_objects(context: &Context) -> BTreeMap<u32, Fields> {
     let Some(objects) = context.objects else {
         return BTreeMap::new();
     };

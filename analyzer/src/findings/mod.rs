@@ -6,11 +6,12 @@
 //! this that its predicted misses cost ([`prices`]). A cheap one is dropped.
 //! `docs/reference/findings.md` has the definitions.
 
-mod cause;
+pub(crate) mod cause;
 mod conflicts;
-mod context;
+pub(crate) mod context;
 pub mod fields;
 mod fusion;
+pub(crate) mod gains;
 pub mod mechanisms;
 mod objects;
 mod params;
@@ -19,7 +20,7 @@ mod places;
 mod prices;
 mod seen;
 mod sharing;
-mod sites;
+pub(crate) mod sites;
 mod users;
 mod visits;
 pub mod windows;
@@ -29,11 +30,11 @@ use crate::data::code_map::{CodeMap, LineName};
 use crate::data::object_map::Resolver;
 use crate::engine::EngineOutcome;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
-use crate::misses::{Misses, Predicted};
+use crate::misses::{Misses, Predicted, Range};
 use cause::{Cause, causes};
 use context::Context;
 use fields::Fields;
-use mechanisms::Layout;
+use mechanisms::{Layout, Remedy};
 use mgz_annotations_schema::manifest::Cache;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -84,12 +85,48 @@ pub struct Finding {
     pub finding: String,
     /// Remedies to try.
     pub advice: String,
+    /// The remedy whose gain is predicted, as `mgz what-if` takes it. Empty if there is none.
+    pub remedy: String,
+    /// Predicted share of the run's time that the remedy would save, in percent.
+    #[serde(flatten)]
+    pub saved: Gain,
     /// The layout that the advice asks for.
     #[serde(skip)]
     pub layout: Option<Layout>,
     /// True if `score` is an upper bound of the cost.
     #[serde(skip)]
     pub is_upper_bound: bool,
+}
+
+/// Predicted gain of a remedy in percent of the run's time, with its interval. Unknown if it was
+/// not predicted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Gain {
+    /// The estimate.
+    #[serde(rename = "saved_pct")]
+    pub value: Option<f64>,
+    /// Lower end.
+    #[serde(rename = "saved_pct_lo")]
+    pub lo: Option<f64>,
+    /// Upper end.
+    #[serde(rename = "saved_pct_hi")]
+    pub hi: Option<f64>,
+}
+
+impl Gain {
+    /// The gain with the ends of its interval.
+    pub(crate) fn of([lo, value, hi]: Range) -> Gain {
+        Gain {
+            value: Some(value),
+            lo: Some(lo),
+            hi: Some(hi),
+        }
+    }
+
+    /// The lower end, the estimate and the upper end.
+    pub(crate) fn ends(self) -> Option<Range> {
+        Some([self.lo?, self.value?, self.hi?])
+    }
 }
 
 impl Finding {
@@ -177,7 +214,7 @@ pub fn find_findings(
         let region = |piece: u32| cause.regions.contains(&context.users.region(piece));
         let shares = match time_share(times.as_ref(), region) {
             time @ TimeShare { value: Some(_), .. } => time.ends(),
-            _ => [region_share(&context, cause, all_rows); 3],
+            _ => [region_share(&context, &cause.regions, all_rows); 3],
         };
         let time = time_share(times.as_ref(), |piece| {
             context.users.is_in(piece, &cause.inner)
@@ -261,15 +298,28 @@ fn finding(context: &Context, cause: &Cause, cost: Cost) -> Finding {
             .take(params::MAX_OTHER_LINES_OF_FINDING)
             .map(place)
             .collect(),
-        object: named.name,
+        object: named.name.clone(),
         allocated: named.allocated,
         path: called.calls,
         path_pct: called.share,
         misses: cause.price.misses.clone(),
         finding: told.finding,
         advice: told.advice,
+        remedy: remedy(cause, &named.name),
+        saved: Gain::default(),
         layout: told.layout,
         is_upper_bound: !context.prices.are_predicted(),
+    }
+}
+
+/// The remedy of a cause's mechanism, as `mgz what-if` takes it. Empty if there is none.
+fn remedy(cause: &Cause, object: &str) -> String {
+    match cause.rule.remedy {
+        Remedy::OfObject(kind) if !object.is_empty() => format!("{kind} of {object}"),
+        Remedy::OfCode(kind) if cause.line.line > 0 => {
+            format!("{kind} of {}:{}", cause.line.file, cause.line.line)
+        }
+        _ => String::new(),
     }
 }
 
@@ -301,14 +351,10 @@ fn time_share(times: Option<&TimeShares>, has: impl Fn(u32) -> bool) -> TimeShar
     })
 }
 
-/// Share of the recorded loads that lie in a cause's parts of the code, in percent.
-fn region_share(context: &Context, cause: &Cause, all: u64) -> f64 {
+/// Share of the recorded loads that lie in some parts of the code, in percent.
+fn region_share(context: &Context, regions: &[(u32, Option<u32>)], all: u64) -> f64 {
     let rows: u64 = (context.sites.values())
-        .filter(|s| {
-            cause
-                .regions
-                .contains(&context.users.region(s.group.piece()))
-        })
+        .filter(|s| regions.contains(&context.users.region(s.group.piece())))
         .map(|s| s.rows)
         .sum();
     rows as f64 * 100.0 / all.max(1) as f64

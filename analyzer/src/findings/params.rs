@@ -46,6 +46,9 @@ pub(super) const FELT_LATENCY_SHARE_OVERLAPPING: f64 = 0.25;
 pub(super) const FELT_LATENCY_SHARE_PREFETCHED: f64 = 0.08;
 /// A load that hits takes this many nanoseconds, other work included. Source: Chosen.
 pub(super) const NS_OF_HITTING_LOAD: f64 = 0.5;
+/// The price of a miss is wrong by a factor between these. Source: Chosen, as latencies of caches
+/// and the overlap of loads differ by that much among machines and loops.
+pub(super) const FACTORS_OF_UNSURE_PRICE: [f64; 2] = [0.5, 2.0];
 /// A number is known if the upper end of its interval is at most this multiple of the lower end.
 /// Source: Chosen.
 pub(super) const MAX_RATIO_OF_KNOWN_ENDS: f64 = 3.0;

@@ -36,6 +36,16 @@ pub fn typical() -> Vec<Cache> {
     of(&params::COMMON_CACHES)
 }
 
+/// Caches that can be predicted; common ones if there are none.
+pub fn usable(caches: &[Cache]) -> Vec<Cache> {
+    let is_usable = |c: &&Cache| c.size >= LINE_BYTES && c.ways > 0 && c.line > 0;
+    let usable: Vec<Cache> = caches.iter().filter(is_usable).cloned().collect();
+    match usable.is_empty() {
+        true => typical(),
+        false => usable,
+    }
+}
+
 fn of(levels: &[(u64, u64, u32)]) -> Vec<Cache> {
     (1..)
         .zip(levels)

@@ -16,12 +16,15 @@ mod sample_places;
 mod set_conflicts;
 mod survival_bounds;
 mod survival_curve;
+mod variants;
 mod visit_table;
 mod walk_laps;
 mod watch_survival;
 mod watched_reuses;
 
 pub use row_misses::Predicted;
+pub(crate) use row_misses::replicate_spread;
+pub(crate) use variants::Variant;
 pub use watched_reuses::WatchedReuses;
 
 use serde::Serialize;

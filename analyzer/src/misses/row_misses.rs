@@ -24,19 +24,19 @@ use std::collections::{BTreeMap, HashMap};
 /// Loads of a group by replicate, each with its weight: recorded loads (`accesses`), and these
 /// together with the loads that they imply.
 #[derive(Clone, Debug, Default)]
-struct Weighed {
-    accesses: [f64; PARTS],
-    loads: [f64; PARTS],
+pub(super) struct Weighed {
+    pub(super) accesses: [f64; PARTS],
+    pub(super) loads: [f64; PARTS],
 }
 
 /// Misses per access of a group or of a part of it.
 #[derive(Clone, Debug, Default)]
-struct Ratios {
-    value: Vec<f64>,
-    least: Vec<f64>,
-    most: Vec<f64>,
+pub(super) struct Ratios {
+    pub(super) value: Vec<f64>,
+    pub(super) least: Vec<f64>,
+    pub(super) most: Vec<f64>,
     /// One estimate for each replicate left out.
-    without: Vec<Vec<f64>>,
+    pub(super) without: Vec<Vec<f64>>,
 }
 
 /// Misses of all groups, at the cache levels and along the curve.
@@ -44,7 +44,7 @@ struct Ratios {
 pub struct Predicted {
     /// Caches of the prediction.
     pub caches: Vec<Cache>,
-    groups: HashMap<Group, (Weighed, Ratios), Mixed>,
+    pub(super) groups: HashMap<Group, (Weighed, Ratios), Mixed>,
     /// By object and group: the object's part of the group's misses.
     objects: HashMap<u32, Vec<(Group, Ratios)>, Mixed>,
     /// By group.
@@ -54,7 +54,7 @@ pub struct Predicted {
     of_objects: HashMap<u32, (f64, f64), Mixed>,
     /// The whole run.
     whole: Sum,
-    exact: bool,
+    pub(super) exact: bool,
     /// Number of points of the curve; zero if it is not asked for.
     curve: u32,
     /// Contribution of the watchpoints.
@@ -321,6 +321,20 @@ impl Predicted {
         }
     }
 
+    /// The same of other misses, without objects, curves and intervals.
+    pub(super) fn with_groups(
+        &self,
+        groups: HashMap<Group, (Weighed, Ratios), Mixed>,
+    ) -> Predicted {
+        Predicted {
+            caches: self.caches.clone(),
+            groups,
+            sequences: self.sequences.clone(),
+            exact: true,
+            ..Predicted::default()
+        }
+    }
+
     /// Counts the misses of a complete trace from its reuse distances in lines.
     pub fn exact(outcome: &EngineOutcome, caches: Vec<Cache>) -> Option<Predicted> {
         let bucket = outcome.buckets.first()?;
@@ -492,7 +506,7 @@ impl Predicted {
         let of = without
             .filter_map(|r| Some(sum.without[r].get(at)? / sum.loads_without[r]))
             .collect::<Vec<f64>>();
-        let half = spread(&of);
+        let half = replicate_spread(&of);
         let (less, more) = (
             value - sum.least[at] / sum.loads,
             sum.most[at] / sum.loads - value,
@@ -524,7 +538,7 @@ impl Predicted {
             .zip(&self.whole.without)
             .filter_map(|(part, all)| Some(part.get(at)? / all.get(at).filter(|&&a| a > 0.0)?))
             .collect();
-        let half = spread(&of);
+        let half = replicate_spread(&of);
         let others = (all - sum.value[at]).max(0.0);
         let among = |misses: f64| misses / (misses + others).max(f64::MIN_POSITIVE);
         let (less, more) = (value - among(sum.least[at]), among(sum.most[at]) - value);
@@ -543,7 +557,7 @@ impl Predicted {
 }
 
 /// Half of the interval, from replicates that leave out one part each (jackknife).
-fn spread(of: &[f64]) -> f64 {
+pub(crate) fn replicate_spread(of: &[f64]) -> f64 {
     if of.len() < 2 {
         return f64::INFINITY;
     }

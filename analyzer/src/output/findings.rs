@@ -2,6 +2,7 @@
 
 use crate::findings::Finding;
 use crate::output::elided::elided;
+use crate::output::gain::in_words;
 use crate::output::misses;
 use crate::output::names;
 use crate::output::text::{head, short_path};
@@ -165,7 +166,29 @@ pub(crate) fn full(number: usize, finding: &Finding, width: usize) -> Vec<String
         lines.extend(wrapped(&misses, width));
     }
     lines.extend(wrapped(&format!("Try: {}.", finding.advice), width));
+    if let Some(gain) = gain(finding) {
+        lines.extend(wrapped(&format!("Gain: {gain}."), width));
+    }
     lines
+}
+
+/// Predicted gain of the finding's remedy, if it is known.
+pub(crate) fn gain(finding: &Finding) -> Option<String> {
+    let words = in_words(finding.saved.ends()?);
+    let remedy = elided_object(&finding.remedy);
+    Some(format!("{} {words} (predicted)", short_remedy(&remedy)))
+}
+
+/// A remedy without the folders of its source file.
+fn short_remedy(remedy: &str) -> String {
+    let target = remedy.split_once(" of ").filter(|r| r.1.starts_with('/'));
+    match target {
+        Some((kind, path)) => {
+            let file = path.rsplit('/').next().unwrap_or(path);
+            format!("{kind} of {file}")
+        }
+        None => remedy.to_owned(),
+    }
 }
 
 /// The heading of the findings.

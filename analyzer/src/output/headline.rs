@@ -1,7 +1,7 @@
 //! A finding on the screen: two lines of headline, one of evidence, one of remedy.
 
 use crate::findings::Finding;
-use crate::output::findings::{cost, object_of, with_module};
+use crate::output::findings::{cost, gain, object_of, with_module};
 use crate::output::paint::Paint;
 use crate::output::readable::{clauses, whole_clauses, within};
 use crate::output::text::head;
@@ -74,13 +74,15 @@ pub(crate) fn headline(
     vec![title, layout.indented("", &text)]
 }
 
-/// Evidence and remedy.
+/// Evidence, remedy, and the remedy's gain, if it is known.
 pub(crate) fn reasons(finding: &Finding, layout: HeadlineLayout<'_>) -> Vec<String> {
     let room = layout.width - INDENT - "Why: ".len();
-    vec![
+    let mut lines = vec![
         layout.indented("Why: ", &evidence(finding, room)),
         layout.indented("Try: ", &clauses(&finding.advice, room)),
-    ]
+    ];
+    lines.extend(gain(finding).map(|gain| layout.indented("Gain: ", &gain)));
+    lines
 }
 
 /// Share of the code of a finding: of its line, if this alone can have the cost.

@@ -7,6 +7,7 @@ pub(crate) mod elided;
 pub mod export;
 pub(crate) mod fields;
 pub(crate) mod findings;
+pub(crate) mod gain;
 mod headline;
 pub(crate) mod measured;
 pub(crate) mod misses;

@@ -218,15 +218,10 @@ pub fn tables_of(mut partial: Partial, estimator: Estimator) -> Analysis {
 
 /// The caches that are asked for, or those of the machine, or common ones.
 pub(super) fn levels(trace: &Trace, questions: &Questions) -> Vec<Cache> {
-    let mut levels = questions.caches.clone();
-    if levels.is_empty() {
-        levels.clone_from(&trace.manifest.caches);
+    match questions.caches.is_empty() {
+        true => caches::usable(&trace.manifest.caches),
+        false => caches::usable(&questions.caches),
     }
-    levels.retain(|c| c.size >= LINE_BYTES && c.ways > 0 && c.line > 0);
-    if levels.is_empty() {
-        levels = caches::typical();
-    }
-    levels
 }
 
 /// Sets of the caches.
@@ -431,8 +426,12 @@ pub fn examine(
     let trace_info = &mut analysis.summary.trace;
     trace_info.for_screen.extend(found.lacks.clone());
     trace_info.not_recorded.extend(found.lacks);
+    let mut list: Vec<Finding> = found.list.into_iter().map(with_distinct_lines).collect();
+    if plan.sampled && filtered.is_none() && predicted.is_some() {
+        counted.add_gains(&mut list, aids.weights.clone());
+    }
     analysis.findings = FindingList {
-        list: found.list.into_iter().map(with_distinct_lines).collect(),
+        list,
         none: found.none,
     };
     Ok((analysis, damage))

@@ -6,10 +6,11 @@ use crate::data::detail::Detail;
 use crate::data::object_map::Resolver;
 use crate::engine::{Aids, Collect, EngineOptions, EngineOutcome, analyse_with};
 use crate::findings::windows::Window;
-use crate::findings::{self, Findings};
+use crate::findings::{self, Finding, Findings};
 use crate::input;
 use crate::input::Trace;
 use crate::input::source::ChunkSource;
+use crate::input::weights::Weights;
 use crate::misses::Predicted;
 use crate::report::build::{Questions, is_thinned, levels, sets};
 use crate::report::{Analysis, Built, Material, threads};
@@ -20,7 +21,10 @@ use crate::views::context::Basis;
 use crate::views::objects::{Bounds, bounds, object_table};
 use crate::views::time_tree::{Look, TimeZoom};
 use crate::views::{ByCode, by_path, call_paths, heat_map, location, time_tree};
+use crate::what_if::of_findings::add_gains;
+use crate::what_if::replay::Replayed;
 use mgz_annotations_schema::manifest::Manifest;
+use std::sync::Arc;
 
 /// Settings of the pass over the rows, from the questions and the trace.
 pub(super) struct PassPlan {
@@ -174,6 +178,18 @@ impl RowCounts<'_> {
                 )
             },
         )
+    }
+
+    /// Predicts what the remedies of findings would save.
+    pub(super) fn add_gains(&self, findings: &mut [Finding], weights: Option<Arc<Weights>>) {
+        let replayed = Replayed {
+            trace: self.trace,
+            source: self.source,
+            objects: self.objects,
+            weights,
+            caches: levels(self.trace, self.questions),
+        };
+        add_gains(&replayed, self.paths, self.windows, findings);
     }
 
     /// Adds the tables of threads and processes.

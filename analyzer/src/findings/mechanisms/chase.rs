@@ -4,7 +4,7 @@
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::mechanisms::gather::in_step;
-use crate::findings::mechanisms::{APART, Nodes, Rule, Told, huge_pages, misses};
+use crate::findings::mechanisms::{APART, Nodes, Remedy, Rule, Told, huge_pages, misses};
 use crate::findings::sites::SiteFacts;
 use crate::findings::visits;
 use mgz_annotations_schema::sidecar::Origin;
@@ -16,6 +16,7 @@ pub(super) const LIST: Rule = Rule {
     tell: tell_list,
     nodes: Nodes::Followed,
     is_chained: true,
+    remedy: Remedy::OfObject("pool"),
     ..Rule::PLAIN
 };
 
@@ -26,6 +27,7 @@ pub(super) const TREE: Rule = Rule {
     tell: tell_tree,
     nodes: Nodes::Followed,
     is_chained: true,
+    remedy: Remedy::OfObject("pool"),
     ..Rule::PLAIN
 };
 
@@ -36,6 +38,7 @@ pub(super) const HASH_CHAIN: Rule = Rule {
     tell: tell_chain,
     nodes: Nodes::Followed,
     is_chained: true,
+    remedy: Remedy::OfObject("pool"),
     ..Rule::PLAIN
 };
 

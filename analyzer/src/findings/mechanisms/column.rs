@@ -3,7 +3,7 @@
 use crate::data::memory_units::{CacheLine, LINE_BYTES};
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{APART, Rule, Told, misses};
+use crate::findings::mechanisms::{APART, Remedy, Rule, Told, misses};
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 use crate::util::fast_hash::Mixed;
@@ -17,6 +17,7 @@ pub(super) const COLUMN_RULE: Rule = Rule {
     claims,
     tell,
     name_in: |file| by_columns(file).then_some(BY_COLUMNS),
+    remedy: Remedy::OfCode("exchange-loops"),
     ..Rule::PLAIN
 };
 

@@ -2,7 +2,7 @@
 
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{APART, Layout, Rule, Told, huge_pages, misses};
+use crate::findings::mechanisms::{APART, Layout, Remedy, Rule, Told, huge_pages, misses};
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 use mgz_annotations_schema::sidecar::Origin;
@@ -13,6 +13,7 @@ pub(super) const GATHER_RULE: Rule = Rule {
     name: "gather through an index array",
     claims,
     tell,
+    remedy: Remedy::OfCode("prefetch"),
     ..Rule::PLAIN
 };
 

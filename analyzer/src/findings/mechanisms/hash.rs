@@ -3,7 +3,7 @@
 
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{APART, Rule, Told, huge_pages, misses};
+use crate::findings::mechanisms::{APART, Remedy, Rule, Told, huge_pages, misses};
 use crate::findings::sites::SiteFacts;
 use mgz_annotations_schema::sidecar::Origin;
 
@@ -12,6 +12,7 @@ pub(super) const HASH_RULE: Rule = Rule {
     name: "look-ups at computed places, as in a hash table",
     claims,
     tell,
+    remedy: Remedy::OfCode("prefetch"),
     ..Rule::PLAIN
 };
 

@@ -56,6 +56,17 @@ pub enum Nodes {
     Joined,
 }
 
+/// The remedy whose gain is predicted beside the advice, by its name for `mgz what-if`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// The advice has none that addresses alone can tell about.
+    Unknown,
+    /// A change of the object's layout.
+    OfObject(&'static str),
+    /// A change of the code.
+    OfCode(&'static str),
+}
+
 /// A mechanism and everything that distinguishes it from the others.
 pub struct Rule {
     /// Name in JSON.
@@ -74,6 +85,8 @@ pub struct Rule {
     pub is_chained: bool,
     /// Relation to the nodes of lists and trees.
     pub nodes: Nodes,
+    /// The remedy whose gain is predicted.
+    pub remedy: Remedy,
 }
 
 impl Rule {
@@ -91,6 +104,7 @@ impl Rule {
         is_good: false,
         is_chained: false,
         nodes: Nodes::Unrelated,
+        remedy: Remedy::Unknown,
     };
 
     /// True if both are the same mechanism.

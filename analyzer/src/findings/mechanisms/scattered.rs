@@ -2,7 +2,7 @@
 
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{APART, Rule, Told, huge_pages, misses};
+use crate::findings::mechanisms::{APART, Remedy, Rule, Told, huge_pages, misses};
 use crate::findings::sites::SiteFacts;
 use crate::util::human::count;
 use mgz_annotations_schema::sidecar::Origin;
@@ -12,6 +12,7 @@ pub(super) const SCATTERED_RULE: Rule = Rule {
     name: "objects scattered over memory",
     claims,
     tell,
+    remedy: Remedy::OfObject("pool"),
     ..Rule::PLAIN
 };
 

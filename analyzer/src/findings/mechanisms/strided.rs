@@ -4,7 +4,7 @@ use crate::data::elements::{Element, Field};
 use crate::data::memory_units::LINE_BYTES;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{Layout, Rule, Told, misses};
+use crate::findings::mechanisms::{Layout, Remedy, Rule, Told, misses};
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 use crate::findings::windows::NOWHERE;
@@ -15,6 +15,7 @@ pub(super) const STRIDED_RULE: Rule = Rule {
     name: "a few bytes of each element",
     claims,
     tell,
+    remedy: Remedy::OfObject("split"),
     ..Rule::PLAIN
 };
 

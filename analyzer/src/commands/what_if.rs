@@ -1,0 +1,242 @@
+//! `mgz-analyze what-if`.
+
+use crate::commands::{Common, finish, open_trace, start};
+use crate::data::code_map::LineName;
+use crate::findings::gains::{Changed, Costs, Saved};
+use crate::findings::mechanisms::title;
+use crate::findings::windows;
+use crate::input::call_paths::read_call_paths;
+use crate::input::objects::read_objects;
+use crate::input::weights::read_weights;
+use crate::input::{ColumnSet, Trace};
+use crate::misses::Misses;
+use crate::misses::caches::usable;
+use crate::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value};
+use crate::output::gain::in_words;
+use crate::what_if::remedy::Spec;
+use crate::what_if::replay::{Plan, Replayed};
+use crate::what_if::target::place;
+use anyhow::Context;
+use clap::Args;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+const EXAMPLES: &str = "\
+Examples:
+  mgz what-if app.mgz/trace --remedy 'split of particles'
+      the time that a structure of arrays would save
+  mgz what-if trace --remedy 'exchange-loops of grid.c:10'
+  mgz what-if trace --remedy 'pool of nodes' --remedy 'hot-cold of nodes'
+      both, in this order
+  mgz what-if trace --remedy 'transpose of grid by 32K' --format json
+
+Kinds of remedies, each with its target:
+  smaller-elements of OBJECT by N   addresses in the object are N times as dense [default: 2]
+  split of OBJECT                   each field of its structures in an array of its own
+  hot-cold of OBJECT                fields that are often read apart from the others
+  pack of OBJECT                    structures without the bytes that nobody reads
+  reorder of OBJECT                 fields that are often read first
+  transpose of OBJECT by BYTES      rows become columns; BYTES of a row, if no walk shows them
+  exchange-loops of CODE            walks along columns go along rows
+  pool of OBJECT                    nodes in the order of their first visits
+  sort of CODE                      loads in the order of their addresses, window by window
+  prefetch of CODE                  addresses that are known ahead are prefetched
+  pad of OBJECT by BYTES            each row is longer by a line
+
+OBJECT is a name of mgz-analyze --objects, or a part of one. CODE is FILE:LINE or a function.
+
+The recorded loads are moved as the remedy moves data, misses are predicted once more by the same model, and \
+the difference of the waits is the time saved. docs/guide/what-if.md explains the numbers and their limits.
+
+Exit status: 0 done; 1 error, or part of the trace was damaged and skipped; 2 wrong usage.";
+
+/// Arguments of `what-if`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct WhatIfArguments {
+    /// The folder that mgz-record wrote.
+    pub trace: PathBuf,
+    /// What to change: 'KIND of TARGET'. Several are applied in order.
+    #[arg(long = "remedy", required = true, value_name = "REMEDY", value_parser = remedy)]
+    pub remedies: Vec<Named>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// A remedy as it was named.
+#[derive(Clone, Debug)]
+pub struct Named(Spec);
+
+fn remedy(text: &str) -> Result<Named, String> {
+    Spec::parse(text).map(Named)
+}
+
+/// Runs `what-if`.
+pub fn run_what_if(arguments: &WhatIfArguments) -> anyhow::Result<ExitCode> {
+    start(&arguments.common)?;
+    let mut document = Document::new("what-if");
+    let trace = open_trace(&arguments.trace, &arguments.common, &mut document)?;
+    let specs: Vec<Spec> = arguments.remedies.iter().map(|r| r.0.clone()).collect();
+    let damaged = answer(&trace, &specs, &mut document)?;
+    finish(
+        (document, damaged || !trace.damage.is_empty()),
+        &arguments.common,
+    )
+}
+
+/// Fills the document. True if a part of the trace could not be read.
+fn answer(trace: &Trace, specs: &[Spec], document: &mut Document) -> anyhow::Result<bool> {
+    let source = trace.source(ColumnSet { time: true });
+    let objects = read_objects(&trace.folder).map_err(anyhow::Error::msg)?;
+    let replayed = Replayed {
+        trace,
+        source: &*source,
+        objects: objects.as_ref(),
+        weights: read_weights(&trace.folder, trace.manifest.triggers_by_time())
+            .map_err(anyhow::Error::msg)?
+            .map(Arc::new),
+        caches: usable(&trace.manifest.caches),
+    };
+    let (outcome, predicted) = replayed.count(None);
+    let predicted = predicted.with_context(|| {
+        format!(
+            "{}: misses are not predicted, as the trace has no windows",
+            trace.folder.display()
+        )
+    })?;
+    let paths = read_call_paths(&trace.folder).map_err(anyhow::Error::msg)?;
+    let windows = windows::read(&*source, objects.as_ref());
+    let by_time = trace.manifest.triggers_by_time();
+    let named = (objects.as_ref(), paths.as_ref());
+    let costs = Costs::new(
+        &trace.code,
+        named,
+        &windows,
+        (&outcome, &predicted),
+        by_time,
+    );
+    let mut plan = Plan::default();
+    let mut limits = Vec::new();
+    for spec in specs {
+        let kind = spec.kind().map_err(anyhow::Error::msg)?;
+        let made = (kind.make)(&costs, spec).map_err(anyhow::Error::msg)?;
+        limits.extend(made.limits().into_iter().map(|limit| (spec.text(), limit)));
+        plan.remedies.push(made);
+    }
+    let after = match plan.moves() {
+        true => replayed.count(Some(&plan)).1,
+        false => None,
+    };
+    let after = after.as_ref().unwrap_or(&predicted);
+    let moved = plan.windows(&windows, objects.as_ref());
+    let saved = costs.saved(&Changed {
+        windows: &moved,
+        predicted: after,
+        is_prefetched: &|site| plan.prefetches(site),
+    });
+    if !by_time {
+        document.warnings.push("the windows were not taken by time: shares of the time are taken from loads, so the saved time is a rough estimate".into());
+    }
+    document.warnings.extend(source.notes());
+    show(document, (specs, &limits), (&costs, &saved));
+    Ok(!outcome.damage.is_empty())
+}
+
+fn show(
+    document: &mut Document,
+    (specs, limits): (&[Spec], &[(String, String)]),
+    (costs, saved): (&Costs, &Saved),
+) {
+    let names: Vec<String> = specs.iter().map(Spec::text).collect();
+    document.put("remedy", ColumnUnit::Text, names.join("; "));
+    document.put("result", ColumnUnit::Text, in_words(saved.time));
+    let [lo, middle, hi] = saved.time.map(|pct| value(rounded(pct)));
+    document.put("saved_pct", ColumnUnit::Number, middle);
+    document.put("saved_pct_lo", ColumnUnit::Number, lo);
+    document.put("saved_pct_hi", ColumnUnit::Number, hi);
+    document.tables.push(code_table(costs, saved));
+    document.tables.push(DocumentTable {
+        name: "limits",
+        title: "Assumptions".into(),
+        columns: vec![
+            DocumentColumn("remedy", ColumnUnit::Text),
+            DocumentColumn("limit", ColumnUnit::Text),
+        ],
+        rows: limits
+            .iter()
+            .map(|(remedy, limit)| vec![remedy.as_str().into(), limit.as_str().into()])
+            .collect(),
+        text_rows: usize::MAX,
+    });
+}
+
+/// Misses by code before and after.
+fn code_table(costs: &Costs, saved: &Saved) -> DocumentTable {
+    let ratios = |misses: &Option<Misses>, level: usize| {
+        let of = misses.as_ref().and_then(|m| m.levels.get(level));
+        maybe(of.and_then(|l| l.ratio).map(|r| r[1]))
+    };
+    let row = |change: &crate::findings::gains::ChangeOfCause| {
+        let cause = &costs.causes[change.cause];
+        let line: &LineName = &cause.line;
+        let mut row: Vec<Value> = vec![
+            place(line).into(),
+            line.function.as_str().into(),
+            title(cause).into(),
+            value(rounded(change.saved)),
+        ];
+        for level in 0..LEVELS_SHOWN {
+            row.extend(change.misses.iter().map(|m| ratios(m, level)));
+        }
+        row
+    };
+    // Code whose misses cost nothing before and after is left out.
+    let counts = |c: &&crate::findings::gains::ChangeOfCause| rounded(c.saved) != 0.0;
+    let mut changes: Vec<_> = saved.causes.iter().filter(counts).collect();
+    changes.sort_by(|a, b| b.saved.abs().total_cmp(&a.saved.abs()));
+    let text = |name| DocumentColumn(name, ColumnUnit::Text);
+    let share = |name| DocumentColumn(name, ColumnUnit::Share);
+    DocumentTable {
+        name: "code",
+        title: "By code: saved time in percent, misses per load before and after".into(),
+        columns: vec![
+            text("line"),
+            text("function"),
+            text("mechanism"),
+            DocumentColumn("saved_pct", ColumnUnit::Number),
+            share("L1_before"),
+            share("L1_after"),
+            share("L2_before"),
+            share("L2_after"),
+            share("L3_before"),
+            share("L3_after"),
+        ],
+        rows: changes.into_iter().map(row).collect(),
+        text_rows: usize::MAX,
+    }
+}
+
+/// Cache levels of the table.
+const LEVELS_SHOWN: usize = 3;
+
+/// Percent with one digit behind the point.
+fn rounded(pct: f64) -> f64 {
+    (10.0 * pct).round() / 10.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::EXAMPLES;
+    use crate::what_if::remedies::KINDS;
+
+    #[test]
+    fn help_names_all_kinds_with_their_targets() {
+        for kind in KINDS {
+            let words = format!("  {}", kind.usage());
+            assert!(EXAMPLES.contains(&words), "{words}");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Time that a change of the program's addresses would save: the waits of all causes before it and
+//! after it.
+//!
+//! Both sides have the same load instructions, prices and shares of time. Only the rows and their
+//! predicted misses differ. `docs/design/what-if.md` explains the interval.
+
+use crate::data::call_paths::CallPaths;
+use crate::data::code_map::CodeMap;
+use crate::data::object_map::Resolver;
+use crate::engine::EngineOutcome;
+use crate::estimate::time_shares::{TimeShare, TimeShares};
+use crate::findings::cause::{Cause, causes};
+use crate::findings::context::Context;
+use crate::findings::places::Places;
+use crate::findings::prices::Prices;
+use crate::findings::sites::{SiteFacts, facts};
+use crate::findings::windows::Window;
+use crate::findings::{params, region_share, time_share};
+use crate::misses::{Misses, Predicted, Range, Variant, replicate_spread};
+use crate::util::fast_hash::Mixed;
+use mgz_annotations_schema::manifest::Cache;
+use rayon::prelude::*;
+use std::collections::HashMap;
+
+/// A function with an outermost loop.
+type RegionKey = (u32, Option<u32>);
+
+/// Part of the code.
+struct Region {
+    /// Share of the time in percent, with the ends of its interval.
+    share: Range,
+    /// Nanoseconds that its rows take if all of them hit.
+    hits_ns: f64,
+    /// Causes in it, each with the share of its waits that is here.
+    causes: Vec<(usize, f64)>,
+}
+
+/// The program as it is: causes of waits, and the code that they delay.
+pub(crate) struct Costs<'a> {
+    /// Data of the causes.
+    pub(crate) context: Context<'a>,
+    /// The most costly first.
+    pub(crate) causes: Vec<Cause>,
+    predicted: &'a Predicted,
+    regions: Vec<Region>,
+}
+
+/// The rows of the changed program.
+pub(crate) struct Changed<'a> {
+    /// The same windows, with other addresses.
+    pub(crate) windows: &'a [Window],
+    /// Misses at these addresses.
+    pub(crate) predicted: &'a Predicted,
+    /// True if prefetches hide the waits of a load instruction.
+    pub(crate) is_prefetched: &'a (dyn Fn(u32) -> bool + Sync),
+}
+
+/// Change of a cause.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ChangeOfCause {
+    /// Number of the cause.
+    pub(crate) cause: usize,
+    /// Saved share of the run's time, in percent.
+    pub(crate) saved: f64,
+    /// Predicted misses before and after.
+    pub(crate) misses: [Option<Misses>; 2],
+}
+
+/// Saved time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Saved {
+    /// Share of the run's time in percent, with the ends of its interval. Negative if the changed
+    /// program takes more time.
+    pub(crate) time: Range,
+    /// Changes of the causes, in their order.
+    pub(crate) causes: Vec<ChangeOfCause>,
+}
+
+impl<'a> Costs<'a> {
+    /// Prices the loads of some windows. `by_time`: windows were taken by time.
+    pub(crate) fn new(
+        code: &'a CodeMap,
+        (objects, paths): (Option<&'a Resolver>, Option<&'a CallPaths>),
+        windows: &'a [Window],
+        (outcome, predicted): (&EngineOutcome, &'a Predicted),
+        by_time: bool,
+    ) -> Costs<'a> {
+        let caches = predicted.caches.clone();
+        let context = Context::new(code, (objects, paths), windows, (caches, Some(predicted)));
+        let causes = causes(&context);
+        let times = by_time.then(|| TimeShares::new(outcome, code));
+        let regions = regions(&context, &causes, times.as_ref());
+        Costs {
+            context,
+            causes,
+            predicted,
+            regions,
+        }
+    }
+
+    /// The time that a change saves.
+    pub(crate) fn saved(&self, changed: &Changed) -> Saved {
+        let sites = facts(changed.windows, &Places::new(changed.windows));
+        let nothing = |_: u32| false;
+        let sides = |variant: Option<Variant>| {
+            let before = self.waits(&self.context.sites, (self.predicted, variant), &nothing);
+            let after = (changed.predicted, variant);
+            [before, self.waits(&sites, after, changed.is_prefetched)]
+        };
+        let both = sides(None);
+        let value = self.gain(&both, 1.0, 1);
+        let of = |variant| self.gain(&sides(Some(variant)), 1.0, 1);
+        let replicates: Vec<f64> = match self.predicted.is_exact() {
+            true => vec![value; 2],
+            false => {
+                let all: Vec<Variant> = Variant::replicates().collect();
+                all.into_par_iter().map(of).collect()
+            }
+        };
+        let chance = replicate_spread(&replicates);
+        let [dear, cheap] = params::FACTORS_OF_UNSURE_PRICE;
+        let pairs = [
+            [of(Variant::Least), of(Variant::Most)],
+            [dear, cheap].map(|factor| self.gain(&both, factor, 1)),
+            [0, 2].map(|end| self.gain(&both, 1.0, end)),
+        ];
+        let mut half = [chance; 2];
+        for [a, b] in pairs {
+            half[0] = half[0].hypot(value - a.min(b).min(value));
+            half[1] = half[1].hypot(a.max(b).max(value) - value);
+        }
+        Saved {
+            time: [value - half[0], value, (value + half[1]).min(100.0)],
+            causes: self.changes(&both, &sites, changed.predicted),
+        }
+    }
+
+    /// Nanoseconds that the rows of each cause wait.
+    fn waits(
+        &self,
+        sites: &HashMap<u32, SiteFacts, Mixed>,
+        (predicted, variant): (&Predicted, Option<Variant>),
+        is_prefetched: &dyn Fn(u32) -> bool,
+    ) -> Vec<f64> {
+        let other = variant.map(|v| predicted.variant(v));
+        let predicted = other.as_ref().unwrap_or(predicted);
+        let prices = Prices::new(self.caches().to_vec(), Some(predicted), sites);
+        let wait = |cause: &Cause| {
+            let chained = cause.rule.is_chained;
+            let (hidden, felt): (Vec<u32>, Vec<u32>) =
+                cause.sites.iter().partition(|s| is_prefetched(**s));
+            let of = |sites: &[u32]| prices.of(sites, &cause.groups, chained);
+            if hidden.is_empty() {
+                return of(&felt).wait_ns[1];
+            }
+            let ahead = of(&hidden);
+            of(&felt).wait_ns[1] + ahead.wait_ns[1] * felt_if_prefetched(ahead.misses.as_ref())
+        };
+        self.causes.iter().map(wait).collect()
+    }
+
+    fn caches(&self) -> &[Cache] {
+        &self.context.prices.caches
+    }
+
+    /// Saved share of the run's time, in percent. `factor`: of all prices; `end`: of the shares of time.
+    fn gain(&self, [before, after]: &[Vec<f64>; 2], factor: f64, end: usize) -> f64 {
+        let of = |region: &Region| {
+            let sum = |waits: &[f64]| -> f64 {
+                let of = |&(cause, part): &(usize, f64)| part * waits[cause];
+                factor * region.causes.iter().map(of).sum::<f64>()
+            };
+            let all = region.hits_ns + sum(before);
+            region.share[end] * (sum(before) - sum(after)) / all.max(f64::MIN_POSITIVE)
+        };
+        self.regions.iter().map(of).sum()
+    }
+
+    fn changes(
+        &self,
+        [before, after]: &[Vec<f64>; 2],
+        sites: &HashMap<u32, SiteFacts, Mixed>,
+        predicted: &Predicted,
+    ) -> Vec<ChangeOfCause> {
+        let prices = Prices::new(self.caches().to_vec(), Some(predicted), sites);
+        let of = |(number, cause): (usize, &Cause)| {
+            let mut alone = before.clone();
+            alone[number] = after[number];
+            let price = prices.of(&cause.sites, &cause.groups, cause.rule.is_chained);
+            ChangeOfCause {
+                cause: number,
+                saved: self.gain(&[before.clone(), alone], 1.0, 1),
+                misses: [cause.price.misses.clone(), price.misses],
+            }
+        };
+        self.causes.iter().enumerate().map(of).collect()
+    }
+}
+
+/// The remaining share of a wait that a software prefetch hides.
+fn felt_if_prefetched(misses: Option<&Misses>) -> f64 {
+    let last = misses.and_then(Misses::last);
+    let ahead = last.and_then(|l| l.prefetchable).unwrap_or(0.0);
+    let prefetched = params::FELT_LATENCY_SHARE_PREFETCHED;
+    let felt = ahead * prefetched + (1.0 - ahead) * params::FELT_LATENCY_SHARE_OVERLAPPING;
+    (prefetched / felt).min(1.0)
+}
+
+/// The parts of the code that have causes.
+fn regions(context: &Context, causes: &[Cause], times: Option<&TimeShares>) -> Vec<Region> {
+    let of = |facts: &SiteFacts| context.users.region(facts.group.piece());
+    let mut rows: HashMap<RegionKey, u64, Mixed> = HashMap::default();
+    for facts in context.sites.values() {
+        *rows.entry(of(facts)).or_default() += facts.rows;
+    }
+    let all: u64 = rows.values().sum();
+    let mut keys: Vec<RegionKey> = causes.iter().flat_map(|c| c.regions.clone()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let region = |key: RegionKey| {
+        let in_it = causes.iter().enumerate();
+        let in_it = in_it.filter(|(_, cause)| cause.regions.contains(&key));
+        let share = match time_share(times, |piece| context.users.region(piece) == key) {
+            time @ TimeShare { value: Some(_), .. } => time.ends(),
+            _ => [region_share(context, &[key], all); 3],
+        };
+        Region {
+            share,
+            hits_ns: rows.get(&key).copied().unwrap_or(0) as f64 * params::NS_OF_HITTING_LOAD,
+            causes: in_it
+                .map(|(number, cause)| (number, 1.0 / cause.regions.len() as f64))
+                .collect(),
+        }
+    };
+    keys.into_iter().map(region).collect()
+}

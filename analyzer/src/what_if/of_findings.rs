@@ -1,0 +1,73 @@
+//! Gains of the remedies of findings.
+
+use crate::data::call_paths::CallPaths;
+use crate::findings::gains::{Changed, Costs};
+use crate::findings::windows::Window;
+use crate::findings::{Finding, Gain};
+use crate::misses::{Predicted, Range};
+use crate::what_if::remedy::Spec;
+use crate::what_if::replay::{Plan, Replayed};
+use std::collections::BTreeMap;
+
+/// So many findings at most have a gain: each needs a replay. Source: Chosen, so that the analysis
+/// takes less than twice the time.
+const MAX_REPLAYS: usize = 2;
+/// A finding with a gain costs at least this much, in percent of the time. Source: Chosen.
+const MIN_COST_PCT: f64 = 5.0;
+
+/// True if the gain of a finding's remedy is to be predicted.
+fn is_wanted(finding: &Finding) -> bool {
+    !finding.remedy.is_empty() && finding.score >= MIN_COST_PCT
+}
+
+/// Predicts what the remedies of the most costly findings would save.
+pub(crate) fn add_gains(
+    replayed: &Replayed,
+    paths: Option<&CallPaths>,
+    windows: &[Window],
+    findings: &mut [Finding],
+) {
+    if !findings.iter().any(is_wanted) {
+        return;
+    }
+    let (outcome, Some(predicted)) = replayed.count(None) else {
+        return;
+    };
+    let costs = Costs::new(
+        &replayed.trace.code,
+        (replayed.objects, paths),
+        windows,
+        (&outcome, &predicted),
+        replayed.trace.manifest.triggers_by_time(),
+    );
+    let mut known: BTreeMap<String, Option<Range>> = BTreeMap::new();
+    for finding in findings.iter_mut().filter(|f| is_wanted(f)) {
+        if known.len() == MAX_REPLAYS && !known.contains_key(&finding.remedy) {
+            continue;
+        }
+        let saved = *(known.entry(finding.remedy.clone()))
+            .or_insert_with_key(|remedy| saved(replayed, (&costs, &predicted), windows, remedy));
+        finding.saved = saved.map(Gain::of).unwrap_or_default();
+    }
+}
+
+/// The time that a remedy saves; None if its target is not what it needs.
+fn saved(
+    replayed: &Replayed,
+    (costs, before): (&Costs, &Predicted),
+    windows: &[Window],
+    remedy: &str,
+) -> Option<Range> {
+    let spec = Spec::parse(remedy).ok()?;
+    let plan = Plan::of((spec.kind().ok()?.make)(costs, &spec).ok()?);
+    let after = match plan.moves() {
+        true => Some(replayed.count(Some(&plan)).1?),
+        false => None,
+    };
+    let saved = costs.saved(&Changed {
+        windows: &plan.windows(windows, replayed.objects),
+        predicted: after.as_ref().unwrap_or(before),
+        is_prefetched: &|site| plan.prefetches(site),
+    });
+    Some(saved.time)
+}

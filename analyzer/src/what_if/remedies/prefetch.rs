@@ -1,0 +1,71 @@
+//! Prefetch: waits of loads whose addresses are known ahead are hidden.
+
+use crate::findings::gains::Costs;
+use crate::util::fast_hash::Mixed;
+use crate::what_if::memory::Memory;
+use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
+use crate::what_if::target::sites;
+use std::collections::HashSet;
+
+pub(crate) const PREFETCH: Kind = Kind {
+    name: "prefetch",
+    target: Target::Code,
+    by: "",
+    make,
+};
+
+struct Prefetch {
+    sites: HashSet<u32, Mixed>,
+}
+
+fn make(costs: &Costs, spec: &Spec) -> Result<Box<dyn Remedy>, String> {
+    let found = sites(costs, &spec.target)?;
+    let chained = |site: u32| {
+        let of = costs.causes.iter().find(|c| c.sites.contains(&site));
+        of.is_some_and(|cause| cause.rule.is_chained)
+    };
+    let found = found.iter().map(|f| f.site).filter(|&s| !chained(s));
+    let sites: HashSet<u32, Mixed> = found.collect();
+    match sites.is_empty() {
+        true => Err(format!(
+            "{}: each load waits for the one before, so there is no address to prefetch",
+            spec.target
+        )),
+        false => Ok(Box::new(Prefetch { sites })),
+    }
+}
+
+impl Remedy for Prefetch {
+    fn apply(&self, _process: u32, _loads: &mut [Load], _memory: &Memory) {}
+
+    fn moves(&self) -> bool {
+        false
+    }
+
+    fn prefetches(&self, site: u32) -> bool {
+        self.sites.contains(&site)
+    }
+
+    fn limits(&self) -> Vec<String> {
+        vec![
+            "Prefetches come early enough, as in loops of many iterations; the time of their instructions is left out.".into(),
+            "What is left of a wait is that of loads that the processor prefetches itself.".into(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::what_if::simulated::{block, moved};
+
+    #[test]
+    fn addresses_stay_and_waits_are_hidden() {
+        let walk = block((0..100).map(|i| i * 640), 64_000);
+        let remedy = Prefetch {
+            sites: [1].into_iter().collect(),
+        };
+        assert_eq!(moved(&remedy, &walk), walk);
+        assert!(!remedy.moves() && remedy.prefetches(1) && !remedy.prefetches(2));
+    }
+}

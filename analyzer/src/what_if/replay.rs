@@ -1,0 +1,222 @@
+//! The rows of a trace once more, moved by remedies, and their predicted misses.
+
+use crate::data::code_map::Target;
+use crate::data::detail::Detail;
+use crate::data::group::Group;
+use crate::data::memory_units::{CacheLine, LINE_BYTES};
+use crate::data::object_map::{Recent, Resolver, UNKNOWN};
+use crate::data::rows::{Chunk, RowColumns, Run};
+use crate::data::samples::SampleInfo;
+use crate::engine::{Aids, EngineOptions, EngineOutcome, analyse_with};
+use crate::findings::windows::Window;
+use crate::input::Trace;
+use crate::input::source::ChunkSource;
+use crate::input::weights::Weights;
+use crate::misses::Predicted;
+use crate::stages::line_visits::Visit;
+use crate::stages::set_conflicts::{LEVELS, Sets};
+use crate::util::fast_hash::Mixed;
+use crate::what_if::memory::Memory;
+use crate::what_if::remedy::{Load, Remedy};
+use mgz_annotations_schema::manifest::Cache;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Remedies in the order in which they are applied, with the memory that they take.
+#[derive(Default)]
+pub(crate) struct Plan {
+    pub(crate) remedies: Vec<Box<dyn Remedy>>,
+    pub(crate) memory: Memory,
+}
+
+impl Plan {
+    /// A single remedy.
+    pub(crate) fn of(remedy: Box<dyn Remedy>) -> Plan {
+        Plan {
+            remedies: vec![remedy],
+            ..Plan::default()
+        }
+    }
+
+    /// True if prefetches hide the waits of a load instruction.
+    pub(crate) fn prefetches(&self, site: u32) -> bool {
+        self.remedies.iter().any(|r| r.prefetches(site))
+    }
+
+    /// True if some address changes.
+    pub(crate) fn moves(&self) -> bool {
+        self.remedies.iter().any(|r| r.moves())
+    }
+
+    fn apply(&self, process: u32, loads: &mut [Load]) {
+        for remedy in &self.remedies {
+            remedy.apply(process, loads, &self.memory);
+        }
+    }
+
+    /// Windows with the rows moved.
+    pub(crate) fn windows(&self, windows: &[Window], objects: Option<&Resolver>) -> Vec<Window> {
+        let mut recent = Recent::default();
+        let mut moved = windows.to_vec();
+        for window in &mut moved {
+            let mut loads: Vec<Load> = (window.rows.iter())
+                .map(|row| {
+                    let place = (window.process, row.address, window.time);
+                    load(objects, &mut recent, place, row.site)
+                })
+                .collect();
+            self.apply(window.process, &mut loads);
+            let mut lines: HashSet<CacheLine, Mixed> = HashSet::default();
+            for (row, load) in window.rows.iter_mut().zip(loads) {
+                row.address = load.address;
+                row.first = lines.insert(CacheLine::of(load.address));
+            }
+        }
+        moved
+    }
+}
+
+/// A load with its block.
+fn load(
+    objects: Option<&Resolver>,
+    recent: &mut Recent,
+    (process, address, time): (u32, u64, u64),
+    site: u32,
+) -> Load {
+    let find = |objects: &Resolver| objects.find_block(recent, process, address, time);
+    let (object, (start, bytes)) = objects.map_or((UNKNOWN, (0, 0)), find);
+    Load {
+        address,
+        site,
+        object,
+        start,
+        bytes,
+    }
+}
+
+/// Rows as remedies move them.
+struct Moved<'a> {
+    source: &'a dyn ChunkSource,
+    objects: Option<&'a Resolver>,
+    plan: &'a Plan,
+}
+
+impl Moved<'_> {
+    fn chunk(&self, chunk: Chunk) -> Chunk {
+        let mut address = chunk.loads.address.clone().to_vec();
+        let mut recent = Recent::default();
+        for run in &chunk.runs {
+            self.run(run, &chunk.loads, &mut address, &mut recent);
+        }
+        Chunk {
+            loads: RowColumns {
+                address: address.into(),
+                ..chunk.loads
+            },
+            ..chunk
+        }
+    }
+
+    fn run(&self, run: &Run, rows: &RowColumns, address: &mut [u64], recent: &mut Recent) {
+        let range = run.loads.start..run.loads.end.min(address.len());
+        let sites = rows.sites(range.clone());
+        let span = run.last_time.saturating_sub(run.first_time);
+        let count = range.len().max(2) as u128 - 1;
+        let mut loads: Vec<Load> = (address[range.clone()].iter().enumerate())
+            .map(|(at, &address)| {
+                let time = run.first_time + (u128::from(span) * at as u128 / count) as u64;
+                let site = sites.get(at).copied().unwrap_or(u32::MAX);
+                load(self.objects, recent, (run.process, address, time), site)
+            })
+            .collect();
+        self.plan.apply(run.process, &mut loads);
+        for (to, load) in address[range].iter_mut().zip(loads) {
+            *to = load.address;
+        }
+    }
+}
+
+impl ChunkSource for Moved<'_> {
+    fn pieces(&self) -> usize {
+        self.source.pieces()
+    }
+
+    fn piece_rows(&self, piece: usize) -> u64 {
+        self.source.piece_rows(piece)
+    }
+
+    fn read(&self, pieces: &[usize]) -> Vec<Result<Chunk, (String, u64)>> {
+        let chunks = self.source.read(pieces).into_iter();
+        chunks.map(|read| read.map(|c| self.chunk(c))).collect()
+    }
+}
+
+/// A trace that is counted several times.
+pub(crate) struct Replayed<'a> {
+    pub(crate) trace: &'a Trace,
+    pub(crate) source: &'a dyn ChunkSource,
+    pub(crate) objects: Option<&'a Resolver>,
+    pub(crate) weights: Option<Arc<Weights>>,
+    pub(crate) caches: Vec<Cache>,
+}
+
+impl Replayed<'_> {
+    /// Counts the rows, moved by a plan, and predicts their misses. Watched reuses are left out,
+    /// because their words have not moved.
+    pub(crate) fn count(&self, plan: Option<&Plan>) -> (EngineOutcome, Option<Predicted>) {
+        let all = self.trace.manifest.mode.has_all_loads();
+        let mut sets = [Sets::default(); LEVELS];
+        for (to, of) in sets.iter_mut().zip(&self.caches) {
+            *to = Sets::new(of.size, of.ways);
+        }
+        let options = EngineOptions {
+            windows: false,
+            samples: true,
+            lines: (!all).then_some(sets),
+            lines_alone: !all,
+            ..EngineOptions::new(LINE_BYTES.trailing_zeros())
+        };
+        let aids = Aids {
+            weights: self.weights.clone(),
+            ..Aids::default()
+        };
+        let outcome = match plan {
+            Some(plan) => {
+                let moved = Moved {
+                    source: self.source,
+                    objects: self.objects,
+                    plan,
+                };
+                analyse_with(&moved, options, aids, &|_| {})
+            }
+            None => analyse_with(self.source, options, aids, &|_| {}),
+        };
+        let predicted = match all {
+            true => Predicted::exact(&outcome, self.caches.clone()),
+            false => self.predict(&outcome, plan),
+        };
+        (outcome, predicted)
+    }
+
+    fn predict(&self, outcome: &EngineOutcome, plan: Option<&Plan>) -> Option<Predicted> {
+        let code = &self.trace.code;
+        let function = |group: Group| {
+            let functions = code.targets(Target::Function, group);
+            functions.first().copied().unwrap_or(u32::MAX)
+        };
+        let object = |visit: &Visit, sample: &SampleInfo, recent: &mut Recent| {
+            let address = visit.address();
+            if let Some(object) = plan.and_then(|p| p.memory.object(address)) {
+                return object;
+            }
+            let middle = sample.first_time + sample.last_time.saturating_sub(sample.first_time) / 2;
+            let find = |o: &Resolver| o.find_recent(recent, sample.process, address, middle);
+            self.objects.map_or(UNKNOWN, find)
+        };
+        let by_time = self.trace.manifest.triggers_by_time();
+        // A screen has no curves.
+        let detail = Detail::Screen(0);
+        let caches = self.caches.clone();
+        Predicted::new(outcome, caches, detail, by_time, function, object)
+    }
+}

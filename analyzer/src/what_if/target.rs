@@ -1,0 +1,123 @@
+//! Targets of remedies by their names.
+
+use crate::data::code_map::LineName;
+use crate::data::object_map::UNKNOWN;
+use crate::filter::shortened;
+use crate::findings::gains::Costs;
+use crate::findings::sites::SiteFacts;
+use std::collections::{BTreeMap, HashSet};
+
+/// The objects of a name that windows have loads of: the name itself, with its type, or a part of
+/// one name.
+pub(crate) fn objects(costs: &Costs, name: &str) -> Result<Vec<u32>, String> {
+    let Some(resolver) = costs.context.objects else {
+        return Err(format!(
+            "{name}: the trace tells of no data objects (it has no objects.parquet); record again with this mgz-record"
+        ));
+    };
+    let mut rows: BTreeMap<u32, u64> = BTreeMap::new();
+    for facts in costs.context.sites.values() {
+        for (&object, &n) in &facts.objects {
+            *rows.entry(object).or_default() += n;
+        }
+    }
+    rows.remove(&UNKNOWN);
+    let mut known: Vec<(u32, &str, String)> = rows
+        .keys()
+        .filter_map(|&number| {
+            let object = resolver.objects.get(number as usize)?;
+            let typed = format!("{} ({})", object.name, object.of_type);
+            Some((number, object.name.as_str(), typed))
+        })
+        .collect();
+    known.sort_by_key(|k| (std::cmp::Reverse(rows[&k.0]), k.0));
+    let exact: Vec<u32> = (known.iter())
+        .filter(|k| k.1 == name || k.2 == name)
+        .map(|k| k.0)
+        .collect();
+    if !exact.is_empty() {
+        return Ok(exact);
+    }
+    let alike = || known.iter().filter(|k| k.1.contains(name));
+    let mut names: Vec<&str> = alike().map(|k| k.1).collect();
+    names.sort_unstable();
+    names.dedup();
+    match names[..] {
+        [_] => Ok(alike().map(|k| k.0).collect()),
+        [] => Err(format!(
+            "no object {name:?} has loads in the windows; objects with loads: {}",
+            shortened(known.iter().map(|k| k.1.to_owned()))
+        )),
+        _ => Err(format!(
+            "{name:?} may be {}; write more of the name",
+            shortened(names.iter().map(|&n| n.to_owned()))
+        )),
+    }
+}
+
+/// Load instructions of a source line (`FILE:LINE`) or of a function, with most rows first. A line
+/// names all loads of a cause that is placed there.
+pub(crate) fn sites<'a>(costs: &'a Costs, name: &str) -> Result<Vec<&'a SiteFacts>, String> {
+    let context = &costs.context;
+    let lines_of = |facts: &SiteFacts| -> Vec<LineName> {
+        let piece = facts.group.piece();
+        let own = context.code.pieces.get(piece as usize);
+        let own = own.and_then(|p| context.code.lines.get(p.line as usize));
+        [Some(context.users.line(piece)), own.cloned()]
+            .into_iter()
+            .flatten()
+            .collect()
+    };
+    let is_meant = |line: &LineName| line.function == name || is_place(line, name);
+    let placed = costs.causes.iter().filter(|c| is_place(&c.line, name));
+    let of_causes: HashSet<u32> = placed.flat_map(|c| c.sites.iter().copied()).collect();
+    let mut found: Vec<&SiteFacts> = (context.sites.values())
+        .filter(|facts| of_causes.contains(&facts.site) || lines_of(facts).iter().any(is_meant))
+        .collect();
+    found.sort_unstable_by_key(|f| (std::cmp::Reverse(f.rows), f.site));
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let there = costs.causes.iter().map(|c| place(&c.line));
+    Err(format!(
+        "no load of the windows is at {name:?}; write FILE:LINE or a function; costly ones are {}",
+        shortened(there)
+    ))
+}
+
+/// `file.c:10`, without folders.
+pub(crate) fn place(line: &LineName) -> String {
+    let file = line.file.rsplit('/').next().unwrap_or_default();
+    match file {
+        "" => line.function.clone(),
+        file => format!("{file}:{}", line.line),
+    }
+}
+
+/// True if `name` is the line, with or without folders.
+fn is_place(line: &LineName, name: &str) -> bool {
+    let Some((file, number)) = name.rsplit_once(':') else {
+        return false;
+    };
+    let before = line.file.strip_suffix(file);
+    number.parse() == Ok(line.line)
+        && before.is_some_and(|folders| folders.is_empty() || folders.ends_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_named_with_or_without_folders() {
+        let line = LineName {
+            file: "/a/src/main.c".into(),
+            line: 10,
+            ..LineName::default()
+        };
+        let is = |name: &str| is_place(&line, name);
+        assert!(is("main.c:10") && is("src/main.c:10") && is("/a/src/main.c:10"));
+        assert!(!is("main.c:1") && !is("ain.c:10") && !is("main.c"));
+        assert_eq!(place(&line), "main.c:10");
+    }
+}
