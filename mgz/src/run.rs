@@ -184,10 +184,9 @@ pub fn read_command(folder: &Path) -> Vec<String> {
 fn options(run: &Run) -> Vec<OsString> {
     // The analysis reports missing data with options of this command.
     let mut options: Vec<OsString> = vec!["--for-run".into()];
-    match run.heap {
-        Some(HeapBlocks::Sampled) => options.push("--heap".into()),
-        Some(HeapBlocks::All) => options.push("--heap=all".into()),
-        None => {}
+    if !run.no_heap {
+        let blocks = run.heap.unwrap_or(HeapBlocks::Budget).name();
+        options.push(format!("--heap={blocks}").into());
     }
     if let Some(percent) = &run.overhead {
         options.push(format!("--overhead={percent}").into());
