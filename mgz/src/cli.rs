@@ -108,7 +108,8 @@ pub struct Run {
     #[arg(long, conflicts_with = "heap")]
     pub no_heap: bool,
     /// Instrument the libraries that the program needs as well: all but the C library, or those in
-    /// LIST [default: those of a program that has less code than they have]
+    /// LIST [default: those of a program that has less code than they have, and those that took 2 %
+    /// of the time or more in an earlier run]
     #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub libs: Option<String>,
     /// Instrument the program's file alone, even if most of the code is in its libraries
