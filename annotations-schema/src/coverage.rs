@@ -324,6 +324,37 @@ pub fn missing_libraries(lacks: &[Lack]) -> &[String] {
         .unwrap_or_default()
 }
 
+/// Libraries that the next run should record as well, as `--libs` takes them, with their shares of
+/// the time. The C library is never among them, nor is a library in which threads may only have
+/// waited for others.
+pub fn worth_taking_in(manifest: &Manifest) -> Vec<(String, f64)> {
+    /// Least share of the time.
+    const LEAST: f64 = 0.02;
+    /// Least number of looks that met the library.
+    const LOOKS: u64 = 2;
+    let coverage = &manifest.coverage;
+    if coverage.time_samples < FEW {
+        return Vec::new();
+    }
+    let alone = manifest.threads.len() == 1;
+    coverage
+        .files
+        .iter()
+        .filter(|f| !f.instrumented && f.is_taken_in() && is_library(&f.path))
+        .filter(|f| !is_c_library(&f.path) && !is_sanitizer(&f.path))
+        .filter(|f| alone || !is_for_waiting(&f.path))
+        .filter(|f| f.samples.is_some_and(|n| n >= LOOKS))
+        .filter_map(|f| Some((f.as_option(), coverage.share_of(f)?)))
+        .filter(|(_, share)| *share >= LEAST)
+        .collect()
+}
+
+/// True if a file is the C library or a part of it that has become a file of its own.
+fn is_c_library(path: &str) -> bool {
+    const STEMS: [&str; 5] = ["libc", "libc.musl-x86_64", "libpthread", "libdl", "librt"];
+    STEMS.contains(&stem(path))
+}
+
 /// The sentences of [`lacks`].
 pub fn sentences(manifest: &Manifest) -> Vec<String> {
     lacks(manifest).into_iter().map(|lack| lack.text).collect()

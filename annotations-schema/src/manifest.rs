@@ -161,6 +161,8 @@ pub struct Manifest {
     pub threads: Vec<Thread>,
     /// Windows whose callers are known.
     pub call_paths: CallPaths,
+    /// The log of heap blocks.
+    pub heap: HeapLogging,
     /// Counts over all threads.
     pub totals: Totals,
     /// Sentences for the user about missing data and the reasons.
@@ -305,6 +307,23 @@ pub struct CallPaths {
 
 fn is_zero(n: &u64) -> bool {
     *n == 0
+}
+
+/// The log of heap blocks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HeapLogging {
+    /// `sampled`, `all` or `budget`. Empty: no log was kept.
+    pub blocks: String,
+    /// Reason that no log was kept although `--heap=budget` asked for one.
+    pub off: String,
+    /// `budget`: blocks that were logged.
+    pub logged: u64,
+    /// `budget`: calls that allocated, as the logged blocks represent them.
+    pub calls: u64,
+    /// `budget`: nanoseconds of the program's CPU time that it took, calls of the wrapped functions
+    /// included.
+    pub ns: u64,
 }
 
 /// A data cache of the machine.

@@ -38,7 +38,6 @@ fn options(dir: &Path, program: &str, args: &[&str]) -> RunOptions {
             reuses: true,
         },
         heap: None,
-        heap_all: false,
         before_runtime: Vec::new(),
         heap_place: None,
         online: None,

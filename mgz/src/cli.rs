@@ -16,8 +16,7 @@ const EXAMPLES: &str = "\
 Examples:
   mgz run -- ./app input.dat
       what is slow about memory in app: app.mgz/report.html
-  mgz run --heap -- ./app input.dat
-      the same, and which allocations the data come from
+  mgz run --heap -- ./app input.dat     the same with more of its heap blocks
   mgz run --libs -- xz -k big.tar       its libraries too
   mgz run --overhead 5% -- ./app        more windows, for narrower intervals
   mgz run -- ./train.py                 the interpreter of a script
@@ -106,12 +105,16 @@ pub struct Run {
     /// Folder for report and trace; those of an earlier run are replaced [default: NAME.mgz]
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
-    /// Log the program's heap blocks too, so that data are named by where they were allocated: those
-    /// of 4 KiB and more and a sample of smaller ones, or all
+    /// Log more of the program's heap blocks, by which data are named by where they were allocated:
+    /// those of 4 KiB and more and a sample of smaller ones, or all [default: budget]
     #[arg(long, value_enum, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "sampled")]
     pub heap: Option<HeapBlocks>,
+    /// Log no heap blocks: the allocator stays as it is
+    #[arg(long, conflicts_with = "heap")]
+    pub no_heap: bool,
     /// Instrument the libraries that the program needs as well: all but the C library, or those in
-    /// LIST [default: those of a program that has less code than they have]
+    /// LIST [default: those of a program that has less code than they have, and those that took 2 %
+    /// of the time or more in an earlier run]
     #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub libs: Option<String>,
     /// Instrument the program's file alone, even if most of the code is in its libraries

@@ -6,6 +6,7 @@ use anyhow::Context;
 use mgz_annotations_schema::tell;
 use mgz_collector::program::note::instrumented_note;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -23,6 +24,16 @@ pub struct Asked<'a> {
     pub debuginfod: bool,
     /// The file is to lie beside the program.
     pub beside: bool,
+    /// Libraries that took much of the time in an earlier run, with their shares. They count where
+    /// the user has not chosen libraries.
+    pub known: &'a BTreeMap<String, f64>,
+}
+
+impl Asked<'_> {
+    /// The user has chosen libraries, or none.
+    fn chooses(&self) -> bool {
+        self.libs.is_some() || self.alone
+    }
 }
 
 /// Result of the instrumenter.
@@ -193,10 +204,16 @@ pub fn prepare(program: &Path, asked: &Asked) -> anyhow::Result<InstrumentOutcom
 
 fn entry_name(program: &Path, bytes: &[u8], asked: &Asked, tool: &Path) -> anyhow::Result<String> {
     let maker = format!("{:?}", SourceFile::of(tool)?);
-    let libs = format!(
+    let mut libs = format!(
         "{:?} {} {} {}",
         asked.libs, asked.alone, asked.stores, asked.debuginfod
     );
+    if !asked.chooses() {
+        asked.known.keys().for_each(|name| {
+            libs.push('\n');
+            libs.push_str(name);
+        });
+    }
     // Which libraries are found hangs on it.
     let search = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let parts: [&OsStr; 4] = [
@@ -225,8 +242,8 @@ fn beside(program: &Path, asked: &Asked) -> anyhow::Result<InstrumentOutcome> {
     )
 }
 
-/// Instruments a program. If its libraries have more code, they are instrumented too, unless the
-/// user has chosen libraries.
+/// Instruments a program. Unless the user has chosen libraries, those are instrumented too that
+/// together have more code, and those that took much of the time in an earlier run.
 fn instrument_with_libraries(
     tool: &Path,
     program: &Path,
@@ -237,28 +254,57 @@ fn instrument_with_libraries(
     let Ok(report) = &done else {
         return Ok(done);
     };
-    let wanted = shell::libraries(report);
-    if asked.libs.is_some() || asked.alone || wanted.is_empty() {
+    if asked.chooses() {
         return Ok(done);
     }
-    tell!(
-        "mgz: {} has little code of its own: {}",
-        program.display(),
-        match &wanted[..] {
-            [one] => format!("{one} is instrumented too (--no-libs leaves it out)"),
-            [first @ .., last] => format!(
-                "{} and {last} are instrumented too (--no-libs leaves them out)",
-                first.join(", ")
-            ),
-            [] => String::new(),
-        }
-    );
+    let mut wanted = shell::libraries(report);
+    if !wanted.is_empty() {
+        let (names, are, them) = enumerated(&wanted);
+        tell!(
+            "mgz: {} has little code of its own: {names} {are} instrumented too (--no-libs leaves {them} out)",
+            program.display()
+        );
+    }
+    let known: Vec<&String> = (asked.known.keys())
+        .filter(|name| !wanted.contains(name))
+        .collect();
+    if !known.is_empty() {
+        let shown: Vec<String> = known
+            .iter()
+            .map(|name| {
+                format!(
+                    "{name} ({:.0} % of the time before)",
+                    100.0 * asked.known[*name]
+                )
+            })
+            .collect();
+        let (names, are, them) = enumerated(&shown);
+        tell!("mgz: {names} {are} instrumented too (--no-libs leaves {them} out)");
+    }
+    wanted.extend(known.into_iter().cloned());
+    if wanted.is_empty() {
+        return Ok(done);
+    }
     let list = wanted.join(",");
-    let asked = Asked {
+    let with = Asked {
         libs: Some(&list),
         ..*asked
     };
-    instrument(tool, program, output, &asked)
+    match instrument(tool, program, output, &with)? {
+        // Libraries that cannot be found or taken in are no reason to leave the program.
+        Err(_) if !asked.known.is_empty() => instrument(tool, program, output, asked),
+        done => Ok(done),
+    }
+}
+
+/// A list in words, with the verb and the pronoun that it needs.
+fn enumerated(names: &[String]) -> (String, &'static str, &'static str) {
+    match names {
+        [first @ .., last] if !first.is_empty() => {
+            (format!("{} and {last}", first.join(", ")), "are", "them")
+        }
+        _ => (names.concat(), "is", "it"),
+    }
 }
 
 /// Runs the instrumenter, which prints its own errors. Returns its report or its status.

@@ -3,10 +3,12 @@
 use crate::cli::{FAILED, Run};
 use crate::html::HtmlOptions;
 use crate::instrumented::{self, Asked, InstrumentOutcome};
+use crate::known::{Known, KnownFile};
 use crate::program::Program;
 use crate::python::{self, Hook};
 use crate::{elsewhere, nothing, report, signals, tools};
 use anyhow::{Context, bail};
+use mgz_annotations_schema::manifest::Manifest;
 use mgz_annotations_schema::tell;
 use mgz_collector::options::args::HeapBlocks;
 use std::ffi::{OsStr, OsString};
@@ -45,7 +47,10 @@ pub fn run_program(run: &Run) -> anyhow::Result<i32> {
             program.file.display()
         );
     }
+    let mut facts = KnownFile::of(&program.file).ok();
+    let known = facts.as_ref().map(|f| f.known.clone()).unwrap_or_default();
     let asked = Asked {
+        known: &known.libraries,
         libs: run.libs.as_deref(),
         alone: run.no_libs,
         stores: run.stores,
@@ -64,7 +69,7 @@ pub fn run_program(run: &Run) -> anyhow::Result<i32> {
     let trace = folder.join(TRACE);
     let hook = hook(run, &program, rest);
     let mut command = Command::new(&record);
-    command.arg("-o").arg(&trace).args(options(run));
+    command.arg("-o").arg(&trace).args(options(run, &known));
     // By its name a program knows what it is, and where its files are.
     command.arg("--argv0").arg(shown_name(&program, name));
     command.arg("--").arg(&file).args(&program.first).args(rest);
@@ -80,6 +85,12 @@ pub fn run_program(run: &Run) -> anyhow::Result<i32> {
     if let Recorded::Nothing(status) = recorded {
         return Ok(status);
     }
+    let takes_libraries = run.libs.is_none()
+        && !run.no_libs
+        && std::fs::canonicalize(&program.file).is_ok_and(|own| own != file);
+    if let Some(facts) = &mut facts {
+        learn(facts, &trace, takes_libraries);
+    }
     match show(run, &folder, &trace) {
         Ok(()) => Ok(status),
         // The program has run, and its status is asked for; but that there is no report must show.
@@ -90,6 +101,20 @@ pub fn run_program(run: &Run) -> anyhow::Result<i32> {
             );
             Ok(if status == 0 { FAILED } else { status })
         }
+    }
+}
+
+/// Takes in facts of the run for the next one, and says what that changes.
+fn learn(facts: &mut KnownFile, trace: &Path, libraries: bool) {
+    let manifest = report::manifest(trace)
+        .and_then(|manifest| Ok(serde_json::from_value::<Manifest>(manifest)?));
+    // Reports say what is wrong with a manifest.
+    let Ok(manifest) = manifest else {
+        return;
+    };
+    match facts.learn(&manifest, libraries) {
+        Ok(said) => said.iter().for_each(|said| tell!("mgz: {said}")),
+        Err(error) => tell!("mgz: {error:#}; the next run starts as this one did"),
     }
 }
 
@@ -181,13 +206,19 @@ pub fn read_command(folder: &Path) -> Vec<String> {
 }
 
 /// Options of the recorder.
-fn options(run: &Run) -> Vec<OsString> {
+fn options(run: &Run, known: &Known) -> Vec<OsString> {
     // The analysis reports missing data with options of this command.
     let mut options: Vec<OsString> = vec!["--for-run".into()];
-    match run.heap {
-        Some(HeapBlocks::Sampled) => options.push("--heap".into()),
-        Some(HeapBlocks::All) => options.push("--heap=all".into()),
-        None => {}
+    match (run.heap, known.heap_cost) {
+        _ if run.no_heap => {}
+        (None, Some(cost)) => tell!(
+            "mgz: heap off (the log of heap blocks took {:.0} % of the time before; --heap keeps one)",
+            100.0 * cost
+        ),
+        (blocks, _) => {
+            let blocks = blocks.unwrap_or(HeapBlocks::Budget).name();
+            options.push(format!("--heap={blocks}").into());
+        }
     }
     if let Some(percent) = &run.overhead {
         options.push(format!("--overhead={percent}").into());

@@ -181,7 +181,7 @@ fn of_samples(rows: &[ObjectRow]) -> String {
         format!("with the others, estimated: {}", listed.join(", "))
     };
     format!(
-        "Heap blocks below 4 KiB are a sample, and loads of the others count for the heap as a whole; {what}. (mgz-record --heap=all logs each.)\n"
+        "Small heap blocks are a sample, and loads of the others count for the heap as a whole; {what}. (mgz-record --heap=all logs each.)\n"
     )
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Compiled twice, into the runtime and (by `#[path]`) into the recorder, so it uses `core` only.
 //!
-//! The ring has [`UNITS`] units of 64 bytes. A process claims as many units as it needs by moving
+//! The ring has [`Head::units`] units of 64 bytes. A process claims as many units as it needs by moving
 //! [`Head::head`], writes them, and says that they are complete by storing [`tag`] of the position
 //! into the first unit's first word. The recorder reads them in order and moves [`Head::tail`]. A
 //! process that dies in between leaves units without a tag, which the recorder passes over one by
@@ -43,6 +43,13 @@ pub const ALLOC: u32 = 3;
 /// A block was freed.
 pub const FREE: u32 = 4;
 
+/// [`Head::which`]: blocks of 4 KiB and more, and a sample of smaller ones.
+pub const SAMPLE: u32 = 0;
+/// All blocks.
+pub const ALL: u32 = 1;
+/// A sample of all blocks, as large as a share of the CPU time pays for.
+pub const BUDGET: u32 = 2;
+
 /// Start of the file.
 #[repr(C)]
 pub struct Head {
@@ -56,8 +63,20 @@ pub struct Head {
     pub dropped: AtomicU64,
     /// 1: nothing is to be logged any more.
     pub over: AtomicU32,
-    /// 1: all blocks are logged, and not only a sample of those below 4 KiB.
-    pub all: AtomicU32,
+    /// Blocks that are logged: [`SAMPLE`], [`ALL`] or [`BUDGET`].
+    pub which: AtomicU32,
+    /// Units that are used, a power of two, at most [`UNITS`].
+    pub units: AtomicU64,
+    /// Futex: incremented when a process begins, which waits for the recorder then.
+    pub bell: AtomicU32,
+    /// `BUDGET`: blocks that were logged.
+    pub blocks: AtomicU64,
+    /// `BUDGET`: bytes that were allocated, as the logged blocks represent them.
+    pub bytes: AtomicU64,
+    /// `BUDGET`: calls that allocated, as the logged blocks represent them.
+    pub calls: AtomicU64,
+    /// `BUDGET`: nanoseconds that logging took.
+    pub spent: AtomicU64,
 }
 
 /// An event: the first unit of a record. `stack` bytes of the stack follow in units of their own.
@@ -92,7 +111,8 @@ pub const fn tag(position: u64) -> u64 {
     MAGIC ^ position.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Offset in the file of the unit at a position.
-pub const fn offset(position: u64) -> usize {
-    HEAD_BYTES + (position % UNITS as u64) as usize * UNIT
+/// Offset in the file of the unit at a position, where `units` are used. It lies in the file
+/// whatever the number is.
+pub const fn offset(position: u64, units: u64) -> usize {
+    HEAD_BYTES + (position & units.wrapping_sub(1) & (UNITS as u64 - 1)) as usize * UNIT
 }

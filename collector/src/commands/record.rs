@@ -10,7 +10,7 @@ use crate::objects::heap;
 use crate::options::amount::Amount;
 use crate::options::args::{Cli, HeapBlocks, Mode, OutputFormat};
 use crate::options::effect;
-use crate::options::request::{AttachRequest, ModedRequest, RecordRequest, RunRequest};
+use crate::options::request::{AttachRequest, RecordRequest, RunRequest};
 use crate::program::modules;
 use crate::program::modules::Refusal;
 use crate::soft;
@@ -27,7 +27,7 @@ use mgz_abi::module_note::{
     FEATURE_BURST_ONLY, FEATURE_COUNTS, FEATURE_READS_CODE, FEATURE_TRANSLATED,
 };
 use mgz_annotations_schema::TraceMode;
-use mgz_annotations_schema::manifest::{Manifest, SPILL_DIR, Thread};
+use mgz_annotations_schema::manifest::{HeapLogging, Manifest, SPILL_DIR, Thread};
 use mgz_annotations_schema::spill::ThreadKey;
 use mgz_annotations_schema::tell;
 use std::ffi::OsStr;
@@ -149,7 +149,8 @@ fn run(request: RunRequest, pt: Option<IntelPt>) -> Result<i32, Failure> {
         });
     }
     request.by_software()?;
-    check_files(request, &program, &instrumented)?;
+    check_files(asked, &instrumented)?;
+    let heap_off = heap_off(cli, asked, &program, &instrumented)?;
     let (mode, trace_mode) = driver_mode(asked);
     let subject = Started {
         program: program.clone(),
@@ -163,8 +164,8 @@ fn run(request: RunRequest, pt: Option<IntelPt>) -> Result<i32, Failure> {
     }
     say_if_slower(cli, triggers.as_ref());
     let mut before_runtime = modules::before_runtime(&program, &instrumented);
-    let heap_place = cli
-        .heap
+    let heap_blocks = cli.heap.filter(|_| heap_off.is_none());
+    let heap_place = heap_blocks
         .is_some()
         .then(|| modules::place_for_heap(&program, &cli.heap_hook, &mut before_runtime));
     let mut options = RunOptions {
@@ -189,8 +190,7 @@ fn run(request: RunRequest, pt: Option<IntelPt>) -> Result<i32, Failure> {
         phases: cli.phases(),
         max_bytes: cli.max_size,
         of_windows: of_windows(cli),
-        heap: cli.heap.is_some().then(|| cli.heap_hook.clone()),
-        heap_all: cli.heap == Some(HeapBlocks::All),
+        heap: heap_blocks.map(|blocks| (blocks, cli.heap_hook.clone())),
         before_runtime,
         heap_place,
         online: cli.online.clone().filter(|_| asked == Mode::Full),
@@ -208,6 +208,11 @@ fn run(request: RunRequest, pt: Option<IntelPt>) -> Result<i32, Failure> {
         .collect();
     let manifest = Manifest {
         backend_why: choice.why,
+        heap: HeapLogging {
+            blocks: heap_blocks.map_or("", HeapBlocks::name).into(),
+            off: heap_off.unwrap_or_default().into(),
+            ..HeapLogging::default()
+        },
         ..dir::begin_manifest(command, trace_mode, options.period, options.window)
     };
     let manifest = triggers.into_iter().fold(manifest, with_trigger);
@@ -253,13 +258,8 @@ fn no_counts_only(instrumented: &[modules::Instrumented]) -> Result<(), Failure>
     })
 }
 
-/// Refuses files that cannot be recorded in this mode, or with heap blocks.
-fn check_files(
-    request: ModedRequest,
-    program: &Path,
-    instrumented: &[modules::Instrumented],
-) -> Result<(), Failure> {
-    let (cli, asked) = (request.cli, request.mode);
+/// Refuses files that cannot be recorded in this mode.
+fn check_files(asked: Mode, instrumented: &[modules::Instrumented]) -> Result<(), Failure> {
     if asked != Mode::Count {
         no_counts_only(instrumented)?;
     }
@@ -292,27 +292,48 @@ fn check_files(
             only.path.display()
         )));
     }
-    if cli.heap.is_some() {
-        if modules::is_static(program) {
-            return Err(Failure::own(format!(
+    Ok(())
+}
+
+/// Reason that no heap blocks are logged, in a few words. Only `--heap=budget` accepts one.
+fn heap_off(
+    cli: &Cli,
+    mode: Mode,
+    program: &Path,
+    instrumented: &[modules::Instrumented],
+) -> Result<Option<&'static str>, Failure> {
+    let Some(blocks) = cli.heap else {
+        return Ok(None);
+    };
+    let by_budget = blocks == HeapBlocks::Budget;
+    if by_budget && matches!(mode, Mode::Count | Mode::Off) {
+        return Ok(Some("loads are only counted"));
+    }
+    if modules::is_static(program) {
+        return match by_budget {
+            true => Ok(Some("static program")),
+            false => Err(Failure::own(format!(
                 "{}: --heap needs an executable with a dynamic loader, since it wraps the allocator by a preloaded library, and this one is static; link it dynamically, or record without --heap",
                 program.display()
-            )));
-        }
-        if let Some(path) = modules::own_allocator(program, instrumented) {
-            return Err(Failure::own(format!(
-                "{path}: --heap wraps the allocator, and a sanitizer's runtime has one of its own that nobody may come before; build the program without -fsanitize, or record without --heap"
-            )));
-        }
-        if let Some(refusal) = cli
-            .heap_hook
-            .iter()
-            .find_map(|hook| heap::hooks::refusal(program, hook))
-        {
-            return Err(Failure::own(refusal));
-        }
+            ))),
+        };
     }
-    Ok(())
+    if let Some(path) = modules::own_allocator(program, instrumented) {
+        return match by_budget {
+            true => Ok(Some("sanitizer")),
+            false => Err(Failure::own(format!(
+                "{path}: --heap wraps the allocator, and a sanitizer's runtime has one of its own that nobody may come before; build the program without -fsanitize, or record without --heap"
+            ))),
+        };
+    }
+    match cli
+        .heap_hook
+        .iter()
+        .find_map(|hook| heap::hooks::refusal(program, hook))
+    {
+        Some(refusal) => Err(Failure::own(refusal)),
+        None => Ok(None),
+    }
 }
 
 /// The trigger of windows, with the reason; for `burst` alone.
@@ -381,7 +402,6 @@ fn attach(request: AttachRequest) -> Result<i32, Failure> {
         max_bytes: cli.max_size,
         of_windows: of_windows(cli),
         heap: None,
-        heap_all: false,
         before_runtime: Vec::new(),
         heap_place: None,
         online: None,

@@ -2,7 +2,7 @@
 //! something to be recorded (or not), and told of otherwise: nobody shall believe in a setting that
 //! nobody reads.
 
-use crate::options::args::{Cli, OutputFormat};
+use crate::options::args::{Cli, HeapBlocks, OutputFormat};
 use mgz_annotations_schema::tell;
 
 /// Set of kinds of work of `mgz-record`, as far as options differ between them. Each kind is one
@@ -346,7 +346,8 @@ fn flag(id: &str) -> String {
 pub fn check_command_line(cli: &Cli, way: Way) -> Result<Vec<String>, String> {
     let mut told = Vec::new();
     for rule in RULES.iter().filter(|r| cli.given.contains(r.id)) {
-        if rule.effect.has(way) {
+        let goes_without = rule.id == "heap" && cli.heap == Some(HeapBlocks::Budget);
+        if rule.effect.has(way) || goes_without {
             continue;
         }
         let sentence = format!(

@@ -4,7 +4,7 @@
 //! windows in `machine::trigger`, markers and flavours in `commands::record`.
 
 use crate::machine::backend::Backend;
-use crate::options::args::{Cli, Mode};
+use crate::options::args::{Cli, HeapBlocks, Mode};
 use crate::options::effect;
 use crate::options::effect::Way;
 use crate::util::failure::Failure;
@@ -185,7 +185,7 @@ impl ModedRequest<'_> {
     /// Intel PT records it.
     pub fn by_pt(self) -> Result<PtWindows, Failure> {
         let cli = self.cli;
-        if cli.heap.is_some() {
+        if cli.heap.is_some_and(|blocks| blocks != HeapBlocks::Budget) {
             return Err(Failure::own(
                 "--heap is for recording by software; add --backend soft with a file of `mgz-instrument --for burst`, or record without it",
             ));

@@ -4,6 +4,7 @@ use crate::convert::online::Online;
 use crate::machine::trigger::WindowTrigger;
 use crate::objects::heap::hooks::Hook;
 use crate::options::amount::Wanted;
+use crate::options::args::HeapBlocks;
 use crate::soft::attach;
 use crate::soft::attach::Candidate;
 use crate::soft::drain::{Drainer, Tally};
@@ -67,10 +68,8 @@ pub struct RunOptions {
     pub max_bytes: Option<u64>,
     /// Kinds of logs of windows.
     pub of_windows: OfWindows,
-    /// Log heap blocks, of these functions as well.
-    pub heap: Option<Vec<Hook>>,
-    /// All of them, and not a sample of the small ones.
-    pub heap_all: bool,
+    /// Log these heap blocks, those of these functions as well.
+    pub heap: Option<(HeapBlocks, Vec<Hook>)>,
     /// Libraries of the program that stand in for functions of the C library themselves, and those
     /// before them: the runtime comes behind these.
     pub before_runtime: Vec<String>,

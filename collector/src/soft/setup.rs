@@ -37,13 +37,13 @@ impl Setup {
         let arena = Arena::new(settings).map_err(recorder_error(
             "making the shared memory (is `ulimit -f` very low?)",
         ))?;
-        let image = RuntimeImage::new(options.heap.as_deref()).map_err(recorder_error(
-            "preparing the runtime (is `ulimit -f` very low?)",
-        ))?;
+        let image = RuntimeImage::new(options.heap.as_ref().map(|heap| &heap.1[..])).map_err(
+            recorder_error("preparing the runtime (is `ulimit -f` very low?)"),
+        )?;
         let heap = options
             .heap
-            .is_some()
-            .then(|| HeapCollector::new(options.heap_all))
+            .as_ref()
+            .map(|heap| HeapCollector::new(heap.0))
             .transpose()
             .map_err(recorder_error("making the log of heap blocks"))?;
         if let Some(heap) = &heap {

@@ -92,6 +92,10 @@ pub struct Recording {
     pub(crate) names: ThreadNames,
 }
 
+/// Picoseconds that the stubs in front of the allocator take for a block, from its allocation to its
+/// end ([decision 78](../../../docs/decisions/0078-heap-blocks-on-a-budget.md)).
+const STUBS_PS: u64 = 1_500;
+
 /// Beginning of the problem that [`Recording::expand`] states, and that a later conversion removes.
 pub(crate) const NOT_CONVERTED: &str = "the records stay in ";
 
@@ -401,7 +405,12 @@ impl Recording {
                 heap.forgotten
             ));
         }
-        if heap.allocations == 0 && heap.lost == 0 {
+        if let Some(spent) = heap.spent {
+            let log = &mut self.manifest.heap;
+            (log.logged, log.calls) = (spent.blocks, spent.calls);
+            log.ns = spent.ns + spent.calls * STUBS_PS / 1000;
+            self.manifest.recording_seconds += log.ns as f64 / 1e9;
+        } else if heap.allocations == 0 && heap.lost == 0 {
             self.problem("no heap blocks were logged: the program allocates none, brings its own allocator, or is static".into());
         }
         Blocks {

@@ -35,8 +35,9 @@ pub fn brief(manifest: &Manifest) -> String {
         ),
         None => String::new(),
     };
+    let heap = heap_off(manifest);
     format!(
-        "mgz-record: {how} after {:.2} s: {} loads recorded{windows}{cost}",
+        "mgz-record: {how} after {:.2} s: {} loads recorded{windows}{cost}{heap}",
         manifest.wall_seconds,
         count(t.rows.saturating_sub(t.stores.unwrap_or(0)) as f64),
     )
@@ -70,6 +71,7 @@ pub fn summary_line(manifest: &Manifest, trace: &str) -> String {
     if !manifest.program_status.is_empty() {
         let _ = write!(line, ", {:.2} s{}", manifest.wall_seconds, cost(manifest));
     }
+    line.push_str(&heap_off(manifest));
     if let Some(phases) = &manifest.phases {
         let _ = write!(line, ", {}", of_phases(phases, manifest.cpu_seconds));
     }
@@ -99,6 +101,14 @@ fn content(manifest: &Manifest) -> String {
             let parts = executed.into_iter().chain([windows]).chain(measured);
             parts.collect::<Vec<_>>().join(", ")
         }
+    }
+}
+
+/// Reason that no heap blocks were logged, behind a comma.
+fn heap_off(manifest: &Manifest) -> String {
+    match manifest.heap.off.as_str() {
+        "" => String::new(),
+        why => format!(", heap off ({why})"),
     }
 }
 

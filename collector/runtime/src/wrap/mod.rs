@@ -55,7 +55,10 @@ pub mod sigev_thread;
 pub(crate) mod signal_calls;
 #[cfg(not(test))]
 pub mod threads;
-// This is the only wrapper that tests can call outside of a traced process.
+// These are the only wrappers that tests can call outside of a traced process.
+#[cfg(test)]
+#[path = "heap/pace.rs"]
+mod pace;
 #[cfg(test)]
 #[path = "heap/sampling.rs"]
 mod sampling;

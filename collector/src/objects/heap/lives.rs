@@ -6,7 +6,8 @@ use std::collections::HashMap;
 const MOST: usize = 1 << 23;
 
 /// A block, from its allocation to its end. Several that followed one another at the same place, of
-/// the same size and from the same stack, are one.
+/// the same size and from the same stack, are one, unless a block that was not logged may have lived
+/// there in between.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Life {
     /// Process.
@@ -30,6 +31,8 @@ pub struct Life {
 /// All blocks.
 #[derive(Debug, Default)]
 pub struct Lives {
+    /// Blocks are joined if blocks like them are all logged.
+    pub joins_certain: bool,
     lives: Vec<Life>,
     /// The last life at a place, which may be over.
     last: HashMap<(u32, u64), u32>,
@@ -76,7 +79,8 @@ impl Lives {
             let before = &mut self.lives[at as usize];
             // One that was not seen to end has ended all the same.
             before.end_ns = before.end_ns.min(ns);
-            if (before.bytes, before.stack) == (bytes, stack) {
+            let joined = self.joins_certain && before.weight.max(weight) <= 1.0;
+            if joined && (before.bytes, before.stack) == (bytes, stack) {
                 before.end_ns = u64::MAX;
                 before.times += 1;
                 return;
@@ -130,7 +134,10 @@ mod tests {
 
     #[test]
     fn places_that_are_used_again_have_lives_of_their_own_unless_nothing_differs() {
-        let mut lives = Lives::default();
+        let mut lives = Lives {
+            joins_certain: true,
+            ..Lives::default()
+        };
         lives.alloc(1, 0x10, 8, 5, 0, 1.0);
         lives.free(1, 0x10, 6);
         lives.alloc(1, 0x10, 8, 7, 0, 1.0);
@@ -157,5 +164,23 @@ mod tests {
                 (2, 16, 20, 30, 1, 1)
             ]
         );
+    }
+
+    /// A block of another site may have lived there in between, without being logged.
+    #[test]
+    fn blocks_of_a_sample_are_not_joined() {
+        for (joins_certain, weight, expected) in [(true, 9.0, 2), (false, 1.0, 2), (true, 1.0, 1)] {
+            let mut lives = Lives {
+                joins_certain,
+                ..Lives::default()
+            };
+            for begin in [5, 9] {
+                lives.alloc(1, 0x10, 8, begin, 0, weight);
+                lives.free(1, 0x10, begin + 1);
+            }
+            let list = lives.finish().0;
+            assert_eq!(list.len(), expected);
+            assert_eq!(list.iter().map(|l| l.times).sum::<u64>(), 2);
+        }
     }
 }

@@ -1,9 +1,12 @@
 //! The ring that traced processes write allocator events to, seen from the recorder. See
 //! [`mgz_abi::heap_log`].
 
+use crate::soft::shared_memory::futex_wait;
 use crate::util::clock::monotonic_ns;
 use crate::util::memfd::{fd_path, memfd, seal};
-use mgz_abi::heap_log::{FILE_BYTES, Head, HeapEvent, MAGIC, STACK, UNIT, UNITS, offset, tag};
+use mgz_abi::heap_log::{
+    BUDGET, FILE_BYTES, Head, HeapEvent, MAGIC, STACK, UNIT, UNITS, offset, tag,
+};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -17,6 +20,27 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Log {
     fd: OwnedFd,
     base: NonNull<u8>,
+    units: u64,
+}
+
+/// Use of the budget of a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeapSpent {
+    /// Blocks that were logged.
+    pub blocks: u64,
+    /// Calls that allocated, as the logged blocks represent them.
+    pub calls: u64,
+    /// Nanoseconds that logging took.
+    pub ns: u64,
+}
+
+/// Units of the ring that are used. A budget pays for few blocks between two looks of the recorder.
+fn units(which: u32) -> u64 {
+    if which == BUDGET {
+        1 << 15
+    } else {
+        UNITS as u64
+    }
 }
 
 // SAFETY: shared memory that other processes change anyway; all access is by atomics and volatile
@@ -26,8 +50,8 @@ unsafe impl Send for Log {}
 unsafe impl Sync for Log {}
 
 impl Log {
-    /// Makes the file and maps it.
-    pub fn new(all: bool) -> io::Result<Log> {
+    /// Makes the file and maps it. `which`: blocks that are logged, one of [`mgz_abi::heap_log`].
+    pub fn new(which: u32) -> io::Result<Log> {
         let fd = memfd(c"mgz-heap")?;
         // SAFETY: integer calls on our own descriptor, and a new mapping of a file of this length.
         let base = unsafe {
@@ -54,10 +78,15 @@ impl Log {
         // SAFETY: the first word of the fresh mapping, which nobody else knows of yet.
         unsafe {
             let head = base.as_ptr().cast::<Head>();
-            (*head).all = u32::from(all).into();
+            (*head).which = which.into();
+            (*head).units = units(which).into();
             (*head).magic = MAGIC;
         }
-        Ok(Log { fd, base })
+        Ok(Log {
+            fd,
+            base,
+            units: units(which),
+        })
     }
 
     /// The path by which traced processes open it.
@@ -73,6 +102,32 @@ impl Log {
     pub fn dropped(&self) -> u64 {
         // SAFETY: an atomic in the mapping.
         unsafe { &(*self.head()).dropped }.load(Ordering::Relaxed)
+    }
+
+    /// `BUDGET`: the account.
+    pub fn spent(&self) -> HeapSpent {
+        // SAFETY: atomics in the mapping.
+        let head = unsafe { &*self.head() };
+        HeapSpent {
+            blocks: head.blocks.load(Ordering::Relaxed),
+            calls: head.calls.load(Ordering::Relaxed),
+            ns: head.spent.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Waits until a process begins, or so long.
+    pub fn wait(&self, patience: Duration) {
+        // SAFETY: an atomic in the mapping.
+        let bell = unsafe { &(*self.head()).bell };
+        let seen = bell.load(Ordering::Acquire);
+        // A process may have begun since the reader has looked.
+        // SAFETY: as above.
+        let head = unsafe { &*self.head() };
+        if head.head.load(Ordering::Acquire) == head.tail.load(Ordering::Acquire) {
+            futex_wait(bell, seen, patience);
+        } else {
+            std::thread::sleep(Duration::from_micros(200).min(patience));
+        }
     }
 
     /// Nothing is to be written any more.
@@ -249,7 +304,7 @@ impl HeapLogReader<'_> {
 
     fn unit(&self, position: u64) -> *mut u8 {
         // SAFETY: `offset` stays below the file's length for every position.
-        unsafe { self.log.base.as_ptr().add(offset(position)) }
+        unsafe { self.log.base.as_ptr().add(offset(position, self.log.units)) }
     }
 }
 
@@ -264,7 +319,11 @@ mod tests {
         // SAFETY: the test's own mapping.
         unsafe {
             let at = (*log.head()).head.fetch_add(units, Ordering::Relaxed);
-            let event = log.base.as_ptr().add(offset(at)).cast::<HeapEvent>();
+            let event = log
+                .base
+                .as_ptr()
+                .add(offset(at, log.units))
+                .cast::<HeapEvent>();
             (*event).kind = kind;
             (*event).pid = 7;
             (*event).tsc = timestamp();
@@ -273,7 +332,7 @@ mod tests {
             for (i, &word) in stack.iter().enumerate() {
                 log.base
                     .as_ptr()
-                    .add(offset(at + 1 + (i * 8 / UNIT) as u64) + i * 8 % UNIT)
+                    .add(offset(at + 1 + (i * 8 / UNIT) as u64, log.units) + i * 8 % UNIT)
                     .cast::<u64>()
                     .write(word);
             }
@@ -285,7 +344,7 @@ mod tests {
 
     #[test]
     fn records_come_out_in_order_over_many_laps_and_unfinished_ones_are_counted() {
-        let log = Log::new(true).unwrap();
+        let log = Log::new(mgz_abi::heap_log::ALL).unwrap();
         let mut reader = log.reader();
         let mut state = 1u64;
         for round in 0..60_000u64 {

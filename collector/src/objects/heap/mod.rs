@@ -19,9 +19,10 @@ pub mod names;
 mod scope;
 pub mod unwind;
 
+use crate::options::args::HeapBlocks;
 use lives::Lives;
-use log::{HeapLogRecord, Log};
-use mgz_abi::heap_log::{ALLOC, BEGIN, FORK, FREE};
+use log::{HeapLogRecord, HeapSpent, Log};
+use mgz_abi::heap_log::{ALL, ALLOC, BEGIN, BUDGET, FORK, FREE, SAMPLE};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -45,21 +46,27 @@ pub struct Heap {
     pub lost: u64,
     /// Lives that were given up since there were too many.
     pub forgotten: u64,
+    /// The account, where logging had a budget.
+    pub spent: Option<HeapSpent>,
 }
 
 /// The log, and the data read from it.
 pub struct HeapCollector {
     log: Log,
-    all: bool,
+    which: u32,
 }
 
 impl HeapCollector {
-    /// Makes the log,
-    /// `all`: of all blocks, and not of a sample of the small ones.
-    pub fn new(all: bool) -> io::Result<HeapCollector> {
+    /// Makes the log of these blocks.
+    pub fn new(blocks: HeapBlocks) -> io::Result<HeapCollector> {
+        let which = match blocks {
+            HeapBlocks::Sampled => SAMPLE,
+            HeapBlocks::All => ALL,
+            HeapBlocks::Budget => BUDGET,
+        };
         Ok(HeapCollector {
-            log: Log::new(all)?,
-            all,
+            log: Log::new(which)?,
+            which,
         })
     }
 
@@ -71,7 +78,9 @@ impl HeapCollector {
     /// Reads until it is over.
     pub fn collect(&self, over: &AtomicBool) -> Heap {
         let mut state = State::default();
+        state.lives.joins_certain = self.which != BUDGET;
         let mut reader = self.log.reader();
+        let patience = Duration::from_micros(if self.which == BUDGET { 2000 } else { 200 });
         loop {
             let last = over.load(Ordering::Acquire);
             if last {
@@ -85,11 +94,12 @@ impl HeapCollector {
             }
             if last {
                 let mut heap = state.finish(reader.lost() + self.log.dropped());
-                heap.sampled = !self.all;
+                heap.sampled = self.which != ALL;
+                heap.spent = (self.which == BUDGET).then(|| self.log.spent());
                 return heap;
             }
             if !any {
-                std::thread::sleep(Duration::from_micros(200));
+                self.log.wait(patience);
             }
         }
     }
@@ -142,6 +152,7 @@ impl State {
             allocations: self.allocations,
             lost,
             forgotten,
+            spent: None,
         }
     }
 }

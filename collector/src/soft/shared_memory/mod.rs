@@ -806,7 +806,7 @@ impl<'a> ThreadSlot<'a> {
 }
 
 /// Waits while `word` is `value`. Not private: the word is shared between processes.
-fn futex_wait(word: &AtomicU32, value: u32, patience: Duration) {
+pub(crate) fn futex_wait(word: &AtomicU32, value: u32, patience: Duration) {
     let time = libc::timespec {
         tv_sec: patience.as_secs() as _,
         tv_nsec: patience.subsec_nanos().into(),

@@ -1,37 +1,42 @@
 //! Heap blocks: the allocator's functions, wrapped so that the recorder hears of each block. Only
 //! the runtime that is preloaded for `--heap` exports them.
 //!
-//! The wrappers are entered by a jump-like stub that hands over stack and frame pointer: the word
-//! at the stack pointer is the return address, from which the recorder unwinds in the copy of the
-//! stack. No frame of ours stands in between, nothing is allocated, and errno stays.
+//! The wrappers are in [`functions`], the choice of blocks in [`sampling`] and [`pace`]. Nothing is
+//! allocated here, and errno stays.
 
+pub(crate) mod functions;
 pub(crate) mod named;
+pub(crate) mod pace;
 pub(crate) mod sampling;
 
-use crate::sys::errno::ENOMEM;
-use crate::sys::libc_symbols::{fail, next_definition};
-use crate::sys::syscall;
+pub(crate) use functions::real;
+
 use crate::sys::syscall::{map, nr};
-use core::arch::naked_asm;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use crate::sys::{clock, process, syscall};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use functions::FROM;
 use mgz_abi::heap_log;
-use mgz_abi::heap_log::{ALLOC, BEGIN, FORK, FREE, Head, HeapEvent, STACK, UNIT, UNITS};
+use mgz_abi::heap_log::{ALLOC, BEGIN, BUDGET, FORK, FREE, Head, HeapEvent, STACK, UNIT, UNITS};
 use mgz_abi::shared_memory::Header;
+use pace::HeapAccount;
 
 /// The log, or null.
 static LOG: AtomicPtr<Head> = AtomicPtr::new(core::ptr::null_mut());
 /// A page with the process id, which the kernel clears in forked children.
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
-/// All blocks are logged.
-static ALL: AtomicBool = AtomicBool::new(false);
+/// Blocks that are logged: [`heap_log::SAMPLE`], [`heap_log::ALL`] or [`BUDGET`].
+static WHICH: AtomicU32 = AtomicU32::new(heap_log::SAMPLE);
+/// Time stamp when the log was opened.
+static BEGAN: AtomicU64 = AtomicU64::new(0);
 /// The process before the last fork.
 static PARENT: AtomicU32 = AtomicU32::new(0);
 /// The recorder.
 static RECORDER: AtomicU32 = AtomicU32::new(0);
 
-/// Milliseconds that an event waits for room, or a new process for the recorder to have looked at
-/// its mappings.
-const PATIENCE: usize = 3000;
+/// Nanoseconds of a nap of a waiting thread.
+const NAP: u64 = 100_000;
+/// Naps until an event has room, or until the recorder has read the mappings of a new process.
+const PATIENCE: usize = 30_000;
 
 /// Opens the log, if the recorder keeps one, and tells of the process.
 pub fn attach_heap_log(header: &Header) {
@@ -82,34 +87,46 @@ pub fn attach_heap_log(header: &Header) {
     // SAFETY: mapped above.
     unsafe { &*(page as *const AtomicU32) }.store(pid, Ordering::Relaxed);
     // SAFETY: the log's head.
-    let all = unsafe { &(*(log as *const Head)).all }.load(Ordering::Relaxed) != 0;
-    if !all {
+    let head = unsafe { &*(log as *const Head) };
+    let which = head.which.load(Ordering::Relaxed);
+    WHICH.store(which, Ordering::Relaxed);
+    BEGAN.store(clock::ticks(), Ordering::Relaxed);
+    if which != heap_log::ALL {
         sampling::seed(syscall::now_ns() ^ u64::from(pid) << 40);
-        // SAFETY: a new mapping, which is never removed.
-        unsafe {
-            if let Ok(memory) = syscall::mmap(
-                0,
-                sampling::MEMORY,
-                map::READ | map::WRITE,
-                map::PRIVATE | map::ANONYMOUS | map::NORESERVE,
-                -1,
-                0,
-            ) {
-                sampling::keep_in(memory as *mut u8);
-            }
+        keep_addresses(which);
+    }
+    LOG.store(log as *mut Head, Ordering::Release);
+    functions::begin(which);
+    if let Some(at) = log_event(BEGIN, pid, 0, 0, 0, 0, 0.0) {
+        wait_for_look_at_mappings(head, at);
+    }
+}
+
+/// Makes the table of the addresses of logged blocks.
+fn keep_addresses(which: u32) {
+    let places = if which == BUDGET { 1 << 16 } else { 1 << 20 };
+    // SAFETY: a new mapping, which is never removed.
+    unsafe {
+        if let Ok(memory) = syscall::mmap(
+            0,
+            8 * places,
+            map::READ | map::WRITE,
+            map::PRIVATE | map::ANONYMOUS | map::NORESERVE,
+            -1,
+            0,
+        ) {
+            sampling::keep_in(memory as *mut u64, places);
         }
     }
-    ALL.store(all, Ordering::Relaxed);
-    LOG.store(log as *mut Head, Ordering::Release);
-    let Some(at) = log_event(BEGIN, pid, 0, 0, 0, 0, 0.0) else {
-        return;
-    };
-    // The recorder looks at the mappings now: at the program's end it would be too late.
+}
+
+/// Waits until the recorder has taken the event at `at`, for which it reads the mappings: at the
+/// program's end it would be too late.
+fn wait_for_look_at_mappings(head: &Head, at: u64) {
+    head.bell.fetch_add(1, Ordering::Release);
+    syscall::futex_wake(head.bell.as_ptr());
     for _ in 0..PATIENCE {
-        // SAFETY: mapped above, never removed.
-        if unsafe { &(*(log as *const Head)).tail }.load(Ordering::Acquire) > at
-            || !recorder_lives()
-        {
+        if head.tail.load(Ordering::Acquire) > at || !recorder_lives() {
             break;
         }
         nap();
@@ -118,7 +135,7 @@ pub fn attach_heap_log(header: &Header) {
 
 fn nap() {
     static NEVER: AtomicU32 = AtomicU32::new(0);
-    syscall::futex_wait(NEVER.as_ptr(), 0, 1_000_000);
+    syscall::futex_wait(NEVER.as_ptr(), 0, NAP);
 }
 
 fn recorder_lives() -> bool {
@@ -176,12 +193,13 @@ fn log_event(
     if head.over.load(Ordering::Relaxed) != 0 {
         return None;
     }
+    let size = head.units.load(Ordering::Relaxed);
     let stack = if sp == 0 { 0 } else { readable(sp) & !7 };
     let units = 1 + stack.div_ceil(UNIT) as u64;
     let mut waited = 0;
     let at = loop {
         let at = head.head.load(Ordering::Relaxed);
-        if at + units - head.tail.load(Ordering::Acquire) > UNITS as u64 {
+        if at + units - head.tail.load(Ordering::Acquire) > size.min(UNITS as u64) {
             waited += 1;
             if waited > PATIENCE || !recorder_lives() {
                 head.dropped.fetch_add(1, Ordering::Relaxed);
@@ -204,7 +222,7 @@ fn log_event(
     for unit in 0..stack.div_ceil(UNIT) {
         let (from, to) = (
             sp + unit * UNIT,
-            base + heap_log::offset(at + 1 + unit as u64),
+            base + heap_log::offset(at + 1 + unit as u64, size),
         );
         // Stack pointers are multiples of eight, so that whole words are there.
         for word in (0..(stack - unit * UNIT).min(UNIT)).step_by(8) {
@@ -217,7 +235,7 @@ fn log_event(
             };
         }
     }
-    let event = (base + heap_log::offset(at)) as *mut HeapEvent;
+    let event = (base + heap_log::offset(at, size)) as *mut HeapEvent;
     // SAFETY: as above.
     unsafe {
         (*event).kind = kind;
@@ -234,30 +252,108 @@ fn log_event(
     Some(at)
 }
 
-#[inline]
+/// A block was allocated by a call that no stub has counted.
 fn allocated(block: usize, bytes: usize, sp: usize, bp: usize) -> usize {
-    if block != 0 && !LOG.load(Ordering::Relaxed).is_null() {
-        let all = ALL.load(Ordering::Relaxed);
-        if let Some(weight) = if all {
-            Some(1.0)
+    if bytes < FROM.load(Ordering::Relaxed) {
+        functions::count_bytes(bytes);
+    }
+    counted(block, bytes, sp, bp)
+}
+
+/// A block was allocated, and the thread's counter knows.
+fn counted(block: usize, bytes: usize, sp: usize, bp: usize) -> usize {
+    // SAFETY: null or a mapping that is never removed.
+    if block != 0
+        && let Some(head) = unsafe { LOG.load(Ordering::Relaxed).as_ref() }
+    {
+        if bytes >= FROM.load(Ordering::Relaxed) {
+            log_block(block, bytes, sp, bp, 1.0);
         } else {
-            sampling::sample_block(bytes)
-        } {
-            log_block(block, bytes, sp, bp, weight, !all);
+            sample(head, block, bytes, sp, bp);
         }
     }
     block
 }
 
+/// Logs a block if the thread's counter has come to zero.
+fn sample(head: &Head, block: usize, bytes: usize, sp: usize, bp: usize) {
+    let left = functions::left();
+    if left.bytes.get() > 0 {
+        return;
+    }
+    let Some(taken) = sampling::take(left, bytes, mean(head)) else {
+        return;
+    };
+    if WHICH.load(Ordering::Relaxed) != BUDGET {
+        return log_block(block, bytes, sp, bp, taken.weight);
+    }
+    head.blocks.fetch_add(1, Ordering::Relaxed);
+    head.bytes.fetch_add(taken.mean, Ordering::Relaxed);
+    head.calls.fetch_add(taken.weight as u64, Ordering::Relaxed);
+    let began = clock::ticks();
+    log_block(block, bytes, sp, bp, taken.weight);
+    let took = clock::since(began).min(LONGEST);
+    head.spent.fetch_add(took, Ordering::Relaxed);
+}
+
+/// Nanoseconds that logging a block takes at most: beyond, another thread had the processor.
+const LONGEST: u64 = 20_000;
+
+/// Bytes from one logged block to the next, on average.
+fn mean(head: &Head) -> u64 {
+    if WHICH.load(Ordering::Relaxed) == BUDGET {
+        pace::mean(&account(head))
+    } else {
+        sampling::growing_mean()
+    }
+}
+
+/// The budget's account. CPU time is known where windows come by it.
+fn account(head: &Head) -> HeapAccount {
+    let cpu = process::header().map_or(0, |h| h.cpu.load(Ordering::Relaxed));
+    HeapAccount {
+        cpu: match cpu {
+            0 => clock::since(BEGAN.load(Ordering::Relaxed)),
+            cpu => cpu,
+        },
+        spent: head.spent.load(Ordering::Relaxed),
+        blocks: head.blocks.load(Ordering::Relaxed),
+        bytes: head.bytes.load(Ordering::Relaxed),
+    }
+}
+
+/// Logs a block, unless the table of addresses has no room for it.
 #[inline(never)]
-fn log_block(block: usize, bytes: usize, sp: usize, bp: usize, weight: f32, keep: bool) {
-    if !in_nursery(block)
+fn log_block(block: usize, bytes: usize, sp: usize, bp: usize, weight: f32) {
+    if !functions::in_nursery(block)
         && let Some(pid) = process()
     {
-        if keep {
-            sampling::insert(block);
+        if WHICH.load(Ordering::Relaxed) != heap_log::ALL && !sampling::insert(block) {
+            return count_unlogged();
         }
         log_event(ALLOC, pid, block as u64, bytes as u64, sp, bp, weight);
+    }
+}
+
+#[cold]
+fn count_unlogged() {
+    // SAFETY: null or a mapping that is never removed.
+    if let Some(head) = unsafe { LOG.load(Ordering::Relaxed).as_ref() } {
+        head.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A block could not be resized: it was said to be freed, but lives on.
+#[cold]
+fn still_there(block: usize, bytes: usize, sp: usize, bp: usize) {
+    // SAFETY: null or a mapping that is never removed.
+    if let Some(head) = unsafe { LOG.load(Ordering::Relaxed).as_ref() } {
+        let weight = if bytes >= FROM.load(Ordering::Relaxed) {
+            1.0
+        } else {
+            sampling::weight(bytes, mean(head))
+        };
+        log_block(block, bytes, sp, bp, weight);
     }
 }
 
@@ -266,7 +362,7 @@ fn log_block(block: usize, bytes: usize, sp: usize, bp: usize, weight: f32, keep
 fn freed(block: usize) -> bool {
     let ends = block != 0
         && !LOG.load(Ordering::Relaxed).is_null()
-        && (ALL.load(Ordering::Relaxed) || sampling::remove(block));
+        && (WHICH.load(Ordering::Relaxed) == heap_log::ALL || sampling::remove(block));
     if ends {
         log_end(block);
     }
@@ -278,236 +374,4 @@ fn log_end(block: usize) {
     if let Some(pid) = process() {
         log_event(FREE, pid, block as u64, 0, 0, 0, 0.0);
     }
-}
-
-/// Memory for allocations of the C library during the look-up of the real functions.
-const NURSERY: usize = 1 << 16;
-#[repr(align(16))]
-struct Nursery(core::cell::UnsafeCell<[u8; NURSERY]>);
-// SAFETY: parts are handed out once each, by an atomic.
-unsafe impl Sync for Nursery {}
-static NURSERY_MEMORY: Nursery = Nursery(core::cell::UnsafeCell::new([0; NURSERY]));
-static NURSERY_USED: AtomicUsize = AtomicUsize::new(0);
-static RESOLVING: AtomicU32 = AtomicU32::new(0);
-
-fn in_nursery(block: usize) -> bool {
-    let start = NURSERY_MEMORY.0.get() as usize;
-    (start..start + NURSERY).contains(&block)
-}
-
-fn from_nursery(bytes: usize) -> usize {
-    let at = NURSERY_USED.fetch_add(bytes.saturating_add(15) & !15, Ordering::Relaxed);
-    if at.saturating_add(bytes) > NURSERY {
-        0
-    } else {
-        NURSERY_MEMORY.0.get() as usize + at
-    }
-}
-
-/// The next definition of a function. `None` while it is being looked up, and where there is none.
-fn real(cache: &AtomicUsize, name: &core::ffi::CStr) -> Option<usize> {
-    let known = cache.load(Ordering::Relaxed);
-    if known != 0 {
-        return Some(known);
-    }
-    if RESOLVING.swap(1, Ordering::Acquire) != 0 {
-        return None;
-    }
-    let found = next_definition(cache, name);
-    RESOLVING.store(0, Ordering::Release);
-    (found != 0).then_some(found)
-}
-
-macro_rules! real {
-    ($name:literal, $ty:ty) => {{
-        static CACHE: AtomicUsize = AtomicUsize::new(0);
-        // SAFETY: the symbol's documented type.
-        real(&CACHE, $name).map(|address| unsafe { core::mem::transmute::<usize, $ty>(address) })
-    }};
-}
-
-fn none() -> usize {
-    fail(ENOMEM);
-    0
-}
-
-type One = unsafe extern "C" fn(usize) -> usize;
-type Two = unsafe extern "C" fn(usize, usize) -> usize;
-type Three = unsafe extern "C" fn(usize, usize, usize) -> usize;
-
-/// A function of the C library that hands its stack and frame pointer to `$then` behind its own
-/// arguments.
-macro_rules! stub {
-    ($name:ident, $sp:literal, $bp:literal, $then:path) => {
-        /// # Safety
-        /// As the C function.
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name() {
-            naked_asm!(concat!("mov ", $sp, ", rsp"), concat!("mov ", $bp, ", rbp"), "jmp {then}", then = sym $then)
-        }
-    };
-}
-
-stub!(malloc, "rsi", "rdx", on_malloc);
-stub!(calloc, "rdx", "rcx", on_calloc);
-stub!(realloc, "rdx", "rcx", on_realloc);
-stub!(reallocarray, "rcx", "r8", on_reallocarray);
-stub!(posix_memalign, "rcx", "r8", on_posix_memalign);
-stub!(aligned_alloc, "rdx", "rcx", on_aligned_alloc);
-stub!(memalign, "rdx", "rcx", on_memalign);
-stub!(valloc, "rsi", "rdx", on_valloc);
-stub!(pvalloc, "rsi", "rdx", on_pvalloc);
-
-unsafe extern "C" fn on_malloc(bytes: usize, sp: usize, bp: usize) -> usize {
-    let Some(real) = real!(c"malloc", One) else {
-        return from_nursery(bytes);
-    };
-    // SAFETY: the caller's arguments, here and below.
-    allocated(unsafe { real(bytes) }, bytes, sp, bp)
-}
-
-unsafe extern "C" fn on_calloc(count: usize, each: usize, sp: usize, bp: usize) -> usize {
-    // The nursery's memory is zero, and none of it is used twice.
-    let Some(real) = real!(c"calloc", Two) else {
-        return from_nursery(count.saturating_mul(each));
-    };
-    // SAFETY: as above.
-    allocated(
-        unsafe { real(count, each) },
-        count.saturating_mul(each),
-        sp,
-        bp,
-    )
-}
-
-unsafe extern "C" fn on_realloc(block: usize, bytes: usize, sp: usize, bp: usize) -> usize {
-    if in_nursery(block) {
-        // SAFETY: as above. The nursery has no sizes: what lies behind the block is copied with it.
-        let new = unsafe { on_malloc(bytes, sp, bp) };
-        let length = bytes.min(NURSERY_MEMORY.0.get() as usize + NURSERY - block);
-        if new != 0 {
-            // SAFETY: `length` bytes lie in the nursery and in the new block.
-            unsafe { core::ptr::copy_nonoverlapping(block as *const u8, new as *mut u8, length) };
-        }
-        return new;
-    }
-    let Some(real) = real!(c"realloc", Two) else {
-        return if block == 0 {
-            from_nursery(bytes)
-        } else {
-            none()
-        };
-    };
-    let was_logged = freed(block);
-    // SAFETY: as above.
-    let new = unsafe { real(block, bytes) };
-    if new == 0 && bytes != 0 && was_logged {
-        still_there(block, sp, bp);
-    }
-    allocated(new, bytes, sp, bp)
-}
-
-unsafe extern "C" fn on_reallocarray(
-    block: usize,
-    count: usize,
-    each: usize,
-    sp: usize,
-    bp: usize,
-) -> usize {
-    let Some(real) = real!(c"reallocarray", Three) else {
-        return none();
-    };
-    let was_logged = freed(block);
-    // SAFETY: as above.
-    let new = unsafe { real(block, count, each) };
-    if new == 0 && count != 0 && each != 0 && was_logged {
-        still_there(block, sp, bp);
-    }
-    allocated(new, count.saturating_mul(each), sp, bp)
-}
-
-/// A block could not be resized: it was said to be freed, but lives on.
-#[cold]
-fn still_there(block: usize, sp: usize, bp: usize) {
-    if block != 0
-        && let Some(size) = real!(c"malloc_usable_size", One)
-    {
-        // SAFETY: a block of the allocator.
-        let bytes = unsafe { size(block) };
-        let all = ALL.load(Ordering::Relaxed);
-        let weight = if all { 1.0 } else { sampling::weight(bytes) };
-        log_block(block, bytes, sp, bp, weight, !all);
-    }
-}
-
-unsafe extern "C" fn on_posix_memalign(
-    out: *mut usize,
-    align: usize,
-    bytes: usize,
-    sp: usize,
-    bp: usize,
-) -> i32 {
-    let Some(real) = real!(
-        c"posix_memalign",
-        unsafe extern "C" fn(*mut usize, usize, usize) -> i32
-    ) else {
-        return ENOMEM as i32;
-    };
-    // SAFETY: as above; on success the pointer was written.
-    unsafe {
-        let result = real(out, align, bytes);
-        if result == 0 {
-            allocated(*out, bytes, sp, bp);
-        }
-        result
-    }
-}
-
-unsafe extern "C" fn on_aligned_alloc(align: usize, bytes: usize, sp: usize, bp: usize) -> usize {
-    let Some(real) = real!(c"aligned_alloc", Two) else {
-        return none();
-    };
-    // SAFETY: as above.
-    allocated(unsafe { real(align, bytes) }, bytes, sp, bp)
-}
-
-unsafe extern "C" fn on_memalign(align: usize, bytes: usize, sp: usize, bp: usize) -> usize {
-    let Some(real) = real!(c"memalign", Two) else {
-        return none();
-    };
-    // SAFETY: as above.
-    allocated(unsafe { real(align, bytes) }, bytes, sp, bp)
-}
-
-unsafe extern "C" fn on_valloc(bytes: usize, sp: usize, bp: usize) -> usize {
-    let Some(real) = real!(c"valloc", One) else {
-        return none();
-    };
-    // SAFETY: as above.
-    allocated(unsafe { real(bytes) }, bytes, sp, bp)
-}
-
-unsafe extern "C" fn on_pvalloc(bytes: usize, sp: usize, bp: usize) -> usize {
-    let Some(real) = real!(c"pvalloc", One) else {
-        return none();
-    };
-    // SAFETY: as above.
-    allocated(unsafe { real(bytes) }, bytes, sp, bp)
-}
-
-/// # Safety
-/// As the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn free(block: usize) {
-    if block == 0 || in_nursery(block) {
-        return;
-    }
-    let Some(real) = real!(c"free", unsafe extern "C" fn(usize)) else {
-        return;
-    };
-    // Told first: another thread may get the block at once.
-    freed(block);
-    // SAFETY: the caller's argument.
-    unsafe { real(block) };
 }

@@ -1,41 +1,35 @@
-//! Which heap blocks are logged: large ones all, and of the others as many as a Poisson process by
-//! bytes meets.
+//! Sampling of heap blocks: a Poisson process by bytes chooses the blocks that are logged.
 //!
-//! A thread counts down the bytes that it allocates; a block that takes the counter below zero is
-//! logged, and the next distance is drawn from an exponential distribution. So a block of s bytes
+//! A thread counts down the bytes that it allocates; a block that takes the counter to zero or below
+//! is logged, and the next distance is drawn from an exponential distribution. So a block of s bytes
 //! is logged with probability 1 − exp(−s / mean), independent of earlier blocks, and stands for the
-//! inverse of that. The mean grows with the allocated bytes, so that long runs have some hundred
-//! thousand blocks and not more.
+//! inverse of that. The mean is that of the draw. The next draw may have another one, since it
+//! follows from the past alone: it grows with the allocated bytes, or a budget decides it
+//! ([`pace`](super::pace)).
 //!
 //! Addresses of logged blocks are kept in a table, since only their ends are logged. Most calls of
 //! `free` are of other blocks; a byte in a small filter tells them apart.
 
-use core::arch::asm;
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use core::cell::Cell;
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-/// Blocks from this size on are all logged.
+/// Blocks from this size on are all logged, unless a budget decides.
 pub const LARGE: usize = 4096;
 /// Bytes from one logged block to the next, on average, at first.
-const MEAN: u64 = 16 << 10;
+pub const MEAN: u64 = 16 << 10;
 /// Log2 of the logged blocks after which the mean begins to grow.
 const MANY: u32 = 16;
 
-/// Bytes to the next block that is logged: of threads that share a place, together.
-#[repr(align(64))]
-struct Left {
-    bytes: AtomicI64,
-    /// The first distance was drawn.
-    ready: AtomicBool,
+/// A thread's counter. The stubs in front of the allocator change its first word.
+#[repr(C, align(16))]
+#[derive(Debug, Default)]
+pub struct Left {
+    /// Bytes to the next block that is logged.
+    pub bytes: Cell<i64>,
+    /// Mean of the draw; 0 before the first one.
+    mean: Cell<u64>,
 }
 
-/// Log2 of the places.
-const PLACES: u32 = 8;
-static LEFT: [Left; 1 << PLACES] = [const {
-    Left {
-        bytes: AtomicI64::new(0),
-        ready: AtomicBool::new(false),
-    }
-}; 1 << PLACES];
 /// Sum of the means of the blocks that were logged: about the number of allocated bytes.
 static BYTES: AtomicU64 = AtomicU64::new(0);
 /// State of the generator, shared by all threads: races only make it less regular.
@@ -69,7 +63,8 @@ fn exponential(bits: u64) -> f64 {
     (f64::from(zeros) + 1.0) * LN_2 - ln
 }
 
-fn mean() -> u64 {
+/// The mean without a budget.
+pub fn growing_mean() -> u64 {
     (BYTES.load(Ordering::Relaxed) >> MANY).max(MEAN)
 }
 
@@ -77,151 +72,155 @@ fn distance(mean: u64) -> i64 {
     (exponential(random()) * mean as f64) as i64 + 1
 }
 
-/// Probability that a block of so many bytes, fewer than [`LARGE`], is logged: 1 − exp(−x).
-fn probability(bytes: usize, mean: u64) -> f64 {
-    let x = bytes as f64 / mean as f64;
-    x * (1.0 - x / 2.0 * (1.0 - x / 3.0 * (1.0 - x / 4.0 * (1.0 - x / 5.0))))
+/// 1 − exp(−x).
+fn complement_of_exp(x: f64) -> f64 {
+    // Beyond, nothing is left in 32 bits.
+    const CERTAIN: f64 = 17.5;
+    const HALVINGS: i32 = 6;
+    let series = |x: f64| {
+        let inner = 1.0 - x / 4.0 * (1.0 - x / 5.0 * (1.0 - x / 6.0 * (1.0 - x / 7.0)));
+        x * (1.0 - x / 2.0 * (1.0 - x / 3.0 * inner))
+    };
+    if x >= CERTAIN {
+        return 1.0;
+    }
+    if x <= 0.25 {
+        return series(x);
+    }
+    let mut exp = 1.0 - series(x / f64::from(1 << HALVINGS));
+    for _ in 0..HALVINGS {
+        exp *= exp;
+    }
+    1.0 - exp
 }
 
-/// Counter of the calling thread.
-#[inline(always)]
-fn left() -> &'static Left {
-    let thread: u64;
-    // SAFETY: the first word of a thread's own area holds the area's address (System V ABI), and is
-    // there before anything is allocated.
-    unsafe {
-        asm!("mov {}, fs:[0]", out(reg) thread, options(nostack, readonly, preserves_flags));
-    }
-    &LEFT[(thread.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PLACES)) as usize]
+/// Number of blocks that a block of so many bytes stands for, drawn with a mean.
+fn stands_for(bytes: usize, mean: u64) -> f32 {
+    (1.0 / complement_of_exp(bytes as f64 / mean.max(1) as f64)) as f32
 }
 
-/// Number of blocks that a block of so many bytes stands for, or `None` if it is not logged.
-#[inline(always)]
-pub fn sample_block(bytes: usize) -> Option<f32> {
-    if bytes >= LARGE {
-        return Some(1.0);
-    }
-    let left = left();
-    let before = left.bytes.fetch_sub(bytes as i64, Ordering::Relaxed);
-    if before > bytes as i64 {
-        return None;
-    }
-    take_slowly(left, bytes)
+/// Block that a thread logs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Taken {
+    /// Number of blocks that it stands for.
+    pub weight: f32,
+    /// Bytes that it stands for, from the block that was logged before it on.
+    pub mean: u64,
 }
 
-#[cold]
-#[inline(never)]
-fn take_slowly(left: &Left, bytes: usize) -> Option<f32> {
-    let mean = mean();
-    if !left.ready.swap(true, Ordering::Relaxed) {
+/// The thread's counter has come to zero by a block of so many bytes: the block, if it is logged.
+/// `mean`: of the next draw.
+pub fn take(left: &Left, bytes: usize, mean: u64) -> Option<Taken> {
+    let mut drawn = left.mean.replace(mean);
+    if drawn == 0 {
+        drawn = mean;
         let first = distance(mean);
         if first > bytes as i64 {
-            left.bytes.store(first - bytes as i64, Ordering::Relaxed);
+            left.bytes.set(first - bytes as i64);
             return None;
         }
     }
-    left.bytes.store(distance(mean), Ordering::Relaxed);
+    left.bytes.set(distance(mean));
     // A block of no bytes has no loads.
     if bytes == 0 {
         return None;
     }
-    BYTES.fetch_add(mean, Ordering::Relaxed);
-    Some((1.0 / probability(bytes, mean)) as f32)
+    BYTES.fetch_add(drawn, Ordering::Relaxed);
+    Some(Taken {
+        weight: stands_for(bytes, drawn),
+        mean: drawn,
+    })
 }
 
-/// Number of blocks that a logged block of so many bytes stands for.
+/// Number of blocks that a logged block of so many bytes stands for, if `mean` was in force.
 #[cold]
-pub fn weight(bytes: usize) -> f32 {
+pub fn weight(bytes: usize, mean: u64) -> f32 {
     match bytes {
-        0 | LARGE.. => 1.0,
-        _ => (1.0 / probability(bytes, mean())) as f32,
+        0 => 1.0,
+        _ => stands_for(bytes, mean),
     }
 }
 
-/// Log2 of the places of the filter, a byte each, and of the table, an address each.
+/// Log2 of the filter's bytes.
 const FILTER: u32 = 16;
-const TABLE: u32 = 20;
-/// Bytes of both.
-pub const MEMORY: usize = (1 << FILTER) + (8 << TABLE);
-/// Places that an address may have.
+/// Places that an address may have in the table.
 const PROBES: usize = 64;
 /// A place whose address was taken out.
 const GONE: u64 = 1;
 /// Entries of the filter stay there once they have got so far.
 const STAYS: u8 = u8::MAX;
 
-/// The filter, and behind it the table; null if there are none.
-static KNOWN: AtomicPtr<AtomicU8> = AtomicPtr::new(core::ptr::null_mut());
-/// A block had no room in the table: all ends are logged from then on.
-static FULL: AtomicBool = AtomicBool::new(false);
+/// Numbers of logged blocks by bits 4 to 19 of their addresses: neighbors share a cache line. The
+/// stubs read it.
+pub static KNOWN: [AtomicU8; 1 << FILTER] = [const { AtomicU8::new(0) }; 1 << FILTER];
+/// The table, or null.
+static TABLE: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
+/// Its places, a power of two.
+static PLACES: AtomicUsize = AtomicUsize::new(0);
 
 /// Keeps addresses in this memory.
 ///
 /// # Safety
-/// [`MEMORY`] zero bytes, aligned to 8, for nothing else and for good.
-pub unsafe fn keep_in(memory: *mut u8) {
-    KNOWN.store(memory.cast(), Ordering::Release);
+/// `places` zero words, a power of two, for nothing else and for good.
+pub unsafe fn keep_in(memory: *mut u64, places: usize) {
+    PLACES.store(places, Ordering::Relaxed);
+    TABLE.store(memory.cast(), Ordering::Release);
 }
 
 #[inline(always)]
-fn hash(block: usize) -> u64 {
-    ((block >> 4) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+fn filter(block: usize) -> &'static AtomicU8 {
+    &KNOWN[block >> 4 & ((1 << FILTER) - 1)]
 }
 
-#[inline(always)]
-fn filter(memory: *mut AtomicU8, hash: u64) -> &'static AtomicU8 {
-    // SAFETY: inside the memory of `keep_in`.
-    unsafe { &*memory.add((hash >> (64 - FILTER)) as usize) }
-}
-
-fn places(memory: *mut AtomicU8, hash: u64) -> impl Iterator<Item = &'static AtomicU64> {
-    let first = (hash >> 8) as usize;
+fn places(table: *mut AtomicU64, block: usize) -> impl Iterator<Item = &'static AtomicU64> {
+    let first = ((block >> 4) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
+    let mask = PLACES.load(Ordering::Relaxed).wrapping_sub(1);
     (0..PROBES).map(move |n| {
-        let place = (first + n) & ((1 << TABLE) - 1);
-        // SAFETY: inside the memory of `keep_in`, behind the filter.
-        unsafe { &*memory.add(1 << FILTER).cast::<AtomicU64>().add(place) }
+        let place = (first as usize + n) & mask;
+        // SAFETY: inside the memory of `keep_in`.
+        unsafe { &*table.add(place) }
     })
 }
 
-/// A block is logged.
-pub fn insert(block: usize) {
-    let memory = KNOWN.load(Ordering::Acquire);
-    if memory.is_null() {
-        return FULL.store(true, Ordering::Relaxed);
+/// Calls of `free` for the block's address are never told to be of unlogged blocks.
+pub fn always_look(block: usize) {
+    filter(block).store(STAYS, Ordering::Relaxed);
+}
+
+/// A block is logged. Returns false if there is no room for its address.
+pub fn insert(block: usize) -> bool {
+    let table = TABLE.load(Ordering::Acquire);
+    if table.is_null() {
+        return false;
     }
-    let hash = hash(block);
-    let put = places(memory, hash).any(|place| {
+    let put = places(table, block).any(|place| {
         let there = place.load(Ordering::Relaxed);
         there <= GONE
             && place
                 .compare_exchange(there, block as u64, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
     });
-    if !put {
-        return FULL.store(true, Ordering::Relaxed);
+    if put {
+        let _ = filter(block).fetch_update(Ordering::Release, Ordering::Relaxed, |n| {
+            (n != STAYS).then_some(n + 1)
+        });
     }
-    let _ = filter(memory, hash).fetch_update(Ordering::Release, Ordering::Relaxed, |n| {
-        (n != STAYS).then_some(n + 1)
-    });
+    put
 }
 
-/// A block ends: whether that is to be logged.
+/// A block ends: whether it was logged.
 #[inline(always)]
 pub fn remove(block: usize) -> bool {
-    let memory = KNOWN.load(Ordering::Relaxed);
-    if !memory.is_null() && filter(memory, hash(block)).load(Ordering::Relaxed) == 0 {
-        return FULL.load(Ordering::Relaxed);
-    }
-    remove_slowly(memory, block)
+    filter(block).load(Ordering::Relaxed) != 0 && remove_slowly(block)
 }
 
 #[inline(never)]
-fn remove_slowly(memory: *mut AtomicU8, block: usize) -> bool {
-    if memory.is_null() {
-        return true;
+fn remove_slowly(block: usize) -> bool {
+    let table = TABLE.load(Ordering::Acquire);
+    if table.is_null() {
+        return false;
     }
-    let hash = hash(block);
-    let found = places(memory, hash)
+    let found = places(table, block)
         .take_while(|place| place.load(Ordering::Relaxed) != 0)
         .any(|place| {
             place
@@ -229,11 +228,11 @@ fn remove_slowly(memory: *mut AtomicU8, block: usize) -> bool {
                 .is_ok()
         });
     if found {
-        let _ = filter(memory, hash).fetch_update(Ordering::Release, Ordering::Relaxed, |n| {
+        let _ = filter(block).fetch_update(Ordering::Release, Ordering::Relaxed, |n| {
             (n != STAYS && n != 0).then(|| n - 1)
         });
     }
-    found || FULL.load(Ordering::Relaxed)
+    found
 }
 
 #[cfg(test)]
@@ -258,45 +257,74 @@ mod tests {
     }
 
     #[test]
-    fn what_is_logged_stands_for_what_was_allocated() {
-        let left = Left {
-            bytes: AtomicI64::new(0),
-            ready: AtomicBool::new(false),
-        };
-        for bytes in [1usize, 24, 300, 4095] {
-            let (mut blocks, mut seen, mut stands) = (0u64, 0, 0.0);
-            while seen < 4000 {
-                blocks += 1;
-                let before = left.bytes.fetch_sub(bytes as i64, Ordering::Relaxed);
-                if before > bytes as i64 {
-                    continue;
-                }
-                if let Some(weight) = take_slowly(&left, bytes) {
-                    seen += 1;
-                    stands += f64::from(weight);
-                }
+    fn probabilities_are_exact() {
+        for x in [1e-6, 0.001, 0.2, 0.25, 0.26, 1.0, 4.0, 17.0, 18.0, 1e6] {
+            let exact = -(-x).exp_m1();
+            assert!((complement_of_exp(x) / exact - 1.0).abs() < 1e-6, "{x}");
+        }
+    }
+
+    /// Blocks are allocated until 4000 are logged.
+    fn represented(left: &Left, bytes: usize, mean: impl Fn(u64) -> u64) -> (f64, f64, u64) {
+        let (mut blocks, mut seen, mut weights, mut means) = (0u64, 0, 0.0, 0);
+        while seen < 4000 {
+            blocks += 1;
+            let now = left.bytes.get() - bytes as i64;
+            left.bytes.set(now);
+            if now <= 0
+                && let Some(taken) = take(left, bytes, mean(seen))
+            {
+                seen += 1;
+                weights += f64::from(taken.weight);
+                means += taken.mean;
             }
-            let off = stands / blocks as f64 - 1.0;
+        }
+        (blocks as f64, weights, means)
+    }
+
+    #[test]
+    fn what_is_logged_stands_for_what_was_allocated() {
+        let left = Left::default();
+        for bytes in [1usize, 24, 300, 4095] {
+            let (blocks, weights, _) = represented(&left, bytes, |_| growing_mean());
+            let off = weights / blocks - 1.0;
             assert!(off.abs() < 0.08, "{bytes} bytes: {off}");
         }
-        assert_eq!(sample_block(LARGE), Some(1.0));
+    }
+
+    #[test]
+    fn the_mean_may_change_at_each_draw() {
+        let left = Left::default();
+        for bytes in [16usize, 4096, 100_000, 1 << 20] {
+            let (blocks, weights, means) = represented(&left, bytes, |n| 1024 << (n % 8));
+            let off = weights / blocks - 1.0;
+            assert!(off.abs() < 0.12, "{bytes} bytes: {off}");
+            if bytes == 16 {
+                let off = means as f64 / (blocks * bytes as f64) - 1.0;
+                assert!(off.abs() < 0.12, "{bytes} bytes in means: {off}");
+            }
+        }
     }
 
     #[test]
     fn ends_are_told_apart() {
-        let memory: &'static mut [u64] = Box::leak(vec![0; MEMORY / 8].into_boxed_slice());
+        const PLACES: usize = 1 << 14;
+        let memory: &'static mut [u64] = Box::leak(vec![0; PLACES].into_boxed_slice());
         // SAFETY: memory of its own, which stays.
-        unsafe { keep_in(memory.as_mut_ptr().cast()) };
+        unsafe { keep_in(memory.as_mut_ptr(), PLACES) };
         let block = |n: usize| 0x10_0000 + 16 * n;
         for n in (0..10_000).step_by(10) {
-            insert(block(n));
+            assert!(insert(block(n)));
         }
         for round in 0..2 {
             for n in 0..10_000 {
                 assert_eq!(remove(block(n)), round == 0 && n % 10 == 0, "{n}");
             }
         }
-        insert(block(1));
-        assert!(remove(block(1)) && !remove(block(1)));
+        assert!(insert(block(1)) && remove(block(1)) && !remove(block(1)));
+        always_look(block(2));
+        assert!(!remove(block(2)) && KNOWN[block(2) >> 4 & 0xffff].load(Ordering::Relaxed) != 0);
+        let room = (0..2 * PLACES).filter(|n| insert(block(*n))).count();
+        assert!(room > PLACES / 2 && room <= PLACES, "{room}");
     }
 }

@@ -1,0 +1,110 @@
+//! Mean of the sample of heap blocks if logging has a budget: a share of the program's CPU time, and
+//! a fixed time at first.
+//!
+//! All processes of a recording use one account, in the log's head.
+
+use super::sampling::MEAN;
+
+/// Nanoseconds that logging may take before the program has used any CPU time.
+const FIRST: u64 = 4_000_000;
+/// Millionths of the CPU time that it may take.
+const SHARE: u64 = 2_500;
+/// Time over which unspent or overspent budget is corrected: at least this many nanoseconds, or a
+/// part of the CPU time so far.
+const AHEAD: u64 = 50_000_000;
+const AHEAD_OF: u64 = 4;
+/// This part of the budget (as a power of two) is spent even if the budget is exhausted.
+const TRICKLE: u32 = 4;
+/// Nanoseconds that a logged block costs elsewhere: its end is logged too, and the recorder unwinds
+/// its stack.
+const ELSEWHERE: u64 = 1_500;
+/// CPU time from which an allocation rate is known, nanoseconds.
+const KNOWN_FROM: u64 = 1_000_000;
+/// Largest mean, bytes.
+const MOST: u64 = 1 << 34;
+
+/// State of the account.
+#[derive(Clone, Copy, Debug)]
+pub struct HeapAccount {
+    /// CPU time of the program so far, nanoseconds.
+    pub cpu: u64,
+    /// Nanoseconds that logging took where blocks were allocated.
+    pub spent: u64,
+    /// Blocks that were logged.
+    pub blocks: u64,
+    /// Bytes that were allocated.
+    pub bytes: u64,
+}
+
+fn share(ns: u64) -> f64 {
+    ns as f64 * (SHARE as f64 / 1e6)
+}
+
+/// Bytes from one logged block to the next that the budget allows, on average.
+pub fn mean(account: &HeapAccount) -> u64 {
+    let ahead = (account.cpu / AHEAD_OF).max(AHEAD);
+    let spent = account.spent + account.blocks * ELSEWHERE;
+    let allowed = FIRST as f64 + share(account.cpu.saturating_add(ahead)) - spent as f64;
+    let allowed = allowed.max(share(ahead) / f64::from(1 << TRICKLE));
+    let each = (spent / account.blocks.max(1)).max(ELSEWHERE) as f64;
+    let rate = account.bytes as f64 / account.cpu.max(KNOWN_FROM) as f64;
+    let mean = rate * ahead as f64 * each / allowed;
+    (mean as u64).clamp(MEAN, MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CPU seconds of a program that allocates so many bytes a second: share of the time that
+    /// logging took, and the blocks that were logged.
+    fn run(seconds: f64, rate: impl Fn(f64) -> f64) -> (f64, u64) {
+        const COST: u64 = 500;
+        let mut account = HeapAccount {
+            cpu: 0,
+            spent: 0,
+            blocks: 0,
+            bytes: 0,
+        };
+        let mut now = 0.0;
+        loop {
+            let mean = mean(&account);
+            now += mean as f64 / rate(now);
+            if now > seconds {
+                let spent = account.spent + account.blocks * ELSEWHERE;
+                return (spent as f64 / 1e9 / seconds, account.blocks);
+            }
+            // The account hears of CPU time now and then.
+            account.cpu = (now * 500.0) as u64 * 2_000_000;
+            account.blocks += 1;
+            account.bytes += mean;
+            account.spent += COST;
+        }
+    }
+
+    #[test]
+    fn logging_takes_its_share_whatever_is_allocated() {
+        for rate in [1e6, 1e8, 1e10, 1e12] {
+            let (took, blocks) = run(20.0, |_| rate);
+            assert!(took < 0.003, "{rate}: {took}");
+            assert!(
+                blocks as f64 > (20.0 * rate / 17e3).min(20_000.0),
+                "{rate}: {blocks}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_short_run_has_blocks_and_no_more_than_the_fixed_time() {
+        let (took, blocks) = run(0.1, |_| 1e10);
+        assert!(took * 0.1 < 0.006 && blocks > 500, "{took} {blocks}");
+    }
+
+    #[test]
+    fn a_phase_with_a_higher_rate_costs_no_more_than_what_is_left() {
+        let (took, _) = run(10.0, |now| if now < 5.0 { 1e5 } else { 1e10 });
+        assert!(took < 0.004, "{took}");
+        let (took, blocks) = run(10.0, |now| if now < 1.0 { 1e10 } else { 1e8 });
+        assert!(took < 0.004 && blocks > 3_000, "{took} {blocks}");
+    }
+}
