@@ -206,11 +206,16 @@ fn tell(m: &Manifest, ended: &Ended, cli: &Cli) {
             }
             let seconds = m.cpu_seconds + ended.stopped_seconds;
             text.push_str(&format!(
-                "mgz-record: {}: {} stops in {:.2} s, {} samples: {} reused while stepped, {} in a watchpoint, {} replaced, {} not watched, {} given up, {} not reused by the end; {:.1}% of the time in stops, {} {}, in {trace}",
-                m.program_status, of("stops"), seconds, m.totals.samples, of("near"), of("watched"), of("replaced"), of("skipped"), of("crowded"), of("ended"),
-                100.0 * ended.stopped_seconds / seconds.max(1e-9), ended.threads,
-                if ended.threads == 1 { "thread" } else { "threads" }
+                "mgz-record: recorded {} samples in {seconds:.2} s ({:.0} % of it in stops): {} came to a reuse, {} did not by the end, {} were given up, in {trace}",
+                m.totals.samples,
+                100.0 * ended.stopped_seconds / seconds.max(1e-9),
+                of("near") + of("watched"),
+                of("ended"),
+                of("replaced") + of("skipped") + of("crowded"),
             ));
+            if m.program_status != "exit 0" {
+                text.push_str(&format!("; the program ended with {}", m.program_status));
+            }
         }
     }
     text.push('\n');

@@ -1,75 +1,50 @@
-//! The line at the end: the recorded data, the losses, and the size.
+//! The line at the end: the recorded amount, the time, the cost, the size and the losses. The
+//! manifest and `--format json` have the rest.
 
 use crate::util::text::{bytes, count};
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::coverage;
-use mgz_annotations_schema::manifest::{Manifest, Module, Phases, within};
+use mgz_annotations_schema::manifest::{Manifest, Phases};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
-fn pairs(map: &std::collections::BTreeMap<String, u64>) -> String {
-    let all: Vec<String> = map
+/// Lost data at the edges of windows, which every trace of windows has.
+const EDGES: [&str; 2] = ["torn_loads", "cut_loads"];
+
+/// Lost data by cause, without the edges of windows.
+fn lost(dropped: &BTreeMap<String, u64>) -> String {
+    let all: Vec<String> = dropped
         .iter()
-        .filter(|(_, n)| **n > 0)
+        .filter(|(what, n)| **n > 0 && !EDGES.contains(&what.as_str()))
         .map(|(what, n)| format!("{} {}", count(*n as f64), what.replace('_', " ")))
         .collect();
     all.join(", ")
 }
 
-/// The same for people who see the analysis next.
+/// The line of a run whose analysis follows.
 pub fn brief(manifest: &Manifest) -> String {
-    let t = &manifest.totals;
-    let how = if manifest.program_status.is_empty() {
-        &manifest.state
-    } else {
-        &manifest.program_status
-    };
-    let windows = match (manifest.mode.has_all_loads(), t.samples) {
-        (true, _) => String::new(),
-        (_, 1) => " in 1 window".into(),
-        (_, n) => format!(" in {} windows", count(n as f64)),
-    };
-    let cost = match slowdown(manifest) {
-        Some(share) => format!(
-            ", recording cost about {:.1}% of the CPU time",
-            100.0 * share
-        ),
-        None => String::new(),
-    };
-    let heap = heap_off(manifest);
     format!(
-        "mgz-record: {how} after {:.2} s: {} loads recorded{windows}{cost}{heap}",
-        manifest.wall_seconds,
-        count(t.rows.saturating_sub(t.stores.unwrap_or(0)) as f64),
+        "mgz-record: {}{}",
+        recorded_in(manifest),
+        heap_off(manifest)
     )
 }
 
 /// One line, without its end.
 pub fn summary_line(manifest: &Manifest, trace: &str) -> String {
     let t = &manifest.totals;
-    let how = if manifest.program_status.is_empty() {
-        &manifest.state
-    } else {
-        &manifest.program_status
+    let size = match manifest.data.as_str() {
+        "spill" => t.spill_bytes,
+        _ => t.sample_bytes,
     };
-    let mut line = format!("mgz-record: {how}: {}", content(manifest));
-    let truncated = pairs(&t.truncated_windows);
-    if !truncated.is_empty() {
-        let _ = write!(line, " (shorter than asked: {truncated})");
-    }
-    let dropped = pairs(&t.dropped);
-    let _ = write!(
-        line,
-        ", dropped: {}",
-        if dropped.is_empty() { "none" } else { &dropped }
+    let mut line = format!(
+        "mgz-record: {}, {} in {trace}",
+        recorded_in(manifest),
+        bytes(size)
     );
-    let size = if manifest.data == "spill" {
-        t.spill_bytes
-    } else {
-        t.sample_bytes
-    };
-    let _ = write!(line, ", {} in {trace}", bytes(size));
-    if !manifest.program_status.is_empty() {
-        let _ = write!(line, ", {:.2} s{}", manifest.wall_seconds, cost(manifest));
+    let lost = lost(&t.dropped);
+    if !lost.is_empty() {
+        let _ = write!(line, ", lost: {lost}");
     }
     line.push_str(&heap_off(manifest));
     if let Some(phases) = &manifest.phases {
@@ -78,30 +53,22 @@ pub fn summary_line(manifest: &Manifest, trace: &str) -> String {
     line
 }
 
-/// Executed and recorded loads, windows, and memory samples.
-fn content(manifest: &Manifest) -> String {
-    let samples = manifest.totals.samples;
-    let windows = format!(
-        "{}, {} sample{}",
-        recorded(manifest),
-        count(samples as f64),
-        if samples == 1 { "" } else { "s" }
-    );
-    let measured = manifest.measured.as_ref().map(|measured| {
-        format!(
-            "{} memory samples ({} of loads)",
-            count(measured.samples as f64),
-            count(measured.loads as f64)
-        )
-    });
-    match (measured, executed(manifest)) {
-        // There was nothing else to record.
-        (Some(measured), _) if manifest.backend == "perf" => measured,
-        (measured, executed) => {
-            let parts = executed.into_iter().chain([windows]).chain(measured);
-            parts.collect::<Vec<_>>().join(", ")
-        }
+/// The recorded amount, the time of the run and the cost, behind an end that is not the usual one.
+fn recorded_in(manifest: &Manifest) -> String {
+    let mut text = match manifest.program_status.as_str() {
+        "exit 0" => String::new(),
+        "" => format!("{}: ", manifest.state),
+        "runs on" => "the program runs on; ".into(),
+        status => format!("the program ended with {status}; "),
+    };
+    text.push_str(&recorded(manifest));
+    if !manifest.program_status.is_empty() {
+        let _ = write!(text, " in {:.2} s", manifest.wall_seconds);
     }
+    if let Some(share) = slowdown(manifest) {
+        let _ = write!(text, " (cost about {:.1} %)", 100.0 * share);
+    }
+    text
 }
 
 /// Reason that no heap blocks were logged, behind a comma.
@@ -112,93 +79,64 @@ fn heap_off(manifest: &Manifest) -> String {
     }
 }
 
-/// The number of loads that were executed, as far as it is known. `None`: windows by time do not
-/// show it.
-fn executed(manifest: &Manifest) -> Option<String> {
-    let t = &manifest.totals;
-    let is_count = manifest.mode == TraceMode::Count;
-    let is_burst = manifest.mode == TraceMode::Burst;
-    let unknown = "loads executed unknown";
-    Some(match (t.loads_executed, t.loads_executed_estimate) {
-        (Some(exact), _) => {
-            let at_least = match is_complete(manifest) {
-                true => "",
-                false => "at least ",
-            };
-            let how = if is_count { "counted" } else { "executed" };
-            format!("{at_least}{} loads {how}", count(exact as f64))
-        }
-        (None, None) if is_count => unknown.into(),
-        (None, Some(estimate)) => estimated(manifest, estimate),
-        (None, None) if is_burst && manifest.data != "spill" && t.rows > 0 => return None,
-        (None, None) if t.records_executed == 0 && t.records_kept > 0 => unknown.into(),
-        (None, None) => format!(
-            "{} records written by probes",
-            count(t.records_executed as f64)
-        ),
-    })
-}
-
-/// The estimated number of loads that were executed, with its basis.
-fn estimated(manifest: &Manifest, estimate: f64) -> String {
-    let t = &manifest.totals;
-    let loads = format!("~{} loads executed", count(estimate));
-    if manifest.mode == TraceMode::Burst {
-        let error = t
-            .loads_executed_error
-            .map_or(String::new(), |e| format!(", {}", within(e)));
-        let basis = if manifest.triggers_by_loads() {
-            "by the number of triggers"
-        } else {
-            "by how fast the code of the windows runs"
-        };
-        return format!("{loads} ({basis}{error})");
-    }
-    // An import knows only how often a sample was taken.
-    if t.records_executed == 0 {
-        let every = match manifest.period {
-            0 => manifest.trigger_why.clone(),
-            period => format!("a sample every {} of them", count(period as f64)),
-        };
-        return format!("{loads} in all code ({every})");
-    }
-    format!(
-        "{loads} ({} records × the {:.2} loads per record in the windows)",
-        count(t.records_executed as f64),
-        estimate / t.records_executed as f64
-    )
-}
-
-/// The number of loads and stores that were recorded.
+/// The recorded amount, with memory samples of the processor.
 fn recorded(manifest: &Manifest) -> String {
-    let t = &manifest.totals;
-    if manifest.data == "spill" {
-        return format!("{} records kept", count(t.records_kept as f64));
+    let measured = manifest.measured.as_ref().map(|measured| {
+        format!(
+            "{} memory samples ({} of loads)",
+            count(measured.samples as f64),
+            count(measured.loads as f64)
+        )
+    });
+    match measured {
+        None => recorded_loads(manifest),
+        // There was nothing else to record.
+        Some(measured) if manifest.backend == "perf" => format!("recorded {measured}"),
+        Some(measured) => format!("{} and {measured}", recorded_loads(manifest)),
     }
-    let stores = t.stores.unwrap_or(0);
-    let loads = t.rows.saturating_sub(stores);
-    let mut text = format!("{} recorded", count(loads as f64));
-    if t.implied_const > 0 {
+}
+
+/// The recorded amount: windows, or loads where all of them are recorded.
+fn recorded_loads(manifest: &Manifest) -> String {
+    let t = &manifest.totals;
+    let loads = t.rows.saturating_sub(t.stores.unwrap_or(0)) + t.implied_const;
+    if manifest.mode == TraceMode::Count {
+        return match t.loads_executed {
+            Some(loads) => format!("counted {}", counted(loads, "load")),
+            None => "counted loads, not all of them".into(),
+        };
+    }
+    if manifest.data == "spill" {
+        return format!("kept {}", counted(t.records_kept, "record"));
+    }
+    let mut text = match manifest.mode.has_all_loads() {
+        true => format!("recorded {}", counted(loads, "load")),
+        false => format!("recorded {}", counted(t.samples, "window")),
+    };
+    if let (false, Some(all)) = (manifest.mode.has_all_loads(), executed(manifest)) {
         let _ = write!(
             text,
-            " (+ {} implied constant)",
-            count(t.implied_const as f64)
+            " ({} of about {} loads)",
+            count(loads as f64),
+            count(all)
         );
     }
-    if stores > 0 {
-        let _ = write!(text, ", {} stores recorded", count(stores as f64));
+    if let Some(stores) = t.stores.filter(|n| *n > 0) {
+        let _ = write!(text, " and {}", counted(stores, "store"));
     }
     text
 }
 
-/// True if no load of an instrumented file's functions can have been executed unseen.
-fn is_complete(manifest: &Manifest) -> bool {
-    let late = |m: &Module| m.not_instrumented.entered_late + m.not_instrumented.functions > 0;
-    let unseen = |cause: &str| manifest.totals.dropped.get(cause).is_some_and(|n| *n > 0);
-    !manifest.modules.iter().any(late)
-        && !["jumps_unseen", "entries_taken_back"]
-            .into_iter()
-            .any(unseen)
+/// Number of executed loads where it does not rest on the speed of code, which is known within a
+/// factor alone.
+fn executed(manifest: &Manifest) -> Option<f64> {
+    let is_by_speed = manifest.mode == TraceMode::Burst && !manifest.triggers_by_loads();
+    let estimate = manifest.totals.loads_executed_estimate;
+    estimate.filter(|_| !is_by_speed)
+}
+
+fn counted(n: u64, one: &str) -> String {
+    format!("{} {one}{}", count(n as f64), if n == 1 { "" } else { "s" })
 }
 
 /// The part of the run that all numbers cover.
@@ -212,7 +150,7 @@ fn of_phases(phases: &Phases, whole: f64) -> String {
         String::new()
     };
     format!(
-        "only in {} phase{} of {:.3} s CPU time{share}",
+        "only in {} phase{} with {:.3} s of CPU time{share}",
         count(phases.count as f64),
         if phases.count == 1 { "" } else { "s" },
         phases.cpu_seconds
@@ -226,19 +164,7 @@ fn slowdown(manifest: &Manifest) -> Option<f64> {
     (manifest.recording_seconds > 0.0 && own > 0.0).then(|| manifest.recording_seconds / own)
 }
 
-/// Cost of the recording, if it was measured, behind a comma.
-fn cost(manifest: &Manifest) -> String {
-    match slowdown(manifest) {
-        Some(share) => format!(
-            ", recording cost about {:.1}% ({:.0} ms of CPU time, estimated)",
-            100.0 * share,
-            1e3 * manifest.recording_seconds
-        ),
-        None => String::new(),
-    }
-}
-
-/// The same as one line of JSON.
+/// All of it as one line of JSON.
 pub fn json(manifest: &Manifest, trace: &str) -> String {
     serde_json::json!({
         "trace": trace,
@@ -246,7 +172,6 @@ pub fn json(manifest: &Manifest, trace: &str) -> String {
         "program_status": manifest.program_status,
         "mode": manifest.mode,
         "backend": manifest.backend,
-        "measured": manifest.measured,
         "backend_why": manifest.backend_why,
         "wall_seconds": manifest.wall_seconds,
         "slowdown": slowdown(manifest).map(|share| 1.0 + share),
@@ -281,8 +206,9 @@ mod tests {
     }
 
     #[test]
-    fn the_line_says_what_is_exact_and_what_is_estimated() {
+    fn the_line_says_what_was_recorded() {
         let mut m = Manifest {
+            mode: TraceMode::Full,
             program_status: "exit 0".into(),
             wall_seconds: 1.25,
             data: "samples".into(),
@@ -297,57 +223,57 @@ mod tests {
             sample_bytes: 4096,
             ..Totals::default()
         };
+        let line = |m: &Manifest| summary_line(m, "trace");
+        assert_eq!(
+            line(&m),
+            "mgz-record: recorded 1,200 loads in 1.25 s, 4.00 KiB in trace"
+        );
+        m.totals.dropped = [("torn_loads".into(), 3), ("no_space".into(), 7)].into();
+        assert!(line(&m).ends_with(" in trace, lost: 7 no space"));
+        m.totals.dropped.clear();
+
+        m.mode = TraceMode::Ring;
+        m.totals.loads_executed = None;
+        m.totals.loads_executed_estimate = Some(1_250_000.0);
+        m.totals.stores = Some(100);
+        assert!(
+            line(&m).contains(
+                ": recorded 1 window (1,100 of about 1.25M loads) and 100 stores in 1.25 s"
+            )
+        );
+
+        // The speed of code is known within a factor alone.
+        m.mode = TraceMode::Burst;
+        (m.totals.samples, m.totals.stores) = (782, None);
+        (m.cpu_seconds, m.recording_seconds) = (1.212, 0.018);
+        assert_eq!(
+            brief(&m),
+            "mgz-record: recorded 782 windows in 1.25 s (cost about 1.5 %)"
+        );
+        m.program_status = "signal 11".into();
+        assert!(line(&m).starts_with("mgz-record: the program ended with signal 11; recorded 782"));
+
+        (m.mode, m.totals.loads_executed) = (TraceMode::Count, Some(1200));
+        assert!(line(&m).contains("; counted 1,200 loads in 1.25 s"));
+    }
+
+    #[test]
+    fn nothing_is_said_of_an_end_that_nobody_saw() {
+        let mut m = Manifest {
+            mode: TraceMode::Burst,
+            state: "interrupted".into(),
+            data: "samples".into(),
+            ..Manifest::default()
+        };
+        m.totals.rows = 1000;
+        m.totals.samples = 2;
         assert_eq!(
             summary_line(&m, "trace"),
-            "mgz-record: exit 0: 1,200 loads executed, 1,000 recorded (+ 200 implied constant), 1 sample, dropped: none, 4.00 KiB in trace, 1.25 s"
+            "mgz-record: interrupted: recorded 2 windows, 0 B in trace"
         );
-        m.modules = vec![Module::default()];
-        m.modules[0].not_instrumented.functions = 1;
-        assert!(summary_line(&m, "trace").contains("at least 1,200 loads executed"));
-        m.modules.clear();
-        (m.cpu_seconds, m.recording_seconds) = (1.212, 0.012);
-        assert!(
-            summary_line(&m, "trace")
-                .ends_with(", 1.25 s, recording cost about 1.0% (12 ms of CPU time, estimated)")
-        );
-        m.recording_seconds = 0.0;
-        m.totals.loads_executed = None;
-        m.totals.loads_executed_estimate = Some(1250.0);
-        m.totals.dropped.insert("no_space".into(), 7);
-        m.totals.truncated_windows.insert("end_of_thread".into(), 2);
-        let line = summary_line(&m, "trace");
-        assert!(
-            line.contains(
-                "~1,250 loads executed (500 records × the 2.50 loads per record in the windows)"
-            ),
-            "{line}"
-        );
-        assert!(
-            line.contains("(shorter than asked: 2 end of thread), dropped: 7 no space"),
-            "{line}"
-        );
-        m.totals.records_executed = 0;
+        m.data = "spill".into();
         m.totals.records_kept = 500;
-        m.period = 100;
-        assert!(summary_line(&m, "trace").contains(
-            "~1,250 loads executed in all code (a sample every 100 of them), 1,000 recorded"
-        ));
-        (m.period, m.trigger_why) = (0, "3 samples every 100 loads".into());
-        assert!(
-            summary_line(&m, "trace")
-                .contains("loads executed in all code (3 samples every 100 loads), ")
-        );
-        m.totals.loads_executed_estimate = None;
-        assert!(summary_line(&m, "trace").contains("loads executed unknown, 1,000 recorded"));
-        m.mode = TraceMode::Burst;
-        assert!(summary_line(&m, "trace").contains("exit 0: 1,000 recorded"));
-        m.program_status.clear();
-        m.state = "interrupted".into();
-        assert!(
-            summary_line(&m, "trace").starts_with("mgz-record: interrupted: ")
-                && summary_line(&m, "trace").ends_with("4.00 KiB in trace"),
-            "nothing is known of the program's end"
-        );
+        assert!(summary_line(&m, "trace").contains("interrupted: kept 500 records, "));
         let value: serde_json::Value = serde_json::from_str(&json(&m, "trace")).unwrap();
         assert_eq!(value["totals"]["rows"], 1000);
     }

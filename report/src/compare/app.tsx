@@ -59,17 +59,17 @@ function Verdict_({ c }: { c: Obj }) {
         {gate.length > 0 && <ul class="gate" aria-label="Conditions">{gate.map((g, i) => <li key={i} class={g.startsWith("FAILED") ? "worse" : "better"}>{g.startsWith("FAILED") ? "✗" : "✓"} {g}</li>)}</ul>}
         <p class="note tally">{tally.map(([v, n]) => <span key={v}><Word row={{ verdict: v }} /> {n}</span>)}<span>of {changes.length} comparisons of {runsWord(c)}</span></p>
       </section>
-      <Panel title="The run" note="Both builds with their 95 % intervals, on one scale a row. All numbers are better if they are smaller.">
+      <Panel title="Is the run better?" note="Both builds with their 95 % intervals, on one scale a row. All numbers are better if they are smaller.">
         {run.length > 0 ? <DataTable name="run" columns={columnsOf(false)(run)} rows={run.map((_, i) => i)} most={12} /> : <p class="empty hatched">No number of the run is known on both sides.</p>}
       </Panel>
-      <Panel title="What changed" note="The most important first. Click a row to see it among all comparisons of its kind.">
+      <Panel title="What changed?" note="The most important first. Click a row to see it among all comparisons of its kind.">
         {news.length > 0 ? (
           <DataTable name="news" columns={columnsOf(true)(news)} rows={news.map((_, i) => i)} most={12} onSelect={(i) => go({ tab: str(news[i]?.["kind"]) || undefined }, "changes")} />
         ) : (
           <p class="empty">Nothing is better or worse beyond chance. What cannot be told stands in <a href="#changes">Changes</a>, with what each side knows.</p>
         )}
       </Panel>
-      {said.length > 0 && <Panel title="Before you believe it"><ul class="said">{said.map((s, i) => <li key={i}>{s}</li>)}</ul></Panel>}
+      {said.length > 0 && <Panel title="What is doubtful about the runs?"><ul class="said">{said.map((s, i) => <li key={i}>{s}</li>)}</ul></Panel>}
     </div>
   );
 }
@@ -94,7 +94,7 @@ function Changes({ c }: { c: Obj }) {
   const line = hasLines ? rows[at] : undefined;
   return (
     <div class="stack">
-    <Panel title="Changes" note="What both builds have, matched by name, inline chain and moved lines. First what changed, the most important first; then what cannot be told; then what is the same.">
+    <Panel title="Which rows changed?" note="What both builds have, matched by name, inline chain and moved lines. First what changed, the most important first; then what cannot be told; then what is the same.">
       <div class="tabs" role="group" aria-label="Kind of rows">
         {KINDS.map(([k, name]) => <button type="button" key={k} aria-pressed={k === kind} onClick={() => go({ tab: k, metric: undefined })}>{name} ({changes.filter((r) => r["kind"] === k).length})</button>)}
       </div>
@@ -144,13 +144,13 @@ function Curves({ c }: { c: Obj }) {
   const grown: Curve[] = sides.map((side, i) => ({ name: i ? "new" : "base", cls: `k${i}`, points: growth(side) }));
   return (
     <div class="grid2">
-      <Panel title="Reuse distance" note={`Distinct blocks of ${bytes(block)} between two uses of the same one${complete ? "" : ", inside windows"}, all runs of a side together.`}>
+      <Panel title="How much else is loaded before a reuse?" note={`Distinct blocks of ${bytes(block)} between two uses of the same one${complete ? "" : ", inside windows"}, all runs of a side together.`}>
         <Histogram title="Reuses by distance" xName="distance in blocks" bins={a ?? []} over={b ?? []} names={["base", "new"]} marks={sizes.map((s) => ({ ...s, x: s.x / block }))} showX={count} />
       </Panel>
-      <Panel title="Misses by the size of a cache" note={complete ? "Of a fully associative cache with LRU, from all reuse distances." : "Upper bounds: first touches of a window count as misses, and the band reaches down to where all of them hit."}>
+      <Panel title="Would a larger cache help?" note={complete ? "Of a fully associative cache with LRU, from all reuse distances." : "Upper bounds: first touches of a window count as misses, and the band reaches down to where all of them hit."}>
         <Chart title="Misses of both builds" xName="size of the cache" yName="misses" xLog xBinary curves={ratio} marks={sizes} showX={bytes} showY={percent} yMax={100} />
       </Panel>
-      <Panel title="How the footprint grows" note={`Distinct addresses of W consecutive loads, with 95 % intervals${sides.some((s) => s.length > 1) ? ", of the first run of each side" : ""}.`}>
+      <Panel title="How fast does new memory come in?" note={`Distinct addresses of W consecutive loads, with 95 % intervals${sides.some((s) => s.length > 1) ? ", of the first run of each side" : ""}.`}>
         <Chart title="Footprint of W loads" xName="loads, W" yName="addresses" xLog yLog curves={grown} showX={count} showY={count} />
       </Panel>
     </div>
@@ -162,7 +162,7 @@ function Runs({ c }: { c: Obj }) {
   const rows = (["base", "new"] as const).flatMap((side) => objs(pictures[side]).map((p) => ({ side, p })));
   return (
     <div class="stack">
-      <Panel title="Runs that are compared">
+      <Panel title="Which runs are compared?">
         <div class="twin" tabindex={0} role="region" aria-label="Runs">
           <table>
             <thead><tr><th class="left">side</th><th class="left">trace</th><th class="left">command</th><th class="left">started</th><th>ran for</th><th class="left">mode</th><th>windows</th></tr></thead>
@@ -177,7 +177,7 @@ function Runs({ c }: { c: Obj }) {
           </table>
         </div>
       </Panel>
-      <Panel title="How it was decided">
+      <Panel title="How was it decided?">
         <ul class="said">
           <li>{list(c["changes"]).length} comparisons; chance was to be excluded in {count(num(c["tests"]))} of them together: if nothing changed, the probability that any is called a change is at most 5 %.</li>
           {(["exact", "ranks", "intervals", "none"] as const).map((t) => [t, objs(c["changes"]).filter((r) => r["test"] === t).length] as const).filter(([, n]) => n > 0).map(([t, n]) => <li key={t}>{n} {HOW[t]}</li>)}

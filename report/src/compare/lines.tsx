@@ -60,14 +60,14 @@ function Side({ title, e }: { title: string; e: Excerpt | null }) {
 
 export function Lines({ c, row }: { c: Obj; row: Obj }) {
   const [old, fresh] = [str(row["place"]), str(row["new_place"]) || str(row["place"])];
-  if (!old) return <Panel title="Source"><p class="empty hatched">No source line is known for this row: a build has no debug information for it.</p></Panel>;
-  if (!c["sources"]) return <Panel title="Source"><p class="empty">The report was made without source (--no-source).</p></Panel>;
+  if (!old) return <Panel title="Which source line is it?"><p class="empty hatched">No source line is known for this row: a build has no debug information for it.</p></Panel>;
+  if (!c["sources"]) return <Panel title="Which source line is it?"><p class="empty">The report was made without source (--no-source).</p></Panel>;
   const name = str(row["name"]);
   const [base, now] = [excerpt(c, "base", old, name), excerpt(c, "new", fresh, str(row["new_name"]) || name)];
   const text = (e: Excerpt | null): string => (e?.rows ?? []).map((r) => r.text).join("\n");
   const same = text(base) !== "" && text(base) === text(now);
   return (
-    <Panel title={`Source of ${str(row["what"])}`} note={same ? "The lines are the same in both builds." : "The new build, and beside it the base where it is known and differs."}>
+    <Panel title={`How did the source of ${str(row["what"])} change?`} note={same ? "The lines are the same in both builds." : "The new build, and beside it the base where it is known and differs."}>
       {same ? <Side title={`new: ${fresh}${old === fresh ? "" : `, in the base ${old}`}`} e={now} /> : <div class="columns"><Side title={`new: ${fresh}`} e={now} /><Side title={`base: ${old}`} e={base} /></div>}
     </Panel>
   );

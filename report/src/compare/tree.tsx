@@ -30,7 +30,7 @@ export function Tree({ c }: { c: Obj }) {
   const selected = all.find((f) => f.id === (place.value.selection.node ?? "")) ?? root;
   const parents = useMemo(() => new Map(all.flatMap((f) => f.children.map((child) => [child, f] as const))), [all]);
   const focus = selected.children.length > 0 ? selected : (parents.get(selected) ?? root);
-  if (root.children.length === 0) return <Panel title="What became more and less"><p class="empty hatched">No side has a line or a call with a share: the traces have no samples, or no code is named in them.</p></Panel>;
+  if (root.children.length === 0) return <Panel title="What became more, and what less?"><p class="empty hatched">No side has a line or a call with a share: the traces have no samples, or no code is named in them.</p></Panel>;
   const inside = flat(focus).filter((f) => f.depth - focus.depth < DEEP && f.w / focus.w > 0.0008);
   const rows = Math.max(...inside.map((f) => f.depth)) - focus.depth + 1;
   const most = Math.max(0.5, ...all.filter((f) => f !== root && differs(f, exact)).map((f) => Math.abs(points(f))));
@@ -52,7 +52,7 @@ export function Tree({ c }: { c: Obj }) {
   const word = base[0]?.["by_time"] === true ? "time" : "loads";
   return (
     <div class="stack">
-      <Panel title="What became more and less" note={`Each box is as wide as the mean of its share of the ${word} in both builds, over what it ${kind === "calls" ? "calls" : "holds"}. Orange has more of it in the new build, blue less. Click a box to zoom in; the row above it zooms out. Arrow keys move.`}>
+      <Panel title="What became more, and what less?" note={`Each box is as wide as the mean of its share of the ${word} in both builds, over what it ${kind === "calls" ? "calls" : "holds"}. Orange has more of it in the new build, blue less. Click a box to zoom in; the row above it zooms out. Arrow keys move.`}>
         <div class="tabs" role="group" aria-label="Kind of tree">
           <button type="button" aria-pressed={kind === "calls"} disabled={!calls} title={calls ? "" : "A side was recorded without call paths."} onClick={() => { setKind("calls"); go({ node: undefined }); }}>who called whom</button>
           <button type="button" aria-pressed={kind === "code"} onClick={() => { setKind("code"); go({ node: undefined }); }}>functions and lines</button>
@@ -81,7 +81,7 @@ export function Tree({ c }: { c: Obj }) {
         <p class="key"><span class="swatch less" /> less <span class="swatch more" /> more, the stronger the colour the more points, up to {most.toFixed(1)}; <span class="swatch hatched-swatch" /> {exact ? "the same" : "the intervals of both builds overlap: it may be chance. (This picture compares each box by itself; the table of changes allows for how many are compared.)"}</p>
         <Take name="differences" table={table} svg={svg} />
       </Panel>
-      <Panel title={focus === root && selected === root ? "The largest differences" : `Inside ${short(selected.name, 80)}`}>
+      <Panel title={focus === root && selected === root ? "What differs most?" : `What differs inside ${short(selected.name, 80)}?`}>
         <div class="twin" tabindex={0} role="region" aria-label="Differences, table">
           <table>
             <thead><tr><th class="left">{kind === "calls" ? "function" : "code"}</th><th>base</th><th>new</th><th>difference</th><th class="left">what it is</th></tr></thead>

@@ -56,7 +56,7 @@ export function Source({ m, file, line }: { m: Model; file: string; line: number
   }, [file, line]);
   if (!file) return <p class="empty hatched">No source line is known for this code: the program has no debug information for it. Build it with <code>-g</code>, or install the package with its debug information, and run again.</p>;
   if (m.sources === null) return <p class="empty">The report was made without source (--no-source).</p>;
-  if (rows.length === 0) return <p class="empty">{file}: no source here ({str(found?.["missing"]) || "not embedded"}). Make the report where the file lies.</p>;
+  if (rows.length === 0) return <p class="empty">{file}: no source here ({str(found?.["missing"]).replace(/ \(os error \d+\)/, "") || "not embedded"}). Make the report where the file lies.</p>;
   const most = greatest([...hits.values()].map((h) => h.share), 1e-9);
   return (
     <div>

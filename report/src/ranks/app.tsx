@@ -76,7 +76,7 @@ function Overview({ j }: { j: Obj }) {
         </dl>
         {said.length > 0 && <p class="doubts"><strong>Not all is there:</strong> {short(said[0] ?? "", 220)} <a href="#gaps">{said.length > 1 ? `and ${said.length - 1} more` : "details"}</a></p>}
       </section>
-      <Panel title="What is slow, and in which ranks">
+      <Panel title="What is slow, and in which ranks?">
         {findings.length === 0 ? (
           <p class="empty">Nothing stands out: the ranks are even, and no rank has a finding.</p>
         ) : (
@@ -100,7 +100,7 @@ function Overview({ j }: { j: Obj }) {
           </ol>
         )}
       </Panel>
-      <Panel title="Metrics over ranks" note="Least, median and greatest of all ranks. Imbalance is the greatest value over the mean.">
+      <Panel title="How unlike are the ranks?" note="Least, median and greatest of all ranks. Imbalance is the greatest value over the mean.">
         <DataTable
           name="metrics" rows={metrics.map((_, i) => i)} most={8}
           columns={[
@@ -146,7 +146,7 @@ function Code({ j, all }: { j: Obj; all: number }) {
     return [fn, where, ...spreadColumns(shown, all)];
   }, [shown.length, tab, s.fn]);
   return (
-    <Panel title="Code over ranks" note="Most loads of one rank first. Click a function: its lines.">
+    <Panel title="Which code differs over ranks?" note="Most loads of one rank first. Click a function: its lines.">
       <div class="tabs" role="group" aria-label="Kind of rows">
         <button type="button" aria-pressed={tab === "functions"} onClick={() => go({ tab: "functions" })}>functions ({objs(j["functions"]).length})</button>
         <button type="button" aria-pressed={tab === "lines"} onClick={() => go({ tab: "lines" })}>lines ({objs(j["lines"]).length})</button>
@@ -159,14 +159,14 @@ function Code({ j, all }: { j: Obj; all: number }) {
 
 function Data({ j, all }: { j: Obj; all: number }) {
   const rows = objs(j["objects"]);
-  if (rows.length === 0) return <Panel title="Data over ranks"><p class="empty hatched">No trace knows objects. Globals and stacks come with every recording of this version; blocks of the heap with <code>mgz-record --heap</code>.</p></Panel>;
+  if (rows.length === 0) return <Panel title="Which data differ over ranks?"><p class="empty hatched">No trace knows objects. Globals and stacks come with every recording of this version; blocks of the heap with <code>mgz-record --heap</code>.</p></Panel>;
   const names: Column[] = [
     { key: "object", head: "object", width: 220, left: true, value: (i) => str(rows[i]?.["object"]), cell: (i) => <span title={str(rows[i]?.["object"])}>{short(base(str(rows[i]?.["object"])), 50)}</span> },
     { key: "kind", head: "kind", tip: "global, heap, stack, thread-local, file, anonymous or unknown.", width: 90, left: true, value: (i) => str(rows[i]?.["kind"]) },
   ];
   return (
     <div class="stack">
-      <Panel title="Data over ranks" note="Most loads of one rank first.">
+      <Panel title="Which data differ over ranks?" note="Most loads of one rank first.">
         <DataTable name="objects over ranks" columns={[...names, ...spreadColumns(rows, all)]} rows={rows.map((_, i) => i)} most={12} />
       </Panel>
       <Heat j={j} />
@@ -195,7 +195,7 @@ function Heat({ j }: { j: Obj }) {
   }, [j]);
   if (columns < 1) return null;
   return (
-    <Panel title="Data in time, of all ranks" note="Columns are equal parts of each rank's run.">
+    <Panel title="When do ranks load which data?" note="Columns are equal parts of each rank's run.">
       <div class="heat-map">
         <div class="heat-labels">{labels.map((l) => <span key={l} title={l}>{short(base(l), 34)}</span>)}</div>
         <canvas ref={canvas} role="img" aria-label="Heat map of data in time; copy it as CSV for its numbers." style={{ height: `${28 * labels.length}px` }} />
@@ -228,11 +228,11 @@ function Ranks({ j }: { j: Obj }) {
   return (
     <div class="stack">
       <Matrix rows={rows} known={known} most={most} selected={selected} />
-      <Panel title="Ranks" note="The nearer to yellow, the nearer to the greatest of the column. Click a head to sort.">
+      <Panel title="Which rank is greatest in what?" note="The nearer to yellow, the nearer to the greatest of the column. Click a head to sort.">
         <DataTable name="ranks" columns={columns} rows={rows.map((_, i) => i)} most={14} {...(selected >= 0 ? { selected } : {})} onSelect={(i) => go({ thread: nameOf(rows[i] ?? {}) })} />
       </Panel>
       <div class="grid2">
-        <Panel title="Unlike the others" note="Ranks whose value is far from the median of all.">
+        <Panel title="Which ranks are unlike the others?" note="Ranks whose value is far from the median of all.">
           {outliers.length === 0 ? <p class="empty">No rank is far from the others in any metric.</p> : (
             <div class="twin" tabindex={0} role="region" aria-label="Outliers">
               <table>
@@ -242,7 +242,7 @@ function Ranks({ j }: { j: Obj }) {
             </div>
           )}
         </Panel>
-        <Panel title="Groups of alike ranks" note="Ranks that spend their loads on the same functions in like amounts; medians of each group.">
+        <Panel title="Which ranks are alike?" note="Ranks that spend their loads on the same functions in like amounts; medians of each group.">
           <div class="twin" tabindex={0} role="region" aria-label="Groups">
             <table>
               <thead><tr><th>group</th><th>ranks</th><th class="left">members</th>{METRICS.filter(([k]) => clusters.some((c) => num(c[k]) !== null)).map(([k, name]) => <th key={k}>{name}</th>)}</tr></thead>
@@ -274,7 +274,7 @@ function Matrix({ rows, known, most, selected }: { rows: Obj[]; known: typeof ME
   };
   const said = near ? `${nameOf(rows[near[0]] ?? {})}: ${known[near[1]]?.[1]} ${known[near[1]]?.[3](cells[near[1]]?.[near[0]] ?? null)}` : selected >= 0 ? `selected: ${nameOf(rows[selected] ?? {})}` : "";
   return (
-    <Panel title="Ranks by metrics" note="From left to right all ranks, in the order of the table below; each row on a scale of its own.">
+    <Panel title="How do ranks compare, metric by metric?" note="From left to right all ranks, in the order of the table below; each row on a scale of its own.">
       <div class="heat-map">
         <div class="heat-labels">{known.map(([k, name]) => <span key={k}>{name}</span>)}</div>
         <canvas ref={canvas} role="img" aria-label="Heat map of ranks by metrics; the table below has its numbers." style={{ height: `${28 * known.length}px` }} onMouseMove={(e) => setNear(at(e))} onMouseLeave={() => setNear(null)} onClick={(e) => go({ thread: nameOf(rows[at(e)[0]] ?? {}) })} />
@@ -289,11 +289,11 @@ function Gaps({ j }: { j: Obj }) {
   const said = strs(j["warnings"]);
   return (
     <div class="stack">
-      <Panel title="Ranks without a result">
+      <Panel title="Which ranks have no result?">
         {gaps.length === 0 ? <p class="empty">Every input has a result.</p> : <ul class="said">{gaps.map((g, i) => <li key={i}><code>{str(g["input"])}</code>: {str(g["why"])}</li>)}</ul>}
         {str(obj(j["summary"])["missing_ranks"]) && <p>Of the job's {num(obj(j["summary"])["world_size"])} ranks these are not here: {str(obj(j["summary"])["missing_ranks"])}.</p>}
       </Panel>
-      <Panel title="What was said of the traces">
+      <Panel title="What is doubtful about the traces?">
         {said.length === 0 ? <p class="empty">Nothing.</p> : <ul class="said">{said.map((s, i) => <li key={i}>{s}</li>)}</ul>}
       </Panel>
     </div>

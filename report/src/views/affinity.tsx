@@ -45,11 +45,7 @@ export function Affinity({ m }: { m: Model }) {
     to.putImageData(pixels(cells.map((row) => row.map((v) => (v === null ? null : v / most))), n), 0, 0);
   }, [cells]);
   if (!a || n === 0)
-    return (
-      <Panel title="What is used together">
-        <p class="empty hatched">This needs every load of the run: <code>mgz run --full -- PROGRAM</code>, with a small input. {a ? "This trace has no places that are used often." : "This trace is sampled, or too large; mgz analyze affinity TRACE asks for it."}</p>
-      </Panel>
-    );
+    return null;
   const label = (i: number): string => {
     const first = num(places[i]?.["address"]);
     const name = first === null ? "" : owner(obj(m.location["root"]), first);
@@ -63,7 +59,7 @@ export function Affinity({ m }: { m: Model }) {
   const pairs = objs(a["pairs"]).slice(0, 40);
   const table = (): string => csv(["x", "y", "affinity"], cells.flatMap((row, i) => row.map((v, j) => [label(i), label(j), v])));
   return (
-    <Panel title="What is used together" note={`The ${n} places of ${bytes(num(places[0]?.["bytes"]))} with the most loads. Bright: after a load of the place on the left, the one above it is loaded within ${count(num(obj(a["summary"])["reach"]))} loads.`}>
+    <Panel title="What is used together?" note={`The ${n} places of ${bytes(num(places[0]?.["bytes"]))} with the most loads. Bright: after a load of the place on the left, the one above it is loaded within ${count(num(obj(a["summary"])["reach"]))} loads.`}>
       <div class="affinity">
         <div>
           <canvas ref={canvas} role="img" aria-label="Matrix of places that are used together; copy it as CSV for its numbers." onMouseMove={(e) => setNear(at(e))} onMouseLeave={() => setNear(null)} />

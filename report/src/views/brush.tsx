@@ -113,7 +113,7 @@ export function Stretch({ m, root }: { m: Model; root: Node }) {
   const all = regions.reduce((s, r) => s + r.loads, 0);
   const cut = parts.some((p) => p.part < 1);
   return (
-    <Panel title={`${seconds(from ?? 0)} to ${seconds((b - root.from) / 1e9)}`} note={`From ${parts.length === 1 ? "the smallest interval" : `the ${parts.length} smallest intervals`} that it meets.${cut ? " Of those that it cuts their part by time counts, as if they were even." : ""}`}>
+    <Panel title={`What happens from ${seconds(from ?? 0)} to ${seconds((b - root.from) / 1e9)}?`} note={`From ${parts.length === 1 ? "the smallest interval" : `the ${parts.length} smallest intervals`} that it meets.${cut ? " Of those that it cuts their part by time counts, as if they were even." : ""}`}>
       <div class="columns">
         <dl class="facts">
           <div><dt>loads seen</dt><dd>about {count(Math.round(loads))} in {count(Math.round(windows))} windows, {percent((100 * loads) / Math.max(1, num(root.row["A"]) ?? loads))} of those of the run</dd></div>

@@ -1,7 +1,7 @@
 // Functions, loops and lines, with the source beside them.
 import { DataTable, type Column } from "../components/data-table.tsx";
 import { Source } from "../components/source.tsx";
-import { placeOf, type Model } from "../data/model.ts";
+import { placeOf, shareWord, type Model } from "../data/model.ts";
 import { list, num, objs, str, strs, type Obj } from "../data/values.ts";
 import { bytes, short } from "../format.ts";
 import { go, place } from "../state.ts";
@@ -18,7 +18,7 @@ export function Code({ m }: { m: Model }) {
   const s = place.value.selection;
   const tab = TABS.find((t) => t === s.tab) ?? (s.fn && s.line ? "lines" : "functions");
   const t = m.tables[tab];
-  if (t.rows === 0 && m.tables.functions.rows === 0) return <Panel title="Code"><p class="empty hatched">No recorded code: the trace has no samples. What ran and why it was not recorded stands in the view <a href="#quality">Data quality</a>.</p></Panel>;
+  if (t.rows === 0 && m.tables.functions.rows === 0) return <Panel title={shareWord(m) === "time" ? "Which code takes the time?" : "Which code has the loads?"}><p class="empty hatched">No recorded code: the trace has no samples. What ran and why it was not recorded stands in the view <a href="#quality">Data quality</a>.</p></Panel>;
   const matches = (i: number): boolean => t.str("function", i) === s.fn && (!s.mod || t.str("module", i) === s.mod);
   const rows = tab !== "functions" && s.fn ? t.all().filter(matches) : t.all();
   const shown = rows.length > 0 ? rows : t.all();
@@ -26,7 +26,7 @@ export function Code({ m }: { m: Model }) {
     tab === "functions" ? (s.fn ? t.find((i) => matches(i)) : 0) : tab === "lines" ? t.find((i) => t.str("file", i) === s.file && String(t.num("line", i)) === s.line && (!s.fn || t.str("function", i) === s.fn)) : t.find((i) => t.str("address", i) === s.loop && matches(i));
   const names: Column[] =
     tab === "functions"
-      ? [{ key: "function", head: "function", width: 190, left: true, value: (i) => t.str("function", i), cell: (i) => <span title={`${t.str("function", i)} (${t.str("module", i)})`}>{short(t.str("function", i), 44)}</span> }]
+      ? [{ key: "function", head: "function", width: 176, left: true, value: (i) => t.str("function", i), cell: (i) => <span title={`${t.str("function", i)} (${t.str("module", i)})`}>{short(t.str("function", i), 44)}</span> }]
       : [
           { key: "line", head: "line", tip: tab === "loops" ? "The line of the branch back to the loop's head." : "A line of source.", width: 150, left: true, value: (i) => `${t.str("file", i)}:${t.num("line", i) ?? 0}`, cell: (i) => <span title={`${t.str("file", i)}:${t.num("line", i) ?? 0}`} style={tab === "loops" ? { paddingLeft: `${12 * Math.max(0, Math.min(8, (t.num("depth", i) ?? 1) - 1))}px` } : {}}>{placeOf(t.str("file", i), t.num("line", i)) || (t.str("address", i) ? `loop at ${t.str("address", i)}` : "line not known")}</span> },
           { key: "function", head: "function", width: 130, left: true, value: (i) => t.str("function", i), cell: (i) => <span title={t.str("function", i)}>{short(t.str("function", i), 32)}</span> },
@@ -45,7 +45,7 @@ export function Code({ m }: { m: Model }) {
   const line = s.line ? Number(s.line) : best < 0 ? null : lines.num("line", best);
   return (
     <div class="split">
-      <Panel title="Code" note="Click a row: its source stands beside. All other views follow the selection.">
+      <Panel title={shareWord(m) === "time" ? "Which code takes the time?" : "Which code has the loads?"} note="Click a row: its source stands beside. All other views follow the selection.">
         <div class="tabs" role="group" aria-label="Kind of rows">
           {TABS.map((name) => (
             <button type="button" key={name} aria-pressed={name === tab && s.tab !== PATHS} onClick={() => go({ tab: name })}>
@@ -59,7 +59,7 @@ export function Code({ m }: { m: Model }) {
         </div>
         {s.tab === PATHS ? <CallPaths m={m} /> : <DataTable key={tab} name={tab} columns={[...names, ...metricColumns(m, t)]} rows={shown} {...(selected >= 0 ? { selected } : {})} onSelect={pick} most={12} />}
       </Panel>
-      <Panel title="Source">
+      <Panel title="Which source line is it?">
         <div class="beside">
           <div>
             {first && <p class="above"><Only patch={{ only_fn: first }}>Analyse {short(first, 40)} alone</Only></p>}

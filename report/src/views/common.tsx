@@ -62,20 +62,20 @@ export function metricColumns(m: Model, t: Table): Column[] {
   const key = shareKey(m);
   const biggest = Math.max(1e-9, t.greatest("F_64_hat"), t.greatest("F_64"));
   const columns: Column[] = [
-    { key, head: shareWord(m), width: 140, bar: true, value: (i) => t.num(key, i), cell: (i) => <Share m={m} row={t.row(i)} /> },
+    { key, head: shareWord(m), width: 124, bar: true, value: (i) => t.num(key, i), cell: (i) => <Share m={m} row={t.row(i)} /> },
   ];
   const levels = t.has("misses") ? missesOf(t.row(t.find((i) => missesOf(t.row(i)).length > 0))) : [];
   levels.forEach((level, n) => {
     const of = (i: number): Estimate => hundred(missesOf(t.row(i))[n]?.share ?? null);
-    columns.push({ key: `misses.${level.level}`, head: `${level.level} misses`, tip: `Share of the run's predicted misses at ${level.level}, with its 95 % interval.`, width: 150, bar: true, value: (i) => of(i).value, cell: (i) => <Interval e={of(i)} max={100} show={percent} /> });
+    columns.push({ key: `misses.${level.level}`, head: `of ${level.level} misses`, tip: `Share of the run's predicted misses at ${level.level}, with its 95 % interval.`, width: 126, bar: true, value: (i) => of(i).value, cell: (i) => <Interval e={of(i)} max={100} show={percent} /> });
   });
   columns.push(
-    { key: "line_bytes", head: "line use", width: 96, bar: true, value: (i) => t.num("line_bytes", i), cell: (i) => <LineUse used={t.num("line_bytes", i)} /> },
-    { key: "dF_irr_pct", head: "pattern", tip: "Which part of the footprint grows by a constant step (strided, blue) and which by addresses that depend on data (irregular, orange).", width: 104, bar: true, value: (i) => t.num("dF_irr_pct", i), cell: (i) => <Classes strided={t.num("dF_str_pct", i)} irregular={t.num("dF_irr_pct", i)} constant={t.num("A_const_pct", i)} /> },
-    { key: "F_64_hat", head: "footprint", tip: `${define("F_64")}\nIn bytes: 64 for each line.`, width: 156, bar: true, value: (i) => t.num("F_64_hat", i) ?? t.num("F_64", i), cell: (i) => <Footprint m={m} row={t.row(i)} max={biggest} /> },
+    { key: "line_bytes", head: "line use", width: 84, bar: true, value: (i) => t.num("line_bytes", i), cell: (i) => <LineUse used={t.num("line_bytes", i)} /> },
+    { key: "dF_irr_pct", head: "pattern", tip: "Which part of the footprint grows by a constant step (strided, blue) and which by addresses that depend on data (irregular, orange).", width: 96, bar: true, value: (i) => t.num("dF_irr_pct", i), cell: (i) => <Classes strided={t.num("dF_str_pct", i)} irregular={t.num("dF_irr_pct", i)} constant={t.num("A_const_pct", i)} /> },
+    { key: "F_64_hat", head: "footprint", tip: `${define("F_64")}\nIn bytes: 64 for each line.`, width: 140, bar: true, value: (i) => t.num("F_64_hat", i) ?? t.num("F_64", i), cell: (i) => <Footprint m={m} row={t.row(i)} max={biggest} /> },
     { key: "D_mean", head: isComplete(m) ? "mean D" : "D in window", width: 84, value: (i) => t.num("D_mean", i), cell: (i) => count(t.num("D_mean", i)) },
     { key: "first_pct", head: "first%", width: 54, value: (i) => t.num("first_pct", i), cell: (i) => percent(t.num("first_pct", i)) },
-    { key: "A", head: "loads seen", width: 72, value: (i) => t.num("A", i), cell: (i) => count(t.num("A", i)) },
+    { key: "A", head: "loads seen", width: 78, value: (i) => t.num("A", i), cell: (i) => count(t.num("A", i)) },
   );
   return columns;
 }

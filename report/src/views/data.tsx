@@ -13,7 +13,7 @@ export function Data({ m }: { m: Model }) {
   const s = place.value.selection;
   if (t.rows === 0)
     return (
-      <Panel title="Data">
+      <Panel title="Which data are loaded?">
         <p class="empty hatched">The trace knows no objects. Globals and stacks come with every recording of this version; blocks of the heap with <code>mgz run --heap</code>.</p>
       </Panel>
     );
@@ -28,7 +28,7 @@ export function Data({ m }: { m: Model }) {
   ];
   return (
     <div class="stack">
-      <Panel title="Data" note={`Click a row: where it was allocated, how it is walked and which code loads it stand below. Objects by their ${m.trace["by_time"] === true ? "share of the time" : "loads"}. Heap blocks are grouped by the place that allocated them.`}>
+      <Panel title={m.trace["by_time"] === true ? "Which data take the time?" : "Which data are loaded?"} note={`Click a row: where it was allocated, how it is walked and which code loads it stand below. Objects by their ${m.trace["by_time"] === true ? "share of the time" : "loads"}. Heap blocks are grouped by the place that allocated them.`}>
         <DataTable name="objects" columns={columns} rows={t.all()} selected={selected} onSelect={(i) => go({ obj: t.str("object", i) })} most={10} />
       </Panel>
       <OneObject row={t.row(selected)} />
@@ -40,7 +40,7 @@ export function Data({ m }: { m: Model }) {
 function OneObject({ row }: { row: Obj }) {
   const stack = strs(row["stack"]);
   return (
-    <Panel title={short(str(row["object"]), 80)}>
+    <Panel title={`How is ${short(str(row["object"]), 80)} used?`}>
       {str(row["object"]) && <p><Only patch={{ only_obj: str(row["object"]), obj: undefined }}>Analyse these data alone</Only></p>}
       <div class="columns">
         <section>
@@ -70,7 +70,7 @@ function Matrix({ m }: { m: Model }) {
   const cell = (i: number, f: string): number | null => num(objs(t.value("functions", i)).find((p) => str(p["function"]) === f)?.["A"]);
   const most = greatest(objects.flatMap((i) => functions.map((f) => cell(i, f))), 1);
   return (
-    <Panel title="Which code loads which data" note="Recorded loads; the more, the nearer to yellow.">
+    <Panel title="Which code loads which data?" note="Recorded loads; the more, the nearer to yellow.">
       <div class="twin" tabindex={0} role="region" aria-label="Objects by functions">
         <table class="matrix">
           <thead>

@@ -29,16 +29,16 @@ export function Locality({ m }: { m: Model }) {
   const own = row ? missRatio(bins(row["D_hist"]), num(row["first_touches"]) ?? 0, block, complete) : [];
   return (
     <div class="grid2">
-      <Panel title="Reuse distance" note={`Distinct blocks of ${bytes(block)} between two uses of the same one${complete ? "" : ", inside windows: longer ones show as first touches"}. ${row ? `Beside the whole run: ${name}.` : "Select a function or line to see its own beside it."}`}>
+      <Panel title="How much else is loaded before a reuse?" note={`Distinct blocks of ${bytes(block)} between two uses of the same one${complete ? "" : ", inside windows: longer ones show as first touches"}. ${row ? `Beside the whole run: ${name}.` : "Select a function or line to see its own beside it."}`}>
         <Histogram title="Reuses by distance" xName="distance in blocks" bins={bins(m.summary["D_hist"])} {...(row ? { over: bins(row["D_hist"]) } : {})} marks={marks} names={words} showX={count} />
         <p>
           First touches: {percent(num(m.summary["first_pct"]))} of the touches of the run{row ? `, ${percent(num(row["first_pct"]))} of ${name}` : ""}. They have no distance.
         </p>
       </Panel>
-      <Panel title="Reuse interval" note="Loads from one use of a block to the next, inside windows.">
+      <Panel title="How many loads until a reuse?" note="Loads from one use of a block to the next, inside windows.">
         <Histogram title="Reuses by interval" xName="loads" bins={bins(m.summary["interval_hist"])} names={words} showX={count} />
       </Panel>
-      <Panel title="Misses by the size of a cache">
+      <Panel title="Would a larger cache help?">
         {own.length > 0 ? (
           <Chart title={`Misses of ${name} by the size of a cache`} xName="size of the cache" yName="misses" xLog xBinary curves={[{ name: complete ? "miss ratio" : "between these bounds", cls: "k0", points: complete ? own : own.map((p) => ({ ...p, y: p.hi })) }, ...predicted(row ?? {})]} marks={known.list.map((c) => ({ x: c.bytes, label: known.known ? c.name : `${c.name}?` }))} showX={bytes} showY={percent} yMax={100} xMax={known.list.at(-1)?.bytes ?? 1} />
         ) : (
@@ -46,15 +46,15 @@ export function Locality({ m }: { m: Model }) {
         )}
         {missesOf(row ?? m.summary).map((l) => (
           <p key={l.level}>
-            {l.level}: {l.ratio ? <Interval e={{ value: 100 * (l.ratio.value ?? 0), lo: l.ratio.lo === null ? null : 100 * l.ratio.lo, hi: l.ratio.hi === null ? null : 100 * l.ratio.hi }} max={100} show={percent} /> : <Unknown why="Not predicted: distances beyond the windows are not known." />} of the loads are predicted to miss
+            Loads that are predicted to miss the {l.level}: {l.ratio ? <Interval e={{ value: 100 * (l.ratio.value ?? 0), lo: l.ratio.lo === null ? null : 100 * l.ratio.lo, hi: l.ratio.hi === null ? null : 100 * l.ratio.hi }} max={100} show={percent} /> : <Unknown why="Not predicted: distances beyond the windows are not known." />}
           </p>
         ))}
       </Panel>
-      <Panel title="Inside windows" note="Means over all windows of W loads.">
+      <Panel title="Do longer stretches reuse more?" note="Means over all windows of W loads.">
         <Chart title="Mean reuse distance in windows of W loads" xName="loads, W" yName="blocks" xLog curves={[{ name: "D", cls: "k0", points: windows.map((w) => ({ x: num(w["W"]) ?? 1, y: num(w["D_mean"]) })) }]} showX={count} showY={count} height={220} />
       </Panel>
       {num(inter["reuses"]) !== null && (
-        <Panel title="Between windows" note="Pages from one window to the next that touches them. Uses between windows are not seen, so that true intervals are shorter.">
+        <Panel title="When are pages seen again?" note="Pages from one window to the next that touches them. Uses between windows are not seen, so that true intervals are shorter.">
           <Histogram title="Pages by the loads until they are seen again" xName="loads" bins={bins(inter["interval_hist"])} names={["pages", "pages"]} showX={count} />
           <p>{count(num(inter["reuses"]))} pages were seen again, {count(num(inter["first_touches"]))} once; mean interval {count(num(inter["interval_mean"]))} loads, estimated distance {count(num(inter["D_mean_hat"]))} pages.</p>
         </Panel>

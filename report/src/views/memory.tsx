@@ -57,7 +57,7 @@ function nameOf(row: Obj): string {
 export function Memory({ m }: { m: Model }) {
   const svg = useRef<SVGSVGElement>(null);
   const root = useMemo(() => (m.location["root"] ? layout(obj(m.location["root"])) : null), [m]);
-  if (!root) return <Panel title="Memory"><p class="empty hatched">The trace has no samples, so that there is nothing to show here. Why, and what makes some, stands in the view <a href="#quality">Data quality</a>.</p></Panel>;
+  if (!root) return <Panel title="Which memory is loaded?"><p class="empty hatched">The trace has no samples, so that there is nothing to show here. Why, and what makes some, stands in the view <a href="#quality">Data quality</a>.</p></Panel>;
   const all = flat(root);
   const wanted = place.value.selection.region;
   const object = place.value.selection.obj;
@@ -79,7 +79,7 @@ export function Memory({ m }: { m: Model }) {
   const row = selected.row;
   return (
     <div class="stack">
-      <Panel title="Memory" note="The address space, divided into the regions that are loaded most. Width is the number of loads; colour is the share of first touches: data that a window had not used before.">
+      <Panel title="Which memory is loaded?" note="The address space, divided into the regions that are loaded most. Width is the number of loads; colour is the share of first touches: data that a window had not used before.">
         <svg ref={svg} class="icicle" viewBox={`0 0 ${W} ${H}`} role="img" aria-label="Regions of memory, one inside the other; the table below has them all." tabindex={0} onKeyDown={move}>
           {all.map((r) => {
             const v = num(r.row["first_pct"]);
@@ -121,7 +121,7 @@ export function Memory({ m }: { m: Model }) {
         </details>
       </Panel>
       <HeatMap m={m} />
-      <Panel title={selected === root ? "All memory" : `${address(str(row["start"]))} to ${address(str(row["end"]))}`}>
+      <Panel title={selected === root ? "What is in all of it?" : `What is in ${address(str(row["start"]))} to ${address(str(row["end"]))}?`}>
         {selected !== root && str(row["end"]) !== "" && <p><Only patch={{ addresses: `${str(row["start"])}-${str(row["end"])}`, region: undefined }}>Analyse this region alone</Only></p>}
         <div class="columns">
           <section>
@@ -191,7 +191,7 @@ function HeatMap({ m }: { m: Model }) {
   };
   const table = (): string => csv(["region", "label", ...columns.map((_, i) => time(i))], rows.map((r, i) => [str(r["region"]), str(r["label"]), ...(values[i] ?? [])]));
   return (
-    <Panel title="Regions in time" note="The regions that are loaded most, over the run. Columns are equally many windows.">
+    <Panel title="When is which memory loaded?" note="The regions that are loaded most, over the run. Columns are equally many windows.">
       <div class="tabs" role="group" aria-label="Colour">
         <button type="button" aria-pressed={by === "A"} onClick={() => setBy("A")}>loads seen</button>
         <button type="button" aria-pressed={by === "D_mean"} onClick={() => setBy("D_mean")}>reuse distance</button>

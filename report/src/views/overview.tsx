@@ -27,20 +27,20 @@ export function Overview({ m }: { m: Model }) {
   return (
     <div class="overview">
       <RunCard m={m} />
-      <Panel title="What is slow about memory here" cls="wide">
+      <Panel title="What is slow about memory, and what helps?" cls="wide">
         {findings.length === 0 ? <Nothing m={m} /> : <ol class="findings">{shown.map((v, i) => <Finding key={i} m={m} v={v} n={i + 1} />)}</ol>}
         {shown.length < findings.length && <button type="button" class="more" onClick={() => setAll(true)}>Show {findings.length - shown.length} more</button>}
       </Panel>
-      <Panel title="The run in time" note="Each column is a stretch of the run. Click one to look into it.">
+      <Panel title="How does the run change over time?" note="Each column is a stretch of the run. Click one to look into it.">
         {m.loading ? <p class="empty">Reading the tables.</p> : <TimeStrip m={m} />}
       </Panel>
-      <Panel title={`Where the ${shareWord(m)} ${shareWord(m) === "time" ? "goes" : "are"}`}>
+      <Panel title={shareWord(m) === "time" ? "Where does the time go?" : "Where are the loads?"}>
         <Top m={m} />
       </Panel>
-      <Panel title="How much cache would help">
+      <Panel title="Would a larger cache help?">
         <MissCurve m={m} />
       </Panel>
-      <Panel title="How the footprint grows">
+      <Panel title="How fast does new memory come in?">
         <Growth m={m} />
       </Panel>
     </div>

@@ -17,7 +17,10 @@ export function Quality({ m }: { m: Model }) {
   const share = (v: unknown): number | null => (looks > 0 && num(v) !== null ? (100 * (num(v) ?? 0)) / looks : null);
   const others = files.reduce((s, f) => s + (f["instrumented"] === true ? 0 : (num(f["samples"]) ?? 0)), 0) + (num(cover["generated_samples"]) ?? 0);
   const said = [...strs(m.run["warnings"]), ...strs(man["problems"]), ...strs(t["not_recorded"])];
-  const dropped = Object.entries(obj(t["dropped"])).filter(([, n]) => (num(n) ?? 0) > 0);
+  // Every window has loads that its edges cut.
+  const EDGES = ["torn_loads", "cut_loads"];
+  const edges = EDGES.reduce((sum, k) => sum + (num(obj(t["dropped"])[k]) ?? 0), 0);
+  const dropped = Object.entries(obj(t["dropped"])).filter(([k, n]) => (num(n) ?? 0) > 0 && !EDGES.includes(k));
   const cut = Object.entries(obj(t["truncated_windows"])).filter(([, n]) => (num(n) ?? 0) > 0);
   const doubtful = Object.entries(obj(m.summary["doubtful"])).filter(([, n]) => (num(n) ?? 0) > 0);
   const vague = (["functions", "lines", "loops", "objects"] as const).map((name) => ({ name, all: m.tables[name].rows, shares: m.tables[name].all().filter((i) => m.tables[name].value("undersampled", i) === true).length, footprints: m.tables[name].all().filter((i) => m.tables[name].value("F_undersampled", i) === true).length }));
@@ -32,16 +35,16 @@ export function Quality({ m }: { m: Model }) {
   ];
   return (
     <div class="stack">
-      <Panel title="Data quality">
+      <Panel title="Can these numbers be trusted?">
         {said.length === 0 ? <p>Nothing is known to be missing or doubtful.</p> : <ul class="said">{said.map((s, i) => <li key={i}><Marked text={s} /></li>)}</ul>}
       </Panel>
       <div class="grid2">
-        <Panel title="How it was recorded">
+        <Panel title="How was it recorded?">
           <dl class="facts">
-            <div><dt>mode</dt><dd>{str(t["mode"])} by {str(t["backend"])}{str(man["backend_why"]) ? ` (${str(man["backend_why"])})` : ""}</dd></div>
+            <div><dt>mode</dt><dd>{str(t["mode"])}{str(t["backend"]) === "soft" ? "" : ` by ${str(t["backend"])} (${str(man["backend_why"])})`}</dd></div>
             <div><dt>windows</dt><dd>{count(num(m.summary["samples"]))}, {count(num(m.summary["sample_mean"]))} loads each ({count(num(m.summary["sample_min"]))} to {count(num(m.summary["sample_max"]))})</dd></div>
             <div><dt>begun by</dt><dd>{str(man["trigger"]) || "records"}{str(man["trigger_why"]) ? `: ${str(man["trigger_why"])}` : ""}</dd></div>
-            <div><dt><Term k="rho">sample ratio</Term></dt><dd>{num(m.summary["rho"]) === null ? <Unknown why="The number of executed loads is not known." /> : `${count(num(m.summary["rho"]))} executed loads for each recorded one (${str(m.summary["rho_source"]).replaceAll("_", " ")})`}</dd></div>
+            <div><dt><Term k="rho">sample ratio</Term></dt><dd>{num(m.summary["rho"]) === null ? <Unknown why="The number of executed loads is not known." /> : `${count(num(m.summary["rho"]))} executed loads for each recorded one`}</dd></div>
             <div><dt>loads recorded</dt><dd>{count(num(m.summary["rows"]))}</dd></div>
             <div><dt>cost</dt><dd>{cost !== null && cost > 0 ? `${seconds(cost)} of CPU time${cpu > 0 ? `, ${percent((100 * cost) / cpu)}` : ""}` : <Unknown why="The recorder measures its cost only where windows come by CPU time." />}</dd></div>
             <div><dt>state</dt><dd>{str(t["state"])}; the program: {str(t["program_status"]) || "not known"}</dd></div>
@@ -49,7 +52,7 @@ export function Quality({ m }: { m: Model }) {
             <div><dt>by</dt><dd>{str(man["tool"]) || "not known"}</dd></div>
           </dl>
         </Panel>
-        <Panel title="What was lost">
+        <Panel title="What was lost?">
           {dropped.length + cut.length + doubtful.length === 0 ? <p>Nothing: no record was dropped, no window cut short, no row doubtful.</p> : (
             <table class="plain">
               <tbody>
@@ -59,7 +62,8 @@ export function Quality({ m }: { m: Model }) {
               </tbody>
             </table>
           )}
-          <h3 class="next">What is too vague to act on</h3>
+          {edges > 0 && <p class="note">Beside that, the edges of windows cut {count(edges)} {edges === 1 ? "load" : "loads"}, which is no loss.</p>}
+          <h3 class="next">What is too vague to act on?</h3>
           <table class="plain">
             <thead><tr><th>rows</th><th>all</th><th>vague share</th><th>vague footprint</th></tr></thead>
             <tbody>
@@ -69,7 +73,7 @@ export function Quality({ m }: { m: Model }) {
           <p class="note">Such rows are hatched. Four times the windows halve an interval: <code>{moreWindows(m)}</code></p>
         </Panel>
       </div>
-      <Panel title="Coverage" note={looks > 0 ? `The recorder looked ${count(looks)} times where CPU time was spent: ${percent((100 * others) / looks)} was in code that is not recorded.` : "How much time was spent in which file is not known: nobody looked."}>
+      <Panel title="Which code is not recorded?" note={looks > 0 ? `The recorder looked ${count(looks)} times where CPU time was spent: ${percent((100 * others) / looks)} was in code that is not recorded.` : "How much time was spent in which file is not known: nobody looked."}>
         {files.length > 0 ? <DataTable name="coverage" columns={columns} rows={files.map((_, i) => i)} most={8} /> : <p class="empty">The trace does not say which files had code in the process.</p>}
         {(num(cover["generated_bytes"]) ?? 0) > 0 && <p>{bytes(num(cover["generated_bytes"]))} of code were generated at run time{share(cover["generated_samples"]) === null ? "" : `, with ${percent(share(cover["generated_samples"]))} of the time`}; it is not recorded.</p>}
         {list(cover["programs"]).length > 0 && (

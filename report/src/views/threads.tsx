@@ -15,7 +15,7 @@ export function Threads({ m }: { m: Model }) {
   // The analysis may have rows by thread; the recorder counts in any case.
   const measured = objs(m.run["threads"]);
   const rows = measured.length > 0 ? measured : objs(m.manifest["threads"]);
-  if (rows.length === 0) return <Panel title="Threads and ranks"><p class="empty hatched">The trace names no threads: nothing of the program was recorded. Why stands in the view <a href="#quality">Data quality</a>.</p></Panel>;
+  if (rows.length === 0) return <Panel title="Do threads share the work evenly?"><p class="empty hatched">The trace names no threads: nothing of the program was recorded. Why stands in the view <a href="#quality">Data quality</a>.</p></Panel>;
   const t = tableOf(rows);
   const id = (key: string): Column => ({ key, head: WORDS[key] ?? key, tip: `System id of the ${key}.`, width: 90, value: (i) => t.num(key, i), cell: (i) => (t.num(key, i) === null ? "several" : String(t.num(key, i))) });
   const columns: Column[] = [id("process"), id("thread")];
@@ -29,12 +29,12 @@ export function Threads({ m }: { m: Model }) {
   const processes = objs(m.run["processes"]);
   return (
     <div class="stack">
-      <Panel title="Threads and ranks" note={rows.length === 1 ? "One thread was recorded: there is nothing to compare." : `${rows.length} threads were recorded. Imbalance is the greatest value over the mean: 1 is even.`}>
+      <Panel title="Do threads share the work evenly?" note={rows.length === 1 ? "One thread was recorded: there is nothing to compare." : `${rows.length} threads were recorded. Imbalance is the greatest value over the mean: 1 is even.`}>
         <DataTable name="threads" columns={columns} rows={t.all()} {...(selected >= 0 ? { selected } : {})} onSelect={(i) => go({ thread: String(rows[i]?.["thread"] ?? "") || undefined })} most={12} />
       </Panel>
       {selected >= 0 && num(rows[selected]?.["thread"]) !== null && rows.length > 1 && <p class="above"><Only patch={{ only_thread: String(rows[selected]?.["thread"]), thread: undefined }}>Analyse thread {String(rows[selected]?.["thread"])} alone</Only></p>}
       {processes.length > 1 && (
-        <Panel title="Processes">
+        <Panel title="Which processes ran?">
           <DataTable name="processes" columns={processColumns(m, tableOf(processes))} rows={processes.map((_, i) => i)} most={8} />
         </Panel>
       )}
@@ -55,7 +55,7 @@ function Balance({ rows, metrics }: { rows: Obj[]; metrics: string[] }) {
   const values = metrics.map((k) => rows.map((r) => num(r[k])));
   const known = (v: (number | null)[]): number[] => v.filter((x): x is number => x !== null).sort((a, b) => a - b);
   return (
-    <Panel title="Balance">
+    <Panel title="Which thread is unlike the others?">
       <div class="twin" tabindex={0} role="region" aria-label="Metrics by thread">
         <table class="matrix">
           <thead><tr><th class="left">metric</th><th>least</th><th>median</th><th>most</th><th>imbalance</th>{rows.slice(0, 64).map((r, i) => <th key={i}>{String(r["thread"] ?? i)}</th>)}</tr></thead>

@@ -92,7 +92,7 @@ function Lanes({ m, root, metrics, width, start }: { m: Model; root: Node; metri
         const most = greatest(values, 1e-300);
         return (
           <g key={key}>
-            <text class="axis" x={0} y={y + 14}>{name}</text>
+            <text class="axis" x={0} y={y + 14}>{name}<title>{define(key)}</title></text>
             <text class="axis dim" x={0} y={y + 28}>{`up to ${show(most)}`}</text>
             <line class="grid" x1={LEFT} x2={W - 10} y1={y + LANE} y2={y + LANE} />
             {nodes.map((s, i) => {
@@ -123,7 +123,7 @@ export function Time({ m }: { m: Model }) {
   // The time of the first sample of the run, of which this may be a part.
   const origin = useMemo(() => (whole.value?.time["root"] ? treeOf(obj(whole.value.time["root"])) : root), [whole.value, root]);
   const svg = useRef<SVGSVGElement>(null);
-  if (!root || !origin) return <Panel title="Time"><p class="empty hatched">The trace has no samples, so that there is nothing to show here. Why, and what makes some, stands in the view <a href="#quality">Data quality</a>.</p></Panel>;
+  if (!root || !origin) return <Panel title="When is locality worst?"><p class="empty hatched">The trace has no samples, so that there is nothing to show here. Why, and what makes some, stands in the view <a href="#quality">Data quality</a>.</p></Panel>;
   const all = flat(root);
   const selected = all.find((n) => n.id === (place.value.selection.node ?? "")) ?? root;
   // Zoomed to the selected node, or to the one around it where it has nothing inside.
@@ -146,7 +146,7 @@ export function Time({ m }: { m: Model }) {
   const row = selected.row;
   return (
     <div class="stack">
-      <Panel title="Time" note="The run is divided where locality is worst, down to single windows. Click an interval to zoom in; the row above it zooms out. Arrow keys move. Draw over the lanes to mark a stretch of the run.">
+      <Panel title="When is locality worst?" note="The run is divided where locality is worst, down to single windows. Click an interval to zoom in; the row above it zooms out. Arrow keys move. Draw over the lanes to mark a stretch of the run.">
         <Ends whole={(origin.to - origin.from) / 1e9} />
         <p class="crumbs">{path.map((n) => <a key={n.id} href="#time" onClick={(e) => { e.preventDefault(); go({ node: n.id || undefined }); }}>{n.id || "whole run"} ›</a>)} <strong>{focus.id || "whole run"}</strong></p>
         <Lanes m={m} root={focus} metrics={METRICS} start={origin.from} />
@@ -186,7 +186,7 @@ export function Time({ m }: { m: Model }) {
         </details>
       </Panel>
       <Stretch m={m} root={root} />
-      <Panel title={label(selected, origin.from)}>
+      <Panel title={`What happens in the ${label(selected, origin.from).toLowerCase()}?`}>
         {selected !== root && <p><Only patch={{ from: shortSeconds((selected.from - origin.from) / 1e9), to: shortSeconds((selected.to - origin.from) / 1e9), node: undefined }}>Analyse this interval alone</Only></p>}
         <div class="columns">
           <section>

@@ -34,7 +34,7 @@ export function WhatIf({ m, row, name }: { m: Model; row: Obj | null; name: stri
   const same = levels.every((l, i) => l.bytes === real[i]?.bytes && l.ways === real[i]?.ways);
   const line = place.value.selection.block;
   return (
-    <Panel title="What if the caches were others" note={`Move a slider: what ${name || "the whole run"} would miss in a cache of that size and associativity. Each level is taken by itself, with LRU, for all loads; blocks are taken as dealt to sets by chance.`}>
+    <Panel title="What if the caches were others?" note={`Move a slider: what ${name || "the whole run"} would miss in a cache of that size and associativity. Each level is taken by itself, with LRU, for all loads; blocks are taken as dealt to sets by chance.`}>
       <div class="what-if">
         {levels.map((l, i) => {
           const was = real[i];

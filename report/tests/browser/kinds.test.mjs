@@ -125,7 +125,7 @@ test("ranks: who has most to do, spreads, the matrix, outliers, groups, gaps", a
   assert.match(await page.locator("main").innerText(), /8 ranks of 9[^]*one rank has more to do than the others\s+function_0 file_0\.c:10/);
   await show(page, "ranks");
   const text = await page.locator("main").innerText();
-  assert.match(text, /Unlike the others[^]*rank 7\s+host_0\s+loads\s+40\.0M\s+10\.0M\s+4\.00/);
+  assert.match(text, /Which ranks are unlike the others\?[^]*rank 7\s+host_0\s+loads\s+40\.0M\s+10\.0M\s+4\.00/);
   const box = await page.locator("canvas").boundingBox();
   await page.mouse.click(box.x + box.width - 3, box.y + 5);
   assert.match(await page.evaluate(() => location.hash), /thread=rank(\+|%20)7/);
@@ -245,7 +245,7 @@ test("places that are used together, and the machine code of a line", async () =
   delete without.analysis.affinity;
   const bare = await open(write(join(folder, "apart.html"), without.analysis, without.manifest, without.sources));
   await show(bare.page, "locality");
-  assert.match(await bare.page.locator("main").innerText(), /mgz run --full -- PROGRAM/);
+  assert.equal(await bare.page.getByRole("heading", { name: "What is used together?" }).count(), 0);
   await bare.page.close();
 });
 

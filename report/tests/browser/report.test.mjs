@@ -24,16 +24,23 @@ for (const [name, make] of all) {
       assert.equal(await page.locator("main [role=alert]").count(), 0, view);
       assert.ok(await fits(page), `${view} is wider than the window`);
       assert.doesNotMatch(await page.locator("main").innerText(), /undefined|NaN|\[object/, view);
+      for (const title of await page.locator("main h2").allInnerTexts()) assert.match(title, /\?$/, `${view}: a panel's title is a question`);
     }
     clean(seen);
     await page.close();
+    const narrow = await open(make(), { viewport: { width: 390, height: 844 } });
+    for (const view of VIEWS) {
+      await show(narrow.page, view);
+      assert.ok(await fits(narrow.page), `${view} is wider than a narrow window`);
+    }
+    await narrow.page.close();
   });
 }
 
-test("axe finds nothing, light and dark", async () => {
+test("axe finds nothing, light and dark, wide and narrow", async () => {
   const address = report("axe", { misses: true });
-  for (const colorScheme of ["light", "dark"]) {
-    const { page } = await open(address, { colorScheme });
+  for (const [colorScheme, width] of [["light", 1280], ["dark", 390]]) {
+    const { page } = await open(address, { colorScheme, viewport: { width, height: 844 } });
     await axe(page, [...VIEWS, "code?tab=paths"], colorScheme);
     await page.close();
   }
