@@ -45,6 +45,8 @@ OPERATORS = {
     ast.Div: operator.truediv,
     ast.LShift: operator.lshift,
 }
+# Values of other constants, which a function can compute.
+FOLLOWS = "follows from other constants"
 NAMED = {"LN_2": math.log(2), "LN_10": math.log(10), "PI": math.pi, "E": math.e}
 
 
@@ -99,7 +101,7 @@ def elements(type, value):
         try:
             found.append(evaluate(part))
         except ValueError as error:
-            raise ValueError("follows from other constants") from error
+            raise ValueError(FOLLOWS) from error
     return shape, found
 
 
@@ -199,7 +201,8 @@ pub(crate) fn is_off(rule: &str) -> bool {{
 
 def replaced(constant):
     """Whether a function replaces this constant."""
-    return constant.shape is not None or WORD.search(constant.value) is not None
+    follows = constant.why == FOLLOWS and WORD.search(constant.value) is not None
+    return constant.shape is not None or follows
 
 
 def switched_params(text, constants):
