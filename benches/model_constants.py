@@ -1,9 +1,10 @@
 """Constants of the models: reads the params.rs files, and writes a source tree in which an environment
-variable halves or doubles one of them:
+variable halves or doubles one of them, or switches off a rule (benches/model_rules.py):
 
     MGZ_SENSITIVITY="MAX_ROWS_READ halved" mgz-analyze TRACE
+    MGZ_SENSITIVITY="rule crowded sets" mgz-analyze TRACE
 
-In that tree a function replaces each constant, so that one build serves all constants.
+In that tree a function replaces each constant, so that one build serves all constants and rules.
 """
 
 import ast
@@ -11,6 +12,8 @@ import collections
 import math
 import operator
 import re
+
+from model_rules import patched, values_of
 
 FILES = {name: f"analyzer/src/{name}/params.rs" for name in ("misses", "estimate", "findings")}
 SWITCH = "MGZ_SENSITIVITY"
@@ -42,6 +45,8 @@ OPERATORS = {
     ast.Div: operator.truediv,
     ast.LShift: operator.lshift,
 }
+# Values of other constants, which a function can compute.
+FOLLOWS = "follows from other constants"
 NAMED = {"LN_2": math.log(2), "LN_10": math.log(10), "PI": math.pi, "E": math.e}
 
 
@@ -96,7 +101,7 @@ def elements(type, value):
         try:
             found.append(evaluate(part))
         except ValueError as error:
-            raise ValueError("follows from other constants") from error
+            raise ValueError(FOLLOWS) from error
     return shape, found
 
 
@@ -185,15 +190,19 @@ static SWITCH: std::sync::LazyLock<(String, String)> = std::sync::LazyLock::new(
 }});
 
 fn factor_of(name: &str) -> &'static str {{
-    if SWITCH.0 == name {{ &SWITCH.1 }} else {{ "" }}
+    if SWITCH.0 == name || SWITCH.0 == "rule" {{ &SWITCH.1 }} else {{ "" }}
+}}
+
+pub(crate) fn is_off(rule: &str) -> bool {{
+    SWITCH.0 == "rule" && SWITCH.1 == rule
 }}
 """
 
 
 def replaced(constant):
     """Whether a function replaces this constant."""
-    follows = constant.why == "follows from other constants"
-    return constant.shape is not None or (follows and WORD.search(constant.value) is not None)
+    follows = constant.why == FOLLOWS and WORD.search(constant.value) is not None
+    return constant.shape is not None or follows
 
 
 def switched_params(text, constants):
@@ -215,7 +224,8 @@ def switched_params(text, constants):
                 lambda m: function(m.group(0)) + "()" if m.group(0) in names else m.group(0),
                 c.value,
             )
-        arms = "".join(f'        "{f}" => {v},\n' for f, v in variants(c).items())
+        values = {**variants(c), **values_of(c.name)}
+        arms = "".join(f'        "{f}" => {v},\n' for f, v in values.items())
         parts.append(
             f"\n{c.visibility} fn {function(c.name)}() -> {c.type} {{\n"
             f'    match factor_of("{c.name}") {{\n{arms}        _ => {default},\n    }}\n}}\n'
@@ -236,13 +246,14 @@ def switched(text, names):
     )
 
 
-def switched_tree(sources):
-    """{path: text} of the files that differ in a tree that can be switched."""
+def switched_tree(sources, rules=()):
+    """{path: text} of the files that differ in a tree in which constants and these rules can be
+    switched."""
     constants = all_constants(sources)
     names = {c.name for c in constants if replaced(c)}
     found = {}
-    for path, text in sources.items():
+    for path, text in patched(sources, rules).items():
         new = switched_params(text, constants) if path in FILES.values() else switched(text, names)
-        if new != text:
+        if new != sources[path]:
             found[path] = new
     return found

@@ -201,6 +201,14 @@ class Switching(unittest.TestCase):
         self.assertEqual((why["ONE"], why["MAX_ROWS"]), (None, None))
         self.assertIn("x: params::ODD,", mc.switched_tree(sources)["a.rs"])
 
+    def test_constants_in_constants_stay_if_they_follow_from_others(self):
+        sources = {path: "" for path in mc.FILES.values()}
+        sources[mc.FILES["misses"]] = PARAMS
+        sources["a.rs"] = "const A: A = A {\n    x: params::SQUARE,\n};\n"
+        tree = mc.switched_tree(sources)
+        self.assertNotIn("a.rs", tree)
+        self.assertNotIn("fn square()", tree[mc.FILES["misses"]])
+
     def test_constants_that_are_lengths_stay(self):
         sources = {path: "" for path in mc.FILES.values()}
         sources[mc.FILES["misses"]] = PARAMS

@@ -441,6 +441,9 @@ impl Predicted {
         all: impl Fn(Group) -> u64,
     ) -> Option<Misses> {
         let mut sum = Sum::default();
+        // Sums of fractions depend on their order.
+        let mut loads: Vec<(Group, u64)> = loads.collect();
+        loads.sort_unstable_by_key(|l| l.0);
         for (group, some) in loads {
             let Some((weighed, _)) = self.groups.get(&group) else {
                 continue;
