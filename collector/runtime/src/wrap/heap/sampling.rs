@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn probabilities_are_exact() {
-        for x in [1e-6, 0.001, 0.2, 0.25, 0.26, 1.0, 4.0, 17.0, 18.0, 1e6] {
+        for x in [1e-6f64, 0.001, 0.2, 0.25, 0.26, 1.0, 4.0, 17.0, 18.0, 1e6] {
             let exact = -(-x).exp_m1();
             assert!((complement_of_exp(x) / exact - 1.0).abs() < 1e-6, "{x}");
         }
