@@ -58,6 +58,12 @@ pub struct Head {
     pub over: AtomicU32,
     /// 1: all blocks are logged, and not only a sample of those below 4 KiB.
     pub all: AtomicU32,
+    /// 1: allocations and ends of blocks are marked in the record streams of their threads
+    /// ([`MARK_TIME`](crate::slot::MARK_TIME)).
+    pub marks: AtomicU32,
+    /// Time of the latest event. Each event takes a later one, so that times show the order of
+    /// events.
+    pub last_ns: AtomicU64,
 }
 
 /// An event: the first unit of a record. `stack` bytes of the stack follow in units of their own.
@@ -69,8 +75,9 @@ pub struct HeapEvent {
     pub kind: u32,
     /// Process.
     pub pid: u32,
-    /// The processor's time stamp counter.
-    pub tsc: u64,
+    /// CLOCK_MONOTONIC: of an allocation after the allocator's return, of an end before its call.
+    /// No two events have the same.
+    pub ns: u64,
     /// The block.
     pub address: u64,
     /// Its bytes.

@@ -43,7 +43,7 @@ impl Setup {
         let heap = options
             .heap
             .is_some()
-            .then(|| HeapCollector::new(options.heap_all))
+            .then(|| HeapCollector::new(options.heap_all, matches!(options.mode, Mode::Full)))
             .transpose()
             .map_err(recorder_error("making the log of heap blocks"))?;
         if let Some(heap) = &heap {

@@ -55,10 +55,11 @@ pub struct HeapCollector {
 
 impl HeapCollector {
     /// Makes the log,
-    /// `all`: of all blocks, and not of a sample of the small ones.
-    pub fn new(all: bool) -> io::Result<HeapCollector> {
+    /// `all`: of all blocks, and not of a sample of the small ones. `marks`: events are marked in
+    /// the record streams of their threads.
+    pub fn new(all: bool, marks: bool) -> io::Result<HeapCollector> {
         Ok(HeapCollector {
-            log: Log::new(all)?,
+            log: Log::new(all, marks)?,
             all,
         })
     }

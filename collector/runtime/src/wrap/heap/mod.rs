@@ -8,6 +8,7 @@
 pub(crate) mod named;
 pub(crate) mod sampling;
 
+use crate::record::time_mark::mark_time;
 use crate::sys::errno::ENOMEM;
 use crate::sys::libc_symbols::{fail, next_definition};
 use crate::sys::syscall;
@@ -24,6 +25,8 @@ static LOG: AtomicPtr<Head> = AtomicPtr::new(core::ptr::null_mut());
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 /// All blocks are logged.
 static ALL: AtomicBool = AtomicBool::new(false);
+/// Blocks are marked in the record streams of their threads.
+static MARKS: AtomicBool = AtomicBool::new(false);
 /// The process before the last fork.
 static PARENT: AtomicU32 = AtomicU32::new(0);
 /// The recorder.
@@ -82,7 +85,9 @@ pub fn attach_heap_log(header: &Header) {
     // SAFETY: mapped above.
     unsafe { &*(page as *const AtomicU32) }.store(pid, Ordering::Relaxed);
     // SAFETY: the log's head.
-    let all = unsafe { &(*(log as *const Head)).all }.load(Ordering::Relaxed) != 0;
+    let head = unsafe { &*(log as *const Head) };
+    let all = head.all.load(Ordering::Relaxed) != 0;
+    MARKS.store(head.marks.load(Ordering::Relaxed) != 0, Ordering::Relaxed);
     if !all {
         sampling::seed(syscall::now_ns() ^ u64::from(pid) << 40);
         // SAFETY: a new mapping, which is never removed.
@@ -101,15 +106,18 @@ pub fn attach_heap_log(header: &Header) {
     }
     ALL.store(all, Ordering::Relaxed);
     LOG.store(log as *mut Head, Ordering::Release);
-    let Some(at) = log_event(BEGIN, pid, 0, 0, 0, 0, 0.0) else {
+    let begin = Event {
+        kind: BEGIN,
+        pid,
+        ns: next_time(head),
+        ..Event::default()
+    };
+    let Some(at) = log_event(&begin) else {
         return;
     };
     // The recorder looks at the mappings now: at the program's end it would be too late.
     for _ in 0..PATIENCE {
-        // SAFETY: mapped above, never removed.
-        if unsafe { &(*(log as *const Head)).tail }.load(Ordering::Acquire) > at
-            || !recorder_lives()
-        {
+        if head.tail.load(Ordering::Acquire) > at || !recorder_lives() {
             break;
         }
         nap();
@@ -136,7 +144,15 @@ fn process() -> Option<u32> {
     let pid = syscall::getpid();
     word.store(pid, Ordering::Relaxed);
     let parent = PARENT.swap(pid, Ordering::Relaxed);
-    log_event(FORK, pid, u64::from(parent), 0, 0, 0, 0.0);
+    // SAFETY: a mapping that is never removed, since there is a page.
+    let head = unsafe { LOG.load(Ordering::Acquire).as_ref() }?;
+    log_event(&Event {
+        kind: FORK,
+        pid,
+        ns: next_time(head),
+        address: u64::from(parent),
+        ..Event::default()
+    });
     Some(pid)
 }
 
@@ -159,17 +175,50 @@ fn readable(at: usize) -> usize {
     }
 }
 
-/// Writes an event; gives its position. `None` if there was no room for seconds or nothing is
-/// logged.
-fn log_event(
+/// An event to log, as [`HeapEvent`].
+#[derive(Default)]
+struct Event {
     kind: u32,
     pid: u32,
+    ns: u64,
     address: u64,
     bytes: u64,
     sp: usize,
     bp: usize,
     weight: f32,
-) -> Option<u64> {
+}
+
+/// The present time, later than that of each event before.
+fn next_time(head: &Head) -> u64 {
+    let now = syscall::now_ns();
+    let later = |last: u64| now.max(last.saturating_add(1));
+    let mut last = head.last_ns.load(Ordering::Relaxed);
+    while let Err(other) =
+        head.last_ns
+            .compare_exchange_weak(last, later(last), Ordering::Relaxed, Ordering::Relaxed)
+    {
+        last = other;
+    }
+    later(last)
+}
+
+/// The same for an event of a block, at which the calling thread's records are marked.
+fn block_time() -> u64 {
+    // SAFETY: null or a mapping that is never removed.
+    let Some(head) = (unsafe { LOG.load(Ordering::Acquire).as_ref() }) else {
+        return 0;
+    };
+    if MARKS.load(Ordering::Relaxed) {
+        mark_time(|| next_time(head))
+    } else {
+        next_time(head)
+    }
+}
+
+/// Writes an event; gives its position. `None` if there was no room for seconds or nothing is
+/// logged.
+fn log_event(event: &Event) -> Option<u64> {
+    let &Event { sp, bp, .. } = event;
     let log = LOG.load(Ordering::Acquire);
     // SAFETY: null or a mapping that is never removed.
     let head = unsafe { log.as_ref() }?;
@@ -217,19 +266,19 @@ fn log_event(
             };
         }
     }
-    let event = (base + heap_log::offset(at)) as *mut HeapEvent;
+    let to = (base + heap_log::offset(at)) as *mut HeapEvent;
     // SAFETY: as above.
     unsafe {
-        (*event).kind = kind;
-        (*event).pid = pid;
-        (*event).tsc = crate::sys::clock::ticks();
-        (*event).address = address;
-        (*event).bytes = bytes;
-        (*event).sp = sp as u64;
-        (*event).bp = bp as u64;
-        (*event).stack = stack as u32;
-        (*event).weight = weight.to_bits();
-        (*event).tag.store(heap_log::tag(at), Ordering::Release);
+        (*to).kind = event.kind;
+        (*to).pid = event.pid;
+        (*to).ns = event.ns;
+        (*to).address = event.address;
+        (*to).bytes = event.bytes;
+        (*to).sp = sp as u64;
+        (*to).bp = bp as u64;
+        (*to).stack = stack as u32;
+        (*to).weight = event.weight.to_bits();
+        (*to).tag.store(heap_log::tag(at), Ordering::Release);
     }
     Some(at)
 }
@@ -257,7 +306,16 @@ fn log_block(block: usize, bytes: usize, sp: usize, bp: usize, weight: f32, keep
         if keep {
             sampling::insert(block);
         }
-        log_event(ALLOC, pid, block as u64, bytes as u64, sp, bp, weight);
+        log_event(&Event {
+            kind: ALLOC,
+            pid,
+            ns: block_time(),
+            address: block as u64,
+            bytes: bytes as u64,
+            sp,
+            bp,
+            weight,
+        });
     }
 }
 
@@ -276,7 +334,13 @@ fn freed(block: usize) -> bool {
 #[inline(never)]
 fn log_end(block: usize) {
     if let Some(pid) = process() {
-        log_event(FREE, pid, block as u64, 0, 0, 0, 0.0);
+        log_event(&Event {
+            kind: FREE,
+            pid,
+            ns: block_time(),
+            address: block as u64,
+            ..Event::default()
+        });
     }
 }
 
