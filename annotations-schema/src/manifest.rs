@@ -469,6 +469,9 @@ pub struct Totals {
     /// before their first record; `threads_without` threads got no trigger; `slowed` times a
     /// thread's were made half as many, since they left it no time.
     pub triggers: std::collections::BTreeMap<String, u64>,
+    /// `burst`: sum of the periods of the triggers in instrumented code, loads or nanoseconds; 0 if
+    /// unknown. A thread's period is longer while its triggers are `slowed`.
+    pub trigger_periods: u64,
     /// `burst`: files of the code that the last of the triggers `outside` came in, at most 256 of
     /// them, by how many. `""`: no file's.
     pub outside: std::collections::BTreeMap<String, u64>,

@@ -886,19 +886,25 @@ fn triggers_that_count() {
         manifest.trigger
     );
     assert_eq!((manifest.period, manifest.rate), (250, 0.0));
-    // The start of the process and its libraries have some faults, too.
-    let came = totals.triggers["came"] * 250;
+    // Every trigger represents a period, also one that came while a window was open. The windows
+    // share those periods as fractions. On a busy machine periods become longer.
+    let slowed = totals.triggers.get("slowed").copied().unwrap_or(0);
+    let outside = totals.triggers.get("outside").copied().unwrap_or(0);
+    let least = (totals.triggers["came"] - outside) * 250;
+    let estimate = totals.loads_executed_estimate.unwrap();
+    assert_eq!(estimate.round() as u64, totals.trigger_periods);
     assert!(
-        (49_000..70_000).contains(&came),
-        "{came}: {:?}",
+        totals.trigger_periods == least || slowed > 0 && totals.trigger_periods > least,
+        "{estimate}: {:?}",
         totals.triggers
     );
-    let estimate = totals.loads_executed_estimate.unwrap();
-    // Every trigger represents a period, also one that came while a window was open. The windows
-    // share those periods as fractions.
+    // The start of the process and its libraries have some faults, too, and page faults trigger
+    // once more where the period changes: when it is drawn anew, and when it becomes longer.
+    let error = 1.0 + totals.loads_executed_error.unwrap();
+    let longer = (250 << slowed.min(10)) as f64 * slowed as f64;
     assert!(
-        (45_000.0..came as f64 + 0.5).contains(&estimate),
-        "{estimate}: {:?}",
+        estimate / error < 53_000.0 + longer && estimate * error > 49_000.0,
+        "{estimate}, {error}: {:?}",
         totals.triggers
     );
     let sum = symbols(&app.original, &["sum"])[0];

@@ -65,6 +65,12 @@ pub struct Head {
     pub over: AtomicU32,
     /// Blocks that are logged: [`SAMPLE`], [`ALL`] or [`BUDGET`].
     pub which: AtomicU32,
+    /// 1: allocations and ends of blocks are marked in the record streams of their threads
+    /// ([`MARK_TIME`](crate::slot::MARK_TIME)).
+    pub marks: AtomicU32,
+    /// Time of the latest event. Each event takes a later one, so that times show the order of
+    /// events.
+    pub last_ns: AtomicU64,
     /// Units that are used, a power of two, at most [`UNITS`].
     pub units: AtomicU64,
     /// Futex: incremented when a process begins, which waits for the recorder then.
@@ -88,8 +94,9 @@ pub struct HeapEvent {
     pub kind: u32,
     /// Process.
     pub pid: u32,
-    /// The processor's time stamp counter.
-    pub tsc: u64,
+    /// CLOCK_MONOTONIC: of an allocation after the allocator's return, of an end before its call.
+    /// No two events have the same.
+    pub ns: u64,
     /// The block.
     pub address: u64,
     /// Its bytes.

@@ -107,6 +107,10 @@ pub const MARK_CUT: u32 = MARK_FIRST + 2;
 /// or by a thread that came into the clone there.)
 pub const MARK_REPEAT: u32 = MARK_FIRST + 3;
 
+/// An event with a time of its own stands here, such as the begin or end of a heap block. Payload:
+/// CLOCK_MONOTONIC, ns. No region is in flight. Only in `full`.
+pub const MARK_TIME: u32 = MARK_FIRST + 4;
+
 /// `aux` of [`MARK_SIGNAL_ENTER`] and [`MARK_CUT`]: the signal number in the low 7 bits; above them
 /// the low 25 bits of the *link-time clone* address that was interrupted, or 0 if the thread was
 /// not in a clone. The clone address tells if a record at the interrupted instruction was already

@@ -8,7 +8,6 @@ use crate::expand::lookup::{Plain, Tables};
 use crate::expand::pass::Pass;
 use crate::expand::{Limit, RowBatch};
 use crate::row_stream::RowCode;
-use crate::spill::SegmentHeader;
 use mgz_abi::slot::Slot;
 use std::ops::Range;
 
@@ -31,6 +30,8 @@ pub struct Staged {
     /// Module of the rows behind these.
     current: u16,
     stretches: Vec<Stretch>,
+    /// (end, clock): of the rows up to here, from the end before.
+    clocks: Vec<(usize, Clock)>,
 }
 
 /// A row.
@@ -50,7 +51,6 @@ struct Stretch {
     /// Sequence number of the first row.
     seq: u64,
     sample: u32,
-    clock: Clock,
 }
 
 /// Load that a row belongs to.
@@ -71,10 +71,13 @@ pub struct Load {
 #[derive(Debug, Default)]
 pub struct CodeNumbers(Vec<(u16, u32)>);
 
-/// Times at which the slots of a segment were written, evenly from its begin to its end. They are
-/// fixed-point numbers, which are cheaper than floating-point ones and do not round.
+/// Times at which the slots of a segment, or of a part of it, were written, evenly from its begin to
+/// its end. They are fixed-point numbers, which are cheaper than floating-point ones and do not
+/// round.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
+    /// First slot.
+    first: u32,
     begin: u64,
     span: u64,
     /// Nanoseconds per slot, times 2^`shift`, rounded up. Whole numbers stay whole, and no time is
@@ -84,16 +87,16 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    pub(crate) fn new(header: &SegmentHeader, slots: usize) -> Clock {
+    /// From a slot, and its time, to the end of the part.
+    pub(crate) fn between((first, begin): (usize, u64), (end, end_ns): (usize, u64)) -> Clock {
         // As a signed number, so that one bit is free for the part that rounding adds.
-        let span = header
-            .end_ns
-            .saturating_sub(header.begin_ns)
-            .min(i64::MAX as u64);
+        let span = end_ns.saturating_sub(begin).min(i64::MAX as u64);
         let shift = span.leading_zeros() - 1;
-        let step = (u128::from(span) << shift).div_ceil(slots.max(1) as u128) as u64;
+        let slots = end.saturating_sub(first).max(1);
+        let step = (u128::from(span) << shift).div_ceil(slots as u128) as u64;
         Clock {
-            begin: header.begin_ns,
+            first: first as u32,
+            begin,
             span,
             step,
             shift,
@@ -103,6 +106,7 @@ impl Clock {
     /// The same time for all slots.
     pub(crate) fn stopped(at: u64) -> Clock {
         Clock {
+            first: 0,
             begin: at,
             span: 0,
             step: 0,
@@ -110,10 +114,11 @@ impl Clock {
         }
     }
 
-    /// The time of a slot of this segment, or of its end.
+    /// The time of a slot of this part, or of its end.
     #[inline]
     pub(crate) fn at(&self, slot: u32) -> u64 {
-        self.begin + (u64::from(slot).wrapping_mul(self.step) >> self.shift).min(self.span)
+        let slot = u64::from(slot.saturating_sub(self.first));
+        self.begin + (slot.wrapping_mul(self.step) >> self.shift).min(self.span)
     }
 }
 
@@ -229,16 +234,10 @@ impl Staged {
     /// CLOCK_MONOTONIC, ns.
     pub fn time_ns(&self, rows: Range<usize>, out: &mut Vec<u64>) {
         runs(
-            &self.stretches,
+            &self.clocks,
             rows,
-            |run| run.end,
-            |part, stretch| {
-                out.extend(
-                    self.items[part]
-                        .iter()
-                        .map(|item| stretch.clock.at(item.slot)),
-                )
-            },
+            |run| run.0,
+            |part, (_, clock)| out.extend(self.items[part].iter().map(|item| clock.at(item.slot))),
         );
     }
 
@@ -405,6 +404,7 @@ impl Staged {
         self.implied.clear();
         self.modules.clear();
         self.stretches.clear();
+        self.clocks.clear();
     }
 
     /// Makes room for [`FEW`] rows behind the last.
@@ -532,17 +532,24 @@ impl Staged {
         }
     }
 
+    /// The rows that have no clock yet have this one.
+    pub(crate) fn clock(&mut self, clock: Clock) {
+        if self.clocks.last().map_or(0, |before| before.0) < self.len {
+            self.clocks.push((self.len, clock));
+        }
+    }
+
     /// The rows that belong to no stretch yet are one. Returns how many they are. To be called
     /// before anything is read.
     pub(crate) fn stretch(&mut self, sample: u32, seq: u64, clock: Clock) -> u64 {
         self.end_module();
+        self.clock(clock);
         let begin = self.stretches.last().map_or(0, |before| before.end);
         if begin < self.len {
             self.stretches.push(Stretch {
                 end: self.len,
                 seq,
                 sample,
-                clock,
             });
         }
         (self.len - begin) as u64

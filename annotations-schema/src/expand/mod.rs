@@ -26,7 +26,8 @@
 //! `seq` counts the rows of a thread in `full`. In windows it is 65,536 × the index of the window's
 //! first slot among all slots of the thread, plus the row's number in the window, so that it shows
 //! order and gaps. `sample` is one number per window; in `full` one per thread and gap-free
-//! stretch. `time_ns` is interpolated between the segment's ends by slot.
+//! stretch. `time_ns` is interpolated by slot between the segment's ends and the times of the marks
+//! in it (`MARK_TIME`): rows before a mark have earlier times, those behind it do not.
 
 pub(crate) mod deferred_rows;
 pub(crate) mod lookup;
@@ -42,9 +43,10 @@ pub use crate::expand::module_placement::ModuleMap;
 use crate::expand::deferred_rows::{Clock, FEW};
 use crate::spill::{SegmentHeader, SegmentKind};
 use mgz_abi::slot::{
-    MARK_CUT, MARK_FIRST, MARK_REPEAT, MARK_SIGNAL_ENTER, MARK_SIGNAL_RETURN, Slot,
+    MARK_CUT, MARK_FIRST, MARK_REPEAT, MARK_SIGNAL_ENTER, MARK_SIGNAL_RETURN, MARK_TIME, Slot,
 };
 use pass::{Limit, Pass};
+use std::ops::RangeInclusive;
 
 /// Rows as columns, as in [`crate::manifest::COLUMNS`] without `process` and `thread`. All have the
 /// same length.
@@ -168,6 +170,10 @@ struct Suspended {
     pass: Option<Pass>,
 }
 
+/// Nanoseconds that the time of a mark may be ahead of the clock. A mark that is further away from
+/// its segment is none of the runtime.
+const MARKS_AHEAD: u64 = 1_000_000;
+
 /// Interrupted passes that are remembered; handlers left by `longjmp` leave theirs behind for good.
 const MAX_SUSPENDED: usize = 256;
 
@@ -194,6 +200,10 @@ pub struct Expander<'a> {
     next_slot: u64,
     /// End of the segment before.
     last_time: u64,
+    /// A slot of the segment in work, and its time: the last mark, or the segment's begin.
+    since: (usize, u64),
+    /// Range of times that marks of the segment in work may have.
+    span: RangeInclusive<u64>,
     /// Buffers of passes that ended.
     spare: Vec<Vec<Slot>>,
     /// The next record is to be left out.
@@ -221,6 +231,8 @@ impl<'a> Expander<'a> {
             seq_floor: 0,
             next_slot: 0,
             last_time: 0,
+            since: (0, 0),
+            span: 0..=0,
             spare: Vec::new(),
             repeated: false,
             staged: Staged::default(),
@@ -264,6 +276,8 @@ impl<'a> Expander<'a> {
             seq_floor: self.seq_floor,
             next_slot: self.next_slot,
             last_time: self.last_time,
+            since: self.since,
+            span: self.span,
             spare: self.spare,
             repeated: self.repeated,
             staged: Staged::default(),
@@ -335,9 +349,20 @@ impl<'a> Expander<'a> {
             header.written()
         };
         self.next_slot = header.first_slot.wrapping_add(written);
+        // Times of marks may be a little ahead of the clock, see `heap_log::Head::last_ns`.
+        let latest = header.end_ns.saturating_add(MARKS_AHEAD);
+        self.span = header.begin_ns..=latest;
+        let ahead = self.last_time.saturating_sub(header.begin_ns);
+        let before = if continues && ahead <= MARKS_AHEAD {
+            ahead
+        } else {
+            0
+        };
+        self.since = (0, header.begin_ns + before);
         self.slots(slots, out);
-        self.stretch(Clock::new(header, slots.len()), out);
-        self.last_time = header.end_ns;
+        self.last_time = header.end_ns.max(self.since.1);
+        let end = (slots.len(), self.last_time);
+        self.stretch(Clock::between(self.since, end), out);
         if header.kind == SegmentKind::Window {
             self.finish_staged(out);
         }
@@ -610,6 +635,7 @@ impl<'a> Expander<'a> {
                     }
                 }
             },
+            MARK_TIME if self.span.contains(&slot.payload) => self.mark(slot.payload, at, out),
             _ => {
                 if let Some(pass) = self.open.take() {
                     self.close(pass, at, out);
@@ -617,6 +643,18 @@ impl<'a> Expander<'a> {
                 self.counters.unknown += 1;
             }
         }
+    }
+
+    /// A mark of the time: the rows so far are earlier.
+    fn mark(&mut self, time: u64, at: usize, out: &mut Staged) {
+        if let Some(pass) = self.open.take() {
+            self.close(pass, at.saturating_sub(1), out);
+        }
+        let (slot, begin) = self.since;
+        let begin = begin.min(time.saturating_sub(1));
+        out.clock(Clock::between((slot, begin), (at, time)));
+        // Of two marks the later one holds for the rows behind them.
+        self.since = (at, time.max(self.since.1));
     }
 
     /// Takes the suspended pass number `index`; those above it were left by a jump.

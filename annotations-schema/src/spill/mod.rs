@@ -10,7 +10,7 @@
 //! every segment is decoded without the others; a torn tail (killed recorder, full disk) is
 //! detected and never decoded as data; reading panics on no bytes.
 //!
-//! # Format (version 4, all numbers little-endian)
+//! # Format (version 5, all numbers little-endian)
 //!
 //! One file per thread, `spill/PROCESS-THREAD-N.spill` (N counts reuses of the ids), is a 24-byte
 //! file header and then segments.
@@ -83,7 +83,7 @@ use std::path::{Path, PathBuf};
 pub use write::{EncodedSegment, SpillWriter};
 
 /// Version of the format.
-pub const SPILL_VERSION: u32 = 4;
+pub const SPILL_VERSION: u32 = 5;
 /// Oldest version that is read: in it each record had a slot of its own.
 const OLDEST: u32 = 2;
 /// Ending of spill file names.

@@ -198,10 +198,12 @@ pub(crate) enum PerWindow {
         /// Time outside of instrumented code, by that in it.
         outside: f64,
     },
-    /// So many loads.
+    /// A part of all loads.
     Loads {
-        /// On average.
+        /// Of all windows.
         loads: f64,
+        /// Loads from trigger to trigger that were asked for, where windows do not say so.
+        asked: u64,
         /// Relative half-width of the 95% interval of all windows' sum.
         error: f64,
     },
@@ -241,6 +243,15 @@ fn times(list: &[ExpandedWindow], each: Option<PerWindow>) -> Vec<Option<(f64, f
     list.iter().map(of).collect()
 }
 
+/// Windows' loads that each window stands for, of so many loads in all: a window stands for its
+/// trigger's period. Periods differ where triggers were slowed.
+fn by_loads(list: &[ExpandedWindow], loads: f64, asked: u64) -> Vec<Option<f64>> {
+    let period = |w: &ExpandedWindow| if w.period > 0 { w.period } else { asked } as f64;
+    let periods: f64 = list.iter().map(period).sum();
+    let own = |w: &ExpandedWindow| loads * period(w) / periods / f64::from(w.loads.max(1));
+    list.iter().map(|w| Some(own(w).max(1.0))).collect()
+}
+
 /// Triggers that cost more than this share of a thread's time would not let it get anywhere.
 const MOST_TOLL: f64 = 0.9;
 
@@ -278,10 +289,7 @@ impl<'a> Estimates<'a> {
                     measure::stands_for(w, s.as_ref(), (ns, toll), called)
                 })
                 .collect(),
-            Some(PerWindow::Loads { loads, .. }) => list
-                .iter()
-                .map(|w| Some((loads / f64::from(w.loads.max(1))).max(1.0)))
-                .collect(),
+            Some(PerWindow::Loads { loads, asked, .. }) => by_loads(list, loads, asked),
             None => vec![None; list.len()],
         };
         let errors: Vec<Option<f64>> = speeds
@@ -365,11 +373,8 @@ impl<'a> Estimates<'a> {
     /// The number of loads that were executed.
     fn executed(&self) -> ExecutedLoads {
         match self.each {
-            Some(PerWindow::Loads { loads, error }) => ExecutedLoads {
-                known: (!self.list.is_empty()).then_some(Executed {
-                    loads: loads * self.list.len() as f64,
-                    error,
-                }),
+            Some(PerWindow::Loads { loads, error, .. }) => ExecutedLoads {
+                known: (!self.list.is_empty()).then_some(Executed { loads, error }),
                 assumed: None,
             },
             Some(PerWindow::Time { .. }) => {

@@ -43,7 +43,7 @@ impl Setup {
         let heap = options
             .heap
             .as_ref()
-            .map(|heap| HeapCollector::new(heap.0))
+            .map(|heap| HeapCollector::new(heap.0, matches!(options.mode, Mode::Full)))
             .transpose()
             .map_err(recorder_error("making the log of heap blocks"))?;
         if let Some(heap) = &heap {

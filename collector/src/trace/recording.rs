@@ -280,6 +280,12 @@ impl Recording {
         m.totals.dropped = outcome.dropped.clone();
         m.totals.truncated_windows = outcome.truncated.clone();
         m.totals.triggers = outcome.triggers.clone();
+        let Outside {
+            periods,
+            periods_outside,
+            ..
+        } = &outcome.outside;
+        m.totals.trigger_periods = periods.saturating_sub(*periods_outside);
         m.phases = outcome.phases.clone();
         if m.mode == TraceMode::Burst && !outcome.trigger.is_empty() {
             m.trigger.clone_from(&outcome.trigger);

@@ -4,7 +4,7 @@ use crate::sidecar::{
     CLASS_IRREGULAR, CLASS_STRIDED, Gather, NO_RECORD, NONE, Record, Region, Sidecar, Site,
     SiteFlags, SiteKind,
 };
-use mgz_abi::slot::{MARK_CUT, MARK_SIGNAL_ENTER, MARK_SIGNAL_RETURN, mark_aux};
+use mgz_abi::slot::{MARK_CUT, MARK_SIGNAL_ENTER, MARK_SIGNAL_RETURN, MARK_TIME, mark_aux};
 use proptest::prelude::*;
 
 const ID: u32 = 0x4000;
@@ -212,6 +212,74 @@ fn sums_of_payloads_that_share_a_slot_are_modulo_2_to_the_48() {
         &[slot(0, 0x5000), slot(1, short(-3i64 as u64)), slot(2, 7)],
     );
     assert_eq!(rows.address, [0x5000 - 12 + 8, 7]);
+}
+
+/// Rows before a mark of the time are earlier than it, those behind it are not, wherever it stands
+/// in a segment and however little time passes.
+#[test]
+fn marks_of_the_time_divide_the_rows() {
+    let mut m = Maker::new();
+    let implied = Site {
+        flags: SiteFlags::IMPLIED,
+        ..site(NO_RECORD, 0)
+    };
+    m.region(
+        0x100,
+        &[(0, 1), (1, 1)],
+        &[(0, site(0, 0)), (1, site(1, 0)), (2, implied)],
+    );
+    let pass = |n: u64| [slot(0, n), slot(1, n)];
+    let time = |ns: u64| vec![mark(MARK_TIME, ns, 0)];
+    for (first, second) in [(1020, 1040), (1001, 1002), (1000, 1070), (1069, 1070)] {
+        let slots: Vec<Slot> = [
+            pass(1).to_vec(),
+            time(first),
+            pass(2).to_vec(),
+            time(second),
+            time(second + 1),
+            pass(3).to_vec(),
+            // Far away from the segment: none of the runtime.
+            time(1 << 40),
+        ]
+        .concat();
+        // All in one segment, and one slot in each.
+        for length in [slots.len(), 1] {
+            let sidecar = Sidecar::from_bytes(&m.0.to_bytes().unwrap()).unwrap();
+            let tables = Tables::new([&sidecar]).unwrap();
+            let place = Placement {
+                sidecar: 0,
+                module: 3,
+                bias: BIAS,
+            };
+            let mut expander = Expander::new(&tables, &[place]);
+            let mut rows = RowBatch::default();
+            for (n, part) in slots.chunks(length).enumerate() {
+                // Ends of segments are as near to the marks as they can be.
+                let header = SegmentHeader {
+                    begin_ns: 1000,
+                    end_ns: if length == 1 { 1000 } else { 1090 },
+                    ..header(SegmentKind::Full, (n * length) as u64, part)
+                };
+                expander.segment(&header, part, &mut 0, &mut rows);
+            }
+            expander.finish(&mut rows);
+            let counters = *expander.counters();
+            assert_eq!(rows.address, [1, 1, 2, 2, 3, 3]);
+            assert_eq!(rows.implied_const, [1, 0, 1, 0, 1, 0]);
+            assert_eq!(rows.seq, [0, 1, 2, 3, 4, 5]);
+            assert_eq!(
+                (counters.records, counters.unknown, counters.cut),
+                (6, 1, 0)
+            );
+            let times = &rows.time_ns;
+            assert!(times.is_sorted(), "{times:?}");
+            assert!(times[1] < first && first <= times[2], "{first}: {times:?}");
+            assert!(
+                times[3] < second && second < times[4],
+                "{second}: {times:?}"
+            );
+        }
+    }
 }
 
 /// A handler came between the two records of a slot: the first stands before it, and once more
@@ -892,29 +960,30 @@ fn a_sidecar_that_breaks_the_interface_is_refused() {
 }
 
 proptest! {
-    /// As exact fractions give it, but for rounding; in order, from the segment's begin and never
-    /// past its end.
+    /// As exact fractions give it, but for rounding; in order, from the part's begin and never past
+    /// its end.
     #[test]
-    fn times_lie_evenly_in_their_segment(
+    fn times_lie_evenly_in_their_part_of_a_segment(
         begin in prop_oneof![Just(0u64), any::<u64>()],
         span in prop_oneof![0u64..100, 0u64..10_000_000_000, Just(u64::MAX), any::<u64>()],
-        slots in prop_oneof![1usize..100, 1usize..(1 << 22), Just(u32::MAX as usize)],
+        first in prop_oneof![Just(0u32), 0u32..1000],
+        slots in prop_oneof![1usize..100, 1usize..(1 << 22), Just(u32::MAX as usize - 1000)],
         at in prop::collection::vec(0.0..=1.0f64, 1..20),
     ) {
-        let header = SegmentHeader { begin_ns: begin, end_ns: begin.saturating_add(span), ..SegmentHeader::default() };
-        let span = (header.end_ns - begin).min(i64::MAX as u64);
-        let clock = Clock::new(&header, slots);
+        let end = begin.saturating_add(span);
+        let span = (end - begin).min(i64::MAX as u64);
+        let clock = Clock::between((first as usize, begin), (first as usize + slots, end));
         let mut at: Vec<u32> = at.iter().map(|part| (part * slots as f64) as u32).collect();
         at.sort_unstable();
-        let times: Vec<u64> = at.iter().map(|&slot| clock.at(slot)).collect();
+        let times: Vec<u64> = at.iter().map(|&slot| clock.at(first + slot)).collect();
         prop_assert!(times.is_sorted());
         for (&slot, &time) in at.iter().zip(&times) {
             let exact = (u128::from(span) * u128::from(slot) / slots as u128) as u64;
             // Greatest error from rounding the step up.
             let (added, exactly) = (slots as u64 >> clock.shift, (slots as u128).pow(2) < 1 << clock.shift);
             let slack = if exactly { 0 } else { added + 1 };
-            prop_assert!(time <= header.end_ns && (exact..=exact + slack).contains(&(time - begin)), "{time} {exact}");
+            prop_assert!(time <= end && (exact..=exact + slack).contains(&(time - begin)), "{time} {exact}");
         }
-        prop_assert_eq!((clock.at(0), clock.at(slots as u32)), (begin, begin + span));
+        prop_assert_eq!((clock.at(first), clock.at(first + slots as u32)), (begin, begin + span));
     }
 }

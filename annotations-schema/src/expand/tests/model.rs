@@ -410,7 +410,7 @@ proptest! {
         for (at, payload, id) in noise {
             let at = at as usize % slots.len();
             slots[at] = match id % 4 {
-                0 => Slot { payload, id: MARK_FIRST + id / 4 % 5, aux: id },
+                0 => Slot { payload, id: MARK_FIRST + id / 4 % 6, aux: id },
                 1 => Slot { payload, id: ID + id / 4 % 40, aux: 0 },
                 2 => Slot { payload: slots[at].payload, id: MARK_FIRST + id / 4 % 3, aux: id },
                 _ => Slot { payload, id, aux: id },

@@ -32,6 +32,8 @@ pub mod target_cache;
 pub mod thread_join;
 #[cfg(not(test))]
 pub mod thread_ring;
+#[cfg(all(not(test), mgz_cdylib))]
+pub mod time_mark;
 #[cfg(not(test))]
 pub mod transfer_hooks;
 #[cfg(not(test))]

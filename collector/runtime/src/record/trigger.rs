@@ -872,6 +872,10 @@ fn take_queued(ring: Ring) -> bool {
         } else if is_ours(ring, what) {
             process::count(count::TRIGGERS, 1);
             process::count(count::TRIGGERS_BUSY, 1);
+            if let Some(header) = process::header() {
+                let period = ring.private().trigger.get().period;
+                header.periods.fetch_add(period, Ordering::Relaxed);
+            }
         } else {
             // SAFETY: the structure lives across the call; a thread may send itself any.
             unsafe {

@@ -1,13 +1,15 @@
 //! Blocks over time.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// Lives that are kept, at most; more are counted only.
 const MOST: usize = 1 << 23;
+/// Places below a new block, and above its start, that are searched for blocks that it overlaps.
+const LOOKS: usize = 1 << 12;
 
 /// A block, from its allocation to its end. Several that followed one another at the same place, of
-/// the same size and from the same stack, are one, unless a block that was not logged may have lived
-/// there in between.
+/// the same size and from the same stack, are one, unless another block overlapped the place in
+/// between, or a block that was not logged may have done so.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Life {
     /// Process.
@@ -34,15 +36,16 @@ pub struct Lives {
     /// Blocks are joined if blocks like them are all logged.
     pub joins_certain: bool,
     lives: Vec<Life>,
-    /// The last life at a place, which may be over.
-    last: HashMap<(u32, u64), u32>,
+    /// The last life at a place. Once it is over, it stays until another block overlaps it.
+    last: BTreeMap<(u32, u64), u32>,
     forgotten: u64,
 }
 
 impl Lives {
     /// A process has begun, or has executed a new program.
     pub fn begin(&mut self, pid: u32, ns: u64) {
-        let gone: Vec<(u32, u64)> = self.last.keys().filter(|k| k.0 == pid).copied().collect();
+        let all = self.last.range((pid, 0)..=(pid, u64::MAX));
+        let gone: Vec<(u32, u64)> = all.map(|(&key, _)| key).collect();
         for key in gone {
             self.end(key, ns);
             self.last.remove(&key);
@@ -54,8 +57,8 @@ impl Lives {
         self.begin(child, ns);
         let there = self
             .last
-            .iter()
-            .filter(|(k, at)| k.0 == parent && self.lives[**at as usize].end_ns == u64::MAX);
+            .range((parent, 0)..=(parent, u64::MAX))
+            .filter(|(_, at)| self.lives[**at as usize].end_ns == u64::MAX);
         let copies: Vec<Life> = there
             .map(|(_, &at)| Life {
                 pid: child,
@@ -75,6 +78,7 @@ impl Lives {
         } else {
             1.0
         };
+        self.forget_overlapped(pid, start, bytes);
         if let Some(&at) = self.last.get(&(pid, start)) {
             let before = &mut self.lives[at as usize];
             // One that was not seen to end has ended all the same.
@@ -96,6 +100,25 @@ impl Lives {
             times: 1,
             weight,
         });
+    }
+
+    /// Blocks that are over, and that a new one overlaps at another start, do not go on.
+    fn forget_overlapped(&mut self, pid: u32, start: u64, bytes: u64) {
+        let life = |at: &u32| &self.lives[*at as usize];
+        let below = self.last.range((pid, 0)..(pid, start)).rev();
+        let below = below
+            .take(LOOKS)
+            .take_while(|(key, at)| key.1.saturating_add(life(at).bytes) > start);
+        let next = start.saturating_add(1);
+        let end = start.saturating_add(bytes).max(next);
+        let above = self.last.range((pid, next)..(pid, end)).take(LOOKS);
+        let over = below
+            .chain(above)
+            .filter(|(_, at)| life(at).end_ns != u64::MAX);
+        let over: Vec<(u32, u64)> = over.map(|(&key, _)| key).collect();
+        for key in over {
+            self.last.remove(&key);
+        }
     }
 
     fn push(&mut self, life: Life) {
@@ -131,6 +154,34 @@ impl Lives {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_life_does_not_go_on_over_a_block_that_overlapped_its_place() {
+        let mut lives = Lives {
+            joins_certain: true,
+            ..Lives::default()
+        };
+        let mut ns = 0;
+        let mut block = |lives: &mut Lives, start, bytes, stack| {
+            lives.alloc(1, start, bytes, ns, stack, 1.0);
+            lives.free(1, start, ns + 1);
+            ns += 2;
+        };
+        // One that holds all others, and goes on.
+        lives.alloc(1, 0, 1000, 0, 9, 1.0);
+        for larger in [(96, 64), (80, 40), (110, 4), (300, 8)] {
+            block(&mut lives, 100, 16, 0);
+            block(&mut lives, larger.0, larger.1, 1);
+            block(&mut lives, 100, 16, 0);
+        }
+        lives.alloc(1, u64::MAX, u64::MAX, 99, 2, 1.0);
+        lives.free(1, 0, 100);
+        let all = lives.finish().0;
+        let of_first = all.iter().filter(|l| l.stack == 0);
+        // The last of the others lay elsewhere.
+        assert_eq!(of_first.map(|l| l.times).collect::<Vec<_>>(), [1, 2, 2, 3]);
+        assert_eq!(all[0].end_ns, 100);
+    }
 
     #[test]
     fn places_that_are_used_again_have_lives_of_their_own_unless_nothing_differs() {

@@ -2,7 +2,6 @@
 //! [`mgz_abi::heap_log`].
 
 use crate::soft::shared_memory::futex_wait;
-use crate::util::clock::monotonic_ns;
 use crate::util::memfd::{fd_path, memfd, seal};
 use mgz_abi::heap_log::{
     BUDGET, FILE_BYTES, Head, HeapEvent, MAGIC, STACK, UNIT, UNITS, offset, tag,
@@ -51,7 +50,8 @@ unsafe impl Sync for Log {}
 
 impl Log {
     /// Makes the file and maps it. `which`: blocks that are logged, one of [`mgz_abi::heap_log`].
-    pub fn new(which: u32) -> io::Result<Log> {
+    /// `marks`: events are marked in the record streams of their threads.
+    pub fn new(which: u32, marks: bool) -> io::Result<Log> {
         let fd = memfd(c"mgz-heap")?;
         // SAFETY: integer calls on our own descriptor, and a new mapping of a file of this length.
         let base = unsafe {
@@ -80,6 +80,7 @@ impl Log {
             let head = base.as_ptr().cast::<Head>();
             (*head).which = which.into();
             (*head).units = units(which).into();
+            (*head).marks = u32::from(marks).into();
             (*head).magic = MAGIC;
         }
         Ok(Log {
@@ -138,17 +139,12 @@ impl Log {
 
     /// Reads from where nobody has read; one at a time.
     pub fn reader(&self) -> HeapLogReader<'_> {
-        let now = (timestamp(), monotonic_ns());
         HeapLogReader {
             log: self,
             at: 0,
             next: 0,
             lost: 0,
             stuck: None,
-            clock: Clock {
-                first: now,
-                last: now,
-            },
             stack: vec![0; STACK / 8],
         }
     }
@@ -184,37 +180,6 @@ pub struct HeapLogRecord<'a> {
     pub stack: &'a [u64],
 }
 
-fn timestamp() -> u64 {
-    // SAFETY: every x86-64 processor has it.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
-
-/// From time stamps to nanoseconds: by the line through the first and the last pair.
-#[derive(Clone, Copy, Debug)]
-struct Clock {
-    first: (u64, u64),
-    last: (u64, u64),
-}
-
-impl Clock {
-    fn update(&mut self) {
-        let now = (timestamp(), monotonic_ns());
-        if now.0 > self.last.0 && now.1.saturating_sub(self.last.1) > 1_000_000 {
-            self.last = now;
-        }
-    }
-
-    fn ns(&self, tsc: u64) -> u64 {
-        let (ticks, time) = (self.last.0 - self.first.0, self.last.1 - self.first.1);
-        if ticks == 0 || time == 0 {
-            return self.first.1;
-        }
-        let slope = time as f64 / ticks as f64;
-        let away = tsc.wrapping_sub(self.last.0) as i64 as f64 * slope;
-        self.last.1.saturating_add_signed(away as i64)
-    }
-}
-
 /// Reads the records in order.
 pub struct HeapLogReader<'a> {
     log: &'a Log,
@@ -224,7 +189,6 @@ pub struct HeapLogReader<'a> {
     lost: u64,
     /// Since when the record at `at` is not complete.
     stuck: Option<Instant>,
-    clock: Clock,
     stack: Vec<u64>,
 }
 
@@ -265,15 +229,14 @@ impl HeapLogReader<'_> {
             unsafe { &(*self.log.head()).tail }.store(self.at, Ordering::Release);
         }
         self.stuck = None;
-        self.clock.update();
         let event = self.unit(self.at).cast::<HeapEvent>();
         // SAFETY: a unit in the mapping. Every bit pattern is a value of these fields; they may
         // change while they are read, so each is read once.
-        let (kind, pid, tsc, address, bytes, sp, bp, length, weight) = unsafe {
+        let (kind, pid, ns, address, bytes, sp, bp, length, weight) = unsafe {
             (
                 (&raw const (*event).kind).read_volatile(),
                 (&raw const (*event).pid).read_volatile(),
-                (&raw const (*event).tsc).read_volatile(),
+                (&raw const (*event).ns).read_volatile(),
                 (&raw const (*event).address).read_volatile(),
                 (&raw const (*event).bytes).read_volatile(),
                 (&raw const (*event).sp).read_volatile(),
@@ -292,7 +255,7 @@ impl HeapLogReader<'_> {
         Some(HeapLogRecord {
             kind,
             pid,
-            ns: self.clock.ns(tsc),
+            ns,
             address,
             bytes,
             sp,
@@ -326,7 +289,7 @@ mod tests {
                 .cast::<HeapEvent>();
             (*event).kind = kind;
             (*event).pid = 7;
-            (*event).tsc = timestamp();
+            (*event).ns = address + 1;
             (*event).address = address;
             (*event).stack = (stack.len() * 8) as u32;
             for (i, &word) in stack.iter().enumerate() {
@@ -344,7 +307,7 @@ mod tests {
 
     #[test]
     fn records_come_out_in_order_over_many_laps_and_unfinished_ones_are_counted() {
-        let log = Log::new(mgz_abi::heap_log::ALL).unwrap();
+        let log = Log::new(mgz_abi::heap_log::ALL, false).unwrap();
         let mut reader = log.reader();
         let mut state = 1u64;
         for round in 0..60_000u64 {
@@ -361,7 +324,7 @@ mod tests {
             );
             let record = reader.next(false).expect("a record");
             assert_eq!((record.address, record.stack), (round, &stack[..]));
-            assert!(record.ns.abs_diff(monotonic_ns()) < 1_000_000_000);
+            assert_eq!(record.ns, round + 1);
             reader.done();
             assert!(reader.next(false).is_none());
         }

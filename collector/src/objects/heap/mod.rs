@@ -57,15 +57,16 @@ pub struct HeapCollector {
 }
 
 impl HeapCollector {
-    /// Makes the log of these blocks.
-    pub fn new(blocks: HeapBlocks) -> io::Result<HeapCollector> {
+    /// Makes the log of these blocks. `marks`: events are marked in the record streams of their
+    /// threads.
+    pub fn new(blocks: HeapBlocks, marks: bool) -> io::Result<HeapCollector> {
         let which = match blocks {
             HeapBlocks::Sampled => SAMPLE,
             HeapBlocks::All => ALL,
             HeapBlocks::Budget => BUDGET,
         };
         Ok(HeapCollector {
-            log: Log::new(which)?,
+            log: Log::new(which, marks)?,
             which,
         })
     }

@@ -80,6 +80,8 @@ pub(crate) unsafe extern "C" fn deliver(
             return 0;
         }
     }
+    #[cfg(mgz_cdylib)]
+    crate::record::time_mark::back_out(c);
     let frame = context as usize - 8;
     let ring = own_ring();
     let action = actions::action_of_signal(s);

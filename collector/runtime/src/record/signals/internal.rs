@@ -162,10 +162,18 @@ fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool
         return thread_ring::adopt_after_fork(ring);
     }
     let guard = ring.control().guard.get();
-    if address < guard
-        || address >= guard + mgz_abi::shared_memory::PAGE as u64
-        || !modules::in_clone(context.registers[RIP])
-    {
+    if address < guard || address >= guard + mgz_abi::shared_memory::PAGE as u64 {
+        return false;
+    }
+    #[cfg(mgz_cdylib)]
+    if crate::record::time_mark::is_interrupted(context) {
+        if !publish::turn(header, ring, || None) {
+            publish::give_up(ring);
+        }
+        crate::record::time_mark::back_out(context);
+        return true;
+    }
+    if !modules::in_clone(context.registers[RIP]) {
         return false;
     }
     let at = || ThreadPosition::in_clone(context, ring.control());

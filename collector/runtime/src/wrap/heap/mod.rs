@@ -11,9 +11,10 @@ pub(crate) mod sampling;
 
 pub(crate) use functions::real;
 
+use crate::record::time_mark::mark_time;
 use crate::sys::syscall::{map, nr};
 use crate::sys::{clock, process, syscall};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use functions::FROM;
 use mgz_abi::heap_log;
 use mgz_abi::heap_log::{ALLOC, BEGIN, BUDGET, FORK, FREE, Head, HeapEvent, STACK, UNIT, UNITS};
@@ -28,6 +29,8 @@ static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 static WHICH: AtomicU32 = AtomicU32::new(heap_log::SAMPLE);
 /// Time stamp when the log was opened.
 static BEGAN: AtomicU64 = AtomicU64::new(0);
+/// Blocks are marked in the record streams of their threads.
+static MARKS: AtomicBool = AtomicBool::new(false);
 /// The process before the last fork.
 static PARENT: AtomicU32 = AtomicU32::new(0);
 /// The recorder.
@@ -91,13 +94,20 @@ pub fn attach_heap_log(header: &Header) {
     let which = head.which.load(Ordering::Relaxed);
     WHICH.store(which, Ordering::Relaxed);
     BEGAN.store(clock::ticks(), Ordering::Relaxed);
+    MARKS.store(head.marks.load(Ordering::Relaxed) != 0, Ordering::Relaxed);
     if which != heap_log::ALL {
         sampling::seed(syscall::now_ns() ^ u64::from(pid) << 40);
         keep_addresses(which);
     }
     LOG.store(log as *mut Head, Ordering::Release);
     functions::begin(which);
-    if let Some(at) = log_event(BEGIN, pid, 0, 0, 0, 0, 0.0) {
+    let begin = Event {
+        kind: BEGIN,
+        pid,
+        ns: next_time(head),
+        ..Event::default()
+    };
+    if let Some(at) = log_event(&begin) {
         wait_for_look_at_mappings(head, at);
     }
 }
@@ -153,7 +163,15 @@ fn process() -> Option<u32> {
     let pid = syscall::getpid();
     word.store(pid, Ordering::Relaxed);
     let parent = PARENT.swap(pid, Ordering::Relaxed);
-    log_event(FORK, pid, u64::from(parent), 0, 0, 0, 0.0);
+    // SAFETY: a mapping that is never removed, since there is a page.
+    let head = unsafe { LOG.load(Ordering::Acquire).as_ref() }?;
+    log_event(&Event {
+        kind: FORK,
+        pid,
+        ns: next_time(head),
+        address: u64::from(parent),
+        ..Event::default()
+    });
     Some(pid)
 }
 
@@ -176,17 +194,50 @@ fn readable(at: usize) -> usize {
     }
 }
 
-/// Writes an event; gives its position. `None` if there was no room for seconds or nothing is
-/// logged.
-fn log_event(
+/// An event to log, as [`HeapEvent`].
+#[derive(Default)]
+struct Event {
     kind: u32,
     pid: u32,
+    ns: u64,
     address: u64,
     bytes: u64,
     sp: usize,
     bp: usize,
     weight: f32,
-) -> Option<u64> {
+}
+
+/// The present time, later than that of each event before.
+fn next_time(head: &Head) -> u64 {
+    let now = syscall::now_ns();
+    let later = |last: u64| now.max(last.saturating_add(1));
+    let mut last = head.last_ns.load(Ordering::Relaxed);
+    while let Err(other) =
+        head.last_ns
+            .compare_exchange_weak(last, later(last), Ordering::Relaxed, Ordering::Relaxed)
+    {
+        last = other;
+    }
+    later(last)
+}
+
+/// The same for an event of a block, at which the calling thread's records are marked.
+fn block_time() -> u64 {
+    // SAFETY: null or a mapping that is never removed.
+    let Some(head) = (unsafe { LOG.load(Ordering::Acquire).as_ref() }) else {
+        return 0;
+    };
+    if MARKS.load(Ordering::Relaxed) {
+        mark_time(|| next_time(head))
+    } else {
+        next_time(head)
+    }
+}
+
+/// Writes an event; gives its position. `None` if there was no room for seconds or nothing is
+/// logged.
+fn log_event(event: &Event) -> Option<u64> {
+    let &Event { sp, bp, .. } = event;
     let log = LOG.load(Ordering::Acquire);
     // SAFETY: null or a mapping that is never removed.
     let head = unsafe { log.as_ref() }?;
@@ -235,19 +286,19 @@ fn log_event(
             };
         }
     }
-    let event = (base + heap_log::offset(at, size)) as *mut HeapEvent;
+    let to = (base + heap_log::offset(at, size)) as *mut HeapEvent;
     // SAFETY: as above.
     unsafe {
-        (*event).kind = kind;
-        (*event).pid = pid;
-        (*event).tsc = crate::sys::clock::ticks();
-        (*event).address = address;
-        (*event).bytes = bytes;
-        (*event).sp = sp as u64;
-        (*event).bp = bp as u64;
-        (*event).stack = stack as u32;
-        (*event).weight = weight.to_bits();
-        (*event).tag.store(heap_log::tag(at), Ordering::Release);
+        (*to).kind = event.kind;
+        (*to).pid = event.pid;
+        (*to).ns = event.ns;
+        (*to).address = event.address;
+        (*to).bytes = event.bytes;
+        (*to).sp = sp as u64;
+        (*to).bp = bp as u64;
+        (*to).stack = stack as u32;
+        (*to).weight = event.weight.to_bits();
+        (*to).tag.store(heap_log::tag(at), Ordering::Release);
     }
     Some(at)
 }
@@ -331,7 +382,16 @@ fn log_block(block: usize, bytes: usize, sp: usize, bp: usize, weight: f32) {
         if WHICH.load(Ordering::Relaxed) != heap_log::ALL && !sampling::insert(block) {
             return count_unlogged();
         }
-        log_event(ALLOC, pid, block as u64, bytes as u64, sp, bp, weight);
+        log_event(&Event {
+            kind: ALLOC,
+            pid,
+            ns: block_time(),
+            address: block as u64,
+            bytes: bytes as u64,
+            sp,
+            bp,
+            weight,
+        });
     }
 }
 
@@ -372,6 +432,12 @@ fn freed(block: usize) -> bool {
 #[inline(never)]
 fn log_end(block: usize) {
     if let Some(pid) = process() {
-        log_event(FREE, pid, block as u64, 0, 0, 0, 0.0);
+        log_event(&Event {
+            kind: FREE,
+            pid,
+            ns: block_time(),
+            address: block as u64,
+            ..Event::default()
+        });
     }
 }
