@@ -3,6 +3,7 @@
 use crate::input::measured::{MeasuredLoad, ServedBy};
 use crate::measured::{MeasuredLoads, MeasuredMisses, NodeShare, ServedShare};
 use crate::misses::Range;
+use mgz_models::statistics::distributions::student_widening;
 use mgz_models::statistics::{NORMAL_QUANTILE_OF_95_PCT, wilson_interval};
 use std::collections::BTreeMap;
 
@@ -37,7 +38,7 @@ impl Sum {
         (self.weight > 0.0).then(|| {
             let p = (part.weight / self.weight).clamp(0.0, 1.0);
             let (lo, hi) = wilson_interval(p, self.effective(), NORMAL_QUANTILE_OF_95_PCT);
-            [lo.min(p), p, hi.max(p)]
+            [lo.clamp(0.0, p), p, hi.clamp(p, 1.0)]
         })
     }
 }
@@ -46,6 +47,9 @@ impl Sum {
 pub(crate) fn percent(range: Range) -> Range {
     range.map(|end| 100.0 * end)
 }
+
+/// Fewer latencies have no mean: a few may all be those of hits.
+const LEAST_LATENCIES: u64 = 10;
 
 /// Sums over a set of loads.
 #[derive(Clone, Debug, Default)]
@@ -93,18 +97,16 @@ impl Sums {
     /// Mean latency with its interval.
     fn mean_latency(&self) -> Option<Range> {
         let sum = self.latencies;
-        if sum.samples == 0 {
+        // Few samples tell little of how far others are.
+        if sum.samples < LEAST_LATENCIES {
             return None;
         }
         let mean = self.latency / sum.weight;
-        // One sample tells nothing of how far others are.
-        if sum.samples == 1 {
-            return Some([0.0, mean, f64::INFINITY]);
-        }
-        let n = sum.effective();
+        // Weights that differ much leave few samples.
+        let freedom = (sum.effective() - 1.0).max(1e-3);
         let variance = (self.latency_squares / sum.weight - mean * mean).max(0.0);
-        let of_mean = variance / (n - 1.0).max(1e-9);
-        let half = NORMAL_QUANTILE_OF_95_PCT * of_mean.sqrt();
+        let quantile = NORMAL_QUANTILE_OF_95_PCT * student_widening(freedom);
+        let half = quantile * (variance / freedom).sqrt();
         Some([(mean - half).max(0.0), mean, mean + half])
     }
 
@@ -160,7 +162,7 @@ impl Sums {
         MeasuredLoads {
             samples: self.all.samples,
             levels: self.served.iter().filter_map(level).collect(),
-            latency: self.mean_latency().filter(|range| range[2].is_finite()),
+            latency: self.mean_latency(),
             latency_samples: self.latencies.samples,
             tlb_miss_pct: flag(self.tlb_miss),
             hitm_pct: flag(self.hitm),

@@ -418,6 +418,10 @@ pub fn examine(
     counted.add_call_paths(&mut analysis, &basis);
     add_fields(&mut analysis.objects, found.fields);
     let other = questions.measured.as_deref();
+    if filtered.is_some() && other.is_some() {
+        let sentence = "memory samples are of the whole run, and a filter leaves a part of it: they are not shown";
+        analysis.warnings.push(sentence.into());
+    }
     let measured = measured::beside::add(&mut analysis, trace, other, filtered.is_some());
     if let Err(sentence) = measured {
         analysis.warnings.push(sentence.clone());
