@@ -1,6 +1,7 @@
 //! The trace folder: manifest types and the names of files and columns.
 
 use crate::TraceMode;
+use crate::memory_costs::MemoryCosts;
 use serde::{Deserialize, Serialize};
 
 /// Version of the trace format, in `manifest.json` as `version`.
@@ -112,6 +113,10 @@ pub struct Manifest {
     pub cpu: String,
     /// Its data caches as the kernel tells them, first level first; empty if it does not.
     pub caches: Vec<Cache>,
+    /// Latencies and bandwidths of these caches and of memory, if they were measured on the machine
+    /// before the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_costs: Option<MemoryCosts>,
     /// `soft` or `pt`; `watchpoints` in mode `watch`.
     pub backend: String,
     /// Reason for that backend; empty in imports.

@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod elsewhere;
 pub mod html;
 pub mod instrumented;
+pub mod measured;
 pub mod nothing;
 pub mod program;
 pub mod python;

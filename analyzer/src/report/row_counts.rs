@@ -11,7 +11,7 @@ use crate::input;
 use crate::input::Trace;
 use crate::input::source::ChunkSource;
 use crate::misses::Predicted;
-use crate::report::build::{Questions, is_thinned, levels, sets};
+use crate::report::build::{Questions, hierarchy, is_thinned, sets};
 use crate::report::{Analysis, Built, Material, threads};
 use crate::stages::footprint::FootprintSet;
 use crate::stages::pages::{self, UnitEntry};
@@ -167,10 +167,10 @@ impl RowCounts<'_> {
                 findings::find_findings(
                     &trace.code,
                     (self.objects, self.paths),
-                    self.windows,
+                    (self.windows, trace.waited()),
                     (self.outcome, self.predicted),
                     trace.manifest.triggers_by_time(),
-                    levels(trace, questions),
+                    hierarchy(trace, questions),
                 )
             },
         )
