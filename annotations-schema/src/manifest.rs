@@ -445,3 +445,36 @@ impl Totals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory_costs::{LevelCosts, Spread};
+
+    #[test]
+    fn memory_costs_are_read_as_they_were_written() {
+        let level = LevelCosts {
+            level: 1,
+            size: 48 << 10,
+            latency_ns: Spread::of(&[1.6, 1.7, 1.8]),
+            ..LevelCosts::default()
+        };
+        let costs = MemoryCosts {
+            huge_pages: "madvise".into(),
+            levels: vec![level],
+            ..MemoryCosts::default()
+        };
+        let manifest = Manifest {
+            memory_costs: Some(costs.clone()),
+            ..Manifest::default()
+        };
+        let text = serde_json::to_string(&manifest).unwrap();
+        let read: Manifest = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.memory_costs, Some(costs));
+        // Older traces have none.
+        let old = serde_json::to_string(&Manifest::default()).unwrap();
+        assert!(!old.contains("memory_costs"));
+        let read: Manifest = serde_json::from_str(&old).unwrap();
+        assert_eq!(read.memory_costs, None);
+    }
+}

@@ -120,11 +120,19 @@ fn table(costs: &MemoryCosts) -> String {
             .collect();
         let _ = writeln!(text, "{}", cells.join("  ").trim_end());
     }
+    text.push('\n');
     if let Some(walk) = &costs.page_walk_ns {
         let _ = writeln!(
             text,
-            "\na load beyond the TLB takes {} ns more with pages of 4 KiB",
+            "a load beyond the TLB takes {} ns more with pages of 4 KiB",
             cell(Some(walk))
+        );
+    }
+    if let Some(far) = costs.levels.last().and_then(|l| l.far_ns.as_ref()) {
+        let _ = writeln!(
+            text,
+            "over 256 MiB in such pages a load from memory takes {} ns",
+            cell(Some(far))
         );
     }
     for note in &costs.notes {
