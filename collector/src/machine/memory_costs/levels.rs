@@ -17,6 +17,9 @@ const STEPS_OF_LARGE_SET: usize = 8192;
 /// Bytes from which on a working set is large.
 const LARGE_SET: u64 = 4 << 20;
 
+/// A working set of at least this many bytes is of no cache, so that it is not loaded before.
+const MEMORY_SET: usize = 64 << 20;
+
 /// Values of all repetitions.
 #[derive(Clone, Debug, Default)]
 pub struct LevelSamples {
@@ -142,7 +145,7 @@ impl<'a> Chain<'a> {
     /// Nanoseconds per load.
     fn latencies(&self, deadline: Deadline) -> Vec<f64> {
         let place = std::cell::Cell::new(self.order[0]);
-        if self.words.len() * size_of::<usize>() < (64 << 20) && !self.flushed {
+        if size_of_val(self.words) < MEMORY_SET && !self.flushed {
             // Lines come into the cache, in the order of the chain.
             chase(self.words, place.get(), self.order.len());
         }
