@@ -13,6 +13,7 @@ mod atomic_replace;
 pub mod coverage;
 pub mod expand;
 pub mod manifest;
+pub mod memory_costs;
 pub mod ring;
 pub mod row_stream;
 pub mod shell;

@@ -1,6 +1,7 @@
 //! The trace folder: manifest types and the names of files and columns.
 
 use crate::TraceMode;
+use crate::memory_costs::MemoryCosts;
 use serde::{Deserialize, Serialize};
 
 /// Version of the trace format, in `manifest.json` as `version`.
@@ -114,6 +115,10 @@ pub struct Manifest {
     pub cpu: String,
     /// Its data caches as the kernel tells them, first level first; empty if it does not.
     pub caches: Vec<Cache>,
+    /// Latencies and bandwidths of these caches and of memory, if they were measured on the machine
+    /// before the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_costs: Option<MemoryCosts>,
     /// `soft` or `pt`; `watchpoints` in mode `watch`.
     pub backend: String,
     /// Reason for that backend; empty in imports.
@@ -500,5 +505,38 @@ impl Totals {
         } else {
             stores / self.records_kept as f64 * records
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory_costs::{LevelCosts, Spread};
+
+    #[test]
+    fn memory_costs_are_read_as_they_were_written() {
+        let level = LevelCosts {
+            level: 1,
+            size: 48 << 10,
+            latency_ns: Spread::of(&[1.6, 1.7, 1.8]),
+            ..LevelCosts::default()
+        };
+        let costs = MemoryCosts {
+            huge_pages: "madvise".into(),
+            levels: vec![level],
+            ..MemoryCosts::default()
+        };
+        let manifest = Manifest {
+            memory_costs: Some(costs.clone()),
+            ..Manifest::default()
+        };
+        let text = serde_json::to_string(&manifest).unwrap();
+        let read: Manifest = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.memory_costs, Some(costs));
+        // Older traces have none.
+        let old = serde_json::to_string(&Manifest::default()).unwrap();
+        assert!(!old.contains("memory_costs"));
+        let read: Manifest = serde_json::from_str(&old).unwrap();
+        assert_eq!(read.memory_costs, None);
     }
 }

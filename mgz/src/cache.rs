@@ -5,6 +5,7 @@
 //! comes into being under another name and is then renamed, so that an entry is always whole.
 
 use anyhow::Context;
+use mgz_collector::util::cache_folder::cache_folder;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::hash::Hasher;
@@ -44,14 +45,7 @@ impl SourceFile {
 
 /// The folder of all entries.
 pub fn folder() -> anyhow::Result<PathBuf> {
-    let absolute = |name: &str| {
-        std::env::var_os(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
-    absolute("XDG_CACHE_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
-        .map(|cache| cache.join("mgz"))
+    cache_folder()
         .context("neither XDG_CACHE_HOME nor HOME is a folder, so there is no cache; set one of them, or use --beside")
 }
 

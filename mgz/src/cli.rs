@@ -1,6 +1,6 @@
 //! The command line of `mgz`.
 
-use crate::{doctor, report, run, serve, tools, viewed};
+use crate::{doctor, measured, report, run, serve, tools, viewed};
 use clap::{CommandFactory, Parser, Subcommand};
 use mgz_annotations_schema::tell;
 use mgz_collector::options::args::HeapBlocks;
@@ -31,6 +31,8 @@ Examples:
       the time that a remedy would save
   mgz doctor
       what this machine can record, and the remedy for the rest
+  mgz doctor --measure
+      how long loads take here, by cache level
   mgz record --mode full -- ./app.inst
       the single steps: mgz instrument, mgz record, mgz analyze";
 
@@ -61,7 +63,7 @@ pub enum Command {
     /// Show a report that analyses again what is selected in it: a part of the time, a thread, data
     Serve(Serve),
     /// Show what this machine can record, and the remedy for what it cannot
-    Doctor,
+    Doctor(Doctor),
     /// Run mgz-instrument
     #[command(disable_help_flag = true)]
     Instrument(Rest),
@@ -97,6 +99,18 @@ pub enum Command {
     },
     /// Print the manual page (roff)
     Man,
+}
+
+/// `mgz doctor`.
+#[derive(Debug, clap::Args)]
+pub struct Doctor {
+    /// Measure latencies and bandwidths of the caches and of memory instead, and keep them for the
+    /// traces that follow
+    #[arg(long)]
+    pub measure: bool,
+    /// Print the measurement as JSON
+    #[arg(long, requires = "measure")]
+    pub json: bool,
 }
 
 /// `mgz run`.
@@ -208,7 +222,8 @@ pub fn main(cli: Cli) -> i32 {
         Command::Run(run) => (run::run_program(&run), FAILED),
         Command::Report(report) => (report::command(&report), 1),
         Command::Serve(served) => (serve::command(&served), 1),
-        Command::Doctor => (doctor::run_doctor(), 1),
+        Command::Doctor(asked) if asked.measure => (measured::show(asked.json), 1),
+        Command::Doctor(_) => (doctor::run_doctor(), 1),
         Command::Instrument(rest) => (tools::become_tool("mgz-instrument", &rest.arguments), 1),
         Command::Record(rest) => (tools::become_tool("mgz-record", &rest.arguments), FAILED),
         Command::Analyze(rest) => (tools::become_tool("mgz-analyze", &rest.arguments), 1),

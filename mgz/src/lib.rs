@@ -12,6 +12,7 @@ pub mod elsewhere;
 pub mod html;
 pub mod instrumented;
 pub mod known;
+pub mod measured;
 pub mod nothing;
 pub mod program;
 pub mod python;

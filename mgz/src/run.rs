@@ -6,7 +6,7 @@ use crate::instrumented::{self, Asked, InstrumentOutcome};
 use crate::known::{Known, KnownFile};
 use crate::program::Program;
 use crate::python::{self, Hook};
-use crate::{elsewhere, nothing, report, signals, tools};
+use crate::{elsewhere, measured, nothing, report, signals, tools};
 use anyhow::{Context, bail};
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_annotations_schema::tell;
@@ -66,6 +66,7 @@ pub fn run_program(run: &Run) -> anyhow::Result<i32> {
         }
         InstrumentOutcome::Refused(status) => return Ok(status),
     };
+    measured::before_run();
     let trace = folder.join(TRACE);
     let hook = hook(run, &program, rest);
     let mut command = Command::new(&record);

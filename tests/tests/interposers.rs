@@ -40,6 +40,7 @@ fn same(original: &Path, dir: &Path) {
     command
         .current_dir(dir)
         .env("XDG_CACHE_HOME", dir.join("cache"))
+        .env("MGZ_NO_MEASURE", "1")
         .args(["run", "-o", "out", "--"])
         .arg(original);
     let got = tools::run_limited(&mut command, LIMIT).unwrap();

@@ -168,7 +168,8 @@ impl Place {
             .env("HOME", self.dir.path())
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .env("PYTHONPATH", "modules")
-            .env("XDG_CACHE_HOME", self.path("cache"));
+            .env("XDG_CACHE_HOME", self.path("cache"))
+            .env("MGZ_NO_MEASURE", "1");
         tools::run_limited(&mut command, LIMIT).unwrap()
     }
 

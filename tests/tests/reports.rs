@@ -45,6 +45,7 @@ impl TestFolder {
             .args(arguments)
             .current_dir(self.dir.path())
             .env("XDG_CACHE_HOME", self.path("cache"))
+            .env("MGZ_NO_MEASURE", "1")
             .env_remove("DISPLAY")
             .env_remove("WAYLAND_DISPLAY");
         command

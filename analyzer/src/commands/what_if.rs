@@ -9,6 +9,7 @@ use crate::input::call_paths::read_call_paths;
 use crate::input::objects::read_objects;
 use crate::input::weights::read_weights;
 use crate::input::{ColumnSet, Trace};
+use crate::misses::Hierarchy;
 use crate::misses::Misses;
 use crate::misses::caches::usable;
 use crate::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value};
@@ -98,7 +99,10 @@ fn answer(trace: &Trace, specs: &[Spec], document: &mut Document) -> anyhow::Res
         weights: read_weights(&trace.folder, trace.manifest.triggers_by_time())
             .map_err(anyhow::Error::msg)?
             .map(Arc::new),
-        caches: usable(&trace.manifest.caches),
+        hierarchy: Hierarchy::new(
+            usable(&trace.manifest.caches),
+            trace.manifest.memory_costs.as_ref(),
+        ),
     };
     let (outcome, predicted) = replayed.count(None);
     let predicted = predicted.with_context(|| {

@@ -62,8 +62,13 @@ impl Waited {
         }))
     }
 
+    /// True if the load is known of any sample.
+    pub(crate) fn has_loads(&self) -> bool {
+        !self.0.loads.is_empty()
+    }
+
     /// The load that a sample's thread had waited for, if it is known.
-    fn load(&self, sample: u32) -> Option<u32> {
+    pub(crate) fn load(&self, sample: u32) -> Option<u32> {
         self.0.loads.get(&sample).copied()
     }
 

@@ -227,7 +227,6 @@ fn weigh(context: &Context, causes: &mut [Cause]) {
             hits + waits.get(r).copied().unwrap_or(0.0)
         };
         let others = cause.regions.iter().map(others).sum::<f64>() - cause.price.wait_ns[1];
-        let share = |ns: f64| ns / (ns + others.max(0.0)).max(f64::MIN_POSITIVE);
-        cause.lost = cause.price.wait_ns.map(share);
+        cause.lost = context.prices.lost(cause.price.wait_ns, others.max(0.0));
     }
 }

@@ -4,11 +4,13 @@
 
 use crate::data::group::Group;
 use crate::data::memory_units::{CacheLine, LINE_BYTES, PAGE_BYTES};
+use crate::data::samples::Waited;
 use crate::engine::EngineOutcome;
 use crate::estimate::time_shares::TimeShares;
 use crate::findings::context::Context;
 use crate::findings::mechanisms::set_apart;
 use crate::findings::sites::SiteFacts;
+use crate::findings::waiting::WaitingShare;
 use crate::findings::{Finding, objects, params, time_share};
 use crate::misses::caches::name;
 use crate::stages::line_visits::{Bins, GroupLines, bin_start};
@@ -38,7 +40,7 @@ type Part = (u32, Option<u32>);
 pub(super) fn find_conflicts(
     context: &Context,
     outcome: &EngineOutcome,
-    times: Option<&TimeShares>,
+    measured: (Option<&TimeShares>, &Waited),
 ) -> Vec<Finding> {
     let mut groups: BTreeMap<Group, Counted> = BTreeMap::new();
     for (&(group, _), lines) in &outcome.lines.groups {
@@ -50,6 +52,7 @@ pub(super) fn find_conflicts(
         let in_second_half = f64::from(lines.late) / f64::from(all.max(1));
         more[0] = context
             .prices
+            .hierarchy
             .caches
             .first()
             .map_or(0.0, |l| first(lines, l))
@@ -67,7 +70,7 @@ pub(super) fn find_conflicts(
         parts.entry(part).or_default().push(group);
     }
     (parts.iter())
-        .filter_map(|(part, of_part)| finding(context, times, part, of_part, &groups))
+        .filter_map(|(part, of_part)| finding(context, measured, part, of_part, &groups))
         .collect()
 }
 
@@ -87,7 +90,7 @@ fn first(lines: &GroupLines, level: &Cache) -> f64 {
 
 fn finding(
     context: &Context,
-    times: Option<&TimeShares>,
+    (times, waited): (Option<&TimeShares>, &Waited),
     part: &Part,
     of_part: &[Group],
     groups: &BTreeMap<Group, Counted>,
@@ -108,10 +111,8 @@ fn finding(
         None => [of_loop as f64 * 100.0 / context.rows.max(1) as f64; 3],
     };
     let hits = of_loop as f64 * params::NS_OF_HITTING_LOAD;
-    let [score_lo, score, score_hi] = std::array::from_fn(|end| {
-        let wait = price.wait_ns[end];
-        shares[end] * wait / (wait + hits)
-    });
+    let lost = context.prices.lost(price.wait_ns, hits);
+    let [score_lo, score, score_hi] = std::array::from_fn(|end| shares[end] * lost[end]);
     if score < params::MIN_COST_OF_FINDING_PCT {
         return None;
     }
@@ -125,6 +126,7 @@ fn finding(
     let name = |number: usize| {
         context
             .prices
+            .hierarchy
             .caches
             .get(number)
             .map_or_else(String::new, name)
@@ -135,7 +137,9 @@ fn finding(
         score,
         score_lo,
         score_hi,
+        latencies: Some(context.prices.hierarchy.source()),
         time,
+        waiting: WaitingShare::of_sites(&of_mine, times, waited),
         loads,
         function: line.function,
         module: line.module,

@@ -12,9 +12,8 @@ use crate::findings::seen::{self, Seen};
 use crate::findings::sites::{SiteFacts, facts};
 use crate::findings::users::Users;
 use crate::findings::windows::{Row, Window};
-use crate::misses::Predicted;
+use crate::misses::{Hierarchy, Predicted};
 use crate::util::fast_hash::Mixed;
-use mgz_annotations_schema::manifest::Cache;
 use mgz_annotations_schema::sidecar::{CLASS_STRIDED, Origin};
 use std::collections::HashMap;
 
@@ -45,13 +44,13 @@ impl<'a> Context<'a> {
         code: &'a CodeMap,
         (objects, paths): (Option<&'a Resolver>, Option<&'a CallPaths>),
         windows: &'a [Window],
-        (caches, predicted): (Vec<Cache>, Option<&'a Predicted>),
+        (hierarchy, predicted): (Hierarchy, Option<&'a Predicted>),
     ) -> Context<'a> {
         let places = Places::new(windows);
         let sites = facts(windows, &places);
         Context {
             rows: places.len() as u64,
-            prices: Prices::new(caches, predicted, &sites),
+            prices: Prices::new(hierarchy, predicted, &sites),
             sites,
             places,
             users: Users::new(code, windows, paths),

@@ -36,6 +36,7 @@ pub(super) fn join(causes: &[&Cause], list: &mut Vec<Finding>) {
             into.score_lo += other.score_lo;
             into.score_hi += other.score_hi;
             into.loads += other.loads;
+            into.waiting = into.waiting.and(other.waiting);
             for (mine, more) in [
                 (&mut into.time.value, other.time.value),
                 (&mut into.time.lo, other.time.lo),

@@ -16,9 +16,8 @@ use crate::findings::prices::Prices;
 use crate::findings::sites::{SiteFacts, facts};
 use crate::findings::windows::Window;
 use crate::findings::{params, region_share, time_share};
-use crate::misses::{Misses, Predicted, Range, Variant, replicate_spread};
+use crate::misses::{Hierarchy, Misses, Predicted, Range, Variant, replicate_spread};
 use crate::util::fast_hash::Mixed;
-use mgz_annotations_schema::manifest::Cache;
 use rayon::prelude::*;
 use std::collections::HashMap;
 
@@ -85,8 +84,9 @@ impl<'a> Costs<'a> {
         (outcome, predicted): (&EngineOutcome, &'a Predicted),
         by_time: bool,
     ) -> Costs<'a> {
-        let caches = predicted.caches.clone();
-        let context = Context::new(code, (objects, paths), windows, (caches, Some(predicted)));
+        let hierarchy = predicted.hierarchy.clone();
+        let known = (hierarchy, Some(predicted));
+        let context = Context::new(code, (objects, paths), windows, known);
         let causes = causes(&context);
         let times = by_time.then(|| TimeShares::new(outcome, code));
         let regions = regions(&context, &causes, times.as_ref());
@@ -144,7 +144,7 @@ impl<'a> Costs<'a> {
     ) -> Vec<f64> {
         let other = variant.map(|v| predicted.variant(v));
         let predicted = other.as_ref().unwrap_or(predicted);
-        let prices = Prices::new(self.caches().to_vec(), Some(predicted), sites);
+        let prices = Prices::new(self.hierarchy().clone(), Some(predicted), sites);
         let wait = |cause: &Cause| {
             let chained = cause.rule.is_chained;
             let (hidden, felt): (Vec<u32>, Vec<u32>) =
@@ -159,8 +159,8 @@ impl<'a> Costs<'a> {
         self.causes.iter().map(wait).collect()
     }
 
-    fn caches(&self) -> &[Cache] {
-        &self.context.prices.caches
+    fn hierarchy(&self) -> &Hierarchy {
+        &self.context.prices.hierarchy
     }
 
     /// Saved share of the run's time, in percent. `factor`: of all prices; `end`: of the shares of time.
@@ -182,7 +182,7 @@ impl<'a> Costs<'a> {
         sites: &HashMap<u32, SiteFacts, Mixed>,
         predicted: &Predicted,
     ) -> Vec<ChangeOfCause> {
-        let prices = Prices::new(self.caches().to_vec(), Some(predicted), sites);
+        let prices = Prices::new(self.hierarchy().clone(), Some(predicted), sites);
         let of = |(number, cause): (usize, &Cause)| {
             let mut alone = before.clone();
             alone[number] = after[number];
@@ -201,8 +201,8 @@ impl<'a> Costs<'a> {
 fn felt_if_prefetched(misses: Option<&Misses>) -> f64 {
     let last = misses.and_then(Misses::last);
     let ahead = last.and_then(|l| l.prefetchable).unwrap_or(0.0);
-    let prefetched = params::FELT_LATENCY_SHARE_PREFETCHED;
-    let felt = ahead * prefetched + (1.0 - ahead) * params::FELT_LATENCY_SHARE_OVERLAPPING;
+    let prefetched = params::FELT_LATENCY_SHARE_PREFETCHED[1];
+    let felt = ahead * prefetched + (1.0 - ahead) * params::FELT_LATENCY_SHARE_OVERLAPPING[1];
     (prefetched / felt).min(1.0)
 }
 

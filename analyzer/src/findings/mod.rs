@@ -23,22 +23,24 @@ mod sharing;
 pub(crate) mod sites;
 mod users;
 mod visits;
+mod waiting;
 pub mod windows;
 
 use crate::data::call_paths::CallPaths;
 use crate::data::code_map::{CodeMap, LineName};
 use crate::data::object_map::Resolver;
+use crate::data::samples::Waited;
 use crate::engine::EngineOutcome;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
-use crate::misses::{Misses, Predicted, Range};
+use crate::misses::{Hierarchy, LatencySource, Misses, Predicted, Range};
 use cause::{Cause, causes};
 use context::Context;
 use fields::Fields;
 use mechanisms::{Layout, Remedy};
-use mgz_annotations_schema::manifest::Cache;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
+use waiting::WaitingShare;
 use windows::Window;
 
 /// A finding.
@@ -54,9 +56,14 @@ pub struct Finding {
     pub score_lo: f64,
     /// Upper end.
     pub score_hi: f64,
+    /// Source of the latencies that the score was computed with. None without such a prediction.
+    pub latencies: Option<LatencySource>,
     /// Share of the time of the code that the finding is in.
     #[serde(flatten)]
     pub time: TimeShare,
+    /// Share of the time in which the interrupts of triggers stood behind loads of the cause.
+    #[serde(flatten)]
+    pub waiting: WaitingShare,
     /// Share of the loads in percent. Windows by time give the share of the recorded loads.
     #[serde(rename = "A_pct")]
     pub loads: f64,
@@ -130,6 +137,11 @@ impl Gain {
 }
 
 impl Finding {
+    /// True if the score was computed with latencies that were measured on the machine.
+    pub(crate) fn has_measured_latencies(&self) -> bool {
+        self.latencies == Some(LatencySource::Measured)
+    }
+
     /// True if the ends of the cost's interval differ by much.
     pub(crate) fn is_vague(&self) -> bool {
         self.score_hi > params::MAX_RATIO_OF_KNOWN_ENDS * self.score_lo
@@ -173,14 +185,15 @@ pub struct Findings {
     pub lacks: Option<String>,
 }
 
-/// Finds everything. `by_time`: windows were taken by time.
+/// Finds everything. `waited`: the load that each window's trigger stood behind; `by_time`: windows
+/// were taken by time.
 pub fn find_findings(
     code: &CodeMap,
     (objects, paths): (Option<&Resolver>, Option<&CallPaths>),
-    windows: &[Window],
+    (windows, waited): (&[Window], &Waited),
     (outcome, predicted): (&EngineOutcome, Option<&Predicted>),
     by_time: bool,
-    caches: Vec<Cache>,
+    hierarchy: Hierarchy,
 ) -> Findings {
     let mut samples: Vec<(u32, u32)> = windows.iter().map(|w| (w.thread, w.sample)).collect();
     samples.sort_unstable();
@@ -190,7 +203,7 @@ pub fn find_findings(
         few if few < params::MIN_WINDOWS_FOR_FINDING => windows.len(),
         many => many,
     };
-    let context = Context::new(code, (objects, paths), windows, (caches, predicted));
+    let context = Context::new(code, (objects, paths), windows, (hierarchy, predicted));
     let fields = fields::of_objects(&context);
     if count < params::MIN_WINDOWS_FOR_FINDING {
         return Findings {
@@ -229,13 +242,19 @@ pub fn find_findings(
             }
             continue;
         }
-        let cost = Cost { score, time, loads };
+        let waiting = WaitingShare::of_sites(&cause.sites, times.as_ref(), waited);
+        let cost = Cost {
+            score,
+            time,
+            loads,
+            waiting,
+        };
         list.push(finding(&context, cause, cost));
         kept.push(cause);
     }
     fusion::join(&kept, &mut list);
     // Misses that conflicts cause have no other cause.
-    let conflicts = conflicts::find_conflicts(&context, outcome, times.as_ref());
+    let conflicts = conflicts::find_conflicts(&context, outcome, (times.as_ref(), waited));
     let place = |f: &Finding| (f.function.clone(), f.file.clone(), f.line);
     list.retain(|f| conflicts.iter().all(|c| place(c) != place(f)));
     list.extend(conflicts);
@@ -265,12 +284,13 @@ pub fn find_findings(
     }
 }
 
-/// The cost of a cause: its score, and its shares of time and loads in percent.
+/// The cost of a cause: its score, and its shares of time, loads and measured waits in percent.
 struct Cost {
     /// With the ends of its interval.
     score: [f64; 3],
     time: TimeShare,
     loads: f64,
+    waiting: WaitingShare,
 }
 
 /// A cause in words and numbers.
@@ -285,8 +305,10 @@ fn finding(context: &Context, cause: &Cause, cost: Cost) -> Finding {
         score: cost.score[1],
         score_lo: cost.score[0],
         score_hi: cost.score[2],
+        latencies: Some(context.prices.hierarchy.source()),
         time: cost.time,
         loads: cost.loads,
+        waiting: cost.waiting,
         function: cause.line.function.clone(),
         module: cause.line.module.clone(),
         file: cause.line.file.clone(),

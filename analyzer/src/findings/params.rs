@@ -37,18 +37,20 @@ pub(super) const MAX_ROWS_OF_WINDOW: usize = 1000;
 
 // Prices.
 
-/// This share of a latency delays the program if each load waits for the one before. Source:
-/// Chosen.
-pub(super) const FELT_LATENCY_SHARE_IN_CHASE: f64 = 1.0;
+/// This share of a latency delays the program if each load waits for the one before, with the ends
+/// of its interval. The ends count where latencies are measured. Source: Chosen.
+pub(super) const FELT_LATENCY_SHARE_IN_CHASE: [f64; 3] = [0.7, 1.0, 1.0];
 /// This share of a latency delays the program if several loads overlap. Source: Chosen.
-pub(super) const FELT_LATENCY_SHARE_OVERLAPPING: f64 = 0.25;
+pub(super) const FELT_LATENCY_SHARE_OVERLAPPING: [f64; 3] = [0.12, 0.25, 0.5];
 /// This share of a latency delays the program if a prefetcher is ahead. Source: Chosen.
-pub(super) const FELT_LATENCY_SHARE_PREFETCHED: f64 = 0.08;
+pub(super) const FELT_LATENCY_SHARE_PREFETCHED: [f64; 3] = [0.04, 0.08, 0.16];
 /// A load that hits takes this many nanoseconds, other work included. Source: Chosen.
 pub(super) const NS_OF_HITTING_LOAD: f64 = 0.5;
 /// The price of a miss is wrong by a factor between these. Source: Chosen, as latencies of caches
 /// and the overlap of loads differ by that much among machines and loops.
 pub(super) const FACTORS_OF_UNSURE_PRICE: [f64; 2] = [0.5, 2.0];
+/// The time of other work is uncertain by this factor where latencies are measured. Source: Chosen.
+pub(super) const OTHER_WORK_FACTOR: f64 = 2.0;
 /// A number is known if the upper end of its interval is at most this multiple of the lower end.
 /// Source: Chosen.
 pub(super) const MAX_RATIO_OF_KNOWN_ENDS: f64 = 3.0;

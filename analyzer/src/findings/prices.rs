@@ -7,16 +7,15 @@
 use crate::data::group::Group;
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
-use crate::misses::{Misses, Predicted, caches, wait_ns};
+use crate::misses::{Hierarchy, Misses, Predicted, Range, caches};
 use crate::util::fast_hash::Mixed;
 use crate::util::human::bytes;
-use mgz_annotations_schema::manifest::Cache;
 use std::collections::HashMap;
 
 /// Misses of load instructions in the rows that were read.
 pub struct Prices<'a> {
-    /// First level first.
-    pub caches: Vec<Cache>,
+    /// Caches and latencies.
+    pub hierarchy: Hierarchy,
     predicted: Option<&'a Predicted>,
     /// By instruction: rows, and misses at each level.
     misses: HashMap<u32, (u64, Vec<f64>), Mixed>,
@@ -36,7 +35,7 @@ pub struct Price {
 impl<'a> Prices<'a> {
     /// Divides the predicted misses among the load instructions of `sites`.
     pub fn new(
-        caches: Vec<Cache>,
+        hierarchy: Hierarchy,
         predicted: Option<&'a Predicted>,
         sites: &HashMap<u32, SiteFacts, Mixed>,
     ) -> Prices<'a> {
@@ -53,16 +52,16 @@ impl<'a> Prices<'a> {
             };
             let misses = match predicted {
                 Some(predicted) => (predicted.per_access(facts.group).iter())
-                    .take(caches.len())
+                    .take(hierarchy.caches.len())
                     .map(|ratio| ratio * rows as f64 * part)
                     .collect(),
-                None => vec![(facts.firsts as f64).min(facts.rows as f64); caches.len()],
+                None => vec![(facts.firsts as f64).min(facts.rows as f64); hierarchy.caches.len()],
             };
             (facts.site, (facts.rows, misses))
         };
         Prices {
             misses: sites.values().map(of).collect(),
-            caches,
+            hierarchy,
             predicted,
         }
     }
@@ -74,7 +73,7 @@ impl<'a> Prices<'a> {
 
     /// Name of a level.
     pub fn name(&self, level: usize) -> String {
-        self.caches
+        (self.hierarchy.caches)
             .get(level)
             .map_or_else(String::new, caches::name)
     }
@@ -82,8 +81,18 @@ impl<'a> Prices<'a> {
     /// Nanoseconds that the rows of a load instruction wait if no two loads overlap.
     pub fn of_site(&self, site: u32) -> f64 {
         let misses = self.misses.get(&site).into_iter().flat_map(|m| &m.1);
-        let wait = |(level, misses): (usize, &f64)| misses * wait_ns(level, self.caches.len());
+        let wait = |(level, misses): (usize, &f64)| misses * self.hierarchy.wait_ns(level)[1];
         misses.enumerate().map(wait).sum()
+    }
+
+    /// Share of the time that is lost to a wait, with the ends of its interval. `others`: nanoseconds
+    /// of other work.
+    pub fn lost(&self, wait: Range, others: f64) -> Range {
+        let factor = match self.hierarchy.is_measured() {
+            true => params::OTHER_WORK_FACTOR,
+            false => 1.0,
+        };
+        lost(wait, others, factor)
     }
 
     /// By object: its part of the misses of some groups.
@@ -102,13 +111,9 @@ impl<'a> Prices<'a> {
         }
         let levels = misses.as_ref().map_or(&[][..], |m| &m.levels);
         let ahead = levels.last().and_then(|l| l.prefetchable).unwrap_or(0.0);
-        let alone = match chained {
-            true => params::FELT_LATENCY_SHARE_IN_CHASE,
-            false => params::FELT_LATENCY_SHARE_OVERLAPPING,
-        };
-        let felt = ahead * params::FELT_LATENCY_SHARE_PREFETCHED + (1.0 - ahead) * alone;
+        let felt = felt_share(chained, ahead);
         let (mut wait, mut most, mut level) = ([0.0; 3], 0.0, None);
-        for at in 0..self.caches.len() {
+        for at in 0..self.hierarchy.caches.len() {
             let known = || sites.iter().filter_map(|s| self.misses.get(s));
             let value: f64 = known().filter_map(|m| m.1.get(at)).sum();
             let rows: u64 = known().map(|m| m.0).sum();
@@ -120,16 +125,23 @@ impl<'a> Prices<'a> {
                 Some([_, _, hi]) => [0.0, value, rows as f64 * hi],
                 None => [0.0, value, value],
             };
-            let latency = wait_ns(at, self.caches.len());
+            let latency = self.hierarchy.wait_ns(at);
             let each = match ratio {
                 Some(ratio) if at == 0 && !chained => {
-                    ratio.map(|r| felt * (latency - hidden_ns(r)).max(0.0))
+                    ratio.map(|r| felt[1] * (latency[1] - hidden_ns(r)).max(0.0))
                 }
-                _ => [felt * latency; 3],
+                _ => [felt[1] * latency[1]; 3],
             };
-            for ((sum, count), each) in wait.iter_mut().zip(counts).zip(each) {
-                *sum += count * each;
-            }
+            let by_misses: Range = std::array::from_fn(|end| counts[end] * each[end]);
+            let ends = match self.hierarchy.is_measured() {
+                true => {
+                    let of_latency = latency.map(|ns| counts[1] * felt[1] * ns);
+                    let of_felt = felt.map(|share| counts[1] * share * latency[1]);
+                    widened(by_misses, [of_latency, of_felt])
+                }
+                false => by_misses,
+            };
+            wait.iter_mut().zip(ends).for_each(|(sum, end)| *sum += end);
             if value * each[1] > most {
                 (most, level) = (value * each[1], Some(at));
             }
@@ -140,6 +152,50 @@ impl<'a> Prices<'a> {
             wait_ns: wait,
         }
     }
+}
+
+/// Share of a latency that delays the program, with the ends of its interval. `ahead`: share of the
+/// misses that a prefetcher has fetched.
+fn felt_share(chained: bool, ahead: f64) -> Range {
+    let alone = match chained {
+        true => params::FELT_LATENCY_SHARE_IN_CHASE,
+        false => params::FELT_LATENCY_SHARE_OVERLAPPING,
+    };
+    let prefetched = params::FELT_LATENCY_SHARE_PREFETCHED;
+    std::array::from_fn(|end| ahead * prefetched[end] + (1.0 - ahead) * alone[end])
+}
+
+/// Share of a wait in the sum of the wait and of other work. The errors of both are independent.
+/// `factor`: error of the other work.
+fn lost(wait: Range, others: f64, factor: f64) -> Range {
+    let share = |wait: f64, others: f64| wait / (wait + others).max(f64::MIN_POSITIVE);
+    let value = share(wait[1], others);
+    let off = |end: usize, others_there: f64| {
+        let (by_wait, by_others) = (share(wait[end], others), share(wait[1], others_there));
+        (by_wait - value).hypot(by_others - value)
+    };
+    match factor > 1.0 {
+        true => [
+            (value - off(0, others * factor)).max(0.0),
+            value,
+            (value + off(2, others / factor)).min(1.0),
+        ],
+        false => wait.map(|ns| share(ns, others)),
+    }
+}
+
+/// An interval with further independent errors, which are the distances of the ends of `others`
+/// from their values.
+fn widened([lo, value, hi]: Range, others: [Range; 2]) -> Range {
+    let off = |end: usize, own: f64| {
+        let distances = others.iter().map(|other| other[end] - other[1]);
+        distances.fold(own, f64::hypot)
+    };
+    [
+        (value - off(0, value - lo)).max(0.0),
+        value,
+        value + off(2, hi - value),
+    ]
 }
 
 /// Nanoseconds of each miss that other loads hide: those between two misses. They hide the short
@@ -197,12 +253,37 @@ mod tests {
     fn an_unknown_price_is_an_upper_bound() {
         let sites: HashMap<u32, SiteFacts, Mixed> =
             [site(1, 100, 50), site(2, 100, 0)].into_iter().collect();
-        let prices = Prices::new(caches::typical(), None, &sites);
+        let prices = Prices::new(Hierarchy::new(caches::typical(), None), None, &sites);
         let of = |site: u32| prices.of(&[site], &[Group::from_raw(4)], true);
         assert_eq!(of(1).wait_ns, [0.0, 4650.0, 4650.0]);
         assert_eq!((of(2).wait_ns, of(2).level), ([0.0; 3], None));
         assert_eq!(of(1).in_words(&prices), "the number of misses is not known");
         assert!(prices.of_site(1) > prices.of_site(2));
+    }
+
+    #[test]
+    fn lost_shares_have_the_errors_of_wait_and_of_other_work() {
+        let assumed = lost([1.0, 2.0, 6.0], 2.0, 1.0);
+        assert_eq!(assumed, [1.0 / 3.0, 0.5, 0.75]);
+        let [lo, value, hi] = lost([1.0, 2.0, 6.0], 2.0, 2.0);
+        assert!(value == 0.5 && lo < assumed[0] && hi > assumed[2] && hi <= 1.0);
+        assert_eq!(lost([0.0; 3], 0.0, 2.0), [0.0; 3]);
+    }
+
+    #[test]
+    fn errors_of_factors_add_to_those_of_misses() {
+        let [lo, value, hi] = widened([8.0, 10.0, 13.0], [[5.0, 10.0, 14.0], [0.5; 3]]);
+        assert_eq!(value, 10.0);
+        assert!((lo - (10.0 - 29f64.sqrt())).abs() < 1e-9, "{lo}");
+        assert!((hi - 15.0).abs() < 1e-9, "{hi}");
+        // A value of zero can have an upper end.
+        assert_eq!(
+            widened([0.0; 3], [[0.0, 0.0, 3.0], [0.0; 3]]),
+            [0.0, 0.0, 3.0]
+        );
+        // Half of the misses are fetched ahead.
+        let [lo, value, hi] = felt_share(false, 0.5);
+        assert!((value - 0.165).abs() < 1e-9 && lo < value && value < hi);
     }
 
     #[test]

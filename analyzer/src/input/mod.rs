@@ -122,6 +122,11 @@ enum Data {
 }
 
 impl Trace {
+    /// The load that each sample's trigger stood behind, as far as known.
+    pub(crate) fn waited(&self) -> &Waited {
+        &self.waited
+    }
+
     /// Opens a folder. With `annotations` false, sidecars are not read.
     pub fn open(folder: &Path, annotations: bool) -> Result<Trace, TraceError> {
         Trace::open_with(folder, |_| annotations, true)

@@ -7,6 +7,7 @@ pub mod caches;
 mod cell_misses;
 mod crowded_sets;
 mod fill_time;
+mod latencies;
 mod load_weights;
 mod pace_bias;
 mod params;
@@ -22,6 +23,7 @@ mod walk_laps;
 mod watch_survival;
 mod watched_reuses;
 
+pub use latencies::{Hierarchy, LatencySource};
 pub use row_misses::Predicted;
 pub(crate) use row_misses::replicate_spread;
 pub(crate) use variants::Variant;
@@ -77,16 +79,6 @@ pub struct CurvePoint {
     pub size: u64,
     /// Misses per load, 0 to 1.
     pub ratio: Range,
-}
-
-/// Additional nanoseconds of a load that misses a level, on common machines. Level 0 is the first.
-pub(crate) fn wait_ns(level: usize, levels: usize) -> f64 {
-    let [first, middle, last] = params::WAIT_NS_OF_FIRST_MIDDLE_LAST_LEVEL;
-    match level {
-        _ if level + 1 == levels => last,
-        0 => first,
-        _ => middle,
-    }
 }
 
 impl Misses {

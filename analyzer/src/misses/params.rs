@@ -177,6 +177,9 @@ pub(super) const MIN_LOAD_SHARE_FOR_CURVE: f64 = 0.01;
 /// A load that misses the first, a middle and the last level takes this much longer on common
 /// machines, in nanoseconds. Source: Chosen.
 pub(super) const WAIT_NS_OF_FIRST_MIDDLE_LAST_LEVEL: [f64; 3] = [3.0, 10.0, 80.0];
+/// Latencies are not used if a level has less than this share of the latency of the level before.
+/// Source: Chosen; virtual machines can have a last cache that is as slow as memory.
+pub(super) const MIN_RATIO_OF_LATENCIES: f64 = 0.8;
 /// A prefetcher saves this share of that time for misses in sequence. Source: Chosen.
 pub(super) const WAIT_SHARE_SAVED_BY_PREFETCH: f64 = 0.9;
 /// These caches are assumed if a trace does not record those of its machine: bytes, ways, and

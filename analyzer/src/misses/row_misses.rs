@@ -12,7 +12,7 @@ use crate::misses::load_weights::{self, LoadWeights, Part};
 use crate::misses::params;
 use crate::misses::visit_table::VisitTable;
 use crate::misses::watched_reuses::{self, Code, WatchedReuses};
-use crate::misses::{CurvePoint, LevelMisses, Misses, Range, caches, pace_bias, wait_ns};
+use crate::misses::{CurvePoint, Hierarchy, LevelMisses, Misses, Range, caches, pace_bias};
 use crate::stages::line_visits::{LineVisits, PARTS, Visit, part};
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;
@@ -43,7 +43,7 @@ pub(super) struct Ratios {
 #[derive(Clone, Debug, Default)]
 pub struct Predicted {
     /// Caches of the prediction.
-    pub caches: Vec<Cache>,
+    pub hierarchy: Hierarchy,
     pub(super) groups: HashMap<Group, (Weighed, Ratios), Mixed>,
     /// By object and group: the object's part of the group's misses.
     objects: HashMap<u32, Vec<(Group, Ratios)>, Mixed>,
@@ -155,7 +155,7 @@ impl Predicted {
     /// visited line belongs to.
     pub fn new(
         outcome: &EngineOutcome,
-        caches: Vec<Cache>,
+        hierarchy: Hierarchy,
         detail: Detail,
         by_time: bool,
         function: impl Fn(Group) -> u32,
@@ -177,13 +177,13 @@ impl Predicted {
         } else {
             0
         };
-        let sizes = sizes(&caches, curve);
+        let sizes = sizes(&hierarchy.caches, curve);
         let capacities: Vec<f64> = sizes.iter().map(|&s| (s / LINE_BYTES) as f64).collect();
         let mut sets = [Sets::default(); LEVELS];
-        for (to, of) in sets.iter_mut().zip(&caches) {
+        for (to, of) in sets.iter_mut().zip(&hierarchy.caches) {
             *to = Sets::new(of.size, of.ways);
         }
-        let levels: Vec<usize> = (0..caches.len().min(LEVELS)).collect();
+        let levels: Vec<usize> = (0..hierarchy.caches.len().min(LEVELS)).collect();
         let weights = LoadWeights::new(outcome, by_time);
         let (watches, mut seen) = match outcome.pairs.as_deref() {
             Some(pairs) => {
@@ -204,7 +204,7 @@ impl Predicted {
         let mut estimates = with_replicates(&private, &capacities, &levels);
         // All threads of a process fill a shared level.
         let shared: Vec<usize> = (0..levels.len())
-            .filter(|&c| caches[c].shared_by > 1 && outcome.census.threads > 1)
+            .filter(|&c| hierarchy.caches[c].shared_by > 1 && outcome.census.threads > 1)
             .collect();
         if !shared.is_empty() {
             let of: Vec<f64> = shared.iter().map(|&c| capacities[c]).collect();
@@ -214,7 +214,7 @@ impl Predicted {
             }
         }
         let mut predicted = Predicted {
-            caches,
+            hierarchy,
             curve,
             watched: seen,
             ..Predicted::default()
@@ -327,7 +327,7 @@ impl Predicted {
         groups: HashMap<Group, (Weighed, Ratios), Mixed>,
     ) -> Predicted {
         Predicted {
-            caches: self.caches.clone(),
+            hierarchy: self.hierarchy.clone(),
             groups,
             sequences: self.sequences.clone(),
             exact: true,
@@ -336,11 +336,11 @@ impl Predicted {
     }
 
     /// Counts the misses of a complete trace from its reuse distances in lines.
-    pub fn exact(outcome: &EngineOutcome, caches: Vec<Cache>) -> Option<Predicted> {
+    pub fn exact(outcome: &EngineOutcome, hierarchy: Hierarchy) -> Option<Predicted> {
         let bucket = outcome.buckets.first()?;
-        let sizes = sizes(&caches, params::POINTS_OF_MISS_CURVE);
+        let sizes = sizes(&hierarchy.caches, params::POINTS_OF_MISS_CURVE);
         let mut predicted = Predicted {
-            caches,
+            hierarchy,
             curve: params::POINTS_OF_MISS_CURVE,
             exact: true,
             ..Predicted::default()
@@ -418,7 +418,7 @@ impl Predicted {
     /// By object: nanoseconds that the misses of some groups wait there.
     pub fn waits_by_object(&self, groups: &[Group]) -> HashMap<u32, f64, Mixed> {
         let mut waits: HashMap<u32, f64, Mixed> = HashMap::default();
-        let levels = self.caches.len();
+        let levels = self.hierarchy.caches.len();
         for (&object, list) in &self.objects {
             for (group, ratios) in list.iter().filter(|l| groups.contains(&l.0)) {
                 let all: f64 = self
@@ -426,7 +426,9 @@ impl Predicted {
                     .get(group)
                     .map_or(0.0, |g| g.0.accesses.iter().sum());
                 let of_levels = ratios.value.iter().take(levels).enumerate();
-                let wait: f64 = of_levels.map(|(at, r)| r * wait_ns(at, levels)).sum();
+                let wait: f64 = of_levels
+                    .map(|(at, r)| r * self.hierarchy.wait_ns(at)[1])
+                    .sum();
                 *waits.entry(object).or_default() += all * wait;
             }
         }
@@ -474,10 +476,10 @@ impl Predicted {
             return None;
         }
         let prefetchable = (sum.late > 0.0).then(|| sum.sequence / sum.late);
-        let levels: Vec<LevelMisses> = (0..self.caches.len())
+        let levels: Vec<LevelMisses> = (0..self.hierarchy.caches.len())
             .map(|at| LevelMisses {
-                level: caches::name(&self.caches[at]),
-                size: self.caches[at].size,
+                level: caches::name(&self.hierarchy.caches[at]),
+                size: self.hierarchy.caches[at].size,
                 ratio: Some(self.ratio(sum, at)),
                 share: self.share(sum, at),
                 count: None,
@@ -488,11 +490,11 @@ impl Predicted {
             .filter(|_| sum.loads >= params::MIN_LOAD_SHARE_FOR_CURVE * self.whole.loads)
             .map(|at| CurvePoint {
                 size: LINE_BYTES << at,
-                ratio: self.ratio(sum, self.caches.len() + at),
+                ratio: self.ratio(sum, self.hierarchy.caches.len() + at),
             })
             .collect();
         Some(Misses {
-            stall_ns: stall(&levels),
+            stall_ns: stall(&levels, &self.hierarchy),
             levels,
             memory_bound_pct: None,
             curve,
@@ -585,15 +587,20 @@ fn ends(value: f64, less: f64, more: f64) -> Range {
 }
 
 /// Stall time per load: misses times latencies.
-fn stall(levels: &[LevelMisses]) -> Option<Range> {
+fn stall(levels: &[LevelMisses], hierarchy: &Hierarchy) -> Option<Range> {
     let mut all = [0.0; 3];
     for (at, level) in levels.iter().enumerate() {
-        let wait = wait_ns(at, levels.len());
+        let wait = hierarchy.wait_ns(at);
         let left = 1.0 - params::WAIT_SHARE_SAVED_BY_PREFETCH * level.prefetchable.unwrap_or(0.0);
         let ratio = level.ratio?;
-        all.iter_mut()
-            .zip(ratio)
-            .for_each(|(a, r)| *a += r * wait * left);
+        // The errors of misses and latencies are independent.
+        let value = ratio[1] * wait[1];
+        let off = |end: usize| {
+            let (of_ratio, of_wait) = (ratio[end] - ratio[1], wait[end] - wait[1]);
+            (of_ratio * wait[1]).hypot(of_wait * ratio[1])
+        };
+        let ends = [(value - off(0)).max(0.0), value, value + off(2)];
+        all.iter_mut().zip(ends).for_each(|(a, e)| *a += e * left);
     }
     Some(all)
 }

@@ -35,7 +35,7 @@ impl Predicted {
 
     /// The misses of groups in a variant. It has no curves, no objects and no intervals.
     pub(crate) fn variant(&self, variant: Variant) -> Predicted {
-        let levels = self.caches.len();
+        let levels = self.hierarchy.caches.len();
         let of = |(&group, (weighed, ratios)): (&Group, &(Weighed, Ratios))| {
             let mut weighed = weighed.clone();
             let value = match variant {

@@ -151,8 +151,8 @@ fn kind_of(table: &str, column: &str) -> Option<ColumnKind> {
             | "F_hi" | "F_str_hat" | "F_str_lo" | "F_str_hi" | "F_irr_hat" | "F_irr_lo"
             | "F_irr_hi" | "F_64_hat" | "F_64_lo" | "F_64_hi" | "F_4k_hat" | "F_memgaze_hat"
             | "F_bytes_hat" | "D_mean_lo" | "D_mean_hi" | "rho" | "sample_mean" | "score"
-            | "score_lo" | "score_hi" | "saved_pct" | "saved_pct_lo" | "saved_pct_hi" | "self_pct"
-            | "path_pct",
+            | "score_lo" | "score_hi" | "saved_pct" | "saved_pct_lo" | "saved_pct_hi"
+            | "waiting_pct" | "waiting_pct_lo" | "waiting_pct_hi" | "self_pct" | "path_pct",
         ) => ColumnKind::Number,
         (
             _,
@@ -163,7 +163,8 @@ fn kind_of(table: &str, column: &str) -> Option<ColumnKind> {
             _,
             "function" | "module" | "file" | "inlined_into" | "address" | "outer" | "object"
             | "kind" | "type" | "title" | "level" | "allocated" | "finding" | "advice" | "region"
-            | "start" | "end" | "id" | "rho_source" | "call_file" | "estimator" | "name" | "remedy",
+            | "latencies" | "start" | "end" | "id" | "rho_source" | "call_file" | "estimator"
+            | "name" | "remedy",
         ) => ColumnKind::Text,
         _ => return None,
     })

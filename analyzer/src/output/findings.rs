@@ -1,6 +1,7 @@
 //! Findings as text.
 
 use crate::findings::Finding;
+use crate::misses::LatencySource;
 use crate::output::elided::elided;
 use crate::output::gain::in_words;
 use crate::output::misses;
@@ -55,8 +56,8 @@ fn title(number: usize, finding: &Finding, width: usize) -> String {
     )
 }
 
-/// The cost of a finding, never more than the share of its code. It rests on usual latencies, so it
-/// is rounded, and its ends are shown only where the misses themselves are hardly known.
+/// The cost of a finding, never more than the share of its code. With assumed latencies it is
+/// rounded, and its ends are shown only where the misses themselves are hardly known.
 pub(crate) fn cost(finding: &Finding) -> String {
     // Without windows by time it is known of loads alone what they cost, by a model.
     let of = match finding.time.value {
@@ -65,12 +66,19 @@ pub(crate) fn cost(finding: &Finding) -> String {
     };
     let most = finding.time.value.unwrap_or(f64::INFINITY);
     let ends = (finding.score_lo.min(most), finding.score_hi.min(most));
-    let (costs, cost) = match finding.is_upper_bound {
-        true => ("may cost up to", roughly(finding.score_hi, most)),
-        false if finding.is_vague() => ("may cost", between(ends.0, ends.1)),
-        false => ("costs", roughly(finding.score, most)),
+    let cost = match finding.is_upper_bound {
+        true => format!("up to {}", roughly(finding.score_hi, most)),
+        false if finding.is_vague() => between(ends.0, ends.1),
+        false if finding.has_measured_latencies() => {
+            let [lo, value, hi] = [ends.0, finding.score.min(most), ends.1].map(whole);
+            match lo == hi {
+                true => format!("{value} %"),
+                false => format!("{value} % ({lo}–{hi})"),
+            }
+        }
+        false => roughly(finding.score, most),
     };
-    format!("{costs} {cost}{of}")
+    format!("predicted cost {cost}{of}")
 }
 
 /// A function in so many columns; where it has no name, with the file that it is in.
@@ -82,19 +90,23 @@ pub(crate) fn with_module(function: &str, module: &str, most: usize) -> String {
     }
 }
 
+fn whole(percent: f64) -> String {
+    format!("{percent:.0}")
+}
+
 /// A cost as far as it is known; the report rounds as well. `most`: what it cannot exceed.
 fn roughly(share: f64, most: f64) -> String {
     let rounded = (share / 5.0).round() * 5.0;
     match share {
         few if few < FEW => "a few %".into(),
-        _ if rounded > most => format!("about {} %", (share / 5.0).floor() * 5.0),
-        _ => format!("about {rounded} %"),
+        _ if rounded > most => format!("{} %", (share / 5.0).floor() * 5.0),
+        _ => format!("{rounded} %"),
     }
 }
 
 /// A cost that is not known more exactly than by its ends.
 fn between(lo: f64, hi: f64) -> String {
-    let ends = [lo, hi].map(|end| format!("{end:.0}"));
+    let ends = [lo, hi].map(whole);
     match ends[0] == ends[1] {
         true => roughly(hi, f64::INFINITY),
         false => format!("{} to {} %", ends[0], ends[1]),
@@ -157,11 +169,29 @@ fn elided_object(name: &str) -> String {
     }
 }
 
+/// Source of the cost's latencies, and the measured wait.
+fn basis(finding: &Finding) -> Option<String> {
+    let latencies = match finding.latencies? {
+        LatencySource::Measured => "measured latencies",
+        LatencySource::Assumed => "assumed latencies (mgz doctor --measure measures them)",
+    };
+    let waiting = &finding.waiting;
+    let known = waiting.value.zip(waiting.lo.zip(waiting.hi));
+    let waits = known.map_or_else(String::new, |(value, (lo, hi))| {
+        let [value, lo, hi] = [value, lo, hi].map(|share| percent(Some(share)));
+        format!("; measured: {value}% of the time ({lo}–{hi}) right behind these loads")
+    });
+    Some(format!("Cost predicted with {latencies}{waits}."))
+}
+
 /// All that is said of a finding.
 pub(crate) fn full(number: usize, finding: &Finding, width: usize) -> Vec<String> {
     let mut lines = vec![title(number, finding, width)];
     lines.extend(place(finding, width));
     lines.extend(wrapped(&format!("{}.", finding.finding), width));
+    if let Some(basis) = basis(finding) {
+        lines.extend(wrapped(&basis, width));
+    }
     if let Some(misses) = finding.misses.as_ref().and_then(misses::in_words) {
         lines.extend(wrapped(&misses, width));
     }
@@ -268,7 +298,34 @@ mod tests {
             "[0x4f0] of libz.so.1"
         );
         assert_eq!(with_module("inflate", "/lib/libz.so.1", 40), "inflate");
-        assert!(lines[0].starts_with("1. pointer chase along a list: costs a few %"));
+        assert!(lines[0].starts_with("1. pointer chase along a list: predicted cost a few %"));
+    }
+
+    #[test]
+    fn costs_have_their_interval_if_latencies_were_measured() {
+        let mut finding = Finding {
+            score: 38.2,
+            score_lo: 30.6,
+            score_hi: 44.4,
+            latencies: Some(LatencySource::Measured),
+            ..Finding::default()
+        };
+        finding.time.value = Some(42.0);
+        assert_eq!(cost(&finding), "predicted cost 38 % (31–42) of the time");
+        finding.latencies = Some(LatencySource::Assumed);
+        assert_eq!(cost(&finding), "predicted cost 40 % of the time");
+        finding.score_lo = 3.0;
+        assert_eq!(cost(&finding), "predicted cost 3 to 42 % of the time");
+        finding.is_upper_bound = true;
+        assert_eq!(cost(&finding), "predicted cost up to 40 % of the time");
+        finding.waiting.value = Some(35.0);
+        (finding.waiting.lo, finding.waiting.hi) = (Some(33.0), Some(37.0));
+        let text = basis(&finding).unwrap();
+        assert!(text.contains("assumed latencies"), "{text}");
+        assert!(
+            text.contains("measured: 35% of the time (33–37) right behind"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -284,17 +341,8 @@ mod tests {
         let said: Vec<String> = [2.4, 5.0, 14.0, 52.8, 97.0]
             .map(|share| roughly(share, 100.0))
             .to_vec();
-        assert_eq!(
-            said,
-            [
-                "a few %",
-                "about 5 %",
-                "about 15 %",
-                "about 55 %",
-                "about 95 %"
-            ]
-        );
+        assert_eq!(said, ["a few %", "5 %", "15 %", "55 %", "95 %"]);
         // No more than the code takes.
-        assert_eq!(roughly(92.6, 93.0), "about 90 %");
+        assert_eq!(roughly(92.6, 93.0), "90 %");
     }
 }

@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(
             text,
             [
-                "1. pointer chase along a list: costs about 30 % of the time",
+                "1. pointer chase along a list: predicted cost 30 % of the time",
                 "   list<…>::walk, list.cpp:23, code with 96 % (94–98) of the time; data: build list.cpp:12",
                 "   Why: each load waits for the one before, which has its address; 50 % of the loads come to a new line",
                 "   Try: keep the elements in an array (a vector, or indices into one), or several per node",

@@ -19,7 +19,7 @@ use crate::input::source::ChunkSource;
 use crate::input::weights::Weights;
 use crate::input::{ColumnSet, Trace};
 use crate::measured;
-use crate::misses::{Predicted, caches};
+use crate::misses::{Hierarchy, Predicted, caches};
 use crate::report::counted::reweighted;
 use crate::report::row_counts::{PassPlan, RowCounts};
 use crate::report::{Analysis, build};
@@ -224,6 +224,12 @@ pub(super) fn levels(trace: &Trace, questions: &Questions) -> Vec<Cache> {
     }
 }
 
+/// The same caches, with measured latencies if the manifest has those of these caches.
+pub(super) fn hierarchy(trace: &Trace, questions: &Questions) -> Hierarchy {
+    let costs = trace.manifest.memory_costs.as_ref();
+    Hierarchy::new(levels(trace, questions), costs)
+}
+
 /// Sets of the caches.
 pub(super) fn sets(trace: &Trace, questions: &Questions) -> [Sets; LEVELS] {
     let mut sets = [Sets::default(); LEVELS];
@@ -249,7 +255,7 @@ fn predicted(
     if is_thinned(questions) {
         return None;
     }
-    let levels = levels(trace, questions);
+    let levels = hierarchy(trace, questions);
     if trace.manifest.mode.has_all_loads() {
         if questions.block != LINE_BYTES {
             return None;

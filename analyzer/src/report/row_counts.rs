@@ -12,7 +12,7 @@ use crate::input::Trace;
 use crate::input::source::ChunkSource;
 use crate::input::weights::Weights;
 use crate::misses::Predicted;
-use crate::report::build::{Questions, is_thinned, levels, sets};
+use crate::report::build::{Questions, hierarchy, is_thinned, sets};
 use crate::report::{Analysis, Built, Material, threads};
 use crate::stages::footprint::FootprintSet;
 use crate::stages::pages::{self, UnitEntry};
@@ -171,10 +171,10 @@ impl RowCounts<'_> {
                 findings::find_findings(
                     &trace.code,
                     (self.objects, self.paths),
-                    self.windows,
+                    (self.windows, trace.waited()),
                     (self.outcome, self.predicted),
                     trace.manifest.triggers_by_time(),
-                    levels(trace, questions),
+                    hierarchy(trace, questions),
                 )
             },
         )
@@ -187,7 +187,7 @@ impl RowCounts<'_> {
             source: self.source,
             objects: self.objects,
             weights,
-            caches: levels(self.trace, self.questions),
+            hierarchy: hierarchy(self.trace, self.questions),
         };
         add_gains(&replayed, self.paths, self.windows, findings);
     }

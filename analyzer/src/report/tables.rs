@@ -358,7 +358,7 @@ impl<'a> Passes<'a> {
         let classes = counts.classes.as_ref();
         summary.observed = classes.map_or_else(Default::default, |c| c.row(Target::Whole, 0));
         if let Some(predicted) = of.predicted {
-            summary.trace.caches = predicted.caches.clone();
+            summary.trace.caches = predicted.hierarchy.caches.clone();
             let ns = of.manifest.recorded_cpu_seconds() * 1e9;
             let spent = Some([ns; 3]).filter(|_| of.manifest.triggers_by_time() && ns > 0.0);
             summary.misses = predicted

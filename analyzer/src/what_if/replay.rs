@@ -12,13 +12,12 @@ use crate::findings::windows::Window;
 use crate::input::Trace;
 use crate::input::source::ChunkSource;
 use crate::input::weights::Weights;
-use crate::misses::Predicted;
+use crate::misses::{Hierarchy, Predicted};
 use crate::stages::line_visits::Visit;
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;
 use crate::what_if::memory::Memory;
 use crate::what_if::remedy::{Load, Remedy};
-use mgz_annotations_schema::manifest::Cache;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -157,7 +156,7 @@ pub(crate) struct Replayed<'a> {
     pub(crate) source: &'a dyn ChunkSource,
     pub(crate) objects: Option<&'a Resolver>,
     pub(crate) weights: Option<Arc<Weights>>,
-    pub(crate) caches: Vec<Cache>,
+    pub(crate) hierarchy: Hierarchy,
 }
 
 impl Replayed<'_> {
@@ -166,7 +165,7 @@ impl Replayed<'_> {
     pub(crate) fn count(&self, plan: Option<&Plan>) -> (EngineOutcome, Option<Predicted>) {
         let all = self.trace.manifest.mode.has_all_loads();
         let mut sets = [Sets::default(); LEVELS];
-        for (to, of) in sets.iter_mut().zip(&self.caches) {
+        for (to, of) in sets.iter_mut().zip(&self.hierarchy.caches) {
             *to = Sets::new(of.size, of.ways);
         }
         let options = EngineOptions {
@@ -192,7 +191,7 @@ impl Replayed<'_> {
             None => analyse_with(self.source, options, aids, &|_| {}),
         };
         let predicted = match all {
-            true => Predicted::exact(&outcome, self.caches.clone()),
+            true => Predicted::exact(&outcome, self.hierarchy.clone()),
             false => self.predict(&outcome, plan),
         };
         (outcome, predicted)
@@ -216,7 +215,7 @@ impl Replayed<'_> {
         let by_time = self.trace.manifest.triggers_by_time();
         // A screen has no curves.
         let detail = Detail::Screen(0);
-        let caches = self.caches.clone();
-        Predicted::new(outcome, caches, detail, by_time, function, object)
+        let hierarchy = self.hierarchy.clone();
+        Predicted::new(outcome, hierarchy, detail, by_time, function, object)
     }
 }

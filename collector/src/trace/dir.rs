@@ -300,6 +300,7 @@ pub fn begin_manifest(command: Vec<String>, mode: TraceMode, period: u64, window
         local_rank: rank.and_then(|r| r.local_rank),
         cpu: cpu(),
         caches: crate::machine::caches::caches(),
+        memory_costs: crate::machine::memory_costs::kept(),
         backend: "soft".into(),
         trigger: match mode {
             TraceMode::Ring => "records",
@@ -342,7 +343,7 @@ pub fn add_module(manifest: &mut Manifest, module: Module, load: ModuleLoad) -> 
     }
 }
 
-fn utc_now() -> String {
+pub(crate) fn utc_now() -> String {
     let seconds = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |d| d.as_secs());
@@ -381,7 +382,8 @@ pub fn host() -> String {
         .to_owned()
 }
 
-fn cpu() -> String {
+/// Model of the first processor; empty if unknown.
+pub fn cpu() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = text
         .lines()

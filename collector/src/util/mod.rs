@@ -1,5 +1,6 @@
 //! Helpers that several parts of the recorder share.
 
+pub mod cache_folder;
 pub mod clock;
 pub mod failure;
 pub mod folder;

@@ -15,9 +15,16 @@ import { TimeStrip } from "./time.tsx";
 /** Number of findings shown at first. */
 const FIRST = 4;
 
-/** A share that is known in its order alone. */
-function roughly(share: number): string {
-  return share < 5 ? "a few %" : `about ${Math.round(share / 5) * 5} %`;
+/**
+ * The predicted cost of a finding: with its interval if latencies were measured on the machine, else
+ * rounded.
+ */
+function predictedCost(v: Obj, cost: number): string {
+  const [lo, hi] = [num(v["score_lo"]), num(v["score_hi"])];
+  if (str(v["latencies"]) === "measured" && lo !== null && hi !== null) {
+    return hi > 3 * lo ? `${lo.toFixed(0)} to ${hi.toFixed(0)} %` : `${cost.toFixed(0)} % (${lo.toFixed(0)}–${hi.toFixed(0)})`;
+  }
+  return cost < 5 ? "a few %" : `${Math.round(cost / 5) * 5} %`;
 }
 
 export function Overview({ m }: { m: Model }) {
@@ -189,7 +196,8 @@ function Finding({ m, v, n }: { m: Model; v: Obj; n: number }) {
         {also.length > 0 && <> · also <span title={also.join("\n")}>{also.slice(0, 3).map((a) => a.split("/").pop()).join(", ")}{also.length > 3 ? ` and ${also.length - 3} more` : ""}</span></>}
       </p>
       <div class="evidence">
-        {cost !== null && <span data-tip="By predicted misses and usual latencies, whose error is not known. Findings are ranked by it."><small>rough cost</small><b>{roughly(cost)}{shareKey(m) === "time_pct" ? " of the time" : ""}</b></span>}
+        {cost !== null && <span data-tip={`By predicted misses and ${str(v["latencies"]) === "measured" ? "latencies that were measured on the machine" : "assumed latencies, whose error is not known (mgz doctor --measure measures them)"}. Findings are ranked by it.`}><small>predicted cost</small><b>{predictedCost(v, cost)}{shareKey(m) === "time_pct" ? " of the time" : ""}</b></span>}
+        {num(v["waiting_pct"]) !== null && <span data-tip="Measured: share of the time in which the trigger's interrupt stood right behind these loads. It includes loads that hit."><small>measured wait</small><Interval e={{ value: num(v["waiting_pct"]), lo: num(v["waiting_pct_lo"]), hi: num(v["waiting_pct_hi"]) }} max={100} show={percent} /></span>}
         {!own && num(v["time_pct"]) !== null && <span data-tip="Of the code that it is in, with what was inlined there."><small>share of {shareWord(m)}</small><Share m={m} row={v} /></span>}
         {own && (
           <>

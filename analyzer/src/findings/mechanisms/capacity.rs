@@ -26,7 +26,11 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
         .prices
         .of(&[facts.site], &[facts.group], false)
         .level;
-    let cache = context.prices.caches.get(level.filter(|l| *l > 0)?)?;
+    let cache = context
+        .prices
+        .hierarchy
+        .caches
+        .get(level.filter(|l| *l > 0)?)?;
     let seen = context.seen(&[facts.site]);
     let comes_again = seen.again as f64 >= params::MIN_SHARE_OF_LINES_AGAIN * seen.lines as f64;
     let most = params::MAX_CAPACITY_EXTENT_OVER_CACHE * cache.size as f64;
@@ -36,7 +40,12 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
 fn tell(context: &Context, cause: &Cause) -> Told {
     let level = cause.price.level.unwrap_or(0);
     let name = context.prices.name(level);
-    let size = context.prices.caches.get(level).map_or(0, |c| c.size);
+    let size = context
+        .prices
+        .hierarchy
+        .caches
+        .get(level)
+        .map_or(0, |c| c.size);
     Told {
         finding: format!(
             "{} are gone through again and again, a little more than the {name} holds; {}",

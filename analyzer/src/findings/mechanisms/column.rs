@@ -118,7 +118,7 @@ fn tell(context: &Context, cause: &Cause) -> Told {
     let step = cause.step.unwrap_or(0).unsigned_abs();
     let step_bytes = cause.step.unwrap_or(0);
     let level = cause.price.level.unwrap_or(0);
-    let cache = context.prices.caches.get(level);
+    let cache = context.prices.hierarchy.caches.get(level);
     let side = cache.map_or(params::DEFAULT_BLOCK_SIDE, |c| {
         block(c.size, u64::from(element), step_bytes)
     });

@@ -27,6 +27,7 @@ pub fn begin(session: &Session<'_>) -> Manifest {
     manifest.cpu = session.processor.clone();
     // Those of this machine may be others.
     manifest.caches.clear();
+    manifest.memory_costs = None;
     if manifest.mode == TraceMode::Samples {
         triggers(&mut manifest, session);
     }

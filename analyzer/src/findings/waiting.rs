@@ -1,0 +1,56 @@
+//! Measured waits: the share of the time in which the interrupt of a trigger stood right behind a
+//! load of a cause.
+//!
+//! An interrupt lets the oldest instruction finish. So it stands right behind a load that was
+//! waited for, and also behind one that hit. The share includes the time of loads that hit.
+
+use crate::data::samples::Waited;
+use crate::estimate::time_shares::TimeShares;
+use serde::Serialize;
+use std::collections::HashSet;
+
+/// A share of the time in percent, and its 95 % interval. None if the trace does not have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct WaitingShare {
+    /// The estimate.
+    #[serde(rename = "waiting_pct")]
+    pub value: Option<f64>,
+    /// Lower end.
+    #[serde(rename = "waiting_pct_lo")]
+    pub lo: Option<f64>,
+    /// Upper end.
+    #[serde(rename = "waiting_pct_hi")]
+    pub hi: Option<f64>,
+}
+
+impl WaitingShare {
+    /// The share of load instructions. `times`: windows by time, if there are any; `waited`: the
+    /// load that each window's trigger stood behind.
+    pub(super) fn of_sites(
+        sites: &[u32],
+        times: Option<&TimeShares>,
+        waited: &Waited,
+    ) -> WaitingShare {
+        let Some(times) = times.filter(|_| waited.has_loads()) else {
+            return WaitingShare::default();
+        };
+        let sites: HashSet<u32> = sites.iter().copied().collect();
+        let is_behind = |sample: u32| waited.load(sample).is_some_and(|s| sites.contains(&s));
+        let share = times.of_spots(|sample, _| is_behind(sample));
+        WaitingShare {
+            value: share.value,
+            lo: share.lo,
+            hi: share.hi,
+        }
+    }
+
+    /// The share of two sets of load instructions that have none in common.
+    pub(super) fn and(self, other: WaitingShare) -> WaitingShare {
+        let sum = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| (a + b).min(100.0));
+        WaitingShare {
+            value: sum(self.value, other.value),
+            lo: sum(self.lo, other.lo),
+            hi: sum(self.hi, other.hi),
+        }
+    }
+}

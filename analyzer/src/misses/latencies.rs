@@ -1,0 +1,145 @@
+//! Time that a load takes longer if it misses a level: measured on the machine of the trace, or
+//! assumed.
+
+use crate::misses::{Range, params};
+use mgz_annotations_schema::manifest::Cache;
+use mgz_annotations_schema::memory_costs::MemoryCosts;
+use serde::Serialize;
+
+/// Source of latencies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LatencySource {
+    /// Those of common machines. Their error is unknown.
+    #[default]
+    Assumed,
+    /// Measured on the machine, with an interval.
+    Measured,
+}
+
+/// Caches to predict misses for, and the time that a miss takes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Hierarchy {
+    /// First level first.
+    pub caches: Vec<Cache>,
+    /// By level: additional nanoseconds of a load that misses it.
+    waits: Vec<Range>,
+    source: LatencySource,
+}
+
+impl Hierarchy {
+    /// Caches with the costs of the machine, if these are of the same caches and complete.
+    pub fn new(caches: Vec<Cache>, costs: Option<&MemoryCosts>) -> Hierarchy {
+        match costs.and_then(|costs| measured(&caches, costs)) {
+            Some(waits) => Hierarchy {
+                caches,
+                waits,
+                source: LatencySource::Measured,
+            },
+            None => Hierarchy {
+                waits: (0..caches.len())
+                    .map(|level| [assumed(level, caches.len()); 3])
+                    .collect(),
+                caches,
+                source: LatencySource::Assumed,
+            },
+        }
+    }
+
+    /// Additional nanoseconds of a load that misses a level, with the ends of the interval. Level 0
+    /// is the first. Assumed ones have no interval.
+    pub fn wait_ns(&self, level: usize) -> Range {
+        self.waits.get(level).copied().unwrap_or_default()
+    }
+
+    /// Source of the latencies.
+    pub fn source(&self) -> LatencySource {
+        self.source
+    }
+
+    /// True if latencies were measured on the machine of the trace.
+    pub fn is_measured(&self) -> bool {
+        self.source == LatencySource::Measured
+    }
+}
+
+fn assumed(level: usize, levels: usize) -> f64 {
+    let [first, middle, last] = params::WAIT_NS_OF_FIRST_MIDDLE_LAST_LEVEL;
+    match level {
+        _ if level + 1 == levels => last,
+        0 => first,
+        _ => middle,
+    }
+}
+
+/// Differences of the latencies of neighboring levels. None if one is unknown, or if a level is much
+/// faster than the one before.
+fn measured(caches: &[Cache], costs: &MemoryCosts) -> Option<Vec<Range>> {
+    let of_caches = caches.iter().map(|c| costs.latency(c.level, c.size));
+    let latencies: Vec<Range> = of_caches
+        .chain([costs.latency(0, 0)])
+        .collect::<Option<_>>()?;
+    let step = |pair: &[Range]| {
+        let [[from_lo, from, from_hi], [to_lo, to, to_hi]] = [pair[0], pair[1]];
+        let wait = (to - from).max(0.0);
+        let (less, more) = (
+            (to - to_lo).hypot(from_hi - from),
+            (to_hi - to).hypot(from - from_lo),
+        );
+        (to >= params::MIN_RATIO_OF_LATENCIES * from).then_some([
+            (wait - less).max(0.0),
+            wait,
+            wait + more,
+        ])
+    };
+    latencies.windows(2).map(step).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::misses::caches;
+    use mgz_annotations_schema::memory_costs::{LevelCosts, Spread};
+
+    fn costs(caches: &[Cache], ns: &[f64]) -> MemoryCosts {
+        let places = caches.iter().map(|c| (c.level, c.size)).chain([(0, 0)]);
+        let levels = places.zip(ns).map(|((level, size), &ns)| LevelCosts {
+            level,
+            size,
+            latency_ns: Spread::of(&[0.9 * ns, ns, 1.2 * ns]),
+            ..LevelCosts::default()
+        });
+        MemoryCosts {
+            levels: levels.collect(),
+            ..MemoryCosts::default()
+        }
+    }
+
+    #[test]
+    fn measured_latencies_replace_assumed_ones() {
+        let caches = caches::typical();
+        let assumed = Hierarchy::new(caches.clone(), None);
+        assert_eq!(assumed.wait_ns(0), [3.0; 3]);
+        assert_eq!(assumed.wait_ns(2), [80.0; 3]);
+        assert_eq!(assumed.wait_ns(3), [0.0; 3]);
+        assert!(!assumed.is_measured());
+        let of = |ns: &[f64]| Hierarchy::new(caches.clone(), Some(&costs(&caches, ns)));
+        let measured = of(&[2.0, 6.0, 50.0, 130.0]);
+        assert!(measured.is_measured());
+        let [lo, wait, hi] = measured.wait_ns(2);
+        assert!(
+            (wait - 80.0).abs() < 1e-9 && lo < 70.0 && hi > 90.0,
+            "{lo} {wait} {hi}"
+        );
+        // The last cache is no faster than memory.
+        let [lo, wait, hi] = of(&[2.0, 6.0, 125.0, 120.0]).wait_ns(2);
+        assert!(lo == 0.0 && wait == 0.0 && hi > 10.0, "{hi}");
+        // A level is unknown, or much faster than the one before.
+        assert_eq!(of(&[2.0, 6.0, 50.0]), assumed);
+        assert_eq!(of(&[2.0, 60.0, 40.0, 130.0]), assumed);
+        // The costs of other caches say nothing.
+        let others = caches::parse("sapphire-rapids").unwrap();
+        let costs = costs(&caches, &[2.0, 6.0, 50.0, 130.0]);
+        assert!(!Hierarchy::new(others, Some(&costs)).is_measured());
+    }
+}

@@ -1,0 +1,185 @@
+//! Latency and bandwidth of a machine's caches and memory, as measured on it.
+
+use serde::{Deserialize, Serialize};
+
+/// Fewer repetitions have no spread.
+pub const MIN_REPETITIONS_OF_SPREAD: u32 = 3;
+
+/// Costs of memory accesses on one machine. `docs/reference/trace.md` has the fields.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemoryCosts {
+    /// Time of the measurement: RFC 3339, UTC.
+    pub measured: String,
+    /// The machine is a virtual one, so that other guests add noise.
+    pub virtual_machine: bool,
+    /// The kernel's setting for transparent huge pages: `always`, `madvise` or `never`. Empty if
+    /// unknown.
+    pub huge_pages: String,
+    /// The caches, first level first, then memory.
+    pub levels: Vec<LevelCosts>,
+    /// Additional nanoseconds of a load whose page of 4 KiB is not in the TLB, while the page
+    /// tables are in caches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page_walk_ns: Option<Spread>,
+    /// Sentences on values that are missing or special.
+    pub notes: Vec<String>,
+}
+
+/// Costs of loads that one level serves.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LevelCosts {
+    /// 1 for the first cache; 0 for memory.
+    pub level: u32,
+    /// Bytes of the cache; 0 for memory.
+    pub size: u64,
+    /// Bytes of the memory that was accessed.
+    pub working_set: u64,
+    /// The lines were flushed from all caches before they were accessed.
+    pub flushed: bool,
+    /// Nanoseconds of a load whose address comes from the load before, in random order, with pages
+    /// of 4 KiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_ns: Option<Spread>,
+    /// The same with pages of 2 MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_huge_ns: Option<Spread>,
+    /// Memory: the latency over 256 MiB in pages of 4 KiB, whose page tables exceed the caches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub far_ns: Option<Spread>,
+    /// Nanoseconds per load of eight such chains at a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parallel_ns: Option<Spread>,
+    /// Nanoseconds of a load whose address comes from the load before, from line to line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sequential_ns: Option<Spread>,
+    /// The same from each fourth line to the next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strided_ns: Option<Spread>,
+    /// Bytes per nanosecond of independent loads from word to word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bandwidth_gbs: Option<Spread>,
+}
+
+/// The distribution of a value over repetitions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Spread {
+    /// Minimum.
+    pub min: f64,
+    /// Lower quartile.
+    pub q1: f64,
+    /// Median.
+    pub median: f64,
+    /// Upper quartile.
+    pub q3: f64,
+    /// Number of repetitions.
+    pub repetitions: u32,
+}
+
+impl Spread {
+    /// The distribution of some values; none without a finite positive one.
+    pub fn of(values: &[f64]) -> Option<Spread> {
+        let mut sorted: Vec<f64> = (values.iter().copied())
+            .filter(|v| v.is_finite() && *v > 0.0)
+            .collect();
+        sorted.sort_by(f64::total_cmp);
+        let last = sorted.len().checked_sub(1)?;
+        let quantile = |part: f64| {
+            let place = part * last as f64;
+            let (below, above) = (place.floor() as usize, place.ceil() as usize);
+            sorted[below] + (sorted[above] - sorted[below]) * (place - place.floor())
+        };
+        Some(Spread {
+            min: sorted[0],
+            q1: quantile(0.25),
+            median: quantile(0.5),
+            q3: quantile(0.75),
+            repetitions: sorted.len() as u32,
+        })
+    }
+
+    /// Minimum, median and upper quartile, if they are finite, positive and in order. None of few
+    /// repetitions.
+    pub fn ends(&self) -> Option<[f64; 3]> {
+        let ends = [self.min, self.median, self.q3];
+        let is_good = self.repetitions >= MIN_REPETITIONS_OF_SPREAD
+            && ends.iter().all(|e| e.is_finite() && *e > 0.0)
+            && ends.is_sorted();
+        is_good.then_some(ends)
+    }
+}
+
+impl LevelCosts {
+    /// `L1`, `memory`.
+    pub fn name(&self) -> String {
+        match self.level {
+            0 => "memory".into(),
+            level => format!("L{level}"),
+        }
+    }
+}
+
+impl MemoryCosts {
+    /// Nanoseconds of a dependent load that a level serves, with the ends of its interval. `level`:
+    /// number of the cache, with its size, or 0 for memory. Pages are those that programs have
+    /// without asking. The lower end is that of huge pages, where no page walk adds to it; the upper
+    /// end of memory has walks through page tables in memory.
+    pub fn latency(&self, level: u32, size: u64) -> Option<[f64; 3]> {
+        let costs = (self.levels.iter()).find(|l| (l.level, l.size) == (level, size))?;
+        let [small, huge] =
+            [&costs.latency_ns, &costs.latency_huge_ns].map(|l| l.as_ref().and_then(Spread::ends));
+        let [lo, value, hi] = match (small, huge) {
+            (Some(small), Some(huge)) if self.huge_pages == "always" => {
+                [huge[0].min(small[0]), huge[1], huge[2].max(small[2])]
+            }
+            (Some(small), Some(huge)) => [small[0].min(huge[0]), small[1], small[2]],
+            (one, other) => one.or(other)?,
+        };
+        let far = costs.far_ns.as_ref().and_then(Spread::ends);
+        Some([lo, value, far.map_or(hi, |far| hi.max(far[2]))])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_has_the_quartiles_of_good_values() {
+        let spread = Spread::of(&[4.0, 1.0, f64::NAN, 2.0, 3.0, 5.0, -1.0]).unwrap();
+        assert_eq!(
+            (spread.min, spread.q1, spread.median, spread.q3),
+            (1.0, 2.0, 3.0, 4.0)
+        );
+        assert_eq!(spread.repetitions, 5);
+        assert_eq!(spread.ends(), Some([1.0, 3.0, 4.0]));
+        assert_eq!(Spread::of(&[f64::INFINITY, 0.0]), None);
+        assert_eq!(Spread::default().ends(), None);
+        assert_eq!(Spread::of(&[1.0, 2.0]).unwrap().ends(), None);
+    }
+
+    #[test]
+    fn huge_pages_are_in_the_interval() {
+        let of = |min: f64| Spread::of(&[min, min + 1.0, min + 2.0]);
+        let mut costs = MemoryCosts {
+            levels: vec![LevelCosts {
+                level: 3,
+                size: 1 << 25,
+                latency_ns: of(50.0),
+                latency_huge_ns: of(30.0),
+                ..LevelCosts::default()
+            }],
+            ..MemoryCosts::default()
+        };
+        assert_eq!(costs.latency(3, 1 << 25), Some([30.0, 51.0, 51.5]));
+        assert_eq!(costs.latency(3, 1 << 24), None);
+        assert_eq!(costs.latency(0, 0), None);
+        costs.levels[0].far_ns = of(90.0);
+        assert_eq!(costs.latency(3, 1 << 25), Some([30.0, 51.0, 91.5]));
+        costs.levels[0].far_ns = None;
+        costs.huge_pages = "always".into();
+        assert_eq!(costs.latency(3, 1 << 25), Some([30.0, 31.0, 51.5]));
+    }
+}
