@@ -31,11 +31,6 @@ def rule(name, code, constants=None, patches=()):
 RULES = [
     # Reuse distances inside samples.
     rule(
-        "reach over a lap just behind it",
-        [],
-        {"MIN_REUSED_SHARE_OF_LAP": "f64::INFINITY"},
-    ),
-    rule(
         "reuse by time beyond the reach",
         ["reuse_distance.rs:left_alone"],
         patches=[

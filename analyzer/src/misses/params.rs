@@ -35,11 +35,9 @@ pub(super) const CROWDED_SETS_ERROR: f64 = 0.15;
 /// The reach of samples is the distance that this share of the accesses has as lines of their
 /// sample before them. A sample is trusted up to it. Source: Chosen.
 pub(super) const MIN_ACCESS_SHARE_AT_REACH: f64 = 0.4;
-/// At least this share of the accesses has the distance before them if a lap extends the reach, or
-/// the time if rows are counted. Source: Chosen.
+/// Beyond the reach, rows are counted up to the time that this share of the accesses has before
+/// them. Source: Chosen.
 pub(super) const MIN_ACCESS_SHARE_BEYOND_REACH: f64 = 0.2;
-/// A bin is a lap if at least this share of the remaining accesses is reused in it. Source: Chosen.
-pub(super) const MIN_REUSED_SHARE_OF_LAP: f64 = 0.1;
 /// Late reuses have a distance of at least this many lines. Source: Chosen.
 pub(super) const MIN_LATE_REUSE_LINES: u64 = 2;
 /// Reuses are the latest ones from this share of the reach on. Source: Chosen, as the last quarter.
