@@ -120,7 +120,6 @@ RULES = [
         ["walk_laps.rs", STAGES + "walks.rs"],
         {"MIN_LAP_OVER_REACH": "f64::INFINITY"},
     ),
-    rule("laps over different data", [], {"MAX_RATE_SPREAD_OF_SAME_DATA": "f64::INFINITY"}),
     rule(
         "visits are rarer by their laps",
         [],

@@ -56,9 +56,6 @@ pub(super) const MAX_RELATED_CELLS_OF_SAMPLE: usize = 24;
 
 /// A lap is kept if it is longer than this multiple of the reach of samples. Source: Chosen.
 pub(super) const MIN_LAP_OVER_REACH: f64 = 1.1;
-/// Lines count as the same data up to this variance of their rates, over the mean squared. Source:
-/// Chosen.
-pub(super) const MAX_RATE_SPREAD_OF_SAME_DATA: f64 = 0.5;
 /// The length of a lap has this relative error, because other code runs meanwhile. Source: Chosen.
 pub(super) const LAP_LENGTH_ERROR: f64 = 0.25;
 /// A walk goes to and fro if at least this share of its visits comes again inside samples. A
