@@ -227,7 +227,6 @@ RULES = [
     ),
     rule("error for unseen bursts", [], {"UNSEEN_BURSTS_ERROR": "0.0"}),
     rule("error of the code's share of watches", [], {"CODE_SHARE_ERROR": "0.0"}),
-    rule("samples that were cut short", [], {"MIN_SHARE_OF_MEAN_SAMPLE": "0.0"}),
     # Intervals.
     rule(
         "doubts about the model",

@@ -126,8 +126,6 @@ pub(super) const QUANTILE_OF_SLOWEST_WINDOW: f64 = 0.95;
 /// An estimate needs at least this many watches, weighted by the code's share of the late visits.
 /// Source: Chosen.
 pub(super) const MIN_WATCHES_FOR_ESTIMATE: f64 = 10.0;
-/// A sample that was cut short counts as at least this share of a mean one. Source: Chosen.
-pub(super) const MIN_SHARE_OF_MEAN_SAMPLE: f64 = 0.5;
 /// The pace of code has this standard error, as a factor. Source: Chosen
 /// (`docs/design/watched-reuses.md`).
 pub(super) const PACE_STANDARD_ERROR_FACTOR: f64 = 2.0;
