@@ -31,11 +31,6 @@ def rule(name, code, constants=None, patches=()):
 RULES = [
     # Reuse distances inside samples.
     rule(
-        "reach over a lap just behind it",
-        [],
-        {"MIN_REUSED_SHARE_OF_LAP": "f64::INFINITY"},
-    ),
-    rule(
         "reuse by time beyond the reach",
         ["reuse_distance.rs:left_alone"],
         patches=[
@@ -125,7 +120,6 @@ RULES = [
         ["walk_laps.rs", STAGES + "walks.rs"],
         {"MIN_LAP_OVER_REACH": "f64::INFINITY"},
     ),
-    rule("laps over different data", [], {"MAX_RATE_SPREAD_OF_SAME_DATA": "f64::INFINITY"}),
     rule(
         "visits are rarer by their laps",
         [],
@@ -233,7 +227,6 @@ RULES = [
     ),
     rule("error for unseen bursts", [], {"UNSEEN_BURSTS_ERROR": "0.0"}),
     rule("error of the code's share of watches", [], {"CODE_SHARE_ERROR": "0.0"}),
-    rule("samples that were cut short", [], {"MIN_SHARE_OF_MEAN_SAMPLE": "0.0"}),
     # Intervals.
     rule(
         "doubts about the model",

@@ -35,11 +35,9 @@ pub(super) const CROWDED_SETS_ERROR: f64 = 0.15;
 /// The reach of samples is the distance that this share of the accesses has as lines of their
 /// sample before them. A sample is trusted up to it. Source: Chosen.
 pub(super) const MIN_ACCESS_SHARE_AT_REACH: f64 = 0.4;
-/// At least this share of the accesses has the distance before them if a lap extends the reach, or
-/// the time if rows are counted. Source: Chosen.
+/// Beyond the reach, rows are counted up to the time that this share of the accesses has before
+/// them. Source: Chosen.
 pub(super) const MIN_ACCESS_SHARE_BEYOND_REACH: f64 = 0.2;
-/// A bin is a lap if at least this share of the remaining accesses is reused in it. Source: Chosen.
-pub(super) const MIN_REUSED_SHARE_OF_LAP: f64 = 0.1;
 /// Late reuses have a distance of at least this many lines. Source: Chosen.
 pub(super) const MIN_LATE_REUSE_LINES: u64 = 2;
 /// Reuses are the latest ones from this share of the reach on. Source: Chosen, as the last quarter.
@@ -58,9 +56,6 @@ pub(super) const MAX_RELATED_CELLS_OF_SAMPLE: usize = 24;
 
 /// A lap is kept if it is longer than this multiple of the reach of samples. Source: Chosen.
 pub(super) const MIN_LAP_OVER_REACH: f64 = 1.1;
-/// Lines count as the same data up to this variance of their rates, over the mean squared. Source:
-/// Chosen.
-pub(super) const MAX_RATE_SPREAD_OF_SAME_DATA: f64 = 0.5;
 /// The length of a lap has this relative error, because other code runs meanwhile. Source: Chosen.
 pub(super) const LAP_LENGTH_ERROR: f64 = 0.25;
 /// A walk goes to and fro if at least this share of its visits comes again inside samples. A
@@ -131,8 +126,6 @@ pub(super) const QUANTILE_OF_SLOWEST_WINDOW: f64 = 0.95;
 /// An estimate needs at least this many watches, weighted by the code's share of the late visits.
 /// Source: Chosen.
 pub(super) const MIN_WATCHES_FOR_ESTIMATE: f64 = 10.0;
-/// A sample that was cut short counts as at least this share of a mean one. Source: Chosen.
-pub(super) const MIN_SHARE_OF_MEAN_SAMPLE: f64 = 0.5;
 /// The pace of code has this standard error, as a factor. Source: Chosen
 /// (`docs/design/watched-reuses.md`).
 pub(super) const PACE_STANDARD_ERROR_FACTOR: f64 = 2.0;

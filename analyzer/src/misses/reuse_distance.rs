@@ -110,7 +110,6 @@ impl Near {
         }
         let mut survival = Vec::with_capacity(bins + 1);
         let (mut left, mut at_risk) = (1.0, known.iter().chain(&censored).sum::<f64>());
-        let (trusted, mut behind) = (reach, all);
         for at in 0..bins {
             survival.push(left);
             // Censored accesses are taken as in the middle of their bin.
@@ -122,14 +121,6 @@ impl Near {
             };
             left *= (1.0 - reused).max(0.0);
             at_risk -= known[at] + censored[at];
-            // The reach is extended over a lap that ends just behind it.
-            behind -= before.get(at).copied().unwrap_or(0.0);
-            if bin_start(at) >= trusted
-                && reused >= params::MIN_REUSED_SHARE_OF_LAP
-                && behind >= params::MIN_ACCESS_SHARE_BEYOND_REACH * all
-            {
-                reach = bin_start(at + 1);
-            }
         }
         survival.push(left);
         Near {

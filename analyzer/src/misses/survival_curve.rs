@@ -93,7 +93,7 @@ pub(crate) struct Fit {
     /// Mean number of samples that met the line.
     mean: f64,
     /// Variance of λ over its mean squared.
-    pub(crate) spread: f64,
+    spread: f64,
     /// Number of coincidences.
     pub(crate) evidence: f64,
     /// Logarithm of the gamma function of [`Fit::shape`].

@@ -387,16 +387,10 @@ impl<'a> VisitTable<'a> {
             }
         }
         for (cell, laps) in laps.iter_mut().enumerate() {
-            let (key, far) = &self.cells[cell];
+            let group = self.cells[cell].0.0;
             let of_sample = sums[cell].1 / f64::max(sums[cell].0, 1.0);
-            let reach = self.reach.get(&key.0).copied().unwrap_or(0) as f64;
+            let reach = self.reach.get(&group).copied().unwrap_or(0) as f64;
             laps.retain(|lap| lap.samples * of_sample > params::MIN_LAP_OVER_REACH * reach);
-            // If walks return in several ways and lines have different rates, the laps may be over
-            // different data. Only laps that are the sole way are kept then.
-            let spread = || far.fit(params::SEARCH_RADII.len() - 1, None).spread;
-            if laps.iter().any(|lap| !lap.sole) && spread() > params::MAX_RATE_SPREAD_OF_SAME_DATA {
-                laps.retain(|lap| lap.sole);
-            }
         }
         self.laps = laps;
     }

@@ -19,8 +19,6 @@ pub(crate) struct Lap {
     pub(crate) samples: f64,
     /// Chance that a line was touched one lap ago: lower end of the interval, estimate, upper end.
     pub(crate) again: [f64; 3],
-    /// Nearly all returns of the walk are of this kind.
-    pub(crate) sole: bool,
 }
 
 impl Lap {
@@ -66,7 +64,6 @@ pub(crate) fn of_cells(
                 part: walk.late as f64,
                 samples: lap.rows * walk.samples as f64 / walk.rows.max(1) as f64,
                 again: lap.again,
-                sole: lap.sole,
             });
         }
     }

@@ -69,12 +69,9 @@ pub(crate) fn timed(
     for of in &lines.samples {
         *loads.entry(of.sample).or_default() += f64::from(of.accesses) + f64::from(of.implied);
     }
-    let mean = loads.values().sum::<f64>() / loads.len().max(1) as f64;
     let of_use = |used: &WatchedUse| {
         let pair = pairs.all().get(used.pair as usize)?;
-        let here = loads
-            .get(&pair.sample)?
-            .max(params::MIN_SHARE_OF_MEAN_SAMPLE * mean);
+        let here = *loads.get(&pair.sample)?;
         Some(Watch {
             used: Visit {
                 line: CacheLine::of(pair.address),

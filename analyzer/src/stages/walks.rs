@@ -86,8 +86,6 @@ pub struct Lap {
     pub rows: f64,
     /// Chance that a line was touched a lap ago: lower end of its 95 % interval, estimate, upper end.
     pub again: [f64; 3],
-    /// It comes back so nearly always.
-    pub sole: bool,
 }
 
 impl Walk {
@@ -122,8 +120,7 @@ impl Walk {
             let part = part / share.max(1.0);
             let doubt = 2.0 * part / (times as f64).sqrt();
             let again = [part - doubt, part, part + doubt].map(|s| s.clamp(0.0, 1.0) * same);
-            let sole = times * 10 >= all * 6;
-            Lap { rows, again, sole }
+            Lap { rows, again }
         };
         laps.into_iter().map(of).collect()
     }
@@ -151,7 +148,6 @@ impl Walk {
         Some(Lap {
             rows: apart / each,
             again: [part - doubt, part, part + doubt].map(|p| p.clamp(0.0, 1.0)),
-            sole: true,
         })
     }
 
