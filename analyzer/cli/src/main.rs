@@ -9,7 +9,7 @@ use mgz_analyzer::commands::{
     Common, is_watched, progress_bar, refuse_watched, run_ranks, show_counted,
 };
 use mgz_analyzer::input::counted::of_trace;
-use mgz_analyzer::input::{ColumnSet, Trace};
+use mgz_analyzer::input::{ColumnSet, Trace, TraceError};
 use mgz_analyzer::output::export::{FileFormat, write_tables};
 use mgz_analyzer::output::paint::Paint;
 use mgz_analyzer::output::screen::screen;
@@ -140,7 +140,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     if is_counted(folder) {
         return show_counted(folder, &common(arguments));
     }
-    let trace = Trace::open(folder, !arguments.no_annotations)?;
+    let trace = open(folder, arguments)?;
     if let Some(file) = &arguments.partial {
         let damaged = !trace.damage.is_empty();
         let bar = progress_bar(rows_of(&trace));
@@ -171,6 +171,18 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::from(1)
     })
+}
+
+/// Opens a trace. Code that was not seen needs no names, unless something asks for it.
+fn open(folder: &Path, arguments: &Arguments) -> Result<Trace, TraceError> {
+    let asks_for_all = arguments.partial.is_some()
+        || arguments.weights_from.is_some()
+        || of_trace(folder).is_some()
+        || !arguments.filters.conditions().is_empty();
+    match asks_for_all {
+        true => Trace::open(folder, !arguments.no_annotations),
+        false => Trace::open_seen(folder, !arguments.no_annotations),
+    }
 }
 
 /// A trace of `--mode watch` has other things to show than tables of loads.
