@@ -32,6 +32,7 @@ use crate::estimate::time_shares::{TimeShare, TimeShares};
 use crate::misses::{Misses, Predicted};
 use cause::{Cause, causes};
 use context::Context;
+pub use context::Observed;
 use fields::Fields;
 use mechanisms::Layout;
 use mgz_annotations_schema::manifest::Cache;
@@ -137,11 +138,11 @@ pub struct Findings {
 }
 
 /// Finds everything. `by_time`: windows were taken by time.
-pub fn find_findings(
-    code: &CodeMap,
-    (objects, paths): (Option<&Resolver>, Option<&CallPaths>),
-    windows: &[Window],
-    (outcome, predicted): (&EngineOutcome, Option<&Predicted>),
+pub fn find_findings<'a>(
+    code: &'a CodeMap,
+    (objects, paths): (Option<&'a Resolver>, Option<&'a CallPaths>),
+    (windows, observed): (&'a [Window], Observed<'a>),
+    (outcome, predicted): (&'a EngineOutcome, Option<&'a Predicted>),
     by_time: bool,
     caches: Vec<Cache>,
 ) -> Findings {
@@ -153,7 +154,12 @@ pub fn find_findings(
         few if few < params::MIN_WINDOWS_FOR_FINDING => windows.len(),
         many => many,
     };
-    let context = Context::new(code, (objects, paths), windows, (caches, predicted));
+    let context = Context::new(
+        code,
+        (objects, paths),
+        (windows, observed),
+        (caches, predicted),
+    );
     let fields = fields::of_objects(&context);
     if count < params::MIN_WINDOWS_FOR_FINDING {
         return Findings {
