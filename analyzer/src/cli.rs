@@ -232,9 +232,27 @@ impl Arguments {
             self.report_data.is_some(),
         ];
         match self.format == OutputFormat::Table && !more.contains(&true) {
-            true => Detail::Screen(self.rows.min(screen::ROWS)),
+            true => Detail::Screen(self.screen_rows()),
             false => Detail::All,
         }
+    }
+
+    /// Functions and lines of a screen whose memory is estimated.
+    pub fn screen_rows(&self) -> usize {
+        self.rows.min(screen::ROWS)
+    }
+
+    /// True if a screen is shown and the data of a report are written.
+    pub fn is_screen_with_report(&self) -> bool {
+        let tables = [
+            self.all,
+            self.zoom,
+            self.objects,
+            self.misses,
+            self.call_paths,
+            self.by_path,
+        ];
+        self.report_data.is_some() && self.format == OutputFormat::Table && !tables.contains(&true)
     }
 
     /// Questions for the analysis.

@@ -9,13 +9,15 @@ use mgz_analyzer::commands::{
     Common, is_watched, progress_bar, refuse_watched, run_ranks, show_counted,
 };
 use mgz_analyzer::input::counted::of_trace;
-use mgz_analyzer::input::{ColumnSet, Trace};
+use mgz_analyzer::input::{ColumnSet, Trace, TraceError};
 use mgz_analyzer::output::export::{FileFormat, write_tables};
 use mgz_analyzer::output::paint::Paint;
 use mgz_analyzer::output::screen::screen;
 use mgz_analyzer::output::text::{Style, asked, render};
 use mgz_analyzer::report::Analysis;
-use mgz_analyzer::report::build::{Questions, examine, merge_all, partial, tables_of};
+use mgz_analyzer::report::build::{
+    EarlyScreen, Questions, examine_in_steps, merge_all, partial, tables_of,
+};
 use mgz_analyzer::report::counted::find_counts;
 use mgz_annotations_schema::tell;
 use mgz_model_commands::show_watched;
@@ -127,7 +129,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             None => {
                 let analysis = tables_of(merged, arguments.estimator);
                 warn(&analysis.warnings);
-                show(&analysis, arguments)?;
+                show_tables(&analysis, arguments)?;
             }
         }
         return Ok(if whole {
@@ -143,7 +145,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     if is_counted(folder) {
         return show_counted(folder, &common(arguments));
     }
-    let trace = Trace::open(folder, !arguments.no_annotations)?;
+    let trace = open(folder, arguments)?;
     if let Some(file) = &arguments.partial {
         let damaged = !trace.damage.is_empty();
         let bar = progress_bar(rows_of(&trace));
@@ -162,18 +164,38 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             ExitCode::SUCCESS
         });
     }
-    let (mut analysis, damage) = answer(&trace, arguments)?;
-    if let Some(words) = &arguments.command_line {
-        analysis.summary.trace.command.clone_from(&words.0);
+    let Answer {
+        analysis,
+        damage,
+        shown,
+    } = answer(&trace, arguments)?;
+    let new = |warning: &&String| !shown.as_ref().is_some_and(|s| s.warnings.contains(warning));
+    warn(analysis.warnings.iter().filter(new));
+    let shown = shown.map_or_else(|| show_tables(&analysis, arguments), |s| s.printed);
+    if let Some(file) = &arguments.report_data {
+        // The data are written also if nobody reads the screen.
+        std::fs::write(file, serde_json::to_vec(&analysis)?)
+            .with_context(|| format!("{}: cannot write", file.display()))?;
     }
-    warn(&analysis.warnings);
-    show(&analysis, arguments)?;
+    shown?;
     // The readable part has been shown. The status tells that it is incomplete.
     Ok(if trace.damage.is_empty() && damage.is_empty() {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(1)
     })
+}
+
+/// Opens a trace. Code that was not seen needs no names, unless something asks for it.
+fn open(folder: &Path, arguments: &Arguments) -> Result<Trace, TraceError> {
+    let asks_for_all = arguments.partial.is_some()
+        || arguments.weights_from.is_some()
+        || of_trace(folder).is_some()
+        || !arguments.filters.conditions().is_empty();
+    match asks_for_all {
+        true => Trace::open(folder, !arguments.no_annotations),
+        false => Trace::open_seen(folder, !arguments.no_annotations),
+    }
 }
 
 /// A trace of `--mode watch` has other things to show than tables of loads.
@@ -201,7 +223,7 @@ fn common(arguments: &Arguments) -> Common {
     }
 }
 
-fn warn(warnings: &[String]) {
+fn warn<'a>(warnings: impl IntoIterator<Item = &'a String>) {
     for warning in warnings {
         tell!("mgz-analyze: warning: {warning}");
     }
@@ -213,8 +235,25 @@ fn rows_of(trace: &Trace) -> u64 {
     (0..source.pieces()).map(|p| source.piece_rows(p)).sum()
 }
 
-/// The analysis, and the damage that it met.
-fn answer(trace: &Trace, arguments: &Arguments) -> anyhow::Result<(Analysis, Vec<String>)> {
+/// The result of an analysis.
+struct Answer {
+    analysis: Analysis,
+    /// Damage that it met.
+    damage: Vec<String>,
+    /// The screen, if it was shown before the rest was known.
+    shown: Option<ShownScreen>,
+}
+
+/// A screen that was shown.
+struct ShownScreen {
+    /// Warnings before it.
+    warnings: Vec<String>,
+    printed: anyhow::Result<()>,
+}
+
+/// Analyses a trace. With `--report-data` the screen is shown on the way, since the data of a
+/// report take longer.
+fn answer(trace: &Trace, arguments: &Arguments) -> anyhow::Result<Answer> {
     let mut questions = Questions {
         detail: arguments.detail(),
         ..arguments.questions()?
@@ -232,20 +271,36 @@ fn answer(trace: &Trace, arguments: &Arguments) -> anyhow::Result<(Analysis, Vec
         );
     }
     let bar = progress_bar(rows_of(trace));
-    let found = examine(trace, &questions, &|rows| bar.inc(rows));
+    let mut shown = None;
+    let mut show = |analysis: Analysis| {
+        bar.finish_and_clear();
+        let analysis = with_command(analysis, arguments);
+        warn(&analysis.warnings);
+        shown = Some(ShownScreen {
+            printed: show_tables(&analysis, arguments),
+            warnings: analysis.warnings,
+        });
+    };
+    let early = arguments.is_screen_with_report().then(|| EarlyScreen {
+        rows: arguments.screen_rows(),
+        show: &mut show,
+    });
+    let found = examine_in_steps(trace, &questions, &|rows| bar.inc(rows), early);
     bar.finish_and_clear();
-    Ok(found?)
+    let (analysis, damage) = found?;
+    Ok(Answer {
+        analysis: with_command(analysis, arguments),
+        damage,
+        shown,
+    })
 }
 
-/// Shows the answer first, because the data of a report take longer to write. They are written also
-/// if nobody reads the answer.
-fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
-    let shown = show_tables(analysis, arguments);
-    if let Some(file) = &arguments.report_data {
-        std::fs::write(file, serde_json::to_vec(analysis)?)
-            .with_context(|| format!("{}: cannot write", file.display()))?;
+/// The analysis with the command line as the user gave it.
+fn with_command(mut analysis: Analysis, arguments: &Arguments) -> Analysis {
+    if let Some(words) = &arguments.command_line {
+        analysis.summary.trace.command.clone_from(&words.0);
     }
-    shown
+    analysis
 }
 
 fn show_tables(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {

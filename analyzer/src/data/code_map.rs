@@ -9,8 +9,11 @@ use crate::data::group::{AccessClass, Group};
 use crate::util::fast_hash::Mixed;
 use mgz_annotations_schema::sidecar::{NONE, Origin, Sidecar, SiteFlags};
 use mgz_annotations_schema::sources::is_system;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+
+/// Load instructions of a module, by their numbers in its sidecar.
+pub type Sites = HashSet<u32, Mixed>;
 
 /// A row of the function table.
 #[derive(Clone, Default, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -162,7 +165,15 @@ impl CodeMap {
     }
 
     /// Adds the next module of the manifest. `id` tells equal sidecars apart (empty: never equal).
-    pub fn add_module(&mut self, path: &str, id: &str, sidecar: Option<&Sidecar>) {
+    /// `seen`: the load instructions that were seen; functions without any are left out, and their
+    /// loads are those of unknown code. `None`: all are needed.
+    pub fn add_module(
+        &mut self,
+        path: &str,
+        id: &str,
+        sidecar: Option<&Sidecar>,
+        seen: Option<&Sites>,
+    ) {
         if let Some((sites, unknown, first_site)) = self.known.get(id) {
             self.modules.push(ModuleCode {
                 sites: sites.clone(),
@@ -177,7 +188,8 @@ impl CodeMap {
             .unwrap_or(path);
         let module = file_name(original).to_string();
         let unknown = self.unknown(&module);
-        let sites = Arc::new(sidecar.map(|s| self.sites(s, &module)).unwrap_or_default());
+        let sites = sidecar.map(|s| self.sites(s, (&module, unknown), &functions_of(s, seen)));
+        let sites = Arc::new(sites.unwrap_or_default());
         let first_site = self.site_pieces.len() as u32;
         self.site_pieces.extend(sites.iter());
         self.site_classes
@@ -201,12 +213,18 @@ impl CodeMap {
         });
     }
 
-    /// Makes functions, lines and pieces of a sidecar; returns the piece of each site.
-    fn sites(&mut self, sidecar: &Sidecar, module: &str) -> Vec<u32> {
-        let first = self.functions.len() as u32;
+    /// Makes functions, lines and pieces of a sidecar; returns the piece of each site. `unknown`: the
+    /// piece of the sites of other functions than `wanted`.
+    fn sites(
+        &mut self,
+        sidecar: &Sidecar,
+        (module, unknown): (&str, u32),
+        wanted: &[bool],
+    ) -> Vec<u32> {
+        let is_wanted = |function: u32| wanted.get(function as usize) == Some(&true);
         // The outermost name in the debug information is demangled; it is the function's own.
         let mut names: Vec<Option<u32>> = vec![None; sidecar.functions.len()];
-        for site in &sidecar.sites {
+        for site in sidecar.sites.iter().filter(|s| is_wanted(s.function)) {
             if let Some(name) = names.get_mut(site.function as usize)
                 && name.is_none()
                 && site.location != NONE
@@ -219,33 +237,51 @@ impl CodeMap {
                 }
             }
         }
-        for (function, name) in sidecar.functions.iter().zip(names) {
+        // By function of the sidecar: its number here.
+        let mut numbers: Vec<u32> = vec![NONE; sidecar.functions.len()];
+        for (at, (function, name)) in sidecar.functions.iter().zip(names).enumerate() {
+            if !is_wanted(at as u32) {
+                continue;
+            }
             let symbol = sidecar.string(function.name);
             let text = match name {
                 Some(name) => fuller(sidecar.string(name), symbol).to_string(),
                 None if !symbol.is_empty() => symbol.to_string(),
                 None => format!("[{:#x}]", function.start),
             };
+            numbers[at] = self.functions.len() as u32;
             self.functions.push(FunctionName {
                 function: text,
                 module: module.into(),
             });
         }
-        let first_loop = self.loops.len() as u32;
-        self.loops
-            .extend((0..sidecar.loops.len()).map(|at| loop_name(sidecar, at, first)));
+        let number = |function: u32| numbers.get(function as usize).copied().unwrap_or(NONE);
+        // By loop of the sidecar: its number here.
+        let mut loops: Vec<u32> = vec![NONE; sidecar.loops.len()];
+        for (at, of) in sidecar.loops.iter().enumerate() {
+            let function = number(of.function);
+            if function != NONE {
+                loops[at] = self.loops.len() as u32;
+                self.loops.push(loop_name(sidecar, at, function));
+            }
+        }
         let mut pieces: HashMap<(u32, u32, u32), u32, Mixed> = HashMap::default();
         let mut out = Vec::with_capacity(sidecar.sites.len());
         for site in &sidecar.sites {
+            let function = number(site.function);
+            if function == NONE {
+                out.push(unknown);
+                continue;
+            }
             let key = (site.function, site.location, site.in_loop);
             let piece = match pieces.get(&key) {
                 Some(&piece) => piece,
                 None => {
-                    let loops = nest(sidecar, site.in_loop)
-                        .map(|l| first_loop + l)
+                    let around = nest(sidecar, site.in_loop)
+                        .filter_map(|l| loops.get(l as usize).copied())
+                        .filter(|&l| l != NONE)
                         .collect();
-                    let piece =
-                        self.piece(sidecar, module, first + site.function, site.location, loops);
+                    let piece = self.piece(sidecar, module, function, site.location, around);
                     pieces.insert(key, piece);
                     piece
                 }
@@ -466,6 +502,18 @@ impl CodeMap {
     }
 }
 
+/// The functions of a sidecar that have a load instruction that was seen; all for `None`.
+fn functions_of(sidecar: &Sidecar, seen: Option<&Sites>) -> Vec<bool> {
+    let mut wanted = vec![seen.is_none(); sidecar.functions.len()];
+    for &site in seen.into_iter().flatten() {
+        let site = sidecar.sites.get(site as usize);
+        if let Some(wanted) = site.and_then(|s| wanted.get_mut(s.function as usize)) {
+            *wanted = true;
+        }
+    }
+    wanted
+}
+
 /// The better of two names of a function. Debug information has only the last part of some names,
 /// such as those of code made from a lambda: `_M_run` is `std::thread::_State_impl<…>::_M_run()`.
 fn fuller<'a>(debug: &'a str, symbol: &'a str) -> &'a str {
@@ -489,11 +537,11 @@ fn nest(sidecar: &Sidecar, in_loop: u32) -> impl Iterator<Item = u32> {
     })
 }
 
-fn loop_name(sidecar: &Sidecar, at: usize, first_function: u32) -> LoopName {
+fn loop_name(sidecar: &Sidecar, at: usize, function: u32) -> LoopName {
     let l = &sidecar.loops[at];
     let frames = chain(sidecar, l.location);
     LoopName {
-        function: first_function + l.function,
+        function,
         header: l.header,
         outer: sidecar.loops.get(l.parent as usize).map(|o| o.header),
         depth: nest(sidecar, at as u32 + 1).count() as u32,

@@ -17,6 +17,32 @@ use crate::util::fast_hash::Mixed;
 use mgz_annotations_schema::sidecar::{CLASS_STRIDED, Origin};
 use std::collections::HashMap;
 
+/// What windows show, whatever the loads cost.
+pub struct Observed<'a> {
+    places: Places,
+    sites: HashMap<u32, SiteFacts, Mixed>,
+    users: Users<'a>,
+}
+
+impl<'a> Observed<'a> {
+    /// Looks at some windows.
+    pub fn new(code: &'a CodeMap, windows: &[Window], paths: Option<&CallPaths>) -> Observed<'a> {
+        let ((places, sites), users) = rayon::join(
+            || {
+                let places = Places::new(windows);
+                let sites = facts(windows, &places);
+                (places, sites)
+            },
+            || Users::new(code, windows, paths),
+        );
+        Observed {
+            places,
+            sites,
+            users,
+        }
+    }
+}
+
 /// Data that findings are made from.
 pub struct Context<'a> {
     /// Names of code.
@@ -43,17 +69,20 @@ impl<'a> Context<'a> {
     pub fn new(
         code: &'a CodeMap,
         (objects, paths): (Option<&'a Resolver>, Option<&'a CallPaths>),
-        windows: &'a [Window],
+        (windows, observed): (&'a [Window], Observed<'a>),
         (hierarchy, predicted): (Hierarchy, Option<&'a Predicted>),
     ) -> Context<'a> {
-        let places = Places::new(windows);
-        let sites = facts(windows, &places);
+        let Observed {
+            places,
+            sites,
+            users,
+        } = observed;
         Context {
             rows: places.len() as u64,
             prices: Prices::new(hierarchy, predicted, &sites),
             sites,
             places,
-            users: Users::new(code, windows, paths),
+            users,
             code,
             objects,
             paths,
@@ -65,8 +94,14 @@ impl<'a> Context<'a> {
     pub fn places_of(&self, sites: &[u32]) -> Vec<Place> {
         let of_sites = sites.iter().flat_map(|&s| self.places.of(s));
         let mut places: Vec<Place> = of_sites.copied().collect();
-        places.sort_unstable();
+        // Those of each instruction are in order.
+        places.sort();
         places
+    }
+
+    /// The places of the rows of a load instruction, in order.
+    pub fn places_of_site(&self, site: u32) -> &[Place] {
+        self.places.of(site)
     }
 
     /// The rows of a load instruction, each with the number of its window.

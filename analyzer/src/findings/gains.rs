@@ -10,7 +10,7 @@ use crate::data::object_map::Resolver;
 use crate::engine::EngineOutcome;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
 use crate::findings::cause::{Cause, causes};
-use crate::findings::context::Context;
+use crate::findings::context::{Context, Observed};
 use crate::findings::places::Places;
 use crate::findings::prices::Prices;
 use crate::findings::sites::{SiteFacts, facts};
@@ -86,7 +86,8 @@ impl<'a> Costs<'a> {
     ) -> Costs<'a> {
         let hierarchy = predicted.hierarchy.clone();
         let known = (hierarchy, Some(predicted));
-        let context = Context::new(code, (objects, paths), windows, known);
+        let observed = Observed::new(code, windows, paths);
+        let context = Context::new(code, (objects, paths), (windows, observed), known);
         let causes = causes(&context);
         let times = by_time.then(|| TimeShares::new(outcome, code));
         let regions = regions(&context, &causes, times.as_ref());

@@ -35,6 +35,7 @@ use crate::estimate::time_shares::{TimeShare, TimeShares};
 use crate::misses::{Hierarchy, LatencySource, Misses, Predicted, Range};
 use cause::{Cause, causes};
 use context::Context;
+pub use context::Observed;
 use fields::Fields;
 use mechanisms::{Layout, Remedy};
 use serde::ser::SerializeMap;
@@ -187,11 +188,11 @@ pub struct Findings {
 
 /// Finds everything. `waited`: the load that each window's trigger stood behind; `by_time`: windows
 /// were taken by time.
-pub fn find_findings(
-    code: &CodeMap,
-    (objects, paths): (Option<&Resolver>, Option<&CallPaths>),
-    (windows, waited): (&[Window], &Waited),
-    (outcome, predicted): (&EngineOutcome, Option<&Predicted>),
+pub fn find_findings<'a>(
+    code: &'a CodeMap,
+    (objects, paths): (Option<&'a Resolver>, Option<&'a CallPaths>),
+    (windows, observed, waited): (&'a [Window], Observed<'a>, &Waited),
+    (outcome, predicted): (&'a EngineOutcome, Option<&'a Predicted>),
     by_time: bool,
     hierarchy: Hierarchy,
 ) -> Findings {
@@ -203,7 +204,12 @@ pub fn find_findings(
         few if few < params::MIN_WINDOWS_FOR_FINDING => windows.len(),
         many => many,
     };
-    let context = Context::new(code, (objects, paths), windows, (hierarchy, predicted));
+    let context = Context::new(
+        code,
+        (objects, paths),
+        (windows, observed),
+        (hierarchy, predicted),
+    );
     let fields = fields::of_objects(&context);
     if count < params::MIN_WINDOWS_FOR_FINDING {
         return Findings {

@@ -29,10 +29,10 @@ pub(super) fn of(context: &Context, cause: &Cause) -> Called {
         let Some(function) = function_of(context.code, facts.group.piece()) else {
             continue;
         };
-        for (window, _) in context.rows_of(site) {
-            let seen = windows.entry(window).or_default();
+        for of_window in context.places_of_site(site).chunk_by(|a, b| a.0 == b.0) {
+            let seen = windows.entry(of_window[0].0).or_default();
             seen.0.insert(function);
-            seen.1 += 1;
+            seen.1 += of_window.len() as u64;
         }
     }
     let mut by_call: BTreeMap<u32, u64> = BTreeMap::new();

@@ -3,6 +3,7 @@
 use crate::data::memory_units::CacheLine;
 use crate::findings::places::Place;
 use crate::findings::windows::Window;
+use crate::util::radix;
 use std::collections::BTreeMap;
 
 /// Memory that windows have seen.
@@ -22,19 +23,33 @@ pub struct Seen {
 pub fn of(windows: &[Window], places: &[Place]) -> Seen {
     let mut ends: BTreeMap<(u32, u32), (u64, u64)> = BTreeMap::new();
     let mut lines: Vec<(CacheLine, u32)> = Vec::with_capacity(places.len());
-    for &(number, at) in places {
-        let window = &windows[number as usize];
-        let row = &window.rows[at as usize];
-        lines.push((CacheLine::of(row.address), number));
+    let is_same = |a: &Place, b: &Place| {
+        let object = |of: &Place| windows[of.0 as usize].rows[of.1 as usize].object;
+        a.0 == b.0 && object(a) == object(b)
+    };
+    for same in places.chunk_by(is_same) {
+        let (number, window) = (same[0].0, &windows[same[0].0 as usize]);
+        let rows = || same.iter().map(|&(_, at)| &window.rows[at as usize]);
+        for row in rows() {
+            let line = (CacheLine::of(row.address), number);
+            if lines.last() != Some(&line) {
+                lines.push(line);
+            }
+        }
+        let object = window.rows[same[0].1 as usize].object;
         let of = ends
-            .entry((window.process, row.object))
+            .entry((window.process, object))
             .or_insert((u64::MAX, 0));
-        *of = (
-            of.0.min(row.address),
-            of.1.max(row.address + u64::from(row.size)),
-        );
+        for row in rows() {
+            *of = (
+                of.0.min(row.address),
+                of.1.max(row.address + u64::from(row.size)),
+            );
+        }
     }
-    lines.sort_unstable();
+    radix::sort(&mut lines, |line| line.0.number());
+    // Few lines are not in the order of windows yet.
+    lines.sort();
     lines.dedup();
     let mut seen = Seen {
         extent: ends.values().map(|e| e.1 - e.0).sum(),

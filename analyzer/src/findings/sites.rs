@@ -202,11 +202,14 @@ impl SiteFacts {
             rows: places.len() as u64,
             ..SiteFacts::default()
         };
+        let mut lines: HashSet<CacheLine, Mixed> = HashSet::default();
+        // Rows of one object that follow each other are counted together.
+        let mut of_object = (0, 0);
         for of_window in places.chunk_by(|a, b| a.0 == b.0) {
             let rows = &windows[of_window[0].0 as usize].rows;
             let mut last: Option<&Row> = None;
             let mut last_step = 0;
-            let mut lines: HashSet<CacheLine, Mixed> = HashSet::default();
+            lines.clear();
             facts.windows += 1;
             for &(_, at) in of_window {
                 let row = &rows[at as usize];
@@ -217,9 +220,15 @@ impl SiteFacts {
                 let beside = [line.at(-1), line.at(1)];
                 let continues = row.first && beside.iter().any(|l| lines.contains(l));
                 facts.sequences += late * u64::from(continues);
-                lines.insert(line);
+                if last.is_none_or(|last| CacheLine::of(last.address) != line) {
+                    lines.insert(line);
+                }
                 facts.size = facts.size.max(row.size);
-                *facts.objects.entry(row.object).or_default() += 1;
+                if row.object != of_object.0 {
+                    facts.add_object(of_object);
+                    of_object = (row.object, 0);
+                }
+                of_object.1 += 1;
                 if let Some(before) = last.replace(row) {
                     let step = row.address.wrapping_sub(before.address) as i64;
                     facts.note_step(step, last_step);
@@ -227,7 +236,15 @@ impl SiteFacts {
                 }
             }
         }
+        facts.add_object(of_object);
         facts
+    }
+
+    /// Adds rows of an object.
+    fn add_object(&mut self, (object, rows): (u32, u64)) {
+        if rows > 0 {
+            *self.objects.entry(object).or_default() += rows;
+        }
     }
 }
 

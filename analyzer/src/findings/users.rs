@@ -24,12 +24,15 @@ impl<'a> Users<'a> {
     /// Relates system code to user code beside it in windows and on call paths.
     pub fn new(code: &'a CodeMap, windows: &[Window], paths: Option<&CallPaths>) -> Users<'a> {
         let mut beside: HashMap<(u32, u32), u64, Mixed> = HashMap::default();
+        let own: Vec<bool> = (0..code.pieces.len() as u32)
+            .map(|piece| is_own(code, piece))
+            .collect();
         for window in windows {
             let mut last = None;
             let mut waiting: Vec<u32> = Vec::new();
             for row in &window.rows {
                 let piece = row.group.piece();
-                if is_own(code, piece) {
+                if own.get(piece as usize) == Some(&true) {
                     for other in waiting.drain(..) {
                         *beside.entry((other, piece)).or_default() += 1;
                     }

@@ -86,9 +86,12 @@ pub fn read(source: &dyn ChunkSource, objects: Option<&Resolver>) -> Vec<Window>
         }
     }
     let mut windows = cutter.finish();
-    (windows.par_iter_mut()).for_each_init(Recent::default, |recent, window| {
-        complete(window, objects, recent);
-    });
+    (windows.par_iter_mut()).for_each_init(
+        <(Recent, Lines)>::default,
+        |(recent, lines), window| {
+            complete(window, objects, recent, lines);
+        },
+    );
     windows
 }
 
@@ -200,9 +203,17 @@ fn begin(run: &Run) -> Window {
     }
 }
 
+/// Lines of a window.
+type Lines = HashSet<CacheLine, Mixed>;
+
 /// Finds objects, and the first row in each line and page.
-fn complete(window: &mut Window, objects: Option<&Resolver>, recent: &mut Recent) {
-    let mut lines: HashSet<CacheLine, Mixed> = HashSet::default();
+fn complete(
+    window: &mut Window,
+    objects: Option<&Resolver>,
+    recent: &mut Recent,
+    lines: &mut Lines,
+) {
+    lines.clear();
     let (process, time) = (window.process, window.time);
     for row in &mut window.rows {
         row.first = lines.insert(CacheLine::of(row.address));

@@ -12,6 +12,7 @@ pub(crate) mod plain_column;
 pub mod reuse_pairs;
 pub mod row_slices;
 pub(crate) mod run_length;
+mod seen_sites;
 pub(crate) mod selection;
 pub mod source;
 mod spill;
@@ -23,12 +24,14 @@ pub use crate::input::parquet::ColumnSet;
 
 use crate::data::code_map::CodeMap;
 use crate::data::samples::Waited;
+use crate::input::seen_sites::SeenSites;
 use crate::input::source::ChunkSource;
 use mgz_annotations_schema::manifest::{
     MANIFEST, Manifest, SAMPLES_DIR, SPILL_DIR, TRACE_FORMAT, TRACE_VERSION,
 };
 use mgz_annotations_schema::sidecar::Sidecar;
 use mgz_annotations_schema::spill::SPILL_EXTENSION;
+use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -129,26 +132,33 @@ impl Trace {
 
     /// Opens a folder. With `annotations` false, sidecars are not read.
     pub fn open(folder: &Path, annotations: bool) -> Result<Trace, TraceError> {
-        Trace::open_with(folder, |_| annotations, true)
+        Trace::open_with(folder, |_| annotations, true, false)
+    }
+
+    /// The same with names for the code that the trace has seen alone. Whatever looks for other code
+    /// does not find it.
+    pub fn open_seen(folder: &Path, annotations: bool) -> Result<Trace, TraceError> {
+        Trace::open_with(folder, |_| annotations, true, true)
     }
 
     /// The same of a trace whose first rows went to an analysis while the program ran.
     pub fn open_rest(folder: &Path, annotations: bool) -> Result<Trace, TraceError> {
-        Trace::open_with(folder, |spilled| annotations || spilled, false)
+        Trace::open_with(folder, |spilled| annotations || spilled, false, false)
     }
 
     /// Opens a folder without names of code: sidecars are read only if rows cannot be read without
     /// them.
     pub fn open_nameless(folder: &Path) -> Result<Trace, TraceError> {
-        Trace::open_with(folder, |spilled| spilled, true)
+        Trace::open_with(folder, |spilled| spilled, true, false)
     }
 
     /// `annotations`: tells if sidecars are read, depending on whether rows are in spill files;
-    /// `whole`: all rows have to be there.
+    /// `whole`: all rows have to be there; `seen`: code that was not seen needs no names.
     fn open_with(
         folder: &Path,
         annotations: impl Fn(bool) -> bool,
         whole: bool,
+        seen: bool,
     ) -> Result<Trace, TraceError> {
         let manifest = read_manifest(folder)?;
         let mut warnings = Vec::new();
@@ -172,39 +182,18 @@ impl Trace {
             spilled = true;
         }
         let annotations = annotations(spilled);
-        let mut code = CodeMap::new();
-        let mut sidecars = BTreeMap::new();
-        for module in &manifest.modules {
-            if annotations && !sidecars.contains_key(&module.sidecar_id) {
-                sidecars.insert(module.sidecar_id.clone(), read_sidecar(folder, module)?);
-            }
-            code.add_module(
-                &module.path,
-                &module.sidecar_id,
-                sidecars.get(&module.sidecar_id),
-            );
-        }
-        let data = if spilled {
-            let path = folder.join(SPILL_DIR);
-            let cause = if annotations {
-                None
-            } else {
-                Some("its rows have not been converted to samples/ yet, and that takes the sidecars: leave out --no-annotations".to_string())
-            };
-            let opened = match cause {
-                Some(cause) => Err(cause),
-                None => spill::Spill::open(&path, &manifest, &sidecars, &mut damage)
-                    .map_err(|e| e.to_string()),
-            };
-            Data::Spill(Box::new(opened.map_err(|cause| TraceError::Spill {
-                path: path.display().to_string(),
-                cause,
-            })?))
+        let (code, data) = if spilled {
+            let (code, sidecars) = code_of_all(folder, &manifest, annotations)?;
+            let spill = open_spill(folder, (&manifest, &sidecars), annotations, &mut damage)?;
+            (code, Data::Spill(Box::new(spill)))
         } else {
-            Data::Parts(crate::input::parquet::list(
-                &folder.join(SAMPLES_DIR),
-                &mut damage,
-            )?)
+            let parts = crate::input::parquet::list(&folder.join(SAMPLES_DIR), &mut damage)?;
+            let seen = (seen && annotations).then(|| SeenSites::read(folder, &parts));
+            let code = match seen.flatten() {
+                Some(seen) => code_of_seen(folder, &manifest, seen)?,
+                None => code_of_all(folder, &manifest, annotations)?.0,
+            };
+            (code, Data::Parts(parts))
         };
         if let (Data::Parts(parts), true) = (&data, whole) {
             let rows: u64 = parts.iter().map(|part| part.rows() as u64).sum();
@@ -253,6 +242,81 @@ impl Trace {
             Data::Spill(spill) => Box::new(spill::SpillSource::new(spill, &self.code)),
         }
     }
+}
+
+/// Sidecars by identity.
+type Sidecars = BTreeMap<String, Sidecar>;
+
+/// Reads the names of all code.
+fn code_of_all(
+    folder: &Path,
+    manifest: &Manifest,
+    annotations: bool,
+) -> Result<(CodeMap, Sidecars), TraceError> {
+    let mut code = CodeMap::new();
+    let mut sidecars = Sidecars::new();
+    for module in &manifest.modules {
+        if annotations && !sidecars.contains_key(&module.sidecar_id) {
+            sidecars.insert(module.sidecar_id.clone(), read_sidecar(folder, module)?);
+        }
+        let sidecar = sidecars.get(&module.sidecar_id);
+        code.add_module(&module.path, &module.sidecar_id, sidecar, None);
+    }
+    Ok((code, sidecars))
+}
+
+/// Reads the names of the functions that were seen.
+fn code_of_seen(
+    folder: &Path,
+    manifest: &Manifest,
+    seen: SeenSites,
+) -> Result<CodeMap, TraceError> {
+    let modules = &manifest.modules;
+    let first = |id: &str| modules.iter().position(|m| m.sidecar_id == id);
+    let same: Vec<usize> = (modules.iter().enumerate())
+        .map(|(at, m)| {
+            first(&m.sidecar_id)
+                .filter(|_| !m.sidecar_id.is_empty())
+                .unwrap_or(at)
+        })
+        .collect();
+    let seen = seen.united(&same);
+    let mut code = CodeMap::new();
+    let numbers: Vec<usize> = (0..modules.len()).collect();
+    // The sidecars of some modules at a time: one may take tens of megabytes.
+    for some in numbers.chunks(rayon::current_num_threads().max(1)) {
+        let read = |&at: &usize| {
+            let is_needed = same[at] == at && seen.of(at).is_some();
+            is_needed
+                .then(|| read_sidecar(folder, &modules[at]))
+                .transpose()
+        };
+        let sidecars: Vec<_> = some.par_iter().map(read).collect();
+        for (&at, sidecar) in some.iter().zip(sidecars) {
+            let (module, sidecar) = (&modules[at], sidecar?);
+            let (sidecar, sites) = (sidecar.as_ref(), seen.of(at));
+            code.add_module(&module.path, &module.sidecar_id, sidecar, sites);
+        }
+    }
+    Ok(code)
+}
+
+fn open_spill(
+    folder: &Path,
+    (manifest, sidecars): (&Manifest, &Sidecars),
+    annotations: bool,
+    damage: &mut Vec<String>,
+) -> Result<spill::Spill, TraceError> {
+    let path = folder.join(SPILL_DIR);
+    let opened = if annotations {
+        spill::Spill::open(&path, manifest, sidecars, damage).map_err(|e| e.to_string())
+    } else {
+        Err("its rows have not been converted to samples/ yet, and that takes the sidecars: leave out --no-annotations".to_string())
+    };
+    opened.map_err(|cause| TraceError::Spill {
+        path: path.display().to_string(),
+        cause,
+    })
 }
 
 /// Says how many rows the manifest has and the files have not.

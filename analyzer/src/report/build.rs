@@ -11,7 +11,7 @@ use crate::engine::partial::{Partial, PartialError};
 use crate::engine::{Aids, Collect, EngineOptions, EngineOutcome, analyse_with};
 use crate::estimate::row_estimates::Estimator;
 use crate::filter::{Conditions, Filter, FilterError, Filtered};
-use crate::findings::{self, Finding, FindingList};
+use crate::findings::{self, Finding, FindingList, Findings, Observed};
 use crate::input;
 use crate::input::counted::Counted;
 use crate::input::objects::read_objects;
@@ -337,12 +337,31 @@ impl Messages {
     }
 }
 
+/// A screen that is wanted before the rest of the result.
+pub struct EarlyScreen<'a> {
+    /// As of [`Detail::Screen`].
+    pub rows: usize,
+    /// Takes the contents of the screen.
+    pub show: &'a mut dyn FnMut(Analysis),
+}
+
 /// The analysis, and descriptions of damage. `progress` receives the number of rows done. A filter
 /// that matches nothing is an error.
 pub fn examine(
     trace: &Trace,
     questions: &Questions,
     progress: &(dyn Fn(u64) + Sync),
+) -> Result<(Analysis, Vec<String>), FilterError> {
+    examine_in_steps(trace, questions, progress, None)
+}
+
+/// As [`examine`]. `early` takes the contents of a screen as soon as they are known, if there are
+/// any loads.
+pub fn examine_in_steps(
+    trace: &Trace,
+    questions: &Questions,
+    progress: &(dyn Fn(u64) + Sync),
+    early: Option<EarlyScreen<'_>>,
 ) -> Result<(Analysis, Vec<String>), FilterError> {
     let plan = PassPlan::new(trace, questions);
     let conditions = &questions.filter;
@@ -362,7 +381,18 @@ pub fn examine(
         Filtered::new(source, filter, &trace.code, objects, weights)
     });
     let source = filtered.as_ref().map_or(source, |f| f as &dyn ChunkSource);
-    let (mut outcome, first) = plan.count((trace, questions), source, &aids, progress);
+    let (paths, no_paths) = match input::call_paths::read_call_paths(&trace.folder) {
+        Ok(paths) => (paths, None),
+        Err(sentence) => (None, Some(sentence)),
+    };
+    let ((mut outcome, first), (windows, observed)) = rayon::join(
+        || plan.count((trace, questions), source, &aids, progress),
+        || {
+            let windows = findings::windows::read(source, objects);
+            let observed = Observed::new(&trace.code, &windows, paths.as_ref());
+            (windows, observed)
+        },
+    );
     let manifest = match &filtered {
         Some(filtered) => {
             filtered.check()?;
@@ -380,17 +410,8 @@ pub fn examine(
         0 => Detail::All,
         _ => questions.detail,
     };
-    let (predicted, windows) = rayon::join(
-        || {
-            let asked = (questions, detail);
-            predicted(trace, &outcome, asked, objects, &mut warnings)
-        },
-        || findings::windows::read(source, objects),
-    );
-    let (paths, no_paths) = match input::call_paths::read_call_paths(&trace.folder) {
-        Ok(paths) => (paths, None),
-        Err(sentence) => (None, Some(sentence)),
-    };
+    let asked = (questions, detail);
+    let predicted = predicted(trace, &outcome, asked, objects, &mut warnings);
     let zoom = outcome.buckets[0].reuse.zoom.as_mut();
     let mixed = zoom.map(|z| z.mixed.finish()).unwrap_or_default();
     let counted = RowCounts {
@@ -406,45 +427,72 @@ pub fn examine(
         windows: &windows,
         paths: paths.as_ref(),
     };
-    let (built, found) = counted.tables_and_findings(warnings);
+    let filter = filtered.as_ref().map(|f| f.row(&trace.manifest));
+    let weights = aids.weights.clone();
+    let (built, found) = match early.filter(|_| outcome.census.loads > 0) {
+        Some(early) => {
+            let of_screen = RowCounts {
+                detail: Detail::Screen(early.rows),
+                ..counted
+            };
+            let (built, found) = of_screen.tables_and_findings(observed, warnings.clone(), weights);
+            (early.show)(of_screen.screen(built, found.clone(), &mixed, filter.clone()));
+            (counted.tables(warnings), found)
+        }
+        None => counted.tables_and_findings(observed, warnings, weights),
+    };
     let mut analysis = built.analysis;
-    analysis.filter = filtered.as_ref().map(|f| f.row(&trace.manifest));
+    analysis.filter = filter;
     let basis = Basis::new(&outcome, &trace.code, built.places, built.times)
         .with_misses(predicted.as_ref());
-    if detail.is_all() {
-        counted.add_threads(&mut analysis, &basis, aids.clone());
-    }
-    counted.add_objects(&mut analysis, &basis, &mixed);
-    if questions.zoom {
-        let counts = (built.whole, &built.by_code);
-        counted.add_zooms(&mut analysis, &basis, counts, first);
-    }
+    let summary = analysis.summary.clone();
+    let (threads, ()) = rayon::join(
+        || (detail.is_all()).then(|| counted.thread_tables(&summary, &basis, aids.clone())),
+        || {
+            counted.add_objects(&mut analysis, &basis, &mixed);
+            if questions.zoom {
+                let counts = (built.whole, &built.by_code);
+                counted.add_zooms(&mut analysis, &basis, counts, first);
+            }
+            counted.add_call_paths(&mut analysis, &basis);
+        },
+    );
+    (analysis.threads, analysis.processes) = threads.unwrap_or_default();
     analysis.warnings.extend(no_paths.clone());
     damage.extend(no_paths);
-    counted.add_call_paths(&mut analysis, &basis);
+    damage.extend(add_measured(&mut analysis, trace, questions));
+    add_found(&mut analysis, found);
+    Ok((analysis, damage))
+}
+
+/// Adds findings, and what they tell of other tables.
+pub(super) fn add_found(analysis: &mut Analysis, found: Findings) {
     add_fields(&mut analysis.objects, found.fields);
-    let other = questions.measured.as_deref();
-    if filtered.is_some() && other.is_some() {
-        let sentence = "memory samples are of the whole run, and a filter leaves a part of it: they are not shown";
-        analysis.warnings.push(sentence.into());
-    }
-    let measured = measured::beside::add(&mut analysis, trace, other, filtered.is_some());
-    if let Err(sentence) = measured {
-        analysis.warnings.push(sentence.clone());
-        damage.push(sentence);
-    }
     let trace_info = &mut analysis.summary.trace;
     trace_info.for_screen.extend(found.lacks.clone());
     trace_info.not_recorded.extend(found.lacks);
-    let mut list: Vec<Finding> = found.list.into_iter().map(with_distinct_lines).collect();
-    if plan.sampled && filtered.is_none() && predicted.is_some() {
-        counted.add_gains(&mut list, aids.weights.clone());
-    }
     analysis.findings = FindingList {
-        list,
+        list: found.list.into_iter().map(with_distinct_lines).collect(),
         none: found.none,
     };
-    Ok((analysis, damage))
+}
+
+/// Adds memory samples of the processor. Returns what is wrong with them.
+pub(super) fn add_measured(
+    analysis: &mut Analysis,
+    trace: &Trace,
+    questions: &Questions,
+) -> Option<String> {
+    let other = questions.measured.as_deref();
+    let is_filtered = !questions.filter.is_empty();
+    if is_filtered && other.is_some() {
+        let sentence = "memory samples are of the whole run, and a filter leaves a part of it: they are not shown";
+        analysis.warnings.push(sentence.into());
+    }
+    let added = measured::beside::add(analysis, trace, other, is_filtered);
+    let sentence = added.err()?;
+    analysis.warnings.push(sentence.clone());
+    Some(sentence)
 }
 
 /// A finding whose other lines are named once each; its own line is not among them.

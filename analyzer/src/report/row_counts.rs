@@ -5,15 +5,16 @@ use crate::data::counts::AccessCounts;
 use crate::data::detail::Detail;
 use crate::data::object_map::Resolver;
 use crate::engine::{Aids, Collect, EngineOptions, EngineOutcome, analyse_with};
+use crate::filter::FilterRow;
 use crate::findings::windows::Window;
-use crate::findings::{self, Finding, Findings};
+use crate::findings::{self, Finding, Findings, Observed};
 use crate::input;
 use crate::input::Trace;
 use crate::input::source::ChunkSource;
 use crate::input::weights::Weights;
 use crate::misses::Predicted;
-use crate::report::build::{Questions, hierarchy, is_thinned, sets};
-use crate::report::{Analysis, Built, Material, threads};
+use crate::report::build::{Questions, add_found, add_measured, hierarchy, is_thinned, sets};
+use crate::report::{Analysis, Built, Material, ProcessRow, Summary, ThreadRow, threads};
 use crate::stages::footprint::FootprintSet;
 use crate::stages::pages::{self, UnitEntry};
 use crate::stages::reuse::by_page::Wanted;
@@ -120,6 +121,7 @@ impl PassPlan {
 }
 
 /// Results of the pass, and what else the tables are made of.
+#[derive(Clone, Copy)]
 pub(super) struct RowCounts<'a> {
     pub(super) trace: &'a Trace,
     pub(super) questions: &'a Questions,
@@ -152,36 +154,52 @@ impl RowCounts<'_> {
         objects.map(of).unwrap_or_default()
     }
 
-    /// Makes the tables of code, and the findings.
-    pub(super) fn tables_and_findings(&self, warnings: Vec<String>) -> (Built, Findings) {
-        let (trace, questions) = (self.trace, self.questions);
+    /// Makes the tables of code.
+    pub(super) fn tables(&self, warnings: Vec<String>) -> Built {
         let material = Material {
             manifest: self.manifest,
-            code: &trace.code,
+            code: &self.trace.code,
             outcome: self.outcome,
-            block: questions.block,
-            estimator: questions.estimator,
+            block: self.questions.block,
+            estimator: self.questions.estimator,
             detail: self.detail,
             bounds: &self.bounds(),
             predicted: self.predicted,
         };
+        material.build(warnings)
+    }
+
+    /// Makes the tables of code, and the findings with the predicted gains of their remedies.
+    pub(super) fn tables_and_findings(
+        &self,
+        observed: Observed<'_>,
+        warnings: Vec<String>,
+        weights: Option<Arc<Weights>>,
+    ) -> (Built, Findings) {
+        let trace = self.trace;
         rayon::join(
-            || material.build(warnings),
+            || self.tables(warnings),
             || {
-                findings::find_findings(
+                let mut found = findings::find_findings(
                     &trace.code,
                     (self.objects, self.paths),
-                    (self.windows, trace.waited()),
+                    (self.windows, observed, trace.waited()),
                     (self.outcome, self.predicted),
                     trace.manifest.triggers_by_time(),
-                    hierarchy(trace, questions),
-                )
+                    hierarchy(trace, self.questions),
+                );
+                self.add_gains(&mut found.list, weights);
+                found
             },
         )
     }
 
-    /// Predicts what the remedies of findings would save.
-    pub(super) fn add_gains(&self, findings: &mut [Finding], weights: Option<Arc<Weights>>) {
+    /// Predicts what the remedies of findings would save, if the whole trace is analyzed.
+    fn add_gains(&self, findings: &mut [Finding], weights: Option<Arc<Weights>>) {
+        let is_filtered = !self.questions.filter.is_empty();
+        if !self.plan.sampled || is_filtered || self.predicted.is_none() {
+            return;
+        }
         let replayed = Replayed {
             trace: self.trace,
             source: self.source,
@@ -192,19 +210,42 @@ impl RowCounts<'_> {
         add_gains(&replayed, self.paths, self.windows, findings);
     }
 
-    /// Adds the tables of threads and processes.
-    pub(super) fn add_threads(&self, analysis: &mut Analysis, basis: &Basis<'_>, aids: Aids) {
+    /// The contents of a screen.
+    pub(super) fn screen(
+        &self,
+        built: Built,
+        found: Findings,
+        mixed: &FootprintSet,
+        filter: Option<FilterRow>,
+    ) -> Analysis {
+        let mut analysis = built.analysis;
+        analysis.filter = filter;
+        let basis = Basis::new(self.outcome, &self.trace.code, built.places, built.times)
+            .with_misses(self.predicted);
+        self.add_objects(&mut analysis, &basis, mixed);
+        add_measured(&mut analysis, self.trace, self.questions);
+        add_found(&mut analysis, found);
+        analysis
+    }
+
+    /// Makes the tables of threads and processes.
+    pub(super) fn thread_tables(
+        &self,
+        summary: &Summary,
+        basis: &Basis<'_>,
+        aids: Aids,
+    ) -> (Vec<ThreadRow>, Vec<ProcessRow>) {
         let options = EngineOptions {
             zoom: None,
             ..self.plan.options
         };
-        (analysis.threads, analysis.processes) = threads::thread_tables(
+        threads::thread_tables(
             (self.source, options),
             self.manifest,
             (&self.trace.code, basis),
-            (self.outcome, &analysis.summary),
+            (self.outcome, summary),
             aids,
-        );
+        )
     }
 
     /// Adds the table of objects, if they are known. A screen only shows if they are known by where

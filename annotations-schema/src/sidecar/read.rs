@@ -147,30 +147,45 @@ impl Sidecar {
             body,
             columns: &columns,
         };
-        let text = source.bytes(source.find("strings", "text")?)?;
-        let mut strings: Vec<String> = text
-            .split(|&b| b == 0)
-            .map(|s| String::from_utf8_lossy(s).into_owned())
-            .collect();
-        strings.pop();
+        let strings = || -> Result<Vec<String>, SidecarError> {
+            let text = source.bytes(source.find("strings", "text")?)?;
+            let mut strings: Vec<String> = text
+                .split(|&b| b == 0)
+                .map(|s| String::from_utf8_lossy(s).into_owned())
+                .collect();
+            strings.pop();
+            Ok(strings)
+        };
+        let loops = || {
+            // Files of before there was such a table have none.
+            match columns.iter().any(|c| c.table == "loops") {
+                true => source.table::<Loop>("loops"),
+                false => Ok(Vec::new()),
+            }
+        };
+        // The table of sites is about as large as all others.
+        let (sites, others) = rayon::join(
+            || source.table::<Site>("sites"),
+            || -> Result<Sidecar, SidecarError> {
+                Ok(Sidecar {
+                    functions: source.table::<Function>("functions")?,
+                    regions: source.table::<Region>("regions")?,
+                    records: source.table::<Record>("records")?,
+                    ptwrites: source.table::<PtWrite>("ptwrites")?,
+                    gathers: source.table::<Gather>("gathers")?,
+                    loops: loops()?,
+                    locations: source.table::<Location>("locations")?,
+                    strings: strings()?,
+                    map: source.bytes(source.find("map", "map")?)?,
+                    ..Sidecar::default()
+                })
+            },
+        );
         let sidecar = Sidecar {
             id,
             header,
-            functions: source.table::<Function>("functions")?,
-            sites: source.table::<Site>("sites")?,
-            regions: source.table::<Region>("regions")?,
-            records: source.table::<Record>("records")?,
-            ptwrites: source.table::<PtWrite>("ptwrites")?,
-            gathers: source.table::<Gather>("gathers")?,
-            // Files of before there was such a table have none.
-            loops: if columns.iter().any(|c| c.table == "loops") {
-                source.table::<Loop>("loops")?
-            } else {
-                Vec::new()
-            },
-            locations: source.table::<Location>("locations")?,
-            strings,
-            map: source.bytes(source.find("map", "map")?)?,
+            sites: sites?,
+            ..others?
         };
         sidecar.check()?;
         Ok(sidecar)

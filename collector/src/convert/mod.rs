@@ -30,10 +30,11 @@ use crate::convert::online::Carried;
 use crate::paths::waiting::LoadLocator;
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::expand::Counters;
-use mgz_annotations_schema::manifest::{Manifest, SAMPLES_DIR, SPILL_DIR};
+use mgz_annotations_schema::manifest::{Manifest, Module, SAMPLES_DIR, SPILL_DIR};
 use mgz_annotations_schema::sidecar::{Sidecar, SidecarError};
 use mgz_annotations_schema::spill::{self, SPILL_VERSION, SpillError, ThreadKey};
 use mgz_models::statistics::ROUNDED_NORMAL_QUANTILE_OF_95_PCT;
+use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use windows::PerWindow;
@@ -249,10 +250,13 @@ pub(crate) fn convert_rest(
     let samples = trace.join(SAMPLES_DIR);
     make_dir(&samples).map_err(io(&samples))?;
     remove_parts(&samples);
-    let mut source = expand::ExpansionSource::new(manifest, &sidecars, files, carried)?;
+    let is_burst = manifest.mode == TraceMode::Burst;
+    let (source, places) = rayon::join(
+        || expand::ExpansionSource::new(manifest, &sidecars, files, carried),
+        || is_burst.then(|| LoadLocator::new(&manifest.modules, &sidecars)),
+    );
+    let mut source = source?;
     source.release = options.release;
-    let places =
-        (manifest.mode == TraceMode::Burst).then(|| LoadLocator::new(&manifest.modules, &sidecars));
     drop(sidecars);
     let done = encode::convert_source(source, &samples, options).and_then(|mut outcome| {
         if let Some(windows) = outcome.windows.take() {
@@ -325,26 +329,26 @@ fn per_window(manifest: &Manifest) -> Option<PerWindow> {
 
 /// The sidecars of the manifest's modules by identity.
 fn sidecars(trace: &Path, manifest: &Manifest) -> Result<BTreeMap<String, Sidecar>, ConvertError> {
-    let mut out = BTreeMap::new();
-    for module in &manifest.modules {
-        if module.sidecar.is_empty() || out.contains_key(&module.sidecar_id) {
-            continue;
-        }
+    let mut wanted: BTreeMap<&str, &Module> = BTreeMap::new();
+    for module in manifest.modules.iter().filter(|m| !m.sidecar.is_empty()) {
+        wanted.entry(&module.sidecar_id).or_insert(module);
+    }
+    let read = |(id, module): (&str, &Module)| {
         let path = trace.join(&module.sidecar);
         let sidecar = Sidecar::read(&path).map_err(|error| ConvertError::Sidecar {
             path: path.clone(),
             error,
         })?;
-        if sidecar.id_hex() != module.sidecar_id {
+        if sidecar.id_hex() != id {
             return Err(ConvertError::OtherSidecar {
                 path,
                 found: sidecar.id_hex(),
-                expected: module.sidecar_id.clone(),
+                expected: id.to_owned(),
             });
         }
-        out.insert(module.sidecar_id.clone(), sidecar);
-    }
-    Ok(out)
+        Ok((id.to_owned(), sidecar))
+    };
+    wanted.into_par_iter().map(read).collect()
 }
 
 /// Removes parts, finished or not.

@@ -51,8 +51,12 @@ pub fn machine_code(lines: &[Value], manifest: &Value, trace: &Path) -> Value {
         let Some(rows) = wanted.remove(&*name) else {
             continue;
         };
-        if let Some(bytes) = original(path, &sidecar) {
-            ranges.extend(rows.iter().flat_map(|row| places(row, &sidecar, &bytes)));
+        if let Some(bytes) = original(path, &sidecar)
+            && let Ok(elf) = object::File::parse(&*bytes)
+        {
+            let sites = sidecar.sites.iter().map(|s| (s.ip, s)).collect();
+            let places = |row: &&Value| places(row, &sidecar, &elf, &sites);
+            ranges.extend(rows.iter().flat_map(places));
         }
     }
     json!({ "ranges": ranges })
@@ -86,12 +90,18 @@ fn original(path: &Path, sidecar: &Sidecar) -> Option<Vec<u8>> {
 
 /// Places of the code of a line: sites of one function that are near each other, those with the
 /// most sites first.
-fn places(row: &Value, sidecar: &Sidecar, bytes: &[u8]) -> Vec<Value> {
+fn places(
+    row: &Value,
+    sidecar: &Sidecar,
+    elf: &object::File<'_>,
+    sites: &HashMap<u64, &Site>,
+) -> Vec<Value> {
     let (file, line) = (row["file"].as_str().unwrap_or_default(), &row["line"]);
-    let here = |site: &&Site| {
-        let at = sidecar.locations.get(site.location as usize);
-        at.is_some_and(|l| sidecar.string(l.file) == file && line == &Value::from(l.line))
-    };
+    let number = line.as_u64();
+    let is_of_line: Vec<bool> = (sidecar.locations.iter())
+        .map(|l| number == Some(l.line.into()) && sidecar.string(l.file) == file)
+        .collect();
+    let here = |site: &&Site| is_of_line.get(site.location as usize) == Some(&true);
     let mut clusters: Vec<Vec<&Site>> = Vec::new();
     // Sites are in the order of functions and addresses.
     for site in sidecar.sites.iter().filter(here) {
@@ -107,15 +117,11 @@ fn places(row: &Value, sidecar: &Sidecar, bytes: &[u8]) -> Vec<Value> {
         }
     }
     clusters.sort_by_key(|c| std::cmp::Reverse(c.len()));
-    let Ok(elf) = object::File::parse(bytes) else {
-        return Vec::new();
-    };
-    let sites: HashMap<u64, &Site> = sidecar.sites.iter().map(|s| (s.ip, s)).collect();
     clusters
         .iter()
         .take(PLACES)
         .filter_map(|cluster| {
-            let code = instructions(&elf, sidecar, cluster)?;
+            let code = instructions(elf, sidecar, cluster)?;
             let rows: Vec<Value> = code
                 .iter()
                 .map(|(ip, text)| instruction(*ip, text, sites.get(ip).copied(), sidecar))

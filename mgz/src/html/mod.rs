@@ -143,8 +143,8 @@ fn run_card(manifest: &Value) -> Value {
 
 fn part(out: &mut Vec<u8>, name: &str, value: &Value) -> anyhow::Result<()> {
     let mut packed = GzEncoder::new(Vec::new(), Compression::new(6));
-    serde_json::to_writer(&mut packed, value)?;
-    packed.flush()?;
+    // In one piece: the encoder clears its buffer for each.
+    packed.write_all(&serde_json::to_vec(value)?)?;
     let text = STANDARD.encode(packed.finish()?);
     writeln!(
         out,

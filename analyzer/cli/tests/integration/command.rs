@@ -778,3 +778,38 @@ fn spill_files_give_what_the_rows_made_from_them_give() {
         );
     }
 }
+
+/// The screen comes before the tables of a report, from the same counts.
+#[test]
+fn a_report_changes_neither_screen_nor_tables() {
+    let mut random = common::TestRandom(11);
+    let rows: Vec<SampleRow> = (0..20_000u64)
+        .map(|i| {
+            let address = 0x7f00_0000_0000 + random.below(1 << 20) * 8;
+            row(i, (i / 500) as u32, random.below(5) as u32, address)
+        })
+        .collect();
+    let sidecar = sidecar(16);
+    let mut manifest = manifest("ring", &sidecar);
+    (
+        manifest.totals.records_executed,
+        manifest.totals.records_kept,
+    ) = (2_000_000, 20_000);
+    let folder = tempfile::tempdir().unwrap();
+    write_trace(folder.path(), &manifest, &sidecar, &[rows], 7000);
+    let trace = folder.path().to_str().unwrap();
+    let data = folder.path().join("data.json");
+    let shown = |more: &[&str]| {
+        let output = analyze(&[&[trace], more].concat());
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stdout).unwrap();
+        let lines = text.lines().filter(|l| !l.starts_with("Every table:"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let with_report = shown(&["--report-data", data.to_str().unwrap()]);
+    assert!(with_report.len() > 5, "{with_report:?}");
+    assert_eq!(with_report, shown(&[]));
+    let written: Value = serde_json::from_slice(&std::fs::read(&data).unwrap()).unwrap();
+    let asked = json(folder.path(), &["--zoom", "--objects"]);
+    assert_eq!(difference("", &written, &asked), None);
+}
