@@ -5,7 +5,7 @@ import { served, type Model } from "../data/model.ts";
 import { count, percent, seconds } from "../format.ts";
 import { shortSeconds } from "../part.tsx";
 import { go, place } from "../state.ts";
-import { ObjectLink, Panel } from "./common.tsx";
+import { ObjectLink, Panel, Word } from "./common.tsx";
 import type { Node } from "./time.tsx";
 
 /** The marked stretch, seconds after the first sample. */
@@ -116,10 +116,10 @@ export function Stretch({ m, root }: { m: Model; root: Node }) {
     <Panel title={`What happens from ${seconds(from ?? 0)} to ${seconds((b - root.from) / 1e9)}?`} note={`From ${parts.length === 1 ? "the smallest interval" : `the ${parts.length} smallest intervals`} that it meets.${cut ? " Of those that it cuts their part by time counts, as if they were even." : ""}`}>
       <div class="columns">
         <dl class="facts">
-          <div><dt>loads seen</dt><dd>about {count(Math.round(loads))} in {count(Math.round(windows))} windows, {percent((100 * loads) / Math.max(1, num(root.row["A"]) ?? loads))} of those of the run</dd></div>
-          <div><dt>growth</dt><dd>{mean("dF")?.toFixed(3) ?? "not known"} new addresses per load in windows (run: {num(root.row["dF"])?.toFixed(3) ?? "not known"})</dd></div>
-          <div><dt>irregular part</dt><dd>{percent(mean("dF_irr_pct"))} (run: {percent(num(root.row["dF_irr_pct"]))})</dd></div>
-          <div><dt>first touches</dt><dd>{percent(mean("first_pct"))} (run: {percent(num(root.row["first_pct"]))})</dd></div>
+          <div><dt><Word>loads seen</Word></dt><dd>about {count(Math.round(loads))} in {count(Math.round(windows))} windows, {percent((100 * loads) / Math.max(1, num(root.row["A"]) ?? loads))} of those of the run</dd></div>
+          <div><dt><Word>growth</Word></dt><dd>{mean("dF")?.toFixed(3) ?? "not known"} new addresses per load in windows (run: {num(root.row["dF"])?.toFixed(3) ?? "not known"})</dd></div>
+          <div><dt><Word>irregular part</Word></dt><dd>{percent(mean("dF_irr_pct"))} (run: {percent(num(root.row["dF_irr_pct"]))})</dd></div>
+          <div><dt><Word>first touches</Word></dt><dd>{percent(mean("first_pct"))} (run: {percent(num(root.row["first_pct"]))})</dd></div>
         </dl>
         <section class="parts">
           <h3 class="minor">Regions that are loaded most here</h3>

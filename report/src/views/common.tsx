@@ -2,12 +2,42 @@
 import type { ComponentChildren } from "preact";
 import { Classes, Interval, LineUse, Unknown } from "../components/interval.tsx";
 import type { Column } from "../components/data-table.tsx";
-import { define } from "../components/tip.tsx";
+import { define, Term } from "../components/tip.tsx";
 import { isComplete, moreWindows, placeOf, shareKey, shareWord, type Model } from "../data/model.ts";
 import type { Table } from "../data/table.ts";
 import { list, num, obj, objs, share, triple, type Estimate, type Obj } from "../data/values.ts";
 import { base, bytes, count, percent, short } from "../format.ts";
 import { go } from "../state.ts";
+
+export const PATTERN = "Which part of the footprint grows by a constant step (strided, blue) and which by addresses that depend on data (irregular, orange).";
+
+/** What the words beside numbers mean: a key of the documentation, or a text. */
+const WORDS: Record<string, { k: string } | { text: string }> = {
+  "loads seen": { k: "A" },
+  "loads recorded": { k: "A" },
+  "growth": { k: "dF" },
+  "irregular part": { k: "dF_irr_pct" },
+  "first touches": { k: "first_pct" },
+  "footprint": { k: "F_64_hat" },
+  "line use": { k: "line_bytes" },
+  "pattern": { text: PATTERN },
+  "share of the run": { text: "Of the time that was recorded, or of the loads where no time is known, with its 95 % interval." },
+  "size": { text: "Bytes from the first to the last address of the region." },
+  "blocks": { text: "Pieces of memory that were touched in the windows." },
+  "thread": { text: "System ids of the thread and of its process." },
+  "mode": { text: "burst: the program runs at its own speed between windows. ring: one window of each period. full: every load." },
+  "windows": { text: "Uninterrupted stretches of the run in which every load of recorded code is kept." },
+  "begun by": { text: "The event that begins a window." },
+  "cost": { text: "CPU time that recording took from the program, as the recorder estimates it." },
+  "state": { text: "complete: nothing is missing. partial or interrupted: the list above says what is." },
+  "started": { text: "Begin of the run, UTC." },
+  "by": { text: "The program that made the recording." },
+};
+
+/** A word with its meaning on hover. */
+export function Word({ children }: { children: string }) {
+  return <Term {...(WORDS[children] ?? {})}>{children}</Term>;
+}
 
 /** The share of a row, with its interval where one is known. */
 export function shareOf(m: Model, row: Obj): Estimate {
@@ -71,7 +101,7 @@ export function metricColumns(m: Model, t: Table): Column[] {
   });
   columns.push(
     { key: "line_bytes", head: "line use", width: 84, bar: true, value: (i) => t.num("line_bytes", i), cell: (i) => <LineUse used={t.num("line_bytes", i)} /> },
-    { key: "dF_irr_pct", head: "pattern", tip: "Which part of the footprint grows by a constant step (strided, blue) and which by addresses that depend on data (irregular, orange).", width: 96, bar: true, value: (i) => t.num("dF_irr_pct", i), cell: (i) => <Classes strided={t.num("dF_str_pct", i)} irregular={t.num("dF_irr_pct", i)} constant={t.num("A_const_pct", i)} /> },
+    { key: "dF_irr_pct", head: "pattern", tip: PATTERN, width: 96, bar: true, value: (i) => t.num("dF_irr_pct", i), cell: (i) => <Classes strided={t.num("dF_str_pct", i)} irregular={t.num("dF_irr_pct", i)} constant={t.num("A_const_pct", i)} /> },
     { key: "F_64_hat", head: "footprint", tip: `${define("F_64")}\nIn bytes: 64 for each line.`, width: 140, bar: true, value: (i) => t.num("F_64_hat", i) ?? t.num("F_64", i), cell: (i) => <Footprint m={m} row={t.row(i)} max={biggest} /> },
     { key: "D_mean", head: isComplete(m) ? "mean D" : "D in window", width: 84, value: (i) => t.num("D_mean", i), cell: (i) => count(t.num("D_mean", i)) },
     { key: "first_pct", head: "first%", width: 54, value: (i) => t.num("first_pct", i), cell: (i) => percent(t.num("first_pct", i)) },

@@ -8,7 +8,7 @@ import type { Model } from "../data/model.ts";
 import { greatest, list, num, obj, objs, str, type Obj } from "../data/values.ts";
 import { address, base, bytes, count, percent, seconds, short } from "../format.ts";
 import { go, place } from "../state.ts";
-import { Footprint, FunctionLink, ObjectLink, Panel, Parts, Share, Strides } from "./common.tsx";
+import { Footprint, FunctionLink, ObjectLink, Panel, Parts, Share, Strides, Word } from "./common.tsx";
 import { Only } from "../part.tsx";
 import { Ramp } from "./time.tsx";
 
@@ -126,12 +126,12 @@ export function Memory({ m }: { m: Model }) {
         <div class="columns">
           <section>
             <dl class="facts">
-              <div><dt>share of the run</dt><dd><Share m={m} row={row} /></dd></div>
-              <div><dt>size</dt><dd>{bytes(num(row["bytes"]))}</dd></div>
-              <div><dt>footprint</dt><dd><Footprint m={m} row={row} max={num(row["F_64_hi"]) ?? num(row["F_64_hat"]) ?? num(row["F_64"]) ?? 1} /></dd></div>
-              <div><dt>pattern</dt><dd><Classes strided={num(row["dF_str_pct"])} irregular={num(row["dF_irr_pct"])} /></dd></div>
-              <div><dt>line use</dt><dd><LineUse used={num(row["line_bytes"])} /></dd></div>
-              <div><dt>blocks</dt><dd>{count(num(row["blocks"]))}, {num(row["A_per_block"]) === null ? "–" : (num(row["A_per_block"]) ?? 0).toFixed(1)} recorded loads for each</dd></div>
+              <div><dt><Word>share of the run</Word></dt><dd><Share m={m} row={row} /></dd></div>
+              <div><dt><Word>size</Word></dt><dd>{bytes(num(row["bytes"]))}</dd></div>
+              <div><dt><Word>footprint</Word></dt><dd><Footprint m={m} row={row} max={num(row["F_64_hi"]) ?? num(row["F_64_hat"]) ?? num(row["F_64"]) ?? 1} /></dd></div>
+              <div><dt><Word>pattern</Word></dt><dd><Classes strided={num(row["dF_str_pct"])} irregular={num(row["dF_irr_pct"])} /></dd></div>
+              <div><dt><Word>line use</Word></dt><dd><LineUse used={num(row["line_bytes"])} /></dd></div>
+              <div><dt><Word>blocks</Word></dt><dd>{count(num(row["blocks"]))}, {num(row["A_per_block"]) === null ? "–" : (num(row["A_per_block"]) ?? 0).toFixed(1)} recorded loads for each</dd></div>
             </dl>
           </section>
           <Parts title="Objects in it" rows={row["objects"]} name={(p) => <ObjectLink name={str(p["object"])} />} />

@@ -3,13 +3,13 @@ import { useState } from "preact/hooks";
 import { Chart, type Curve } from "../components/chart.tsx";
 import { Classes, Interval, LineUse, Unknown } from "../components/interval.tsx";
 import { Marked } from "../components/marked.tsx";
-import { Term } from "../components/tip.tsx";
+import { define, Term } from "../components/tip.tsx";
 import { missRatio } from "../data/curves.ts";
 import { caches, command, isComplete, moreWindows, placeOf, sentence, shareKey, shareWord, wantsHeap, type Model } from "../data/model.ts";
 import { estimate, num, obj, objs, str, strs, triple, type Estimate, type Obj } from "../data/values.ts";
 import { base, bytes, count, percent, seconds, short } from "../format.ts";
 import { go } from "../state.ts";
-import { bins, missesOf, Panel, Share, watchedOf } from "./common.tsx";
+import { bins, missesOf, Panel, PATTERN, Share, watchedOf } from "./common.tsx";
 import { TimeStrip } from "./time.tsx";
 
 /** Number of findings shown at first. */
@@ -67,14 +67,14 @@ function RunCard({ m }: { m: Model }) {
     <section class="run-card">
       <h1 title={command(m)}>{short(command(m), 110) || "A run without a command line"}</h1>
       <dl>
-        <Fact name="Ran for">{seconds(num(m.trace["wall_seconds"]))} · {str(m.trace["program_status"]) || str(m.trace["state"])}</Fact>
+        <Fact name="Ran for" text="From the start of the program to its end, and how it ended.">{seconds(num(m.trace["wall_seconds"]))} · {str(m.trace["program_status"]) || str(m.trace["state"])}</Fact>
         <Fact name="Loads" k="A_hat">
           {exact !== null ? <>{count(exact)}</> : loads.value === null ? <Unknown why="How fast the code runs was not measured, so that the number of loads is not known. The trace knows those that it recorded." /> : <Interval e={loads} max={loads.hi ?? loads.value} show={count} />}
         </Fact>
         <Fact name="Footprint" k="F_64_hat">
           {(num(s["rows"]) ?? 0) === 0 ? <Unknown why="No load was recorded." /> : <Interval e={f.value === null ? { value: null, lo: num(s["F_64"]), hi: null, vague: false } : f} max={f.hi ?? f.value ?? num(s["F_64"]) ?? 1} show={foot} why={`few windows; more: ${moreWindows(m)}`} />}
         </Fact>
-        <Fact name="Pattern"><Classes strided={num(s["dF_str_pct"])} irregular={num(s["dF_irr_pct"])} constant={num(s["A_const_pct"])} /></Fact>
+        <Fact name="Pattern" text={PATTERN}><Classes strided={num(s["dF_str_pct"])} irregular={num(s["dF_irr_pct"])} constant={num(s["A_const_pct"])} /></Fact>
         <Fact name="Line use" k="line_bytes"><LineUse used={num(s["line_bytes"])} /></Fact>
         {missesOf(s).map((l) => (
           <Fact key={l.level} name={`${l.level} misses`} text={`Predicted misses of ${l.level} per 100 loads, with the 95 % interval.${watchedOf(s)}`}>
@@ -87,7 +87,7 @@ function RunCard({ m }: { m: Model }) {
         <Fact name="Cost" text="CPU time that recording took from the program, as the recorder estimates it.">
           {cost !== null && cost > 0 && cpu > 0 ? `${percent((100 * cost) / cpu)} of the CPU time` : <Unknown why="The recorder measures its cost only where windows come by CPU time." />}
         </Fact>
-        <Fact name="Machine">{[str(m.manifest["host"]), str(m.manifest["cpu"])].filter(Boolean).join(", ") || "not known"}</Fact>
+        <Fact name="Machine" text="Where it ran: name of the host, model of the processor.">{[str(m.manifest["host"]), str(m.manifest["cpu"])].filter(Boolean).join(", ") || "not known"}</Fact>
         <Fact name="Caches" text={known.known ? "As the kernel tells them." : "The trace does not say which caches the machine has. These are common sizes."}>
           {known.list.map((c) => `${c.name} ${bytes(c.bytes)}`).join(", ")}
           {known.known ? "" : " (typical, not this machine's)"}
@@ -201,12 +201,12 @@ function Finding({ m, v, n }: { m: Model; v: Obj; n: number }) {
         {!own && num(v["time_pct"]) !== null && <span data-tip="Of the code that it is in, with what was inlined there."><small>share of {shareWord(m)}</small><Share m={m} row={v} /></span>}
         {own && (
           <>
-            <span><small>share of {shareWord(m)}</small><Share m={m} row={num(v["time_pct"]) === null ? row : v} /></span>
+            <span data-tip="Of this line or code, with its 95 % interval."><small>share of {shareWord(m)}</small><Share m={m} row={num(v["time_pct"]) === null ? row : v} /></span>
             {evident(missesOf(obj(v["misses"])["levels"] ? v : row)).map((l) => (
               <span key={l.level} data-tip="Predicted, of the loads of this finding."><small>miss the {l.level}</small>{l.ratio && <Interval e={{ value: 100 * (l.ratio.value ?? 0), lo: l.ratio.lo === null ? null : 100 * l.ratio.lo, hi: l.ratio.hi === null ? null : 100 * l.ratio.hi }} max={100} show={percent} />}</span>
             ))}
-            <span><small>of each line fetched</small><LineUse used={num(row["line_bytes"])} /></span>
-            <span><small>pattern</small><Classes strided={num(row["dF_str_pct"])} irregular={num(row["dF_irr_pct"])} /></span>
+            <span data-tip={define("line_bytes")}><small>of each line fetched</small><LineUse used={num(row["line_bytes"])} /></span>
+            <span data-tip={PATTERN}><small>pattern</small><Classes strided={num(row["dF_str_pct"])} irregular={num(row["dF_irr_pct"])} /></span>
           </>
         )}
       </div>

@@ -6,7 +6,7 @@ import { Term } from "../components/tip.tsx";
 import { moreWindows, type Model } from "../data/model.ts";
 import { list, num, obj, objs, str, strs } from "../data/values.ts";
 import { bytes, count, percent, seconds, short } from "../format.ts";
-import { Panel } from "./common.tsx";
+import { Panel, Word } from "./common.tsx";
 
 export function Quality({ m }: { m: Model }) {
   const t = m.trace;
@@ -41,15 +41,15 @@ export function Quality({ m }: { m: Model }) {
       <div class="grid2">
         <Panel title="How was it recorded?">
           <dl class="facts">
-            <div><dt>mode</dt><dd>{str(t["mode"])}{str(t["backend"]) === "soft" ? "" : ` by ${str(t["backend"])} (${str(man["backend_why"])})`}</dd></div>
-            <div><dt>windows</dt><dd>{count(num(m.summary["samples"]))}, {count(num(m.summary["sample_mean"]))} loads each ({count(num(m.summary["sample_min"]))} to {count(num(m.summary["sample_max"]))})</dd></div>
-            <div><dt>begun by</dt><dd>{str(man["trigger"]) || "records"}{str(man["trigger_why"]) ? `: ${str(man["trigger_why"])}` : ""}</dd></div>
+            <div><dt><Word>mode</Word></dt><dd>{str(t["mode"])}{str(t["backend"]) === "soft" ? "" : ` by ${str(t["backend"])} (${str(man["backend_why"])})`}</dd></div>
+            <div><dt><Word>windows</Word></dt><dd>{count(num(m.summary["samples"]))}, {count(num(m.summary["sample_mean"]))} loads each ({count(num(m.summary["sample_min"]))} to {count(num(m.summary["sample_max"]))})</dd></div>
+            <div><dt><Word>begun by</Word></dt><dd>{str(man["trigger"]) || "records"}{str(man["trigger_why"]) ? `: ${str(man["trigger_why"])}` : ""}</dd></div>
             <div><dt><Term k="rho">sample ratio</Term></dt><dd>{num(m.summary["rho"]) === null ? <Unknown why="The number of executed loads is not known." /> : `${count(num(m.summary["rho"]))} executed loads for each recorded one`}</dd></div>
-            <div><dt>loads recorded</dt><dd>{count(num(m.summary["rows"]))}</dd></div>
-            <div><dt>cost</dt><dd>{cost !== null && cost > 0 ? `${seconds(cost)} of CPU time${cpu > 0 ? `, ${percent((100 * cost) / cpu)}` : ""}` : <Unknown why="The recorder measures its cost only where windows come by CPU time." />}</dd></div>
-            <div><dt>state</dt><dd>{str(t["state"])}; the program: {str(t["program_status"]) || "not known"}</dd></div>
-            <div><dt>started</dt><dd>{str(t["started"])}</dd></div>
-            <div><dt>by</dt><dd>{str(man["tool"]) || "not known"}</dd></div>
+            <div><dt><Word>loads recorded</Word></dt><dd>{count(num(m.summary["rows"]))}</dd></div>
+            <div><dt><Word>cost</Word></dt><dd>{cost !== null && cost > 0 ? `${seconds(cost)} of CPU time${cpu > 0 ? `, ${percent((100 * cost) / cpu)}` : ""}` : <Unknown why="The recorder measures its cost only where windows come by CPU time." />}</dd></div>
+            <div><dt><Word>state</Word></dt><dd>{str(t["state"])}; the program: {str(t["program_status"]) || "not known"}</dd></div>
+            <div><dt><Word>started</Word></dt><dd>{str(t["started"])}</dd></div>
+            <div><dt><Word>by</Word></dt><dd>{str(man["tool"]) || "not known"}</dd></div>
           </dl>
         </Panel>
         <Panel title="What was lost?">

@@ -12,7 +12,7 @@ import { count, percent, seconds } from "../format.ts";
 import { go, place } from "../state.ts";
 import { Only, shortSeconds } from "../part.tsx";
 import { Ends, marked, Stretch, useBrush } from "./brush.tsx";
-import { bins, Footprint, FunctionLink, Panel, Parts, Share, Strides } from "./common.tsx";
+import { bins, Footprint, FunctionLink, Panel, Parts, Share, Strides, Word } from "./common.tsx";
 
 /** A node with its place in the tree. */
 export interface Node {
@@ -191,12 +191,12 @@ export function Time({ m }: { m: Model }) {
         <div class="columns">
           <section>
             <dl class="facts">
-              <div><dt>share of the run</dt><dd><Share m={m} row={row} /></dd></div>
-              <div><dt>loads seen</dt><dd>{count(num(row["A"]))} in {count(num(row["samples"]))} windows</dd></div>
-              <div><dt>footprint</dt><dd><Footprint m={m} row={row} max={num(row["F_64_hi"]) ?? num(row["F_64_hat"]) ?? num(row["F_64"]) ?? 1} /></dd></div>
-              <div><dt>pattern</dt><dd><Classes strided={num(row["dF_str_pct"])} irregular={num(row["dF_irr_pct"])} /></dd></div>
-              {num(row["line_bytes"]) !== null && <div><dt>line use</dt><dd><LineUse used={num(row["line_bytes"])} /></dd></div>}
-              {num(row["thread"]) !== null && <div><dt>thread</dt><dd>{num(row["thread"])} of process {num(row["process"])}</dd></div>}
+              <div><dt><Word>share of the run</Word></dt><dd><Share m={m} row={row} /></dd></div>
+              <div><dt><Word>loads seen</Word></dt><dd>{count(num(row["A"]))} in {count(num(row["samples"]))} windows</dd></div>
+              <div><dt><Word>footprint</Word></dt><dd><Footprint m={m} row={row} max={num(row["F_64_hi"]) ?? num(row["F_64_hat"]) ?? num(row["F_64"]) ?? 1} /></dd></div>
+              <div><dt><Word>pattern</Word></dt><dd><Classes strided={num(row["dF_str_pct"])} irregular={num(row["dF_irr_pct"])} /></dd></div>
+              {num(row["line_bytes"]) !== null && <div><dt><Word>line use</Word></dt><dd><LineUse used={num(row["line_bytes"])} /></dd></div>}
+              {num(row["thread"]) !== null && <div><dt><Word>thread</Word></dt><dd>{num(row["thread"])} of process {num(row["process"])}</dd></div>}
             </dl>
             <h3 class="minor">Steps from one address to the next</h3>
             <Strides rows={row["strides_hat"]} />

@@ -88,6 +88,11 @@ test("labels have the text of the documentation", async () => {
   const { page } = await open(report("tips", {}));
   await page.getByText("Line use", { exact: true }).hover();
   assert.match(await page.getByRole("tooltip").innerText(), /Bytes used of each cache line that is fetched/);
+  for (const view of VIEWS) {
+    await show(page, view);
+    const without = await page.evaluate(() => [...document.querySelectorAll("main dt")].filter((d) => !d.querySelector("[data-tip]")).map((d) => d.textContent));
+    assert.deepEqual(without, [], `${view}: words without a meaning on hover`);
+  }
   await page.close();
 });
 
