@@ -524,7 +524,7 @@ impl Predicted {
     }
 
     fn share(&self, sum: &Sum, at: usize) -> Option<Range> {
-        let all = self.whole.value[at];
+        let all = *self.whole.value.get(at)?;
         if all <= 0.0 {
             return None;
         }
