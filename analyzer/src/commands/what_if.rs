@@ -58,7 +58,7 @@ Exit status: 0 done; 1 error, or part of the trace was damaged and skipped; 2 wr
 pub struct WhatIfArguments {
     /// The folder that mgz-record wrote.
     pub trace: PathBuf,
-    /// What to change: 'KIND of TARGET'. Several are applied in order.
+    /// Remedy: 'KIND of TARGET'. Several are applied in order.
     #[arg(long = "remedy", required = true, value_name = "REMEDY", value_parser = remedy)]
     pub remedies: Vec<Named>,
     #[command(flatten)]

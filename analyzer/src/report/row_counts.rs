@@ -189,7 +189,8 @@ impl RowCounts<'_> {
             weights,
             caches: levels(self.trace, self.questions),
         };
-        add_gains(&replayed, self.paths, self.windows, findings);
+        let counted = (self.outcome, self.paths);
+        add_gains(&replayed, counted, self.windows, findings);
     }
 
     /// Adds the tables of threads and processes.
