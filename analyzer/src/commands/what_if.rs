@@ -34,19 +34,20 @@ Examples:
   mgz what-if trace --remedy 'transpose of grid by 32K' --format json
 
 Kinds of remedies, each with its target:
-  smaller-elements of OBJECT by N   addresses in the object are N times as dense [default: 2]
-  split of OBJECT                   each field of its structures in an array of its own
-  hot-cold of OBJECT                fields that are often read apart from the others
-  pack of OBJECT                    structures without the bytes that nobody reads
-  reorder of OBJECT                 fields that are often read first
-  transpose of OBJECT by BYTES      rows become columns; BYTES of a row, if no walk shows them
+  smaller-elements of OBJECT by N   1/N of the bytes; half of them if left out
+  split of OBJECT                   each field in an array of its own
+  hot-cold of OBJECT                fields that are often read are apart
+  pack of OBJECT                    no bytes in structures that nobody reads
+  reorder of OBJECT                 fields that are often read come first
+  transpose of OBJECT by BYTES      rows, of so many bytes, become columns
   exchange-loops of CODE            walks along columns go along rows
   pool of OBJECT                    nodes in the order of their first visits
-  sort of CODE                      loads in the order of their addresses, window by window
-  prefetch of CODE                  addresses that are known ahead are prefetched
-  pad of OBJECT by BYTES            each row is longer by a line
+  sort of CODE                      loads in the order of their addresses
+  prefetch of CODE                  addresses that are known are prefetched
+  pad of OBJECT by BYTES            rows, of so many bytes, get a line more
 
-OBJECT is a name of mgz-analyze --objects, or a part of one. CODE is FILE:LINE or a function.
+OBJECT is a name of mgz-analyze --objects, or a part of one. CODE is FILE:LINE or a function. BYTES \
+are only needed if no walk along columns shows them.
 
 The recorded loads are moved as the remedy moves data, misses are predicted once more by the same model, and \
 the difference of the waits is the time saved. docs/guide/what-if.md explains the numbers and their limits.
@@ -59,7 +60,7 @@ Exit status: 0 done; 1 error, or part of the trace was damaged and skipped; 2 wr
 pub struct WhatIfArguments {
     /// The folder that mgz-record wrote.
     pub trace: PathBuf,
-    /// What to change: 'KIND of TARGET'. Several are applied in order.
+    /// Remedy: 'KIND of TARGET'. Several are applied in order.
     #[arg(long = "remedy", required = true, value_name = "REMEDY", value_parser = remedy)]
     pub remedies: Vec<Named>,
     #[command(flatten)]

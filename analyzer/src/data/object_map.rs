@@ -53,7 +53,7 @@ impl Object {
 
 /// Bytes before the first element of a block: arrays with destructors begin with their length.
 pub(crate) fn length_bytes(bytes: u64, element: u64) -> u64 {
-    match bytes > element && bytes % element == 8 {
+    match element > 0 && bytes > element && bytes % element == 8 {
         true => 8,
         false => 0,
     }

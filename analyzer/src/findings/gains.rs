@@ -11,6 +11,7 @@ use crate::engine::EngineOutcome;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
 use crate::findings::cause::{Cause, causes};
 use crate::findings::context::{Context, Observed};
+use crate::findings::page_walks::page_walks;
 use crate::findings::places::Places;
 use crate::findings::prices::Prices;
 use crate::findings::sites::{SiteFacts, facts};
@@ -118,12 +119,22 @@ impl<'a> Costs<'a> {
                 all.into_par_iter().map(of).collect()
             }
         };
+        let windows = [self.context.windows, changed.windows];
+        let walking: [Vec<f64>; 2] = [0, 1].map(|side: usize| {
+            let walks = self.page_walks(windows[side]);
+            both[side]
+                .iter()
+                .zip(walks)
+                .map(|(w, walk)| w + walk)
+                .collect()
+        });
         let chance = replicate_spread(&replicates);
-        let [dear, cheap] = params::FACTORS_OF_UNSURE_PRICE;
+        let [cheap, dear] = params::FACTORS_OF_UNSURE_PRICE;
         let pairs = [
             [of(Variant::Least), of(Variant::Most)],
-            [dear, cheap].map(|factor| self.gain(&both, factor, 1)),
+            [cheap, dear].map(|factor| self.gain(&both, factor, 1)),
             [0, 2].map(|end| self.gain(&both, 1.0, end)),
+            [1.0, dear].map(|factor| self.gain(&walking, factor, 1)),
         ];
         let mut half = [chance; 2];
         for [a, b] in pairs {
@@ -158,6 +169,20 @@ impl<'a> Costs<'a> {
             of(&felt).wait_ns[1] + ahead.wait_ns[1] * felt_if_prefetched(ahead.misses.as_ref())
         };
         self.causes.iter().map(wait).collect()
+    }
+
+    /// Nanoseconds that the rows of each cause may wait for page walks.
+    fn page_walks(&self, windows: &[Window]) -> Vec<f64> {
+        let by_site = page_walks(windows);
+        let of = |cause: &Cause| {
+            let felt = match cause.rule.is_chained {
+                true => params::FELT_LATENCY_SHARE_IN_CHASE[1],
+                false => params::FELT_LATENCY_SHARE_OVERLAPPING[1],
+            };
+            let walks = cause.sites.iter().filter_map(|s| by_site.get(s));
+            felt * walks.sum::<f64>()
+        };
+        self.causes.iter().map(of).collect()
     }
 
     fn hierarchy(&self) -> &Hierarchy {

@@ -14,6 +14,7 @@ mod fusion;
 pub(crate) mod gains;
 pub mod mechanisms;
 mod objects;
+mod page_walks;
 mod params;
 mod paths;
 mod places;

@@ -4,6 +4,7 @@ use crate::data::detail::Detail;
 use crate::data::group::Group;
 use crate::data::memory_units::LINE_BYTES;
 use crate::data::object_map::Recent;
+use crate::data::reuse_pairs::ReusePairs;
 use crate::data::samples::SampleInfo;
 use crate::engine::EngineOutcome;
 use crate::estimate::Estimate;
@@ -161,6 +162,20 @@ impl Predicted {
         function: impl Fn(Group) -> u32,
         object: impl Fn(&Visit, &SampleInfo, &mut Recent) -> u32 + Sync,
     ) -> Option<Predicted> {
+        let pairs = outcome.pairs.as_deref();
+        let data = (outcome, pairs);
+        Predicted::with_pairs(data, hierarchy, detail, by_time, function, object)
+    }
+
+    /// The same with these watched reuses.
+    pub(crate) fn with_pairs(
+        (outcome, pairs): (&EngineOutcome, Option<&ReusePairs>),
+        hierarchy: Hierarchy,
+        detail: Detail,
+        by_time: bool,
+        function: impl Fn(Group) -> u32,
+        object: impl Fn(&Visit, &SampleInfo, &mut Recent) -> u32 + Sync,
+    ) -> Option<Predicted> {
         let lines = &outcome.lines;
         if lines.samples.is_empty() {
             return None;
@@ -185,7 +200,7 @@ impl Predicted {
         }
         let levels: Vec<usize> = (0..hierarchy.caches.len().min(LEVELS)).collect();
         let weights = LoadWeights::new(outcome, by_time);
-        let (watches, mut seen) = match outcome.pairs.as_deref() {
+        let (watches, mut seen) = match pairs {
             Some(pairs) => {
                 let (watches, seen) = watched_reuses::timed(lines, pairs, &weights);
                 (watches, Some(seen))
@@ -529,7 +544,7 @@ impl Predicted {
     }
 
     fn share(&self, sum: &Sum, at: usize) -> Option<Range> {
-        let all = self.whole.value[at];
+        let all = *self.whole.value.get(at)?;
         if all <= 0.0 {
             return None;
         }

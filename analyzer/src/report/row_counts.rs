@@ -207,7 +207,8 @@ impl RowCounts<'_> {
             weights,
             hierarchy: hierarchy(self.trace, self.questions),
         };
-        add_gains(&replayed, self.paths, self.windows, findings);
+        let counted = (self.outcome, self.paths);
+        add_gains(&replayed, counted, self.windows, findings);
     }
 
     /// The contents of a screen.

@@ -1,4 +1,4 @@
-//! What if: the time that a remedy would save.
+//! The time that a remedy would save.
 //!
 //! A remedy moves the addresses of the recorded loads ([`remedy`]). The engine counts the moved
 //! rows once more ([`replay`]), the same model predicts their misses, and the difference of the

@@ -1,6 +1,7 @@
 //! Gains of the remedies of findings.
 
 use crate::data::call_paths::CallPaths;
+use crate::engine::EngineOutcome;
 use crate::findings::gains::{Changed, Costs};
 use crate::findings::windows::Window;
 use crate::findings::{Finding, Gain};
@@ -9,9 +10,9 @@ use crate::what_if::remedy::Spec;
 use crate::what_if::replay::{Plan, Replayed};
 use std::collections::BTreeMap;
 
-/// So many findings at most have a gain: each needs a replay. Source: Chosen, so that the analysis
-/// takes less than twice the time.
-const MAX_REPLAYS: usize = 2;
+/// So many remedies of findings are predicted: each needs a replay. Source: Chosen, so that the
+/// analysis takes less than twice the time.
+const MAX_REPLAYS: usize = 1;
 /// A finding with a gain costs at least this much, in percent of the time. Source: Chosen.
 const MIN_COST_PCT: f64 = 5.0;
 
@@ -23,21 +24,21 @@ fn is_wanted(finding: &Finding) -> bool {
 /// Predicts what the remedies of the most costly findings would save.
 pub(crate) fn add_gains(
     replayed: &Replayed,
-    paths: Option<&CallPaths>,
+    (outcome, paths): (&EngineOutcome, Option<&CallPaths>),
     windows: &[Window],
     findings: &mut [Finding],
 ) {
     if !findings.iter().any(is_wanted) {
         return;
     }
-    let (outcome, Some(predicted)) = replayed.count(None) else {
+    let Some(predicted) = replayed.predict(outcome, None) else {
         return;
     };
     let costs = Costs::new(
         &replayed.trace.code,
         (replayed.objects, paths),
         windows,
-        (&outcome, &predicted),
+        (outcome, &predicted),
         replayed.trace.manifest.triggers_by_time(),
     );
     let mut known: BTreeMap<String, Option<Range>> = BTreeMap::new();

@@ -197,7 +197,12 @@ impl Replayed<'_> {
         (outcome, predicted)
     }
 
-    fn predict(&self, outcome: &EngineOutcome, plan: Option<&Plan>) -> Option<Predicted> {
+    /// Predicts misses from the counted rows, without watched reuses.
+    pub(crate) fn predict(
+        &self,
+        outcome: &EngineOutcome,
+        plan: Option<&Plan>,
+    ) -> Option<Predicted> {
         let code = &self.trace.code;
         let function = |group: Group| {
             let functions = code.targets(Target::Function, group);
@@ -216,6 +221,13 @@ impl Replayed<'_> {
         // A screen has no curves.
         let detail = Detail::Screen(0);
         let hierarchy = self.hierarchy.clone();
-        Predicted::new(outcome, hierarchy, detail, by_time, function, object)
+        Predicted::with_pairs(
+            (outcome, None),
+            hierarchy,
+            detail,
+            by_time,
+            function,
+            object,
+        )
     }
 }
