@@ -3,7 +3,7 @@
 use crate::{doctor, measured, report, run, serve, tools, viewed};
 use clap::{CommandFactory, Parser, Subcommand};
 use mgz_annotations_schema::tell;
-use mgz_collector::options::args::HeapBlocks;
+use mgz_collector::objects::heap::blocks::HeapBlocks;
 use mgz_collector::program::modules::Refusal;
 use std::ffi::OsString;
 use std::io::Write;

@@ -4,9 +4,9 @@ use crate::cli;
 use anyhow::Context;
 use mgz_annotations_schema::memory_costs::{LevelCosts, MemoryCosts, Spread};
 use mgz_annotations_schema::tell;
+use mgz_collector::machine::host;
 use mgz_collector::machine::{caches, memory_costs};
 use mgz_collector::options::ranks::own_rank;
-use mgz_collector::trace::dir;
 use mgz_collector::util::cache_folder::cache_folder;
 use std::fmt::Write;
 use std::time::Duration;
@@ -57,8 +57,8 @@ fn line(costs: &MemoryCosts) -> String {
 
 fn document(costs: &MemoryCosts) -> anyhow::Result<String> {
     let document = serde_json::json!({
-        "host": dir::host(),
-        "cpu": dir::cpu(),
+        "host": host::host(),
+        "cpu": host::cpu(),
         "caches": caches::caches(),
         "memory_costs": costs,
     });
@@ -111,8 +111,8 @@ fn table(costs: &MemoryCosts) -> String {
     });
     let mut text = format!(
         "Measured on {} ({}): nanoseconds per load, median (minimum–upper quartile)\n\n",
-        dir::host(),
-        dir::cpu()
+        host::host(),
+        host::cpu()
     );
     for row in rows {
         let cells: Vec<String> = (row.iter().zip(widths))

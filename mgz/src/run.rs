@@ -10,7 +10,7 @@ use crate::{elsewhere, measured, nothing, report, signals, tools};
 use anyhow::{Context, bail};
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_annotations_schema::tell;
-use mgz_collector::options::args::HeapBlocks;
+use mgz_collector::objects::heap::blocks::HeapBlocks;
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::os::fd::AsFd;

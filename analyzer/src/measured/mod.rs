@@ -8,9 +8,7 @@
 //!
 //! * [`shares`]: numbers of a set of samples.
 //! * [`tables`]: rows by function, line and object.
-//! * [`beside`]: predicted misses of the same rows.
 
-pub mod beside;
 pub mod shares;
 pub mod tables;
 

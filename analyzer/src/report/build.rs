@@ -18,11 +18,10 @@ use crate::input::objects::read_objects;
 use crate::input::source::ChunkSource;
 use crate::input::weights::Weights;
 use crate::input::{ColumnSet, Trace};
-use crate::measured;
 use crate::misses::{Hierarchy, Predicted, caches};
 use crate::report::counted::reweighted;
 use crate::report::row_counts::{PassPlan, RowCounts};
-use crate::report::{Analysis, build};
+use crate::report::{Analysis, build, measured_beside};
 use crate::stages::incidence::Incidence;
 use crate::stages::line_visits::Visit;
 use crate::stages::set_conflicts::{LEVELS, Sets};
@@ -489,7 +488,7 @@ pub(super) fn add_measured(
         let sentence = "memory samples are of the whole run, and a filter leaves a part of it: they are not shown";
         analysis.warnings.push(sentence.into());
     }
-    let added = measured::beside::add(analysis, trace, other, is_filtered);
+    let added = measured_beside::add(analysis, trace, other, is_filtered);
     let sentence = added.err()?;
     analysis.warnings.push(sentence.clone());
     Some(sentence)

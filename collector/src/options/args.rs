@@ -3,6 +3,7 @@
 use crate::convert::Compression;
 use crate::machine::backend::Backend;
 use crate::machine::trigger::{Asked, By, RATE};
+use crate::objects::heap::blocks::HeapBlocks;
 use crate::options::amount::{Amount, Wanted};
 use crate::watch::events::Counter;
 use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
@@ -410,29 +411,6 @@ pub enum Mode {
     /// The runtime is in place but nothing is installed: for the single-step reference
     #[value(hide = true)]
     Off,
-}
-
-/// `--heap`.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeapBlocks {
-    /// Blocks of 4 KiB and more, and a sample of smaller ones
-    Sampled,
-    /// Every block
-    All,
-    /// A sample of all blocks, for a quarter of a percent of the CPU time; none where the allocator
-    /// cannot be wrapped
-    Budget,
-}
-
-impl HeapBlocks {
-    /// Its name in manifests.
-    pub fn name(self) -> &'static str {
-        match self {
-            HeapBlocks::Sampled => "sampled",
-            HeapBlocks::All => "all",
-            HeapBlocks::Budget => "budget",
-        }
-    }
 }
 
 /// `--compress`.

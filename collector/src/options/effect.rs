@@ -2,7 +2,8 @@
 //! something to be recorded (or not), and told of otherwise: nobody shall believe in a setting that
 //! nobody reads.
 
-use crate::options::args::{Cli, HeapBlocks, OutputFormat};
+use crate::objects::heap::blocks::HeapBlocks;
+use crate::options::args::{Cli, OutputFormat};
 use mgz_annotations_schema::tell;
 
 /// Set of kinds of work of `mgz-record`, as far as options differ between them. Each kind is one

@@ -4,7 +4,8 @@
 //! windows in `machine::trigger`, markers and flavours in `commands::record`.
 
 use crate::machine::backend::Backend;
-use crate::options::args::{Cli, HeapBlocks, Mode};
+use crate::objects::heap::blocks::HeapBlocks;
+use crate::options::args::{Cli, Mode};
 use crate::options::effect;
 use crate::options::effect::Way;
 use crate::util::failure::Failure;

@@ -2,9 +2,9 @@
 
 use crate::convert::online::Online;
 use crate::machine::trigger::WindowTrigger;
+use crate::objects::heap::blocks::HeapBlocks;
 use crate::objects::heap::hooks::Hook;
 use crate::options::amount::Wanted;
-use crate::options::args::HeapBlocks;
 use crate::soft::attach;
 use crate::soft::attach::Candidate;
 use crate::soft::drain::{Drainer, Tally};

@@ -4,6 +4,7 @@ pub mod cache_folder;
 pub mod clock;
 pub mod failure;
 pub mod folder;
+pub(crate) mod futex;
 pub mod memfd;
 pub(crate) mod memory_folder;
 pub mod small_table;

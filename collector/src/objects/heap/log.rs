@@ -1,7 +1,7 @@
 //! The ring that traced processes write allocator events to, seen from the recorder. See
 //! [`mgz_abi::heap_log`].
 
-use crate::soft::shared_memory::futex_wait;
+use crate::util::futex::futex_wait;
 use crate::util::memfd::{fd_path, memfd, seal};
 use mgz_abi::heap_log::{
     BUDGET, FILE_BYTES, Head, HeapEvent, MAGIC, STACK, UNIT, UNITS, offset, tag,

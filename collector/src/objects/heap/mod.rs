@@ -11,6 +11,7 @@
 //! that follow one another at the same place from the same stack are one life with a count.
 
 pub mod allocated;
+pub mod blocks;
 mod flow;
 pub mod hooks;
 pub mod lives;
@@ -19,7 +20,7 @@ pub mod names;
 mod scope;
 pub mod unwind;
 
-use crate::options::args::HeapBlocks;
+use blocks::HeapBlocks;
 use lives::Lives;
 use log::{HeapLogRecord, HeapSpent, Log};
 use mgz_abi::heap_log::{ALL, ALLOC, BEGIN, BUDGET, FORK, FREE, SAMPLE};

@@ -18,6 +18,7 @@ use crate::objects::stacks::StackSeen;
 use crate::soft::runtime_image::RUNTIME;
 use crate::soft::shared_memory::counters::Area;
 use crate::soft::static_image::flatten;
+use crate::util::futex::{futex_wait, futex_wake};
 use crate::util::memfd::{fd_path, memfd, seal};
 use mgz_abi::counters::area_offset;
 use mgz_abi::module_note::STATIC_MAGIC;
@@ -803,41 +804,6 @@ impl<'a> ThreadSlot<'a> {
             (*c).drained.store(0, Ordering::Release);
         }
     }
-}
-
-/// Waits while `word` is `value`. Not private: the word is shared between processes.
-pub(crate) fn futex_wait(word: &AtomicU32, value: u32, patience: Duration) {
-    let time = libc::timespec {
-        tv_sec: patience.as_secs() as _,
-        tv_nsec: patience.subsec_nanos().into(),
-    };
-    // SAFETY: the word and the timeout live across the call.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAIT,
-            value,
-            &raw const time,
-            0,
-            0,
-        )
-    };
-}
-
-fn futex_wake(word: &AtomicU32) {
-    // SAFETY: the word lives across the call.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAKE,
-            libc::c_int::MAX,
-            0,
-            0,
-            0,
-        )
-    };
 }
 
 #[cfg(test)]
