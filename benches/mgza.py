@@ -37,6 +37,29 @@ def decompress(data, raw_bytes):
     return zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read(raw_bytes)
 
 
+def compress(data):
+    """zstd by the `zstd` program."""
+    return subprocess.run(
+        ["zstd", "-19", "-cq", "--no-check"], input=data, capture_output=True, check=True
+    ).stdout
+
+
+def differences(values, kind):
+    """Elements as the encoding `delta` has them before compression."""
+    bits = 8 * struct.calcsize(f"<{WIDTHS[kind]}")
+    out, last = bytearray(), 0
+    for value in values:
+        step = value - last & (1 << bits) - 1
+        last = value
+        step -= step >> bits - 1 << bits
+        number = step << 1 if step >= 0 else ~(step << 1)
+        while number >= 0x80:
+            out.append(number & 0x7F | 0x80)
+            number >>= 7
+        out.append(number)
+    return bytes(out)
+
+
 def numbers(data, kind, is_delta):
     """The elements that LEB128 numbers with the sign in the lowest bit stand for, or differences of elements."""
     mask = (1 << 8 * struct.calcsize(f"<{WIDTHS[kind]}")) - 1
@@ -75,7 +98,89 @@ class Sidecar:
             raise ValueError(f"column {table}.{name} has {len(data)} bytes, not {c['raw_bytes']}")
         if c["encoding"] in ("varint", "delta"):
             return numbers(data, c["kind"], c["encoding"] == "delta")
+        if c["kind"] == "utf8":
+            return tuple(data.decode().split("\0")[:-1])
         return struct.unpack(f"<{c['rows']}{WIDTHS[c['kind']]}", data)
+
+    def tables(self):
+        """All columns but the address map: `{table: {column: list of values}}`."""
+        out = {}
+        for c in self.header["columns"]:
+            if c["table"] != "map":
+                values = list(self.column(c["table"], c["name"]))
+                out.setdefault(c["table"], {})[c["name"]] = values
+        return out
+
+    def write(self, path, tables):
+        """Writes a sidecar with this identity, these columns, no address map and no report."""
+        kinds = {(c["table"], c["name"]): c["kind"] for c in self.header["columns"]}
+        columns, body = [], b""
+        for (table, name), kind in kinds.items():
+            values = tables.get(table, {}).get(name, [])
+            encoding = "raw" if table == "map" else "zstd"
+            if kind == "utf8":
+                raw = "".join(f"{text}\0" for text in values).encode()
+            elif kind == "u64":
+                raw, encoding = differences(values, kind), "delta"
+            else:
+                raw = struct.pack(f"<{len(values)}{WIDTHS[kind]}", *values)
+            stored = raw if table == "map" else compress(raw)
+            columns.append(
+                {
+                    "table": table,
+                    "name": name,
+                    "kind": kind,
+                    "rows": len(values),
+                    "encoding": encoding,
+                    "offset": len(body),
+                    "bytes": len(stored),
+                    "raw_bytes": len(raw),
+                }
+            )
+            body += stored + bytes(-len(stored) % 8)
+        header = json.dumps({**self.header, "report": {}, "columns": columns}).encode()
+        header += b" " * (-(PRELUDE.size + len(header)) % 8)
+        prelude = PRELUDE.pack(b"MGZA", 1, self.id, len(header), PRELUDE.size + len(header), 0)
+        with open(path, "wb") as f:
+            f.write(prelude + header + body)
+
+
+NONE = 0xFFFFFFFF
+
+
+def keep_rows(columns, kept, blank):
+    """Makes each row outside of `kept` a blank one: `blank` has its values; other columns repeat the row before."""
+    for name, values in columns.items():
+        for row, value in enumerate(values):
+            if row not in kept:
+                values[row] = blank.get(name, values[row - 1] if row else 0)
+
+
+def keep_sites(tables, seen):
+    """Leaves in the tables of a sidecar what describes the functions of the sites `seen`, for readers of rows. Indices
+    stay: the other rows are blank, and records and regions are gone."""
+    sites, functions, loops = tables["sites"], tables["functions"], tables["loops"]
+    locations, strings = tables["locations"], tables["strings"]["text"]
+    code = {sites["function"][s] for s in seen}
+    rows = {row for row, function in enumerate(sites["function"]) if function in code}
+    inside = {row for row, function in enumerate(loops["function"]) if function in code}
+    at = {sites["location"][row] for row in rows} | {loops["location"][row] for row in inside}
+    for row in sorted(at - {NONE}, reverse=True):
+        while row != NONE:
+            at.add(row)
+            row = locations["inlined_into"][row]
+    zeros = dict.fromkeys(set(sites) - {"function", "ip"}, 0)
+    keep_rows(sites, rows, {**zeros, "location": NONE})
+    for name, value in (("region", NONE), ("a", 255), ("b", 255), ("clone_ip", 0)):
+        sites[name] = [value] * len(sites["ip"])
+    keep_rows(functions, code, {"name": NONE, "left": NONE})
+    keep_rows(loops, inside, {"parent": NONE, "location": NONE})
+    keep_rows(locations, at, {"function": NONE, "file": NONE, "line": 0, "inlined_into": NONE})
+    named = set(functions["name"]) | set(functions["left"])
+    named |= set(locations["function"]) | set(locations["file"])
+    tables["strings"]["text"] = [t if n in named else "" for n, t in enumerate(strings)]
+    for table in ("regions", "records", "ptwrites", "gathers"):
+        tables.pop(table, None)
 
 
 def segments(elf):

@@ -9,7 +9,17 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from mgza import NOPS, PRELUDE, Sidecar, numbers, ptwrite_length, ptwrites_to_nops
+from mgza import (
+    NONE,
+    NOPS,
+    PRELUDE,
+    Sidecar,
+    differences,
+    keep_sites,
+    numbers,
+    ptwrite_length,
+    ptwrites_to_nops,
+)
 
 
 def sidecar(ips):
@@ -53,6 +63,39 @@ class Lengths(unittest.TestCase):
 
 
 class Columns(unittest.TestCase):
+    def test_differences_are_read_back(self):
+        values = (0, 5, 3, 2**64 - 1, 7, 7, 2**63)
+        self.assertEqual(numbers(differences(values, "u64"), "u64", True), values)
+
+    def test_rows_of_other_functions_are_blank(self):
+        tables = {
+            "sites": {
+                "function": [0, 0, 1],
+                "ip": [8, 9, 20],
+                "location": [0, 1, 2],
+                "region": [0, 0, 1],
+                "size": [4, 8, 4],
+            },
+            "functions": {"name": [0, 1], "left": [NONE, NONE], "start": [8, 16]},
+            "loops": {"function": [1], "parent": [NONE], "location": [2]},
+            "locations": {
+                "function": [0, 0, 1],
+                "file": [2, 2, 3],
+                "line": [1, 2, 3],
+                "inlined_into": [NONE, 0, NONE],
+            },
+            "strings": {"text": ["f", "g", "f.c", "g.c"]},
+            "regions": {"function": [0, 1]},
+        }
+        keep_sites(tables, {1})
+        self.assertEqual(tables["sites"]["size"], [4, 8, 0])
+        self.assertEqual(tables["sites"]["location"], [0, 1, NONE])
+        self.assertEqual(tables["sites"]["region"], [NONE] * 3)
+        self.assertEqual(tables["functions"]["start"], [8, 8])
+        self.assertEqual(tables["locations"]["line"], [1, 2, 0])
+        self.assertEqual(tables["strings"]["text"], ["f", "", "f.c", ""])
+        self.assertNotIn("regions", tables)
+
     def test_numbers_are_those_that_were_written(self):
         self.assertEqual(
             numbers(bytes((0, 1, 2, 0x80, 1, 0x7F)), "i64", False), (0, -1, 1, 64, -64)

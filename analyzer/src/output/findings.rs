@@ -14,6 +14,8 @@ use crate::util::human::percent;
 const INDENT: usize = 4;
 /// Columns of a function's name at most.
 const FUNCTION: usize = 80;
+/// Columns of an object's name at most.
+const OBJECT: usize = 100;
 /// A smaller cost is "a few", percent.
 const FEW: f64 = 5.0;
 
@@ -66,8 +68,8 @@ pub(crate) fn cost(finding: &Finding) -> String {
     };
     let most = finding.time.value.unwrap_or(f64::INFINITY);
     let ends = (finding.score_lo.min(most), finding.score_hi.min(most));
-    let cost = match finding.is_upper_bound {
         true => format!("up to {}", roughly(finding.score_hi, most)),
+        false if finding.is_vague() && ends.0 < 0.5 => format!("up to {:.0} %", ends.1.max(1.0)),
         false if finding.is_vague() => between(ends.0, ends.1),
         false if finding.has_measured_latencies() => {
             let [lo, value, hi] = [ends.0, finding.score.min(most), ends.1].map(whole);
@@ -134,38 +136,31 @@ fn code(finding: &Finding) -> String {
 
 /// Place and object of a finding.
 fn place(finding: &Finding, width: usize) -> Vec<String> {
-    let object = match object_of(finding) {
+    let object = match object_of(finding, OBJECT) {
         none if none.is_empty() => none,
         object => format!("; object {object}"),
     };
     wrapped(&format!("{}{object}", code(finding)), width)
 }
 
-/// Name of the object of a finding, with the place of its allocation; empty if it has none.
-pub(crate) fn object_of(finding: &Finding) -> String {
+/// Name of the object of a finding in so many columns, with the place of its allocation if there is
+/// room; empty if it has none.
+pub(crate) fn object_of(finding: &Finding, most: usize) -> String {
     match (finding.object.as_str(), finding.allocated.as_str()) {
         ("", _) => String::new(),
-        (object, "") => head(&elided_object(object), 60),
+        (object, "") => names::object(object, most),
         (object, at) => {
             let first = at.split(" < ").next().unwrap_or(at);
-            let object = elided_object(object);
-            match object.contains(first) || object.contains(&elided(first)) {
-                true => head(&object, 60),
-                false => format!(
-                    "{}, allocated by {}",
-                    head(&object, 40),
-                    names::function(first, 60)
-                ),
+            let short = names::object(object, most);
+            if object.contains(first) || short.contains(&elided(first)) {
+                return short;
+            }
+            let by = format!(", allocated by {}", names::function(first, 60));
+            match short.chars().count() + by.chars().count() <= most {
+                true => short + &by,
+                false => short,
             }
         }
-    }
-}
-
-/// Objects may have names of sources, which stay.
-fn elided_object(name: &str) -> String {
-    match name.contains('<') {
-        true => elided(name),
-        false => name.to_string(),
     }
 }
 

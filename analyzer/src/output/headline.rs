@@ -61,13 +61,14 @@ pub(crate) fn headline(
     let takes = takes(lines, finding);
     let fixed = INDENT + line.chars().count() + takes.chars().count() + 2;
     let room = layout.width.saturating_sub(fixed).max(NAME);
-    let data = data(finding);
+    let whole = data(finding, usize::MAX);
     // The name of the function is the first to be cut.
-    let most = room.saturating_sub(data.chars().count()).max(NAME);
+    let most = room.saturating_sub(whole.chars().count()).max(NAME);
     let function = with_module(&finding.function, &finding.module, most);
     let left = room.saturating_sub(function.chars().count());
-    let data = match data.chars().count() <= left || left >= NAME {
-        true => head(&data, left),
+    let data = match whole.chars().count() <= left {
+        true => whole,
+        false if left >= NAME => data(finding, left),
         false => String::new(),
     };
     let text = format!("{function}{line}, {takes}{data}");
@@ -107,11 +108,12 @@ fn takes(lines: &[LineRow], finding: &Finding) -> String {
     }
 }
 
-/// Object of a finding, or the size of one that has no name.
-fn data(finding: &Finding) -> String {
-    let object = object_of(finding);
+/// Object of a finding in so many columns, or the size of one that has no name.
+fn data(finding: &Finding, most: usize) -> String {
+    const BEGIN: &str = "; data: ";
+    let object = object_of(finding, most.saturating_sub(BEGIN.len()));
     if is_named(finding) {
-        return format!("; data: {object}");
+        return format!("{BEGIN}{object}");
     }
     let size = object.split_once(" (").and_then(|(_, size)| {
         let (number, unit) = size.trim_end_matches(')').split_once(' ')?;
@@ -264,7 +266,7 @@ mod tests {
                 object: object.into(),
                 ..Finding::default()
             };
-            data(&finding)
+            data(&finding, 60)
         };
         assert_eq!(of("0x7f00 (72.0 MiB)"), "; data: 72MiB without a name");
         assert_eq!(of("[heap]"), "; data: on the heap");

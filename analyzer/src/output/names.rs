@@ -22,6 +22,47 @@ pub(crate) fn function(name: &str, most: usize) -> String {
     }
 }
 
+/// The last part of a function's name.
+pub(crate) fn last_part(name: &str) -> String {
+    let short = elided(name);
+    short.rsplit("::").next().unwrap_or(&short).to_string()
+}
+
+/// The name of an object in so many columns. A heap block has its allocating function as a table of
+/// functions has it, the place, and the type if there is room: `build list.cpp:12 (struct node)`.
+/// A file in memory has its last part.
+pub(crate) fn object(name: &str, most: usize) -> String {
+    let length = |text: &str| text.chars().count();
+    if name.starts_with('/') {
+        let last = name.rsplit('/').next().unwrap_or(name);
+        return head(&format!("file {last}"), most);
+    }
+    let (function, place) = allocation(name).unwrap_or(("", name));
+    let whole = match function {
+        "" => place.to_string(),
+        _ => format!("{}{place}", elided(function)),
+    };
+    if length(&whole) <= most {
+        return whole;
+    }
+    let place = place.split(" (").next().unwrap_or(place);
+    match (function, most.checked_sub(length(place))) {
+        ("", _) | (_, None) => head(place.trim_start(), most),
+        (_, Some(room)) => format!("{}{place}", self::function(function, room)),
+    }
+}
+
+/// The function and ` FILE:LINE…` of the name of an allocation.
+fn allocation(name: &str) -> Option<(&str, &str)> {
+    let is_place = |text: &str| {
+        let (file, line) = text.split_once(':').unwrap_or_default();
+        file.contains('.') && !file.contains(' ') && line.starts_with(|c: char| c.is_ascii_digit())
+    };
+    let mut blanks = name.match_indices(' ').map(|(at, _)| at);
+    let at = blanks.find(|&at| is_place(&name[at + 1..]))?;
+    Some(name.split_at(at))
+}
+
 /// Names of the objects of a table. Objects with equal names get a distinction: their module, the
 /// caller of their allocation, or a number.
 pub(crate) fn objects(rows: &[ObjectRow], most: usize) -> Vec<String> {
@@ -71,6 +112,29 @@ mod tests {
         assert_eq!(function(name, 16), "…::_M_insert");
         assert_eq!(function(name, 8), "_M_inse…");
         assert_eq!(function("short", 40), "short");
+    }
+
+    #[test]
+    fn names_of_objects_end_where_a_part_ends() {
+        let name = "void fill<int>(std::vector<int>&) main.cpp:12 (struct node)";
+        assert_eq!(super::object(name, 60), "fill<…> main.cpp:12 (struct node)");
+        assert_eq!(super::object(name, 25), "fill<…> main.cpp:12");
+        assert_eq!(
+            super::object("build(unsigned long) list.cpp:27", 60),
+            "build list.cpp:27"
+        );
+        let name = "owned::main::{{closure}} owned.rs:71 (struct Node)";
+        assert_eq!(
+            super::object(name, 45),
+            "owned::main::{{closure}} owned.rs:71"
+        );
+        assert_eq!(super::object(name, 30), "…::{{closure}} owned.rs:71");
+        assert_eq!(super::object("/cache/4f0/gzip", 30), "file gzip");
+        assert_eq!(
+            super::object("nodes (struct node[8])", 30),
+            "nodes (struct node[8])"
+        );
+        assert_eq!(super::object("nodes (struct node[8])", 10), "nodes");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::misses::LevelMisses;
 use crate::output::findings::{self, with_module};
 use crate::output::headline::{HeadlineLayout, headline, is_named, reasons};
 use crate::output::measured;
+use crate::output::names;
 use crate::output::paint::Paint;
 use crate::output::readable::{clauses, seconds, size, thousands, within};
 use crate::output::text::{Style, head, short_path};
@@ -35,6 +36,10 @@ const MIN_COST_PCT: f64 = 5.0;
 const LEAST: f64 = 0.5;
 /// Columns of the names of source files at most.
 const FILE: usize = 28;
+/// Columns of a hottest line with the name of an inlined function at most.
+const LINE: usize = 36;
+/// The heading of functions some of which have no name.
+const ADDRESSES: &str = "Hottest functions ([0x…]: without symbols)";
 
 /// The screen. `has_report`: the tables that are left out can be looked at elsewhere.
 pub fn screen(analysis: &Analysis, style: Style, has_report: bool) -> String {
@@ -129,25 +134,25 @@ fn recorded(analysis: &Analysis) -> String {
     text
 }
 
-/// Amount of memory that is loaded from.
+/// Amount of memory that is read.
 fn memory(analysis: &Analysis) -> String {
     let s = &analysis.summary;
     let of = |lines: f64| size((lines * LINE_BYTES as f64) as u64);
     let seen = of(s.metrics.lines64 as f64);
     if s.trace.mode.has_all_loads() {
-        return format!("{seen} are loaded from, in lines of 64 bytes");
+        return format!("{seen} are read, in lines of 64 bytes");
     }
     let hats = &s.hats;
     match (hats.lines64, hats.lines64_lo, hats.lines64_hi) {
         (Some(lines), Some(lo), Some(hi)) => format!(
-            "about {} are loaded from in the whole run ({} to {})",
+            "about {} are read in the whole run ({} to {})",
             of(lines),
             of(lo),
             of(hi)
         ),
-        (_, Some(lo), None) => format!("at least {} are loaded from in the whole run", of(lo)),
-        (Some(lines), ..) => format!("about {} are loaded from in the whole run", of(lines)),
-        _ => format!("{seen} were seen; the whole run's is not known"),
+        (_, Some(lo), None) => format!("at least {} are read in the whole run", of(lo)),
+        (Some(lines), ..) => format!("about {} are read in the whole run", of(lines)),
+        _ => format!("{seen} were read in the windows; the amount of the whole run is not known"),
     }
 }
 
@@ -187,8 +192,8 @@ fn unrecorded(analysis: &Analysis) -> Option<String> {
     ))
 }
 
-/// Findings: with evidence and remedy as far as there is room, the others in two lines. `size`:
-/// columns, and lines for all findings.
+/// The first finding, and as many others as there is room for. `width`, `room`: columns, and lines
+/// for all findings.
 fn findings(
     analysis: &Analysis,
     (width, room): (usize, usize),
@@ -214,14 +219,11 @@ fn findings(
         let left = room.saturating_sub(1 + lines.len());
         let next = headline(at + 1, &analysis.lines, finding, layout);
         let why = reasons(finding, layout);
-        if at > 0 && (finding.score < MIN_COST_PCT || next.len() > left) {
+        if at > 0 && (finding.score < MIN_COST_PCT || next.len() + why.len() > left) {
             break;
         }
-        let has_room = next.len() + why.len() <= left;
         lines.extend(next);
-        if at == 0 || has_room {
-            lines.extend(why);
-        }
+        lines.extend(why);
         shown += 1;
     }
     let remarks = remarks(analysis, shown, has_report);
@@ -291,12 +293,13 @@ fn functions(analysis: &Analysis, width: usize, style: Style) -> Vec<String> {
     let heads = format!("{share:>20}{:>11}   ", "memory");
     let ends = lines.iter().map(|l| l.chars().count()).max().unwrap_or(0);
     let name = (width - heads.chars().count()).saturating_sub(ends.max(last.len()));
-    let mut out = vec![
-        String::new(),
-        style
-            .paint
-            .bold(&format!("{:<name$}{heads}{last}", "Hottest functions")),
-    ];
+    let has_addresses = rows.iter().any(|f| f.function.starts_with("[0x"));
+    let title = match has_addresses && name >= ADDRESSES.len() {
+        true => ADDRESSES,
+        false => "Hottest functions",
+    };
+    let title = format!("{title:<name$}{heads}{last}");
+    let mut out = vec![String::new(), style.paint.bold(&title)];
     for (f, line) in rows.iter().zip(lines) {
         let text = with_module(&f.function, &f.module, name - 1);
         out.push(format!(
@@ -321,7 +324,8 @@ fn cells(loads: &LoadMetrics, by_time: bool) -> String {
     )
 }
 
-/// The hottest source line of a function, inlined ones included; empty if none is known.
+/// The hottest source line of a function, inlined ones included; empty if none is known. A line that
+/// is inlined elsewhere too has no share.
 fn hottest_line(analysis: &Analysis, function: &FunctionRow) -> String {
     let by_time = analysis.summary.trace.by_time;
     let outer = format!("{} at ", function.function);
@@ -338,7 +342,6 @@ fn hottest_line(analysis: &Analysis, function: &FunctionRow) -> String {
         l.line > 0
             && l.module == function.module
             && l.loads.is_worth(by_time)
-            && share(&l.loads) <= share(&function.loads)
             && match is_inlined {
                 // The hottest place comes first.
                 true => l.inlined_into.first().is_some_and(is_in),
@@ -349,6 +352,12 @@ fn hottest_line(analysis: &Analysis, function: &FunctionRow) -> String {
         return String::new();
     };
     let file = line.file.rsplit('/').next().unwrap_or(&line.file);
-    let share = share(&line.loads).map_or_else(String::new, |s| format!(" {}", within(s, None)));
-    format!("{}:{}{share}", short_path(file, FILE), line.line)
+    let own = share(&line.loads).filter(|own| Some(*own) <= share(&function.loads));
+    let own = own.map_or_else(String::new, |s| format!(" {}", within(s, None)));
+    let text = format!("{}:{}{own}", short_path(file, FILE), line.line);
+    let inlined = format!("{} {text}", names::last_part(&line.function));
+    match line.inlined_into.is_empty() || inlined.chars().count() > LINE {
+        true => text,
+        false => inlined,
+    }
 }

@@ -10,6 +10,7 @@ mod matrix;
 mod models;
 mod papers;
 mod places;
+mod screens;
 mod simulate;
 mod slices;
 mod watched_reuses;

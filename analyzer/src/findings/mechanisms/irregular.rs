@@ -19,7 +19,7 @@ fn tell(context: &Context, cause: &Cause) -> Told {
         Some(rows) => format!(
             "a few loads, about {rows:.0}, go one after the other, and the next ones are elsewhere, so that no prefetcher gets ahead"
         ),
-        None => "addresses follow no order".into(),
+        None => "no step from one address to the next repeats".into(),
     };
     Told {
         finding: format!("{order}; {}", misses(context, cause)),
