@@ -300,7 +300,7 @@ mod tests {
         let text = basis(&finding).unwrap();
         assert!(text.contains("assumed latencies"), "{text}");
         assert!(
-            text.contains("measured: 35% of the time (33–37) right behind"),
+            text.contains("measured: 35.0% of the time (33.0–37.0) right behind"),
             "{text}"
         );
     }

@@ -3,13 +3,13 @@
 use mgz_annotations_schema::tell;
 use mgz_collector::commands::intel_pt::{IntelPt, absent};
 use mgz_collector::commands::{analyze, hot, probe, record};
+use mgz_collector::machine::identity;
 use mgz_collector::options::args;
 use mgz_collector::options::args::Cli;
 use mgz_collector::options::launcher;
 use mgz_collector::options::ranks;
 use mgz_collector::options::request::Request;
 use mgz_collector::program::modules;
-use mgz_collector::trace::dir;
 use mgz_collector::util::failure::Failure;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -37,7 +37,7 @@ fn run() -> i32 {
         if let Some(launcher) = launcher_of_recorders(&cli) {
             return execute(&launcher);
         }
-        match ranks::settle_rank(&mut cli, &dir::host()) {
+        match ranks::settle_rank(&mut cli, &identity::host()) {
             Ok(true) => {}
             Ok(false) => return execute(&cli.program),
             Err(failure) => return tell(&failure),

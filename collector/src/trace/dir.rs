@@ -6,6 +6,8 @@
 //! file while the recording runs. Folders have mode 0700 and files 0600: a trace tells command
 //! lines, paths and addresses.
 
+use crate::machine::identity;
+use crate::util::clock;
 use crate::util::folder::make_dir;
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::{
@@ -291,12 +293,12 @@ pub fn begin_manifest(command: Vec<String>, mode: TraceMode, period: u64, window
         version: TRACE_VERSION,
         tool: concat!("mgz-record ", env!("CARGO_PKG_VERSION")).into(),
         command,
-        started: utc_now(),
-        host: host(),
+        started: clock::utc_now(),
+        host: identity::host(),
         rank: rank.map(|r| r.rank),
         world_size: rank.and_then(|r| r.world_size),
         local_rank: rank.and_then(|r| r.local_rank),
-        cpu: cpu(),
+        cpu: identity::cpu(),
         caches: crate::machine::caches::caches(),
         memory_costs: crate::machine::memory_costs::kept(),
         backend: "soft".into(),
@@ -341,58 +343,6 @@ pub fn add_module(manifest: &mut Manifest, module: Module, load: ModuleLoad) -> 
     }
 }
 
-pub(crate) fn utc_now() -> String {
-    let seconds = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |d| d.as_secs());
-    rfc3339(seconds)
-}
-
-/// Seconds since 1970 as RFC 3339, UTC (civil-from-days by era of 400 years).
-fn rfc3339(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
-        rest / 3600,
-        rest / 60 % 60,
-        rest % 60
-    )
-}
-
-/// Name of this host; empty if unknown.
-pub fn host() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .unwrap_or_default()
-        .trim()
-        .to_owned()
-}
-
-/// Model of the first processor; empty if unknown.
-pub fn cpu() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let line = text
-        .lines()
-        .find(|l| l.starts_with("model name"))
-        .unwrap_or("");
-    line.split_once(':')
-        .map_or("", |(_, name)| name)
-        .trim()
-        .to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -400,14 +350,6 @@ mod tests {
 
     fn mode(path: &Path) -> u32 {
         std::fs::metadata(path).unwrap().permissions().mode() & 0o777
-    }
-
-    #[test]
-    fn dates_are_right() {
-        assert_eq!(rfc3339(0), "1970-01-01T00:00:00Z");
-        assert_eq!(rfc3339(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(rfc3339(1_735_689_599), "2024-12-31T23:59:59Z");
-        assert_eq!(rfc3339(4_107_542_400), "2100-03-01T00:00:00Z");
     }
 
     #[test]

@@ -11,8 +11,9 @@ mod stored;
 pub use stored::StoreError;
 
 use crate::machine::caches::caches;
-use crate::trace::dir;
+use crate::machine::identity;
 use crate::util::cache_folder::cache_folder;
+use crate::util::clock;
 use buffer::{Buffer, Pages};
 use kernels::{LINE_WORDS, Random, chase, link, shuffled};
 use levels::{LevelSamples, measure_far, measure_level};
@@ -40,7 +41,7 @@ const WALKED_STEPS: usize = WALKED_PAGES / 2;
 
 /// The costs that an earlier measurement of this machine has kept in the user's cache folder.
 pub fn kept() -> Option<MemoryCosts> {
-    let (host, cpu) = (dir::host(), dir::cpu());
+    let (host, cpu) = (identity::host(), identity::cpu());
     load(&cache_folder()?, (&host, &cpu), &caches())
 }
 
@@ -52,7 +53,12 @@ pub fn measure_and_keep(time: Duration) -> Result<Option<MemoryCosts>, StoreErro
         return Ok(None);
     };
     if let Some(folder) = cache_folder() {
-        store(&folder, (&dir::host(), &dir::cpu()), &caches, &costs)?;
+        store(
+            &folder,
+            (&identity::host(), &identity::cpu()),
+            &caches,
+            &costs,
+        )?;
     }
     Ok(Some(costs))
 }
@@ -125,7 +131,7 @@ fn measure_pinned(
         notes.push("virtual machine: other guests add noise, which the quartiles show".into());
     }
     Some(MemoryCosts {
-        measured: dir::utc_now(),
+        measured: clock::utc_now(),
         virtual_machine,
         huge_pages: chosen(
             &std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled")
