@@ -4,8 +4,7 @@ use crate::cli;
 use anyhow::Context;
 use mgz_annotations_schema::memory_costs::{LevelCosts, MemoryCosts, Spread};
 use mgz_annotations_schema::tell;
-use mgz_collector::machine::host;
-use mgz_collector::machine::{caches, memory_costs};
+use mgz_collector::machine::{caches, identity, memory_costs};
 use mgz_collector::options::ranks::own_rank;
 use mgz_collector::util::cache_folder::cache_folder;
 use std::fmt::Write;
@@ -57,8 +56,8 @@ fn line(costs: &MemoryCosts) -> String {
 
 fn document(costs: &MemoryCosts) -> anyhow::Result<String> {
     let document = serde_json::json!({
-        "host": host::host(),
-        "cpu": host::cpu(),
+        "host": identity::host(),
+        "cpu": identity::cpu(),
         "caches": caches::caches(),
         "memory_costs": costs,
     });
@@ -111,8 +110,8 @@ fn table(costs: &MemoryCosts) -> String {
     });
     let mut text = format!(
         "Measured on {} ({}): nanoseconds per load, median (minimum–upper quartile)\n\n",
-        host::host(),
-        host::cpu()
+        identity::host(),
+        identity::cpu()
     );
     for row in rows {
         let cells: Vec<String> = (row.iter().zip(widths))

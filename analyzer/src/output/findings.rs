@@ -68,6 +68,7 @@ pub(crate) fn cost(finding: &Finding) -> String {
     };
     let most = finding.time.value.unwrap_or(f64::INFINITY);
     let ends = (finding.score_lo.min(most), finding.score_hi.min(most));
+    let cost = match finding.is_upper_bound {
         true => format!("up to {}", roughly(finding.score_hi, most)),
         false if finding.is_vague() && ends.0 < 0.5 => format!("up to {:.0} %", ends.1.max(1.0)),
         false if finding.is_vague() => between(ends.0, ends.1),
@@ -200,20 +201,20 @@ pub(crate) fn full(number: usize, finding: &Finding, width: usize) -> Vec<String
 /// Predicted gain of the finding's remedy, if it is known.
 pub(crate) fn gain(finding: &Finding) -> Option<String> {
     let words = in_words(finding.saved.ends()?);
-    let remedy = elided_object(&finding.remedy);
-    Some(format!("{} {words} (predicted)", short_remedy(&remedy)))
+    let remedy = short_remedy(&finding.remedy);
+    Some(format!("{remedy} {words} (predicted)"))
 }
 
-/// A remedy without the folders of its source file.
+/// A remedy whose target has a short name: a source file without its folders, or an object.
 fn short_remedy(remedy: &str) -> String {
-    let target = remedy.split_once(" of ").filter(|r| r.1.starts_with('/'));
-    match target {
-        Some((kind, path)) => {
-            let file = path.rsplit('/').next().unwrap_or(path);
-            format!("{kind} of {file}")
-        }
-        None => remedy.to_owned(),
-    }
+    let Some((kind, target)) = remedy.split_once(" of ") else {
+        return remedy.to_owned();
+    };
+    let target = match target.starts_with('/') {
+        true => target.rsplit('/').next().unwrap_or(target).to_owned(),
+        false => names::object(target, 60),
+    };
+    format!("{kind} of {target}")
 }
 
 /// The heading of the findings.
@@ -318,7 +319,7 @@ mod tests {
         let text = basis(&finding).unwrap();
         assert!(text.contains("assumed latencies"), "{text}");
         assert!(
-            text.contains("measured: 35% of the time (33–37) right behind"),
+            text.contains("measured: 35.0% of the time (33.0–37.0) right behind"),
             "{text}"
         );
     }

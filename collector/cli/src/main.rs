@@ -3,7 +3,7 @@
 use mgz_annotations_schema::tell;
 use mgz_collector::commands::intel_pt::{IntelPt, absent};
 use mgz_collector::commands::{analyze, hot, probe, record};
-use mgz_collector::machine::host;
+use mgz_collector::machine::identity;
 use mgz_collector::options::args;
 use mgz_collector::options::args::Cli;
 use mgz_collector::options::launcher;
@@ -37,7 +37,7 @@ fn run() -> i32 {
         if let Some(launcher) = launcher_of_recorders(&cli) {
             return execute(&launcher);
         }
-        match ranks::settle_rank(&mut cli, &host::host()) {
+        match ranks::settle_rank(&mut cli, &identity::host()) {
             Ok(true) => {}
             Ok(false) => return execute(&cli.program),
             Err(failure) => return tell(&failure),

@@ -6,13 +6,13 @@
 //! file while the recording runs. Folders have mode 0700 and files 0600: a trace tells command
 //! lines, paths and addresses.
 
-use crate::machine::host;
-use crate::util::clock::utc_now;
+use crate::machine::identity;
+use crate::util::clock;
 use crate::util::folder::make_dir;
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::{
-    ANNOTATIONS_DIR, CALIBRATION_DIR, COUNTS, MANIFEST, MEASURED, Manifest, Module, ModuleLoad,
-    SAMPLES_DIR, SPILL_DIR, TRACE_FORMAT, TRACE_VERSION, WATCH, WINDOWS,
+    ANNOTATIONS_DIR, CALIBRATION_DIR, COUNTS, MANIFEST, Manifest, Module, ModuleLoad, SAMPLES_DIR,
+    SPILL_DIR, TRACE_FORMAT, TRACE_VERSION, WATCH, WINDOWS,
 };
 use std::io;
 use std::io::Write;
@@ -239,8 +239,6 @@ fn clear(path: &Path) -> io::Result<()> {
         "watch.parquet.tmp",
         WINDOWS,
         "windows.parquet.tmp",
-        MEASURED,
-        "measured.parquet.tmp",
         COUNTS,
         "counts.parquet.tmp",
         "manifest.json.tmp",
@@ -295,12 +293,12 @@ pub fn begin_manifest(command: Vec<String>, mode: TraceMode, period: u64, window
         version: TRACE_VERSION,
         tool: concat!("mgz-record ", env!("CARGO_PKG_VERSION")).into(),
         command,
-        started: utc_now(),
-        host: host::host(),
+        started: clock::utc_now(),
+        host: identity::host(),
         rank: rank.map(|r| r.rank),
         world_size: rank.and_then(|r| r.world_size),
         local_rank: rank.and_then(|r| r.local_rank),
-        cpu: host::cpu(),
+        cpu: identity::cpu(),
         caches: crate::machine::caches::caches(),
         memory_costs: crate::machine::memory_costs::kept(),
         backend: "soft".into(),

@@ -11,7 +11,7 @@ mod stored;
 pub use stored::StoreError;
 
 use crate::machine::caches::caches;
-use crate::machine::host;
+use crate::machine::identity;
 use crate::util::cache_folder::cache_folder;
 use crate::util::clock;
 use buffer::{Buffer, Pages};
@@ -41,7 +41,7 @@ const WALKED_STEPS: usize = WALKED_PAGES / 2;
 
 /// The costs that an earlier measurement of this machine has kept in the user's cache folder.
 pub fn kept() -> Option<MemoryCosts> {
-    let (host, cpu) = (host::host(), host::cpu());
+    let (host, cpu) = (identity::host(), identity::cpu());
     load(&cache_folder()?, (&host, &cpu), &caches())
 }
 
@@ -53,7 +53,12 @@ pub fn measure_and_keep(time: Duration) -> Result<Option<MemoryCosts>, StoreErro
         return Ok(None);
     };
     if let Some(folder) = cache_folder() {
-        store(&folder, (&host::host(), &host::cpu()), &caches, &costs)?;
+        store(
+            &folder,
+            (&identity::host(), &identity::cpu()),
+            &caches,
+            &costs,
+        )?;
     }
     Ok(Some(costs))
 }

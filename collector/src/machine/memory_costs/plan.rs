@@ -7,6 +7,9 @@ const LINE_BYTES: u64 = (LINE_WORDS * size_of::<usize>()) as u64;
 /// A cache is measured with this multiple of the one before, at most with half of its size. Other
 /// guests of a virtual machine may leave it a small part of a large cache.
 const SET_OVER_LEVEL_BEFORE: u64 = 4;
+/// A cache behind the first is measured with at least so much memory, if half of it is that large:
+/// programs that use it have more pages than the first level of the TLB.
+const MIN_SET: u64 = 1 << 20;
 /// Memory is measured with this multiple of the last cache.
 const MEMORY_OVER_LAST_CACHE: u64 = 4;
 /// Memory is measured with at most so many bytes. Behind a larger cache, lines are flushed.
@@ -44,7 +47,7 @@ pub fn plans(caches: &[Cache], room: u64) -> (Vec<LevelPlan>, Vec<String>) {
         let half = cache.size / 2;
         let set = match previous {
             0 => half,
-            before => (SET_OVER_LEVEL_BEFORE * before).min(half),
+            before => (SET_OVER_LEVEL_BEFORE * before).max(MIN_SET).min(half),
         };
         let set = set / LINE_BYTES * LINE_BYTES;
         if set <= previous {

@@ -1,4 +1,4 @@
-//! Names of the machine and its processor.
+//! Names of this machine.
 
 /// Name of this host; empty if unknown.
 pub fn host() -> String {
