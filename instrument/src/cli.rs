@@ -125,6 +125,10 @@ pub struct Args {
     /// Record stores as well
     #[arg(long)]
     pub stores: bool,
+    /// Record calls of memcpy, memmove and memset in the C library as what they do: a read of all
+    /// bytes, and with --stores a write, at the caller's line (soft backend)
+    #[arg(long)]
+    pub copies: bool,
     /// Modes of mgz-record that the soft backend's code shall serve [default: burst]
     #[arg(long = "for", value_enum, value_name = "MODES")]
     pub modes: Option<Modes>,
@@ -310,6 +314,7 @@ impl Session {
         let options = InstrumentOptions {
             flavour,
             stores: args.stores,
+            copies: args.copies && flavour == FLAVOUR_SOFT,
             select: selection(args)?,
             translated,
             counts,
@@ -321,8 +326,8 @@ impl Session {
             _ => "",
         };
         let options_text = format!(
-            "{flavour} {} {} {:?} {:?} {:?}{translation}",
-            args.stores, args.naive, args.functions, args.exclude, args.libs
+            "{flavour} {} {} {} {:?} {:?} {:?}{translation}",
+            args.stores, args.copies, args.naive, args.functions, args.exclude, args.libs
         );
         Ok(Session {
             options,

@@ -136,7 +136,7 @@ impl Modules {
     /// Writes the instrumented module into a folder, or why there is none.
     fn fill(&self, module: &Path, folder: &Path, name: &OsStr) -> anyhow::Result<Vec<SourceFile>> {
         let done = Command::new(&self.tool)
-            .args(["--quiet", "--keep-origin", "-o"])
+            .args(["--quiet", "--keep-origin", "--copies", "-o"])
             .arg(folder.join(name))
             .arg("--")
             .arg(module)
@@ -322,6 +322,7 @@ fn instrument(
             list => format!("--libs={list}").into(),
         });
     }
+    arguments.push("--copies".into());
     if asked.debuginfod {
         arguments.push("--debuginfod".into());
     }

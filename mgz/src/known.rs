@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 /// Share of the CPU time that the log of heap blocks may take.
 const HEAP_MOST: f64 = 0.01;
+/// Nanoseconds that it may take in any run.
+const HEAP_FIRST: u64 = 4_000_000;
 /// Logged blocks that tell the number of calls.
 const HEAP_FEW: u64 = 100;
 
@@ -95,7 +97,7 @@ impl Known {
     fn learn_heap(&mut self, manifest: &Manifest) {
         let own = manifest.cpu_seconds - manifest.recording_seconds;
         if manifest.heap.logged >= HEAP_FEW && own > 0.0 {
-            let cost = manifest.heap.ns as f64 / 1e9 / own;
+            let cost = manifest.heap.ns.saturating_sub(HEAP_FIRST) as f64 / 1e9 / own;
             self.heap_cost = (cost > HEAP_MOST).then_some(cost);
         }
     }
@@ -154,9 +156,9 @@ mod tests {
     #[test]
     fn a_dear_log_of_heap_blocks_is_known() {
         let mut known = Known::default();
-        known.learn_heap(&manifest(&[], 10_000_000));
+        known.learn_heap(&manifest(&[], 20_000_000));
         assert_eq!(known.heap_cost, None);
-        known.learn_heap(&manifest(&[], 200_000_000));
+        known.learn_heap(&manifest(&[], 204_000_000));
         assert_eq!(known.heap_cost, Some(0.1));
         // A run without a log says nothing of its cost.
         known.learn_heap(&Manifest::default());

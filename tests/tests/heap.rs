@@ -175,6 +175,9 @@ fn the_program_does_the_same_with_and_without_a_log() {
         ("objects", "--heap"),
         ("threads", "--heap=all"),
         ("forks", "--heap"),
+        ("forks", "--heap=budget"),
+        ("objects", "--heap=budget"),
+        ("threads", "--heap=budget"),
     ] {
         let Ok(Some(original)) = programs::build(name, variant, &[], dir.path()) else {
             continue;
@@ -322,6 +325,14 @@ fn what_cannot_be_logged_is_refused_with_a_reason() {
     {
         let app = session::instrument(&fixed, "soft", &[]).unwrap().path;
         refused(&["--heap"], &app, &["static", "link it dynamically"]);
+        // A budget is no demand.
+        let output = tools::run_limited(
+            &mut record_command(&["--heap=budget"], &trace, &app, &[]),
+            LIMIT,
+        )
+        .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.contains("heap off (static program)"), "{text}");
     }
 }
 

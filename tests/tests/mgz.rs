@@ -342,3 +342,112 @@ fn the_single_commands_are_there() {
         assert!(stderr(&output).contains("manifest.json"));
     }
 }
+
+/// Two arrays on the heap, a large one and one of small blocks, and work in the mathematical library.
+const HEAP: &str = r#"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+enum { N = 2000000 };
+static double *large_site(void) {
+    return calloc(N, sizeof(double));
+}
+int main(int c, char **v) {
+    double *a = large_site(), sum = 0;
+    for (int round = 0; round < 4; round++)
+        for (long i = 0; i < N; i++)
+            sum += a[(i * 7919) % N] + pow(fabs(sin(i * 0.001)), 1.7 + round);
+    printf("%g\n", sum);
+    return 0;
+}
+"#;
+
+fn heap_program(place: &TestFolder, text: &str, flag: &str) {
+    std::fs::write(place.path("heap.c"), text).unwrap();
+    let mut cc = Command::new("cc");
+    cc.current_dir(place.dir.path()).args([
+        "-O1",
+        "-g",
+        "-fno-inline",
+        "-o",
+        "heap",
+        "heap.c",
+        flag,
+    ]);
+    tools::succeed(&mut cc, LIMIT).unwrap();
+}
+
+fn manifest(place: &TestFolder, run: &str) -> serde_json::Value {
+    let file = place.path(run).join("trace/manifest.json");
+    serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
+}
+
+#[test]
+fn heap_data_have_names_unless_the_allocator_is_to_stay() {
+    let place = TestFolder::new();
+    heap_program(&place, HEAP, "-lm");
+    for (option, is_named) in [("--no-libs", true), ("--no-heap", false)] {
+        let run = place.run(&["run", option, "-o", "out", "--", "./heap"]);
+        assert_eq!(code(&run), 0, "{}", stderr(&run));
+        let log = &manifest(&place, "out")["heap"];
+        assert_eq!(log["blocks"] == "budget", is_named, "{log}");
+        let query = "SELECT count(*) AS n FROM objects WHERE object LIKE 'large_site%'";
+        let found = place.run(&["query", "out/trace", query]);
+        let text = String::from_utf8_lossy(&found.stdout).into_owned();
+        assert_eq!(text.contains('1'), is_named, "{text} {}", stderr(&found));
+    }
+}
+
+#[test]
+fn a_library_with_much_of_the_time_is_taken_in_by_the_next_run() {
+    let place = TestFolder::new();
+    heap_program(&place, HEAP, "-lm");
+    let run = || {
+        let run = place.run(&["run", "-o", "out", "--", "./heap"]);
+        assert_eq!(code(&run), 0, "{}", stderr(&run));
+        stderr(&run)
+    };
+    let first = run();
+    assert!(
+        first.contains("libm.so.6 (") && first.contains("is taken in by the next run"),
+        "{first}"
+    );
+    let second = run();
+    assert!(
+        second.contains("of the time before) is instrumented too (--no-libs leaves it out)"),
+        "{second}"
+    );
+    let modules = manifest(&place, "out")["modules"].to_string();
+    assert!(modules.contains("libm.so.6"), "{modules}");
+    // It is said once, and stays.
+    let third = run();
+    assert!(!third.contains("libm.so.6 ("), "{third}");
+    let modules = manifest(&place, "out")["modules"].to_string();
+    assert!(modules.contains("libm.so.6"), "{modules}");
+}
+
+#[test]
+fn a_program_that_only_allocates_has_no_log_in_the_next_run() {
+    let place = TestFolder::new();
+    let program = r#"
+#include <stdlib.h>
+int main(void) {
+    void *volatile keep[64] = {0};
+    for (long i = 0; i < 30000000; i++) {
+        free(keep[i & 63]);
+        keep[i & 63] = malloc(16 + (i & 127));
+    }
+    return 0;
+}
+"#;
+    heap_program(&place, program, "-O2");
+    let first = place.run(&["run", "-o", "out", "--", "./heap"]);
+    assert!(!stderr(&first).contains("heap off"), "{}", stderr(&first));
+    let log = manifest(&place, "out")["heap"].clone();
+    let calls = log["calls"].as_f64().unwrap();
+    // A thousand blocks are logged: five times the standard error is allowed.
+    assert!((calls / 3e7 - 1.0).abs() < 0.2, "{log}");
+    let second = place.run(&["run", "-o", "out", "--", "./heap"]);
+    assert!(stderr(&second).contains("heap off"), "{}", stderr(&second));
+    assert_eq!(manifest(&place, "out")["heap"]["blocks"], "");
+}

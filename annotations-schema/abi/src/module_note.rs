@@ -176,6 +176,8 @@ pub const FEATURE_COUNTS: u32 = 16;
 /// or has its system calls handed back to it. No clone may run in that state, so the program can be
 /// recorded in `burst` only.
 pub const FEATURE_BURST_ONLY: u32 = 32;
+/// [`ModuleNote::features`]: calls of `memcpy` and its kin in other files are recorded.
+pub const FEATURE_COPIES: u32 = 64;
 
 /// A five-byte `jmp rel32` from original code into the clone. Link-time addresses (below 4 GiB).
 #[repr(C)]

@@ -20,7 +20,7 @@ use crate::program::syscalls;
 use crate::signals::Wrapped;
 use crate::unwind::Tables;
 use mgz_abi::module_note::{
-    ABI_VERSION, Cover, FEATURE_BURST_ONLY, FEATURE_COUNTS, FEATURE_OWN_ALLOCATOR,
+    ABI_VERSION, Cover, FEATURE_BURST_ONLY, FEATURE_COPIES, FEATURE_COUNTS, FEATURE_OWN_ALLOCATOR,
     FEATURE_READS_CODE, FEATURE_SANITIZER_INSIDE, FEATURE_TRANSLATED, FLAVOUR_PT, ModuleNote,
     NOTE_MODULE, NOTE_NAME, Patch,
 };
@@ -56,6 +56,8 @@ pub struct LayoutInput<'a> {
     pub translated: bool,
     /// Its records count only, see [`FEATURE_COUNTS`].
     pub counts: bool,
+    /// See [`FEATURE_COPIES`].
+    pub copies: bool,
     /// Relation of a sanitizer to the file.
     pub sanitizer: Sanitizer,
     /// The original must stay as it is, since the program reads it.
@@ -587,6 +589,7 @@ impl<'a, 'n> Layout<'a, 'n> {
             features: [
                 (parts.translated, FEATURE_TRANSLATED),
                 (parts.counts, FEATURE_COUNTS),
+                (parts.copies, FEATURE_COPIES),
                 (parts.reads_code, FEATURE_READS_CODE),
                 (parts.burst_only, FEATURE_BURST_ONLY),
                 (parts.sanitizer.allocates, FEATURE_OWN_ALLOCATOR),

@@ -197,6 +197,7 @@ pub fn finish<'a, W: Send>(
         flavour: options.flavour,
         translated,
         counts: options.counts,
+        copies: options.copies,
         sanitizer,
         reads_code: report.reads_code.is_some() || report.opens_memory.is_some(),
         burst_only: report.burst_only.is_some(),

@@ -20,7 +20,7 @@ use crate::patch::space::FunctionCode;
 use crate::plan::count_only::{self, Free};
 use crate::plan::cursor::{Residencies, View};
 use crate::plan::planned_function::{Function, Patching, SpecialCalls};
-use crate::plan::{FunctionPlan, cursor, origin, plan_function};
+use crate::plan::{FunctionPlan, copies, cursor, origin, plan_function};
 use crate::program::fixed_memory::FaultPolicy;
 use crate::program::linkage::linkage_load;
 use crate::program::{FunctionInfo, Input, InstrumentOptions, Program, sanitizers, syscalls};
@@ -340,13 +340,17 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
                 plan: FunctionPlan::default(),
             };
         }
+        let with_copies = (options.copies)
+            .then(|| copies::with_copies(graph, &facts.accesses, &self.input.copiers))
+            .flatten();
+        let accesses = with_copies.as_ref().unwrap_or(&facts.accesses);
         let residencies = match options.flavour == FLAVOUR_SOFT {
             true => cursor::find_residencies(&View {
                 insns: &graph.insns,
                 blocks: &graph.blocks,
                 tables: &tables,
                 uses: &facts.uses,
-                accesses: &facts.accesses,
+                accesses,
                 stores: options.stores,
                 counts: options.counts,
             }),
@@ -355,6 +359,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
         let mut plan = plan_function(
             graph,
             facts,
+            accesses,
             options,
             &residencies,
             |block, insn, n, access| loads.classify(block, insn, n, access),

@@ -14,6 +14,7 @@ use crate::pipeline::finish::{Functions, Gathered, finish};
 use crate::pipeline::function_pass::analyze;
 use crate::pipeline::understand::{Understood, check_demand, understand};
 use crate::plan::types::ImplicitLoads;
+use crate::program::copiers;
 use crate::program::fixed_memory::FaultPolicy;
 use crate::program::imports::Imports;
 use crate::program::section_bounds::Bounds;
@@ -147,6 +148,7 @@ pub fn of_parts<'a>(
         exec_ranges,
         no_return: Default::default(),
         imported: Default::default(),
+        copiers: Default::default(),
     };
     // (Relocations tell the values of words. In fixed files, the words themselves do.)
     let word = |at: u64| match input.relocated.binary_search(&at).is_ok() {
@@ -173,6 +175,7 @@ pub fn of_parts<'a>(
     let imports = Imports::read(elf, &input);
     input.bounds = Bounds::of(elf, &input, &imports);
     input.no_return = imports.no_return();
+    input.copiers = copiers::imported(&imports);
     input.imported = imports.conventions;
     input
 }

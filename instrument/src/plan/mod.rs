@@ -14,6 +14,7 @@
 
 pub mod affine;
 pub(crate) mod constant_folding;
+pub(crate) mod copies;
 pub(crate) mod count_only;
 pub mod cursor;
 pub mod origin;
@@ -79,21 +80,17 @@ struct Operand<'a> {
 /// Most slots that one instruction's records take.
 const MOST_SLOTS: usize = 10;
 
-/// Plans a function. `classify` gives the class of an access by block, instruction, and number in
-/// `accesses`.
+/// Plans a function. `accesses`: those of `facts`, perhaps with copies. `classify` gives the class of
+/// an access by block, instruction, and number in `accesses`.
 pub fn plan_function(
     graph: &Cfg,
     facts: &Facts,
+    accesses: &AccessList,
     options: &InstrumentOptions,
     residencies: &Residencies,
     mut classify: impl FnMut(usize, usize, usize, &OperandAccess) -> Class,
 ) -> FunctionPlan {
-    let Facts {
-        uses,
-        accesses,
-        own,
-        ..
-    } = facts;
+    let Facts { uses, own, .. } = facts;
     let backward = may_run_backward(graph, accesses);
     let most = accesses.insns().len().min(graph.blocks.len());
     let mut plan = FunctionPlan {
@@ -234,9 +231,11 @@ struct Closed {
     nth: usize,
 }
 
-/// Repeated string instructions with a count of zero, gathers with an empty mask.
+/// Repeated string instructions and copies with a count of zero, gathers with an empty mask.
 fn may_read_nothing(inst: &Instruction, list: &Accesses) -> bool {
-    is_repeated_string(inst) || list.iter().any(|a| matches!(a.form, Form::Gather { .. }))
+    let is_counted =
+        |a: &OperandAccess| matches!(a.form, Form::Gather { .. } | Form::Repeated { .. });
+    is_repeated_string(inst) || list.iter().any(is_counted)
 }
 
 #[inline(always)]
@@ -667,13 +666,13 @@ impl<'a> Builder<'a> {
         &mut self,
         at: InsnId,
         list: &Accesses,
-    ) -> ([Option<(u8, i64)>; 2], Option<(u8, i64)>) {
+    ) -> ([Option<(u8, i64)>; 3], Option<(u8, i64)>) {
         // A count is recorded once for both operands of a comparing string instruction, after both
         // pointers.
         let repeats = list
             .iter()
             .any(|a| matches!(a.form, Form::Repeated { .. }) && (a.read || self.options.stores));
-        let mut pointers = [None; 2];
+        let mut pointers = [None; 3];
         if !repeats || self.backward {
             return (pointers, None);
         }
@@ -687,12 +686,16 @@ impl<'a> Builder<'a> {
         let until = list
             .iter()
             .any(|a| matches!(a.form, Form::Repeated { until: true, .. }));
+        let register = list.iter().find_map(|a| match a.form {
+            Form::Repeated { count, .. } => Some(count),
+            _ => None,
+        });
         let count = if until {
             let b = self.new_register(at, COUNT);
             self.add_whole(at, true, Payload::Reg(COUNT));
             (b, 0)
         } else {
-            self.whole_register(at, COUNT)
+            self.whole_register(at, register.unwrap_or(COUNT))
         };
         (pointers, Some(count))
     }

@@ -8,6 +8,7 @@
 //! Guarantees: no panic on any bytes; a function that is not understood is left with a
 //! [`LeftReason`].
 
+pub(crate) mod copiers;
 pub mod fixed_memory;
 pub(crate) mod imports;
 pub mod linkage;
@@ -21,6 +22,7 @@ pub mod syscalls;
 use crate::common::skip_reason::LeftReason;
 use crate::ir::FunctionId;
 use crate::ir::jump_table::Course;
+use crate::program::copiers::Copier;
 use crate::program::section_bounds::Bounds;
 use crate::program::shown_returns::ShownReturns;
 use crate::unwind::UnwindRange;
@@ -105,6 +107,8 @@ pub struct Input<'a> {
     /// Linkage-table entries and words of the global offset table of all imported functions, and
     /// the known facts about their conventions.
     pub imported: FastMap<u64, Import>,
+    /// Those of functions that copy.
+    pub copiers: FastMap<u64, Copier>,
     /// Bounds of the code ([`crate::discover::self_reads`]).
     pub bounds: Bounds,
     /// A sanitizer's runtime is part of the file: its functions are left
@@ -196,6 +200,8 @@ pub struct InstrumentOptions {
     pub flavour: u32,
     /// Record stores as well.
     pub stores: bool,
+    /// Record calls of `memcpy` and its kin.
+    pub copies: bool,
     /// Selection of the functions to be instrumented.
     pub select: Box<Select>,
     /// Calls and returns are translated, so that clones can be entered and left anywhere (soft
@@ -214,6 +220,7 @@ impl InstrumentOptions {
         InstrumentOptions {
             flavour,
             stores: false,
+            copies: false,
             select: Box::new(|_, _| true),
             translated: false,
             counts: false,

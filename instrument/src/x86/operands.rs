@@ -76,6 +76,8 @@ pub enum Form {
     Repeated {
         /// rsi or rdi.
         pointer: Gpr,
+        /// Register with the number of elements.
+        count: Gpr,
         /// `repe`/`repne` of a comparing instruction.
         until: bool,
     },
@@ -130,7 +132,8 @@ impl OperandAccess {
     }
 }
 
-/// At most two accesses of one instruction, in the order in which the processor makes them.
+/// At most two accesses of one instruction, in the order in which the processor makes them; three of
+/// a call that copies ([`crate::plan::copies`]).
 pub type Accesses = [OperandAccess];
 
 /// The accesses of each instruction. Most have none, so that it would be a waste to keep a place
@@ -485,6 +488,7 @@ fn string_form(inst: &Instruction, pointer: Gpr) -> Form {
         | Mnemonic::Outsd => Form::Unknown,
         _ if repeated => Form::Repeated {
             pointer,
+            count: COUNT,
             until: compares,
         },
         _ => Form::Step { pointer },
@@ -662,6 +666,7 @@ mod tests {
             (
                 Form::Repeated {
                     pointer: RSI,
+                    count: COUNT,
                     until: false
                 },
                 true,
@@ -673,6 +678,7 @@ mod tests {
             (
                 Form::Repeated {
                     pointer: RDI,
+                    count: COUNT,
                     until: false
                 },
                 true

@@ -1,6 +1,8 @@
 //! Functions that read memory for an instrumented file in another one: what the program gives to
 //! `memcpy` and its kin is read where nobody records.
 
+use crate::program::note::instrumented_note;
+use mgz_abi::module_note::FEATURE_COPIES;
 use mgz_annotations_schema::coverage::LoadedFile;
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSymbol};
@@ -58,12 +60,29 @@ fn symbols(path: &Path, defined: bool) -> BTreeSet<String> {
         .collect()
 }
 
+/// Functions that a file wants from others and whose calls are not recorded in it.
+fn unrecorded(path: &Path) -> BTreeSet<String> {
+    let mut wanted = symbols(path, false);
+    let note = instrumented_note(path).ok().flatten();
+    if note.is_some_and(|note| note.features & FEATURE_COPIES != 0) {
+        wanted.retain(|name| !copies(name));
+    }
+    wanted
+}
+
+/// True for functions whose calls `mgz-instrument --copies` records.
+fn copies(name: &str) -> bool {
+    let plain = name.trim_start_matches('_');
+    let plain = plain.strip_suffix("_chk").unwrap_or(plain);
+    matches!(plain, "memcpy" | "memmove" | "mempcpy")
+}
+
 /// Enters the functions at the files that define them.
 pub(crate) fn enter_functions(files: &mut [LoadedFile]) {
     let mut wanted: BTreeSet<String> = files
         .iter()
         .filter(|f| f.instrumented)
-        .flat_map(|f| symbols(Path::new(&f.path), false))
+        .flat_map(|f| unrecorded(Path::new(&f.path)))
         .collect();
     // A function that an instrumented file defines is recorded there.
     for file in files.iter().filter(|f| f.instrumented) {
