@@ -17,7 +17,7 @@ use crate::util::fast_hash::Mixed;
 use mgz_annotations_schema::sidecar::{CLASS_STRIDED, Origin};
 use std::collections::HashMap;
 
-/// What windows show, whatever the loads cost.
+/// Facts that windows show, whatever the loads cost.
 pub struct Observed<'a> {
     places: Places,
     sites: HashMap<u32, SiteFacts, Mixed>,

@@ -653,7 +653,7 @@ impl<'a> Expander<'a> {
         let (slot, begin) = self.since;
         let begin = begin.min(time.saturating_sub(1));
         out.clock(Clock::between((slot, begin), (at, time)));
-        // Of two marks the later one holds for the rows behind them.
+        // The later of two marks holds for the rows behind them.
         self.since = (at, time.max(self.since.1));
     }
 

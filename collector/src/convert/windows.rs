@@ -200,7 +200,7 @@ pub(crate) enum PerWindow {
     },
     /// A part of all loads.
     Loads {
-        /// Of all windows.
+        /// Sum over all windows.
         loads: f64,
         /// Loads from trigger to trigger that were asked for, where windows do not say so.
         asked: u64,

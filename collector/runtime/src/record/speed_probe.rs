@@ -10,8 +10,8 @@
 //! the original code. Its signal tells how long those took, at the program's own speed.
 //!
 //! *Lap*: in turns with that, and always where no address advances so, the thread stays in the
-//! clone for another [`RECORDS_OF_LAP`] records, which lead into memory that nobody reads. The time is that of
-//! code that records, with warm caches: an upper bound.
+//! clone for another [`RECORDS_OF_LAP`] records, which lead into memory that nobody reads. The time
+//! is that of code that records, with warm caches: an upper bound.
 //!
 //! Some are made over few records (`PACE_WATCHED_NEAR`, `PACE_LAP_NEAR`): they show the cost of a
 //! measurement by itself.

@@ -56,7 +56,13 @@ macro_rules! label {
     ($name:literal) => {{
         let address: u64;
         // SAFETY: computes an address.
-        unsafe { core::arch::asm!(concat!("lea {}, [rip + ", $name, "]"), out(reg) address, options(nomem, nostack, preserves_flags)) };
+        unsafe {
+            core::arch::asm!(
+                concat!("lea {}, [rip + ", $name, "]"),
+                out(reg) address,
+                options(nomem, nostack, preserves_flags)
+            )
+        };
         address
     }};
 }
