@@ -38,10 +38,11 @@ pub(super) const MAX_ROWS_OF_WINDOW: usize = 1000;
 // Prices.
 
 /// This share of a latency delays the program if each load waits for the one before, with the ends
-/// of its interval. The ends count where latencies are measured. Source: Chosen.
-pub(super) const FELT_LATENCY_SHARE_IN_CHASE: [f64; 3] = [0.7, 1.0, 1.0];
+/// of its interval. The ends count where latencies are measured. Source: Chosen; the lower ends of
+/// this and the next one are from `benches/run knees`, where binary searches overlap by prediction.
+pub(super) const FELT_LATENCY_SHARE_IN_CHASE: [f64; 3] = [0.2, 1.0, 1.0];
 /// This share of a latency delays the program if several loads overlap. Source: Chosen.
-pub(super) const FELT_LATENCY_SHARE_OVERLAPPING: [f64; 3] = [0.06, 0.25, 0.5];
+pub(super) const FELT_LATENCY_SHARE_OVERLAPPING: [f64; 3] = [0.02, 0.25, 0.5];
 /// This share of a latency delays the program if a prefetcher is ahead. Source: Chosen.
 pub(super) const FELT_LATENCY_SHARE_PREFETCHED: [f64; 3] = [0.04, 0.08, 0.16];
 /// A load that hits takes this many nanoseconds, other work included. Source: Chosen.
