@@ -19,6 +19,7 @@ use crate::what_if::replay::{Plan, Replayed};
 use crate::what_if::target::place;
 use anyhow::Context;
 use clap::Args;
+use mgz_annotations_schema::tell;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -146,6 +147,9 @@ fn answer(trace: &Trace, specs: &[Spec], document: &mut Document) -> anyhow::Res
         document.warnings.push("the windows were not taken by time: shares of the time are taken from loads, so the saved time is a rough estimate".into());
     }
     document.warnings.extend(source.notes());
+    for (remedy, limit) in &limits {
+        tell!("mgz-analyze: note: {remedy}: {limit}");
+    }
     show(document, (specs, &limits), (&costs, &saved));
     Ok(!outcome.damage.is_empty())
 }
@@ -174,7 +178,8 @@ fn show(
             .iter()
             .map(|(remedy, limit)| vec![remedy.as_str().into(), limit.as_str().into()])
             .collect(),
-        text_rows: usize::MAX,
+        // Notes have them in full.
+        text_rows: 0,
     });
 }
 
