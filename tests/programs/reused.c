@@ -8,14 +8,22 @@
 
 enum { WORDS = 8, TURNS = 20000, SHORT = 3, LONG = 5 };
 
+__attribute__((noinline)) static long walk(const volatile long *block, int times)
+{
+    long sum = 0;
+    for (int t = 0; t < times; t++)
+        for (int i = 0; i < WORDS; i++)
+            sum += block[i];
+    return sum;
+}
+
 static volatile long table[WORDS];
 static volatile sig_atomic_t came;
 
 static void on_signal(int signal)
 {
     (void)signal;
-    for (int i = 0; i < WORDS; i++)
-        (void)table[i];
+    walk(table, 1);
     came++;
 }
 
@@ -24,15 +32,6 @@ static void send_signals(long microseconds)
     struct itimerval every = {{0, microseconds}, {0, microseconds}};
     signal(SIGALRM, on_signal);
     setitimer(ITIMER_REAL, &every, NULL);
-}
-
-__attribute__((noinline)) static long walk(const volatile long *block, int times)
-{
-    long sum = 0;
-    for (int t = 0; t < times; t++)
-        for (int i = 0; i < WORDS; i++)
-            sum += block[i];
-    return sum;
 }
 
 __attribute__((noinline)) static void fill(volatile long *block)

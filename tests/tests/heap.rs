@@ -111,7 +111,7 @@ fn blocks_are_counted_by_allocation_site_though_addresses_are_used_again() {
 fn loads_count_for_the_block_that_was_there_however_short_it_lived() {
     const TURNS: u64 = 20_000;
     let dir = tempfile::tempdir().unwrap();
-    for (opt, threads, signals) in [("0", 1, None), ("2", 3, None), ("2", 1, Some("30"))] {
+    for (opt, threads, signals) in [("0", 1, None), ("2", 3, None), ("2", 1, Some("200"))] {
         let variant = Variant {
             clang: false,
             opt,

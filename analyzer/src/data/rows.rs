@@ -177,6 +177,24 @@ pub struct Chunk {
 }
 
 impl Chunk {
+    /// `time_ns` of some loads; empty where it was not asked for.
+    pub(crate) fn load_times(&self, loads: std::ops::Range<usize>) -> Buffer<u64> {
+        if self.time.len() != self.loads.address.len() + self.stores.address.len() {
+            return Buffer::new();
+        }
+        if self.loads_before.is_empty() {
+            return self.time.clone().sliced(loads);
+        }
+        let before = |&n: &u32| n as usize <= loads.start;
+        let mut stores = self.loads_before.partition_point(before);
+        let times = loads.map(|load| {
+            let rest = self.loads_before[stores..].iter();
+            stores += rest.take_while(|&&n| n as usize <= load).count();
+            self.time[load + stores]
+        });
+        times.collect::<Vec<_>>().into()
+    }
+
     /// Begin of a run.
     pub(crate) fn begin(&self, run: usize) -> Option<Beginning> {
         match self.begins.get(run) {
@@ -187,5 +205,34 @@ impl Chunk {
                 Beginning::of(&self.loads, run.loads.clone(), places)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_have_times_of_their_own_between_stores() {
+        let columns = |rows: usize| RowColumns {
+            address: vec![0; rows].into(),
+            ..RowColumns::default()
+        };
+        // Store, load, load, two stores, load.
+        let mut chunk = Chunk {
+            loads: columns(3),
+            stores: columns(3),
+            loads_before: vec![0, 2, 2],
+            time: vec![10, 11, 12, 13, 14, 15].into(),
+            ..Chunk::default()
+        };
+        let times = |chunk: &Chunk, rows| chunk.load_times(rows).to_vec();
+        assert_eq!(times(&chunk, 0..3), [11, 12, 15]);
+        assert_eq!(times(&chunk, 1..2), [12]);
+        assert_eq!(times(&chunk, 2..3), [15]);
+        (chunk.stores, chunk.loads_before) = (columns(0), Vec::new());
+        assert_eq!(times(&chunk, 0..3), [0; 0]);
+        chunk.time = vec![11, 12, 15].into();
+        assert_eq!(times(&chunk, 1..3), [12, 15]);
     }
 }

@@ -51,7 +51,12 @@ impl TaskRunner<'_> {
     fn origin(&self, span: &Span, part: &SampleRows) -> SampleOrigin {
         let objects = &self.driver.objects;
         let (first, last) = part.time;
+        let chunk = &self.chunks[part.chunk];
+        let times = objects
+            .as_ref()
+            .map(|_| chunk.load_times(part.rows.clone()));
         SampleOrigin {
+            times: times.unwrap_or_default(),
             space: span.space,
             process: span.run.process,
             objects: objects.clone(),

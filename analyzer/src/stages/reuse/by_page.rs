@@ -254,7 +254,11 @@ impl ZoomSink<'_> {
     fn object(&mut self, row: u64, address: u64) -> u32 {
         if (self.last.0, self.last.1) != (row, Page::of(address)) {
             let at = row - self.before;
-            let time = self.place.clock.0 + (at as f64 * self.place.clock.1) as u64;
+            let SampleOrigin { times, clock, .. } = self.place;
+            let time = match times.get(at as usize) {
+                Some(&time) => time,
+                None => clock.0 + (at as f64 * clock.1) as u64,
+            };
             let found = self.place.objects.as_ref().map_or(UNKNOWN, |o| {
                 let own = self.place.stack.at(address);
                 own.unwrap_or_else(|| o.find_recent(self.recent, self.place.process, address, time))

@@ -20,6 +20,7 @@ use crate::reuse::{NEVER, Narrow, ReuseEngine, ReuseSink};
 use crate::stages::reuse::by_page::ZoomSums;
 use crate::stages::reuse::by_region::{HeatRegions, HeatSums};
 use crate::stages::windows::Levels;
+use polars_buffer::Buffer;
 use std::sync::Arc;
 
 /// Largest window of the reuse metrics: `1 << REUSE_LEVELS` accesses.
@@ -502,7 +503,9 @@ pub(crate) struct SampleOrigin {
     pub(crate) objects: Option<Arc<Resolver>>,
     /// The stack of the thread.
     pub(crate) stack: OwnStack,
-    /// `time_ns` of the first row, and nanoseconds per row.
+    /// `time_ns` of the rows; empty if unknown.
+    pub(crate) times: Buffer<u64>,
+    /// `time_ns` of the first row, and nanoseconds per row: an estimate for the others.
     pub(crate) clock: (u64, f64),
     /// Regions of a heat map; none if no map is made.
     pub(crate) heat: Option<Arc<HeatRegions>>,
