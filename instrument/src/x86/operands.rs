@@ -650,6 +650,7 @@ mod tests {
             two[0].form,
             Form::Repeated {
                 pointer: RSI,
+                count: COUNT,
                 until: true
             }
         );
@@ -657,6 +658,7 @@ mod tests {
             two[1].form,
             Form::Repeated {
                 pointer: RDI,
+                count: COUNT,
                 until: true
             }
         );
