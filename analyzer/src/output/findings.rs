@@ -192,27 +192,27 @@ pub(crate) fn full(number: usize, finding: &Finding, width: usize) -> Vec<String
         lines.extend(wrapped(&misses, width));
     }
     lines.extend(wrapped(&format!("Try: {}.", finding.advice), width));
-    if let Some(gain) = gain(finding) {
+    if let Some(gain) = gain(finding, usize::MAX) {
         lines.extend(wrapped(&format!("Gain: {gain}."), width));
     }
     lines
 }
 
-/// Predicted gain of the finding's remedy, if it is known.
-pub(crate) fn gain(finding: &Finding) -> Option<String> {
-    let words = in_words(finding.saved.ends()?);
-    let remedy = short_remedy(&finding.remedy);
-    Some(format!("{remedy} {words} (predicted)"))
+/// Predicted gain of the finding's remedy in so many columns, if it is known.
+pub(crate) fn gain(finding: &Finding, room: usize) -> Option<String> {
+    let words = format!("{} (predicted)", in_words(finding.saved.ends()?));
+    let left = room.saturating_sub(words.chars().count() + 1);
+    Some(format!("{} {words}", short_remedy(&finding.remedy, left)))
 }
 
 /// A remedy whose target has a short name: a source file without its folders, or an object.
-fn short_remedy(remedy: &str) -> String {
+fn short_remedy(remedy: &str, room: usize) -> String {
     let Some((kind, target)) = remedy.split_once(" of ") else {
         return remedy.to_owned();
     };
     let target = match target.starts_with('/') {
         true => target.rsplit('/').next().unwrap_or(target).to_owned(),
-        false => names::object(target, 60),
+        false => names::object(target, room.saturating_sub(kind.len() + 4)),
     };
     format!("{kind} of {target}")
 }

@@ -75,14 +75,20 @@ pub(crate) fn headline(
     vec![title, layout.indented("", &text)]
 }
 
-/// Evidence, remedy, and the remedy's gain, if it is known.
+/// A screen shows a gain whose interval begins here or above, in percent of the time. Source: Chosen.
+const LEAST_GAIN_PCT: f64 = 5.0;
+
+/// Evidence, remedy, and the remedy's gain, if it is certain.
 pub(crate) fn reasons(finding: &Finding, layout: HeadlineLayout<'_>) -> Vec<String> {
     let room = layout.width - INDENT - "Why: ".len();
     let mut lines = vec![
         layout.indented("Why: ", &evidence(finding, room)),
         layout.indented("Try: ", &clauses(&finding.advice, room)),
     ];
-    lines.extend(gain(finding).map(|gain| layout.indented("Gain: ", &gain)));
+    // A gain that may be a loss tells nothing in so few lines.
+    if finding.saved.lo.is_some_and(|lo| lo >= LEAST_GAIN_PCT) {
+        lines.extend(gain(finding, room).map(|gain| layout.indented("Gain: ", &gain)));
+    }
     lines
 }
 

@@ -46,6 +46,8 @@ fn values(command: &str, option: &str) -> Option<&'static [&'static str]> {
         ],
         ("", "caches") => &["--caches L1=32K/8", "--caches zen3"],
         ("", "weights-from") => &["--weights-from {full}"],
+        ("", "measured") => &["--measured {full}"],
+        ("what-if", "remedy") => &["--remedy nothing"],
         ("", "thread") => &["--thread 8", "--thread nobody"],
         ("", "process") => &["--process 7", "--process nobody"],
         ("", "function") => &["--function .", "--function nothing"],
