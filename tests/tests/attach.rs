@@ -204,7 +204,7 @@ fn ends_of_processes_and_of_recorders() {
         victim.wait().unwrap();
         let done = attach(pid, &last, &[]);
         succeeded(&done);
-        assert!(String::from_utf8_lossy(&done.stderr).contains("mgz-record: ended: "));
+        assert!(String::from_utf8_lossy(&done.stderr).contains("mgz-record: the program ended; "));
     });
     let done = done.unwrap();
     assert_eq!(

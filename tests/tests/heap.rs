@@ -151,11 +151,17 @@ fn loads_count_for_the_block_that_was_there_however_short_it_lived() {
         assert!(signals.is_none() || read > 0, "no signal came");
         // Eight words are read three times, five times and once. The grown block is that of `turns`.
         for (function, words) in [("first_site", 24), ("second_site", 40), ("turns", 8)] {
-            let object = site(&report, function);
+            // The first thread has other callers than the others.
+            let sum = |column: &str| -> u64 {
+                let of_site = all.iter().filter(|o| {
+                    o["kind"] == "heap" && o["object"].as_str().unwrap_or("").starts_with(function)
+                });
+                of_site.filter_map(|o| o[column].as_u64()).sum()
+            };
             assert_eq!(
-                (object["A"].as_u64(), object["instances"].as_u64()),
-                (Some(words * TURNS * threads), Some(TURNS * threads)),
-                "-O{opt} {threads} threads, {function}: {object:#}"
+                (sum("A"), sum("instances")),
+                (words * TURNS * threads, TURNS * threads),
+                "-O{opt} {threads} threads, {function}: {all:#?}"
             );
         }
     }

@@ -59,6 +59,8 @@ fn recorded_in(manifest: &Manifest) -> String {
         "exit 0" => String::new(),
         "" => format!("{}: ", manifest.state),
         "runs on" => "the program runs on; ".into(),
+        "ended" => "the program ended; ".into(),
+        by if by.starts_with("ended by ") => format!("the program was {by}; "),
         status => format!("the program ended with {status}; "),
     };
     text.push_str(&recorded(manifest));
