@@ -683,7 +683,7 @@ fn standard_streams_are_the_programs_own() {
     assert!(
         stderr
             .lines()
-            .any(|l| l.starts_with("mgz-record:") && l.contains("sample")),
+            .any(|l| l.starts_with("mgz-record:") && l.contains("recorded")),
         "the line at the end: {stderr}"
     );
 }
