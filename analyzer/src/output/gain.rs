@@ -6,7 +6,7 @@ use crate::misses::Range;
 const LEAST_CHANGE_PCT: f64 = 1.0;
 /// A number has a value if the upper end of its interval is at most this multiple of the lower
 /// end. Source: Chosen, as for the cost of findings.
-const MAX_RATIO_OF_KNOWN_ENDS: f64 = 3.0;
+const MAX_RATIO_OF_GAIN_ENDS: f64 = 3.0;
 
 /// For example `would take 38 % (31–44) less time`. `time`: saved share of the time in percent.
 pub(crate) fn in_words([lo, value, hi]: Range) -> String {
@@ -31,7 +31,7 @@ fn amount([lo, value, hi]: Range) -> String {
     let (low, high) = (number(lo), number(hi));
     match low == high {
         true => format!("{low} %"),
-        false if hi > MAX_RATIO_OF_KNOWN_ENDS * lo => format!("{low} to {high} %"),
+        false if hi > MAX_RATIO_OF_GAIN_ENDS * lo => format!("{low} to {high} %"),
         false => format!("{} % ({low}–{high})", number(value)),
     }
 }
