@@ -93,7 +93,7 @@ fn markers_choose_what_is_recorded_and_change_nothing() {
         assert!(phases.outside_slots > 0 && phases.list[0].by == "marker");
         assert!(phases.cpu_seconds <= trace.manifest.cpu_seconds + 0.01);
         assert!(
-            said(&output).contains("only in 20 phases of "),
+            said(&output).contains("only in 20 phases with "),
             "{}",
             said(&output)
         );

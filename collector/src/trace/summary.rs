@@ -4,7 +4,7 @@
 use crate::util::text::{bytes, count};
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::coverage;
-use mgz_annotations_schema::manifest::{Manifest, Phases};
+use mgz_annotations_schema::manifest::{Manifest, Module, Phases};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -104,7 +104,8 @@ fn recorded_loads(manifest: &Manifest) -> String {
     let loads = t.rows.saturating_sub(t.stores.unwrap_or(0)) + t.implied_const;
     if manifest.mode == TraceMode::Count {
         return match t.loads_executed {
-            Some(loads) => format!("counted {}", counted(loads, "load")),
+            Some(loads) if is_complete(manifest) => format!("counted {}", counted(loads, "load")),
+            Some(loads) => format!("counted at least {}", counted(loads, "load")),
             None => "counted loads, not all of them".into(),
         };
     }
@@ -126,7 +127,18 @@ fn recorded_loads(manifest: &Manifest) -> String {
     if let Some(stores) = t.stores.filter(|n| *n > 0) {
         let _ = write!(text, " and {}", counted(stores, "store"));
     }
+    if manifest.mode.has_all_loads() && !is_complete(manifest) {
+        text.push_str(" (not all that were executed)");
+    }
     text
+}
+
+/// False if loads of instrumented files may have run unseen.
+fn is_complete(manifest: &Manifest) -> bool {
+    let late = |m: &Module| m.not_instrumented.entered_late + m.not_instrumented.functions > 0;
+    let unseen = |cause: &str| manifest.totals.dropped.get(cause).is_some_and(|n| *n > 0);
+    let causes = ["jumps_unseen", "entries_taken_back"];
+    !manifest.modules.iter().any(late) && !causes.into_iter().any(unseen)
 }
 
 /// Number of executed loads where it does not rest on the speed of code, which is known within a
