@@ -499,7 +499,11 @@ fn loads_that_run_unseen_are_told() {
             let said = String::from_utf8_lossy(&out.stderr);
             assert!(out.status.success(), "{said}");
             let last = said.lines().last().unwrap_or("");
-            assert_ne!(last.contains("not all that were executed"), complete, "{said}");
+            assert_ne!(
+                last.contains("not all that were executed"),
+                complete,
+                "{said}"
+            );
             let told = "where calls from other code execute loads before the first entry jump";
             assert_ne!(said.contains(told), complete, "{said}");
             let manifest = rows::read_trace(&trace).unwrap().manifest;

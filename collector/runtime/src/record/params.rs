@@ -36,7 +36,8 @@ pub(super) const MAX_WINDOW_DISTANCE_NS: u64 = 200_000_000;
 /// This share of the budget, as a power of one half, is spent even if the budget is exhausted,
 /// so that every phase has windows. Source: Chosen.
 pub(super) const EXHAUSTED_SHARE_LOG2: u32 = 4;
-/// A timer's signal costs this much at a tick that comes anyhow, without [`Header::signal_ns`].
+/// A timer's signal costs this much at a tick that comes anyhow, without the `signal_ns` of the
+/// shared header.
 /// Source: Chosen.
 pub(super) const SIGNAL_COST_AT_TICK_NS: u64 = 500;
 /// Recording adds at most this to a record, in a clone with cold caches. Source: Chosen.
