@@ -459,7 +459,9 @@ pub fn examine_in_steps(
     (analysis.threads, analysis.processes) = threads.unwrap_or_default();
     analysis.warnings.extend(no_paths.clone());
     damage.extend(no_paths);
-    damage.extend(add_measured(&mut analysis, trace, questions));
+    // Another run's samples are no part of this trace: without them, there is a warning.
+    let wrong = add_measured(&mut analysis, trace, questions);
+    damage.extend(wrong.filter(|_| questions.measured.is_none()));
     add_found(&mut analysis, found);
     Ok((analysis, damage))
 }
