@@ -47,7 +47,6 @@ fn values(command: &str, option: &str) -> Option<&'static [&'static str]> {
         ("", "caches") => &["--caches L1=32K/8", "--caches zen3"],
         ("", "weights-from") => &["--weights-from {full}"],
         ("", "measured") => &["--measured {full}"],
-        ("what-if", "remedy") => &["--remedy nothing"],
         ("", "thread") => &["--thread 8", "--thread nobody"],
         ("", "process") => &["--process 7", "--process nobody"],
         ("", "function") => &["--function .", "--function nothing"],
@@ -165,7 +164,8 @@ fn values(command: &str, option: &str) -> Option<&'static [&'static str]> {
 const RARE: [&str; 3] = ["train", "stores", "accesses-from"];
 
 /// Commands with formats of their own: [`commands_with_formats_of_their_own_take_the_smallest_traces`].
-const APART: [&str; 4] = ["compare", "export", "import", "query"];
+// A remedy of `what-if` needs data that the smallest traces do not have.
+const APART: [&str; 5] = ["compare", "export", "import", "query", "what-if"];
 
 /// A command line without its format: words with `{…}` in them.
 #[derive(Clone, Debug)]
