@@ -1,9 +1,7 @@
 //! `measured.parquet`: one row per memory sample of the processor.
 
 use crate::util::small_table;
-use arrow_array::{
-    ArrayRef, BooleanArray, RecordBatch, StringArray, UInt8Array, UInt32Array, UInt64Array,
-};
+use arrow_array::{ArrayRef, BooleanArray, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow_schema::ArrowError;
 use mgz_annotations_schema::manifest::MEASURED;
 use std::path::Path;
@@ -103,7 +101,6 @@ fn flags(rows: &[MeasuredRow], of: impl Fn(&MeasuredRow) -> Option<bool>) -> Arr
 }
 
 fn batch(rows: &[MeasuredRow]) -> Result<RecordBatch, ArrowError> {
-    let hops = rows.iter().map(|r| r.hops).collect::<UInt8Array>();
     let columns = [
         ("process", words(rows, |r| Some(r.process)), false),
         ("thread", words(rows, |r| Some(r.thread)), false),
@@ -133,7 +130,7 @@ fn batch(rows: &[MeasuredRow]) -> Result<RecordBatch, ArrowError> {
         ("tlb", texts(rows, |r| r.tlb.as_deref()), true),
         ("snoop", texts(rows, |r| r.snoop), true),
         ("remote", flags(rows, |r| r.remote), true),
-        ("hops", Arc::new(hops) as ArrayRef, true),
+        ("hops", words(rows, |r| r.hops.map(u32::from)), true),
         ("locked", flags(rows, |r| r.locked), true),
         ("blocked", texts(rows, |r| r.blocked), true),
         ("node", words(rows, |r| r.node), true),
