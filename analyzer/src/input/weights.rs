@@ -26,6 +26,8 @@ pub struct Weights {
     executed: Vec<Option<(f64, f64)>>,
     /// Nanoseconds of its thread's time that the sample stands for; 0 if unknown.
     times: Vec<u64>,
+    /// Nanoseconds from a sample's begin to its end; 0 if unknown.
+    durations: Vec<u64>,
     /// Executed loads that each load of a sample represents, in units of 1/[`UNIT`], if another run
     /// has counted them. Otherwise empty, and `by_sample` is used.
     loads: Vec<u64>,
@@ -44,11 +46,13 @@ impl Weights {
         by_sample: Vec<u64>,
         executed: Vec<Option<(f64, f64)>>,
         times: Vec<u64>,
+        durations: Vec<u64>,
     ) -> Weights {
         Weights {
             by_sample,
             executed,
             times,
+            durations,
             ..Weights::default()
         }
     }
@@ -84,6 +88,16 @@ impl Weights {
         &self.times
     }
 
+    /// Nanoseconds by sample; see [`Weights::duration`].
+    pub fn durations_by_sample(&self) -> &[u64] {
+        &self.durations
+    }
+
+    /// Nanoseconds from a sample's begin to its end, with the cost of recording; 0 if unknown.
+    pub fn duration(&self, sample: u32) -> u64 {
+        self.durations.get(sample as usize).copied().unwrap_or(0)
+    }
+
     /// Nanoseconds of its thread's time that a sample stands for; 0 if unknown.
     pub fn time(&self, sample: u32) -> u64 {
         self.times.get(sample as usize).copied().unwrap_or(0)
@@ -110,6 +124,7 @@ impl Weights {
         put(&mut self.by_sample, &other.by_sample, first, 0);
         put(&mut self.executed, &other.executed, first, None);
         put(&mut self.times, &other.times, first, 0);
+        put(&mut self.durations, &other.durations, first, 0);
     }
 
     /// The weight of a sample.
@@ -166,6 +181,14 @@ fn weights(table: &DataFrame, by_time: bool) -> Result<Option<Weights>, String> 
     let times = optional("time_ns")
         .map(|n| frame::floats(table, n))
         .transpose()?;
+    let ends = ["begin_ns", "end_ns"].map(|name| match frame::has(table, name) {
+        true => frame::whole(table, name).map(Some),
+        false => Ok(None),
+    });
+    let [begins, ends] = ends;
+    let (begins, ends) = (begins?, ends?);
+    let duration =
+        |row: usize| -> Option<u64> { (ends.as_ref()?[row]?).checked_sub(begins.as_ref()?[row]?) };
     let time = |row: usize| -> Option<f64> {
         let ns = times.as_ref()?[row]?;
         (ns > 0.0 && ns < 1e15).then_some(ns)
@@ -196,7 +219,9 @@ fn weights(table: &DataFrame, by_time: bool) -> Result<Option<Weights>, String> 
             weights.by_sample.resize(at + 1, 0);
             weights.executed.resize(at + 1, None);
             weights.times.resize(at + 1, 0);
+            weights.durations.resize(at + 1, 0);
         }
+        weights.durations[at] = duration(row).unwrap_or(0);
         weights.times[at] = time(row).map_or(0, |ns| ns.round() as u64);
         weights.by_sample[at] = (weight * UNIT as f64).round() as u64;
         let error = errors.as_ref().and_then(|e| e[row]);

@@ -82,6 +82,28 @@ impl<'a> LoadWeights<'a> {
         }
     }
 
+    /// Nanoseconds per load in the sample, with the cost of recording; `None` if unknown.
+    pub fn duration_per_load(&self, sample: u32) -> Option<f64> {
+        let loads = self.loads.get(&sample).filter(|&&loads| loads > 0)?;
+        let ns = self.weights?.duration(sample);
+        (ns > 0).then(|| ns as f64 / *loads as f64)
+    }
+
+    /// Nanoseconds of its thread's time that the sample stands for.
+    pub fn time(&self, sample: u32) -> f64 {
+        match self.weights.map_or(0, |w| w.time(sample)) {
+            0 => self.time,
+            ns => ns as f64,
+        }
+    }
+
+    /// The sample's executed loads and half the width of the 95 % interval of their logarithm, if
+    /// the speed of its code was measured.
+    pub fn executed(&self, sample: u32) -> Option<(f64, f64)> {
+        let (loads, error) = self.weights?.executed(sample)?;
+        Some((loads, error.ln_1p()))
+    }
+
     /// Sample lengths that the sample's code executes per nanosecond on its thread, if that is
     /// known. `here`: loads of the sample, with implied ones.
     pub fn lengths_per_ns(&self, sample: u32, here: f64) -> Option<f64> {

@@ -22,6 +22,7 @@ mod visit_table;
 mod walk_laps;
 mod watch_survival;
 mod watched_reuses;
+mod window_pace;
 
 pub use latencies::{Hierarchy, LatencySource};
 pub use row_misses::Predicted;

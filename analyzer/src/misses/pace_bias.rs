@@ -1,13 +1,16 @@
 //! Correction for windows that run slower because they miss more.
 //!
 //! Windows taken by time contain too many slow windows. So misses per load are fewer than in the
-//! mean of the windows. The difference in speed is not measured.
+//! mean of the windows. Durations of windows show the difference in speed (`window_pace.rs`).
+//! Without them it is assumed.
 
 use crate::data::group::Group;
+use crate::misses::load_weights::LoadWeights;
 use crate::misses::params;
 use crate::misses::visit_table::VisitTable;
+use crate::misses::window_pace::{MeanPace, WindowPace, slow_down};
 use crate::util::fast_hash::Mixed;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// A group's part of a window.
 #[derive(Clone, Copy, Default)]
@@ -20,9 +23,16 @@ struct Share {
 /// Groups of a window.
 type Window = HashMap<Group, Share, Mixed>;
 
-/// By group: factors on its misses per load, with windows of many new lines counted as slower. The
-/// first is the least, the second the likely one.
-pub(crate) fn speed_factors(table: &VisitTable<'_>) -> HashMap<Group, [f64; 2], Mixed> {
+/// By group: factors on its misses per load, with windows of many new lines counted as slower: the
+/// least, the likely and the greatest factor.
+pub(crate) type SpeedFactors = HashMap<Group, [f64; 3], Mixed>;
+
+/// Computes [`SpeedFactors`]. `function`: the function of a group.
+pub(crate) fn speed_factors(
+    table: &VisitTable<'_>,
+    weights: &LoadWeights<'_>,
+    function: impl Fn(Group) -> u32,
+) -> SpeedFactors {
     let mut windows: HashMap<u32, Window, Mixed> = HashMap::default();
     for of in &table.lines.samples {
         let share = windows.entry(of.sample).or_default().entry(of.group);
@@ -39,35 +49,105 @@ pub(crate) fn speed_factors(table: &VisitTable<'_>) -> HashMap<Group, [f64; 2], 
     // Sums of fractions depend on their order.
     let mut windows: Vec<(u32, Window)> = windows.into_iter().collect();
     windows.sort_unstable_by_key(|w| w.0);
-    factors(windows.iter().map(|w| &w.1))
+    let slow = slowness(windows.iter().map(|w| &w.1));
+    let main: Vec<u32> = windows
+        .iter()
+        .map(|w| main_function(&w.1, &function))
+        .collect();
+    let mut of_functions: BTreeMap<u32, (Vec<WindowPace>, Totals)> = BTreeMap::new();
+    for (((sample, _), &slow), &function) in windows.iter().zip(&slow).zip(&main) {
+        let entry = of_functions.entry(function).or_default();
+        let time = weights.time(*sample);
+        if let Some((loads, error)) = weights.executed(*sample) {
+            entry.1.add(time, loads, error);
+        }
+        if let Some(duration) = weights.duration_per_load(*sample) {
+            entry.0.push(WindowPace {
+                slow,
+                duration,
+                time,
+            });
+        }
+    }
+    let measured: HashMap<u32, [f64; 3], Mixed> = of_functions
+        .into_iter()
+        .filter_map(|(function, (windows, totals))| {
+            Some((function, slow_down(&windows, totals.pace()?)?))
+        })
+        .collect();
+    let ratios = main.iter().map(|f| measured.get(f).copied());
+    let of_windows = windows.iter().zip(slow).zip(ratios);
+    factors(of_windows.map(|((w, slow), ratios)| (&w.1, slow, ratios.unwrap_or(ASSUMED))))
 }
 
-fn factors<'a>(
-    windows: impl Iterator<Item = &'a Window> + Clone,
-) -> HashMap<Group, [f64; 2], Mixed> {
+/// Time of a load in a window of new lines over that in a window of known lines, if durations do
+/// not show it.
+const ASSUMED: [f64; 3] = {
+    let most = params::MAX_TIME_OF_NEW_LINES;
+    [most, params::LIKELY_TIME_OF_NEW_LINES, 1.0]
+};
+
+/// Sums of a function's windows.
+#[derive(Default)]
+struct Totals {
+    time: f64,
+    loads: f64,
+    /// Loads times their error.
+    error: f64,
+}
+
+impl Totals {
+    fn add(&mut self, time: f64, loads: f64, error: f64) {
+        self.time += time;
+        self.loads += loads;
+        self.error += loads * error;
+    }
+
+    fn pace(&self) -> Option<MeanPace> {
+        let pace = (self.time / self.loads, self.error / self.loads);
+        (pace.0.is_finite() && pace.1.is_finite()).then_some(pace)
+    }
+}
+
+/// The function of most accesses.
+fn main_function(window: &Window, function: impl Fn(Group) -> u32) -> u32 {
+    let mut accesses: BTreeMap<u32, f64> = BTreeMap::new();
+    for (&group, share) in window {
+        *accesses.entry(function(group)).or_default() += share.accesses;
+    }
+    let most = accesses.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    most.map_or(0, |m| m.0)
+}
+
+/// New lines per load of each window, as a part of that of the slowest windows.
+fn slowness<'a>(windows: impl Iterator<Item = &'a Window>) -> Vec<f64> {
     let rate = |window: &Window| {
         let sum = |of: fn(&Share) -> f64| window.values().map(of).sum::<f64>();
         sum(|s| s.late) / sum(|s| s.accesses).max(1.0)
     };
-    let mut rates: Vec<f64> = windows.clone().map(rate).collect();
-    rates.sort_unstable_by(f64::total_cmp);
-    let slowest = rates.get((rates.len() as f64 * params::QUANTILE_OF_SLOWEST_WINDOW) as usize);
-    let Some(&slowest) = slowest.filter(|&&rate| rate > 0.0) else {
-        return HashMap::default();
-    };
-    let most = params::MAX_TIME_OF_NEW_LINES;
-    let mut sums: HashMap<Group, [Share; 3], Mixed> = HashMap::default();
-    for window in windows {
-        let slow = (rate(window) / slowest).min(1.0);
+    let rates: Vec<f64> = windows.map(rate).collect();
+    let mut sorted = rates.clone();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let slowest = sorted.get((sorted.len() as f64 * params::QUANTILE_OF_SLOWEST_WINDOW) as usize);
+    match slowest.copied().filter(|&rate| rate > 0.0) {
+        Some(slowest) => rates.iter().map(|r| (r / slowest).min(1.0)).collect(),
+        None => vec![0.0; rates.len()],
+    }
+}
+
+/// The factors, from windows with their slowness and the ratio of times of a load in them.
+fn factors<'a>(windows: impl Iterator<Item = (&'a Window, f64, [f64; 3])>) -> SpeedFactors {
+    let mut sums: HashMap<Group, [Share; 4], Mixed> = HashMap::default();
+    for (window, slow, [most, likely, least]) in windows {
         for (&group, share) in window {
             let sums = sums.entry(group).or_default();
-            for (sum, slower) in sums.iter_mut().zip([most, most.sqrt(), 1.0]) {
+            for (sum, slower) in sums.iter_mut().zip([most, likely, least, 1.0]) {
                 sum.add(share, 1.0 / (1.0 + (slower - 1.0) * slow));
             }
         }
     }
-    let of_group = |[most, likely, plain]: [Share; 3]| {
-        [most, likely].map(|weighed| {
+    let of_group = |[most, likely, least, plain]: [Share; 4]| {
+        [most, likely, least].map(|weighed| {
             let less = weighed.late / weighed.accesses * plain.accesses / plain.late;
             if less.is_finite() { less.min(1.0) } else { 1.0 }
         })
@@ -95,22 +175,28 @@ mod tests {
             .collect()
     }
 
+    fn assumed(windows: &[Window]) -> SpeedFactors {
+        let slow = slowness(windows.iter());
+        factors((windows.iter().zip(slow)).map(|(w, slow)| (w, slow, ASSUMED)))
+    }
+
     #[test]
     fn windows_that_are_alike_change_nothing() {
         let alike = vec![window(&[(1, 300.0, 1000.0)]); 50];
-        assert_eq!(factors(alike.iter())[&Group::from_raw(1)], [1.0; 2]);
+        assert_eq!(assumed(&alike)[&Group::from_raw(1)], [1.0; 3]);
         // Code that misses and code that hits share windows in varying parts. Misses per load of
         // each do not depend on the speed.
         let mixed = [
             window(&[(1, 300.0, 300.0), (2, 0.0, 700.0)]),
             window(&[(1, 900.0, 900.0), (2, 0.0, 100.0)]),
         ];
-        let found = factors(mixed.iter().cycle().take(50));
+        let mixed: Vec<Window> = mixed.iter().cycle().take(50).cloned().collect();
+        let found = assumed(&mixed);
         assert!(
             (found[&Group::from_raw(1)][0] - 1.0).abs() < 1e-9,
             "{found:?}"
         );
-        assert!(factors([].iter()).is_empty());
+        assert!(assumed(&[]).is_empty());
     }
 
     /// One of three parts of a loop never misses. Samples by time contain too few of its loads.
@@ -121,10 +207,11 @@ mod tests {
             window(&[(1, 1000.0, 1000.0)]),
             window(&[(1, 0.0, 1000.0)]),
         ];
-        let [least, likely] = factors(parts.iter().cycle().take(60))[&Group::from_raw(1)];
+        let parts: Vec<Window> = parts.iter().cycle().take(60).cloned().collect();
+        let [least, likely, most] = assumed(&parts)[&Group::from_raw(1)];
         // 2/3 becomes 1/2 if misses take twice as long.
         assert!(
-            (least - 0.75).abs() < 1e-9 && least < likely && likely < 1.0,
+            (least - 0.75).abs() < 1e-9 && least < likely && likely < 1.0 && most == 1.0,
             "{least} {likely}"
         );
     }

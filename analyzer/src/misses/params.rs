@@ -116,10 +116,32 @@ pub(super) const MAX_SETS_OF_ALL_THREADS: usize = 1 << 22;
 /// (`docs/decisions/0074-weights-of-functions-are-off-together.md`).
 pub(super) const UNKNOWN_PACE_LOG_ERROR: f64 = std::f64::consts::LN_10;
 /// A load in a window of new lines takes at most this many times as long as in a window of known
-/// lines of the same function. The likely value is its square root. Source: Chosen.
+/// lines of the same function if durations of windows do not show it. Source: Chosen.
 pub(super) const MAX_TIME_OF_NEW_LINES: f64 = 2.0;
+/// The likely value of the same. Source: Chosen, as the square root.
+pub(super) const LIKELY_TIME_OF_NEW_LINES: f64 = std::f64::consts::SQRT_2;
 /// A window counts as slowest at this quantile of the windows' shares of new lines. Source: Chosen.
 pub(super) const QUANTILE_OF_SLOWEST_WINDOW: f64 = 0.95;
+/// Durations of windows show the time of new lines from this many windows of a function on. Source:
+/// Chosen.
+pub(super) const MIN_WINDOWS_OF_PACE: usize = 24;
+/// Its error is computed by leaving out one of this many runs of windows. Source: Chosen.
+pub(super) const PARTS_OF_PACE_JACKKNIFE: usize = 8;
+/// Two windows are compared if their shares of new lines differ by this. Source: Chosen.
+pub(super) const MIN_DIFFERENCE_OF_NEW_LINES: f64 = 0.25;
+/// The slope needs at least this many pairs of windows. Source: Chosen.
+pub(super) const MIN_PAIRS_OF_SLOPE: usize = 12;
+/// Pairs of windows that are compared, at most about; a limit of time. Source: Chosen.
+pub(super) const MAX_PAIRS_OF_SLOPE: usize = 4096;
+/// Recording hides a part of the time of misses, or adds misses of its own: the slope is wrong by at
+/// most this factor. Source: Chosen.
+pub(super) const SLOPE_FACTOR_ERROR: f64 = 1.5;
+/// A load in a window of new lines takes at most this many times as long, as measured. Source:
+/// Chosen.
+pub(super) const MAX_SLOW_DOWN: f64 = 50.0;
+/// Halvings of the interval in which the time of a load is searched. Source: Chosen; the result is
+/// then exact to a billionth.
+pub(super) const STEPS_OF_BISECTION: u32 = 30;
 
 // Watched reuses.
 

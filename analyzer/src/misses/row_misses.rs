@@ -10,10 +10,11 @@ use crate::engine::EngineOutcome;
 use crate::estimate::Estimate;
 use crate::misses::cell_misses::ByGroup;
 use crate::misses::load_weights::{self, LoadWeights, Part};
+use crate::misses::pace_bias::{self, SpeedFactors};
 use crate::misses::params;
 use crate::misses::visit_table::VisitTable;
 use crate::misses::watched_reuses::{self, Code, WatchedReuses};
-use crate::misses::{CurvePoint, Hierarchy, LevelMisses, Misses, Range, caches, pace_bias};
+use crate::misses::{CurvePoint, Hierarchy, LevelMisses, Misses, Range, caches};
 use crate::stages::line_visits::{LineVisits, PARTS, Visit, part};
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;
@@ -234,9 +235,9 @@ impl Predicted {
             watched: seen,
             ..Predicted::default()
         };
-        predicted.weigh(lines, &weights, function);
+        predicted.weigh(lines, &weights, &function);
         let slower = match by_time && !weights.are_counted() {
-            true => pace_bias::speed_factors(&private),
+            true => pace_bias::speed_factors(&private, &weights, &function),
             false => HashMap::default(),
         };
         predicted.add_estimates(estimates, &slower)?;
@@ -274,18 +275,14 @@ impl Predicted {
 
     /// Adds the misses of groups and of their objects. `estimates`: of all samples, then of all
     /// replicates. `slower`: as of [`pace_bias::speed_factors`].
-    fn add_estimates(
-        &mut self,
-        estimates: Vec<ByGroup>,
-        slower: &HashMap<Group, [f64; 2], Mixed>,
-    ) -> Option<()> {
+    fn add_estimates(&mut self, estimates: Vec<ByGroup>, slower: &SpeedFactors) -> Option<()> {
         let mut estimates = estimates.into_iter();
         // Sums of fractions depend on their order.
         let mut value: Vec<_> = estimates.next()?.into_iter().collect();
         value.sort_unstable_by_key(|v| v.0);
         let replicates: Vec<ByGroup> = estimates.collect();
         for (group, of) in value {
-            let [less, likely] = slower.get(&group).copied().unwrap_or([1.0; 2]);
+            let [less, likely, greatest] = slower.get(&group).copied().unwrap_or([1.0; 3]);
             let scale = |ratios: &[f64]| ratios.iter().map(|r| r * likely).collect::<Vec<f64>>();
             for (object, value) in of.objects {
                 let without = |r: &ByGroup| {
@@ -314,7 +311,9 @@ impl Predicted {
                     .map(|(least, ratio)| (likely * least).min(less * ratio))
                     .collect(),
                 value: scale(&of.ratio),
-                most: of.most,
+                most: (of.most.iter().zip(&of.ratio))
+                    .map(|(most, ratio)| (likely * most).max(greatest * ratio))
+                    .collect(),
             };
             if let Some(entry) = self.groups.get_mut(&group) {
                 entry.1 = ratios;

@@ -22,7 +22,7 @@ use std::io::{BufRead, Read, Write};
 use std::sync::Arc;
 
 /// The first bytes of a file of this version.
-pub(super) const MAGIC: &[u8; 8] = b"MGZPART8";
+pub(super) const MAGIC: &[u8; 8] = b"MGZPART9";
 /// Unpacked bytes of a file at most; more is damage.
 const MAX_BYTES: u64 = 1 << 34;
 /// Bins of a histogram of distances at most; [`Histogram`] has fewer.
@@ -79,6 +79,7 @@ struct StoredWeights {
     by_sample: Vec<u64>,
     executed: Vec<Option<(f64, f64)>>,
     times: Vec<u64>,
+    durations: Vec<u64>,
 }
 
 impl Stored {
@@ -191,7 +192,8 @@ impl Stored {
             return Err("a histogram in it has too many bins".into());
         }
         let complete = |w: &StoredWeights| {
-            w.executed.len() == w.by_sample.len() && w.times.len() == w.by_sample.len()
+            let each = [w.executed.len(), w.times.len(), w.durations.len()];
+            each.iter().all(|&len| len == w.by_sample.len())
         };
         if !self.weights.iter().all(complete) {
             return Err("the weights have the wrong length".into());
@@ -285,6 +287,7 @@ impl StoredWeights {
             by_sample: weights.by_sample().to_vec(),
             executed: weights.executed_by_sample().to_vec(),
             times: weights.times_by_sample().to_vec(),
+            durations: weights.durations_by_sample().to_vec(),
         }
     }
 
@@ -295,6 +298,7 @@ impl StoredWeights {
             self.by_sample,
             executed.collect(),
             self.times,
+            self.durations,
         ))
     }
 }

@@ -1,0 +1,159 @@
+//! Time of loads in windows of new lines, measured by the durations of windows.
+//!
+//! A window's duration is the time of its loads and the cost of recording them. The cost per load
+//! is the same in all windows of a function. So durations that grow with the share of new lines
+//! show how much longer these loads take. The mean time per load of the function, which the
+//! recorder has measured, gives the time of a load without new lines.
+
+use crate::misses::params;
+use mgz_models::statistics::distributions::student_quantile;
+use mgz_models::statistics::median;
+
+/// A window of a function.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WindowPace {
+    /// New lines per load, as a part of that of the slowest windows, 0 to 1.
+    pub slow: f64,
+    /// Nanoseconds per load, with the cost of recording.
+    pub duration: f64,
+    /// Time that the window stands for.
+    pub time: f64,
+}
+
+/// Time per load of a function, nanoseconds, and half the width of the 95 % interval of its
+/// logarithm.
+pub(super) type MeanPace = (f64, f64);
+
+/// Time of a load in a window of new lines over that in a window of known lines: the most, the
+/// likely and the least ratio. `None` if durations do not show it. `windows` are in the order of
+/// their begins.
+pub(super) fn slow_down(windows: &[WindowPace], mean: MeanPace) -> Option<[f64; 3]> {
+    let parts = params::PARTS_OF_PACE_JACKKNIFE;
+    if windows.len() < params::MIN_WINDOWS_OF_PACE {
+        return None;
+    }
+    let slope = slope(windows.iter())?;
+    let (mut sum, mut squares) = (0.0, 0.0);
+    for part in 0..parts {
+        let of = |i: usize| i * parts / windows.len();
+        let without = windows.iter().enumerate().filter(|w| of(w.0) != part);
+        let without = self::slope(without.map(|w| w.1))?;
+        sum += without;
+        squares += without * without;
+    }
+    let n = parts as f64;
+    let variance = (squares - sum * sum / n).max(0.0) * (n - 1.0) / n;
+    let error = student_quantile(parts as f64 - 1.0) * variance.sqrt();
+    let (pace, log_error) = mean;
+    if error > pace {
+        return None;
+    }
+    let ratio = |slope: f64, pace: f64| ratio_of(windows, slope.max(0.0), pace).ln();
+    let likely = ratio(slope, pace);
+    let factor = params::SLOPE_FACTOR_ERROR;
+    let most = [
+        ratio((slope + error) * factor, pace),
+        ratio(slope, pace / log_error.exp()),
+    ];
+    let least = [
+        ratio((slope - error) / factor, pace),
+        ratio(slope, pace * log_error.exp()),
+    ];
+    let away = |ends: [f64; 2]| (ends[0] - likely).hypot(ends[1] - likely);
+    let least = (likely - away(least)).max(0.0);
+    Some([likely + away(most), likely, least].map(f64::exp))
+}
+
+/// Nanoseconds per load by which durations grow from windows without new lines to the slowest:
+/// the median of the slopes between pairs of windows (Theil and Sen). `None` if windows are alike.
+fn slope<'a>(windows: impl Iterator<Item = &'a WindowPace>) -> Option<f64> {
+    let windows: Vec<&WindowPace> = windows.collect();
+    let mut slopes = Vec::new();
+    let mut step = 1;
+    while step < windows.len() && slopes.len() < params::MAX_PAIRS_OF_SLOPE {
+        for (a, b) in windows.iter().zip(&windows[step..]) {
+            let run = b.slow - a.slow;
+            if run.abs() >= params::MIN_DIFFERENCE_OF_NEW_LINES {
+                slopes.push((b.duration - a.duration) / run);
+            }
+        }
+        step += 1 + step / 8;
+    }
+    (slopes.len() >= params::MIN_PAIRS_OF_SLOPE).then(|| median(&slopes))
+}
+
+/// (t + slope) / t, with the time t of a load without new lines for which the mean time per load
+/// is `pace`.
+fn ratio_of(windows: &[WindowPace], slope: f64, pace: f64) -> f64 {
+    let all: f64 = windows.iter().map(|w| w.time).sum();
+    let mean = |base: f64| {
+        let loads = windows.iter().map(|w| w.time / (base + slope * w.slow));
+        all / loads.sum::<f64>()
+    };
+    // The mean grows with the base.
+    let mut low = slope / params::MAX_SLOW_DOWN;
+    let mut high = pace.max(low);
+    for _ in 0..params::STEPS_OF_BISECTION {
+        let middle = 0.5 * (low + high);
+        match mean(middle) < pace {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    1.0 + slope / high.max(f64::MIN_POSITIVE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Windows of a function with loads of 0.7 and 2.7 ns, each recorded in 3.5 ns with noise.
+    fn two_speeds(fast: usize, slow: usize, noise: f64) -> Vec<WindowPace> {
+        let of = |i: usize| {
+            let is_slow = (i * slow / (fast + slow)) != ((i + 1) * slow / (fast + slow));
+            let time = if is_slow { 2.7 } else { 0.7 };
+            // A fixed sequence without a pattern that the windows share.
+            let random = ((i * 7919 + 13) % 101) as f64 / 50.0 - 1.0;
+            WindowPace {
+                slow: f64::from(is_slow),
+                duration: 3.5 + time + noise * random,
+                time: 1.0,
+            }
+        };
+        (0..fast + slow).map(of).collect()
+    }
+
+    #[test]
+    fn durations_show_how_much_slower_new_lines_are() {
+        // Harmonic mean of the times per load.
+        let mean = 400.0 / (44.0 / 0.7 + 356.0 / 2.7);
+        let [most, likely, least] = slow_down(&two_speeds(44, 356, 0.4), (mean, 0.2)).unwrap();
+        assert!((likely / (2.7 / 0.7) - 1.0).abs() < 0.15, "{likely}");
+        assert!(least < 2.7 / 0.7 && 2.7 / 0.7 < most, "{least} {most}");
+        assert!(least > 1.5, "{least}");
+        // A pace that is not known well says less.
+        let [wider, _, less] = slow_down(&two_speeds(44, 356, 0.4), (mean, 0.8)).unwrap();
+        assert!(wider > most && less < least, "{less} {wider}");
+    }
+
+    #[test]
+    fn windows_that_are_alike_show_nothing() {
+        assert!(slow_down(&two_speeds(0, 400, 0.4), (2.7, 0.2)).is_none());
+        assert!(slow_down(&two_speeds(4, 8, 0.4), (2.7, 0.2)).is_none());
+        // Noise that is larger than the time of a load.
+        assert!(slow_down(&two_speeds(4, 36, 60.0), (0.9, 0.2)).is_none());
+    }
+
+    #[test]
+    fn windows_of_new_lines_that_are_not_slower_change_nothing() {
+        let mut windows = two_speeds(100, 300, 0.4);
+        for window in &mut windows {
+            window.duration -= 2.0 * window.slow;
+        }
+        let [most, likely, least] = slow_down(&windows, (1.0, 0.2)).unwrap();
+        assert!(
+            likely < 1.1 && least == 1.0 && most < 1.5,
+            "{most} {likely} {least}"
+        );
+    }
+}
