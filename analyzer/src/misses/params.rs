@@ -122,6 +122,9 @@ pub(super) const MAX_TIME_OF_NEW_LINES: f64 = 2.0;
 pub(super) const LIKELY_TIME_OF_NEW_LINES: f64 = std::f64::consts::SQRT_2;
 /// A window counts as slowest at this quantile of the windows' shares of new lines. Source: Chosen.
 pub(super) const QUANTILE_OF_SLOWEST_WINDOW: f64 = 0.95;
+/// Standard deviation of the logarithm of that time among functions: a factor of two. A time that is
+/// measured with a large error is drawn to the likely one. Source: Chosen.
+pub(super) const LOG_DEVIATION_OF_NEW_LINES: f64 = std::f64::consts::LN_2;
 /// Durations of windows show the time of new lines from this many windows of a function on. Source:
 /// Chosen.
 pub(super) const MIN_WINDOWS_OF_PACE: usize = 24;

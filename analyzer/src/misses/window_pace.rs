@@ -7,7 +7,7 @@
 
 use crate::misses::params;
 use mgz_models::statistics::distributions::student_quantile;
-use mgz_models::statistics::median;
+use mgz_models::statistics::{NORMAL_QUANTILE_OF_95_PCT, median};
 
 /// A window of a function.
 #[derive(Clone, Copy, Debug)]
@@ -60,8 +60,18 @@ pub(super) fn slow_down(windows: &[WindowPace], mean: MeanPace) -> Option<[f64; 
         ratio(slope, pace * log_error.exp()),
     ];
     let away = |ends: [f64; 2]| (ends[0] - likely).hypot(ends[1] - likely);
-    let least = (likely - away(least)).max(0.0);
-    Some([likely + away(most), likely, least].map(f64::exp))
+    let (up, down) = (away(most), away(least));
+    let expected = params::LIKELY_TIME_OF_NEW_LINES.ln();
+    let weight = shrinkage(0.5 * (up + down) / NORMAL_QUANTILE_OF_95_PCT);
+    let shrunk = expected + weight * (likely - expected);
+    let (most, least) = (likely + up, (likely - down).max(0.0));
+    Some([most.max(shrunk), shrunk, least.min(shrunk)].map(f64::exp))
+}
+
+/// Weight of a measured logarithm with this standard error against the expected one.
+fn shrinkage(error: f64) -> f64 {
+    let variance = params::LOG_DEVIATION_OF_NEW_LINES.powi(2);
+    variance / (variance + error * error)
 }
 
 /// Nanoseconds per load by which durations grow from windows without new lines to the slowest:
