@@ -41,24 +41,19 @@ pub fn all_variants() -> Vec<Variant> {
     all
 }
 
-/// The variants for a run of the tests: all with `MGZ_TESTS=full`. Otherwise two or three, which
-/// differ in compiler, level and kind and from program to program, and one of which is not optimised.
+/// The variants for a run of the tests: all with `MGZ_TESTS=full`. Otherwise two, which differ in
+/// compiler, level and kind and from program to program. One of the two is not optimised.
 pub fn variants(program: &str) -> Vec<Variant> {
     let all = all_variants();
     if tools::full_matrix() {
         return all;
     }
     let shift = program.bytes().map(usize::from).sum::<usize>();
-    let mut steps = (0..4).map(|i| all[(shift + 5 * i) % all.len()]);
-    let mut picked: Vec<Variant> = steps.by_ref().take(2).collect();
-    if !picked.iter().any(|v| v.opt == "0") {
-        let unoptimised = steps.find(|v| v.opt == "0");
-        picked.push(unoptimised.unwrap_or(Variant {
-            opt: "0",
-            ..picked[0]
-        }));
-    }
-    picked
+    let mut steps = (0..all.len()).map(|i| all[(shift + 5 * i) % all.len()]);
+    let first = steps.next();
+    let wanted = |v: &Variant| (v.opt == "0") != first.is_some_and(|f| f.opt == "0");
+    let second = steps.find(wanted);
+    first.into_iter().chain(second).collect()
 }
 
 /// Folder of the sources.

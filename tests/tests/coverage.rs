@@ -751,10 +751,15 @@ fn sharing_payloads_loses_nothing() {
     let mut wrong = Vec::new();
     for variant in variants {
         let mut saved = 0;
-        for name in [
+        let names = [
             "loops", "chase", "hash", "switches", "tables", "throws", "recurse", "gathers", "bits",
             "forms", "threads", "stack",
-        ] {
+        ];
+        for (i, name) in names.into_iter().enumerate() {
+            // Without the full matrix, each compiler has every second program.
+            if !tools::full_matrix() && (i % 2 == 1) != variant.clang {
+                continue;
+            }
             let dir = tempfile::tempdir().unwrap();
             let Some(original) = programs::build(name, variant, &[], dir.path()).unwrap() else {
                 continue;
