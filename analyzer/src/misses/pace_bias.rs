@@ -77,15 +77,15 @@ pub(crate) fn speed_factors(
         .collect();
     let ratios = main.iter().map(|f| measured.get(f).copied());
     let of_windows = windows.iter().zip(slow).zip(ratios);
-    factors(of_windows.map(|((w, slow), ratios)| (&w.1, slow, ratios.unwrap_or(ASSUMED))))
+    factors(of_windows.map(|((w, slow), ratios)| (&w.1, slow, ratios.unwrap_or_else(assumed))))
 }
 
 /// Time of a load in a window of new lines over that in a window of known lines, if durations do
 /// not show it.
-const ASSUMED: [f64; 3] = {
+fn assumed() -> [f64; 3] {
     let most = params::MAX_TIME_OF_NEW_LINES;
     [most, params::LIKELY_TIME_OF_NEW_LINES, 1.0]
-};
+}
 
 /// Sums of a function's windows.
 #[derive(Default)]
@@ -175,15 +175,15 @@ mod tests {
             .collect()
     }
 
-    fn assumed(windows: &[Window]) -> SpeedFactors {
+    fn with_assumed(windows: &[Window]) -> SpeedFactors {
         let slow = slowness(windows.iter());
-        factors((windows.iter().zip(slow)).map(|(w, slow)| (w, slow, ASSUMED)))
+        factors((windows.iter().zip(slow)).map(|(w, slow)| (w, slow, assumed())))
     }
 
     #[test]
     fn windows_that_are_alike_change_nothing() {
         let alike = vec![window(&[(1, 300.0, 1000.0)]); 50];
-        assert_eq!(assumed(&alike)[&Group::from_raw(1)], [1.0; 3]);
+        assert_eq!(with_assumed(&alike)[&Group::from_raw(1)], [1.0; 3]);
         // Code that misses and code that hits share windows in varying parts. Misses per load of
         // each do not depend on the speed.
         let mixed = [
@@ -191,12 +191,12 @@ mod tests {
             window(&[(1, 900.0, 900.0), (2, 0.0, 100.0)]),
         ];
         let mixed: Vec<Window> = mixed.iter().cycle().take(50).cloned().collect();
-        let found = assumed(&mixed);
+        let found = with_assumed(&mixed);
         assert!(
             (found[&Group::from_raw(1)][0] - 1.0).abs() < 1e-9,
             "{found:?}"
         );
-        assert!(assumed(&[]).is_empty());
+        assert!(with_assumed(&[]).is_empty());
     }
 
     /// One of three parts of a loop never misses. Samples by time contain too few of its loads.
@@ -208,7 +208,7 @@ mod tests {
             window(&[(1, 0.0, 1000.0)]),
         ];
         let parts: Vec<Window> = parts.iter().cycle().take(60).cloned().collect();
-        let [least, likely, most] = assumed(&parts)[&Group::from_raw(1)];
+        let [least, likely, most] = with_assumed(&parts)[&Group::from_raw(1)];
         // 2/3 becomes 1/2 if misses take twice as long.
         assert!(
             (least - 0.75).abs() < 1e-9 && least < likely && likely < 1.0 && most == 1.0,
