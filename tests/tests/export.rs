@@ -3,6 +3,7 @@
 
 use flate2::read::GzDecoder;
 use mgz_abi::leb128;
+use mgz_tests::programs;
 use mgz_tests::session::{instrument, record_command};
 use mgz_tests::tools::{self, LIMIT, code};
 use serde_json::Value;
@@ -210,7 +211,8 @@ fn profiles_have_the_loads_of_the_analysis() {
         let mut found: HashMap<String, u64> = HashMap::new();
         for line in collapsed.lines() {
             let (stack, count) = line.rsplit_once(' ').unwrap();
-            let function = stack.split(';').nth(1).unwrap().split(' ').next().unwrap();
+            let mut inwards = stack.split(';').map(|f| f.split(' ').next().unwrap());
+            let function = inwards.rfind(|f| by_function.contains_key(*f)).unwrap();
             *found.entry(function.into()).or_default() += count.parse::<u64>().unwrap();
         }
         assert_eq!(found, by_function, "{collapsed}");
@@ -364,6 +366,77 @@ fn callgrind(place: &TestFolder, by_function: &HashMap<String, u64>) {
     assert_eq!(count(total), by_function.values().sum::<u64>(), "{text}");
     let line = text.lines().find(|l| l.contains("app.c:outer")).unwrap();
     assert_eq!(count(line), by_function["outer"], "{text}");
+}
+
+/// Profiles contain the callers of a kernel, which takes three times as long for one of them.
+#[test]
+fn profiles_have_callers() {
+    let place = TestFolder {
+        dir: tempfile::tempdir().unwrap(),
+    };
+    let variant = programs::Variant {
+        clang: false,
+        opt: "2",
+        pie: true,
+    };
+    let built = programs::build("callers", variant, &["-g"], place.dir.path());
+    let app = instrument(&built.unwrap().unwrap(), "soft", &[]).unwrap();
+    place.record(
+        "burst",
+        &["--mode", "burst"],
+        &app.path,
+        &["split", "400000"],
+    );
+    let collapsed = String::from_utf8(place.export("burst", "collapsed")).unwrap();
+    let of = |caller: &str| -> u64 {
+        let stacks = collapsed
+            .lines()
+            .filter(|l| l.contains(&format!(";main;{caller};kernel")));
+        stacks
+            .map(|l| l.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap())
+            .sum()
+    };
+    let (often, seldom) = (of("often"), of("seldom"));
+    assert!(often > seldom && seldom > 0, "{collapsed}");
+
+    std::fs::write(
+        place.path("callgrind.out"),
+        place.export("burst", "callgrind"),
+    )
+    .unwrap();
+    if tools::have("callgrind_annotate") {
+        let mut annotate = Command::new("callgrind_annotate");
+        annotate
+            .args(["--threshold=100", "--auto=no", "--inclusive=yes"])
+            .arg(place.path("callgrind.out"));
+        let output = tools::succeed(&mut annotate, LIMIT).unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = text
+            .lines()
+            .find(|l| l.contains("callers.c:often"))
+            .unwrap_or_else(|| panic!("{text}"));
+        let loads: u64 = line
+            .split_whitespace()
+            .next()
+            .unwrap()
+            .replace(',', "")
+            .parse()
+            .unwrap();
+        assert_eq!(loads, often, "{text}");
+    } else {
+        tools::skip("callgrind_annotate is not installed");
+    }
+
+    let mut bytes = Vec::new();
+    let gzip = place.export("burst", "pprof");
+    GzDecoder::new(&gzip[..]).read_to_end(&mut bytes).unwrap();
+    let profile = fields(&bytes);
+    let deepest = inside(&profile, 2)
+        .iter()
+        .map(|s| packed(inside(&fields(s), 1)[0]).len())
+        .max();
+    // kernel, its caller, main and the code that calls main.
+    assert!(deepest.unwrap() >= 3, "{deepest:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! pprof's `profile.proto`, gzipped.
 
-use crate::profile::{Profile, Sample};
+use crate::profile::{Frame, Profile, Sample};
 use crate::protobuf::Message;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -35,14 +35,26 @@ impl Texts {
 /// The messages of the file.
 struct Writer<'a> {
     profile: &'a Profile,
+    /// Frames of callers. Their locations are numbered behind those of the places.
+    callers: Vec<&'a Frame>,
+    caller_ids: HashMap<&'a Frame, u64>,
     texts: Texts,
     out: Message,
 }
 
 /// The file.
 pub fn encode_pprof(profile: &Profile) -> std::io::Result<Vec<u8>> {
+    let (mut callers, mut caller_ids) = (Vec::new(), HashMap::new());
+    for frame in profile.places.iter().flat_map(|p| &p.callers) {
+        let next = (profile.places.len() + callers.len()) as u64 + 1;
+        if *caller_ids.entry(frame).or_insert(next) == next {
+            callers.push(frame);
+        }
+    }
     let mut writer = Writer {
         profile,
+        callers,
+        caller_ids,
         texts: Texts::new(),
         out: Message::new(),
     };
@@ -116,8 +128,11 @@ impl Writer<'_> {
         let name = label(keys[2], &name);
         let number =
             |key: u64, value: u32| Message::new().number(1, key).number(3, u64::from(value));
+        let callers = profile.places[sample.place].callers.iter();
+        let stack =
+            std::iter::once(sample.place as u64 + 1).chain(callers.map(|c| self.caller_ids[c]));
         let mut message = Message::new()
-            .packed(1, [sample.place as u64 + 1])
+            .packed(1, stack)
             .packed(2, values)
             .message(3, class)
             .message(3, object)
@@ -129,14 +144,17 @@ impl Writer<'_> {
         self.push(2, message);
     }
 
-    /// Writes modules, places and functions.
+    /// Writes modules, places, callers and functions.
     fn places(&mut self) {
         let profile = self.profile;
         let mut modules: Vec<&str> = Vec::new();
         let mut functions: HashMap<(&str, &str), u64> = HashMap::new();
         let (mut locations, mut named) = (Message::new(), Message::new());
-        for (at, place) in profile.places.iter().enumerate() {
-            let module = place.frames[0].module.as_str();
+        let places = profile.places.iter().map(|p| &p.frames[..]);
+        let callers: Vec<&Frame> = self.callers.clone();
+        let callers = callers.iter().map(|&c| std::slice::from_ref(c));
+        for (at, frames) in places.chain(callers).enumerate() {
+            let module = frames[0].module.as_str();
             let known = modules.iter().position(|m| *m == module);
             let mapping = known.unwrap_or_else(|| {
                 modules.push(module);
@@ -145,7 +163,7 @@ impl Writer<'_> {
             let mut location = Message::new()
                 .number(1, at as u64 + 1)
                 .number(2, mapping as u64 + 1);
-            for frame in &place.frames {
+            for frame in frames {
                 let next = functions.len() as u64 + 1;
                 let id = *functions
                     .entry((&frame.function, &frame.file))

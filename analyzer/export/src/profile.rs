@@ -2,11 +2,13 @@
 
 use mgz_analyzer::commands::stream::AccessSegment;
 use mgz_analyzer::commands::visit;
+use mgz_analyzer::data::call_paths::{Call, CallPaths};
 use mgz_analyzer::data::code_map::{CodeMap, LineName};
 use mgz_analyzer::data::group::{AccessClass, Group};
 use mgz_analyzer::data::memory_units::LINE_BYTES;
 use mgz_analyzer::data::object_map::{Object, Recent, Resolver, UNKNOWN};
 use mgz_analyzer::data::rows::Run;
+use mgz_analyzer::input::call_paths::read_call_paths;
 use mgz_analyzer::input::{ColumnSet, Trace, objects};
 use mgz_analyzer::output::document::Document;
 use mgz_analyzer::report::Analysis;
@@ -18,6 +20,8 @@ use std::collections::{HashMap, HashSet};
 const SLICES: u64 = 1000;
 /// Bytes of a block of reuse: that of the tables unless they are asked for another.
 const BLOCK: u64 = LINE_BYTES;
+/// Name of the frame above a function whose callers are unknown.
+const UNKNOWN_CALLERS: &str = "[callers unknown]";
 
 /// A frame of a call stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -39,6 +43,15 @@ pub struct FrameChain {
     pub frames: Vec<Frame>,
     /// Function of the machine code.
     pub function: String,
+    /// Callers of that function, innermost first, each at the line of its call.
+    pub callers: Vec<Frame>,
+}
+
+impl FrameChain {
+    /// Frames and callers, innermost first.
+    pub fn stack(&self) -> impl DoubleEndedIterator<Item = &Frame> {
+        self.frames.iter().chain(&self.callers)
+    }
 }
 
 /// Loads of one place, class, object and thread.
@@ -124,8 +137,8 @@ pub struct Profile {
     pub damaged: bool,
 }
 
-/// The frames of a line piece.
-fn frames(code: &CodeMap, piece: usize) -> FrameChain {
+/// The frames of a line piece with these callers.
+fn frames(code: &CodeMap, piece: usize, callers: Vec<Frame>) -> FrameChain {
     let piece = &code.pieces[piece];
     let function = code.functions[piece.function as usize].clone();
     let line: &LineName = &code.lines[piece.line as usize];
@@ -148,10 +161,62 @@ fn frames(code: &CodeMap, piece: usize) -> FrameChain {
     FrameChain {
         frames: all,
         function: function.function,
+        callers,
     }
 }
 
-/// Loads of one group, object and thread.
+/// Callers of the function of a load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Callers {
+    /// The trace has no call paths.
+    #[default]
+    Absent,
+    /// The path of the window is unknown, or it does not lead to the function.
+    Unknown,
+    /// Those of a call.
+    Of(u32),
+}
+
+impl Callers {
+    /// Callers of a function in a window that began in the call `leaf`.
+    fn new(paths: &CallPaths, leaf: u32, function: &str) -> Callers {
+        paths
+            .find(leaf, function)
+            .map_or(Callers::Unknown, Callers::Of)
+    }
+
+    /// Their frames, innermost first.
+    fn frames(self, paths: Option<&CallPaths>) -> Vec<Frame> {
+        match (self, paths) {
+            (Callers::Of(call), Some(paths)) => caller_frames(paths, call),
+            (Callers::Unknown, _) => vec![Frame {
+                function: UNKNOWN_CALLERS.into(),
+                module: String::new(),
+                file: String::new(),
+                line: 0,
+            }],
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn caller_frames(paths: &CallPaths, call: u32) -> Vec<Frame> {
+    let calls: Vec<&Call> = (paths.outwards(call))
+        .map(|c| &paths.calls[c as usize])
+        .collect();
+    let frame = |pair: &[&Call]| Frame {
+        function: pair[1].function.clone(),
+        module: pair[1].module.clone(),
+        file: match pair[0].call_file.as_str() {
+            "" => pair[1].file.clone(),
+            file => file.into(),
+        },
+        line: pair[0].call_line,
+    };
+    calls.windows(2).map(frame).collect()
+}
+
+/// Loads of one group, object and thread, by way of the same callers.
 #[derive(Default)]
 struct Counted {
     loads: u64,
@@ -163,9 +228,9 @@ struct Counted {
 #[derive(Default)]
 struct Building {
     places: HashMap<FrameChain, usize>,
-    of_piece: Vec<Option<usize>>,
+    of_piece: HashMap<(u32, Callers), usize, Mixed>,
     threads: Vec<(u32, u32)>,
-    samples: HashMap<(Group, u32, u32), Counted>,
+    samples: HashMap<(Group, Callers, u32, u32), Counted>,
     /// Blocks of the window that is read.
     met: HashSet<u64, Mixed>,
     slices: Vec<Slice>,
@@ -182,21 +247,23 @@ impl Building {
             .sum()
     }
 
-    fn place(&mut self, code: &CodeMap, profile: &mut Profile, group: Group) -> usize {
-        let piece = group.piece() as usize;
-        if self.of_piece.len() <= piece {
-            self.of_piece.resize(code.pieces.len().max(piece + 1), None);
-        }
-        if let Some(place) = self.of_piece[piece] {
+    fn place(
+        &mut self,
+        (code, paths): (&CodeMap, Option<&CallPaths>),
+        profile: &mut Profile,
+        (group, callers): (Group, Callers),
+    ) -> usize {
+        let key = (group.piece(), callers);
+        if let Some(&place) = self.of_piece.get(&key) {
             return place;
         }
-        let frames = frames(code, piece);
+        let frames = frames(code, group.piece() as usize, callers.frames(paths));
         let next = profile.places.len();
         let place = *self.places.entry(frames.clone()).or_insert(next);
         if place == next {
             profile.places.push(frames);
         }
-        self.of_piece[piece] = Some(place);
+        self.of_piece.insert(key, place);
         place
     }
 
@@ -249,6 +316,9 @@ struct Reading<'a> {
     building: Building,
     resolver: Option<Resolver>,
     recent: Recent,
+    paths: Option<CallPaths>,
+    /// Callers by the call in which a window began, and function.
+    callers: HashMap<(u32, u32), Callers, Mixed>,
     /// Rows of each thread, by process and thread.
     rows_of: HashMap<(u32, u32), u64>,
 }
@@ -305,16 +375,33 @@ impl Reading<'_> {
             resolver.find_recent(&mut self.recent, segment.run.process, address, time)
         });
         let reuses = self.building.reuses(address, size);
-        let key = (group, object, thread as u32);
+        let callers = self.callers(segment.run.sample, group);
+        let key = (group, callers, object, thread as u32);
         let entry = self.building.samples.entry(key).or_default();
         entry.loads += loads;
         entry.bytes += u64::from(size);
         entry.addresses.insert(address);
         entry.reuses += reuses;
-        let place = self
-            .building
-            .place(&self.trace.code, &mut self.profile, group);
+        let of = (&self.trace.code, self.paths.as_ref());
+        let place = (self.building).place(of, &mut self.profile, (group, callers));
         (place, loads)
+    }
+
+    /// Callers of a group's function in a sample.
+    fn callers(&mut self, sample: u32, group: Group) -> Callers {
+        let Some(paths) = &self.paths else {
+            return Callers::Absent;
+        };
+        let code = &self.trace.code;
+        let Some(piece) = code.pieces.get(group.piece() as usize) else {
+            return Callers::Unknown;
+        };
+        let leaf = paths.of(sample);
+        let known = self.callers.entry((leaf, piece.function));
+        *known.or_insert_with(|| match code.functions.get(piece.function as usize) {
+            Some(of) => Callers::new(paths, leaf, &of.function),
+            None => Callers::Unknown,
+        })
     }
 
     /// Lists threads, samples and slices.
@@ -333,10 +420,11 @@ impl Reading<'_> {
                 name: names.get(&(process, thread)).unwrap_or(&"").to_string(),
             })
             .collect();
-        let mut samples: Vec<((Group, u32, u32), Counted)> = building.samples.into_iter().collect();
+        let mut samples: Vec<_> = building.samples.into_iter().collect();
         samples.sort_unstable_by_key(|s| s.0);
-        for ((group, object, thread), counted) in samples {
-            let place = building.of_piece[group.piece() as usize].unwrap_or(0);
+        for ((group, callers, object, thread), counted) in samples {
+            let place = building.of_piece.get(&(group.piece(), callers));
+            let place = place.copied().unwrap_or(0);
             profile.samples.push(Sample {
                 place,
                 class: group.class(),
@@ -375,6 +463,10 @@ pub fn build(trace: &Trace, analysis: &Analysis) -> Profile {
             ..Object::default()
         }],
     };
+    let paths = read_call_paths(&trace.folder).unwrap_or_else(|sentence| {
+        profile.notes.push(sentence);
+        None
+    });
     let mut rows_of: HashMap<(u32, u32), u64> = HashMap::new();
     for thread in &manifest.threads {
         *rows_of.entry((thread.process, thread.thread)).or_default() += thread.rows;
@@ -385,6 +477,8 @@ pub fn build(trace: &Trace, analysis: &Analysis) -> Profile {
         building: Building::default(),
         resolver,
         recent: Recent::default(),
+        paths,
+        callers: HashMap::default(),
         rows_of,
     };
     let mut document = Document::new("export");

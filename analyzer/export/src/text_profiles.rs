@@ -2,7 +2,7 @@
 
 use crate::profile::{Frame, FrameChain, Profile};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 fn thread_name(profile: &Profile, at: usize) -> String {
     let thread = &profile.threads[at];
@@ -17,7 +17,7 @@ fn stacks(profile: &Profile) -> (Vec<&Frame>, Vec<Vec<usize>>) {
     let mut index: HashMap<&Frame, usize> = HashMap::new();
     let mut frames: Vec<&Frame> = Vec::new();
     let stacks = profile.places.iter().map(|place| {
-        let frames = place.frames.iter().rev().map(|frame| {
+        let frames = place.stack().rev().map(|frame| {
             *index.entry(frame).or_insert_with(|| {
                 frames.push(frame);
                 frames.len() - 1
@@ -284,10 +284,11 @@ pub fn collapsed(profile: &Profile) -> String {
     for sample in &profile.samples {
         let place = &profile.places[sample.place];
         let mut stack = clean(&thread_name(profile, sample.thread));
-        for (at, frame) in place.frames.iter().enumerate().rev() {
+        let innermost = &place.frames[0];
+        for frame in place.stack().rev() {
             stack.push(';');
             stack.push_str(&clean(&frame.function));
-            if at == 0 && frame.line > 0 {
+            if std::ptr::eq(frame, innermost) && frame.line > 0 {
                 let file = frame.file.rsplit('/').next().unwrap_or("");
                 stack.push_str(&clean(&format!(" {file}:{}", frame.line)));
             }
@@ -300,8 +301,70 @@ pub fn collapsed(profile: &Profile) -> String {
         .collect()
 }
 
+/// A function of a file in callgrind's format: module and name.
+type CostCenter<'a> = (&'a str, &'a str);
+
+/// Costs of a function in callgrind's format.
+#[derive(Default)]
+struct FunctionCosts<'a> {
+    file: &'a str,
+    /// By file and line.
+    lines: BTreeMap<(&'a str, u32), Vec<u64>>,
+    /// By line of the call, function and its file: inclusive costs.
+    calls: BTreeMap<(&'a str, u32, CostCenter<'a>, &'a str), Vec<u64>>,
+}
+
+fn add_costs(sums: &mut Vec<u64>, costs: &[u64]) {
+    sums.resize(costs.len(), 0);
+    for (sum, cost) in sums.iter_mut().zip(costs) {
+        *sum += cost;
+    }
+}
+
+/// Costs by function, and their totals. `kinds`: number of costs.
+fn function_costs(
+    profile: &Profile,
+    kinds: usize,
+) -> (BTreeMap<CostCenter<'_>, FunctionCosts<'_>>, Vec<u64>) {
+    let mut functions: BTreeMap<CostCenter, FunctionCosts> = BTreeMap::new();
+    for place in &profile.places {
+        let key = (place.frames[0].module.as_str(), place.function.as_str());
+        functions.entry(key).or_default().file = outermost(place);
+    }
+    let mut totals = vec![0; kinds];
+    for sample in &profile.samples {
+        let place = &profile.places[sample.place];
+        let frame = &place.frames[0];
+        let mut costs = vec![sample.loads];
+        let of_place = profile.misses.iter().map(|m| m.1[sample.place]);
+        let per_load = of_place.chain(profile.load_ns.iter().map(|ns| ns[sample.place]));
+        costs.extend(per_load.map(|cost| (cost * sample.loads as f64).round() as u64));
+        add_costs(&mut totals, &costs);
+        let mut callee: CostCenter = (&frame.module, &place.function);
+        let function = functions.entry(callee).or_default();
+        let line = function.lines.entry((&frame.file, frame.line));
+        add_costs(line.or_default(), &costs);
+        let mut callee_file = function.file;
+        // Recursive calls count once.
+        let mut met = HashSet::new();
+        for caller in &place.callers {
+            let key: CostCenter = (&caller.module, &caller.function);
+            let function = functions.entry(key).or_default();
+            if function.file.is_empty() {
+                function.file = &caller.file;
+            }
+            let call = (caller.file.as_str(), caller.line, callee, callee_file);
+            (callee, callee_file) = (key, function.file);
+            if met.insert(call) {
+                add_costs(function.calls.entry(call).or_default(), &costs);
+            }
+        }
+    }
+    (functions, totals)
+}
+
 /// Callgrind's format, by line: loads, predicted misses where they are known, and nanoseconds where
-/// windows come by time.
+/// windows come by time. Calls have inclusive costs.
 pub fn callgrind(profile: &Profile) -> String {
     let one_line = |text: &str| text.replace('\n', " ");
     let mut out = format!(
@@ -312,67 +375,54 @@ pub fn callgrind(profile: &Profile) -> String {
     for note in &profile.notes {
         out.push_str(&format!("desc: Note: {}\n", one_line(note)));
     }
+    if profile.places.iter().any(|p| !p.callers.is_empty()) {
+        out.push_str("desc: Note: the numbers of calls are unknown; each is written as 1\n");
+    }
     let mut events = vec!["loads".to_string()];
     events.extend(profile.misses.iter().map(|m| format!("misses_{}", m.0)));
     events.extend(profile.load_ns.iter().map(|_| "ns".to_string()));
     out += &format!("positions: line\nevents: {}\n", events.join(" "));
-    // By module and function, then by file and line.
-    let mut tree: BTreeMap<(&str, &str), BTreeMap<(&str, u32), Vec<u64>>> = BTreeMap::new();
-    let mut totals = vec![0; events.len()];
-    let own_file: HashMap<(&str, &str), &str> = profile
-        .places
-        .iter()
-        .map(|p| {
-            (
-                (p.frames[0].module.as_str(), p.function.as_str()),
-                outermost(p),
-            )
-        })
-        .collect();
-    for sample in &profile.samples {
-        let place = &profile.places[sample.place];
-        let frame = &place.frames[0];
-        let mut costs = vec![sample.loads];
-        let of_place = profile.misses.iter().map(|m| m.1[sample.place]);
-        let per_load = of_place.chain(profile.load_ns.iter().map(|ns| ns[sample.place]));
-        costs.extend(per_load.map(|cost| (cost * sample.loads as f64).round() as u64));
-        let function = tree.entry((&frame.module, &place.function)).or_default();
-        let line = function
-            .entry((&frame.file, frame.line))
-            .or_insert_with(|| vec![0; costs.len()]);
-        for ((sum, total), cost) in line.iter_mut().zip(&mut totals).zip(costs) {
-            *sum += cost;
-            *total += cost;
-        }
-    }
-    let known = |file: &str| {
-        if file.is_empty() {
-            "???".to_string()
-        } else {
-            file.to_string()
-        }
+    let numbers = |costs: &[u64]| {
+        let costs: Vec<String> = costs.iter().map(u64::to_string).collect();
+        costs.join(" ")
     };
+    let known = |file: &str| match file {
+        "" => "???".to_string(),
+        file => file.to_string(),
+    };
+    let (functions, totals) = function_costs(profile, events.len());
     let mut module = None;
-    for (key, lines) in tree {
+    for (key, function) in &functions {
         if module != Some(key.0) {
-            out.push_str(&format!("\nob={}\n", key.0));
+            out.push_str(&format!("\nob={}\n", known(key.0)));
             module = Some(key.0);
         }
-        let own = own_file.get(&key).copied().unwrap_or("");
+        let own = function.file;
         out.push_str(&format!("\nfl={}\nfn={}\n", known(own), one_line(key.1)));
         let mut file = own;
-        for ((of, line), costs) in lines {
+        let mut change_file = |out: &mut String, of| {
             if of != file {
                 let word = if of == own { "fe" } else { "fi" };
                 out.push_str(&format!("{word}={}\n", known(of)));
                 file = of;
             }
-            let costs: Vec<String> = costs.iter().map(u64::to_string).collect();
-            out.push_str(&format!("{line} {}\n", costs.join(" ")));
+        };
+        for (&(of, line), costs) in &function.lines {
+            change_file(&mut out, of);
+            out.push_str(&format!("{line} {}\n", numbers(costs)));
+        }
+        for (&(of, line, callee, callee_file), costs) in &function.calls {
+            change_file(&mut out, of);
+            out.push_str(&format!(
+                "cob={}\ncfi={}\ncfn={}\ncalls=1 0\n{line} {}\n",
+                known(callee.0),
+                known(callee_file),
+                one_line(callee.1),
+                numbers(costs)
+            ));
         }
     }
-    let totals: Vec<String> = totals.iter().map(u64::to_string).collect();
-    out.push_str(&format!("\ntotals: {}\n", totals.join(" ")));
+    out.push_str(&format!("\ntotals: {}\n", numbers(&totals)));
     out
 }
 
