@@ -77,6 +77,8 @@ pub mod dr {
     pub const INSTR_TAKEN: u16 = 48;
     /// See `INSTR_TAKEN`.
     pub const INSTR_UNTAKEN: u16 = 49;
+    /// Marker: microseconds.
+    pub const MARKER_TIMESTAMP: u16 = 2;
     /// Marker: what the file is.
     pub const MARKER_FILETYPE: u16 = 9;
     /// Marker: bytes of a line of the caches.
@@ -89,6 +91,22 @@ pub mod dr {
     pub const FILETYPE: u64 = 0x40 | 0x80;
     /// Bytes of a record.
     pub const RECORD: usize = 12;
+    /// An instruction of an online trace that may be fetched or not.
+    const INSTR_MAYBE_FETCH: u16 = 30;
+
+    /// True for records of one instruction, with its address.
+    pub fn is_instruction(kind: u16) -> bool {
+        matches!(
+            kind,
+            INSTR
+                ..=INSTR_RETURN
+                    | INSTR_NO_FETCH
+                    | INSTR_MAYBE_FETCH
+                    | INSTR_SYSENTER
+                    | INSTR_TAKEN
+                    | INSTR_UNTAKEN
+        )
+    }
 }
 
 fn dr_record(out: &mut dyn Write, kind: u16, size: u16, value: u64) -> std::io::Result<()> {

@@ -138,7 +138,8 @@ mod tests {
         // Harmonic mean of the times per load.
         let mean = 400.0 / (44.0 / 0.7 + 356.0 / 2.7);
         let [most, likely, least] = slow_down(&two_speeds(44, 356, 0.4), (mean, 0.2)).unwrap();
-        assert!((likely / (2.7 / 0.7) - 1.0).abs() < 0.15, "{likely}");
+        // It is drawn a little to the usual ratio.
+        assert!((0.7..1.05).contains(&(likely / (2.7 / 0.7))), "{likely}");
         assert!(least < 2.7 / 0.7 && 2.7 / 0.7 < most, "{least} {most}");
         assert!(least > 1.5, "{least}");
         // A pace that is not known well says less.

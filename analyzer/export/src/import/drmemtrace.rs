@@ -1,14 +1,24 @@
 //! Traces of DynamoRIO's drmemtrace, after its post-processing (`trace_entry_t` records).
 
 use crate::accesses::dr;
+use crate::import::unpack;
 use crate::import::writer::{ImportedAccess, TraceWriter};
 use anyhow::{Context, bail};
-use flate2::bufread::MultiGzDecoder;
-use std::io::{BufRead, BufReader, Read};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 /// The newest version of the format that is known.
-const NEWEST: u64 = 6;
+const NEWEST: u64 = 7;
+/// Ends of the names of files.
+const ENDS: [&str; 5] = [
+    ".trace",
+    ".trace.gz",
+    ".trace.zip",
+    ".trace.lz4",
+    ".trace.sz",
+];
 /// Kinds of files that do not have every access: filtered, instructions only, data filtered.
 const PARTIAL: u64 = 0x1 | 0x4 | 0x100;
 /// Prefetches and flushes of software and hardware, encodings: no accesses of the program.
@@ -32,20 +42,10 @@ pub fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
         .filter(|p| p.is_file())
         .collect();
     all.sort();
-    let ends = |path: &Path, end: &str| path.to_string_lossy().ends_with(end);
-    if all
-        .iter()
-        .any(|p| ends(p, ".trace.zip") || ends(p, ".trace.lz4"))
-    {
-        bail!(
-            "{}: its files are packed by zip or lz4, which are not read; unpack them, or have drmemtrace write .gz",
-            folder.display()
-        );
-    }
-    all.retain(|p| ends(p, ".trace") || ends(p, ".trace.gz"));
+    all.retain(|p| ENDS.iter().any(|end| p.to_string_lossy().ends_with(end)));
     if all.is_empty() {
         bail!(
-            "{}: no *.trace or *.trace.gz is in it; give the folder drmemtrace.*.dir after its post-processing",
+            "{}: no *.trace or packed *.trace.zip, .gz, .lz4, .sz is in it; give the folder drmemtrace.*.dir after its post-processing",
             folder.display()
         );
     }
@@ -74,97 +74,186 @@ fn record(bytes: &[u8; dr::RECORD]) -> (u16, u16, u64) {
     )
 }
 
-/// Reads one file.
+/// Accesses of a file, up to its next timestamp at a time. Timestamps are microseconds.
+struct Stream {
+    path: PathBuf,
+    input: Box<dyn Read>,
+    process: u32,
+    thread: u32,
+    ip: u64,
+    /// Bytes of the last instruction.
+    length: u64,
+    /// Number of the instruction, or nanoseconds in traces with timestamps.
+    time: u64,
+    begun: bool,
+    ended: bool,
+}
+
+/// Times of threads, whose records may stand in several files (one for each core).
+#[derive(Default)]
+struct Clock {
+    /// The first timestamp.
+    first: u64,
+    /// By process and thread: its last time.
+    last: HashMap<(u32, u32), u64>,
+}
+
+impl Clock {
+    fn leave(&mut self, stream: &Stream) {
+        let last = self
+            .last
+            .entry((stream.process, stream.thread))
+            .or_default();
+        *last = stream.time.max(*last);
+    }
+
+    fn enter(&self, stream: &mut Stream) {
+        let last = self.last.get(&(stream.process, stream.thread));
+        stream.time = stream.time.max(last.copied().unwrap_or(0));
+    }
+}
+
+/// Reads the files of a trace, in the order of their timestamps.
 pub fn read_drmemtrace(
-    path: &Path,
+    files: &[PathBuf],
     out: &mut TraceWriter,
-    found: &mut DrMemTraceCounts,
-) -> anyhow::Result<()> {
-    let file =
-        std::fs::File::open(path).with_context(|| format!("{}: cannot be read", path.display()))?;
-    let mut plain = BufReader::with_capacity(1 << 20, file);
-    let head = plain
-        .fill_buf()
-        .with_context(|| format!("{}: cannot be read", path.display()))?;
-    let packed = head.starts_with(&[0x1f, 0x8b]);
-    let mut input: Box<dyn Read> = match packed {
-        true => Box::new(BufReader::with_capacity(
-            1 << 20,
-            MultiGzDecoder::new(plain),
-        )),
-        false => Box::new(plain),
-    };
-    let (mut process, mut thread, mut ip, mut time) = (1u32, 1u32, 0u64, 0u64);
-    let (mut begun, mut ended) = (false, false);
-    // Bytes of the last instruction.
-    let mut length = 0u64;
-    loop {
+) -> anyhow::Result<DrMemTraceCounts> {
+    let (mut found, mut clock) = (DrMemTraceCounts::default(), Clock::default());
+    let mut streams = Vec::new();
+    let mut next = BinaryHeap::new();
+    for path in files {
+        let mut stream = Stream {
+            path: path.clone(),
+            input: Box::new(BufReader::with_capacity(1 << 16, unpack::open(path)?)),
+            process: 1,
+            thread: 1,
+            ip: 0,
+            length: 0,
+            time: 0,
+            begun: false,
+            ended: false,
+        };
+        // Accesses before the first timestamp, or all of them.
+        if let Some(time) = stream.read_on(&mut clock, out, &mut found)? {
+            next.push(Reverse((time, streams.len())));
+        }
+        streams.push(stream);
+    }
+    clock.first = next.peek().map_or(0, |n| n.0.0);
+    while let Some(Reverse((time, at))) = next.pop() {
+        let stream = &mut streams[at];
+        stream.time = stream
+            .time
+            .max(time.saturating_sub(clock.first).saturating_mul(1000));
+        if let Some(time) = stream.read_on(&mut clock, out, &mut found)? {
+            next.push(Reverse((time, at)));
+        }
+    }
+    Ok(found)
+}
+
+impl Stream {
+    /// Reads up to the next timestamp, which is returned. `None` at the end.
+    fn read_on(
+        &mut self,
+        clock: &mut Clock,
+        out: &mut TraceWriter,
+        found: &mut DrMemTraceCounts,
+    ) -> anyhow::Result<Option<u64>> {
+        clock.enter(self);
+        while let Some(bytes) = self.next(found)? {
+            let (kind, size, value) = record(&bytes);
+            match kind {
+                dr::READ | dr::WRITE => {
+                    found.accesses += 1;
+                    out.add(ImportedAccess {
+                        process: self.process,
+                        thread: self.thread,
+                        ip: self.ip,
+                        address: value,
+                        size: size.into(),
+                        store: kind == dr::WRITE,
+                        time: self.time,
+                    })?;
+                }
+                dr::THREAD | dr::PID => {
+                    clock.leave(self);
+                    let id = u32::try_from(value).context("a process or thread id is too large")?;
+                    match kind {
+                        dr::THREAD => self.thread = id,
+                        _ => self.process = id,
+                    }
+                    clock.enter(self);
+                }
+                dr::MARKER if size == dr::MARKER_TIMESTAMP => {
+                    clock.leave(self);
+                    return Ok(Some(value));
+                }
+                // Further instructions, given by their lengths. Accesses belong to the last one.
+                dr::INSTR_BUNDLE => {
+                    for &next in &bytes[4..4 + usize::from(size).min(8)] {
+                        self.instruction(self.ip.wrapping_add(self.length), next.into());
+                    }
+                }
+                kind if dr::is_instruction(kind) => self.instruction(value, size.into()),
+                dr::FOOTER => self.ended = true,
+                kind => self.check(kind, size, value, found)?,
+            }
+        }
+        clock.leave(self);
+        Ok(None)
+    }
+
+    fn instruction(&mut self, ip: u64, length: u64) {
+        (self.ip, self.time, self.length) = (ip, self.time + 1, length);
+    }
+
+    /// The next record. `None` at the end.
+    fn next(&mut self, found: &mut DrMemTraceCounts) -> anyhow::Result<Option<[u8; dr::RECORD]>> {
+        let shown = || format!("{}: cannot be read", self.path.display());
         let mut bytes = [0; dr::RECORD];
         let mut got = 0;
         while got < bytes.len() {
-            let more = input
-                .read(&mut bytes[got..])
-                .with_context(|| format!("{}: cannot be read", path.display()))?;
-            if more == 0 {
-                break;
+            match self.input.read(&mut bytes[got..]).with_context(shown)? {
+                0 => break,
+                more => got += more,
             }
-            got += more;
         }
         if got < bytes.len() {
-            found.cut += u64::from(!ended || got > 0);
-            break;
+            found.cut += u64::from(!self.ended || got > 0);
+            return Ok(None);
         }
-        let (kind, size, value) = record(&bytes);
-        if !begun {
-            if kind != dr::HEADER {
-                bail!(
-                    "{}: it does not begin as a trace of drmemtrace after post-processing; run drrun -t drmemtrace -indir on its folder once, which makes one",
-                    path.display()
-                );
-            }
-            begun = true;
+        if !self.begun && record(&bytes).0 != dr::HEADER {
+            bail!(
+                "{}: it does not begin as a trace of drmemtrace after post-processing; run drrun -t drmemtrace -indir on its folder once, which makes one",
+                self.path.display()
+            );
         }
+        self.begun = true;
+        Ok(Some(bytes))
+    }
+
+    /// Checks a record that has no access.
+    fn check(
+        &self,
+        kind: u16,
+        size: u16,
+        value: u64,
+        found: &mut DrMemTraceCounts,
+    ) -> anyhow::Result<()> {
         match kind {
-            dr::READ | dr::WRITE => {
-                found.accesses += 1;
-                out.add(ImportedAccess {
-                    process,
-                    thread,
-                    ip,
-                    address: value,
-                    size: size.into(),
-                    store: kind == dr::WRITE,
-                    time,
-                })?;
-            }
-            dr::INSTR..=dr::INSTR_RETURN
-            | dr::INSTR_NO_FETCH
-            | 30
-            | dr::INSTR_SYSENTER
-            | dr::INSTR_TAKEN
-            | dr::INSTR_UNTAKEN => (ip, time, length) = (value, time + 1, size.into()),
-            // Further instructions, given by their lengths. Accesses belong to the last one.
-            dr::INSTR_BUNDLE => {
-                for &next in &bytes[4..4 + usize::from(size).min(8)] {
-                    (ip, time) = (ip.wrapping_add(length), time + 1);
-                    length = next.into();
-                }
-            }
-            dr::THREAD => thread = u32::try_from(value).context("a thread id is too large")?,
-            dr::PID => process = u32::try_from(value).context("a process id is too large")?,
             dr::HEADER if value > NEWEST => bail!(
                 "{}: version {value} of drmemtrace's format is newer than those that are known (up to {NEWEST}); use a newer mgz, or an older DynamoRIO",
-                path.display()
+                self.path.display()
             ),
             dr::MARKER if size == dr::MARKER_FILETYPE && value & PARTIAL != 0 => bail!(
                 "{}: the trace was filtered (file type {value:#x}) and does not have every access; record it without -L0D_filter",
-                path.display()
+                self.path.display()
             ),
-            dr::FOOTER => ended = true,
             dr::HEADER | dr::MARKER | dr::THREAD_EXIT => {}
             kind if NO_ACCESS.iter().any(|r| r.contains(&kind)) => {}
             _ => found.strange += 1,
         }
+        Ok(())
     }
-    Ok(())
 }

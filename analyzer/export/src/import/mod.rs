@@ -3,6 +3,7 @@
 
 mod drmemtrace;
 mod lackey;
+mod unpack;
 mod writer;
 
 use anyhow::Context;
@@ -83,10 +84,8 @@ pub fn run_import(arguments: &ImportArguments) -> anyhow::Result<ExitCode> {
         }
         From::Drmemtrace => {
             out.manifest.backend = "drmemtrace".into();
-            let mut found = drmemtrace::DrMemTraceCounts::default();
-            for file in drmemtrace::files(&arguments.input)? {
-                drmemtrace::read_drmemtrace(&file, &mut out, &mut found)?;
-            }
+            let files = drmemtrace::files(&arguments.input)?;
+            let found = drmemtrace::read_drmemtrace(&files, &mut out)?;
             anyhow::ensure!(found.accesses > 0, "{shown}: no access is in it");
             if found.cut > 0 {
                 notes.push(format!(
