@@ -413,13 +413,12 @@ pub fn callgrind(profile: &Profile) -> String {
         }
         for (&(of, line, callee, callee_file), costs) in &function.calls {
             change_file(&mut out, of);
+            let (object, file) = (known(callee.0), known(callee_file));
             out.push_str(&format!(
-                "cob={}\ncfi={}\ncfn={}\ncalls=1 0\n{line} {}\n",
-                known(callee.0),
-                known(callee_file),
-                one_line(callee.1),
-                numbers(costs)
+                "cob={object}\ncfi={file}\ncfn={}\n",
+                one_line(callee.1)
             ));
+            out.push_str(&format!("calls=1 0\n{line} {}\n", numbers(costs)));
         }
     }
     out.push_str(&format!("\ntotals: {}\n", numbers(&totals)));
