@@ -380,7 +380,7 @@ fn profiles_have_callers() {
         pie: true,
     };
     let built = programs::build("callers", variant, &["-g"], place.dir.path());
-    let app = instrument(&built.unwrap().unwrap(), "soft", &[]).unwrap();
+    let app = instrument(&built.unwrap().unwrap(), "soft", &["--for", "burst"]).unwrap();
     place.record(
         "burst",
         &["--mode", "burst"],

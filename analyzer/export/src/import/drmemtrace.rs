@@ -12,12 +12,13 @@ use std::path::{Path, PathBuf};
 /// The newest version of the format that is known.
 const NEWEST: u64 = 7;
 /// Ends of the names of files.
-const ENDS: [&str; 5] = [
+const ENDS: [&str; 6] = [
     ".trace",
     ".trace.gz",
     ".trace.zip",
     ".trace.lz4",
     ".trace.sz",
+    ".memtrace.sz",
 ];
 /// Kinds of files that do not have every access: filtered, instructions only, data filtered.
 const PARTIAL: u64 = 0x1 | 0x4 | 0x100;
