@@ -1,0 +1,165 @@
+//! Prefetches of the next node of a list.
+
+use crate::common::prefetch::{Kind, Placed};
+use crate::plan::cursor::cheapest;
+use crate::prefetch::assemble::{Assembly, operand, wide};
+use crate::prefetch::params::MAX_BYTES_AHEAD;
+use crate::prefetch::search::{Change, Search};
+use crate::prefetch::{Code, Load, Reason};
+use crate::x86::operands::{AccessSegment, EffectiveAddress, Form, place_of};
+use crate::x86::regs::{Gpr, RSP, RegSet, gpr64};
+use iced_x86::{Instruction, MemoryOperand, Mnemonic, OpKind, Register};
+
+/// Bytes of a pointer.
+const POINTER: i64 = 8;
+
+/// How a loop comes to the next node.
+struct Chase {
+    /// The load of the pointer.
+    at: usize,
+    /// The register that it loads.
+    to: Gpr,
+    /// Offset of the pointer in the node.
+    offset: i64,
+}
+
+impl Search<'_, '_, '_> {
+    /// Prefetches the next node's field: as soon as the loop has the pointer, or, where it loads the
+    /// pointer only to go on, by an early load of the pointer from the page that is being read.
+    pub fn list(&mut self, load: &Load) -> Result<Code, Reason> {
+        let Form::Plain(place) = &load.access.form else {
+            return Err("its address has a form that no prefetch has".into());
+        };
+        let (Some(node), None, false) = (place.base, place.index, place.addr32) else {
+            return Err("its address is not a node's address plus a constant".into());
+        };
+        let chase = self.chase(self.loops().of_block[load.block], node)?;
+        let field = i32::try_from(place.disp).map_err(|_| no_chase())?;
+        let field = |pointer: Gpr| {
+            MemoryOperand::new(
+                wide(pointer),
+                Register::None,
+                1,
+                field.into(),
+                8,
+                false,
+                Register::None,
+            )
+        };
+        if chase.to != node {
+            let next = chase.at + 1;
+            let block = self.view.graph.block_of(chase.at);
+            if next < self.view.graph.blocks[block].insns.end as usize {
+                let mut code = Assembly::default();
+                code.prefetch(field(chase.to))?;
+                return code_for(next, code);
+            }
+        }
+        if chase.at == load.insn {
+            return Err(
+                "it loads the pointer by which the loop goes on, so that nothing is known earlier"
+                    .into(),
+            );
+        }
+        self.early_pointer(load, place, &chase, &field)
+    }
+
+    fn early_pointer(
+        &self,
+        load: &Load,
+        place: &EffectiveAddress,
+        chase: &Chase,
+        field: &dyn Fn(Gpr) -> MemoryOperand,
+    ) -> Result<Code, Reason> {
+        let from = chase.offset.wrapping_sub(place.disp);
+        if from.unsigned_abs() > MAX_BYTES_AHEAD as u64 {
+            return Err("the node's pointer lies too far from the field".into());
+        }
+        let inst = &self.view.graph.insns[load.insn].inst;
+        let mut why = Reason::from("flags are in use where the next node could be loaded");
+        for at in self.places_near(load.insn) {
+            if !self.may_change_flags(at) {
+                continue;
+            }
+            let node = place.base.unwrap_or(RSP);
+            let free = RegSet(self.free(at).0).without(node).without(RSP);
+            let Some(next) = cheapest(free) else {
+                why = "no register is free where the next node could be loaded".into();
+                continue;
+            };
+            let mut code = Assembly::default();
+            code.stay_on_page(next, operand(inst), from, POINTER)?;
+            code.load(
+                next,
+                MemoryOperand::new(
+                    wide(node),
+                    Register::None,
+                    1,
+                    chase.offset,
+                    8,
+                    false,
+                    Register::None,
+                ),
+            )?;
+            code.prefetch(field(next))?;
+            return code_for(at, code);
+        }
+        Err(why)
+    }
+
+    /// How a loop comes to the next node.
+    fn chase(&mut self, l: u32, node: Gpr) -> Result<Chase, Reason> {
+        let Change::Once(at) = self.change(l, node) else {
+            return Err(no_chase());
+        };
+        let inst = &self.view.graph.insns[at].inst;
+        if let Some(offset) = pointer_load(inst, node) {
+            return Ok(Chase {
+                at,
+                to: node,
+                offset,
+            });
+        }
+        let is_copy = inst.mnemonic() == Mnemonic::Mov && inst.op1_kind() == OpKind::Register;
+        let from = gpr64(inst.op1_register()).filter(|_| is_copy);
+        let from = from.ok_or_else(no_chase)?;
+        let Change::Once(at) = self.change(l, from) else {
+            return Err(no_chase());
+        };
+        let offset = pointer_load(&self.view.graph.insns[at].inst, node);
+        Ok(Chase {
+            at,
+            to: from,
+            offset: offset.ok_or_else(no_chase)?,
+        })
+    }
+}
+
+/// The offset of `mov r, [node + offset]`.
+fn pointer_load(inst: &Instruction, node: Gpr) -> Option<i64> {
+    let is_load = inst.mnemonic() == Mnemonic::Mov
+        && inst.op0_kind() == OpKind::Register
+        && inst.op1_kind() == OpKind::Memory
+        && inst.op0_register().is_gpr64();
+    let place = place_of(inst).filter(|_| is_load)?;
+    let plain = place.base == Some(node)
+        && place.index.is_none()
+        && place.segment == AccessSegment::Flat
+        && !place.addr32;
+    plain.then_some(place.disp)
+}
+
+fn no_chase() -> Reason {
+    "its loop does not go from node to node by one pointer of the node".into()
+}
+
+fn code_for(at: usize, code: Assembly) -> Result<Code, Reason> {
+    Ok(Code {
+        at,
+        pieces: code.finish()?,
+        placed: Placed {
+            kind: Kind::List,
+            distance: 1,
+        },
+    })
+}
