@@ -30,6 +30,7 @@ use crate::program::{FunctionInfo, Input, InstrumentOptions, Program, sanitizers
 use crate::util::ranges::overlaps;
 use crate::x86::decode::{Body, CodeSource};
 use crate::x86::effects::Facts;
+use crate::x86::flow::is_call;
 use crate::x86::insn::{Insn, InsnId};
 use iced_x86::{FlowControl, InstructionInfoFactory};
 use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
@@ -429,11 +430,14 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
             true => dead_flags::find_dead_flags(self.input, graph),
             false => Vec::new(),
         };
+        let readers = &self.input.return_readers;
+        let calls = || graph.insns.iter().any(|i| is_call(i.flow));
         let view = prefetch::View {
             graph,
             facts,
             loops,
             flags: &flags,
+            shows_returns: (readers.matters && calls()).then_some(&readers.first),
         };
         let (insertions, all) = prefetch::place(view, loads, request, &self.info.range);
         *outcomes = all;

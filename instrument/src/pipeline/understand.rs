@@ -49,18 +49,16 @@ fn shown_by(
         finding.why, finding.at
     );
     gets_none(&what, options)?;
-    Err({
-        Refusal::declined(format!(
-            "it may install a handler that looks at where a fault happened, or where the signal found the program ({}; at {:#x}), and not by calls of another file's sigaction alone, so that with the pt backend nothing shows the handler the original place; use --backend soft{}",
-            finding.why,
-            finding.at,
-            if elf.is_static_executable() {
-                ", or link it dynamically"
-            } else {
-                ""
-            }
-        ))
-    })
+    Err(Refusal::declined(format!(
+        "it may install a handler that looks at where a fault happened, or where the signal found the program ({}; at {:#x}), and not by calls of another file's sigaction alone, so that with the pt backend nothing shows the handler the original place; use --backend soft{}",
+        finding.why,
+        finding.at,
+        if elf.is_static_executable() {
+            ", or link it dynamically"
+        } else {
+            ""
+        }
+    )))
 }
 
 /// The soft flavour: leaves functions alone that borrow the `%gs` base and put it back. Declines a
@@ -217,7 +215,10 @@ fn check_reader(elf: &Elf, by: u64, options: &InstrumentOptions) -> Result<(), R
     let Some(remedy) = remedy_for_readers(elf, options) else {
         return Ok(());
     };
-    gets_none(&format!("it reads its own code as data (seen at {by:#x})"), options)?;
+    gets_none(
+        &format!("it reads its own code as data (seen at {by:#x})"),
+        options,
+    )?;
     Err(Refusal::declined(format!(
         "it reads its own code as data (seen at {by:#x}; a checksum, or code that it copies), and would find entry jumps there; {remedy} use --backend soft --for burst, and record with --mode burst"
     )))

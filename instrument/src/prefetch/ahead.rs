@@ -8,7 +8,7 @@ use crate::prefetch::operation::Operation;
 use crate::prefetch::params::MAX_BYTES_AHEAD;
 use crate::prefetch::search::Search;
 use crate::prefetch::slice::{Early, Slice};
-use crate::prefetch::{Code, Load, Reason};
+use crate::prefetch::{Code, Line, Load, Reason};
 use crate::x86::regs::{Gpr, RSP, RegSet, gpr};
 use iced_x86::{Instruction, MemoryOperand, OpKind, Register};
 
@@ -45,7 +45,9 @@ impl Names {
     /// A free register for the value of `r`, `r` itself if it is free.
     fn take(&mut self, r: Gpr) -> Result<Gpr, Reason> {
         let own = Some(r).filter(|r| self.free.contains(*r));
-        let new = own.or_else(|| cheapest(self.free)).ok_or_else(no_register)?;
+        let new = own
+            .or_else(|| cheapest(self.free))
+            .ok_or_else(no_register)?;
         self.free = self.free.without(new);
         self.of[usize::from(r.0)] = Some(new);
         Ok(new)
@@ -94,6 +96,11 @@ impl Search<'_, '_, '_> {
                     return Ok(Code {
                         at,
                         pieces,
+                        line: Line::of(
+                            load,
+                            slice.operations.iter().map(|o| o.inst.ip()).collect(),
+                        ),
+                        disp: load.place.disp,
                         placed: Placed {
                             kind: Kind::Gather,
                             distance,
@@ -124,7 +131,8 @@ impl Search<'_, '_, '_> {
         let mut places = vec![load];
         let before = (range.start as usize..load).rev();
         places.extend(before.take_while(|&i| quiet(i)));
-        let own = insns[load].simple && self.changed(load).0 & address.0 == 0;
+        let only_reads = self.view.facts.accesses[load].iter().all(|a| !a.write);
+        let own = insns[load].simple && only_reads && self.changed(load).0 & address.0 == 0;
         if own {
             for i in load + 1..range.end as usize {
                 places.push(i);

@@ -85,7 +85,13 @@ pub fn moved(mut operand: MemoryOperand, bytes: i64) -> Result<MemoryOperand, Re
     })?;
     let narrow = operand.base.is_gpr32() || operand.index.is_gpr32();
     operand.displ_size = match i8::try_from(operand.displacement) {
-        _ if operand.base == Register::None => if narrow { 4 } else { 8 },
+        _ if operand.base == Register::None => {
+            if narrow {
+                4
+            } else {
+                8
+            }
+        }
         Ok(0) => 0,
         Ok(_) => 1,
         Err(_) if narrow => 4,
@@ -114,9 +120,12 @@ impl Assembly {
         // (A relative displacement fits at the instruction's own place.)
         encoder.encode(inst, inst.ip()).map_err(failed)?;
         let offsets = encoder.get_constant_offsets();
-        let target = inst
-            .is_ip_rel_memory_operand()
-            .then(|| (offsets.displacement_offset() as u8, inst.ip_rel_memory_address()));
+        let target = inst.is_ip_rel_memory_operand().then(|| {
+            (
+                offsets.displacement_offset() as u8,
+                inst.ip_rel_memory_address(),
+            )
+        });
         self.pieces.push(Piece {
             code: Encoded::of(&encoder.take_buffer()),
             target,
@@ -145,11 +154,7 @@ impl Assembly {
 
     /// `mov to, from`.
     pub fn copy(&mut self, to: Gpr, from: Gpr) -> Result<(), Reason> {
-        self.make(Instruction::with2(
-            Code::Mov_r64_rm64,
-            wide(to),
-            wide(from),
-        ))
+        self.make(Instruction::with2(Code::Mov_r64_rm64, wide(to), wide(from)))
     }
 
     /// Goes to the end unless `bytes` bytes from `operand` + `from` on lie on the page at which
@@ -171,11 +176,7 @@ impl Assembly {
         } else {
             (-from, Condition::Below)
         };
-        self.make(Instruction::with2(
-            Code::Cmp_rm32_imm32,
-            part,
-            limit as i32,
-        ))?;
+        self.make(Instruction::with2(Code::Cmp_rm32_imm32, part, limit as i32))?;
         self.jump = Some((self.pieces.len(), condition));
         Ok(())
     }

@@ -5,8 +5,8 @@ use crate::plan::cursor::cheapest;
 use crate::prefetch::assemble::{Assembly, operand, wide};
 use crate::prefetch::params::MAX_BYTES_AHEAD;
 use crate::prefetch::search::{Change, Search};
-use crate::prefetch::{Code, Load, Reason};
-use crate::x86::operands::{AccessSegment, EffectiveAddress, Form, place_of};
+use crate::prefetch::{Code, Line, Load, Reason};
+use crate::x86::operands::{AccessSegment, place_of};
 use crate::x86::regs::{Gpr, RSP, RegSet, gpr64};
 use iced_x86::{Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 
@@ -27,9 +27,7 @@ impl Search<'_, '_, '_> {
     /// Prefetches the next node's field: as soon as the loop has the pointer, or, where it loads the
     /// pointer only to go on, by an early load of the pointer from the page that is being read.
     pub fn list(&mut self, load: &Load) -> Result<Code, Reason> {
-        let Form::Plain(place) = &load.access.form else {
-            return Err("its address has a form that no prefetch has".into());
-        };
+        let place = load.place;
         let (Some(node), None, false) = (place.base, place.index, place.addr32) else {
             return Err("its address is not a node's address plus a constant".into());
         };
@@ -52,7 +50,7 @@ impl Search<'_, '_, '_> {
             if next < self.view.graph.blocks[block].insns.end as usize {
                 let mut code = Assembly::default();
                 code.prefetch(field(chase.to))?;
-                return code_for(next, code);
+                return code_for(load, next, code);
             }
         }
         if chase.at == load.insn {
@@ -61,16 +59,16 @@ impl Search<'_, '_, '_> {
                     .into(),
             );
         }
-        self.early_pointer(load, place, &chase, &field)
+        self.early_pointer(load, &chase, &field)
     }
 
     fn early_pointer(
         &self,
         load: &Load,
-        place: &EffectiveAddress,
         chase: &Chase,
         field: &dyn Fn(Gpr) -> MemoryOperand,
     ) -> Result<Code, Reason> {
+        let place = load.place;
         let from = chase.offset.wrapping_sub(place.disp);
         if from.unsigned_abs() > MAX_BYTES_AHEAD as u64 {
             return Err("the node's pointer lies too far from the field".into());
@@ -102,7 +100,7 @@ impl Search<'_, '_, '_> {
                 ),
             )?;
             code.prefetch(field(next))?;
-            return code_for(at, code);
+            return code_for(load, at, code);
         }
         Err(why)
     }
@@ -153,10 +151,12 @@ fn no_chase() -> Reason {
     "its loop does not go from node to node by one pointer of the node".into()
 }
 
-fn code_for(at: usize, code: Assembly) -> Result<Code, Reason> {
+fn code_for(load: &Load, at: usize, code: Assembly) -> Result<Code, Reason> {
     Ok(Code {
         at,
         pieces: code.finish()?,
+        line: Line::of(load, vec![at as u64, 0]),
+        disp: load.place.disp,
         placed: Placed {
             kind: Kind::List,
             distance: 1,

@@ -23,7 +23,8 @@ use crate::prefetch::search::Search;
 use crate::util::fast_hash::FastMap;
 use crate::x86::effects::Facts;
 use crate::x86::insn::InsnId;
-use crate::x86::operands::{AccessSegment, Form, OperandAccess};
+use crate::x86::operands::{AccessSegment, EffectiveAddress, Form};
+use crate::x86::regs::Gpr;
 use mgz_annotations_schema::sidecar::CLASS_STRIDED;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -42,6 +43,9 @@ pub struct View<'v> {
     pub loops: &'v Loops,
     /// Per instruction: all flags are dead before it. Empty if none may be changed.
     pub flags: &'v [bool],
+    /// The function that looks at return addresses, if this one calls functions: the calls of its
+    /// clone would show it other addresses.
+    pub shows_returns: Option<&'v String>,
 }
 
 /// A load that may be prefetched.
@@ -49,7 +53,7 @@ pub struct View<'v> {
 struct Load<'v> {
     insn: usize,
     block: usize,
-    access: &'v OperandAccess,
+    place: &'v EffectiveAddress,
     stride: Option<i64>,
     is_strided: bool,
 }
@@ -58,6 +62,8 @@ struct Load<'v> {
 struct Code {
     at: usize,
     pieces: Vec<Piece>,
+    line: Line,
+    disp: i64,
     placed: Placed,
 }
 
@@ -106,33 +112,47 @@ pub fn place(
 struct Codes {
     insertions: Vec<Insertion>,
     outcomes: Vec<Outcome>,
-    /// Displacements of strided prefetches by block, registers, scale, and stride.
+    /// Displacements of prefetches.
     lines: FastMap<Line, Vec<(i64, Placed)>>,
 }
 
-type Line = (usize, [Option<u8>; 2], u8, i64);
+/// Loads with the same one, whose displacements differ by less than a line, share a prefetch.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Line {
+    /// Addresses of the instructions that compute the address; of a strided load, where its block
+    /// last changes the registers.
+    source: Vec<u64>,
+    registers: [Option<Gpr>; 2],
+    scale: u8,
+}
+
+impl Line {
+    fn of(load: &Load, source: Vec<u64>) -> Line {
+        Line {
+            source,
+            registers: [load.place.base, load.place.index],
+            scale: load.place.scale,
+        }
+    }
+}
 
 impl<'v> Search<'v, '_, '_> {
     /// Places the prefetch of the load at an address.
-    fn one(
-        &mut self,
-        address: u64,
-        wanted: Wanted,
-        codes: &mut Codes,
-    ) -> Result<Placed, Reason> {
+    fn one(&mut self, address: u64, wanted: Wanted, codes: &mut Codes) -> Result<Placed, Reason> {
+        if let Some(reader) = self.view.shows_returns {
+            return Err(format!(
+                "its function calls others, and {reader} looks at return addresses, which would be other ones"
+            )
+            .into());
+        }
         let load = self.load(address)?;
-        let line = line(&load);
-        if let Some((key, disp)) = line
-            && let Some(others) = codes.lines.get(&key)
-            && let Some(same) = others.iter().find(|o| (o.0 - disp).abs() < LINE)
-        {
-            return Ok(same.1.clone());
-        }
         let code = self.code(&load, wanted)?;
-        if let Some((key, disp)) = line.filter(|_| code.placed.kind == Kind::Strided) {
-            let all = codes.lines.entry(key).or_default();
-            all.push((disp, code.placed.clone()));
+        let same = codes.lines.entry(code.line).or_default();
+        let near = |other: &&(i64, Placed)| other.0.abs_diff(code.disp) < LINE;
+        if let Some((_, placed)) = same.iter().find(near) {
+            return Ok(placed.clone());
         }
+        same.push((code.disp, code.placed.clone()));
         codes.insertions.push(Insertion {
             at: InsnId(code.at as u32),
             pieces: code.pieces,
@@ -179,7 +199,7 @@ impl<'v> Search<'v, '_, '_> {
         Ok(Load {
             insn,
             block,
-            access,
+            place,
             stride: class.stride.filter(|s| *s != 0),
             is_strided: class.class == CLASS_STRIDED,
         })
@@ -203,15 +223,4 @@ impl<'v> Search<'v, '_, '_> {
             result => result,
         }
     }
-}
-
-/// Loads with the same one, whose displacements differ by less than a line, share a prefetch.
-fn line(load: &Load) -> Option<(Line, i64)> {
-    let Form::Plain(place) = &load.access.form else {
-        return None;
-    };
-    let registers = [place.base, place.index].map(|r| r.map(|r| r.0));
-    let stride = load.stride?;
-    let key = (load.block, registers, place.scale, stride);
-    load.is_strided.then_some((key, place.disp))
 }

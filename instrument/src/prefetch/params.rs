@@ -7,7 +7,7 @@ pub(super) const PAGE: i64 = 4096;
 /// loads from being prefetched. Source: Chosen.
 pub(super) const MAX_BYTES_AHEAD: i64 = PAGE / 2;
 /// Loads of one line, bytes, share a prefetch. Source: the architecture.
-pub(super) const LINE: i64 = 64;
+pub(super) const LINE: u64 = 64;
 /// An address is computed by at most this many instructions. More would cost as much as the load
 /// that they are to hide. Source: Chosen.
 pub(super) const MAX_SLICE: usize = 24;

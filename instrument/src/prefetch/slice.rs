@@ -79,8 +79,7 @@ impl Search<'_, '_, '_> {
                 }
             }
             let l = self.loops().of_block[block];
-            let is_head =
-                l != NO_LOOP && self.loops().all[l as usize].header as usize == block;
+            let is_head = l != NO_LOOP && self.loops().all[l as usize].header as usize == block;
             if is_head && self.resolve(l, &mut trace)? {
                 return finished(trace.slice);
             }
@@ -96,10 +95,9 @@ impl Search<'_, '_, '_> {
             return Err(no_operation(insn));
         };
         if trace.slice.operations.len() >= MAX_SLICE {
-            return Err(format!(
-                "its address takes more than {MAX_SLICE} instructions to compute"
-            )
-            .into());
+            return Err(
+                format!("its address takes more than {MAX_SLICE} instructions to compute").into(),
+            );
         }
         if operation.loads {
             self.follow_load(i, block, trace)?;
@@ -135,9 +133,11 @@ impl Search<'_, '_, '_> {
         let class = self.flow.classify(block, i, n, access);
         let stride = class.stride.filter(|s| *s != 0);
         let carrier = self.carrier(i, block);
-        let (Some(stride), Some(carrier), false) =
-            (stride, carrier, place.addr32 || place.segment != AccessSegment::Flat)
-        else {
+        let (Some(stride), Some(carrier), false) = (
+            stride,
+            carrier,
+            place.addr32 || place.segment != AccessSegment::Flat,
+        ) else {
             return Err(format!(
                 "its address comes from the load at {:#x}, whose own address is not known ahead; name that load",
                 insn.ip

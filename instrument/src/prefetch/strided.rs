@@ -3,7 +3,7 @@
 use crate::common::prefetch::{Kind, Placed};
 use crate::prefetch::assemble::{Assembly, address_registers, moved, operand, renamed, wide};
 use crate::prefetch::search::{Change, Search};
-use crate::prefetch::{Code, Load, Reason};
+use crate::prefetch::{Code, Line, Load, Reason};
 use crate::x86::regs::{Gpr, RegSet, gpr};
 use iced_x86::{MemoryOperand, Register};
 
@@ -25,11 +25,24 @@ impl Search<'_, '_, '_> {
         Ok(Code {
             at: load.insn,
             pieces: code.finish()?,
+            line: Line::of(load, vec![self.last_change(load)]),
+            disp: load.place.disp,
             placed: Placed {
                 kind: Kind::Strided,
                 distance,
             },
         })
+    }
+
+    /// Address of the last instruction of the block that changes a register of the load's address, or
+    /// of the block.
+    fn last_change(&self, load: &Load) -> u64 {
+        let graph = self.view.graph;
+        let start = graph.blocks[load.block].insns.start as usize;
+        let registers = address_registers(&graph.insns[load.insn].inst).0;
+        let mut before = (start..load.insn).rev();
+        let last = before.find(|&i| self.changed(i).0 & registers != 0);
+        last.map_or(graph.insns[start].ip.wrapping_sub(1), |i| graph.insns[i].ip)
     }
 
     /// The same where a register of the address advances by what another register holds, as in a
@@ -80,6 +93,8 @@ impl Search<'_, '_, '_> {
         Ok(Code {
             at: load.insn,
             pieces: code.finish()?,
+            line: Line::of(load, vec![self.last_change(load)]),
+            disp: load.place.disp,
             placed: Placed {
                 kind: Kind::Strided,
                 distance: placed,
@@ -94,10 +109,7 @@ fn unknown_step() -> Reason {
 
 /// The largest factor of an address that is at most `distance`.
 fn largest_factor(distance: u32) -> u32 {
-    [8, 4, 2]
-        .into_iter()
-        .find(|f| *f <= distance)
-        .unwrap_or(1)
+    [8, 4, 2].into_iter().find(|f| *f <= distance).unwrap_or(1)
 }
 
 /// `[r + by·factor]`.
