@@ -46,6 +46,7 @@ Examples:
   mgz-instrument --libs -o xz /usr/bin/xz
       its libraries as well, into xz.libs/
   mgz-instrument --functions '^hash_' ./app   only some functions
+  mgz-instrument --prefetch plan.json ./app   ./app.fixed, with prefetches
   mgz-record -o trace -- ./app.inst           then record, and
   mgz-analyze trace                           look at the result
 
@@ -135,7 +136,7 @@ pub struct Args {
     #[arg(long = "for", value_enum, value_name = "MODES")]
     pub modes: Option<Modes>,
     /// Record nothing: put prefetches of the loads in PLAN, a JSON file, into a program that runs by
-    /// itself (all: of every load where one can be placed) [default of OUT: BINARY.fixed]
+    /// itself (all: of every load for which one can be placed); OUT is then BINARY.fixed by default
     #[arg(long, value_name = "PLAN", conflicts_with_all = ["annotations", "backend", "libs", "functions", "exclude", "debuginfod", "stores", "copies", "modes", "naive"])]
     pub prefetch: Option<PathBuf>,
     /// Form of the report on stdout

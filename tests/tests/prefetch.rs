@@ -280,3 +280,61 @@ fn handlers_walk_the_stack_from_loops_with_prefetches() {
         );
     }
 }
+
+/// Programs of the system, what they are given, and their input.
+fn system_work() -> Vec<(&'static str, Vec<Vec<&'static str>>)> {
+    vec![
+        ("/usr/bin/gzip", vec![vec!["-9c"], vec!["-1c"]]),
+        ("/usr/bin/bzip2", vec![vec!["-c"]]),
+        ("/usr/bin/xz", vec![vec!["-3", "-c"]]),
+        ("/usr/bin/sort", vec![vec!["-k2"], vec!["-n"]]),
+        ("/usr/bin/sha256sum", vec![vec![]]),
+        ("/usr/bin/od", vec![vec!["-x"]]),
+        ("/usr/bin/base64", vec![vec![]]),
+        ("/usr/bin/wc", vec![vec![]]),
+        ("/usr/bin/sed", vec![vec!["-E", "s/([a-z]+) ([a-z]+)/\\2 \\1/g"]]),
+        ("/usr/bin/grep", vec![vec!["-aE", "[a-z]+9"]]),
+        (
+            "/usr/bin/perl",
+            vec![vec![
+                "-e",
+                "my %h; $h{$_*7919%10007}++ for 1..20000; print map {qq($_:$h{$_})} sort keys %h",
+            ]],
+        ),
+        (
+            "/usr/bin/sqlite3",
+            vec![vec![
+                ":memory:",
+                "create table t(a,b); with recursive c(x) as (select 1 union all select x+1 from c where x<3000) insert into t select x, x*7919%1009 from c; create index i on t(b); select b,count(*),sum(a) from t group by b order by 3 desc limit 20;",
+            ]],
+        ),
+    ]
+}
+
+#[test]
+fn programs_of_the_system_run_the_same_with_prefetches_wherever_one_can_be() {
+    let input = mgz_tests::inputs::mixed_data(200_000, 3);
+    let mut placed = 0;
+    for (program, works) in system_work() {
+        if !Path::new(program).exists() {
+            tools::skip(&format!("{program} is not installed"));
+            continue;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let copy = dir.path().join("program");
+        std::fs::copy(program, &copy).unwrap();
+        let (fixed, report) = fix(&copy, "all");
+        placed += report["placed"].as_array().unwrap().len();
+        for args in works {
+            let run = |file: &Path| {
+                let mut command = Command::new(file);
+                command.args(&args).env("LC_ALL", "C");
+                command.env("PERL_HASH_SEED", "0");
+                tools::run_with(&mut command, Some(&input), LIMIT).unwrap()
+            };
+            let (expected, got) = (run(&copy), run(&fixed));
+            session::same_result(&format!("{program} {args:?}"), &expected, &got).unwrap();
+        }
+    }
+    assert!(placed > 500, "{placed}");
+}
