@@ -292,7 +292,10 @@ fn system_work() -> Vec<(&'static str, Vec<Vec<&'static str>>)> {
         ("/usr/bin/od", vec![vec!["-x"]]),
         ("/usr/bin/base64", vec![vec![]]),
         ("/usr/bin/wc", vec![vec![]]),
-        ("/usr/bin/sed", vec![vec!["-E", "s/([a-z]+) ([a-z]+)/\\2 \\1/g"]]),
+        (
+            "/usr/bin/sed",
+            vec![vec!["-E", "s/([a-z]+) ([a-z]+)/\\2 \\1/g"]],
+        ),
         ("/usr/bin/grep", vec![vec!["-aE", "[a-z]+9"]]),
         (
             "/usr/bin/perl",

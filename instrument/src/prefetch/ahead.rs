@@ -8,6 +8,7 @@ use crate::prefetch::operation::Operation;
 use crate::prefetch::params::MAX_BYTES_AHEAD;
 use crate::prefetch::search::Search;
 use crate::prefetch::slice::{Early, Slice};
+use crate::prefetch::strided::{MAX_FACTOR, by_factors, sum};
 use crate::prefetch::{Code, Line, Load, Reason};
 use crate::x86::regs::{Gpr, RSP, RegSet, gpr};
 use iced_x86::{Instruction, MemoryOperand, OpKind, Register};
@@ -76,6 +77,10 @@ impl Search<'_, '_, '_> {
         let distance = match &slice.early {
             Some(early) => on_one_page(early, distance)?,
             None => distance,
+        };
+        let distance = match slice.sums[..] {
+            [] => distance,
+            _ => by_factors(distance),
         };
         let changes_flags = slice.early.is_some() || slice.operations.iter().any(|o| o.flags);
         let places = match &slice.early {
@@ -159,6 +164,9 @@ impl Search<'_, '_, '_> {
         for &(r, _) in &slice.steps {
             used = used.with(r);
         }
+        for &(r, _) in &slice.sums {
+            used = used.with(r);
+        }
         used.0 |= early.map_or(0, |(_, inst)| address_registers(inst).0);
         let free = RegSet(self.free(at).0 & !used.0).without(RSP);
         let mut names = Names::of(slice, address_registers(target), free);
@@ -181,6 +189,14 @@ impl Search<'_, '_, '_> {
                 Register::None,
             );
             code.lea(to, moved(from, 0)?)?;
+        }
+        for &(r, by) in &slice.sums {
+            let to = names.take(r)?;
+            let factor = distance.min(MAX_FACTOR);
+            code.lea(to, sum(r, by, factor))?;
+            if distance > MAX_FACTOR {
+                code.lea(to, sum(to, by, factor))?;
+            }
         }
         for (n, operation) in slice.operations.iter().enumerate() {
             let is_early = early.is_some_and(|(_, inst)| inst.ip() == operation.inst.ip());

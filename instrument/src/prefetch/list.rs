@@ -1,6 +1,7 @@
 //! Prefetches of the next node of a list.
 
 use crate::common::prefetch::{Kind, Placed};
+use crate::ir::loops::LoopId;
 use crate::plan::cursor::cheapest;
 use crate::prefetch::assemble::{Assembly, operand, wide};
 use crate::prefetch::params::MAX_BYTES_AHEAD;
@@ -26,13 +27,18 @@ struct Chase {
 impl Search<'_, '_, '_> {
     /// Prefetches the next node's field: as soon as the loop has the pointer, or, where it loads the
     /// pointer only to go on, by an early load of the pointer from the page that is being read.
-    pub fn list(&mut self, load: &Load) -> Result<Code, Reason> {
+    /// `None` if the loop is none of a list.
+    pub fn list(&mut self, load: &Load) -> Result<Option<Code>, Reason> {
         let place = load.place;
         let (Some(node), None, false) = (place.base, place.index, place.addr32) else {
-            return Err("its address is not a node's address plus a constant".into());
+            return Ok(None);
         };
-        let chase = self.chase(self.loops().of_block[load.block], node)?;
-        let field = i32::try_from(place.disp).map_err(|_| no_chase())?;
+        let Some(chase) = self.chase(self.loops().of_block[load.block], node) else {
+            return Ok(None);
+        };
+        let Ok(field) = i32::try_from(place.disp) else {
+            return Ok(None);
+        };
         let field = |pointer: Gpr| {
             MemoryOperand::new(
                 wide(pointer),
@@ -50,7 +56,7 @@ impl Search<'_, '_, '_> {
             if next < self.view.graph.blocks[block].insns.end as usize {
                 let mut code = Assembly::default();
                 code.prefetch(field(chase.to))?;
-                return code_for(load, next, code);
+                return code_for(load, next, code).map(Some);
             }
         }
         if chase.at == load.insn {
@@ -59,7 +65,7 @@ impl Search<'_, '_, '_> {
                     .into(),
             );
         }
-        self.early_pointer(load, &chase, &field)
+        self.early_pointer(load, &chase, &field).map(Some)
     }
 
     fn early_pointer(
@@ -106,30 +112,25 @@ impl Search<'_, '_, '_> {
     }
 
     /// How a loop comes to the next node.
-    fn chase(&mut self, l: u32, node: Gpr) -> Result<Chase, Reason> {
+    fn chase(&mut self, l: LoopId, node: Gpr) -> Option<Chase> {
         let Change::Once(at) = self.change(l, node) else {
-            return Err(no_chase());
+            return None;
         };
         let inst = &self.view.graph.insns[at].inst;
         if let Some(offset) = pointer_load(inst, node) {
-            return Ok(Chase {
+            return Some(Chase {
                 at,
                 to: node,
                 offset,
             });
         }
         let is_copy = inst.mnemonic() == Mnemonic::Mov && inst.op1_kind() == OpKind::Register;
-        let from = gpr64(inst.op1_register()).filter(|_| is_copy);
-        let from = from.ok_or_else(no_chase)?;
-        let Change::Once(at) = self.change(l, from) else {
-            return Err(no_chase());
+        let to = gpr64(inst.op1_register()).filter(|_| is_copy)?;
+        let Change::Once(at) = self.change(l, to) else {
+            return None;
         };
-        let offset = pointer_load(&self.view.graph.insns[at].inst, node);
-        Ok(Chase {
-            at,
-            to: from,
-            offset: offset.ok_or_else(no_chase)?,
-        })
+        let offset = pointer_load(&self.view.graph.insns[at].inst, node)?;
+        Some(Chase { at, to, offset })
     }
 }
 
@@ -145,10 +146,6 @@ fn pointer_load(inst: &Instruction, node: Gpr) -> Option<i64> {
         && place.segment == AccessSegment::Flat
         && !place.addr32;
     plain.then_some(place.disp)
-}
-
-fn no_chase() -> Reason {
-    "its loop does not go from node to node by one pointer of the node".into()
 }
 
 fn code_for(load: &Load, at: usize, code: Assembly) -> Result<Code, Reason> {

@@ -208,18 +208,19 @@ impl<'v> Search<'v, '_, '_> {
     /// The code for a load. The wanted form is tried first.
     fn code(&mut self, load: &Load, wanted: Wanted) -> Result<Code, Reason> {
         let Wanted { kind, distance } = wanted;
-        if load.is_strided && kind != Kind::List {
+        if kind == Kind::List
+            && let Some(code) = self.list(load)?
+        {
+            return Ok(code);
+        }
+        if load.is_strided {
             return self.strided(load, distance);
         }
-        if kind == Kind::List {
-            return match self.list(load) {
-                Ok(code) => Ok(code),
-                Err(_) if load.is_strided => self.strided(load, distance),
-                Err(why) => self.gather(load, distance).map_err(|_| why),
-            };
-        }
         match self.gather(load, distance) {
-            Err(why) if kind == Kind::Auto => self.list(load).map_err(|_| why),
+            Err(why) if kind == Kind::Auto => self.list(load)?.ok_or(why),
+            Err(_) if kind == Kind::List => {
+                Err("its loop does not go from node to node by one pointer of the node".into())
+            }
             result => result,
         }
     }

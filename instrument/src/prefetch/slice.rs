@@ -23,6 +23,8 @@ pub struct Slice {
     pub early: Option<Early>,
     /// Registers that advance by a constant, as they are at the head of the loop.
     pub steps: Vec<(Gpr, i64)>,
+    /// Registers that advance by what another register holds.
+    pub sums: Vec<(Gpr, Gpr)>,
     /// Registers that stay as they are.
     pub fixed: RegSet,
 }
@@ -175,24 +177,28 @@ impl Search<'_, '_, '_> {
         if slice.early.is_some_and(|e| e.carrier != l) {
             return Ok(false);
         }
-        let (mut steps, mut fixed, mut other) = (Vec::new(), slice.fixed, None);
+        let (mut steps, mut sums) = (Vec::new(), Vec::new());
+        let (mut fixed, mut other) = (slice.fixed, None);
         for r in trace.needed.iter() {
             match self.change(l, r) {
                 Change::Never => fixed = fixed.with(r),
                 Change::Step(step) => steps.push((r, step)),
+                Change::Register(by) => {
+                    sums.push((r, by));
+                    fixed = fixed.with(by);
+                }
                 _ => other = other.or(Some(r)),
             }
         }
         let outer = self.loops().all[l as usize].parent != NO_LOOP;
+        let advances = slice.early.is_some() || !steps.is_empty() || !sums.is_empty();
         match other {
             Some(r) if slice.early.is_some() || !outer => Err(carried(r)),
             Some(_) => Ok(false),
-            None if steps.is_empty() && slice.early.is_none() && outer => Ok(false),
-            None if steps.is_empty() && slice.early.is_none() => {
-                Err("its address does not change in the loop".into())
-            }
+            None if !advances && outer => Ok(false),
+            None if !advances => Err("its address does not change in the loop".into()),
             None => {
-                (slice.steps, slice.fixed) = (steps, fixed);
+                (slice.steps, slice.sums, slice.fixed) = (steps, sums, fixed);
                 Ok(true)
             }
         }
@@ -232,7 +238,7 @@ impl Search<'_, '_, '_> {
 
 /// An address that nothing ahead leads to would be prefetched again and again.
 fn finished(slice: Slice) -> Result<Slice, Reason> {
-    match slice.early.is_none() && slice.steps.is_empty() {
+    match slice.early.is_none() && slice.steps.is_empty() && slice.sums.is_empty() {
         true => Err("its address does not depend on the loop's counter or an array".into()),
         false => Ok(slice),
     }

@@ -8,7 +8,7 @@ use crate::x86::regs::{Gpr, RegSet, gpr};
 use iced_x86::{MemoryOperand, Register};
 
 /// Most steps that one address adds to a register.
-const MAX_FACTOR: u32 = 8;
+pub const MAX_FACTOR: u32 = 8;
 
 impl Search<'_, '_, '_> {
     /// `prefetcht0 [address + stride·distance]`, which needs no register and no flags.
@@ -112,7 +112,15 @@ fn largest_factor(distance: u32) -> u32 {
     [8, 4, 2].into_iter().find(|f| *f <= distance).unwrap_or(1)
 }
 
+/// The largest distance that is at most `distance` and takes two sums at most.
+pub fn by_factors(distance: u32) -> u32 {
+    match distance >= 2 * MAX_FACTOR {
+        true => 2 * MAX_FACTOR,
+        false => largest_factor(distance),
+    }
+}
+
 /// `[r + by·factor]`.
-fn sum(r: Gpr, by: Gpr, factor: u32) -> MemoryOperand {
+pub fn sum(r: Gpr, by: Gpr, factor: u32) -> MemoryOperand {
     MemoryOperand::new(wide(r), wide(by), factor, 0, 0, false, Register::None)
 }
