@@ -21,8 +21,11 @@ __attribute__((noinline)) static uint64_t gather(const int32_t *index, long n, c
                                                  uint64_t limit, long &undone) {
     Guard guard{undone};
     uint64_t sum = 0;
-    for (long i = 0; i < n; i++)
-        sum += visit(data[index[i]], limit);
+    for (long i = 0; i < n; i++) {
+        uint64_t value = data[index[i]];
+        sum ^= value;
+        sum += visit(value, limit);
+    }
     return sum;
 }
 

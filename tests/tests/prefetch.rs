@@ -255,10 +255,12 @@ fn exceptions_pass_through_loops_with_prefetches() {
         for loop_of in ["gather(", "plain("] {
             let is_there = |r: &Value| {
                 let name = r["function"].as_str().unwrap();
-                name.contains(loop_of) && r["kind"] == "gather"
+                // (A call may be handed flags, so they are free only where the loop changes them first.)
+                let kind = variant.clang && loop_of == "gather(" || r["kind"] == "gather";
+                name.starts_with(loop_of) && kind
             };
             assert!(
-                variant.opt == "3" || placed.iter().any(is_there),
+                placed.iter().any(is_there),
                 "{variant} {loop_of} {report:#}"
             );
         }
@@ -273,11 +275,12 @@ fn handlers_walk_the_stack_from_loops_with_prefetches() {
         let Some(program) = built else { continue };
         let (fixed, report) = fix(&program, "all");
         same(&program, &fixed, &format!("{variant}"));
-        let placed = rows(&report, "placed", "gather");
-        assert!(
-            placed.iter().any(|r| r["kind"] == "gather"),
-            "{variant} {report:#}"
-        );
+        let is_there = |r: &Value| {
+            let name = r["function"].as_str().unwrap();
+            name.starts_with("gather") && r["kind"] == "gather"
+        };
+        let placed = report["placed"].as_array().unwrap();
+        assert!(placed.iter().any(is_there), "{variant} {report:#}");
     }
 }
 

@@ -314,6 +314,11 @@ fn put(
     }
     let register = sized(inst.op0_register(), to).ok_or_else(failed)?;
     inst.set_op0_register(register);
+    let is_same =
+        inst.code() == iced_x86::Code::Mov_r64_rm64 || inst.code() == iced_x86::Code::Mov_rm64_r64;
+    if is_same && inst.op1_kind() == OpKind::Register && inst.op1_register() == register {
+        return Ok(());
+    }
     code.put(&inst)
 }
 
