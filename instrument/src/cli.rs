@@ -1,5 +1,7 @@
 //! The command line of `mgz-instrument`, and the files that it reads and writes.
 
+mod prefetch;
+
 use crate::common::io;
 use crate::common::io::{Content, Refused};
 use crate::link::elf_writer::Image;
@@ -44,6 +46,7 @@ Examples:
   mgz-instrument --libs -o xz /usr/bin/xz
       its libraries as well, into xz.libs/
   mgz-instrument --functions '^hash_' ./app   only some functions
+  mgz-instrument --prefetch plan.json ./app   ./app.fixed, with prefetches
   mgz-record -o trace -- ./app.inst           then record, and
   mgz-analyze trace                           look at the result
 
@@ -132,6 +135,10 @@ pub struct Args {
     /// Modes of mgz-record that the soft backend's code shall serve [default: burst]
     #[arg(long = "for", value_enum, value_name = "MODES")]
     pub modes: Option<Modes>,
+    /// Record nothing: put prefetches of the loads in PLAN, a JSON file, into a program that runs by
+    /// itself (all: of every load for which one can be placed); OUT is then BINARY.fixed by default
+    #[arg(long, value_name = "PLAN", conflicts_with_all = ["annotations", "backend", "libs", "functions", "exclude", "debuginfod", "stores", "copies", "modes", "naive"])]
+    pub prefetch: Option<PathBuf>,
     /// Form of the report on stdout
     #[arg(long, value_enum, default_value = "text")]
     pub format: ReportFormat,
@@ -319,6 +326,7 @@ impl Session {
             translated,
             counts,
             naive: args.naive,
+            prefetch: None,
         };
         let translation = match modes {
             _ if translated => " translated",
@@ -357,6 +365,9 @@ fn run(args: &Args) -> Result<String, Stop> {
             message: "no BINARY given".into(),
         });
     };
+    if let Some(plan) = &args.prefetch {
+        return prefetch::run(args, &input, plan);
+    }
     let output = args
         .output
         .clone()
@@ -580,6 +591,7 @@ fn instrument(data: &Content, target: &Target, session: &Session) -> Result<(Rep
         mut annotations,
         mut report,
         leftovers,
+        ..
     } = rewritten.map_err(|e| refused(&target.input, &e))?;
     report.input = settings.input;
     report.output = settings.output;
@@ -642,6 +654,29 @@ impl Target {
         Ok((file, image))
     }
 
+    fn check_unchanged(&self, data: &Content) -> Result<(), Stop> {
+        if data.is_unchanged() {
+            return Ok(());
+        }
+        Err(Stop::error(format!(
+            "{} was written to while it was read; run the command again",
+            self.input.display()
+        )))
+    }
+
+    /// Writes the rest of it, and gives it its name. It has no sidecar.
+    fn finish_alone(
+        &self,
+        (mut program, image): (NamedTempFile, Image),
+        data: &Content,
+    ) -> Result<(), Stop> {
+        let written = image.write_behind(program.as_file_mut());
+        written.map_err(|e| cannot(&self.output, &e))?;
+        self.check_unchanged(data)?;
+        replace(&program.into_temp_path(), &self.output).map_err(|e| cannot(&self.output, &e))?;
+        Ok(())
+    }
+
     /// Writes the rest of it and the sidecar, and gives both files their names. The program appears
     /// last, so that it never stands there without its sidecar.
     fn finish<'a>(
@@ -656,12 +691,7 @@ impl Target {
         );
         behind.map_err(|e| cannot(&self.output, &e))?;
         let sidecar = sidecar.map_err(|e| cannot(&self.annotations, &e))?;
-        if !data.is_unchanged() {
-            return Err(Stop::error(format!(
-                "{} was written to while it was read; run the command again",
-                self.input.display()
-            )));
-        }
+        self.check_unchanged(data)?;
         sidecar
             .persist()
             .map_err(|e| cannot(&self.annotations, &e))?;

@@ -24,6 +24,7 @@ pub mod link;
 pub mod patch;
 pub mod pipeline;
 pub mod plan;
+pub mod prefetch;
 pub mod program;
 pub mod report;
 pub mod sidecar;

@@ -86,6 +86,7 @@ pub fn emit(
         starts: emptied(starts),
         region: 0,
         record: 0,
+        insertion: 0,
         next_record: (NO_INSN, false),
         records_before: 0,
         slots: 0,
@@ -173,6 +174,8 @@ pub(crate) struct Emitter<'a> {
     /// Next region, and next record inside it.
     pub(crate) region: usize,
     pub(crate) record: usize,
+    /// Next insertion.
+    insertion: usize,
     /// Instruction of that record; true if the record stands behind the instruction.
     pub(crate) next_record: (InsnId, bool),
     /// Records of earlier regions.
@@ -288,6 +291,7 @@ impl<'a> Emitter<'a> {
             let label = self.sink.buffer.pos();
             self.moved = false;
             self.records(id, false)?;
+            self.insertions(id);
             let copied = if self.moved || insn.flow != FlowControl::Next {
                 0
             } else {
@@ -338,6 +342,31 @@ impl<'a> Emitter<'a> {
             return Err(EmitError::Record);
         }
         Ok(())
+    }
+
+    /// The instruction at which the next insertion stands.
+    fn next_insertion(&self) -> InsnId {
+        let next = self.function.insertions.get(self.insertion);
+        next.map_or(NO_INSN, |i| i.at)
+    }
+
+    /// Emits the insertions that stand at this instruction.
+    fn insertions(&mut self, id: InsnId) {
+        let function = self.function;
+        while let Some(next) = function.insertions.get(self.insertion)
+            && next.at == id
+        {
+            for piece in &next.pieces {
+                match piece.target {
+                    Some((at, target)) => {
+                        let kind = FixupKind::Original(target);
+                        self.sink.put_field(0, piece.code, at.into(), kind);
+                    }
+                    None => self.sink.inserted(piece.code),
+                }
+            }
+            self.insertion += 1;
+        }
     }
 
     /// Before an instruction that does not stand where the one before it ends: what leads to the
@@ -412,6 +441,7 @@ impl<'a> Emitter<'a> {
         let most = (end - first)
             .min(ahead(next_special.0))
             .min(ahead(record.0.wrapping_add(after.into())))
+            .min(ahead(self.next_insertion().0))
             .min(Run::MOST);
         let here = self.sink.buffer.pos();
         let kept = self.kept.map_or(RegSet::EMPTY, |r| RegSet::EMPTY.with(r));

@@ -58,6 +58,7 @@ pub(crate) fn function(blocks: &[&[u8]], dead: RegSet) -> (Function, Vec<u8>) {
         plan: Default::default(),
         calls: Default::default(),
         residencies: Default::default(),
+        insertions: Vec::new(),
         loops: Default::default(),
     };
     (function, bytes)

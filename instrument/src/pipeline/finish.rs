@@ -5,6 +5,7 @@ use crate::link::elf_writer;
 use crate::link::elf_writer::{Image, NewSymbol, assemble};
 use crate::link::frames::CloneFde;
 use crate::link::layout::{LayoutInput, Placed, lay_out, place_clones};
+use crate::pipeline::prefetched::Prefetch;
 use crate::pipeline::rewrite::{Rewritten, Settings};
 use crate::program::InstrumentOptions;
 use crate::program::sanitizers::Sanitizer;
@@ -81,6 +82,8 @@ pub struct Gathered {
     pub hash: u64,
     /// Figures so far.
     pub report: Report,
+    /// Outcomes of prefetches.
+    pub prefetches: Vec<Prefetch>,
     /// Handlers are shown the original's places of faults by way of these.
     pub wrapped: Option<Wrapped>,
     /// The clones are translated.
@@ -176,6 +179,7 @@ pub fn finish<'a, W: Send>(
         covers,
         hash,
         mut report,
+        prefetches,
         wrapped,
         translated,
         sanitizer,
@@ -253,6 +257,7 @@ pub fn finish<'a, W: Send>(
         begun,
         annotations,
         report,
+        prefetches,
         leftovers: Box::new(functions),
     })
 }

@@ -3,6 +3,7 @@
 use crate::analyze::dataflow::Flow;
 use crate::analyze::liveness::Effects;
 use crate::analyze::{dead_flags, liveness, unread_values};
+use crate::common::prefetch::Outcome;
 use crate::common::skip_reason::LeftReason;
 use crate::discover::code_or_data;
 use crate::discover::code_or_data::Jumps;
@@ -20,17 +21,34 @@ use crate::patch::space::FunctionCode;
 use crate::plan::count_only::{self, Free};
 use crate::plan::cursor::{Residencies, View};
 use crate::plan::planned_function::{Function, Patching, SpecialCalls};
+use crate::plan::types::Insertion;
 use crate::plan::{FunctionPlan, copies, cursor, origin, plan_function};
+use crate::prefetch;
 use crate::program::fixed_memory::FaultPolicy;
 use crate::program::linkage::linkage_load;
 use crate::program::{FunctionInfo, Input, InstrumentOptions, Program, sanitizers, syscalls};
 use crate::util::ranges::overlaps;
 use crate::x86::decode::{Body, CodeSource};
 use crate::x86::effects::Facts;
+use crate::x86::flow::is_call;
 use crate::x86::insn::{Insn, InsnId};
 use iced_x86::{FlowControl, InstructionInfoFactory};
 use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
 use mgz_elf::symbols::merge_ranges;
+
+/// Analyses a function that pass 1 did not leave. The outcomes are those of loads that are to be
+/// prefetched.
+pub fn analyze_for_prefetch(
+    input: &Input,
+    program: &Program,
+    id: FunctionId,
+    options: &InstrumentOptions,
+    faults: &FaultPolicy,
+) -> Result<(Function, Vec<Outcome>), LeftReason> {
+    let mut outcomes = Vec::new();
+    let function = analyze_with(input, program, id, options, faults, &mut outcomes)?;
+    Ok((function, outcomes))
+}
 
 /// Analyses a function that pass 1 did not leave.
 pub fn analyze(
@@ -39,6 +57,17 @@ pub fn analyze(
     id: FunctionId,
     options: &InstrumentOptions,
     faults: &FaultPolicy,
+) -> Result<Function, LeftReason> {
+    analyze_with(input, program, id, options, faults, &mut Vec::new())
+}
+
+fn analyze_with(
+    input: &Input,
+    program: &Program,
+    id: FunctionId,
+    options: &InstrumentOptions,
+    faults: &FaultPolicy,
+    outcomes: &mut Vec<Outcome>,
 ) -> Result<Function, LeftReason> {
     let mut pass = FunctionPass::begin(input, program, id, options, faults)?;
     let body = pass.decode()?;
@@ -50,7 +79,7 @@ pub fn analyze(
     pass.find_free_registers(&mut flow, &facts, &loops);
     let loads = Flow::solve(input, &flow.graph, &loops, &facts, options.stores);
     let patching = pass.patching(&mut flow, &facts);
-    let plan = pass.plan(&flow, &facts, loads, &loops);
+    let plan = pass.plan(&flow, &facts, loads, &loops, outcomes);
     Ok(pass.assemble(flow, hooks, facts, loops, patching, plan))
 }
 
@@ -93,6 +122,7 @@ struct Recording {
     tables: Vec<JumpTable>,
     residencies: Residencies,
     plan: FunctionPlan,
+    insertions: Vec<Insertion>,
 }
 
 impl<'p, 'a> FunctionPass<'p, 'a> {
@@ -329,15 +359,23 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
     }
 
     /// Plans the records, and the places where a register holds the cursor.
-    fn plan(&self, flow: &ControlFlow, facts: &Facts, mut loads: Flow, loops: &Loops) -> Recording {
+    fn plan(
+        &self,
+        flow: &ControlFlow,
+        facts: &Facts,
+        mut loads: Flow,
+        loops: &Loops,
+        outcomes: &mut Vec<Outcome>,
+    ) -> Recording {
         let (graph, options) = (&flow.graph, self.options);
         let copied = flow.found.iter().filter(|t| t.copyable);
         let tables: Vec<JumpTable> = copied.map(table).collect();
-        if self.unselected {
+        if self.unselected || options.prefetch.is_some() {
             return Recording {
                 tables,
                 residencies: Residencies::default(),
                 plan: FunctionPlan::default(),
+                insertions: self.prefetches(graph, facts, &mut loads, loops, outcomes),
             };
         }
         let with_copies = (options.copies)
@@ -372,7 +410,38 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
             tables,
             residencies,
             plan,
+            insertions: Vec::new(),
         }
+    }
+
+    /// Places prefetches.
+    fn prefetches(
+        &self,
+        graph: &Cfg,
+        facts: &Facts,
+        loads: &mut Flow,
+        loops: &Loops,
+        outcomes: &mut Vec<Outcome>,
+    ) -> Vec<Insertion> {
+        let Some(request) = &self.options.prefetch else {
+            return Vec::new();
+        };
+        let flags = match self.overwrites() {
+            true => dead_flags::find_dead_flags(self.input, graph),
+            false => Vec::new(),
+        };
+        let readers = &self.input.return_readers;
+        let calls = || graph.insns.iter().any(|i| is_call(i.flow));
+        let view = prefetch::View {
+            graph,
+            facts,
+            loops,
+            flags: &flags,
+            shows_returns: (readers.matters && calls()).then_some(&readers.first),
+        };
+        let (insertions, all) = prefetch::place(view, loads, request, &self.info.range);
+        *outcomes = all;
+        insertions
     }
 
     /// Makes a plan one of counters.
@@ -444,6 +513,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
             cfg: graph,
             patching,
             plan: recording.plan,
+            insertions: recording.insertions,
             residencies: recording.residencies,
         }
     }

@@ -2,5 +2,6 @@
 
 mod finish;
 pub mod function_pass;
+pub mod prefetched;
 pub mod rewrite;
 pub mod understand;

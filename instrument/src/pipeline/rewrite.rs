@@ -11,8 +11,10 @@ use crate::link::elf_writer::Image;
 use crate::link::frames::CloneFde;
 use crate::link::{elf_writer, fault_shim, frames};
 use crate::pipeline::finish::{Functions, Gathered, finish};
-use crate::pipeline::function_pass::analyze;
+use crate::pipeline::function_pass::analyze_for_prefetch;
+use crate::pipeline::prefetched::{Prefetch, Prefetches};
 use crate::pipeline::understand::{Understood, check_demand, understand};
+use crate::plan::planned_function::Function;
 use crate::plan::types::ImplicitLoads;
 use crate::program::copiers;
 use crate::program::fixed_memory::FaultPolicy;
@@ -69,6 +71,8 @@ pub struct Rewritten<W> {
     pub annotations: Annotations,
     /// Figures.
     pub report: Report,
+    /// Outcomes of prefetches, by address.
+    pub prefetches: Vec<Prefetch>,
     /// Data left over in memory. Freeing it takes a while, which is wasted if the process ends
     /// anyway.
     pub leftovers: Box<dyn Any + Send>,
@@ -209,6 +213,7 @@ struct Work<'w, 'a> {
     translated: bool,
     fixed: bool,
     columns: &'w Columns,
+    prefetches: &'w Prefetches,
 }
 
 /// Functions that a thread takes at a time.
@@ -249,17 +254,15 @@ impl Work<'_, '_> {
         let &Work {
             input,
             unwind,
-            program,
             options,
-            faults,
             translated,
             fixed,
             ..
         } = self;
         let id = FunctionId(index as u32);
-        let function = match analyze(input, program, id, options, faults) {
+        let function = match self.analyze(id) {
             Ok(function) => function,
-            Err(reason) => return Outcome::Left(reason.to_string()),
+            Err(reason) => return Outcome::Left(reason),
         };
         let Some(bytes) = input.slice(&function.range) else {
             return Outcome::Left("no bytes in the file".into());
@@ -295,7 +298,44 @@ impl Work<'_, '_> {
                     implicit: function.plan.implicit,
                 })
             }
-            Err(error) => Outcome::Left(error.to_string()),
+            Err(error) => {
+                self.prefetches.fail(index, &error.to_string());
+                Outcome::Left(error.to_string())
+            }
+        }
+    }
+
+    /// Analyses a function. One that is to be prefetched is left if no prefetch can be placed.
+    fn analyze(&self, id: FunctionId) -> Result<Function, String> {
+        let range = &self.program.function(id).range;
+        if let Some(request) = &self.options.prefetch
+            && !request.concerns(range)
+        {
+            return Err(LeftReason::NotSelected.to_string());
+        }
+        let Work {
+            input,
+            program,
+            options,
+            faults,
+            ..
+        } = self;
+        let index = id.0 as usize;
+        match analyze_for_prefetch(input, program, id, options, faults) {
+            Ok((function, outcomes)) => {
+                let is_placed = outcomes.iter().any(|o| o.result.is_ok());
+                if options.prefetch.is_some() {
+                    self.prefetches.put(index, outcomes);
+                    if !is_placed {
+                        return Err(LeftReason::NotSelected.to_string());
+                    }
+                }
+                Ok(function)
+            }
+            Err(reason) => {
+                self.prefetches.fail(index, &reason.to_string());
+                Err(reason.to_string())
+            }
         }
     }
 }
@@ -316,6 +356,10 @@ pub fn rewrite<'a, W: Send>(
     let mut functions = analysed.gather();
     analysed.check_selection()?;
     let covers = analysed.uncover(&mut functions);
+    let prefetches = match &options.prefetch {
+        Some(request) => std::mem::take(&mut analysed.prefetches).all(request, &functions.entries),
+        None => Vec::new(),
+    };
     let Analysed {
         understood,
         translated,
@@ -344,6 +388,7 @@ pub fn rewrite<'a, W: Send>(
         covers,
         hash,
         report,
+        prefetches,
         wrapped,
         translated,
         sanitizer,
@@ -367,6 +412,7 @@ struct Analysed<'f, 'a> {
     debug: DebugFiles,
     columns: Columns,
     outcomes: Vec<Vec<Outcome>>,
+    prefetches: Prefetches,
     report: Report,
 }
 
@@ -397,6 +443,7 @@ impl<'f, 'a> Analysed<'f, 'a> {
             debug.source != DebugSource::Nothing,
             program.functions.len().div_ceil(GROUP),
         );
+        let prefetches = Prefetches::default();
         let outcomes = Work {
             input,
             unwind,
@@ -406,6 +453,7 @@ impl<'f, 'a> Analysed<'f, 'a> {
             translated,
             fixed,
             columns: &columns,
+            prefetches: &prefetches,
         }
         .all();
         Ok(Analysed {
@@ -417,6 +465,7 @@ impl<'f, 'a> Analysed<'f, 'a> {
             debug,
             columns,
             outcomes,
+            prefetches,
         })
     }
 
@@ -544,7 +593,8 @@ impl<'f, 'a> Analysed<'f, 'a> {
     /// Refuses a choice of functions that matches none.
     fn check_selection(&self) -> Result<(), Refusal> {
         let functions = &self.understood.program.functions;
-        if self.columns.records() == 0
+        if self.options.prefetch.is_none()
+            && self.columns.records() == 0
             && functions
                 .iter()
                 .all(|f| f.left == Some(LeftReason::NotSelected))

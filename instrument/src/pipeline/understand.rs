@@ -22,6 +22,16 @@ use mgz_elf::payload::Payload;
 use mgz_elf::{Refusal, payload};
 use twox_hash::XxHash3_64;
 
+/// A file that does something for which its code must stay where it is gets no prefetches.
+fn gets_none(what: &str, options: &InstrumentOptions) -> Result<(), Refusal> {
+    match options.prefetch {
+        Some(_) => Err(Refusal::declined(format!(
+            "{what}; such a program gets no prefetches"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// The pt flavour: calls that install handlers which may look at faults, so that
 /// [`crate::link::fault_shim`] can show them the original's places.
 fn shown_by(
@@ -29,19 +39,26 @@ fn shown_by(
     input: &Input,
     program: &Program,
     finding: &Finding,
+    options: &InstrumentOptions,
 ) -> Result<Wrapped, Refusal> {
-    signals::wrapped(elf, input, program).ok_or_else(|| {
-        Refusal::declined(format!(
-            "it may install a handler that looks at where a fault happened, or where the signal found the program ({}; at {:#x}), and not by calls of another file's sigaction alone, so that with the pt backend nothing shows the handler the original place; use --backend soft{}",
-            finding.why,
-            finding.at,
-            if elf.is_static_executable() {
-                ", or link it dynamically"
-            } else {
-                ""
-            }
-        ))
-    })
+    if let Some(wrapped) = signals::wrapped(elf, input, program) {
+        return Ok(wrapped);
+    }
+    let what = format!(
+        "it may install a handler that looks at where a fault happened ({}; at {:#x}), and nothing shows the handler the original place",
+        finding.why, finding.at
+    );
+    gets_none(&what, options)?;
+    Err(Refusal::declined(format!(
+        "it may install a handler that looks at where a fault happened, or where the signal found the program ({}; at {:#x}), and not by calls of another file's sigaction alone, so that with the pt backend nothing shows the handler the original place; use --backend soft{}",
+        finding.why,
+        finding.at,
+        if elf.is_static_executable() {
+            ", or link it dynamically"
+        } else {
+            ""
+        }
+    )))
 }
 
 /// The soft flavour: leaves functions alone that borrow the `%gs` base and put it back. Declines a
@@ -164,6 +181,7 @@ pub fn check_demand(
     } else {
         return Ok(());
     };
+    gets_none(&demand.what, options)?;
     let steps = if demand.counts_steps {
         ", and sees where clones and entry jumps lead"
     } else {
@@ -181,7 +199,8 @@ fn check_return_readers(
     readers: &ShownReturns,
     options: &InstrumentOptions,
 ) -> Result<(), Refusal> {
-    if options.flavour != FLAVOUR_PT || !readers.matters {
+    // (Of functions that call nothing, prefetches can be had all the same.)
+    if options.flavour != FLAVOUR_PT || !readers.matters || options.prefetch.is_some() {
         return Ok(());
     }
     Err(Refusal::declined(format!(
@@ -196,6 +215,10 @@ fn check_reader(elf: &Elf, by: u64, options: &InstrumentOptions) -> Result<(), R
     let Some(remedy) = remedy_for_readers(elf, options) else {
         return Ok(());
     };
+    gets_none(
+        &format!("it reads its own code as data (seen at {by:#x})"),
+        options,
+    )?;
     Err(Refusal::declined(format!(
         "it reads its own code as data (seen at {by:#x}; a checksum, or code that it copies), and would find entry jumps there; {remedy} use --backend soft --for burst, and record with --mode burst"
     )))
@@ -216,6 +239,8 @@ fn check_memory_files(
     } else {
         format!(" (seen at {at:#x})")
     };
+    let reads = format!("it may read or change its own code by {what}{seen}");
+    gets_none(&reads, options)?;
     Err(Refusal::declined(format!(
         "it may read or change its own code by {what}{seen}, and would find entry jumps there, or change what its clones do not follow; {remedy} use --backend soft --for burst, and record with --mode burst"
     )))
@@ -374,7 +399,7 @@ pub fn understand<'a>(
     };
     let wrapped = match inspected {
         Some(finding) if options.flavour == FLAVOUR_PT => {
-            Some(shown_by(elf, &input, &program, &finding)?)
+            Some(shown_by(elf, &input, &program, &finding, options)?)
         }
         _ => None,
     };

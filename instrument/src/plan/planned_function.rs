@@ -8,6 +8,7 @@ use crate::ir::{BlockId, FunctionId};
 use crate::patch::space::{FunctionCode, fits};
 use crate::plan::FunctionPlan;
 use crate::plan::cursor::Residencies;
+use crate::plan::types::Insertion;
 use crate::x86::flow::JUMP;
 use crate::x86::insn::{Insn, InsnId};
 use crate::x86::regs::RegUse;
@@ -39,6 +40,8 @@ pub struct Function {
     pub plan: FunctionPlan,
     /// Places where a register holds the soft probes' cursor (none in the PT flavour).
     pub residencies: Residencies,
+    /// Prefetches, in order.
+    pub insertions: Vec<Insertion>,
 }
 
 /// Calls of a function, of the system and of other code, that the clone does in a way of its own.

@@ -1,6 +1,7 @@
 //! Types that describe the records of a function.
 
 use crate::analyze::class::Class;
+use crate::x86::encode::Encoded;
 use crate::x86::insn::InsnId;
 use crate::x86::operands::OperandAccess;
 use crate::x86::regs::Gpr;
@@ -149,6 +150,24 @@ pub struct GatherPlan {
     pub mask_bytes: u8,
     /// Bytes of index vector.
     pub index_bytes: u16,
+}
+
+/// Code in front of an instruction that records nothing.
+#[derive(Clone, Debug)]
+pub struct Insertion {
+    /// The instruction. Whoever goes there executes the code first.
+    pub at: InsnId,
+    /// The code.
+    pub pieces: Vec<Piece>,
+}
+
+/// One instruction of an [`Insertion`].
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    /// Its bytes.
+    pub code: Encoded,
+    /// Offset of a displacement to its own address, and the address that it leads to.
+    pub target: Option<(u8, u64)>,
 }
 
 /// Counts of implicit stack reads and others that are reported apart.

@@ -19,6 +19,7 @@ pub mod section_bounds;
 pub mod shown_returns;
 pub mod syscalls;
 
+use crate::common::prefetch::Request;
 use crate::common::skip_reason::LeftReason;
 use crate::ir::FunctionId;
 use crate::ir::jump_table::Course;
@@ -212,6 +213,9 @@ pub struct InstrumentOptions {
     pub counts: bool,
     /// One record per recorded load, nothing shared (for tests).
     pub naive: bool,
+    /// Nothing is recorded; these loads are prefetched (PT flavour, since such a file needs no
+    /// runtime either).
+    pub prefetch: Option<Request>,
 }
 
 impl InstrumentOptions {
@@ -225,6 +229,7 @@ impl InstrumentOptions {
             translated: false,
             counts: false,
             naive: false,
+            prefetch: None,
         }
     }
 }

@@ -1,0 +1,128 @@
+//! The instructions of which an address may be computed again: they change one register, read
+//! registers and constants, and cannot fail.
+
+use crate::x86::regs::{Gpr, RSP, RegSet, gpr};
+use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
+
+/// An instruction that can be executed again with other registers.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation {
+    /// The instruction, in a form in which all its registers are operands.
+    pub inst: Instruction,
+    /// The register that it writes.
+    pub to: Gpr,
+    /// Registers whose values it reads, address registers of a load excepted.
+    pub reads: RegSet,
+    /// It reads the old value of `to`.
+    pub updates: bool,
+    /// It loads.
+    pub loads: bool,
+    /// It changes flags.
+    pub flags: bool,
+}
+
+impl Operation {
+    /// The operation of an instruction, if it is one.
+    pub fn of(inst: &Instruction) -> Option<Operation> {
+        let mut inst = *inst;
+        if inst.mnemonic() == Mnemonic::Cdqe {
+            let ip = inst.ip();
+            inst = Instruction::with2(Code::Movsxd_r64_rm32, Register::RAX, Register::EAX).ok()?;
+            inst.set_ip(ip);
+        }
+        let updates = is_update(&inst)?;
+        let count = inst.op_count();
+        if count == 0 || inst.op0_kind() != OpKind::Register || inst.has_lock_prefix() {
+            return None;
+        }
+        let whole = inst.op0_register().is_gpr64() || inst.op0_register().is_gpr32();
+        let to = gpr(inst.op0_register()).filter(|to| whole && *to != RSP)?;
+        let is_lea = inst.mnemonic() == Mnemonic::Lea;
+        let mut all = Operation {
+            inst,
+            to,
+            reads: RegSet::EMPTY,
+            updates,
+            loads: false,
+            flags: inst.rflags_modified() != 0,
+        };
+        if is_zero(&inst) {
+            all.updates = false;
+            return Some(all);
+        }
+        if updates {
+            all.reads = all.reads.with(to);
+        }
+        for n in 1..count {
+            match inst.op_kind(n) {
+                OpKind::Register => {
+                    let register = inst.op_register(n);
+                    super::assemble::sized(register, to)?;
+                    all.reads = all.reads.with(gpr(register)?);
+                }
+                OpKind::Memory if is_lea => {
+                    let registers = super::assemble::address_registers(&inst);
+                    all.reads = RegSet(all.reads.0 | registers.0);
+                }
+                OpKind::Memory => all.loads = true,
+                _ => {}
+            }
+        }
+        let shifts = matches!(
+            inst.mnemonic(),
+            Mnemonic::Shl
+                | Mnemonic::Sal
+                | Mnemonic::Shr
+                | Mnemonic::Sar
+                | Mnemonic::Rol
+                | Mnemonic::Ror
+        );
+        // (The count of such a shift is in no other register than cl.)
+        (!shifts || inst.op1_kind() != OpKind::Register).then_some(all)
+    }
+}
+
+/// `xor r, r` and `sub r, r`.
+fn is_zero(inst: &Instruction) -> bool {
+    matches!(inst.mnemonic(), Mnemonic::Xor | Mnemonic::Sub)
+        && inst.op1_kind() == OpKind::Register
+        && inst.op0_register() == inst.op1_register()
+}
+
+/// True for an instruction that reads its destination, false for one that does not, and `None` for
+/// all that are no operations.
+fn is_update(inst: &Instruction) -> Option<bool> {
+    match inst.mnemonic() {
+        Mnemonic::Mov
+        | Mnemonic::Movzx
+        | Mnemonic::Movsx
+        | Mnemonic::Movsxd
+        | Mnemonic::Lea
+        | Mnemonic::Shlx
+        | Mnemonic::Shrx
+        | Mnemonic::Sarx
+        | Mnemonic::Rorx
+        | Mnemonic::Andn
+        | Mnemonic::Popcnt => Some(false),
+        Mnemonic::Imul if inst.op_count() == 3 => Some(false),
+        Mnemonic::Imul if inst.op_count() == 2 => Some(true),
+        Mnemonic::Add
+        | Mnemonic::Sub
+        | Mnemonic::And
+        | Mnemonic::Or
+        | Mnemonic::Xor
+        | Mnemonic::Shl
+        | Mnemonic::Sal
+        | Mnemonic::Shr
+        | Mnemonic::Sar
+        | Mnemonic::Rol
+        | Mnemonic::Ror
+        | Mnemonic::Neg
+        | Mnemonic::Not
+        | Mnemonic::Inc
+        | Mnemonic::Dec
+        | Mnemonic::Bswap
+        | Mnemonic::Crc32 => Some(true),
+        _ => None,
+    }
+}

@@ -1,0 +1,265 @@
+//! Finds the instructions that compute a load's address from what is known some iterations ahead.
+//!
+//! The search goes back from the load, through blocks that control must have passed, up to the head
+//! of the loop. The result serves prefetches only, so that it may be a guess about values.
+
+use crate::ir::loops::{LoopId, NO_LOOP};
+use crate::prefetch::assemble::address_registers;
+use crate::prefetch::operation::Operation;
+use crate::prefetch::params::{MAX_BLOCKS, MAX_SLICE};
+use crate::prefetch::search::{Change, Search};
+use crate::prefetch::{Load, Reason};
+use crate::x86::flow::is_call;
+use crate::x86::insn::Insn;
+use crate::x86::operands::{AccessSegment, EffectiveAddress, Form};
+use crate::x86::regs::{Gpr, RSP, RegSet};
+
+/// The computation of an address.
+#[derive(Default)]
+pub struct Slice {
+    /// Instructions in their order.
+    pub operations: Vec<Operation>,
+    /// The load that is made early, if there is one.
+    pub early: Option<Early>,
+    /// Registers that advance by a constant, as they are at the head of the loop.
+    pub steps: Vec<(Gpr, i64)>,
+    /// Registers that advance by what another register holds.
+    pub sums: Vec<(Gpr, Gpr)>,
+    /// Registers that stay as they are.
+    pub fixed: RegSet,
+}
+
+/// A load that is made early.
+#[derive(Clone, Copy)]
+pub struct Early {
+    /// Its instruction.
+    pub insn: usize,
+    /// Bytes.
+    pub size: i64,
+    /// Bytes per iteration.
+    pub stride: i64,
+    /// The loop in which it advances.
+    carrier: LoopId,
+}
+
+/// The search at one place.
+struct Trace {
+    slice: Slice,
+    needed: RegSet,
+    blocks: usize,
+}
+
+fn named(r: Gpr) -> String {
+    format!("{:?}", super::assemble::wide(r)).to_lowercase()
+}
+
+fn carried(r: Gpr) -> Reason {
+    format!(
+        "its address depends on {}, which each iteration computes from the one before (a search, a tree, a list or a state)",
+        named(r)
+    )
+    .into()
+}
+
+impl Search<'_, '_, '_> {
+    /// The computation of a load's address.
+    pub fn slice(&mut self, load: &Load) -> Result<Slice, Reason> {
+        let mut trace = Trace {
+            slice: Slice::default(),
+            needed: address_registers(&self.view.graph.insns[load.insn].inst),
+            blocks: 0,
+        };
+        let (mut block, mut end) = (load.block, load.insn);
+        loop {
+            let start = self.view.graph.blocks[block].insns.start as usize;
+            for i in (start..end).rev() {
+                if self.changed(i).0 & trace.needed.0 != 0 {
+                    self.follow(i, block, &mut trace)?;
+                }
+                if trace.needed == RegSet::EMPTY {
+                    return finished(trace.slice);
+                }
+            }
+            let l = self.loops().of_block[block];
+            let is_head = l != NO_LOOP && self.loops().all[l as usize].header as usize == block;
+            if is_head && self.resolve(l, &mut trace)? {
+                return finished(trace.slice);
+            }
+            block = self.block_before(block, &mut trace)?;
+            end = self.view.graph.blocks[block].insns.end as usize;
+        }
+    }
+
+    /// Takes in an instruction that changes a needed register.
+    fn follow(&mut self, i: usize, block: usize, trace: &mut Trace) -> Result<(), Reason> {
+        let insn = &self.view.graph.insns[i];
+        let Some(operation) = Operation::of(&insn.inst) else {
+            return Err(no_operation(insn));
+        };
+        if trace.slice.operations.len() >= MAX_SLICE {
+            return Err(
+                format!("its address takes more than {MAX_SLICE} instructions to compute").into(),
+            );
+        }
+        if operation.loads {
+            self.follow_load(i, block, trace)?;
+        }
+        trace.slice.operations.insert(0, operation);
+        trace.needed = RegSet(trace.needed.without(operation.to).0 | operation.reads.0);
+        if let Some(early) = trace.slice.early {
+            let needed = trace.needed.iter();
+            for r in needed.collect::<Vec<_>>() {
+                if self.change(early.carrier, r) == Change::Never {
+                    trace.slice.fixed = trace.slice.fixed.with(r);
+                    trace.needed = trace.needed.without(r);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in a load: it is made again if it cannot fail, and early if it is strided.
+    fn follow_load(&mut self, i: usize, block: usize, trace: &mut Trace) -> Result<(), Reason> {
+        let insn = &self.view.graph.insns[i];
+        let facts = self.view.facts;
+        let access = facts.accesses[i].iter().enumerate().find(|(_, a)| a.read);
+        let Some((n, access)) = access else {
+            return Err(no_operation(insn));
+        };
+        let Form::Plain(place) = &access.form else {
+            return Err(no_operation(insn));
+        };
+        if is_sure(place) {
+            return Ok(());
+        }
+        let class = self.flow.classify(block, i, n, access);
+        let stride = class.stride.filter(|s| *s != 0);
+        let carrier = self.carrier(i, block);
+        let (Some(stride), Some(carrier), false) = (
+            stride,
+            carrier,
+            place.addr32 || place.segment != AccessSegment::Flat,
+        ) else {
+            return Err(format!(
+                "its address comes from the load at {:#x}, whose own address is not known ahead; name that load",
+                insn.ip
+            )
+            .into());
+        };
+        if trace.slice.early.is_some() {
+            return Err("its address comes from several loads".into());
+        }
+        trace.slice.early = Some(Early {
+            insn: i,
+            size: i64::from(access.size),
+            stride,
+            carrier,
+        });
+        Ok(())
+    }
+
+    /// The innermost loop in which the address of a load changes.
+    fn carrier(&mut self, insn: usize, block: usize) -> Option<LoopId> {
+        let registers = address_registers(&self.view.graph.insns[insn].inst);
+        let mut l = self.loops().of_block[block];
+        while l != NO_LOOP {
+            if registers.iter().any(|r| self.change(l, r) != Change::Never) {
+                return Some(l);
+            }
+            l = self.loops().all[l as usize].parent;
+        }
+        None
+    }
+
+    /// At the head of a loop: finds what the rest is. Returns false to go on in the loop around.
+    fn resolve(&mut self, l: LoopId, trace: &mut Trace) -> Result<bool, Reason> {
+        let slice = &mut trace.slice;
+        if slice.early.is_some_and(|e| e.carrier != l) {
+            return Ok(false);
+        }
+        let (mut steps, mut sums) = (Vec::new(), Vec::new());
+        let (mut fixed, mut other) = (slice.fixed, None);
+        for r in trace.needed.iter() {
+            match self.change(l, r) {
+                Change::Never => fixed = fixed.with(r),
+                Change::Step(step) => steps.push((r, step)),
+                Change::Register(by) => {
+                    sums.push((r, by));
+                    fixed = fixed.with(by);
+                }
+                _ => other = other.or(Some(r)),
+            }
+        }
+        let outer = self.loops().all[l as usize].parent != NO_LOOP;
+        let advances = slice.early.is_some() || !steps.is_empty() || !sums.is_empty();
+        match other {
+            Some(r) if slice.early.is_some() || !outer => Err(carried(r)),
+            Some(_) => Ok(false),
+            None if !advances && outer => Ok(false),
+            None if !advances => Err("its address does not change in the loop".into()),
+            None => {
+                (slice.steps, slice.sums, slice.fixed) = (steps, sums, fixed);
+                Ok(true)
+            }
+        }
+    }
+
+    /// The block through which control has come last, whatever way it took. What lies between must
+    /// not change what is needed.
+    fn block_before(&self, block: usize, trace: &mut Trace) -> Result<usize, Reason> {
+        let position = |b: usize| self.loops().position[b];
+        let ahead = |b: usize| {
+            let preds = self.view.graph.blocks[b].preds.iter().map(|p| p.0 as usize);
+            preds.filter(move |&p| position(p) < position(b))
+        };
+        let mut front: Vec<usize> = ahead(block).collect();
+        loop {
+            trace.blocks += 1;
+            if trace.blocks > MAX_BLOCKS {
+                return Err("its address is computed too far away".into());
+            }
+            front.sort_unstable_by_key(|&b| position(b));
+            front.dedup();
+            let Some(last) = front.pop() else {
+                return Err("its address comes from outside of the loop".into());
+            };
+            if front.is_empty() {
+                return Ok(last);
+            }
+            let insns = self.view.graph.blocks[last].insns.clone();
+            let mut between = insns.map(|i| self.changed(i as usize).0);
+            if between.any(|changed| changed & trace.needed.0 != 0) {
+                return Err("its address is computed in different ways on different paths".into());
+            }
+            front.extend(ahead(last));
+        }
+    }
+}
+
+/// An address that nothing ahead leads to would be prefetched again and again.
+fn finished(slice: Slice) -> Result<Slice, Reason> {
+    match slice.early.is_none() && slice.steps.is_empty() && slice.sums.is_empty() {
+        true => Err("its address does not depend on the loop's counter or an array".into()),
+        false => Ok(slice),
+    }
+}
+
+fn no_operation(insn: &Insn) -> Reason {
+    if is_call(insn.flow) {
+        return format!("its address comes from the call at {:#x}", insn.ip).into();
+    }
+    let name = format!("{:?}", insn.inst.mnemonic()).to_lowercase();
+    format!(
+        "its address is computed by an instruction that cannot be executed early ({name} at {:#x})",
+        insn.ip
+    )
+    .into()
+}
+
+/// True for a load that cannot fail where its function runs: of a fixed address, or of the frame.
+fn is_sure(place: &EffectiveAddress) -> bool {
+    place.segment == AccessSegment::Flat
+        && !place.addr32
+        && place.is_constant()
+        && (place.base != Some(RSP) || place.disp >= 0)
+}
