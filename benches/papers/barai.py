@@ -15,11 +15,11 @@ PROGRAMS = [
 ]
 OLD = {"triad"}
 LEVELS = ["--level", "32K:8", "--level", "1M:16"]
-# Cores and the accesses that a thread does before another one has its core: two, as threads of recorded runs
-# have here, and about three milliseconds of a recorded thread.
+# Cores, and accesses of a thread until another one has its core: two, as recorded runs have here,
+# and about three milliseconds of a recorded thread.
 CORES = ["--turns", "cores", "--cores", "2", "--chunk", "200000"]
 PREDICTIONS = ("null", "model", "sets", "model on cores", "sets on cores")
-# Programs and sizes for larger caches: those of the paper, then ones that caches of several MiB do not hold.
+# Programs and sizes for larger caches: those of the paper, then ones that several MiB do not hold.
 LARGER = [
     ("bfs", "100"),
     ("matmul", "62"),
