@@ -1,9 +1,11 @@
 /* Parallel programs whose rate in a shared cache depends on the number of threads: `omp_shared NAME SIZE`.
  *
- * blocks: each thread goes again and again over a block of its own; scratch: over a heap block that it allocates; local: over
- * thread-local storage; columns: a matrix by columns; cyclic: the same by schedule(static,4); uneven: rows of a triangle by
- * schedule(dynamic,8); nested: rows, with a parallel region for each inside; large: as blocks, of 1 MiB; bfs: breadth-first search over a
- * random graph, level by level; matmul: a matrix of SIZE rows and 15/62 as many columns times one with 7/62 as many columns. */
+ * blocks: each thread goes again and again over a block of its own; scratch: over a heap block that
+ * it allocates; local: over thread-local storage; columns: a matrix by columns; cyclic: the same by
+ * schedule(static,4); uneven: rows of a triangle by schedule(dynamic,8); nested: rows, with a parallel
+ * region for each inside; large: as blocks, of 1 MiB; bfs: breadth-first search over a random graph,
+ * level by level; matmul: a matrix of SIZE rows and 15/62 as many columns times one with 7/62 as many
+ * columns. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

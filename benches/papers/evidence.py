@@ -43,7 +43,7 @@ class Kept:
 
 
 class Shown:
-    """Ours, and the verdict: agrees, differs, shown (the paper has a picture or no figure) or open."""
+    """Ours, and the verdict: agrees, differs, shown (the paper has no figure) or open."""
 
     def __init__(self, ours, verdict, why=""):
         self.ours, self.verdict, self.why = ours, verdict, why

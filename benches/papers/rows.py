@@ -1,4 +1,4 @@
-"""What the five papers say, row by row, with the evidence for each: place, content, the paper's value, evidence."""
+"""What the five papers say: rows of place, content, the paper's value and evidence."""
 
 from papers.evidence import above, advice, below, between, case, cell, finding, lacking
 from papers.evidence import pair, said, section, table, test, text, value

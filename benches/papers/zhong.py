@@ -21,7 +21,7 @@ LARGE = [
 ]
 
 
-# Programs that take a number of steps, inputs to train on, and the input that is predicted from its beginning.
+# Programs of many steps, inputs to train on, and the input that is predicted from its beginning.
 BEGINNINGS = [("stencil", ["20", "28", "40"], "128"), ("list", ["500", "1000", "2000"], "40000")]
 STEPS = "400"
 
