@@ -170,9 +170,8 @@ def larger(lab):
 
 
 def run(lab):
-    one_size(lab)
-    larger(lab)
-    equation(lab)
+    for step in STEPS_OF_PART.values():
+        step(lab)
 
 
 def equation(lab):
@@ -236,3 +235,6 @@ def equation(lab):
         rows,
         "Hit rates by the stack-distance model, 64-byte blocks; basic blocks are lines by class of load. The paper gives no accuracy from small to large.",
     )
+
+
+STEPS_OF_PART = {"one-size": one_size, "larger": larger, "equation": equation}

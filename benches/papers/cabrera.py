@@ -89,11 +89,13 @@ def run(lab):
         "shift at 4 KiB with everything used; mega_stream, whose streams are many, keeps its shape; h264ref leaves 90 to 99 % of 2 MiB unused.",
     )
     lab.drop(trace)
-    pages(lab, program, rewritten)
+    pages(lab)
 
 
-def pages(lab, program, rewritten):
+def pages(lab):
     """What is advised, and what huge pages do."""
+    program = lab.compile("benches/models/giant.c")
+    rewritten = lab.instrument(program, stores=True)
     with open("/sys/kernel/mm/transparent_hugepage/enabled") as file:
         enabled = file.read().strip()
     mib = 64 if lab.quick else 1024
@@ -160,3 +162,6 @@ def pages(lab, program, rewritten):
         "next page is known long before it is read; its first touches gain. `sparse` uses a line of each 4 KiB: a kernel hands out whole small pages, so that huge ones take no more memory, though "
         "most of either is never used. The paper gives advice and no runs.",
     )
+
+
+STEPS_OF_PART = {"pages": pages}

@@ -19,20 +19,22 @@ def number(text):
 
 
 class Kept:
-    """The newest kept result of each experiment."""
+    """Kept results of each experiment."""
 
     def __init__(self):
         self.parts = {}
 
     def tables(self, part):
+        """Tables of all kept results, the newest first."""
         if part not in self.parts:
-            names = sorted(glob.glob(os.path.join(RESULTS, f"papers-{part}-2*.json.gz")))
-            name = os.path.basename(names[-1]).removesuffix(".json.gz") if names else None
-            self.parts[part] = read_figures(name)["tables"] if name else []
+            names = glob.glob(os.path.join(RESULTS, f"papers-{part}-2*.json.gz"))
+            names = [os.path.basename(n).removesuffix(".json.gz") for n in names]
+            found = [read_figures(name)["tables"] for name in sorted(names, reverse=True)]
+            self.parts[part] = [table for tables in found for table in tables]
         return self.parts[part]
 
     def table(self, part, title):
-        """The table whose title begins so, or None."""
+        """The newest table whose title begins so, or None."""
         return next((t for t in self.tables(part) if t["title"].startswith(title)), None)
 
     def texts_of(self, kind):
