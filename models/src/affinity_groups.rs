@@ -36,10 +36,10 @@ pub fn groups(n: usize, linked: impl Fn(usize, usize) -> bool) -> Vec<Vec<usize>
 
 /// The signature of reuse distances; `None` without any.
 pub fn signature(distances: &Fine) -> Option<Vec<f64>> {
-    let part = distances.count() as f64 / SIGNATURE_PARTS as f64;
-    if part == 0.0 {
+    if distances.count() == 0 {
         return None;
     }
+    let part = distances.count() as f64 / SIGNATURE_PARTS as f64;
     let mut means = vec![0.0; SIGNATURE_PARTS];
     let mut done = 0.0;
     for bin in distances.bins() {
