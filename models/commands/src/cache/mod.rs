@@ -103,7 +103,7 @@ pub struct CacheArguments {
     #[arg(long, default_value = "static", value_name = "CLAUSE", value_parser = schedule)]
     pub schedule: Schedule,
     /// Threads that run at once with --turns cores; without it: the processors of this machine.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
+    #[arg(long, value_name = "N", requires = "turns", value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub cores: Option<u64>,
     /// Accesses of a turn with --turns chunks and --turns cores.
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
