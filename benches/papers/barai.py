@@ -124,7 +124,7 @@ def one_size(lab):
         + [f"{name} − real" for name in PREDICTIONS]
         + ["in turns", "sets − turns"],
         rows,
-        "Predicted from a run with one thread. *Real threads*: the exact cache on the recorded threads, in the order of recorded times; two cores run them. *Null*: n threads have the "
+        "Predicted from a run with one thread. *Real threads*: the exact cache on the recorded threads, in the order of recorded times; two cores run them. Times are known where chunks of records end and are interpolated in between, so that a thread that waited for a core inside of a chunk looks slow instead: the order lies between all threads at once and two at a time. *Null*: n threads have the "
         "rate of one. *Model*: the paper's, with random sets; *sets*: distances inside of sets. Both assume that all threads run at once, an access of each in turn; *on cores*: "
         "two at a time, 200,000 accesses until another one has its turn. *In turns*: the exact cache on the recorded threads, an access of each in turn between barriers. Mean absolute errors in "
         f"points: against real threads, {real.text()}. Against turns, {turns.text()}. The paper: within 2.5 points for BFS and MatMul.",
