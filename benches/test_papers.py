@@ -7,7 +7,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from papers import barai
+from papers import barai, evidence, table
 from papers.lab import Lab
 
 
@@ -49,7 +49,7 @@ class Answers(Lab):
                 "hit_rate_one_thread": 0.75 if mimic else None,
             }
             for n in counts
-            for level in (1, 2)
+            for level in range(arguments.count("--level"))
         ]
         return {"levels": levels, "summary": {}}
 
@@ -59,13 +59,40 @@ class SharedCaches(unittest.TestCase):
         lab = Answers()
         with contextlib.redirect_stdout(io.StringIO()):
             barai.run(lab)
-        table = lab.tables[0]
-        for row in table["rows"]:
-            cells = dict(zip(table["head"], row))
-            self.assertEqual(cells["null − real"], "+25.00")
-            self.assertEqual(cells["null − turns"], "+25.00")
-            self.assertEqual(cells["model − real"], "+0.00")
-            self.assertEqual(cells["sets − turns"], "+0.00")
+        for made in lab.tables[:2]:
+            for row in made["rows"]:
+                cells = dict(zip(made["head"], row))
+                self.assertEqual(cells["null − real"], "+25.00")
+                self.assertEqual(cells["model − real"], "+0.00")
+                self.assertEqual(cells["sets on cores − real"], "+0.00")
+        self.assertEqual(cells["the paper: measured / model, %"], "97.90 / 95.31")
+
+
+class Rows(unittest.TestCase):
+    def test_numbers_of_cells(self):
+        shown = {"2.65": 2.65, "1,024 lines": 1024, "97.9 %": 97.9, "1.26G": 1.26e9, "−1.7": -1.7}
+        for text, value in shown.items():
+            self.assertEqual(evidence.number(text), value)
+        self.assertIsNone(evidence.number("–"))
+
+    def test_a_row_without_evidence_is_open(self):
+        kept = evidence.Kept()
+        kept.parts = {
+            "rdx": [{"title": "A, all", "text": "", "head": ["of", "S"], "rows": [["x", "90 %"]]}]
+        }
+        verdict = lambda row: row(kept).verdict
+        at = lambda title, row, limit: evidence.cell(
+            "rdx", title, [row], "S", evidence.above(limit)
+        )
+        self.assertEqual(verdict(at("A", "x", 90)), "agrees")
+        self.assertEqual(verdict(at("A", "x", 91)), "differs")
+        self.assertEqual(verdict(at("A", "y", 90)), "open")
+        self.assertEqual(verdict(at("B", "x", 90)), "open")
+        self.assertEqual(verdict(evidence.test("models/src/emd.rs", "no_such_test")), "open")
+
+    def test_the_page_is_up_to_date(self):
+        with open(table.PAGE, encoding="utf-8") as file:
+            self.assertEqual(file.read(), table.page(), "run benches/run papers --table")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-/* Pointer chasing: `list NODES`, five passes over a linked list in random order. */
+/* Pointer chasing: `list NODES [PASSES]`, five passes over a linked list in random order. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +11,7 @@ struct node {
 
 int main(int argc, char **argv) {
     long n = argc > 1 ? atol(argv[1]) : 1000;
+    long passes = argc > 2 ? atol(argv[2]) : 5;
     struct node *nodes = malloc(n * sizeof *nodes);
     uint32_t *order = malloc(n * sizeof *order);
     uint64_t state = 42;
@@ -28,7 +29,7 @@ int main(int argc, char **argv) {
         nodes[order[i]].value = i;
     }
     long sum = 0;
-    for (int pass = 0; pass < 5; pass++)
+    for (long pass = 0; pass < passes; pass++)
         for (struct node *p = &nodes[order[0]]; p; p = p->next)
             sum += p->value;
     printf("%ld\n", sum);

@@ -89,11 +89,13 @@ def run(lab):
         "shift at 4 KiB with everything used; mega_stream, whose streams are many, keeps its shape; h264ref leaves 90 to 99 % of 2 MiB unused.",
     )
     lab.drop(trace)
-    pages(lab, program, rewritten)
+    pages(lab)
 
 
-def pages(lab, program, rewritten):
+def pages(lab):
     """What is advised, and what huge pages do."""
+    program = lab.compile("benches/models/giant.c")
+    rewritten = lab.instrument(program, stores=True)
     with open("/sys/kernel/mm/transparent_hugepage/enabled") as file:
         enabled = file.read().strip()
     mib = 64 if lab.quick else 1024
@@ -119,7 +121,8 @@ def pages(lab, program, rewritten):
                 old = best.get(way, (step, seconds, resident, huge))
                 best[way] = (min(step, old[0]), min(seconds, old[1]), resident, huge)
         faster = best["small"][0] / best["huge"][0]
-        pays = faster > 1.05 and best["huge"][2] < 2 * best["small"][2]
+        whole_run = best["small"][1] / best["huge"][1]
+        pays = max(faster, whole_run) > 1.05 and best["huge"][2] < 2 * best["small"][2]
         held = pays == (advice["page"] == 2 << 20)
         rows.append(
             [
@@ -155,7 +158,10 @@ def pages(lab, program, rewritten):
         ],
         rows,
         f"The original program with madvise(MADV_NOHUGEPAGE) and with MADV_HUGEPAGE (transparent_hugepage/enabled: {enabled}), best of {turns} in turns. *In all* has the "
-        "first touches. *Held*: huge pages were advised, and made steps faster by 5 % without doubling the memory; or they were not, and did not. `sparse` uses a line of each 4 KiB: "
-        "nothing more is resident with huge pages, for a kernel hands out whole small pages too, so that they pay though most of them is never used: the paper's measure of use, at 64 bytes, does not see "
-        "that. The paper gives advice and no runs.",
+        "first touches. *Held*: huge pages were advised, and made steps or the whole run faster by 5 % without doubling the memory; or they were not, and did not. Steps of `stream` gain little, because its "
+        "next page is known long before it is read; its first touches gain. `sparse` uses a line of each 4 KiB: a kernel hands out whole small pages, so that huge ones take no more memory, though "
+        "most of either is never used. The paper gives advice and no runs.",
     )
+
+
+STEPS_OF_PART = {"pages": pages}

@@ -419,6 +419,12 @@ def graph_findings(kept, by_size, times, last):
     ]  # fmt: skip
 
 
+def reason(errors):
+    """The compiler's or linker's first complaint, without the place."""
+    lines = [line for line in errors.split("\n") if "error" in line or "cannot find" in line]
+    return lines[0].split(": ", 1)[-1] if lines else "no reason given"
+
+
 def packaged(lab, study):
     """Programs of the same kinds as packages have them: igraph's Louvain method and page rank, OpenBLAS."""
     rows = []
@@ -436,8 +442,9 @@ def packaged(lab, study):
     ]:
         program, name = os.path.join(lab.work, source[:-2]), source[:-2]
         command = ["gcc", "-O2", "-g", "-I/usr/include/igraph", "-o", program, os.path.join(os.path.dirname(__file__), "programs", source), f"-l{name}", "-lm"]  # fmt: skip
-        if subprocess.run(command, capture_output=True).returncode:
-            rows.append([source[:-2], "not installed", *[""] * 6])
+        built = subprocess.run(command, capture_output=True, text=True)
+        if built.returncode:
+            rows.append([source[:-2], f"not built: {reason(built.stderr)}", *[""] * 6])
             continue
         instrumented = program + ".inst"
         lab.run([lab.tool("mgz-instrument"), "--backend", "soft", "--for", "ring", f"--libs={library}", "-o", instrumented, program], seconds=1800)  # fmt: skip

@@ -16,8 +16,14 @@
 //!   accesses to y long after the last one to y, times the share of time within reach of x. A place
 //!   that is accessed all the time is near everything, and goes with nothing.
 //!
+//! - *beside*: accesses to x with an access to y among the `reach` accesses before or after. Places
+//!   that are beside each other at nearly all of their accesses have reference affinity
+//!   ([`crate::affinity_groups`]).
+//!
 //! Time counts all accesses, hot or not. x = y is included: SA is then the share of accesses to x
 //! that are followed by another one, SI its mean reuse interval.
+
+use std::collections::VecDeque;
 
 /// Counts of an ordered pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +37,8 @@ pub struct PairCounts {
     /// Accesses to y that come within reach of an access to x, but not within reach of the last
     /// one to y: had x and y lain together, y would have been at hand.
     pub saved: u64,
+    /// Accesses to x with an access to y within reach, before or after; 0 of a place with itself.
+    pub beside: u64,
 }
 
 /// Counts pairs over a stream.
@@ -44,8 +52,10 @@ pub struct Affinity {
     /// Hot places by last access, most recent first.
     recent: Vec<u32>,
     /// Hot accesses within reach: (time, place).
-    window: std::collections::VecDeque<(u64, u32)>,
+    window: VecDeque<(u64, u32)>,
     in_window: Vec<u64>,
+    /// By place: times of its accesses in the window.
+    times: Vec<VecDeque<u64>>,
     /// Accesses to each place that are not within reach of the last one to it.
     away: Vec<u64>,
     /// Time within reach of an access to each place, up to `until`.
@@ -66,8 +76,9 @@ impl Affinity {
             accesses: vec![0; hot],
             last: vec![0; hot],
             recent: Vec::new(),
-            window: std::collections::VecDeque::new(),
+            window: VecDeque::new(),
             in_window: vec![0; hot],
+            times: vec![VecDeque::new(); hot],
             away: vec![0; hot],
             covered: vec![0; hot],
             until: vec![0; hot],
@@ -99,6 +110,7 @@ impl Affinity {
         {
             if let Some((_, x)) = self.window.pop_front() {
                 self.in_window[x as usize] -= 1;
+                self.times[x as usize].pop_front();
             }
         }
         let away = self.in_window[at] == 0;
@@ -110,6 +122,8 @@ impl Affinity {
                 pair.saved += u64::from(away);
             }
         }
+        self.count_beside(at);
+        self.times[at].push_back(self.now);
         self.window.push_back((self.now, y));
         self.in_window[at] += 1;
         // Places accessed since y's last access have y in their current interval for the first time
@@ -131,6 +145,21 @@ impl Affinity {
         self.recent.insert(0, y);
     }
 
+    /// Counts what an access to `y` is beside of.
+    fn count_beside(&mut self, y: usize) {
+        // Accesses up to here had an access to y within reach already.
+        let settled = match self.last[y] {
+            0 => 0,
+            before => before + self.reach,
+        };
+        for x in (0..self.hot).filter(|&x| x != y && self.in_window[x] > 0) {
+            let times = &self.times[x];
+            let first = times.partition_point(|&time| time <= settled);
+            self.pairs[x * self.hot + y].beside += (times.len() - first) as u64;
+            self.pairs[y * self.hot + x].beside += 1;
+        }
+    }
+
     /// The stream ends; the next access is in another one.
     pub fn cut(&mut self) {
         for x in 0..self.hot {
@@ -142,6 +171,7 @@ impl Affinity {
         self.last.fill(0);
         self.window.clear();
         self.in_window.fill(0);
+        self.times.iter_mut().for_each(VecDeque::clear);
     }
 
     /// Time within reach of an access to x.
@@ -162,6 +192,16 @@ impl Affinity {
     /// Counts of a pair.
     pub fn pair(&self, x: usize, y: usize) -> PairCounts {
         self.pairs[x * self.hot + y]
+    }
+
+    /// Share of the accesses to either place that have the other one within reach, the smaller of
+    /// the two shares; 0 if one was never accessed.
+    pub fn together(&self, x: usize, y: usize) -> f64 {
+        let share = |x: usize, y: usize| match self.accesses[x] {
+            0 => 0.0,
+            accesses => self.pair(x, y).beside as f64 / accesses as f64,
+        };
+        share(x, y).min(share(y, x))
     }
 
     /// SA(x, y); `None` if x was never accessed.
@@ -211,6 +251,12 @@ mod tests {
                                 want.until += (j - i) as u64;
                             }
                             want.near += stream[i + 1..stream.len().min(i + 1 + reach as usize)].iter().filter(|p| **p == y).count() as u64;
+                        }
+                    }
+                    for stream in streams.iter().filter(|_| x != y) {
+                        for (i, _) in stream.iter().enumerate().filter(|(_, p)| **p == x) {
+                            let (from, to) = (i.saturating_sub(reach as usize), stream.len().min(i + 1 + reach as usize));
+                            want.beside += u64::from(stream[from..to].contains(&y));
                         }
                     }
                     for stream in streams {

@@ -18,8 +18,10 @@
 //! | [`footprint`] | mean footprint of windows of every length | Xiang et al. 2011 |
 //! | [`statistics`] | distributions, intervals, medians, tests | textbooks, named there |
 //! | [`affinity`] | affinity, interval and density of pairs of places | MemFriend 2024 |
+//! | [`affinity_groups`] | groups by reference affinity and by k-distance | Zhong et al. 2004 |
 
 pub mod affinity;
+pub mod affinity_groups;
 pub mod cache;
 pub mod emd;
 pub mod footprint;

@@ -5,12 +5,16 @@ use mgz_analyzer::cli::trace;
 use mgz_analyzer::commands::ensure_accesses;
 use mgz_analyzer::commands::stream::Accesses;
 use mgz_analyzer::commands::{Common, block_size, open_trace, require_full, visit, warn_of_gaps};
+use mgz_analyzer::data::group::Group;
 use mgz_analyzer::data::memory_units::PAGE_BYTES;
-use mgz_analyzer::input::ColumnSet;
+use mgz_analyzer::input::{ColumnSet, Trace};
 use mgz_analyzer::output::document::{
     ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value,
 };
 use mgz_models::affinity::Affinity;
+use mgz_models::affinity_groups::{groups, signature, signature_distance};
+use mgz_models::histogram::Fine;
+use mgz_models::reuse::{ReuseEngine, ReuseSink};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -52,6 +56,12 @@ pub struct AffinityArguments {
 
 /// Pages of a gap that does not end a region.
 const GAP_PAGES: u64 = 16;
+
+/// Relative resolution of reuse distances, in bits.
+const DISTANCE_BITS: u32 = 8;
+/// Share of the accesses to two places that must have the other one within reach for a link. The
+/// definition has all accesses; the beginning and the end of a loop are left out here.
+const LINKED: f64 = 0.95;
 
 /// A hot place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,32 +108,13 @@ pub fn run_affinity(arguments: &AffinityArguments) -> anyhow::Result<(Document, 
     );
     ensure_accesses(accesses, &trace)?;
     let hot = hottest(&counts, shift, arguments);
-    let mut index: HashMap<(u32, u64), u32> = HashMap::new();
+    let mut index = Index::new();
     for (number, place) in hot.iter().enumerate() {
         for block in place.first >> shift..(place.first + place.bytes) >> shift {
             index.insert((place.process, block), number as u32);
         }
     }
-    let mut affinity = Affinity::new(hot.len(), arguments.reach);
-    // The first pass has already reported everything about the trace.
-    let mut again = Document::new("affinity");
-    visit(&trace, ColumnSet::default(), &mut again, &mut |segment| {
-        if segment.starts {
-            affinity.cut();
-        }
-        let view = segment.accesses(arguments.stores, &mut buffer);
-        let mut memo = (u64::MAX, None);
-        for &address in view.address {
-            let block = address >> shift;
-            if memo.0 != block {
-                memo = (block, index.get(&(segment.run.process, block)).copied());
-            }
-            match memo.1 {
-                Some(place) => affinity.access(place),
-                None => affinity.other(),
-            }
-        }
-    });
+    let counted = Counted::of(&trace, arguments, &index, hot.len(), shift);
     document.put("A", ColumnUnit::Count, accesses);
     document.put("reach", ColumnUnit::Count, arguments.reach);
     document.put(
@@ -131,8 +122,93 @@ pub fn run_affinity(arguments: &AffinityArguments) -> anyhow::Result<(Document, 
         ColumnUnit::Share,
         value(hot.iter().map(|h| h.accesses).sum::<u64>() as f64 / accesses as f64),
     );
-    tables(&hot, &affinity, &mut document);
+    tables(&hot, &counted.affinity, &mut document);
+    let groups = groups_table(&hot, &counted, arguments.reach as f64);
+    document.tables.push(groups);
     Ok((document, damaged))
+}
+
+/// Numbers of hot places by process and block.
+type Index = HashMap<(u32, u64), u32>;
+
+/// Counts of the second pass.
+struct Counted {
+    affinity: Affinity,
+    /// Reuse distances of each place, in blocks.
+    distances: Vec<Fine>,
+}
+
+/// Reuse distances of hot places.
+struct Distances<'a> {
+    index: &'a Index,
+    process: u32,
+    /// The last block, and its place.
+    memo: (u64, Option<u32>),
+    of: &'a mut [Fine],
+}
+
+impl ReuseSink for Distances<'_> {
+    fn first(&mut self, _row: u64, _block: u64, _tag: u32) {}
+
+    #[inline]
+    fn reuse(&mut self, _row: u64, block: u64, _tag: u32, distance: u64, _interval: u64) {
+        if self.memo.0 != block {
+            self.memo = (block, self.index.get(&(self.process, block)).copied());
+        }
+        if let Some(place) = self.memo.1 {
+            self.of[place as usize].add(distance);
+        }
+    }
+
+    fn done(&mut self, _row: u64, _tag: u32) {}
+}
+
+impl Counted {
+    /// Reads all accesses again. The first pass has already reported everything about the trace.
+    fn of(
+        trace: &Trace,
+        arguments: &AffinityArguments,
+        index: &Index,
+        hot: usize,
+        shift: u32,
+    ) -> Counted {
+        let mut affinity = Affinity::new(hot, arguments.reach);
+        let mut distances = vec![Fine::new(DISTANCE_BITS); hot];
+        let mut engine = ReuseEngine::new(shift);
+        let mut buffer = Accesses::default();
+        let mut again = Document::new("affinity");
+        visit(trace, ColumnSet::default(), &mut again, &mut |segment| {
+            let process = segment.run.process;
+            if segment.starts {
+                affinity.cut();
+                engine.begin();
+            }
+            let view = segment.accesses(arguments.stores, &mut buffer);
+            let mut memo = (u64::MAX, None);
+            for &address in view.address {
+                let block = address >> shift;
+                if memo.0 != block {
+                    memo = (block, index.get(&(process, block)).copied());
+                }
+                match memo.1 {
+                    Some(place) => affinity.access(place),
+                    None => affinity.other(),
+                }
+            }
+            let mut sink = Distances {
+                index,
+                process,
+                memo: (u64::MAX, None),
+                of: &mut distances,
+            };
+            let tags = Group::raw_slice(view.group);
+            engine.run(view.address, view.size, tags, &mut sink);
+        });
+        Counted {
+            affinity,
+            distances,
+        }
+    }
 }
 
 fn hottest(
@@ -288,6 +364,58 @@ fn pairs_table(hot: &[Hot], affinity: &Affinity) -> DocumentTable {
             DocumentColumn("SI_yx", ColumnUnit::Number),
         ],
         rows: rows.collect(),
+        text_rows: usize::MAX,
+    }
+}
+
+/// Lists the groups, by reference affinity and by k-distance.
+fn groups_table(hot: &[Hot], counted: &Counted, k: f64) -> DocumentTable {
+    let same = |x: usize, y: usize| hot[x].process == hot[y].process;
+    let signatures: Vec<_> = counted.distances.iter().map(signature).collect();
+    let apart = |x: usize, y: usize| match (&signatures[x], &signatures[y]) {
+        (Some(a), Some(b)) => signature_distance(a, b),
+        _ => f64::INFINITY,
+    };
+    let together = |x: usize, y: usize| counted.affinity.together(x, y);
+    let by_use = groups(hot.len(), |x, y| same(x, y) && together(x, y) >= LINKED);
+    let by_distance = groups(hot.len(), |x, y| same(x, y) && apart(x, y) <= k);
+    let methods = [("reference affinity", by_use), ("k-distance", by_distance)];
+    let mut rows = Vec::new();
+    for (method, found) in &methods {
+        for members in found {
+            let pairs = members
+                .iter()
+                .flat_map(|&x| members.iter().map(move |&y| (x, y)));
+            let pairs: Vec<_> = pairs.filter(|(x, y)| x < y).collect();
+            let least = pairs
+                .iter()
+                .map(|&(x, y)| together(x, y))
+                .fold(1.0, f64::min);
+            let most = pairs.iter().map(|&(x, y)| apart(x, y)).fold(0.0, f64::max);
+            let names: Vec<String> = members.iter().map(usize::to_string).collect();
+            let accesses: u64 = members.iter().map(|&x| hot[x].accesses).sum();
+            rows.push(vec![
+                Value::from(*method),
+                Value::from(names.join(" ")),
+                Value::from(members.len()),
+                Value::from(accesses),
+                value(least),
+                maybe(most.is_finite().then_some(most)),
+            ]);
+        }
+    }
+    DocumentTable {
+        name: "groups",
+        title: "Groups of places (together: least share of accesses to one of two places that have the other one within reach)".into(),
+        columns: vec![
+            DocumentColumn("method", ColumnUnit::Text),
+            DocumentColumn("places", ColumnUnit::Text),
+            DocumentColumn("count", ColumnUnit::Count),
+            DocumentColumn("A", ColumnUnit::Count),
+            DocumentColumn("together", ColumnUnit::Share),
+            DocumentColumn("signatures_apart", ColumnUnit::Number),
+        ],
+        rows,
         text_rows: usize::MAX,
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::util::random::SplitMix;
 use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
 
 /// Order in which threads take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +26,14 @@ pub enum Turns {
     },
     /// One thread after the other.
     Sequential,
+    /// More threads than cores: one access in turn of each thread that has a core. After `slice`
+    /// accesses, a thread gives its core to the one that has waited longest.
+    Cores {
+        /// Threads that run at once.
+        cores: u64,
+        /// Accesses until another thread gets the core.
+        slice: u64,
+    },
 }
 
 /// Calls `next(thread)` once for each access, in the order of the interleaving; `lengths` are the
@@ -35,6 +44,7 @@ pub fn interleave(lengths: &[u64], turns: Turns, mut next: impl FnMut(usize)) {
         Turns::RoundRobin => chunks(&mut left, 1, &mut next),
         Turns::Chunks { length } => chunks(&mut left, length.max(1), &mut next),
         Turns::Sequential => chunks(&mut left, u64::MAX, &mut next),
+        Turns::Cores { cores, slice } => on_cores(&mut left, cores, slice.max(1), &mut next),
         Turns::Proportional => {
             // The thread whose next access is due first: access i of n is due at (i + ½) / n.
             let mut done = vec![0u64; lengths.len()];
@@ -82,6 +92,37 @@ impl PartialOrd for Due {
 impl Ord for Due {
     fn cmp(&self, other: &Due) -> std::cmp::Ordering {
         self.0.total_cmp(&other.0)
+    }
+}
+
+/// Threads on fewer cores. A thread that has ended leaves its core to the next one.
+fn on_cores(left: &mut [u64], cores: u64, slice: u64, next: &mut impl FnMut(usize)) {
+    let mut waiting: VecDeque<usize> = (0..left.len()).filter(|&t| left[t] > 0).collect();
+    // Threads that have a core, each with the accesses that it still has in its slice.
+    let mut running: Vec<(usize, u64)> = Vec::new();
+    loop {
+        while (running.len() as u64) < cores.max(1) {
+            let Some(thread) = waiting.pop_front() else {
+                break;
+            };
+            running.push((thread, slice));
+        }
+        if running.is_empty() {
+            return;
+        }
+        for (thread, slice_left) in &mut running {
+            next(*thread);
+            left[*thread] -= 1;
+            *slice_left -= 1;
+            if left[*thread] == 0 || *slice_left > 0 {
+                continue;
+            }
+            waiting.push_back(*thread);
+            if let Some(other) = waiting.pop_front() {
+                (*thread, *slice_left) = (other, slice);
+            }
+        }
+        running.retain(|&(thread, _)| left[thread] > 0);
     }
 }
 
@@ -173,6 +214,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn more_threads_than_cores_share_them_by_slices() {
+        let order = |lengths: &[u64], cores, slice| {
+            let mut order = Vec::new();
+            interleave(lengths, Turns::Cores { cores, slice }, |t| order.push(t));
+            order
+        };
+        // Threads 0 and 1 run for two accesses, then 2 and 0, then 1 and 2.
+        assert_eq!(order(&[3, 3, 3], 2, 2), [0, 1, 0, 1, 2, 0, 2, 1, 2]);
+        // Slices longer than threads: each runs to its end, two at a time.
+        assert_eq!(order(&[2, 1, 3], 2, 100), [0, 1, 0, 2, 2, 2]);
+        // With a core for each, it is round-robin.
+        assert_eq!(order(&[2, 1, 3], 3, 1), [0, 1, 2, 0, 2, 2]);
+        assert_eq!(order(&[2, 0, 1], 0, 0), [0, 2, 0]);
+    }
+
     #[derive(Default)]
     struct Distances(Vec<Option<u64>>);
 
@@ -221,7 +278,7 @@ mod tests {
 
         #[test]
         fn each_access_has_its_turn(lengths in prop::collection::vec(0u64..50, 0..6), seed: u64, length in 1u64..9) {
-            for turns in [Turns::RoundRobin, Turns::Proportional, Turns::Random { seed }, Turns::Chunks { length }, Turns::Sequential] {
+            for turns in [Turns::RoundRobin, Turns::Proportional, Turns::Random { seed }, Turns::Chunks { length }, Turns::Sequential, Turns::Cores { cores: 2, slice: length }] {
                 let mut seen = vec![0u64; lengths.len()];
                 let mut order = Vec::new();
                 interleave(&lengths, turns, |t| { seen[t] += 1; order.push(t); });

@@ -114,6 +114,10 @@ fn values(command: &str, option: &str) -> Option<&'static [&'static str]> {
             "--level 32K:8 --turns sequential",
         ],
         ("cache", "chunk") => &["--level 32K:8 --turns chunks --chunk 2"],
+        ("cache", "cores") => &[
+            "--level 32K:8 --turns cores --cores 1",
+            "--level 32K:8 --mimic 4 --turns cores --cores 2 --chunk 3",
+        ],
         ("cache", "sets") => &["--level 1M:16 --sets 16", "--level 64:1 --sets 16"],
         ("cache", "weights-from") => &[
             "--level 32K:8 --weights-from {full}",

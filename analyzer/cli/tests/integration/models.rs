@@ -670,6 +670,22 @@ fn affinity_finds_what_is_used_together() {
     );
     assert!(xy == 1.0 && yx > 0.99 || yx == 1.0 && xy > 0.99);
     assert_eq!(got["matrix"].as_array().unwrap().len(), 9);
+    let groups = got["groups"].as_array().unwrap();
+    let of = |method: &str| -> Vec<&str> {
+        let of = groups.iter().filter(|g| g["method"] == method);
+        of.map(|g| g["places"].as_str().unwrap()).collect()
+    };
+    let number = |address: u64| {
+        let places = got["places"].as_array().unwrap();
+        places.iter().position(|p| p["address"] == address).unwrap()
+    };
+    let (a, b) = (number(0x10000), number(0x90000));
+    assert_eq!(
+        of("reference affinity"),
+        [format!("{} {}", a.min(b), a.max(b))]
+    );
+    // All three have the same distances, so that k-distance alone does not tell c from the others.
+    assert_eq!(of("k-distance"), ["0 1 2"]);
     let got = json(folder.path(), &["affinity", "@", "--regions"]);
     assert!(got["places"].as_array().unwrap().len() >= 4);
 }

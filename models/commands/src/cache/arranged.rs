@@ -86,7 +86,7 @@ impl Arranged<'_> {
             document.put("regions", ColumnUnit::Count, aligned.regions);
             document.put("aligned", ColumnUnit::Flag, aligned.regions > 0);
         }
-        let turns = turns.turns(self.arguments.chunk);
+        let turns = self.arguments.order(turns);
         let order = |next: &mut dyn FnMut(usize, usize)| in_phases(&aligned.phases, turns, next);
         let outcomes = evaluate::evaluate(threads, &order, &setup).map_err(anyhow::Error::msg)?;
         let accesses = accesses(threads);
@@ -167,7 +167,7 @@ impl Arranged<'_> {
         let made = mimic(thread, &self.trace.code, n, arguments.schedule, own);
         let turns = arguments
             .turns
-            .map_or(Turns::RoundRobin, |t| t.turns(arguments.chunk));
+            .map_or(Turns::RoundRobin, |turns| arguments.order(turns));
         let order = |next: &mut dyn FnMut(usize, usize)| in_phases(&made.phases, turns, next);
         let outcomes = evaluate::evaluate(&made.threads, &order, setup);
         let outcomes = outcomes.map_err(anyhow::Error::msg)?;

@@ -102,7 +102,10 @@ pub struct CacheArguments {
     /// With --mimic: the loops' clause schedule, as static, static,C, dynamic or dynamic,C.
     #[arg(long, default_value = "static", value_name = "CLAUSE", value_parser = schedule)]
     pub schedule: Schedule,
-    /// Accesses of a turn with --turns chunks.
+    /// Threads that run at once with --turns cores; without it: the processors of this machine.
+    #[arg(long, value_name = "N", requires = "turns", value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub cores: Option<u64>,
+    /// Accesses of a turn with --turns chunks and --turns cores.
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub chunk: u64,
     /// With models: follows so many sets of a level at most for hit_rate_sets (4096 without it);
@@ -134,18 +137,31 @@ pub enum TurnsArgument {
     Chunks,
     /// One thread after the other.
     Sequential,
+    /// Fewer cores than threads: one access of each thread that has a core in turn, see --cores and --chunk.
+    Cores,
 }
 
-impl TurnsArgument {
-    fn turns(self, chunk: u64) -> Turns {
-        match self {
+impl CacheArguments {
+    /// The order that the arguments ask for.
+    fn order(&self, turns: TurnsArgument) -> Turns {
+        let chunk = self.chunk;
+        match turns {
             TurnsArgument::RoundRobin => Turns::RoundRobin,
             TurnsArgument::Proportional => Turns::Proportional,
             TurnsArgument::Random => Turns::Random { seed: 1 },
             TurnsArgument::Chunks => Turns::Chunks { length: chunk },
             TurnsArgument::Sequential => Turns::Sequential,
+            TurnsArgument::Cores => Turns::Cores {
+                cores: self.cores.unwrap_or_else(processors),
+                slice: chunk,
+            },
         }
     }
+}
+
+/// Processors that this process may use.
+fn processors() -> u64 {
+    std::thread::available_parallelism().map_or(1, |n| n.get() as u64)
 }
 
 fn schedule(text: &str) -> Result<Schedule, String> {

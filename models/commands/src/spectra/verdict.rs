@@ -19,7 +19,9 @@ const LOCAL: f64 = 0.85;
 const USED: f64 = 0.5;
 
 /// The paper's reading, sections IV-A and IV-B: mass that shifts to short distances means spatially
-/// dense accesses, which larger pages serve, unless much of those pages is never used.
+/// dense accesses, which larger pages serve, unless much of those pages is never used. The use of
+/// a larger page counts in whole small pages, because a kernel hands out no less: where each small
+/// page is touched, large pages take no more memory.
 pub(crate) fn judge(sizes: &[u64], signatures: &[Vec<f64>], bytes: &[u64]) -> Verdict {
     let share_first = |s: &[f64]| s[0] / s.iter().sum::<f64>().max(1e-300);
     let total = emd::earth_movers_distance(&signatures[0], &signatures[signatures.len() - 1])
@@ -29,9 +31,10 @@ pub(crate) fn judge(sizes: &[u64], signatures: &[Vec<f64>], bytes: &[u64]) -> Ve
         .iter()
         .position(|&s| s >= PAGE_BYTES)
         .unwrap_or(sizes.len() - 1);
+    let in_pages = |i: usize| bytes[base] as f64 / bytes[i].max(1) as f64;
     let largest = (base..sizes.len())
         .rev()
-        .find(|&i| used(i) >= USED)
+        .find(|&i| in_pages(i) >= USED)
         .unwrap_or(base);
     if share_first(&signatures[0]) >= LOCAL {
         return Verdict {
@@ -54,7 +57,9 @@ pub(crate) fn judge(sizes: &[u64], signatures: &[Vec<f64>], bytes: &[u64]) -> Ve
             text,
         };
     }
-    let text = if largest > base {
+    let text = if largest > base && used(largest) < USED {
+        "reuses move to short distances and large pages take no more memory: large pages pay, but most of them is unused: pack the data"
+    } else if largest > base {
         "reuses move to short distances and the larger pages are used: large pages pay"
     } else if used(base) >= USED {
         "reuses move to short distances, but most of larger pages would stay unused: keep small pages"
@@ -92,6 +97,14 @@ mod tests {
             &[4 << 20, 5 << 20, 40 << 20],
         );
         assert_eq!((sparse.prototype, sparse.page), ("mass shifts", 4096));
+        // A line of each small page: large pages hold nothing more than small ones.
+        let lines = judge(
+            &sizes,
+            &[at(20), at(14), at(5)],
+            &[1 << 20, 64 << 20, 64 << 20],
+        );
+        assert_eq!((lines.prototype, lines.page), ("mass shifts", 2 << 20));
+        assert!(lines.utilisation < 0.02 && lines.text.contains("pack"));
         // Streams side by side: mega-stream.
         let streams = judge(&sizes, &[at(1), at(1), at(1)], &[4 << 20, 4 << 20, 4 << 20]);
         assert_eq!((streams.prototype, streams.page), ("shape stays", 4096));
