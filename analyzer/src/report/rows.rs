@@ -2,7 +2,6 @@
 
 use crate::data::counts::{AccessCounts, Bin, Metrics};
 use crate::data::detail::Detail;
-use crate::data::frame;
 use crate::data::group::Group;
 use crate::estimate::Estimate;
 use crate::estimate::row_estimates::{Hats, Maker, Shown};
@@ -10,7 +9,6 @@ use crate::estimate::time_shares::TimeShare;
 use crate::misses::{Misses, Predicted};
 use crate::report::sums::RowSums;
 use crate::stages::observed_class::ObservedRow;
-use polars::prelude::{Column, NamedFrom, Series};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -175,24 +173,21 @@ pub(crate) fn order(facts: &Facts<'_>, tie: impl Fn(usize) -> u32) -> Vec<usize>
     let used: Vec<usize> = (0..counts.len())
         .filter(|&i| counts[i].accesses + counts[i].implied + counts[i].stores > 0)
         .collect();
-    let column = |name: &str, value: &dyn Fn(usize) -> u64| {
-        let cells: Vec<u64> = used.iter().map(|&i| value(i)).collect();
-        Column::from(Series::new(name.into(), cells))
-    };
     let ranked = facts.by_time.is_some() || facts.of_whole.is_some();
     let weight = |&i: &usize| facts.shares(i).weight();
     let weights: Vec<f64> = match ranked {
         true => used.par_iter().map(weight).collect(),
         false => vec![0.0; used.len()],
     };
-    let keys = vec![
-        Column::from(Series::new("weight".into(), weights)),
-        column("loads", &|i| counts[i].accesses + counts[i].implied),
-        column("stores", &|i| counts[i].stores),
-        column("tie", &|i| tie(i).into()),
-    ];
-    let order = frame::order(keys, vec![true, true, true, false])
-        .unwrap_or_else(|_| (0..used.len()).collect());
+    let mut order: Vec<usize> = (0..used.len()).collect();
+    order.sort_by(|&a, &b| {
+        let more = |of: &dyn Fn(usize) -> u64| of(used[b]).cmp(&of(used[a]));
+        weights[b]
+            .total_cmp(&weights[a])
+            .then_with(|| more(&|i| counts[i].accesses + counts[i].implied))
+            .then_with(|| more(&|i| counts[i].stores))
+            .then_with(|| tie(used[a]).cmp(&tie(used[b])))
+    });
     order.into_iter().map(|at| used[at]).collect()
 }
 
