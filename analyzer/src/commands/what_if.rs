@@ -2,15 +2,16 @@
 
 use crate::commands::{Common, finish, open_trace, start};
 use crate::data::code_map::LineName;
-use crate::findings::gains::{After, ChangeOfCause, Changed, Costs};
+use crate::findings::gains::{Changed, Costs, Saved};
 use crate::findings::mechanisms::title;
 use crate::findings::windows;
 use crate::input::call_paths::read_call_paths;
 use crate::input::objects::read_objects;
 use crate::input::weights::read_weights;
 use crate::input::{ColumnSet, Trace};
+use crate::misses::Hierarchy;
+use crate::misses::Misses;
 use crate::misses::caches::usable;
-use crate::misses::{Hierarchy, Misses, Range};
 use crate::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value};
 use crate::output::gain::in_words;
 use crate::what_if::remedy::Spec;
@@ -135,15 +136,13 @@ fn answer(trace: &Trace, specs: &[Spec], document: &mut Document) -> anyhow::Res
         true => replayed.count(Some(&plan)).1,
         false => None,
     };
-    let moved = (after.as_ref()).map(|after| (plan.windows(&windows, objects.as_ref()), after));
-    let changed = Changed {
-        moved: moved
-            .as_ref()
-            .map(|(windows, after)| (&windows[..], *after)),
+    let after = after.as_ref().unwrap_or(&predicted);
+    let moved = plan.windows(&windows, objects.as_ref());
+    let saved = costs.saved(&Changed {
+        windows: &moved,
+        predicted: after,
         is_prefetched: &|site| plan.prefetches(site),
-    };
-    let after = After::new(&changed);
-    let (time, changes) = (costs.saved(&after), costs.changes(&after));
+    });
     if !by_time {
         document.warnings.push("the windows were not taken by time: shares of the time are taken from loads, so the saved time is a rough estimate".into());
     }
@@ -151,23 +150,23 @@ fn answer(trace: &Trace, specs: &[Spec], document: &mut Document) -> anyhow::Res
     for (remedy, limit) in &limits {
         tell!("mgz-analyze: note: {remedy}: {limit}");
     }
-    show(document, (specs, &limits), (&costs, time, &changes));
+    show(document, (specs, &limits), (&costs, &saved));
     Ok(!outcome.damage.is_empty())
 }
 
 fn show(
     document: &mut Document,
     (specs, limits): (&[Spec], &[(String, String)]),
-    (costs, time, changes): (&Costs, Range, &[ChangeOfCause]),
+    (costs, saved): (&Costs, &Saved),
 ) {
     let names: Vec<String> = specs.iter().map(Spec::text).collect();
     document.put("remedy", ColumnUnit::Text, names.join("; "));
-    document.put("result", ColumnUnit::Text, in_words(time));
-    let [lo, middle, hi] = time.map(|pct| value(rounded(pct)));
+    document.put("result", ColumnUnit::Text, in_words(saved.time));
+    let [lo, middle, hi] = saved.time.map(|pct| value(rounded(pct)));
     document.put("saved_pct", ColumnUnit::Number, middle);
     document.put("saved_pct_lo", ColumnUnit::Number, lo);
     document.put("saved_pct_hi", ColumnUnit::Number, hi);
-    document.tables.push(code_table(costs, changes));
+    document.tables.push(code_table(costs, saved));
     document.tables.push(DocumentTable {
         name: "limits",
         title: "Assumptions".into(),
@@ -185,12 +184,12 @@ fn show(
 }
 
 /// Misses by code before and after.
-fn code_table(costs: &Costs, changes: &[ChangeOfCause]) -> DocumentTable {
+fn code_table(costs: &Costs, saved: &Saved) -> DocumentTable {
     let ratios = |misses: &Option<Misses>, level: usize| {
         let of = misses.as_ref().and_then(|m| m.levels.get(level));
         maybe(of.and_then(|l| l.ratio).map(|r| r[1]))
     };
-    let row = |change: &ChangeOfCause| {
+    let row = |change: &crate::findings::gains::ChangeOfCause| {
         let cause = &costs.causes[change.cause];
         let line: &LineName = &cause.line;
         let mut row: Vec<Value> = vec![
@@ -205,8 +204,8 @@ fn code_table(costs: &Costs, changes: &[ChangeOfCause]) -> DocumentTable {
         row
     };
     // Code whose misses cost nothing before and after is left out.
-    let counts = |c: &&ChangeOfCause| rounded(c.saved) != 0.0;
-    let mut changes: Vec<_> = changes.iter().filter(counts).collect();
+    let counts = |c: &&crate::findings::gains::ChangeOfCause| rounded(c.saved) != 0.0;
+    let mut changes: Vec<_> = saved.causes.iter().filter(counts).collect();
     changes.sort_by(|a, b| b.saved.abs().total_cmp(&a.saved.abs()));
     let text = |name| DocumentColumn(name, ColumnUnit::Text);
     let share = |name| DocumentColumn(name, ColumnUnit::Share);

@@ -45,10 +45,12 @@ pub(crate) struct Costs<'a> {
     regions: Vec<Region>,
 }
 
-/// The changed program.
+/// The rows of the changed program.
 pub(crate) struct Changed<'a> {
-    /// The same windows with other addresses, and the misses at these. None if no address changes.
-    pub(crate) moved: Option<(&'a [Window], &'a Predicted)>,
+    /// The same windows, with other addresses, or the windows themselves.
+    pub(crate) windows: &'a [Window],
+    /// Misses at these addresses.
+    pub(crate) predicted: &'a Predicted,
     /// True if prefetches hide the waits of a load instruction.
     pub(crate) is_prefetched: &'a (dyn Fn(u32) -> bool + Sync),
 }
@@ -64,33 +66,14 @@ pub(crate) struct ChangeOfCause {
     pub(crate) misses: [Option<Misses>; 2],
 }
 
-/// Load instructions that windows have seen.
-type Sites = HashMap<u32, SiteFacts, Mixed>;
-
-/// Nanoseconds that the rows of each cause wait, before and after the change.
-type Waits = [Vec<f64>; 2];
-
-/// The changed program's load instructions.
-pub(crate) struct After<'a> {
-    changed: &'a Changed<'a>,
-    /// Those of the moved windows. None if no address changes.
-    sites: Option<Sites>,
-}
-
-impl<'a> After<'a> {
-    /// Looks at the moved windows.
-    pub(crate) fn new(changed: &'a Changed<'a>) -> After<'a> {
-        let sites = |(windows, _): (&[Window], &Predicted)| facts(windows, &Places::new(windows));
-        After {
-            changed,
-            sites: changed.moved.map(sites),
-        }
-    }
-
-    /// The moved load instructions and their misses.
-    fn moved(&self) -> Option<(&Sites, &'a Predicted)> {
-        self.sites.as_ref().zip(self.changed.moved.map(|m| m.1))
-    }
+/// Saved time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Saved {
+    /// Share of the run's time in percent, with the ends of its interval. Negative if the changed
+    /// program takes more time.
+    pub(crate) time: Range,
+    /// Changes of the causes, in their order.
+    pub(crate) causes: Vec<ChangeOfCause>,
 }
 
 impl<'a> Costs<'a> {
@@ -111,8 +94,8 @@ impl<'a> Costs<'a> {
         Costs::of((context, causes), times.as_ref(), predicted)
     }
 
-    /// Costs of causes that have been found already. `times`: shares of the time, if windows were
-    /// taken by time.
+    /// Costs of causes that are known already. `times`: shares of the time, if windows were taken
+    /// by time.
     pub(crate) fn of(
         (context, causes): (Context<'a>, Vec<Cause>),
         times: Option<&TimeShares>,
@@ -127,12 +110,20 @@ impl<'a> Costs<'a> {
         }
     }
 
-    /// Share of the run's time that a change saves, in percent, with the ends of its interval.
-    /// Negative if the changed program takes more time.
-    pub(crate) fn saved(&self, after: &After) -> Range {
-        let both = self.waits(after, None);
+    /// The time that a change saves.
+    pub(crate) fn saved(&self, changed: &Changed) -> Saved {
+        let moved = (!std::ptr::eq(changed.windows, self.context.windows))
+            .then(|| facts(changed.windows, &Places::new(changed.windows)));
+        let sites = moved.as_ref().unwrap_or(&self.context.sites);
+        let nothing = |_: u32| false;
+        let sides = |variant: Option<Variant>| {
+            let before = self.waits(&self.context.sites, (self.predicted, variant), &nothing);
+            let after = (changed.predicted, variant);
+            [before, self.waits(sites, after, changed.is_prefetched)]
+        };
+        let both = sides(None);
         let value = self.gain(&both, 1.0, 1);
-        let of = |variant| self.gain(&self.waits(after, Some(variant)), 1.0, 1);
+        let of = |variant| self.gain(&sides(Some(variant)), 1.0, 1);
         let replicates: Vec<f64> = match self.predicted.is_exact() {
             true => vec![value; 2],
             false => {
@@ -140,15 +131,15 @@ impl<'a> Costs<'a> {
                 all.into_par_iter().map(of).collect()
             }
         };
-        let walks = self.page_walks(self.context.windows);
-        let moved = after.changed.moved.map(|m| self.page_walks(m.0));
-        let with_walks = |waits: &[f64], walks: &[f64]| -> Vec<f64> {
-            waits.iter().zip(walks).map(|(w, walk)| w + walk).collect()
-        };
-        let walking = [
-            with_walks(&both[0], &walks),
-            with_walks(&both[1], moved.as_ref().unwrap_or(&walks)),
-        ];
+        let windows = [self.context.windows, changed.windows];
+        let walking: [Vec<f64>; 2] = [0, 1].map(|side: usize| {
+            let walks = self.page_walks(windows[side]);
+            both[side]
+                .iter()
+                .zip(walks)
+                .map(|(w, walk)| w + walk)
+                .collect()
+        });
         let chance = replicate_spread(&replicates);
         let [cheap, dear] = params::FACTORS_OF_UNSURE_PRICE;
         let pairs = [
@@ -162,54 +153,22 @@ impl<'a> Costs<'a> {
             half[0] = half[0].hypot(value - a.min(b).min(value));
             half[1] = half[1].hypot(a.max(b).max(value) - value);
         }
-        [value - half[0], value, (value + half[1]).min(100.0)]
+        Saved {
+            time: [value - half[0], value, (value + half[1]).min(100.0)],
+            causes: self.changes(&both, sites, changed.predicted),
+        }
     }
 
-    /// Changes of the causes, in their order.
-    pub(crate) fn changes(&self, after: &After) -> Vec<ChangeOfCause> {
-        let both = self.waits(after, None);
-        let moved = (after.moved()).map(|(sites, predicted)| self.prices(predicted, sites));
-        let prices = moved.as_ref().unwrap_or(&self.context.prices);
-        let of = |(number, cause): (usize, &Cause)| {
-            let mut alone = both[0].clone();
-            alone[number] = both[1][number];
-            let price = prices.of(&cause.sites, &cause.groups, cause.rule.is_chained);
-            ChangeOfCause {
-                cause: number,
-                saved: self.gain(&[both[0].clone(), alone], 1.0, 1),
-                misses: [cause.price.misses.clone(), price.misses],
-            }
-        };
-        self.causes.iter().enumerate().map(of).collect()
-    }
-
-    fn prices<'b>(&self, predicted: &'b Predicted, sites: &Sites) -> Prices<'b> {
-        Prices::new(self.hierarchy().clone(), Some(predicted), sites)
-    }
-
-    /// Waits on both sides, in a variant of the predictions.
-    fn waits(&self, after: &After, variant: Option<Variant>) -> Waits {
-        let felt = |_: u32| false;
-        let is_prefetched = after.changed.is_prefetched;
-        let vary = |predicted: &Predicted| variant.map(|v| predicted.variant(v));
-        let varied = vary(self.predicted);
-        let varied = (varied.as_ref()).map(|p| self.prices(p, &self.context.sites));
-        let before = varied.as_ref().unwrap_or(&self.context.prices);
-        let Some((sites, predicted)) = after.moved() else {
-            return [
-                self.waits_by_cause(before, &felt),
-                self.waits_by_cause(before, is_prefetched),
-            ];
-        };
-        let varied = vary(predicted);
-        let prices = self.prices(varied.as_ref().unwrap_or(predicted), sites);
-        [
-            self.waits_by_cause(before, &felt),
-            self.waits_by_cause(&prices, is_prefetched),
-        ]
-    }
-
-    fn waits_by_cause(&self, prices: &Prices, is_prefetched: &dyn Fn(u32) -> bool) -> Vec<f64> {
+    /// Nanoseconds that the rows of each cause wait.
+    fn waits(
+        &self,
+        sites: &HashMap<u32, SiteFacts, Mixed>,
+        (predicted, variant): (&Predicted, Option<Variant>),
+        is_prefetched: &dyn Fn(u32) -> bool,
+    ) -> Vec<f64> {
+        let other = variant.map(|v| predicted.variant(v));
+        let predicted = other.as_ref().unwrap_or(predicted);
+        let prices = Prices::new(self.hierarchy().clone(), Some(predicted), sites);
         let wait = |cause: &Cause| {
             let chained = cause.rule.is_chained;
             let (hidden, felt): (Vec<u32>, Vec<u32>) =
@@ -243,7 +202,7 @@ impl<'a> Costs<'a> {
     }
 
     /// Saved share of the run's time, in percent. `factor`: of all prices; `end`: of the shares of time.
-    fn gain(&self, [before, after]: &Waits, factor: f64, end: usize) -> f64 {
+    fn gain(&self, [before, after]: &[Vec<f64>; 2], factor: f64, end: usize) -> f64 {
         let of = |region: &Region| {
             let sum = |waits: &[f64]| -> f64 {
                 let of = |&(cause, part): &(usize, f64)| part * waits[cause];
@@ -253,6 +212,26 @@ impl<'a> Costs<'a> {
             region.share[end] * (sum(before) - sum(after)) / all.max(f64::MIN_POSITIVE)
         };
         self.regions.iter().map(of).sum()
+    }
+
+    fn changes(
+        &self,
+        [before, after]: &[Vec<f64>; 2],
+        sites: &HashMap<u32, SiteFacts, Mixed>,
+        predicted: &Predicted,
+    ) -> Vec<ChangeOfCause> {
+        let prices = Prices::new(self.hierarchy().clone(), Some(predicted), sites);
+        let of = |(number, cause): (usize, &Cause)| {
+            let mut alone = before.clone();
+            alone[number] = after[number];
+            let price = prices.of(&cause.sites, &cause.groups, cause.rule.is_chained);
+            ChangeOfCause {
+                cause: number,
+                saved: self.gain(&[before.clone(), alone], 1.0, 1),
+                misses: [cause.price.misses.clone(), price.misses],
+            }
+        };
+        self.causes.iter().enumerate().map(of).collect()
     }
 }
 

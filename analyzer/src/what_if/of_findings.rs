@@ -2,10 +2,10 @@
 
 use crate::data::call_paths::CallPaths;
 use crate::engine::EngineOutcome;
-use crate::findings::gains::{After, Changed, Costs};
+use crate::findings::gains::{Changed, Costs};
 use crate::findings::windows::Window;
 use crate::findings::{Finding, Gain, Looked};
-use crate::misses::Range;
+use crate::misses::{Predicted, Range};
 use crate::what_if::remedy::Spec;
 use crate::what_if::replay::{Plan, Replayed};
 use std::collections::BTreeMap;
@@ -34,10 +34,11 @@ pub(crate) fn add_gains(
         return;
     }
     let again;
-    let costs = match (outcome.pairs.is_some(), looked.predicted) {
+    let (costs, before) = match (outcome.pairs.is_some(), looked.predicted) {
         (false, Some(predicted)) => {
+            let known = (looked.context, looked.causes);
             let times = looked.times.as_ref();
-            Costs::of((looked.context, looked.causes), times, predicted)
+            (Costs::of(known, times, predicted), predicted)
         }
         // Watched reuses are left out on both sides.
         _ => {
@@ -45,10 +46,14 @@ pub(crate) fn add_gains(
                 return;
             };
             again = predicted;
-            let by_time = replayed.trace.manifest.triggers_by_time();
-            let code = &replayed.trace.code;
-            let named = (replayed.objects, paths);
-            Costs::new(code, named, windows, (outcome, &again), by_time)
+            let costs = Costs::new(
+                &replayed.trace.code,
+                (replayed.objects, paths),
+                windows,
+                (outcome, &again),
+                replayed.trace.manifest.triggers_by_time(),
+            );
+            (costs, &again)
         }
     };
     let mut known: BTreeMap<String, Option<Range>> = BTreeMap::new();
@@ -57,13 +62,18 @@ pub(crate) fn add_gains(
             continue;
         }
         let saved = *(known.entry(finding.remedy.clone()))
-            .or_insert_with_key(|remedy| saved(replayed, &costs, windows, remedy));
+            .or_insert_with_key(|remedy| saved(replayed, (&costs, before), windows, remedy));
         finding.saved = saved.map(Gain::of).unwrap_or_default();
     }
 }
 
 /// The time that a remedy saves; None if its target is not what it needs.
-fn saved(replayed: &Replayed, costs: &Costs, windows: &[Window], remedy: &str) -> Option<Range> {
+fn saved(
+    replayed: &Replayed,
+    (costs, before): (&Costs, &Predicted),
+    windows: &[Window],
+    remedy: &str,
+) -> Option<Range> {
     let spec = Spec::parse(remedy).ok()?;
     let plan = Plan::of((spec.kind().ok()?.make)(costs, &spec).ok()?);
     let moved = match plan.moves() {
@@ -76,9 +86,12 @@ fn saved(replayed: &Replayed, costs: &Costs, windows: &[Window], remedy: &str) -
         }
         false => None,
     };
-    let changed = Changed {
-        moved: moved.as_ref().map(|(windows, after)| (&windows[..], after)),
+    let (windows, predicted) =
+        (moved.as_ref()).map_or((windows, before), |(windows, after)| (&windows[..], after));
+    let saved = costs.saved(&Changed {
+        windows,
+        predicted,
         is_prefetched: &|site| plan.prefetches(site),
-    };
-    Some(costs.saved(&After::new(&changed)))
+    });
+    Some(saved.time)
 }
