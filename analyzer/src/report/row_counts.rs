@@ -338,7 +338,7 @@ impl RowCounts<'_> {
                 let map = plan.map(|plan| match sums {
                     Some(sums) => plan
                         .of_units(&sums.heat, &outcome.spaces, sizes.unit)
-                        .unwrap_or_else(count),
+                        .unwrap_or_else(|plan| count(*plan)),
                     None => count(plan),
                 });
                 (regions, map)
