@@ -179,16 +179,34 @@ pub(crate) fn order(facts: &Facts<'_>, tie: impl Fn(usize) -> u32) -> Vec<usize>
         true => used.par_iter().map(weight).collect(),
         false => vec![0.0; used.len()],
     };
-    let mut order: Vec<usize> = (0..used.len()).collect();
-    order.sort_by(|&a, &b| {
-        let more = |of: &dyn Fn(usize) -> u64| of(used[b]).cmp(&of(used[a]));
-        weights[b]
-            .total_cmp(&weights[a])
-            .then_with(|| more(&|i| counts[i].accesses + counts[i].implied))
-            .then_with(|| more(&|i| counts[i].stores))
-            .then_with(|| tie(used[a]).cmp(&tie(used[b])))
-    });
+    let key = |(&i, weight): (&usize, f64)| {
+        let counts = &counts[i];
+        (
+            weight,
+            counts.accesses + counts.implied,
+            counts.stores,
+            tie(i),
+        )
+    };
+    let keys: Vec<RankKey> = used.iter().zip(weights).map(key).collect();
+    let order = ranked(&keys);
     order.into_iter().map(|at| used[at]).collect()
+}
+
+/// Weight, loads, stores and tie of a row.
+type RankKey = (f64, u64, u64, u32);
+
+/// Numbers of rows in the order of their keys: greater ones first, but smaller ties. Equal rows keep
+/// their order.
+fn ranked(keys: &[RankKey]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..keys.len()).collect();
+    order.sort_by(|&a, &b| {
+        let (a, b) = (&keys[a], &keys[b]);
+        (b.0.total_cmp(&a.0))
+            .then_with(|| (b.1, b.2).cmp(&(a.1, a.2)))
+            .then_with(|| a.3.cmp(&b.3))
+    });
+    order
 }
 
 /// Which rows have an estimate of their memory, of rows in this order that may stand on a screen.
@@ -215,4 +233,22 @@ pub(crate) fn rows_by<R: Send>(
 ) -> Vec<R> {
     let of = |&number: &usize| row(number, facts.loads(number));
     order.par_iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_ranked_by_several_keys_and_equal_ones_stay() {
+        let keys = [
+            (1.0, 5, 0, 2),
+            (3.0, 1, 0, 1),
+            (1.0, 5, 0, 1),
+            (1.0, 5, 7, 9),
+            (3.0, 1, 0, 1),
+            (1.0, 6, 0, 9),
+        ];
+        assert_eq!(ranked(&keys), [1, 4, 5, 3, 2, 0]);
+    }
 }
