@@ -189,7 +189,7 @@ pub(crate) fn order(facts: &Facts<'_>, tie: impl Fn(usize) -> u32) -> Vec<usize>
         )
     };
     let keys: Vec<RankKey> = used.iter().zip(weights).map(key).collect();
-    let order = ranked(&keys);
+    let order = rank(&keys);
     order.into_iter().map(|at| used[at]).collect()
 }
 
@@ -198,7 +198,7 @@ type RankKey = (f64, u64, u64, u32);
 
 /// Numbers of rows in the order of their keys: greater ones first, but smaller ties. Equal rows keep
 /// their order.
-fn ranked(keys: &[RankKey]) -> Vec<usize> {
+fn rank(keys: &[RankKey]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..keys.len()).collect();
     order.sort_by(|&a, &b| {
         let (a, b) = (&keys[a], &keys[b]);
@@ -249,6 +249,6 @@ mod tests {
             (3.0, 1, 0, 1),
             (1.0, 6, 0, 9),
         ];
-        assert_eq!(ranked(&keys), [1, 4, 5, 3, 2, 0]);
+        assert_eq!(rank(&keys), [1, 4, 5, 3, 2, 0]);
     }
 }
