@@ -187,7 +187,7 @@ pub struct Findings {
     pub lacks: Option<String>,
 }
 
-/// What findings are made of.
+/// Data that findings are made of.
 pub(crate) struct Looked<'a> {
     pub(crate) context: Context<'a>,
     /// The most costly first.

@@ -21,7 +21,7 @@ fn is_wanted(finding: &Finding) -> bool {
     !finding.remedy.is_empty() && finding.score >= MIN_COST_PCT
 }
 
-/// Predicts what the remedies of the most costly findings would save. `looked`: what the findings
+/// Predicts what the remedies of the most costly findings would save. `looked`: the data that the findings
 /// were made of.
 pub(crate) fn add_gains(
     replayed: &Replayed,
