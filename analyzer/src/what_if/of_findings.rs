@@ -21,8 +21,8 @@ fn is_wanted(finding: &Finding) -> bool {
     !finding.remedy.is_empty() && finding.score >= MIN_COST_PCT
 }
 
-/// Predicts what the remedies of the most costly findings would save. `looked`: the data that the findings
-/// were made of.
+/// Predicts the gains of the remedies of the most costly findings. `looked`: the data that the
+/// findings were made of.
 pub(crate) fn add_gains(
     replayed: &Replayed,
     (outcome, paths): (&EngineOutcome, Option<&CallPaths>),
