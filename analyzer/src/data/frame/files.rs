@@ -44,7 +44,8 @@ fn quoted(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Writes a table as CSV with a header line. Lists and records, which CSV does not have, are texts there.
+/// Writes a table as CSV with a header line. Lists and records, which CSV does not have, are texts
+/// there.
 pub(crate) fn write_csv(table: &Frame, to: File) -> Result<(), String> {
     let mut to = BufWriter::new(to);
     let names = table.columns.iter().map(|c| quoted(&c.name));
