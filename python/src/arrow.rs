@@ -1,8 +1,8 @@
 //! Tables and streams of rows by way of Arrow's C stream interface.
 
 use crate::failed_by;
-use polars::prelude::{CompatLevel, DataFrame, SchemaExt};
-use polars_arrow::array::{Array, StructArray};
+use mgz_analyzer::data::frame::{Frame, json_rows};
+use polars_arrow::array::Array;
 use polars_arrow::datatypes::{ArrowDataType, Field};
 use polars_arrow::ffi::{ArrowArrayStream, export_iterator};
 use pyo3::prelude::*;
@@ -10,7 +10,7 @@ use pyo3::types::PyCapsule;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-pub(crate) type Batch = Result<Box<dyn Array>, polars::error::PolarsError>;
+pub(crate) type Batch = Result<Box<dyn Array>, polars_error::PolarsError>;
 
 fn capsule<'py>(
     py: Python<'py>,
@@ -24,7 +24,7 @@ fn capsule<'py>(
 
 /// A table.
 #[pyclass(frozen, name = "Frame", module = "mgz._mgz")]
-pub(crate) struct PyFrame(pub(crate) DataFrame);
+pub(crate) struct PyFrame(pub(crate) Frame);
 
 #[pymethods]
 impl PyFrame {
@@ -35,18 +35,14 @@ impl PyFrame {
     /// Names of the columns.
     #[getter]
     fn columns(&self) -> Vec<String> {
-        self.0
-            .get_column_names()
-            .into_iter()
-            .map(|name| name.to_string())
-            .collect()
+        let names = self.0.columns().iter().map(|c| c.name().to_owned());
+        names.collect()
     }
 
     /// The rows as a JSON array of objects.
     fn json(&self, py: Python<'_>) -> PyResult<String> {
         py.detach(|| {
-            serde_json::to_string(&mgz_analyzer::data::frame::json_rows(&self.0))
-                .map_err(|e| failed_by(e.to_string()))
+            serde_json::to_string(&json_rows(&self.0)).map_err(|e| failed_by(e.to_string()))
         })
     }
 
@@ -58,23 +54,9 @@ impl PyFrame {
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let _ = requested_schema;
-        let mut frame = self.0.clone();
-        let batches: Vec<Batch> = py.detach(|| {
-            frame.rechunk_mut();
-            let fields = frame.schema().to_arrow(CompatLevel::oldest());
-            let of = ArrowDataType::Struct(fields.iter_values().cloned().collect());
-            frame
-                .iter_chunks(CompatLevel::oldest(), false)
-                .map(|chunk| {
-                    let (length, arrays) = (chunk.len(), chunk.into_arrays());
-                    StructArray::try_new(of.clone(), length, arrays, None)
-                        .map(|array| Box::new(array) as Box<dyn Array>)
-                })
-                .collect()
-        });
-        let fields = self.0.schema().to_arrow(CompatLevel::oldest());
-        let of = ArrowDataType::Struct(fields.iter_values().cloned().collect());
-        capsule(py, Box::new(batches.into_iter()), of)
+        let records = self.0.records();
+        let of = records.dtype().clone();
+        capsule(py, Box::new(std::iter::once(Ok(records.boxed()))), of)
     }
 }
 

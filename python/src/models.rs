@@ -6,6 +6,7 @@ use crate::trace::Trace;
 use crate::{failed, failed_by};
 use mgz_analyzer::commands::require_full;
 use mgz_analyzer::commands::stream::visit;
+use mgz_analyzer::data::frame::{self, Column};
 use mgz_analyzer::input::ColumnSet;
 use mgz_model_commands::cache::levels_of_trace;
 use mgz_model_commands::cache::spec::hierarchy;
@@ -14,7 +15,6 @@ use mgz_models::footprint::Footprint;
 use mgz_models::histogram::{Fine, Scale, WHOLE};
 use mgz_models::miss_ratio::MissRatio;
 use mgz_models::reuse::{ReuseEngine, ReuseSink};
-use polars::prelude::{Column, DataFrame, NamedFrom, Series};
 use pyo3::prelude::*;
 
 /// Source of accesses.
@@ -65,11 +65,8 @@ impl Accesses {
     }
 }
 
-fn frame(columns: Vec<Series>) -> PyResult<PyFrame> {
-    let columns = columns.into_iter().map(Column::from).collect();
-    DataFrame::new_infer_height(columns)
-        .map(PyFrame)
-        .map_err(|e| failed_by(e.to_string()))
+fn frame(columns: Vec<Column>) -> PyResult<PyFrame> {
+    frame::frame(columns).map(PyFrame).map_err(failed_by)
 }
 
 /// Distances as a histogram.
@@ -147,8 +144,8 @@ fn reuse_distances(py: Python<'_>, addresses: Bound<'_, PyAny>, block: u64) -> P
             engine.run(addresses, &sizes[..count], &tags[..count], &mut each);
         });
         frame(vec![
-            Series::new("distance".into(), each.distance),
-            Series::new("interval".into(), each.interval),
+            Column::new("distance", each.distance),
+            Column::new("interval", each.interval),
         ])
     })
 }
@@ -175,9 +172,9 @@ fn reuse_histogram(py: Python<'_>, accesses: Bound<'_, PyAny>, block: u64) -> Py
             .collect();
         rows.push((None, None, found.firsts));
         frame(vec![
-            Series::new("from".into(), rows.iter().map(|r| r.0).collect::<Vec<_>>()),
-            Series::new("to".into(), rows.iter().map(|r| r.1).collect::<Vec<_>>()),
-            Series::new("count".into(), rows.iter().map(|r| r.2).collect::<Vec<_>>()),
+            Column::new("from", rows.iter().map(|r| r.0).collect::<Vec<_>>()),
+            Column::new("to", rows.iter().map(|r| r.1).collect::<Vec<_>>()),
+            Column::new("count", rows.iter().map(|r| r.2).collect::<Vec<_>>()),
         ])
     })
 }
@@ -200,8 +197,8 @@ fn miss_ratio_curve(
             .map(|&size| model.ratio((size >> shift) as f64))
             .collect();
         frame(vec![
-            Series::new("size".into(), sizes),
-            Series::new("miss_ratio".into(), ratios),
+            Column::new("size", sizes),
+            Column::new("miss_ratio", ratios),
         ])
     })
 }
@@ -221,8 +218,8 @@ fn footprint_curve(
         numbers.visit(|addresses| addresses.iter().for_each(|&a| footprint.access(a >> shift)));
         let means = footprint.means(&windows);
         frame(vec![
-            Series::new("window".into(), windows),
-            Series::new("footprint".into(), means),
+            Column::new("window", windows),
+            Column::new("footprint", means),
         ])
     })
 }
@@ -282,20 +279,18 @@ fn simulate(py: Python<'_>, accesses: Bound<'_, PyAny>, levels: &str) -> PyResul
             (all > 0).then(|| misses as f64 / all as f64)
         };
         frame(vec![
-            Series::new("level".into(), numbers(&|level| level as u64 + 1)),
-            Series::new("size".into(), numbers(&|level| levels[level].shape.size)),
-            Series::new("ways".into(), numbers(&|level| levels[level].shape.ways)),
-            Series::new("line".into(), numbers(&|level| levels[level].shape.line)),
-            Series::new("policy".into(), texts(&|level| levels[level].policy.name().into())),
-            Series::new(
-                "inclusion".into(),
+            Column::new("level", numbers(&|level| level as u64 + 1)),
+            Column::new("size", numbers(&|level| levels[level].shape.size)),
+            Column::new("ways", numbers(&|level| levels[level].shape.ways)),
+            Column::new("line", numbers(&|level| levels[level].shape.line)),
+            Column::new("policy", texts(&|level| levels[level].policy.name().into())),
+            Column::new("inclusion",
                 texts(&|level| levels[level].inclusion.name().into()),
             ),
-            Series::new("prefetch".into(), texts(&|level| levels[level].prefetch.names())),
-            Series::new("accesses".into(), numbers(&|level| of(level).0)),
-            Series::new("misses".into(), numbers(&|level| of(level).1)),
-            Series::new(
-                "miss_ratio".into(),
+            Column::new("prefetch", texts(&|level| levels[level].prefetch.names())),
+            Column::new("accesses", numbers(&|level| of(level).0)),
+            Column::new("misses", numbers(&|level| of(level).1)),
+            Column::new("miss_ratio",
                 (0..levels.len()).map(ratio).collect::<Vec<_>>(),
             ),
         ])

@@ -106,7 +106,7 @@ impl Trace {
 fn reading(asked: Arc<(Arc<input::Trace>, Conditions, Vec<RowColumn>)>) -> Receiver<Batch> {
     let (sender, receiver) = sync_channel(2);
     let failed = sender.clone();
-    let error = |sentence: String| polars::error::PolarsError::ComputeError(sentence.into());
+    let error = |sentence: String| polars_error::PolarsError::ComputeError(sentence.into());
     let started = std::thread::Builder::new()
         .name("mgz rows".into())
         .spawn(move || {

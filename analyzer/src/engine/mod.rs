@@ -45,6 +45,8 @@ pub enum Collect {
     Nothing,
     /// Marks for estimates, see [`Incidence::fold`].
     ForEstimates,
+    /// The same, but the caller folds the marks ([`EngineOutcome::unfolded`]), beside other work.
+    Unfolded,
     /// The same of the whole that this is a part of, see [`Incidence::gather`].
     ForMerging,
 }

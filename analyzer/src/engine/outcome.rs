@@ -43,6 +43,8 @@ pub struct EngineOutcome {
     pub far_steps: Vec<(u32, FarStep)>,
     /// Which samples saw which addresses, if asked for.
     pub incidence: Incidence,
+    /// The incidence by worker, if it is not folded yet ([`Collect::Unfolded`]).
+    pub unfolded: Vec<Incidence>,
     /// Lines that samples visited, if asked for.
     pub lines: LineVisits,
     /// Samples and rows.
@@ -118,6 +120,10 @@ impl Driver {
             all.into_iter().for_each(|one| whole.merge(one));
             (whole.counts(), whole.far_steps().list())
         };
+        let unfolded = match self.options.incidence {
+            Collect::Unfolded => std::mem::take(&mut incidence),
+            _ => Vec::new(),
+        };
         let collected = if self.options.incidence == Collect::ForMerging {
             Incidence::gather
         } else {
@@ -148,6 +154,7 @@ impl Driver {
             fetches,
             far_steps,
             incidence,
+            unfolded,
             lines,
             census: self.census,
             weights: self.weights,

@@ -47,7 +47,7 @@ pub(crate) struct Costs<'a> {
 
 /// The rows of the changed program.
 pub(crate) struct Changed<'a> {
-    /// The same windows, with other addresses.
+    /// The same windows, with other addresses, or the windows themselves.
     pub(crate) windows: &'a [Window],
     /// Misses at these addresses.
     pub(crate) predicted: &'a Predicted,
@@ -91,7 +91,17 @@ impl<'a> Costs<'a> {
         let context = Context::new(code, (objects, paths), (windows, observed), known);
         let causes = causes(&context);
         let times = by_time.then(|| TimeShares::new(outcome, code));
-        let regions = regions(&context, &causes, times.as_ref());
+        Costs::of((context, causes), times.as_ref(), predicted)
+    }
+
+    /// Costs of causes that are known already. `times`: shares of the time, if windows were taken
+    /// by time.
+    pub(crate) fn of(
+        (context, causes): (Context<'a>, Vec<Cause>),
+        times: Option<&TimeShares>,
+        predicted: &'a Predicted,
+    ) -> Costs<'a> {
+        let regions = regions(&context, &causes, times);
         Costs {
             context,
             causes,
@@ -102,12 +112,14 @@ impl<'a> Costs<'a> {
 
     /// The time that a change saves.
     pub(crate) fn saved(&self, changed: &Changed) -> Saved {
-        let sites = facts(changed.windows, &Places::new(changed.windows));
+        let moved = (!std::ptr::eq(changed.windows, self.context.windows))
+            .then(|| facts(changed.windows, &Places::new(changed.windows)));
+        let sites = moved.as_ref().unwrap_or(&self.context.sites);
         let nothing = |_: u32| false;
         let sides = |variant: Option<Variant>| {
             let before = self.waits(&self.context.sites, (self.predicted, variant), &nothing);
             let after = (changed.predicted, variant);
-            [before, self.waits(&sites, after, changed.is_prefetched)]
+            [before, self.waits(sites, after, changed.is_prefetched)]
         };
         let both = sides(None);
         let value = self.gain(&both, 1.0, 1);
@@ -143,7 +155,7 @@ impl<'a> Costs<'a> {
         }
         Saved {
             time: [value - half[0], value, (value + half[1]).min(100.0)],
-            causes: self.changes(&both, &sites, changed.predicted),
+            causes: self.changes(&both, sites, changed.predicted),
         }
     }
 

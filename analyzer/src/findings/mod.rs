@@ -187,16 +187,27 @@ pub struct Findings {
     pub lacks: Option<String>,
 }
 
+/// Data that findings are made of.
+pub(crate) struct Looked<'a> {
+    pub(crate) context: Context<'a>,
+    /// The most costly first.
+    pub(crate) causes: Vec<Cause>,
+    /// Shares of the time, if windows were taken by time.
+    pub(crate) times: Option<TimeShares>,
+    /// The misses that `context` has.
+    pub(crate) predicted: Option<&'a Predicted>,
+}
+
 /// Finds everything. `waited`: the load that each window's trigger stood behind; `by_time`: windows
 /// were taken by time.
-pub fn find_findings<'a>(
+pub(crate) fn find_findings<'a>(
     code: &'a CodeMap,
     (objects, paths): (Option<&'a Resolver>, Option<&'a CallPaths>),
     (windows, observed, waited): (&'a [Window], Observed<'a>, &Waited),
     (outcome, predicted): (&'a EngineOutcome, Option<&'a Predicted>),
     by_time: bool,
     hierarchy: Hierarchy,
-) -> Findings {
+) -> (Findings, Option<Looked<'a>>) {
     let mut samples: Vec<(u32, u32)> = windows.iter().map(|w| (w.thread, w.sample)).collect();
     samples.sort_unstable();
     samples.dedup();
@@ -213,13 +224,14 @@ pub fn find_findings<'a>(
     );
     let fields = fields::of_objects(&context);
     if count < params::MIN_WINDOWS_FOR_FINDING {
-        return Findings {
+        let findings = Findings {
             none: format!(
                 "too few windows to tell ({count}): let the program run longer, or record more of it with mgz run --overhead 10% (mgz-record --rate 2000)"
             ),
             fields,
             ..Findings::default()
         };
+        return (findings, None);
     }
     let causes = causes(&context);
     let times = by_time.then(|| TimeShares::new(outcome, code));
@@ -283,12 +295,19 @@ pub fn find_findings<'a>(
         ),
         false => String::new(),
     };
-    Findings {
+    let findings = Findings {
         list,
         none,
         fields,
         lacks: sharing::suspected(&context),
-    }
+    };
+    let looked = Looked {
+        context,
+        causes,
+        times,
+        predicted,
+    };
+    (findings, Some(looked))
 }
 
 /// The cost of a cause: its score, and its shares of time, loads and measured waits in percent.

@@ -1,10 +1,9 @@
 //! Call paths of samples: `call_paths.parquet` and `window_paths.parquet` in.
 
 use crate::data::call_paths::{Call, CallPaths};
-use crate::data::frame;
+use crate::data::frame::{self, Frame};
 use crate::input::quietly;
 use mgz_annotations_schema::manifest::{CALL_PATHS, WINDOW_PATHS};
-use polars::prelude::DataFrame;
 use std::path::Path;
 
 /// Reads the paths of a trace. `Ok(None)` if it has none; an error is a sentence for the user.
@@ -24,7 +23,7 @@ pub fn read_call_paths(folder: &Path) -> Result<Option<CallPaths>, String> {
     Ok(Some(CallPaths { calls, of_sample }))
 }
 
-fn table(folder: &Path, name: &str) -> Result<Option<DataFrame>, String> {
+fn table(folder: &Path, name: &str) -> Result<Option<Frame>, String> {
     let path = folder.join(name);
     let sentence = |cause: String| format!("{}: {cause}; call paths are unknown", path.display());
     match std::fs::File::open(&path) {
@@ -41,7 +40,7 @@ fn number(value: u64) -> Result<u32, String> {
     u32::try_from(value).map_err(|_| "a number is too large".to_string())
 }
 
-fn calls_of(table: &DataFrame) -> Result<Vec<Call>, String> {
+fn calls_of(table: &Frame) -> Result<Vec<Call>, String> {
     let (path, parent, line) = (
         frame::numbers(table, "path")?,
         frame::numbers(table, "parent")?,
@@ -71,7 +70,7 @@ fn calls_of(table: &DataFrame) -> Result<Vec<Call>, String> {
     Ok(calls)
 }
 
-fn samples_of(table: &DataFrame, calls: usize) -> Result<Vec<u32>, String> {
+fn samples_of(table: &Frame, calls: usize) -> Result<Vec<u32>, String> {
     let (sample, path) = (
         frame::numbers(table, "sample")?,
         frame::numbers(table, "path")?,

@@ -1,9 +1,8 @@
 //! `measured.parquet` in: memory samples of the processor.
 
-use crate::data::frame;
+use crate::data::frame::{self, Frame};
 use crate::input::quietly;
 use mgz_annotations_schema::manifest::MEASURED;
-use polars::prelude::DataFrame;
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
@@ -212,7 +211,7 @@ impl<T: Clone + Eq + std::hash::Hash> Numbered<T> {
     }
 }
 
-fn samples(table: &DataFrame) -> Result<MeasuredSamples, String> {
+fn samples(table: &Frame) -> Result<MeasuredSamples, String> {
     let texts = |name: &str| frame::texts(table, name);
     let whole = |name: &str| frame::whole(table, name);
     let [module, function, inlined, file] = ["module", "function", "inlined", "file"].map(texts);

@@ -1,11 +1,10 @@
 //! Words that were watched behind samples: `reuse_pairs.parquet` in.
 
 use crate::data::code_map::CodeMap;
-use crate::data::frame;
+use crate::data::frame::{self, Frame};
 use crate::data::reuse_pairs::{ReusePair, WatchEnd};
 use crate::input::quietly;
 use mgz_annotations_schema::manifest::REUSE_PAIRS;
-use polars::prelude::DataFrame;
 use std::path::Path;
 
 /// Watches at most: more are damage.
@@ -38,7 +37,7 @@ pub fn read_reuse_pairs(folder: &Path, code: &CodeMap) -> Result<Option<Vec<Reus
         })
 }
 
-fn pairs(table: &DataFrame, code: &CodeMap) -> Result<Vec<ReusePair>, String> {
+fn pairs(table: &Frame, code: &CodeMap) -> Result<Vec<ReusePair>, String> {
     if table.height() > MOST {
         return Err(format!("{} rows", table.height()));
     }

@@ -7,12 +7,11 @@
 //! share. The number of loads executed in that time is known if the recorder has measured the speed
 //! of the window's own code.
 
-use crate::data::frame;
+use crate::data::frame::{self, Frame};
 use crate::input::counted::Counted;
 use crate::input::quietly;
 use mgz_annotations_schema::manifest::WINDOWS;
 use mgz_annotations_schema::window_loads::is_own;
-use polars::prelude::DataFrame;
 use std::path::Path;
 
 /// Weights by sample.
@@ -159,7 +158,7 @@ pub fn read_weights(folder: &Path, by_time: bool) -> Result<Option<Weights>, Str
         .map_err(|e| format!("{}: damaged ({e}); what is said of the whole run is by time, not by loads; record again", path.display()))
 }
 
-fn weights(table: &DataFrame, by_time: bool) -> Result<Option<Weights>, String> {
+fn weights(table: &Frame, by_time: bool) -> Result<Option<Weights>, String> {
     let (sample, stands_for) = (
         frame::whole(table, "sample")?,
         frame::floats(table, "stands_for")?,

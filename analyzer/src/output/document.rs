@@ -1,11 +1,10 @@
 //! Output of a subcommand: a summary and tables, as text, JSON, CSV or Parquet, with the same keys
 //! everywhere.
 
-use crate::data::frame::{self, ColumnKind};
+use crate::data::frame::{self, ColumnKind, Frame};
 use crate::output::export::{ExportError, FileFormat, write_frame};
 use crate::util::human::{bytes, count, number};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, presets};
-use polars::prelude::DataFrame;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
@@ -215,7 +214,7 @@ impl Document {
     }
 
     /// The tables by name. An error is a sentence about a value that does not fit its column.
-    pub fn frames(&self) -> Result<Vec<(&'static str, DataFrame)>, String> {
+    pub fn frames(&self) -> Result<Vec<(&'static str, Frame)>, String> {
         self.tables
             .iter()
             .map(|table| Ok((table.name, table.frame()?)))
@@ -248,7 +247,7 @@ impl Document {
 
 impl DocumentTable {
     /// The table with the types that its columns have in every result.
-    fn frame(&self) -> Result<DataFrame, String> {
+    fn frame(&self) -> Result<Frame, String> {
         let columns = self.columns.iter().enumerate().map(|(i, c)| {
             let cells: Vec<&Value> = self
                 .rows

@@ -1,9 +1,8 @@
 //! The tables as CSV or Parquet files.
 
-use crate::data::frame::{self, ColumnKind};
+use crate::data::frame::{self, ColumnKind, Frame};
 use crate::output::{measured, misses};
 use crate::report::Analysis;
-use polars::prelude::DataFrame;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -182,7 +181,7 @@ fn map_of<T: Serialize>(row: &T) -> Result<Map, String> {
 
 /// Makes a table of rows from their JSON form, so that files and JSON have the same keys. Columns
 /// exist even without rows.
-fn table_of<T: Serialize + Default>(table: &str, rows: &[T]) -> Result<DataFrame, String> {
+fn table_of<T: Serialize + Default>(table: &str, rows: &[T]) -> Result<Frame, String> {
     let values: Vec<Map> = rows.iter().map(map_of).collect::<Result<_, _>>()?;
     frame_of(table, &map_of(&T::default())?, &values)
 }
@@ -198,7 +197,7 @@ const WITH_STORES: [&str; 6] = [
 ];
 
 /// A table with the columns that `like` has.
-fn frame_of(table: &str, like: &Map, values: &[Map]) -> Result<DataFrame, String> {
+fn frame_of(table: &str, like: &Map, values: &[Map]) -> Result<Frame, String> {
     let mut names: BTreeSet<&String> = like.keys().collect();
     let stores = "stores".to_string();
     if WITH_STORES.contains(&table) {
@@ -220,7 +219,7 @@ fn flat<T: Serialize + Default>(
     table: &str,
     root: &T,
     children: fn(&T) -> &[T],
-) -> Result<DataFrame, String> {
+) -> Result<Frame, String> {
     let plain = |node: &T| {
         let map = map_of(node)?;
         Ok::<Map, String>(map.into_iter().filter(|(_, v)| !v.is_array()).collect())
@@ -238,7 +237,7 @@ fn flat<T: Serialize + Default>(
 pub(crate) fn write_frame(
     folder: &Path,
     name: &str,
-    made: Result<DataFrame, String>,
+    made: Result<Frame, String>,
     format: FileFormat,
 ) -> Result<PathBuf, ExportError> {
     let extension = if format == FileFormat::Csv {
@@ -269,7 +268,7 @@ pub(crate) fn write_frame(
 }
 
 /// A table of an analysis by its name.
-pub(crate) fn table_frame(analysis: &Analysis, name: &str) -> Result<DataFrame, String> {
+pub(crate) fn table_frame(analysis: &Analysis, name: &str) -> Result<Frame, String> {
     match name {
         "processes" => table_of(name, &analysis.processes),
         "threads" => table_of(name, &analysis.threads),
@@ -289,7 +288,7 @@ pub(crate) fn table_frame(analysis: &Analysis, name: &str) -> Result<DataFrame, 
 
 /// The tables `summary`, `processes`, `threads`, `functions`, `lines`, `loops`, `windows` and so
 /// on, and those of the zooms where there are any, by name. An error names the table.
-pub fn export_tables(analysis: &Analysis) -> Result<Vec<(&'static str, DataFrame)>, String> {
+pub fn export_tables(analysis: &Analysis) -> Result<Vec<(&'static str, Frame)>, String> {
     let summary = map_of(&analysis.summary).map(|map| {
         map.into_iter()
             .filter(|(_, v)| !v.is_object() && !v.is_array())

@@ -1,13 +1,12 @@
 //! The tables of an analysis, and the samples of a trace, in the database.
 
-use crate::data::frame;
+use crate::data::frame::{self, Column, Frame};
 use crate::data::rows::Run;
 use crate::input::{ColumnSet, Trace};
 use crate::output::export::table_frame;
 use crate::report::Analysis;
 use anyhow::{Context, anyhow};
 use mgz_annotations_schema::manifest::WINDOWS;
-use polars::prelude::DataFrame;
 use rusqlite::types::Value as Cell;
 use rusqlite::{Connection, params_from_iter};
 use serde_json::Value;
@@ -48,12 +47,8 @@ fn cell(value: &Value) -> Cell {
 }
 
 /// Puts a table into the database.
-fn insert(database: &Connection, name: &str, table: &DataFrame) -> anyhow::Result<()> {
-    let columns: Vec<String> = table
-        .get_column_names()
-        .iter()
-        .map(|n| n.to_string())
-        .collect();
+fn insert(database: &Connection, name: &str, table: &Frame) -> anyhow::Result<()> {
+    let columns: Vec<&str> = table.columns().iter().map(Column::name).collect();
     let list: Vec<String> = columns.iter().map(|c| quoted(c)).collect();
     database.execute(
         &format!("CREATE TABLE {} ({})", quoted(name), list.join(", ")),
@@ -65,7 +60,7 @@ fn insert(database: &Connection, name: &str, table: &DataFrame) -> anyhow::Resul
     for row in frame::json_rows(table) {
         let cells = columns
             .iter()
-            .map(|c| cell(row.get(c).unwrap_or(&Value::Null)));
+            .map(|c| cell(row.get(*c).unwrap_or(&Value::Null)));
         statement.execute(params_from_iter(cells))?;
     }
     Ok(())

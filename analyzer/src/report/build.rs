@@ -410,7 +410,13 @@ pub fn examine_in_steps(
         _ => questions.detail,
     };
     let asked = (questions, detail);
-    let predicted = predicted(trace, &outcome, asked, objects, &mut warnings);
+    // The marks are sorted by one thread, for the tables; misses are predicted meanwhile.
+    let unfolded = std::mem::take(&mut outcome.unfolded);
+    let (predicted, incidence) = rayon::join(
+        || predicted(trace, &outcome, asked, objects, &mut warnings),
+        || Incidence::fold(unfolded),
+    );
+    outcome.incidence = incidence;
     let zoom = outcome.buckets[0].reuse.zoom.as_mut();
     let mixed = zoom.map(|z| z.mixed.finish()).unwrap_or_default();
     let counted = RowCounts {

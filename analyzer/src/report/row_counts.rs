@@ -7,7 +7,7 @@ use crate::data::object_map::Resolver;
 use crate::engine::{Aids, Collect, EngineOptions, EngineOutcome, analyse_with};
 use crate::filter::FilterRow;
 use crate::findings::windows::Window;
-use crate::findings::{self, Finding, Findings, Observed};
+use crate::findings::{self, Finding, Findings, Looked, Observed};
 use crate::input;
 use crate::input::Trace;
 use crate::input::source::ChunkSource;
@@ -82,7 +82,7 @@ impl PassPlan {
         }
     }
 
-    /// The pass over the rows, and the first level of the time tree if the zooms are wanted.
+    /// The pass over the rows, whose incidence is not folded yet, and the first level of the time tree if the zooms are wanted.
     pub(super) fn count(
         &self,
         (trace, questions): (&Trace, &Questions),
@@ -91,8 +91,13 @@ impl PassPlan {
         progress: &(dyn Fn(u64) + Sync),
     ) -> (EngineOutcome, Option<time_tree::Taken>) {
         let lines = self.sampled && !is_thinned(questions);
+        let incidence = match self.options.incidence {
+            Collect::ForEstimates => Collect::Unfolded,
+            other => other,
+        };
         let options = EngineOptions {
             lines: lines.then(|| sets(trace, questions)),
+            incidence,
             ..self.options
         };
         if !questions.zoom {
@@ -180,7 +185,7 @@ impl RowCounts<'_> {
         rayon::join(
             || self.tables(warnings),
             || {
-                let mut found = findings::find_findings(
+                let (mut found, looked) = findings::find_findings(
                     &trace.code,
                     (self.objects, self.paths),
                     (self.windows, observed, trace.waited()),
@@ -188,14 +193,21 @@ impl RowCounts<'_> {
                     trace.manifest.triggers_by_time(),
                     hierarchy(trace, self.questions),
                 );
-                self.add_gains(&mut found.list, weights);
+                if let Some(looked) = looked {
+                    self.add_gains(looked, &mut found.list, weights);
+                }
                 found
             },
         )
     }
 
     /// Predicts what the remedies of findings would save, if the whole trace is analyzed.
-    fn add_gains(&self, findings: &mut [Finding], weights: Option<Arc<Weights>>) {
+    fn add_gains(
+        &self,
+        looked: Looked<'_>,
+        findings: &mut [Finding],
+        weights: Option<Arc<Weights>>,
+    ) {
         let is_filtered = !self.questions.filter.is_empty();
         if !self.plan.sampled || is_filtered || self.predicted.is_none() {
             return;
@@ -208,7 +220,7 @@ impl RowCounts<'_> {
             hierarchy: hierarchy(self.trace, self.questions),
         };
         let counted = (self.outcome, self.paths);
-        add_gains(&replayed, counted, self.windows, findings);
+        add_gains(&replayed, counted, self.windows, looked, findings);
     }
 
     /// The contents of a screen.
@@ -304,35 +316,47 @@ impl RowCounts<'_> {
             block: self.plan.wanted.block_shift,
             unit: self.plan.wanted.unit_shift,
         };
-        let regions = location::zoom(
-            || self.entries(),
-            (basis, &analysis.summary.hats),
-            (&outcome.spaces, &outcome.samples),
-            &self.trace.code,
-            sizes,
-            (questions.tau, questions.stop),
-            self.objects,
-        );
         let sums = outcome.buckets[0].reuse.zoom.as_deref();
         let sums = sums.filter(|_| first.is_some());
-        let plan = heat_map::HeatMapPlan::new(&outcome.samples, &regions, sizes.block);
-        analysis.heat_map = plan.map(|plan| match sums {
-            Some(sums) => plan
-                .of_units(&sums.heat, &outcome.spaces, sizes.unit)
-                .unwrap_or_else(|plan| plan.count(self.source, options, &outcome.samples)),
-            None => plan.count(self.source, options, &outcome.samples),
-        });
         let whole = time_tree::IntervalCounts::of_whole(whole, &outcome.buckets[0]);
-        let tree = time_tree::zoom(
-            self.source,
-            options,
-            &self.trace.code,
-            &outcome.samples,
-            basis,
-            (&whole, by_code),
-            &questions.look,
-            first,
+        let hats = &analysis.summary.hats;
+        let ((regions, map), tree) = rayon::join(
+            || {
+                let regions = location::zoom(
+                    || self.entries(),
+                    (basis, hats),
+                    (&outcome.spaces, &outcome.samples),
+                    &self.trace.code,
+                    sizes,
+                    (questions.tau, questions.stop),
+                    self.objects,
+                );
+                let plan = heat_map::HeatMapPlan::new(&outcome.samples, &regions, sizes.block);
+                let count = |plan: heat_map::HeatMapPlan| {
+                    plan.count(self.source, options, &outcome.samples)
+                };
+                let map = plan.map(|plan| match sums {
+                    Some(sums) => plan
+                        .of_units(&sums.heat, &outcome.spaces, sizes.unit)
+                        .unwrap_or_else(|plan| count(*plan)),
+                    None => count(plan),
+                });
+                (regions, map)
+            },
+            || {
+                time_tree::zoom(
+                    self.source,
+                    options,
+                    &self.trace.code,
+                    &outcome.samples,
+                    basis,
+                    (&whole, by_code),
+                    &questions.look,
+                    first,
+                )
+            },
         );
+        analysis.heat_map = map;
         analysis.warnings.extend(missing(&tree, &questions.look));
         // Without samples there is no tree.
         analysis.time_zoom = Some(tree).filter(|tree| tree.root.samples > 0);

@@ -2,7 +2,6 @@
 
 use crate::data::counts::{AccessCounts, Bin, Metrics};
 use crate::data::detail::Detail;
-use crate::data::frame;
 use crate::data::group::Group;
 use crate::estimate::Estimate;
 use crate::estimate::row_estimates::{Hats, Maker, Shown};
@@ -10,7 +9,6 @@ use crate::estimate::time_shares::TimeShare;
 use crate::misses::{Misses, Predicted};
 use crate::report::sums::RowSums;
 use crate::stages::observed_class::ObservedRow;
-use polars::prelude::{Column, NamedFrom, Series};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -175,25 +173,40 @@ pub(crate) fn order(facts: &Facts<'_>, tie: impl Fn(usize) -> u32) -> Vec<usize>
     let used: Vec<usize> = (0..counts.len())
         .filter(|&i| counts[i].accesses + counts[i].implied + counts[i].stores > 0)
         .collect();
-    let column = |name: &str, value: &dyn Fn(usize) -> u64| {
-        let cells: Vec<u64> = used.iter().map(|&i| value(i)).collect();
-        Column::from(Series::new(name.into(), cells))
-    };
     let ranked = facts.by_time.is_some() || facts.of_whole.is_some();
     let weight = |&i: &usize| facts.shares(i).weight();
     let weights: Vec<f64> = match ranked {
         true => used.par_iter().map(weight).collect(),
         false => vec![0.0; used.len()],
     };
-    let keys = vec![
-        Column::from(Series::new("weight".into(), weights)),
-        column("loads", &|i| counts[i].accesses + counts[i].implied),
-        column("stores", &|i| counts[i].stores),
-        column("tie", &|i| tie(i).into()),
-    ];
-    let order = frame::order(keys, vec![true, true, true, false])
-        .unwrap_or_else(|_| (0..used.len()).collect());
+    let key = |(&i, weight): (&usize, f64)| {
+        let counts = &counts[i];
+        (
+            weight,
+            counts.accesses + counts.implied,
+            counts.stores,
+            tie(i),
+        )
+    };
+    let keys: Vec<RankKey> = used.iter().zip(weights).map(key).collect();
+    let order = rank(&keys);
     order.into_iter().map(|at| used[at]).collect()
+}
+
+/// Weight, loads, stores and tie of a row.
+type RankKey = (f64, u64, u64, u32);
+
+/// Numbers of rows in the order of their keys: greater ones first, but smaller ties. Equal rows keep
+/// their order.
+fn rank(keys: &[RankKey]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..keys.len()).collect();
+    order.sort_by(|&a, &b| {
+        let (a, b) = (&keys[a], &keys[b]);
+        (b.0.total_cmp(&a.0))
+            .then_with(|| (b.1, b.2).cmp(&(a.1, a.2)))
+            .then_with(|| a.3.cmp(&b.3))
+    });
+    order
 }
 
 /// Which rows have an estimate of their memory, of rows in this order that may stand on a screen.
@@ -220,4 +233,22 @@ pub(crate) fn rows_by<R: Send>(
 ) -> Vec<R> {
     let of = |&number: &usize| row(number, facts.loads(number));
     order.par_iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_ranked_by_several_keys_and_equal_ones_stay() {
+        let keys = [
+            (1.0, 5, 0, 2),
+            (3.0, 1, 0, 1),
+            (1.0, 5, 0, 1),
+            (1.0, 5, 7, 9),
+            (3.0, 1, 0, 1),
+            (1.0, 6, 0, 9),
+        ];
+        assert_eq!(rank(&keys), [1, 4, 5, 3, 2, 0]);
+    }
 }

@@ -7,14 +7,13 @@ use crate::reuse::{Engine, ReuseArguments, histogram_rows};
 use anyhow::Context;
 use mgz_analyzer::commands::stream::Accesses;
 use mgz_analyzer::commands::{open_trace, require_full, visit, warn_of_gaps};
-use mgz_analyzer::data::frame;
+use mgz_analyzer::data::frame::{self, Frame};
 use mgz_analyzer::data::memory_units::WORD_BYTES;
 use mgz_analyzer::input::{ColumnSet, manifest_of, quietly};
 use mgz_analyzer::output::document::{ColumnUnit, Document, DocumentTable, value};
 use mgz_annotations_schema::manifest::{CALL_PATHS, Manifest, WATCH};
 use mgz_models::histogram::{Bin, Scale, cut};
 use mgz_models::sampling::rdx::{Estimate, Observation, estimate};
-use polars::prelude::DataFrame;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -436,7 +435,7 @@ fn read(folder: &Path, stores: bool) -> anyhow::Result<(Vec<Row>, Contexts)> {
     Ok((rows, contexts))
 }
 
-fn rows(table: &DataFrame, stores: bool) -> Result<(Vec<Row>, Contexts), String> {
+fn rows(table: &Frame, stores: bool) -> Result<(Vec<Row>, Contexts), String> {
     let numbers = |name: &str| frame::numbers(table, name);
     let texts = |name: &str| -> Result<Vec<String>, String> {
         Ok(frame::texts(table, name)?

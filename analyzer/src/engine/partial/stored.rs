@@ -226,6 +226,7 @@ impl Stored {
             // Instructions are not told apart here.
             far_steps: Vec::new(),
             incidence: Incidence::from_parts(marks, self.gathered.min(255)),
+            unfolded: Vec::new(),
             // Partial results predict no misses, so lines are not stored.
             lines: Default::default(),
             census: self.census,

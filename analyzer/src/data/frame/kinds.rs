@@ -1,0 +1,140 @@
+//! Columns of values that are JSON.
+
+use super::{Cells, Column};
+use polars_arrow::array::{Array, ListArray, StructArray, Utf8Array};
+use polars_arrow::bitmap::Bitmap;
+use polars_arrow::datatypes::{ArrowDataType, Field};
+use polars_arrow::offset::Offsets;
+use serde_json::Value;
+
+/// Type of a column's values. It does not depend on the values: files of all traces have the same
+/// types, even for tables without rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColumnKind {
+    /// Whole numbers that are not negative.
+    Whole,
+    /// Whole numbers.
+    Signed,
+    /// Floating-point numbers.
+    Number,
+    /// Texts.
+    Text,
+    /// True or false.
+    Flag,
+    /// Lists of values of one kind.
+    List(&'static ColumnKind),
+    /// Records with named fields.
+    Record(&'static [(&'static str, ColumnKind)]),
+}
+
+/// Values of a column. Every kind may have empty cells, which are `Null`.
+type Values<'a> = [&'a Value];
+
+impl ColumnKind {
+    fn data_type(self) -> ArrowDataType {
+        match self {
+            ColumnKind::Whole => ArrowDataType::UInt64,
+            ColumnKind::Signed => ArrowDataType::Int64,
+            ColumnKind::Number => ArrowDataType::Float64,
+            ColumnKind::Text => ArrowDataType::LargeUtf8,
+            ColumnKind::Flag => ArrowDataType::Boolean,
+            ColumnKind::List(item) => {
+                let item = Field::new("item".into(), item.data_type(), true);
+                ArrowDataType::LargeList(Box::new(item))
+            }
+            ColumnKind::Record(fields) => {
+                let field = |&(name, kind): &(&'static str, ColumnKind)| {
+                    Field::new(name.into(), kind.data_type(), true)
+                };
+                ArrowDataType::Struct(fields.iter().map(field).collect())
+            }
+        }
+    }
+
+    /// The values as an array. It is an error if one has another kind.
+    fn array(self, values: &Values) -> Result<Box<dyn Array>, String> {
+        Ok(match self {
+            ColumnKind::Whole => self.cells(values, Value::as_u64)?.array(),
+            ColumnKind::Signed => self.cells(values, Value::as_i64)?.array(),
+            ColumnKind::Number => self.cells(values, Value::as_f64)?.array(),
+            ColumnKind::Flag => self.cells(values, Value::as_bool)?.array(),
+            ColumnKind::Text => {
+                let texts: Vec<Option<&str>> = self.cells(values, Value::as_str)?;
+                Utf8Array::<i64>::from(texts).boxed()
+            }
+            ColumnKind::List(item) => self.lists(*item, values)?.boxed(),
+            ColumnKind::Record(fields) => self.records(fields, values)?.boxed(),
+        })
+    }
+
+    /// Each value by `of`, which is None for values of another kind.
+    fn cells<'a, T>(
+        self,
+        values: &Values<'a>,
+        of: impl Fn(&'a Value) -> Option<T>,
+    ) -> Result<Vec<Option<T>>, String> {
+        let cell = |&value: &&'a Value| match value {
+            Value::Null => Ok(None),
+            value => (of(value).map(Some))
+                .ok_or_else(|| format!("{value:.80} is not of the kind {self:?}")),
+        };
+        values.iter().map(cell).collect()
+    }
+
+    fn lists(self, item: ColumnKind, values: &Values) -> Result<ListArray<i64>, String> {
+        let lists = self.cells(values, Value::as_array)?;
+        let lengths = lists.iter().map(|list| list.map_or(0, Vec::len));
+        let offsets = Offsets::try_from_lengths(lengths).map_err(|e| e.to_string())?;
+        let items: Vec<&Value> = lists.iter().flatten().copied().flatten().collect();
+        let items = item.array(&items)?;
+        let there = there(&lists);
+        Ok(ListArray::new(
+            self.data_type(),
+            offsets.into(),
+            items,
+            there,
+        ))
+    }
+
+    fn records(
+        self,
+        fields: &[(&str, ColumnKind)],
+        values: &Values,
+    ) -> Result<StructArray, String> {
+        let is_known = |key: &String| fields.iter().any(|f| f.0 == key);
+        let records = self.cells(values, |value| {
+            let map = value.as_object()?;
+            map.keys().all(is_known).then_some(map)
+        })?;
+        let column = |&(name, kind): &(&str, ColumnKind)| {
+            let cells = records.iter().map(|record| {
+                let cell = record.and_then(|r| r.get(name));
+                cell.unwrap_or(&Value::Null)
+            });
+            kind.array(&cells.collect::<Vec<_>>())
+        };
+        let columns = fields.iter().map(column).collect::<Result<_, _>>()?;
+        let there = there(&records);
+        Ok(StructArray::new(
+            self.data_type(),
+            values.len(),
+            columns,
+            there,
+        ))
+    }
+}
+
+/// The cells that are not empty. None if all are there.
+fn there<T>(cells: &[Option<T>]) -> Option<Bitmap> {
+    let all = cells.iter().all(Option::is_some);
+    (!all).then(|| cells.iter().map(Option::is_some).collect())
+}
+
+/// A column of a kind; a sentence says which value is of another one.
+pub fn column(name: &str, kind: ColumnKind, values: &[&Value]) -> Result<Column, String> {
+    let cells = kind.array(values);
+    Ok(Column {
+        name: name.to_owned(),
+        cells: cells.map_err(|e| format!("column {name:?}: {e}"))?,
+    })
+}
