@@ -12,10 +12,10 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 /// Entry of the loader's list for debuggers (`struct link_map`).
 #[repr(C)]
 pub(crate) struct LoadedModule {
-    bias: usize,
-    name: *const u8,
-    dynamic: *const [u64; 2],
-    next: *const LoadedModule,
+    pub(crate) bias: usize,
+    pub(crate) name: *const u8,
+    pub(crate) dynamic: *const [u64; 2],
+    pub(crate) next: *const LoadedModule,
 }
 
 /// Address of the loader, or 0 while it is unknown.
@@ -257,12 +257,15 @@ impl ModuleSymbols {
 
     /// True if the module's own name is one of these.
     fn is_called(&self, names: &[&CStr]) -> bool {
-        let Some(at) = self.name else {
-            return false;
-        };
+        self.soname()
+            .is_some_and(|name| names.iter().any(|known| known.to_bytes() == name))
+    }
+
+    /// The module's own name.
+    pub(crate) fn soname(&self) -> Option<&'static [u8]> {
+        let at = self.name?;
         // SAFETY: the module's table of strings, which end with zeros.
-        let name = unsafe { crate::sys::process::c_bytes((self.strings + at) as *const u8) };
-        names.iter().any(|known| known.to_bytes() == name)
+        Some(unsafe { crate::sys::process::c_bytes((self.strings + at) as *const u8) })
     }
 
     /// The address of a function or variable that the module defines for others.
