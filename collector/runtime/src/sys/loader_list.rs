@@ -111,14 +111,20 @@ pub(crate) fn of_loader(name: &CStr) -> usize {
         .unwrap_or(0)
 }
 
+/// Address of the loader's `struct r_debug`, [`NO_DEBUG`] if there is none, or 0 while it is unknown.
+static DEBUG: AtomicUsize = AtomicUsize::new(0);
+const NO_DEBUG: usize = 1;
+
+/// Notes the address of the loader's `struct r_debug`.
+pub(crate) fn know_debug(address: usize) {
+    DEBUG.store(address, Ordering::Relaxed);
+}
+
 /// The loader's `struct r_debug`, or 0.
 fn loader_debug() -> usize {
-    static FOUND: AtomicUsize = AtomicUsize::new(0);
-    /// There is none.
-    const NONE: usize = 1;
-    let known = FOUND.load(Ordering::Relaxed);
+    let known = DEBUG.load(Ordering::Relaxed);
     if known != 0 {
-        return known & !NONE;
+        return known & !NO_DEBUG;
     }
     // glibc has the structure itself, musl its address.
     let debug = match (of_loader(c"_r_debug"), of_loader(c"_dl_debug_addr")) {
@@ -127,7 +133,7 @@ fn loader_debug() -> usize {
         (0, at) => unsafe { read_word(at) },
         (debug, _) => debug,
     };
-    FOUND.store(debug.max(NONE), Ordering::Relaxed);
+    DEBUG.store(debug.max(NO_DEBUG), Ordering::Relaxed);
     debug
 }
 

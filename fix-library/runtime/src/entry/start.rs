@@ -82,7 +82,7 @@ fn start() {
         }
         return;
     }
-    know_loader();
+    know_list();
     next::find_all();
     let found = |name: &CStr| loader_list::of_c_library(name.to_bytes());
     ERRNO_LOCATION.store(found(c"__errno_location"), Ordering::Relaxed);
@@ -91,8 +91,8 @@ fn start() {
     STATE.store(READY, Ordering::Release);
 }
 
-/// Notes where the loader is, by a symbol that only loaders have.
-fn know_loader() {
+/// Notes where the loader's list is, by a symbol that only loaders have.
+fn know_list() {
     let (glibc, musl): (usize, usize);
     // SAFETY: reads addresses that the loader has written, or zeros.
     unsafe {
@@ -104,8 +104,11 @@ fn know_loader() {
             options(nostack, readonly, preserves_flags)
         );
     }
-    if let Some(inside) = [glibc, musl].into_iter().find(|&address| address != 0) {
-        loader_list::know_loader(inside);
+    if glibc != 0 {
+        loader_list::know_debug(glibc);
+    } else if musl != 0 {
+        // SAFETY: musl's variable, which holds the address.
+        loader_list::know_debug(unsafe { *(musl as *const usize) });
     }
 }
 
