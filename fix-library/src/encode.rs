@@ -3,8 +3,8 @@
 use crate::Error;
 use crate::plan::{ANY_MODULE, Action, Frame, Plan, SitePolicy};
 use mgz_fix_runtime::plan_format::{
-    self as format, CAPACITY, CHECKED_FROM, Header, MAGIC, NameRecord, PlanView, SiteRecord,
-    VERSION, checksum,
+    self as format, CAPACITY, CHECKED_FROM, Header, MAGIC, NameRecord, SiteRecord, VERSION,
+    checksum,
 };
 use object::{Object, ObjectSection};
 use std::collections::BTreeMap;
@@ -165,7 +165,7 @@ fn encode(plan: &Plan) -> Result<Vec<u8>, Error> {
     let tables = size_of::<Header>()
         + modules.len() * size_of::<NameRecord>()
         + sites.len() * size_of::<SiteRecord>();
-    let (mut names, mut places) = (Vec::new(), Vec::new());
+    let (mut names, mut places) = (Vec::<u8>::new(), Vec::<u8>::new());
     for (name, _) in &modules {
         places.extend(((tables + names.len()) as u32).to_le_bytes());
         places.extend((name.len() as u32).to_le_bytes());

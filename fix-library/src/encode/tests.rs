@@ -1,6 +1,7 @@
 //! Plans come back as they were, and damaged ones do not.
 
 use super::*;
+use mgz_fix_runtime::plan_format::PlanView;
 use proptest::prelude::*;
 
 /// A plan in memory with the alignment that it has in a process.
