@@ -63,7 +63,7 @@ pub struct Header {
     pub pools: u32,
 }
 
-/// Where the checksum's range begins.
+/// Start of the checksum's range.
 pub const CHECKED_FROM: usize = 24;
 
 /// Place of a module's name in the plan.
@@ -104,7 +104,7 @@ impl SiteRecord {
         (self.modules[0], self.offsets[0])
     }
 
-    /// Whether this site stands for all sites.
+    /// True for the site that stands for all sites.
     pub fn is_any(&self) -> bool {
         self.modules[0] == ANY_MODULE
     }
@@ -227,7 +227,7 @@ impl<'a> PlanView<'a> {
         self.header.pools as usize
     }
 
-    /// Whether large data of the executable gets large pages.
+    /// True if large data of the executable gets large pages.
     pub fn static_huge(&self) -> bool {
         self.header.flags & STATIC_HUGE != 0
     }

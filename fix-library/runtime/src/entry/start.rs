@@ -55,7 +55,7 @@ static OWN_OPERATORS: AtomicBool = AtomicBool::new(false);
 static ERRNO_LOCATION: AtomicUsize = AtomicUsize::new(0);
 static ITERATE: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether the operators of C++ that the program calls are this library's.
+/// True if the operators of C++ that the program calls are this library's.
 pub(super) fn operators_are_own() -> bool {
     OWN_OPERATORS.load(Ordering::Relaxed)
 }

@@ -7,8 +7,9 @@ use super::shard::Shard;
 use crate::params::{CHUNK, SORTED_FROM};
 use crate::size_class::{CLASSES, GRANULE, bytes_of};
 use core::arch::x86_64::{_mm_cmpeq_epi8, _mm_load_si128, _mm_movemask_epi8, _mm_set1_epi8};
+use core::cell::UnsafeCell;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
 const GRANULES: usize = CHUNK / GRANULE;
 /// Bit of a mark: the block is free.
@@ -19,8 +20,14 @@ const _: () = assert!(CLASSES < UNUSED as usize);
 #[repr(C, align(64))]
 pub(crate) struct Chunk {
     /// Address of the memory, or 0.
-    pub(super) base: usize,
-    pub(super) shard: *const Shard,
+    base: AtomicUsize,
+    shard: AtomicPtr<Shard>,
+    lists: UnsafeCell<Lists>,
+    marks: Marks,
+}
+
+/// The part of the data that the shard's lock guards.
+pub(super) struct Lists {
     /// Blocks in use.
     live: u32,
     /// Bytes that were handed out from the start.
@@ -33,16 +40,15 @@ pub(crate) struct Chunk {
     free: [u32; CLASSES],
     /// By class: blocks that were freed since the list was in order.
     unsorted: [u16; CLASSES],
-    /// By class: whether the shard's list has this chunk, and the next one there.
+    /// By class: true if the shard's list has this chunk, and the next one there.
     pub(super) listed: [bool; CLASSES],
     pub(super) next_listed: [*mut Chunk; CLASSES],
-    marks: Marks,
 }
 
 #[repr(C, align(16))]
 struct Marks([AtomicU8; GRANULES]);
 
-/// Where a block may lie: at `color` behind a multiple of `align`, which is a power of two.
+/// The places that a block may have: at `color` behind a multiple of `align`, which is a power of two.
 #[derive(Clone, Copy)]
 pub(crate) struct Fit {
     pub(crate) align: usize,
@@ -71,11 +77,32 @@ fn mark_of(class: usize) -> u8 {
 }
 
 impl Chunk {
-    /// Gives data without memory, which are all zero, memory and an owner.
-    pub(super) fn begin(&mut self, base: usize, shard: *const Shard) {
-        self.base = base;
-        self.shard = shard;
-        self.dirty = 0;
+    /// Gives data without memory, whose marks and lists are zero, memory and an owner.
+    ///
+    /// # Safety
+    /// As [`Chunk::lists`].
+    pub(super) unsafe fn begin(&self, base: usize, shard: &Shard) {
+        // SAFETY: the caller's contract.
+        unsafe { self.lists() }.dirty = 0;
+        self.base.store(base, Ordering::Relaxed);
+        let shard = core::ptr::from_ref(shard).cast_mut();
+        self.shard.store(shard, Ordering::Relaxed);
+    }
+
+    /// # Safety
+    /// The shard's lock is held, and the result ends before the next call.
+    #[allow(clippy::mut_from_ref, reason = "the lock guards it")]
+    pub(super) unsafe fn lists(&self) -> &mut Lists {
+        // SAFETY: the caller's contract.
+        unsafe { &mut *self.lists.get() }
+    }
+
+    fn base(&self) -> usize {
+        self.base.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn shard(&self) -> *const Shard {
+        self.shard.load(Ordering::Relaxed)
     }
 
     fn mark(&self, granule: usize) -> u8 {
@@ -88,7 +115,7 @@ impl Chunk {
 
     /// The class of the block in use that begins at an address. Needs no lock.
     pub(crate) fn class_at(&self, address: usize) -> Option<usize> {
-        let offset = address.wrapping_sub(self.base);
+        let offset = address.wrapping_sub(self.base());
         if !offset.is_multiple_of(GRANULE) || offset >= CHUNK {
             return None;
         }
@@ -97,35 +124,41 @@ impl Chunk {
     }
 
     /// A block behind all others, or `None` where there is no room.
-    pub(super) fn take_new(&mut self, class: usize, fit: Fit) -> Option<Taken> {
-        let used = self.used as usize;
+    ///
+    /// # Safety
+    /// As [`Chunk::lists`].
+    pub(super) unsafe fn take_new(&self, class: usize, fit: Fit) -> Option<Taken> {
+        // SAFETY: the caller's contract.
+        let lists = unsafe { self.lists() };
+        let used = lists.used as usize;
         let start = used + (fit.color.wrapping_sub(used) & (fit.align - 1));
         let end = start + bytes_of(class);
         if end > CHUNK {
             return None;
         }
         self.set_mark(start / GRANULE, mark_of(class));
-        self.used = end as u32;
-        let dirty = (self.dirty as usize).clamp(start, end) - start;
-        self.dirty = self.dirty.max(end as u32);
-        self.live += 1;
+        lists.used = end as u32;
+        let dirty = (lists.dirty as usize).clamp(start, end) - start;
+        lists.dirty = lists.dirty.max(end as u32);
+        lists.live += 1;
         Some(Taken {
-            address: self.base + start,
+            address: self.base() + start,
             dirty,
         })
     }
 
-    pub(super) fn has_free(&self, class: usize) -> bool {
-        self.free[class] != 0
-    }
-
     /// A freed block, if the next one of the class lies at a multiple of `align`.
-    pub(super) fn take_free(&mut self, class: usize, align: usize) -> Option<Taken> {
-        if self.unsorted[class] >= SORTED_FROM {
-            self.sort(class);
+    ///
+    /// # Safety
+    /// As [`Chunk::lists`].
+    pub(super) unsafe fn take_free(&self, class: usize, align: usize) -> Option<Taken> {
+        // SAFETY: the caller's contract.
+        let lists = unsafe { self.lists() };
+        if lists.unsorted[class] >= SORTED_FROM {
+            self.sort(lists, class);
         }
-        let granule = (self.free[class] as usize).checked_sub(1)?;
-        let address = self.base + granule * GRANULE;
+        let granule = (lists.free[class] as usize).checked_sub(1)?;
+        let address = self.base() + granule * GRANULE;
         if !address.is_multiple_of(align) {
             return None;
         }
@@ -139,9 +172,9 @@ impl Chunk {
         if !is_link(next) {
             super::damaged(b"malloc(): a freed block was written to\n");
         }
-        self.free[class] = next;
+        lists.free[class] = next;
         self.set_mark(granule, mark_of(class));
-        self.live += 1;
+        lists.live += 1;
         Some(Taken {
             address,
             dirty: bytes_of(class),
@@ -149,45 +182,50 @@ impl Chunk {
     }
 
     /// Frees a block.
-    pub(super) fn release(&mut self, address: usize) -> Freed {
+    ///
+    /// # Safety
+    /// As [`Chunk::lists`].
+    pub(super) unsafe fn release(&self, address: usize) -> Freed {
         let Some(class) = self.class_at(address) else {
             return Freed::NoBlock;
         };
-        self.live -= 1;
-        if self.live == 0 {
-            self.reset();
+        // SAFETY: the caller's contract.
+        let lists = unsafe { self.lists() };
+        lists.live -= 1;
+        if lists.live == 0 {
+            self.reset(lists);
             return Freed::Last;
         }
-        let granule = (address - self.base) / GRANULE;
+        let granule = (address - self.base()) / GRANULE;
         self.set_mark(granule, mark_of(class) | UNUSED);
-        self.link(class, granule);
-        self.unsorted[class] = self.unsorted[class].saturating_add(1);
+        self.link(lists, class, granule);
+        lists.unsorted[class] = lists.unsorted[class].saturating_add(1);
         Freed::Listed(class)
     }
 
-    fn link(&mut self, class: usize, granule: usize) {
-        let at = (self.base + granule * GRANULE) as *mut u32;
+    fn link(&self, lists: &mut Lists, class: usize, granule: usize) {
+        let at = (self.base() + granule * GRANULE) as *mut u32;
         // SAFETY: a free block of at least one granule.
-        unsafe { *at = self.free[class] };
-        self.free[class] = granule as u32 + 1;
+        unsafe { *at = lists.free[class] };
+        lists.free[class] = granule as u32 + 1;
     }
 
     /// Makes the chunk as it was at first, except that its memory is not zero.
-    fn reset(&mut self) {
-        for granule in &self.marks.0[..self.used as usize / GRANULE] {
+    fn reset(&self, lists: &mut Lists) {
+        for granule in &self.marks.0[..lists.used as usize / GRANULE] {
             granule.store(0, Ordering::Relaxed);
         }
-        self.used = 0;
-        self.free = [0; CLASSES];
-        self.unsorted = [0; CLASSES];
+        lists.used = 0;
+        lists.free = [0; CLASSES];
+        lists.unsorted = [0; CLASSES];
     }
 
     /// Puts the free blocks of a class in the order of addresses.
-    fn sort(&mut self, class: usize) {
+    fn sort(&self, lists: &mut Lists, class: usize) {
         const LANES: usize = 16;
-        self.unsorted[class] = 0;
-        self.free[class] = 0;
-        let groups = (self.used as usize / GRANULE).div_ceil(LANES);
+        lists.unsorted[class] = 0;
+        lists.free[class] = 0;
+        let groups = (lists.used as usize / GRANULE).div_ceil(LANES);
         for group in (0..groups).rev() {
             // SAFETY: sixteen marks, aligned; the lock is held, so that nobody writes them.
             let mut found = unsafe {
@@ -199,14 +237,20 @@ impl Chunk {
             while found != 0 {
                 let lane = found.ilog2();
                 found &= !(1 << lane);
-                self.link(class, group * LANES + lane as usize);
+                self.link(lists, class, group * LANES + lane as usize);
             }
         }
     }
 
     /// Takes the memory away from an empty chunk.
-    pub(super) fn end(&mut self) -> usize {
-        core::mem::take(&mut self.base)
+    pub(super) fn end(&self) -> usize {
+        self.base.swap(0, Ordering::Relaxed)
+    }
+}
+
+impl Lists {
+    pub(super) fn has_free(&self, class: usize) -> bool {
+        self.free[class] != 0
     }
 }
 

@@ -4,7 +4,7 @@ use crate::params::{CHUNK, ROOM_TO_GROW};
 use crate::sys::syscall;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// Where the next memory would lie well: behind the memory before it.
+/// A good place for the next memory: behind the memory before it.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 /// Maps whole chunks of zeros.

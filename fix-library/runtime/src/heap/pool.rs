@@ -126,7 +126,7 @@ pub(super) unsafe fn clear(at: usize, bytes: usize) {
 /// The site whose policy a block in use follows.
 pub(super) fn site_of(chunk: &Chunk) -> &'static SiteRecord {
     // SAFETY: shards and pools stay.
-    unsafe { (*(*chunk.shard).pool).site }
+    unsafe { (*(*chunk.shard()).pool).site }
 }
 
 /// Bytes of the block in use at an address.
@@ -140,5 +140,5 @@ pub(super) fn bytes_at(chunk: &Chunk, address: usize) -> Option<usize> {
 /// The chunk comes from the table of owners.
 pub(super) unsafe fn release(chunk: *mut Chunk, address: usize) -> bool {
     // SAFETY: data of chunks, shards and pools stay.
-    unsafe { (*(*chunk).shard).release(chunk, address) }
+    unsafe { (*(*chunk).shard()).release(chunk, address) }
 }

@@ -61,9 +61,9 @@ impl Shard {
         if let Some(taken) = chunks.take_free(class, align) {
             return Some(taken);
         }
-        // SAFETY: null or data of a chunk, which stay and which the lock guards.
-        if let Some(current) = unsafe { chunks.current.as_mut() }
-            && let Some(taken) = current.take_new(class, fit)
+        // SAFETY: null or data of a chunk, which stay; the lock is held, also below.
+        if let Some(current) = unsafe { chunks.current.as_ref() }
+            && let Some(taken) = unsafe { current.take_new(class, fit) }
         {
             return Some(taken);
         }
@@ -83,10 +83,13 @@ impl Shard {
     pub(super) unsafe fn release(&self, chunk: *mut Chunk, address: usize) -> bool {
         let _lock = self.lock.take();
         // SAFETY: the lock is held; the chunk's data stay.
-        let (chunks, data) = unsafe { (&mut *self.chunks.get(), &mut *chunk) };
-        match data.release(address) {
+        let (chunks, data) = unsafe { (&mut *self.chunks.get(), &*chunk) };
+        // SAFETY: the lock is held.
+        match unsafe { data.release(address) } {
             Freed::NoBlock => return false,
             Freed::Listed(class) => {
+                // SAFETY: as above.
+                let data = unsafe { data.lists() };
                 if !data.listed[class] {
                     data.listed[class] = true;
                     data.next_listed[class] = chunks.with_free[class];
@@ -106,13 +109,16 @@ impl Shard {
 impl Chunks {
     fn take_free(&mut self, class: usize, align: usize) -> Option<Taken> {
         loop {
-            // SAFETY: null or data of a chunk, which stay and which the lock guards.
-            let chunk = unsafe { self.with_free[class].as_mut() }?;
-            if chunk.has_free(class) {
-                return chunk.take_free(class, align);
+            // SAFETY: null or data of a chunk, which stay; the lock is held, also below.
+            let chunk = unsafe { self.with_free[class].as_ref() }?;
+            // SAFETY: as above.
+            let lists = unsafe { chunk.lists() };
+            if lists.has_free(class) {
+                // SAFETY: as above.
+                return unsafe { chunk.take_free(class, align) };
             }
-            chunk.listed[class] = false;
-            self.with_free[class] = chunk.next_listed[class];
+            lists.listed[class] = false;
+            self.with_free[class] = lists.next_listed[class];
         }
     }
 
@@ -126,24 +132,25 @@ impl Chunks {
         } else {
             let chunk = self.retired;
             // SAFETY: data of a chunk, which stay.
-            self.retired = unsafe { (*chunk).next };
+            self.retired = unsafe { (*chunk).lists().next };
             chunk
         };
         if chunk.is_null() {
             return chunk;
         }
         // SAFETY: data of a chunk that no list of memory has.
-        let data = unsafe { &mut *chunk };
-        let base = map_chunks(CHUNK);
-        if let Some(base) = base {
-            data.begin(base, shard);
+        let data = unsafe { &*chunk };
+        if let Some(base) = map_chunks(CHUNK) {
+            // SAFETY: the lock is held, also below.
+            unsafe { data.begin(base, shard) };
             if table::enter(base, chunk as usize) {
                 return chunk;
             }
             // SAFETY: just mapped.
             unsafe { syscall::unmap(data.end(), CHUNK) };
         }
-        data.next = self.retired;
+        // SAFETY: as above.
+        unsafe { data.lists() }.next = self.retired;
         self.retired = chunk;
         null_mut()
     }
@@ -159,7 +166,7 @@ impl Chunks {
             let base = (*chunk).end();
             table::enter(base, 0);
             syscall::unmap(base, CHUNK);
-            (*chunk).next = self.retired;
+            (*chunk).lists().next = self.retired;
         }
         self.retired = chunk;
     }

@@ -60,7 +60,7 @@ fn last_part(path: &[u8]) -> &[u8] {
     path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
 }
 
-/// Notes where a module lies, if the plan has it.
+/// Notes the load address of a module that the plan has.
 fn note(module: &LoadedModule) {
     let Some(plan) = plan() else {
         return;
