@@ -77,6 +77,13 @@ impl Builder {
         Ok(file.into_temp_path())
     }
 
+    /// A result in another folder finds the libraries that the program finds.
+    fn keep_origin(&self) -> Option<&'static str> {
+        let real = |path: &Path| std::fs::canonicalize(path).ok();
+        let own = self.program.parent().and_then(real);
+        (own != real(&self.folder)).then_some("--keep-origin")
+    }
+
     /// Runs the instrumenter.
     fn prefetch(&self, recipe: &Recipe, output: &Path) -> anyhow::Result<Result<Report, String>> {
         let plan = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
@@ -86,7 +93,9 @@ impl Builder {
         let done = Command::new(tools::find_tool("mgz-instrument")?)
             .arg("--prefetch")
             .arg(plan.path())
-            .args(["--format", "json", "--force", "-o"])
+            .args(["--format", "json", "--force"])
+            .args(self.keep_origin())
+            .arg("-o")
             .arg(output)
             .arg("--")
             .arg(&self.program)

@@ -22,7 +22,7 @@ impl Comparison {
     pub fn difference(&self, one: &Ran, other: &Ran) -> anyhow::Result<Option<String>> {
         if one.status != other.status {
             return Ok(Some(format!(
-                "one ends with {}, the other with {}",
+                "one run ends with {}, another with {}",
                 status_in_words(one.status),
                 status_in_words(other.status)
             )));
