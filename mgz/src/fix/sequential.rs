@@ -105,7 +105,7 @@ fn trimmed_mean(values: &[f64]) -> Option<(f64, f64, f64)> {
     }
     let (lowest, highest) = (*inner.first()?, *inner.last()?);
     let mean = inner.iter().sum::<f64>() / left;
-    // What is cut off counts like the outermost that are left.
+    // Values that are cut off count like the outermost that are left.
     let winsorized: Vec<f64> = sorted.iter().map(|v| v.clamp(lowest, highest)).collect();
     let center = winsorized.iter().sum::<f64>() / all as f64;
     let squares: f64 = winsorized.iter().map(|v| (v - center).powi(2)).sum();
