@@ -176,7 +176,7 @@ mod tests {
         }
     }
 
-    const TIMES: usize = 4000;
+    const TIMES: usize = 1000;
     const NOISES: [(f64, f64); 4] = [(0.002, 0.0), (0.01, 0.0), (0.03, 0.1), (0.1, 0.2)];
 
     /// Share of the tests that find a candidate faster.
