@@ -1,11 +1,11 @@
 //! `mgz fix`: findings become measured speed-ups of a finished program.
 //!
 //! A recording gives findings, findings give [`candidates`], and each candidate becomes a file
-//! ([`build`]) that is timed against the original in alternating pairs of runs ([`bench`],
+//! ([`builder`]) that is timed against the original in alternating pairs of runs ([`bench`],
 //! [`sequential`]). What helps is combined ([`search`]). The original is never written.
 
 mod bench;
-mod build;
+mod builder;
 mod candidates;
 mod compare;
 pub mod document;
@@ -23,7 +23,7 @@ use crate::run::{self, Recorded, TRACE};
 use crate::{report, signals};
 use anyhow::{Context, bail};
 use bench::Bench;
-use build::Builder;
+use builder::Builder;
 use candidates::Candidate;
 use compare::Comparison;
 use document::{Document, Subject};
@@ -268,7 +268,7 @@ fn write(builder: &Builder, document: &Document, places: &Places) -> anyhow::Res
     let text = serde_json::to_vec_pretty(document)?;
     workload::stop_if_asked()?;
     report::write_private(&places.document, &text)?;
-    build::place(built, &places.output)
+    builder::place(built, &places.output)
 }
 
 /// Applies a fix without measuring it.
@@ -285,7 +285,7 @@ fn apply(document: &Path, program: &Program, places: &Places) -> anyhow::Result<
         folder: places.folder.clone(),
     };
     match builder.build(&fix.recipe)? {
-        Ok(built) => build::place(built, &places.output)?,
+        Ok(built) => builder::place(built, &places.output)?,
         Err(why) => bail!("{}: cannot be made: {why}", places.output.display()),
     }
     let text = format!(
