@@ -5,6 +5,7 @@ mod prefetch;
 use crate::common::io;
 use crate::common::io::{Content, Refused};
 use crate::link::elf_writer::Image;
+use crate::link::needed;
 use crate::link::runpath;
 use crate::link::runpath::{Library, SearchPath};
 use crate::pipeline::rewrite::{Rewritten, Settings, rewrite};
@@ -122,6 +123,10 @@ pub struct Args {
     /// Leave functions alone whose name matches
     #[arg(long, value_name = "REGEX")]
     pub exclude: Option<String>,
+    /// Instrument nothing: OUT is BINARY with one more needed library, NAME, before all others
+    /// ($ORIGIN in it means OUT's folder)
+    #[arg(long, value_name = "NAME", requires = "output")]
+    pub needed: Option<String>,
     /// Ask the servers of DEBUGINFOD_URLS, by debuginfod-find, for debug information that is not on this machine
     #[arg(long)]
     pub debuginfod: bool,
@@ -382,6 +387,9 @@ fn run(args: &Args) -> Result<String, Stop> {
     if !args.force {
         check_replaced(&input, &elf, &output)?;
     }
+    if let Some(name) = &args.needed {
+        return add_library(name, &data, (&input, &elf), (output, annotations));
+    }
     let session = Session::of(args)?;
     let note_path = args
         .annotations
@@ -434,6 +442,30 @@ fn run(args: &Args) -> Result<String, Stop> {
             serde_json::to_string_pretty(&report).map_err(|e| Stop::error(e.to_string()))? + "\n"
         }
     })
+}
+
+/// Writes a copy of a program that needs one more library.
+fn add_library(
+    name: &str,
+    data: &Content,
+    (input, elf): (&Path, &Elf),
+    (output, annotations): (PathBuf, PathBuf),
+) -> Result<String, Stop> {
+    let image = needed::with_library(elf, name).map_err(|e| refused(input, &e))?;
+    let target = Target {
+        input: input.to_path_buf(),
+        output,
+        annotations,
+        note_path: None,
+        search_path: None,
+        id_first: None,
+        is_last: true,
+    };
+    let (mut file, image) = target.begin(image)?;
+    (image.write_behind(file.as_file_mut())).map_err(|e| cannot(&target.output, &e))?;
+    target.check_unchanged(data)?;
+    replace(&file.into_temp_path(), &target.output).map_err(|e| cannot(&target.output, &e))?;
+    Ok(String::new())
 }
 
 /// Refuses to replace a file that is not made by this command.

@@ -1,6 +1,6 @@
 //! The command line of `mgz`.
 
-use crate::{doctor, measured, report, run, serve, tools, viewed};
+use crate::{doctor, fix, measured, report, run, serve, tools, viewed};
 use clap::{CommandFactory, Parser, Subcommand};
 use mgz_annotations_schema::tell;
 use mgz_collector::objects::heap::blocks::HeapBlocks;
@@ -11,6 +11,9 @@ use std::path::PathBuf;
 
 /// Exit status: `mgz` itself failed. Statuses below belong to the program.
 pub const FAILED: i32 = 125;
+
+/// Exit status of `mgz fix` if it fails or refuses a program.
+const FIX_FAILED: i32 = 1;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,6 +32,8 @@ Examples:
   mgz compare --html diff.html old.mgz -- new.mgz   the same to look at
   mgz what-if app.mgz/trace --remedy 'split of particles'
       the time that a remedy would save
+  mgz fix -- ./app input.dat
+      a faster copy of app, if its findings lead to one: app.fixed
   mgz doctor
       what this machine can record, and the remedy for the rest
   mgz doctor --measure
@@ -62,6 +67,8 @@ pub enum Command {
     Report(Report),
     /// Show a report that analyses again what is selected in it: a part of the time, a thread, data
     Serve(Serve),
+    /// Try what findings advise on the finished program, and keep what is measured to be faster
+    Fix(Fix),
     /// Show what this machine can record, and the remedy for what it cannot
     Doctor(Doctor),
     /// Run mgz-instrument
@@ -114,7 +121,7 @@ pub struct Doctor {
 }
 
 /// `mgz run`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct Run {
     /// Folder for report and trace; those of an earlier run are replaced [default: NAME.mgz]
     #[arg(short, long, value_name = "DIR")]
@@ -170,6 +177,80 @@ pub struct Run {
     pub program: Vec<OsString>,
 }
 
+const FIX_EXAMPLES: &str = "\
+Examples:
+  mgz fix -- ./app input.dat
+      records app, tries the remedies of its findings, writes ./app.fixed
+  mgz fix -o /opt/bin/app.fast -- ./app input.dat
+  mgz fix --stdin words.txt -- ./sort
+  mgz fix --files out.bin -- ./app -o out.bin
+      out.bin of the fixed program must be the same
+  mgz fix --check 'diff -r -I ^Time' -- ./app
+      lines that begin with Time may differ
+  mgz fix --trace app.mgz -- ./app input.dat
+      the findings of an earlier mgz run
+  mgz fix --apply fix.json -o app.fixed -- ./app
+      the same fix again, without measuring";
+
+const FIX_AFTER: &str = "\
+Each remedy becomes a copy of the program. It is run in turn with the original, with the same arguments, and its \
+output and exit status must be the same. A remedy is kept if the 95 % interval of its gain lies above 1 %. Then the \
+kept ones are joined and measured together. The times are wall times, so let nothing else run meanwhile.
+
+The program runs some 20 to 100 times. It must succeed, take 0.1 s or more, and print the same each time. It gets \
+no terminal. To undo a fix, delete the written files.
+
+Exit status: 0 a fix was written, 1 error or refused, 4 nothing was kept and nothing was written.";
+
+/// `mgz fix`.
+#[derive(Debug, clap::Args)]
+#[command(before_help = FIX_EXAMPLES, after_help = FIX_AFTER)]
+pub struct Fix {
+    /// The fixed program [default: NAME.fixed]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Document of what was tried and measured [default: fix.json beside the fixed program]
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Pairs of runs per comparison, at most; clear cases take four
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = pairs)]
+    pub pairs: usize,
+    /// Let a command compare the runs: it gets two folders with stdout, stderr and the files of
+    /// --files, and succeeds if they are equivalent [default: all bytes are the same]
+    #[arg(long, value_name = "CMD")]
+    pub check: Option<String>,
+    /// A file or folder that the program writes and that is compared too
+    #[arg(long, value_name = "PATH")]
+    pub files: Vec<PathBuf>,
+    /// Standard input of each run [default: that of mgz if it is a file or a pipe, else empty]
+    #[arg(long, value_name = "FILE")]
+    pub stdin: Option<PathBuf>,
+    /// Take the findings of this recording of the same build instead of making one
+    #[arg(long, value_name = "DIR")]
+    pub trace: Option<PathBuf>,
+    /// Apply the fix of this document without measuring
+    #[arg(long, value_name = "FIX", conflicts_with_all = ["json", "check", "files", "stdin", "trace", "pairs"])]
+    pub apply: Option<PathBuf>,
+    /// Do not note predicted and measured gains in the cache folder (also MGZ_NO_KEEP=1)
+    #[arg(long)]
+    pub no_keep: bool,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        value_name = "PROGRAM [ARGS]…"
+    )]
+    pub program: Vec<OsString>,
+}
+
+/// Parses the number of pairs.
+fn pairs(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number @ 4..=1000) => Ok(number),
+        _ => Err("write a number from 4 to 1000".into()),
+    }
+}
+
 /// `mgz report`.
 #[derive(Debug, clap::Args)]
 pub struct Report {
@@ -222,6 +303,7 @@ pub fn main(cli: Cli) -> i32 {
         Command::Run(run) => (run::run_program(&run), FAILED),
         Command::Report(report) => (report::command(&report), 1),
         Command::Serve(served) => (serve::command(&served), 1),
+        Command::Fix(asked) => (fix::command(&asked), FIX_FAILED),
         Command::Doctor(asked) if asked.measure => (measured::show(asked.json), 1),
         Command::Doctor(_) => (doctor::run_doctor(), 1),
         Command::Instrument(rest) => (tools::become_tool("mgz-instrument", &rest.arguments), 1),

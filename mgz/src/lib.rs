@@ -1,14 +1,15 @@
 //! `mgz`: one command from a program to a report.
 //!
 //! `run` instruments ([`instrumented`], with a [`cache`]), records, analyses and writes one HTML
-//! file ([`html`]). The three commands beside it do the work, as processes of their own
-//! ([`tools`]).
+//! file ([`html`]). [`fix`] applies remedies to the finished program and measures them. The three
+//! commands beside it do the work, as processes of their own ([`tools`]).
 
 pub mod affinity;
 pub mod cache;
 pub mod cli;
 pub mod doctor;
 pub mod elsewhere;
+pub mod fix;
 pub mod html;
 pub mod instrumented;
 pub mod known;

@@ -16,7 +16,7 @@ use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 /// The trace below the folder of a run.
 pub const TRACE: &str = "trace";
@@ -25,14 +25,11 @@ pub const REPORT: &str = "report.html";
 
 /// Runs the program. Returns its exit status.
 pub fn run_program(run: &Run) -> anyhow::Result<i32> {
-    let (name, rest) = run.program.split_first().context("no program given")?;
+    let name = run.program.first().context("no program given")?;
     let program = Program::find(name)?;
     let folder = folder(run.output.as_deref(), &program)?;
     // Before anything is run.
-    let (record, _) = (
-        tools::find_tool("mgz-record")?,
-        tools::find_tool("mgz-analyze")?,
-    );
+    tools::find_tool("mgz-analyze")?;
     if let Some(script) = &program.script {
         tell!(
             "mgz: {} is a script: what is recorded is its interpreter, {}; programs that it starts are recorded if they are instrumented",
@@ -47,6 +44,30 @@ pub fn run_program(run: &Run) -> anyhow::Result<i32> {
             program.file.display()
         );
     }
+    let status = match record(run, &program, &folder, &mut signals::wait_for)? {
+        Recorded::Trace(status) => status,
+        Recorded::Nothing(status) | Recorded::Refused(status) => return Ok(status),
+    };
+    match show(run, &folder, &folder.join(TRACE)) {
+        Ok(()) => Ok(status),
+        // The program has run, and its status is asked for; but that there is no report must show.
+        Err(error) => {
+            tell!(
+                "mgz: {error:#}; the trace is whole: mgz report {}",
+                folder.display()
+            );
+            Ok(if status == 0 { FAILED } else { status })
+        }
+    }
+}
+
+/// Runs a command to its end.
+pub type Wait<'a> = &'a mut dyn FnMut(&mut Command) -> std::io::Result<ExitStatus>;
+
+/// Instruments and records the program into the folder of a run. `wait` runs the recorder.
+pub fn record(run: &Run, program: &Program, folder: &Path, wait: Wait) -> anyhow::Result<Recorded> {
+    let (name, rest) = run.program.split_first().context("no program given")?;
+    let recorder = tools::find_tool("mgz-record")?;
     let mut facts = KnownFile::of(&program.file).ok();
     let known = facts.as_ref().map(|f| f.known.clone()).unwrap_or_default();
     let asked = Asked {
@@ -64,27 +85,28 @@ pub fn run_program(run: &Run) -> anyhow::Result<i32> {
             }
             file
         }
-        InstrumentOutcome::Refused(status) => return Ok(status),
+        InstrumentOutcome::Refused(status) => return Ok(Recorded::Refused(status)),
     };
     measured::before_run();
     let trace = folder.join(TRACE);
-    let hook = hook(run, &program, rest);
-    let mut command = Command::new(&record);
+    let hook = hook(run, program, rest);
+    let mut command = Command::new(&recorder);
     command.arg("-o").arg(&trace).args(options(run, &known));
     // By its name a program knows what it is, and where its files are.
-    command.arg("--argv0").arg(shown_name(&program, name));
+    command.arg("--argv0").arg(shown_name(program, name));
     command.arg("--").arg(&file).args(&program.first).args(rest);
-    let recorded = recorded(command, &trace);
+    let recorded = recorded(command, &trace, wait);
     if let Some(said) = hook.and_then(Hook::end) {
         tell!("mgz: {said}");
     }
     let recorded = recorded?;
-    let (Recorded::Trace(status) | Recorded::Nothing(status)) = recorded;
+    let (Recorded::Trace(status) | Recorded::Nothing(status) | Recorded::Refused(status)) =
+        recorded;
     if status != 0 {
         tell_of_own_folder(&program.file, &file);
     }
-    if let Recorded::Nothing(status) = recorded {
-        return Ok(status);
+    if !matches!(recorded, Recorded::Trace(_)) {
+        return Ok(recorded);
     }
     let takes_libraries = run.libs.is_none()
         && !run.no_libs
@@ -92,17 +114,7 @@ pub fn run_program(run: &Run) -> anyhow::Result<i32> {
     if let Some(facts) = &mut facts {
         learn(facts, &trace, takes_libraries);
     }
-    match show(run, &folder, &trace) {
-        Ok(()) => Ok(status),
-        // The program has run, and its status is asked for; but that there is no report must show.
-        Err(error) => {
-            tell!(
-                "mgz: {error:#}; the trace is whole: mgz report {}",
-                folder.display()
-            );
-            Ok(if status == 0 { FAILED } else { status })
-        }
-    }
+    Ok(recorded)
 }
 
 /// Takes in facts of the run for the next one, and says what that changes.
@@ -155,7 +167,7 @@ fn hook(run: &Run, program: &Program, rest: &[OsString]) -> Option<Hook> {
 
 /// The program's name (`argv[0]`): the one that the shell would pass, the path in a script's first
 /// line, or the path behind a shim.
-fn shown_name<'a>(program: &'a Program, name: &'a OsStr) -> &'a OsStr {
+pub fn shown_name<'a>(program: &'a Program, name: &'a OsStr) -> &'a OsStr {
     match (&program.script, &program.shim) {
         (None, None) => name,
         _ => program.file.as_os_str(),
@@ -231,23 +243,26 @@ fn options(run: &Run, known: &Known) -> Vec<OsString> {
 }
 
 /// Result of recording.
-enum Recorded {
+#[derive(Clone, Copy, Debug)]
+pub enum Recorded {
     /// A trace; the program's status.
     Trace(i32),
     /// No trace; the recorder's status.
     Nothing(i32),
+    /// Nothing was run; the instrumenter's status.
+    Refused(i32),
 }
 
 /// Records the program. The last run's trace is renamed meanwhile, and restored if there is no new
 /// one. In that case the recorder prints the reason.
-fn recorded(mut command: Command, trace: &Path) -> anyhow::Result<Recorded> {
+fn recorded(mut command: Command, trace: &Path, wait: Wait) -> anyhow::Result<Recorded> {
     let old = trace.with_extension(format!("old-{}", std::process::id()));
     let had_one = trace.exists();
     if had_one {
         std::fs::rename(trace, &old)
             .with_context(|| format!("{}: cannot be renamed", trace.display()))?;
     }
-    let status = signals::wait_for(&mut command);
+    let status = wait(&mut command);
     let is_there = trace.join("manifest.json").exists();
     if !is_there && had_one {
         // Whatever the recorder began is no trace.

@@ -3,8 +3,11 @@
 //! A terminal sends Ctrl-C to the whole foreground group. The program decides how to react, and the
 //! recorded part is still analysed. Signals sent to this process alone are passed on.
 
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
 
 static CHILD: AtomicI32 = AtomicI32::new(0);
 
@@ -49,9 +52,80 @@ pub fn wait_for(command: &mut Command) -> std::io::Result<ExitStatus> {
 }
 
 static STOP: AtomicBool = AtomicBool::new(false);
+/// The session of [`wait_in_session`], by the process that leads it; 0 if there is none.
+static SESSION: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn stop(_: libc::c_int) {
     STOP.store(true, Ordering::Relaxed);
+    end_session(libc::SIGTERM);
+}
+
+fn end_session(signal: libc::c_int) {
+    let leader = SESSION.load(Ordering::Relaxed);
+    if leader > 0 {
+        // SAFETY: `kill` may be called in handlers; the leader has not been waited for.
+        unsafe { libc::kill(-leader, signal) };
+    }
+}
+
+/// Runs a command in a session of its own, without a terminal, and ends it after `limit`. Returns
+/// its status and its time; None if it has been ended. Signals noted by [`note_stop`] end it too.
+pub fn wait_in_session(
+    command: &mut Command,
+    limit: Option<Duration>,
+) -> std::io::Result<Option<(ExitStatus, Duration)>> {
+    // SAFETY: only a call that is safe after a fork.
+    unsafe {
+        command.pre_exec(|| {
+            libc::setsid();
+            Ok(())
+        });
+    }
+    let start = Instant::now();
+    let mut child = command.spawn()?;
+    SESSION.store(child.id() as i32, Ordering::Relaxed);
+    if is_stopped() {
+        end_session(libc::SIGTERM);
+    }
+    let (ended, waits) = std::sync::mpsc::channel::<()>();
+    let watch = limit.map(|limit| {
+        std::thread::spawn(move || {
+            let late = waits.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+            if late {
+                end_session(libc::SIGKILL);
+            }
+            late
+        })
+    });
+    let status = wait_without_reaping(&child).and_then(|()| {
+        let time = start.elapsed();
+        SESSION.store(0, Ordering::Relaxed);
+        Ok((child.wait()?, time))
+    });
+    SESSION.store(0, Ordering::Relaxed);
+    drop(ended);
+    let late = watch.is_some_and(|watch| watch.join().unwrap_or(false));
+    let status = status?;
+    Ok((!late).then_some(status))
+}
+
+/// Waits for the end of a child, which keeps its number until it is reaped.
+fn wait_without_reaping(child: &Child) -> std::io::Result<()> {
+    loop {
+        // SAFETY: the structure is plain data, and the kernel writes into it.
+        let done = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            let flags = libc::WEXITED | libc::WNOWAIT;
+            libc::waitid(libc::P_PID, child.id(), &raw mut info, flags)
+        };
+        if done == 0 {
+            return Ok(());
+        }
+        let error = std::io::Error::last_os_error();
+        if error.kind() != std::io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
 }
 
 /// From now on keys and signals that end a program are noted for [`is_stopped`].

@@ -101,6 +101,8 @@ pub struct CodeMap {
     site_pieces: Vec<u32>,
     /// Class of each of these sites; empty for a map of names.
     site_classes: Vec<u8>,
+    /// Link-time address of each of these sites; empty for a map of names.
+    site_addresses: Vec<u64>,
     /// By site: origin of its address from the sidecar, and the other site's number in the whole
     /// trace.
     site_origins: Vec<(Origin, Option<u32>)>,
@@ -194,6 +196,8 @@ impl CodeMap {
         self.site_pieces.extend(sites.iter());
         self.site_classes
             .extend(sidecar.iter().flat_map(|s| s.sites.iter().map(|s| s.class)));
+        self.site_addresses
+            .extend(sidecar.iter().flat_map(|s| s.sites.iter().map(|s| s.ip)));
         let stores = |s: &Sidecar| s.sites.iter().any(|s| s.flags & SiteFlags::STORE != 0);
         self.has_stores |= sidecar.is_some_and(stores);
         let origins = sidecar.iter().flat_map(|s| s.sites.iter().enumerate());
@@ -477,6 +481,20 @@ impl CodeMap {
     /// Class of a load instruction.
     pub fn site_class(&self, site: u32) -> Option<u8> {
         self.site_classes.get(site as usize).copied()
+    }
+
+    /// Link-time address of a load instruction in its original file.
+    pub fn site_address(&self, site: u32) -> Option<u64> {
+        self.site_addresses.get(site as usize).copied()
+    }
+
+    /// The file with the machine code of a load instruction.
+    pub fn site_module(&self, site: u32) -> Option<&str> {
+        let piece = self
+            .pieces
+            .get(*self.site_pieces.get(site as usize)? as usize)?;
+        let function = self.functions.get(piece.function as usize)?;
+        Some(&function.module)
     }
 
     /// Innermost position of a piece outside of system headers, along its inline chain.

@@ -11,7 +11,7 @@ use crate::findings::context::Context;
 use crate::findings::mechanisms::set_apart;
 use crate::findings::sites::SiteFacts;
 use crate::findings::waiting::WaitingShare;
-use crate::findings::{Finding, objects, params, time_share};
+use crate::findings::{Finding, load_addresses, objects, params, time_share};
 use crate::misses::caches::name;
 use crate::stages::line_visits::{Bins, GroupLines, bin_start};
 use crate::stages::set_conflicts::LEVELS;
@@ -145,6 +145,11 @@ fn finding(
         module: line.module,
         file: line.file,
         line: line.line,
+        load_addresses: load_addresses(
+            context,
+            &context.users.line(main.group.piece()).module,
+            &of_mine,
+        ),
         object: named.name,
         allocated: named.allocated,
         misses: price.misses,

@@ -45,6 +45,7 @@ pub(super) fn join(causes: &[&Cause], list: &mut Vec<Finding>) {
                 *mine = mine.zip(more).map(|(a, b)| (a + b).min(100.0));
             }
             into.also.push(format!("{}:{}", other.file, other.line));
+            into.load_addresses.extend(other.load_addresses);
         }
         loops.sort_unstable();
         let texts: Vec<String> = loops.iter().map(u32::to_string).collect();

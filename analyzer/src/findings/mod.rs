@@ -79,6 +79,9 @@ pub struct Finding {
     pub line: u32,
     /// Other lines of the same cause: `file:line`.
     pub also: Vec<String>,
+    /// Link-time addresses in `module` of the load instructions that cost most, in hex, the most
+    /// costly first.
+    pub load_addresses: Vec<String>,
     /// Object with most of the loads. Empty if unknown.
     pub object: String,
     /// Call path of the object's allocation, from the user's frame on.
@@ -346,6 +349,7 @@ fn finding(context: &Context, cause: &Cause, cost: Cost) -> Finding {
             .take(params::MAX_OTHER_LINES_OF_FINDING)
             .map(place)
             .collect(),
+        load_addresses: load_addresses(context, &cause.line.module, &cause.sites),
         object: named.name.clone(),
         allocated: named.allocated,
         path: called.calls,
@@ -358,6 +362,22 @@ fn finding(context: &Context, cause: &Cause, cost: Cost) -> Finding {
         layout: told.layout,
         is_upper_bound: !context.prices.are_predicted(),
     }
+}
+
+/// Link-time addresses of the load instructions of a module that have a part of the cost, in hex,
+/// the most costly first.
+fn load_addresses(context: &Context, module: &str, sites: &[u32]) -> Vec<String> {
+    let price = |site: u32| context.prices.of_site(site);
+    let all: f64 = sites.iter().map(|&s| price(s)).sum();
+    let mut costly: Vec<(f64, u64)> = (sites.iter())
+        .filter(|&&site| context.code.site_module(site) == Some(module))
+        .map(|&site| (price(site), site))
+        .filter(|(price, _)| *price >= params::MIN_COST_OF_LOAD * all)
+        .filter_map(|(price, site)| Some((price, context.code.site_address(site)?)))
+        .collect();
+    costly.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    costly.truncate(params::MAX_LOADS_OF_FINDING);
+    costly.iter().map(|c| format!("{:#x}", c.1)).collect()
 }
 
 /// The remedy of a cause's mechanism, as `mgz what-if` takes it. Empty if there is none.

@@ -257,3 +257,8 @@ pub(super) const MIN_SHARE_OF_SUSPECTED_LINES: f64 = 0.2;
 /// A line is shared if other threads than the busiest one have at least one in this many of its
 /// rows. Source: Chosen.
 pub(super) const ROWS_PER_ROW_OF_OTHER_THREADS: u64 = 10;
+
+/// A finding lists the load instructions that have this share of its cost. Source: Chosen.
+pub(crate) const MIN_COST_OF_LOAD: f64 = 0.02;
+/// Load instructions that a finding lists. Source: Chosen; unrolled loops have up to 16.
+pub(crate) const MAX_LOADS_OF_FINDING: usize = 16;

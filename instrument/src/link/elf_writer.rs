@@ -56,7 +56,7 @@ pub struct Additions<'n> {
     pub writable_from: Option<usize>,
     /// Address and size of a dynamic array that replaces the old one.
     pub dynamic: Option<(u64, u64)>,
-    /// Address and size of the note.
+    /// Address and size of the note; no bytes if there is none.
     pub note: (u64, u64),
     /// Address and size of the new `.eh_frame_hdr`.
     pub eh_frame_hdr: Option<(u64, u64)>,
@@ -328,7 +328,9 @@ fn program_headers(elf: &Elf, new: &Additions, offset: u64, reach: u64) -> Vec<P
     ) {
         *old = same(elf::PT_DYNAMIC.0, old.flags, at, size, 8);
     }
-    headers.push(same(elf::PT_NOTE.0, elf::PF_R.0, new.note.0, new.note.1, 8));
+    if new.note.1 > 0 {
+        headers.push(same(elf::PT_NOTE.0, elf::PF_R.0, new.note.0, new.note.1, 8));
+    }
     if let Some((at, size)) = new.eh_frame_hdr {
         let header = same(elf::PT_GNU_EH_FRAME.0, elf::PF_R.0, at, size, 4);
         match headers

@@ -5,5 +5,6 @@ pub mod fault_shim;
 mod fixups;
 pub mod frames;
 pub mod layout;
+pub mod needed;
 pub mod runpath;
 mod segment;

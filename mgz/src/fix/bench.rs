@@ -1,0 +1,165 @@
+//! Comparison of a candidate with another file in alternating pairs of runs.
+
+use crate::fix::compare::Comparison;
+use crate::fix::document::{Measured, Saved};
+use crate::fix::params;
+use crate::fix::sequential::{Test, Verdict};
+use crate::fix::workload::{self, Ran, Workload, status_in_words};
+use anyhow::{Context, bail};
+use std::path::Path;
+
+/// The means of all comparisons.
+pub struct Bench {
+    /// Runs of the program.
+    pub workload: Workload,
+    /// The way in which outputs are compared.
+    pub comparison: Comparison,
+    /// The test.
+    pub test: Test,
+    /// Seconds after which a run is ended.
+    pub limit: f64,
+}
+
+/// Result of a test.
+pub enum Tested {
+    /// The gain is known.
+    Timed(Verdict, Measured),
+    /// The candidate behaves in another way, for this reason.
+    Different(String),
+}
+
+/// A pair of times in seconds, or the difference in behaviour.
+type Pair = Result<(f64, f64), String>;
+
+impl Bench {
+    /// Runs the original twice. Refuses a program whose fixes could not be judged.
+    pub fn new(
+        workload: Workload,
+        comparison: Comparison,
+        test: Test,
+        program: &Path,
+    ) -> anyhow::Result<Bench> {
+        let shown = program.display();
+        let run = || -> anyhow::Result<Ran> {
+            let ran = workload.run(program, None)?;
+            ran.with_context(|| format!("{shown}: was ended by a limit"))
+        };
+        let first = run()?;
+        if !first.status.success() {
+            let terminal = match workload.has_input() {
+                true => "",
+                false => "; it had no input and no terminal: give it its input with --stdin FILE",
+            };
+            bail!(
+                "{shown}: ends with {}, so that nothing tells a good run from a bad one; give arguments with which it succeeds{terminal}",
+                status_in_words(first.status)
+            );
+        }
+        if first.seconds < params::MIN_SECONDS {
+            bail!(
+                "{shown}: takes {:.3} s, which is too short to compare times; give it work for {} s or more",
+                first.seconds,
+                params::MIN_SECONDS
+            );
+        }
+        let second = run()?;
+        if let Some(difference) = comparison.difference(&first, &second)? {
+            let remedy = match &comparison {
+                Comparison::Exact => {
+                    "make it repeatable, for example by a fixed seed, or compare with --check CMD"
+                }
+                Comparison::Command(_) => "let the command of --check accept it",
+            };
+            bail!(
+                "{shown}: {difference} without any fix, so that nothing tells what a fix changes; {remedy}"
+            );
+        }
+        let limit = workload::limit(first.seconds.max(second.seconds));
+        Ok(Bench {
+            workload,
+            comparison,
+            test,
+            limit,
+        })
+    }
+
+    /// Runs both files, the first one first if the number of the pair is even.
+    fn pair(&self, original: &Path, candidate: &Path, number: usize) -> anyhow::Result<Pair> {
+        let order = match number.is_multiple_of(2) {
+            true => [original, candidate],
+            false => [candidate, original],
+        };
+        let run = |file: &Path| self.workload.run(file, Some(self.limit));
+        let (Some(first), Some(second)) = (run(order[0])?, run(order[1])?) else {
+            return Ok(Err("it takes more than ten times as long".into()));
+        };
+        let (before, after) = match number.is_multiple_of(2) {
+            true => (&first, &second),
+            false => (&second, &first),
+        };
+        if let Some(difference) = self.comparison.difference(before, after)? {
+            return Ok(Err(format!("it behaves in another way: {difference}")));
+        }
+        Ok(Ok((before.seconds, after.seconds)))
+    }
+
+    /// Runs pairs until the test ends.
+    pub fn test(&self, original: &Path, candidate: &Path) -> anyhow::Result<Tested> {
+        let (mut logs, mut times) = (Vec::new(), Vec::new());
+        loop {
+            match self.pair(original, candidate, logs.len())? {
+                Err(why) => return Ok(Tested::Different(why)),
+                Ok((before, after)) => {
+                    logs.push((before / after).ln());
+                    times.push((before, after));
+                }
+            }
+            let verdict = self.test.verdict(&logs);
+            if verdict != Verdict::Open
+                && let Some(speedup) = self.test.interval(&logs)
+            {
+                let [saved_pct, saved_pct_lo, saved_pct_hi] = speedup.saved_pct();
+                let measured = Measured {
+                    speedup,
+                    saved: Saved {
+                        saved_pct,
+                        saved_pct_lo,
+                        saved_pct_hi,
+                    },
+                    pairs: logs.len(),
+                    seconds_before: median(times.iter().map(|t| t.0)),
+                    seconds_after: median(times.iter().map(|t| t.1)),
+                };
+                return Ok(Tested::Timed(verdict, measured));
+            }
+        }
+    }
+
+    /// Median of the logarithms of the ratios of some pairs.
+    pub fn glance(
+        &self,
+        original: &Path,
+        candidate: &Path,
+        pairs: usize,
+    ) -> anyhow::Result<Result<f64, String>> {
+        let mut logs = Vec::with_capacity(pairs);
+        for number in 0..pairs {
+            match self.pair(original, candidate, number)? {
+                Err(why) => return Ok(Err(why)),
+                Ok((before, after)) => logs.push((before / after).ln()),
+            }
+        }
+        Ok(Ok(median(logs.into_iter())))
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_by(f64::total_cmp);
+    let half = sorted.len() / 2;
+    match sorted.get(half) {
+        None => f64::NAN,
+        Some(&upper) if sorted.len() % 2 == 1 => upper,
+        Some(&upper) => 0.5 * (sorted[half - 1] + upper),
+    }
+}

@@ -1,0 +1,168 @@
+//! Findings in, remedies out that can be applied to a finished program.
+
+use crate::fix::document::{Cause, PrefetchedLoad, Recipe, Saved};
+use crate::fix::params;
+use crate::tools;
+use anyhow::Context;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// A remedy to try.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// The finding.
+    pub finding: Cause,
+    /// The remedy, as `mgz what-if` names it.
+    pub remedy: String,
+    /// Predicted gain, if it is known.
+    pub predicted: Option<Saved>,
+    /// The changes. Prefetches have the first distance.
+    pub recipe: Recipe,
+}
+
+/// Findings without a remedy that can be applied to a finished program, and the reason.
+pub type LeftOver = (Cause, String);
+
+/// The findings of an analysis, in their order. `module`: the file name of the program.
+pub fn candidates(analysis: &Value, module: &str) -> (Vec<Candidate>, Vec<LeftOver>) {
+    let (mut found, mut left) = (Vec::new(), Vec::new());
+    for finding in analysis["findings"].as_array().into_iter().flatten() {
+        let cause = cause(finding);
+        match recipe(finding, module) {
+            Ok(recipe) => found.push(Candidate {
+                remedy: format!("prefetch of {}", place(&cause)),
+                predicted: predicted(finding),
+                finding: cause,
+                recipe,
+            }),
+            Err(why) => left.push((cause, why)),
+        }
+    }
+    (found, left)
+}
+
+fn cause(finding: &Value) -> Cause {
+    let text = |key: &str| finding[key].as_str().unwrap_or_default().to_owned();
+    Cause {
+        kind: text("kind"),
+        title: text("title"),
+        function: text("function"),
+        file: text("file"),
+        line: finding["line"].as_u64().unwrap_or(0) as u32,
+        object: text("object"),
+    }
+}
+
+/// `FILE:LINE`, or the function without line information.
+pub fn place(cause: &Cause) -> String {
+    match cause.line {
+        0 => cause.function.clone(),
+        line => format!("{}:{line}", cause.file),
+    }
+}
+
+/// The changes that a finding asks for, or the reason why there are none.
+fn recipe(finding: &Value, module: &str) -> Result<Recipe, String> {
+    let kind = finding["kind"].as_str().unwrap_or_default();
+    let way = way(kind).ok_or("its remedy is a change of the source")?;
+    let of = finding["module"].as_str().unwrap_or_default();
+    if of != module {
+        return Err(format!("its code is in {of}, and only {module} is fixed"));
+    }
+    let loads: Vec<PrefetchedLoad> = finding["load_addresses"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(|address| PrefetchedLoad {
+            address: address.to_owned(),
+            kind: way.to_owned(),
+            distance: params::DISTANCES[params::FIRST_DISTANCE],
+        })
+        .collect();
+    match loads.is_empty() {
+        true => Err("the addresses of its loads are unknown".into()),
+        false => Ok(Recipe { loads }),
+    }
+}
+
+/// The way in which the next addresses of a mechanism's loads are computed; None if they cannot be
+/// known ahead.
+fn way(kind: &str) -> Option<&'static str> {
+    match kind {
+        "gather" => Some("gather"),
+        "column" | "pages" | "strided" | "streaming" | "capacity" | "fusion" => Some("strided"),
+        "list" => Some("list"),
+        "scattered" | "hash_table" | "irregular" => Some("auto"),
+        _ => None,
+    }
+}
+
+/// The gain that the analysis has predicted already.
+fn predicted(finding: &Value) -> Option<Saved> {
+    let is_prefetch = finding["remedy"].as_str()?.starts_with("prefetch ");
+    is_prefetch.then(|| saved(finding)).flatten()
+}
+
+fn saved(value: &Value) -> Option<Saved> {
+    Some(Saved {
+        saved_pct: value["saved_pct"].as_f64()?,
+        saved_pct_lo: value["saved_pct_lo"].as_f64()?,
+        saved_pct_hi: value["saved_pct_hi"].as_f64()?,
+    })
+}
+
+/// Predicts the gain of a remedy by `mgz-analyze what-if`. None if it cannot be predicted.
+pub fn predict(trace: &Path, remedy: &str) -> anyhow::Result<Option<Saved>> {
+    let done = Command::new(tools::find_tool("mgz-analyze")?)
+        .args(["what-if", "--format", "json", "--remedy", remedy])
+        .arg(trace)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .context("mgz-analyze cannot be executed")?;
+    let document: Value = serde_json::from_slice(&done.stdout).unwrap_or_default();
+    Ok(saved(&document["summary"]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn finding(kind: &str, module: &str) -> Value {
+        json!({
+            "kind": kind, "title": "t", "function": "main", "module": module, "file": "/s/a.c",
+            "line": 6, "object": "", "load_addresses": ["0x401234", "0x401240"],
+            "remedy": "prefetch of /s/a.c:6",
+            "saved_pct": 40.0, "saved_pct_lo": 20.0, "saved_pct_hi": 50.0,
+        })
+    }
+
+    #[test]
+    fn loads_of_findings_are_prefetched() {
+        let analysis = json!({"findings": [finding("gather", "a"), finding("tree", "a"), finding("gather", "b.so")]});
+        let (found, left) = candidates(&analysis, "a");
+        let [one] = &found[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!(one.remedy, "prefetch of /s/a.c:6");
+        assert_eq!(one.predicted.unwrap().saved_pct, 40.0);
+        assert_eq!(one.recipe.loads.len(), 2);
+        assert_eq!(one.recipe.loads[0].address, "0x401234");
+        assert_eq!(one.recipe.loads[0].kind, "gather");
+        let why: Vec<&str> = left.iter().map(|l| l.1.as_str()).collect();
+        assert!(why[0].contains("source") && why[1].contains("b.so"));
+    }
+
+    #[test]
+    fn another_remedys_gain_is_no_prediction() {
+        let mut split = finding("strided", "a");
+        split["remedy"] = "split of x".into();
+        assert_eq!(predicted(&split), None);
+        split["remedy"] = "prefetch of x".into();
+        split["saved_pct"] = Value::Null;
+        assert_eq!(predicted(&split), None);
+    }
+}

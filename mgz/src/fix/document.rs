@@ -1,0 +1,271 @@
+//! The document of a fix, `fix.json`. `docs/reference/fix.md` has its definition.
+
+use crate::fix::sequential::Speedup;
+use anyhow::{Context, bail};
+use mgz_collector::machine::identity;
+use serde::{Deserialize, Serialize};
+use std::hash::Hasher;
+use std::path::Path;
+use twox_hash::XxHash3_64;
+
+/// Value of `format`.
+pub const FORMAT: &str = "mgz-fix";
+/// Value of `version`.
+pub const VERSION: u32 = 1;
+
+/// The program that a fix is made for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subject {
+    /// Path, absolute.
+    pub path: String,
+    /// GNU build id in hex; empty if the file has none.
+    pub build_id: String,
+    /// XXH3 of the file's bytes, hex.
+    pub hash: String,
+}
+
+impl Subject {
+    /// Reads a program.
+    pub fn read(path: &Path) -> anyhow::Result<Subject> {
+        let bytes =
+            std::fs::read(path).with_context(|| format!("{}: cannot be read", path.display()))?;
+        let elf = mgz_elf::Elf::parse(&bytes)
+            .map_err(|why| anyhow::anyhow!("{}: {why}", path.display()))?;
+        let mut hash = XxHash3_64::with_seed(0);
+        hash.write(&bytes);
+        Ok(Subject {
+            path: std::path::absolute(path)?.display().to_string(),
+            build_id: elf.build_id(),
+            hash: format!("{:016x}", hash.finish()),
+        })
+    }
+
+    /// True if both are of one build.
+    fn is_same_build(&self, other: &Subject) -> bool {
+        match self.build_id.is_empty() || other.build_id.is_empty() {
+            true => self.hash == other.hash,
+            false => self.build_id == other.build_id,
+        }
+    }
+}
+
+/// A load instruction that is prefetched.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PrefetchedLoad {
+    /// Link-time address, hex.
+    pub address: String,
+    /// Way in which its next addresses are computed: `gather`, `strided`, `list`, `auto`.
+    pub kind: String,
+    /// Number of iterations ahead.
+    pub distance: u32,
+}
+
+/// Changes of a program, as they are applied to its file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recipe {
+    /// Loads that are prefetched.
+    pub loads: Vec<PrefetchedLoad>,
+}
+
+impl Recipe {
+    /// Both recipes in one. A load that both prefetch has the distance of the first.
+    pub fn joined(&self, other: &Recipe) -> Recipe {
+        let mut joined = self.clone();
+        for load in &other.loads {
+            if joined.loads.iter().all(|l| l.address != load.address) {
+                joined.loads.push(load.clone());
+            }
+        }
+        joined
+    }
+
+    /// The recipe with another distance.
+    pub fn at_distance(&self, distance: u32) -> Recipe {
+        let mut changed = self.clone();
+        for load in &mut changed.loads {
+            load.distance = distance;
+        }
+        changed
+    }
+}
+
+/// A share of the time that is saved, in percent.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Saved {
+    /// The estimate.
+    pub saved_pct: f64,
+    /// Lower end of its interval.
+    pub saved_pct_lo: f64,
+    /// Upper end.
+    pub saved_pct_hi: f64,
+}
+
+/// Result of timing.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Ratio of the times.
+    #[serde(flatten)]
+    pub speedup: Speedup,
+    /// The same as a saved share.
+    #[serde(flatten)]
+    pub saved: Saved,
+    /// Number of pairs of runs.
+    pub pairs: usize,
+    /// Median time of the original, seconds.
+    pub seconds_before: f64,
+    /// That of the fixed program.
+    pub seconds_after: f64,
+}
+
+/// Decision on a candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It is part of the fix.
+    Kept,
+    /// It is not.
+    Dropped,
+}
+
+/// The finding that a candidate comes from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cause {
+    /// Mechanism.
+    pub kind: String,
+    /// Title of the mechanism.
+    pub title: String,
+    /// Function.
+    pub function: String,
+    /// Source file; empty if unknown.
+    pub file: String,
+    /// Line; 0 if unknown.
+    pub line: u32,
+    /// Data object; empty if unknown.
+    pub object: String,
+}
+
+/// A remedy that was tried.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tried {
+    /// The finding.
+    pub finding: Cause,
+    /// The remedy in words.
+    pub remedy: String,
+    /// Predicted gain; null if it is unknown.
+    pub predicted: Option<Saved>,
+    /// Measured gain; null if it was not measured.
+    pub measured: Option<Measured>,
+    /// The decision.
+    pub outcome: Outcome,
+    /// The reason of the decision.
+    pub reason: String,
+    /// The changes.
+    pub recipe: Recipe,
+}
+
+/// The whole document.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Document {
+    /// [`FORMAT`].
+    pub format: String,
+    /// [`VERSION`].
+    pub version: u32,
+    /// The program.
+    pub program: Subject,
+    /// Processor model.
+    pub cpu: String,
+    /// The program with its arguments.
+    pub command: Vec<String>,
+    /// The fixed program.
+    pub output: String,
+    /// Gain of all kept remedies together.
+    pub result: Measured,
+    /// Everything that was tried.
+    pub candidates: Vec<Tried>,
+    /// Changes of the fixed program.
+    pub recipe: Recipe,
+}
+
+impl Document {
+    /// Reads a document of this version.
+    pub fn read(path: &Path) -> anyhow::Result<Document> {
+        let text =
+            std::fs::read(path).with_context(|| format!("{}: cannot be read", path.display()))?;
+        let no_fix = || format!("{}: is no fix.json of mgz fix", path.display());
+        let value: serde_json::Value = serde_json::from_slice(&text).with_context(no_fix)?;
+        if value["format"] != FORMAT {
+            bail!(no_fix());
+        }
+        if value["version"] != VERSION {
+            bail!(
+                "{}: is a fix of another version of mgz; run mgz fix again",
+                path.display()
+            );
+        }
+        serde_json::from_value(value).with_context(no_fix)
+    }
+
+    /// The reason why it does not fit a program on this machine; None if it does.
+    pub fn mismatch(&self, program: &Subject) -> Option<String> {
+        let here = identity::cpu();
+        if !self.program.is_same_build(program) {
+            return Some(format!(
+                "the fix is made for another build of the program ({}, build id {}); run mgz fix again",
+                self.program.path,
+                named(&self.program.build_id)
+            ));
+        }
+        (self.cpu != here).then(|| {
+            format!(
+                "the fix was measured on another processor ({}, and this is {}), where other distances are best; run mgz fix again",
+                named(&self.cpu),
+                named(&here)
+            )
+        })
+    }
+}
+
+fn named(text: &str) -> &str {
+    if text.is_empty() { "unknown" } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(address: &str, distance: u32) -> PrefetchedLoad {
+        PrefetchedLoad {
+            address: address.into(),
+            kind: "gather".into(),
+            distance,
+        }
+    }
+
+    #[test]
+    fn recipes_join_without_repeating_a_load() {
+        let recipe = |loads: &[PrefetchedLoad]| Recipe {
+            loads: loads.to_vec(),
+        };
+        let one = recipe(&[load("0x10", 4)]);
+        let other = recipe(&[load("0x10", 8), load("0x20", 8)]);
+        assert_eq!(
+            one.joined(&other),
+            recipe(&[load("0x10", 4), load("0x20", 8)])
+        );
+        assert_eq!(one.at_distance(64), recipe(&[load("0x10", 64)]));
+    }
+
+    #[test]
+    fn builds_are_told_apart_by_build_id_or_by_bytes() {
+        let subject = |build_id: &str, hash: &str| Subject {
+            path: "app".into(),
+            build_id: build_id.into(),
+            hash: hash.into(),
+        };
+        // A stripped copy has the same code.
+        assert!(subject("ab", "1").is_same_build(&subject("ab", "2")));
+        assert!(!subject("ab", "1").is_same_build(&subject("cd", "1")));
+        assert!(subject("", "1").is_same_build(&subject("", "1")));
+        assert!(!subject("", "1").is_same_build(&subject("ab", "2")));
+    }
+}

@@ -1,0 +1,296 @@
+//! `mgz fix`: findings become measured speed-ups of a finished program.
+//!
+//! A recording gives findings, findings give [`candidates`], and each candidate becomes a file
+//! ([`builder`]) that is timed against the original in alternating pairs of runs ([`bench`],
+//! [`sequential`]). What helps is combined ([`search`]). The original is never written.
+
+mod bench;
+mod builder;
+mod candidates;
+mod compare;
+pub mod document;
+mod params;
+mod records;
+mod screen;
+mod search;
+mod sequential;
+mod workload;
+
+use crate::cli::{self, Fix, Run};
+use crate::html::HtmlOptions;
+use crate::program::Program;
+use crate::run::{self, Recorded, TRACE};
+use crate::{report, signals};
+use anyhow::{Context, bail};
+use bench::Bench;
+use builder::Builder;
+use candidates::Candidate;
+use compare::Comparison;
+use document::{Document, Subject};
+use mgz_annotations_schema::tell;
+use mgz_collector::machine::identity;
+use search::{Found, Search};
+use sequential::Test;
+use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use tempfile::TempDir;
+use workload::Workload;
+
+/// Exit status: nothing was kept, and nothing was written.
+const NOTHING_KEPT: i32 = 4;
+/// Name of the document beside the fixed program.
+const DOCUMENT: &str = "fix.json";
+
+/// Runs the command.
+pub fn command(fix: &Fix) -> anyhow::Result<i32> {
+    let name = fix.program.first().context("no program given")?;
+    let program = Program::find(name)?;
+    let places = Places::new(fix, &program)?;
+    match &fix.apply {
+        Some(document) => apply(document, &program, &places),
+        None => search(fix, &program, &places),
+    }
+}
+
+/// Files that are written.
+struct Places {
+    output: PathBuf,
+    folder: PathBuf,
+    document: PathBuf,
+}
+
+impl Places {
+    /// Checks them before anything is run.
+    fn new(fix: &Fix, program: &Program) -> anyhow::Result<Places> {
+        let output = (fix.output.clone())
+            .unwrap_or_else(|| PathBuf::from(format!("{}.fixed", program.name())));
+        let output = std::path::absolute(&output)?;
+        let is_input = |path: &Path| {
+            let real = |p: &Path| std::fs::canonicalize(p).ok();
+            real(path).is_some() && real(path) == real(&program.file)
+        };
+        if is_input(&output) {
+            bail!(
+                "{}: is the program itself, which is never written; give another file with -o",
+                output.display()
+            );
+        }
+        if output.is_dir() {
+            bail!("{}: is a folder; name a file with -o", output.display());
+        }
+        let folder = output
+            .parent()
+            .map_or_else(|| PathBuf::from("."), Path::to_path_buf);
+        let document = match &fix.json {
+            Some(file) => std::path::absolute(file)?,
+            None => folder.join(DOCUMENT),
+        };
+        if let Ok(old) = Document::read(&document)
+            && Path::new(&old.output) != output
+            && fix.json.is_none()
+            && fix.apply.is_none()
+        {
+            bail!(
+                "{}: belongs to {}; give another file with --json",
+                document.display(),
+                old.output
+            );
+        }
+        Ok(Places {
+            output,
+            folder,
+            document,
+        })
+    }
+}
+
+/// Finds and measures fixes.
+fn search(fix: &Fix, program: &Program, places: &Places) -> anyhow::Result<i32> {
+    signals::note_stop();
+    check_program(program)?;
+    let subject = Subject::read(&program.file)?;
+    let (name, arguments) = fix.program.split_first().context("no program given")?;
+    let workload = Workload::new(
+        run::shown_name(program, name),
+        arguments,
+        fix.stdin.as_deref(),
+        &fix.files,
+    )?;
+    let comparison = match &fix.check {
+        Some(command) => Comparison::Command(command.clone()),
+        None => Comparison::Exact,
+    };
+    tell!("mgz: running {} twice as it is", program.file.display());
+    let bench = Bench::new(workload, comparison, Test::new(fix.pairs), &program.file)?;
+    let (trace, _own) = trace(fix, program, &bench.workload)?;
+    let analysis = analysis(&trace)?;
+    let module = program.file.file_name().unwrap_or_default();
+    let (candidates, left) = candidates::candidates(&analysis, &module.to_string_lossy());
+    let candidates = with_predictions(candidates, &trace)?;
+    let builder = Builder {
+        program: program.file.clone(),
+        build_id: subject.build_id.clone(),
+        folder: places.folder.clone(),
+    };
+    let searched = Search {
+        bench: &bench,
+        builder: &builder,
+        program: &program.file,
+    };
+    let Found { tried, best } = searched.run(candidates)?;
+    if !fix.no_keep {
+        records::keep(&subject, &tried);
+    }
+    let Some((recipe, result)) = best else {
+        let none = analysis["no_finding"].as_str().unwrap_or_default();
+        let text = screen::nothing(&program.name(), &tried, &left, none);
+        cli::print(text.as_bytes())?;
+        return Ok(NOTHING_KEPT);
+    };
+    let document = Document {
+        format: document::FORMAT.into(),
+        version: document::VERSION,
+        program: subject,
+        cpu: identity::cpu(),
+        command: words(fix),
+        output: places.output.display().to_string(),
+        result,
+        candidates: tried,
+        recipe,
+    };
+    write(&builder, &document, places)?;
+    let paths = [&*places.output, &*places.document];
+    cli::print(screen::result(&document, &paths).as_bytes())
+}
+
+fn words(fix: &Fix) -> Vec<String> {
+    let words = fix.program.iter();
+    words.map(|w| w.to_string_lossy().into_owned()).collect()
+}
+
+/// Refuses programs whose file is not what runs, or whose copy would run otherwise.
+fn check_program(program: &Program) -> anyhow::Result<()> {
+    if let Some(script) = &program.script {
+        bail!(
+            "{}: is a script; give mgz fix the program that it runs",
+            script.display()
+        );
+    }
+    let mode = std::fs::metadata(&program.file)
+        .with_context(|| format!("{}: cannot be read", program.file.display()))?
+        .permissions()
+        .mode();
+    if mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
+        bail!(
+            "{}: runs with the rights of its owner (setuid), which a fixed copy would not have",
+            program.file.display()
+        );
+    }
+    Ok(())
+}
+
+/// The trace of an earlier run, or a new one in a temporary folder.
+fn trace(
+    fix: &Fix,
+    program: &Program,
+    workload: &Workload,
+) -> anyhow::Result<(PathBuf, Option<TempDir>)> {
+    if let Some(given) = &fix.trace {
+        return Ok((report::locate_report(given).0, None));
+    }
+    let folder = tempfile::Builder::new()
+        .prefix("mgz-fix-")
+        .tempdir()
+        .context("cannot make a temporary folder")?;
+    let asked = Run {
+        program: fix.program.clone(),
+        ..Run::default()
+    };
+    tell!("mgz: recording its loads");
+    let mut wait = |command: &mut std::process::Command| {
+        (workload.redirect(command, folder.path())).map_err(std::io::Error::other)?;
+        let ended = signals::wait_in_session(command, None)?;
+        ended.map_or_else(|| Err(std::io::ErrorKind::TimedOut.into()), |e| Ok(e.0))
+    };
+    let recorded = run::record(&asked, program, folder.path(), &mut wait)?;
+    workload::stop_if_asked()?;
+    let why = match recorded {
+        Recorded::Trace(0) => return Ok((folder.path().join(TRACE), Some(folder))),
+        Recorded::Refused(_) => bail!(
+            "{}: cannot be recorded, so nothing is known of its loads",
+            program.file.display()
+        ),
+        Recorded::Trace(status) => format!("ends with status {status} while it is recorded"),
+        Recorded::Nothing(_) => "was not recorded".to_owned(),
+    };
+    let said = std::fs::read_to_string(folder.path().join("stderr")).unwrap_or_default();
+    let last = said.lines().last().unwrap_or_default();
+    bail!("{}: {why}: {last}", program.file.display())
+}
+
+/// Analyses a trace.
+fn analysis(trace: &Path) -> anyhow::Result<Value> {
+    report::manifest(trace)?;
+    let data = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
+    let options = HtmlOptions {
+        source: false,
+        trace: Some(trace.to_path_buf()),
+        command: Vec::new(),
+    };
+    report::analysis(trace, &options, data.path())?
+        .stdout(Stdio::null())
+        .status()
+        .context("mgz-analyze cannot be executed")?;
+    workload::stop_if_asked()?;
+    report::read_report_data(trace, data.path())
+}
+
+/// Predicts the gains that the analysis has left open.
+fn with_predictions(
+    mut candidates: Vec<Candidate>,
+    trace: &Path,
+) -> anyhow::Result<Vec<Candidate>> {
+    for candidate in candidates.iter_mut().filter(|c| c.predicted.is_none()) {
+        candidate.predicted = candidates::predict(trace, &candidate.remedy)?;
+        workload::stop_if_asked()?;
+    }
+    Ok(candidates)
+}
+
+/// Writes the fixed program and its document.
+fn write(builder: &Builder, document: &Document, places: &Places) -> anyhow::Result<()> {
+    let built = match builder.build(&document.recipe)? {
+        Ok(built) => built,
+        Err(why) => bail!("{}: cannot be made: {why}", places.output.display()),
+    };
+    let text = serde_json::to_vec_pretty(document)?;
+    workload::stop_if_asked()?;
+    report::write_private(&places.document, &text)?;
+    builder::place(built, &places.output)
+}
+
+/// Applies a fix without measuring it.
+fn apply(document: &Path, program: &Program, places: &Places) -> anyhow::Result<i32> {
+    check_program(program)?;
+    let fix = Document::read(document)?;
+    let subject = Subject::read(&program.file)?;
+    if let Some(why) = fix.mismatch(&subject) {
+        bail!("{}: {why}", document.display());
+    }
+    let builder = Builder {
+        program: program.file.clone(),
+        build_id: subject.build_id,
+        folder: places.folder.clone(),
+    };
+    match builder.build(&fix.recipe)? {
+        Ok(built) => builder::place(built, &places.output)?,
+        Err(why) => bail!("{}: cannot be made: {why}", places.output.display()),
+    }
+    let text = format!(
+        "{} is written; it was not measured again\n",
+        places.output.display()
+    );
+    cli::print(text.as_bytes())
+}

@@ -1,0 +1,38 @@
+//! Constants of the search for fixes.
+
+/// A fix is kept if it saves more than this share of the program's time. Source: Chosen; a smaller
+/// gain is of the size that the layout of code alone may cause.
+pub const MIN_GAIN: f64 = 0.01;
+/// Probability that an interval of a test misses the ratio, over all looks. Source: Convention.
+pub const ERROR: f64 = 0.05;
+/// Pairs before the first look. Source: Chosen; with fewer, Student's quantile is too wide to tell
+/// gains of 10 % at a noise of 1 %.
+pub const FIRST_LOOK: usize = 4;
+/// Ratio of the numbers of pairs at consecutive looks. Source: Chosen; each look widens the
+/// intervals of all.
+pub const LOOK_GROWTH: f64 = 1.5;
+/// Share of the pairs that are cut off at each end. Source: Yuen (1974) and Wilcox, "Introduction
+/// to Robust Estimation", advise 20 %.
+pub const TRIMMED: f64 = 0.2;
+/// Fewest pairs that are trimmed. Source: Chosen; with fewer, the lost degree of freedom costs more
+/// than an outlier.
+pub const MIN_TRIMMED: usize = 9;
+
+/// Shortest program whose time is compared, in seconds. Source: Chosen; starting a process takes
+/// about 1 ms with a spread of the same size.
+pub const MIN_SECONDS: f64 = 0.1;
+/// A candidate that takes so many times as long as the original is ended. Source: Chosen.
+pub const LIMIT_FACTOR: f64 = 10.0;
+/// Seconds on top of this. Source: Chosen, for short programs on busy machines.
+pub const LIMIT_SECONDS: f64 = 10.0;
+
+/// Distances at which prefetches are tried, in iterations. Source: Chosen; waits of 10 to 400 ns at
+/// loops of 1 to 100 ns.
+pub const DISTANCES: [u32; 6] = [4, 8, 16, 32, 64, 128];
+/// Index of the first of them. Source: Chosen, the middle.
+pub const FIRST_DISTANCE: usize = 2;
+/// Pairs per distance while the best one is sought. Source: Chosen; the test that decides has runs
+/// of its own.
+pub const PAIRS_PER_DISTANCE: usize = 2;
+/// A distance is better if it takes this share less time. Source: Chosen, the noise of few pairs.
+pub const MIN_BETTER: f64 = 0.01;

@@ -1,0 +1,191 @@
+//! Runs of a program with the user's arguments: time, status and output.
+
+use crate::fix::params;
+use crate::signals;
+use anyhow::{Context, bail};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::IsTerminal;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Common parts of all runs.
+pub struct Workload {
+    /// Name that the program is started by (`argv[0]`).
+    name: OsString,
+    arguments: Vec<OsString>,
+    /// Standard input; an empty one if there is none.
+    input: Option<PathBuf>,
+    /// Files and folders that the program writes, which are compared too.
+    files: Vec<PathBuf>,
+    /// A copy of the bytes that came through a pipe.
+    _copy: Option<tempfile::NamedTempFile>,
+}
+
+/// A run that came to its end.
+pub struct Ran {
+    /// Wall time. Users wait for it, and it contains what threads and page faults cost, which CPU
+    /// time shows in part or twice.
+    pub seconds: f64,
+    /// Exit status.
+    pub status: ExitStatus,
+    /// Folder with `stdout`, `stderr` and copies of the compared files.
+    pub output: TempDir,
+}
+
+/// Names of the files in [`Ran::output`].
+pub const STREAMS: [&str; 2] = ["stdout", "stderr"];
+
+impl Workload {
+    /// Takes the input from `--stdin`, else from a redirection.
+    pub fn new(
+        name: &OsStr,
+        arguments: &[OsString],
+        input: Option<&Path>,
+        files: &[PathBuf],
+    ) -> anyhow::Result<Workload> {
+        let (input, copy) = match input {
+            Some(file) => {
+                File::open(file).with_context(|| {
+                    format!("{}: cannot be read as standard input", file.display())
+                })?;
+                (Some(file.to_path_buf()), None)
+            }
+            None => redirected_input()?,
+        };
+        Ok(Workload {
+            name: name.to_owned(),
+            arguments: arguments.to_vec(),
+            input,
+            files: files.to_vec(),
+            _copy: copy,
+        })
+    }
+
+    /// True if runs read a file.
+    pub fn has_input(&self) -> bool {
+        self.input.is_some()
+    }
+
+    /// Sets the streams of a command.
+    pub fn redirect(&self, command: &mut Command, folder: &Path) -> anyhow::Result<()> {
+        let input = match &self.input {
+            Some(file) => File::open(file)
+                .with_context(|| format!("{}: cannot be read any more", file.display()))?
+                .into(),
+            None => Stdio::null(),
+        };
+        let create = |name: &str| {
+            let path = folder.join(name);
+            File::create(&path).with_context(|| format!("{}: cannot be made", path.display()))
+        };
+        command
+            .stdin(input)
+            .stdout(create(STREAMS[0])?)
+            .stderr(create(STREAMS[1])?);
+        Ok(())
+    }
+
+    /// Runs a file once. `limit`: seconds after which it is ended.
+    pub fn run(&self, file: &Path, limit: Option<f64>) -> anyhow::Result<Option<Ran>> {
+        let output = tempfile::Builder::new()
+            .prefix("mgz-fix-")
+            .tempdir()
+            .context("cannot make a temporary folder")?;
+        let mut command = Command::new(file);
+        command.arg0(&self.name).args(&self.arguments);
+        self.redirect(&mut command, output.path())?;
+        let limit = limit.map(Duration::from_secs_f64);
+        let ended = signals::wait_in_session(&mut command, limit)
+            .with_context(|| format!("{}: cannot be executed", file.display()))?;
+        stop_if_asked()?;
+        let Some((status, time)) = ended else {
+            return Ok(None);
+        };
+        for (number, path) in self.files.iter().enumerate() {
+            copy(path, &output.path().join(copied_name(number, path)))?;
+        }
+        Ok(Some(Ran {
+            seconds: time.as_secs_f64(),
+            status,
+            output,
+        }))
+    }
+}
+
+/// Ends the command if a key or a signal has asked for it.
+pub fn stop_if_asked() -> anyhow::Result<()> {
+    match signals::is_stopped() {
+        true => bail!("stopped: the program is as it was, and nothing was written"),
+        false => Ok(()),
+    }
+}
+
+/// Seconds after which a candidate is ended, by the time of the original.
+pub fn limit(original: f64) -> f64 {
+    original * params::LIMIT_FACTOR + params::LIMIT_SECONDS
+}
+
+/// The status in words.
+pub fn status_in_words(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("status {code}"),
+        (_, Some(signal)) => format!("signal {signal}"),
+        _ => "an unknown status".into(),
+    }
+}
+
+/// Standard input, if it is a file or a pipe. A terminal is not given to the program.
+fn redirected_input() -> anyhow::Result<(Option<PathBuf>, Option<tempfile::NamedTempFile>)> {
+    use std::os::unix::fs::FileTypeExt;
+    let stdin = std::io::stdin();
+    if stdin.is_terminal() {
+        return Ok((None, None));
+    }
+    let own = Path::new("/proc/self/fd/0");
+    let Ok(meta) = std::fs::metadata(own) else {
+        return Ok((None, None));
+    };
+    let kind = meta.file_type();
+    if kind.is_file() {
+        let file = std::fs::read_link(own).context("standard input has no name")?;
+        // A file that was removed has a name that leads nowhere.
+        if file.exists() {
+            return Ok((Some(file), None));
+        }
+    }
+    if kind.is_char_device() {
+        return Ok((None, None));
+    }
+    let mut copy = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
+    let cannot = "standard input cannot be copied, so that each run could read it";
+    std::io::copy(&mut stdin.lock(), copy.as_file_mut()).context(cannot)?;
+    Ok((Some(copy.path().to_path_buf()), Some(copy)))
+}
+
+/// Name of the copy of a compared file.
+fn copied_name(number: usize, path: &Path) -> String {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    format!("file{number}-{}", name.to_string_lossy())
+}
+
+/// Copies a file or a folder. What is missing is missing in the copy.
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let cannot = || format!("{}: cannot be copied to compare it", from.display());
+    let Ok(meta) = std::fs::metadata(from) else {
+        return Ok(());
+    };
+    if !meta.is_dir() {
+        std::fs::copy(from, to).with_context(cannot)?;
+        return Ok(());
+    }
+    std::fs::create_dir(to).with_context(cannot)?;
+    for entry in std::fs::read_dir(from).with_context(cannot)? {
+        let entry = entry.with_context(cannot)?;
+        copy(&entry.path(), &to.join(entry.file_name()))?;
+    }
+    Ok(())
+}
