@@ -7,8 +7,8 @@ use crate::findings::gains::Costs;
 use crate::findings::sites::SiteFacts;
 use std::collections::{BTreeMap, HashSet};
 
-/// The objects of a name that windows have loads of: the name itself, with its type, or a part of
-/// one name.
+/// The objects of a name that windows have loads of: the name itself, with its type, a part of one
+/// name, or a part of names with types.
 pub(crate) fn objects(costs: &Costs, name: &str) -> Result<Vec<u32>, String> {
     let Some(resolver) = costs.context.objects else {
         return Err(format!(
@@ -38,12 +38,20 @@ pub(crate) fn objects(costs: &Costs, name: &str) -> Result<Vec<u32>, String> {
     if !exact.is_empty() {
         return Ok(exact);
     }
-    let alike = || known.iter().filter(|k| k.1.contains(name));
-    let mut names: Vec<&str> = alike().map(|k| k.1).collect();
+    let of_name: Vec<_> = known.iter().filter(|k| k.1.contains(name)).collect();
+    if of_name.is_empty() {
+        // Blocks of one allocation function have a common name, but types of their own.
+        let of_type = known.iter().filter(|k| k.2.contains(name));
+        let of_type: Vec<u32> = of_type.map(|k| k.0).collect();
+        if !of_type.is_empty() {
+            return Ok(of_type);
+        }
+    }
+    let mut names: Vec<&str> = of_name.iter().map(|k| k.1).collect();
     names.sort_unstable();
     names.dedup();
     match names[..] {
-        [_] => Ok(alike().map(|k| k.0).collect()),
+        [_] => Ok(of_name.iter().map(|k| k.0).collect()),
         [] => Err(format!(
             "no object {name:?} has loads in the windows; objects with loads: {}",
             shortened(known.iter().map(|k| k.1.to_owned()))
