@@ -52,9 +52,6 @@ pub(super) const NS_OF_HITTING_LOAD: f64 = 0.5;
 pub(super) const FACTORS_OF_UNSURE_PRICE: [f64; 2] = [0.5, 2.0];
 /// The time of other work is uncertain by this factor where latencies are measured. Source: Chosen.
 pub(super) const OTHER_WORK_FACTOR: f64 = 2.0;
-/// A page walk takes at most about this many nanoseconds. Source: Chosen, as a walk of two
-/// dimensions in a virtual machine whose tables are partly in memory.
-pub(super) const NS_OF_PAGE_WALK: f64 = 100.0;
 /// A number is known if the upper end of its interval is at most this multiple of the lower end.
 /// Source: Chosen.
 pub(super) const MAX_RATIO_OF_KNOWN_ENDS: f64 = 3.0;

@@ -23,6 +23,7 @@ mod walk_laps;
 mod watch_survival;
 mod watched_reuses;
 
+pub(crate) use latencies::tlb;
 pub use latencies::{Hierarchy, LatencySource};
 pub use row_misses::Predicted;
 pub(crate) use row_misses::replicate_spread;
