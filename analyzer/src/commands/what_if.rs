@@ -150,6 +150,7 @@ fn answer(trace: &Trace, specs: &[Spec], document: &mut Document) -> anyhow::Res
         predicted: after,
         pages: pages_after.as_ref().or(pages.as_ref()),
         is_prefetched: &|site| plan.prefetches(site),
+        is_sorted: &|site| plan.sorts(site),
     });
     if !by_time {
         document.warnings.push("the windows were not taken by time: shares of the time are taken from loads, so the saved time is a rough estimate".into());

@@ -56,6 +56,17 @@ pub(crate) struct Changed<'a> {
     pub(crate) pages: Option<&'a Predicted>,
     /// True if prefetches hide the waits of a load instruction.
     pub(crate) is_prefetched: &'a (dyn Fn(u32) -> bool + Sync),
+    /// True if a load instruction is sorted, also beyond windows.
+    pub(crate) is_sorted: &'a (dyn Fn(u32) -> bool + Sync),
+}
+
+/// Part of hidden waits that is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    /// That of loads that a prefetcher is ahead of.
+    OfStream,
+    /// None.
+    Nothing,
 }
 
 /// Change of a cause.
@@ -130,10 +141,12 @@ impl<'a> Costs<'a> {
             }
         };
         let chance = replicate_spread(&replicates);
-        let [cheap, dear] = params::FACTORS_OF_UNSURE_PRICE;
+        // Twice the waits are as many as half of the other work.
+        let others = params::OTHER_WORK_FACTOR;
         let pairs = [
             [of(Variant::Least), of(Variant::Most)],
-            [cheap, dear].map(|factor| self.gain(&both, factor, 1)),
+            [0, 1].map(|end| self.gain(&self.doubted(&both, end), 1.0, 1)),
+            [1.0 / others, others].map(|factor| self.gain(&both, factor, 1)),
             [0, 2].map(|end| self.gain(&both, 1.0, end)),
             [0, 2].map(|end| self.gain(&with_walks(&misses, &walks, end), 1.0, 1)),
         ];
@@ -143,11 +156,48 @@ impl<'a> Costs<'a> {
             half[1] = half[1].hypot(a.max(b).max(value) - value);
         }
         let causes = self.changes(&both, &sites, changed.predicted);
+        let time = [value - half[0], value, (value + half[1]).min(100.0)];
         Saved {
-            time: [value - half[0], value, (value + half[1]).min(100.0)],
+            time: self.sorted(time, &both[0], changed.is_sorted),
             cost: self.cost(&both[0], &causes),
             causes,
         }
+    }
+
+    /// The gain if loads are sorted as a whole rather than inside windows. Then they come like those
+    /// of a stream. Windows do not tell how many of them share a line, so that the upper end is a
+    /// sort that leaves no wait.
+    fn sorted(&self, time: Range, before: &[f64], is_sorted: &dyn Fn(u32) -> bool) -> Range {
+        if !self.context.sites.keys().any(|&site| is_sorted(site)) {
+            return time;
+        }
+        let gain = |left: Left| {
+            let sites = &self.context.sites;
+            let after = self.waits_left(sites, (self.predicted, None), (is_sorted, left));
+            let both = [before.to_vec(), after];
+            [1, 2].map(|dear| match dear {
+                1 => self.gain(&both, 1.0, 1),
+                _ => self.gain(&self.doubted(&both, 1), 1.0, 1),
+            })
+        };
+        let (streamed, most) = (gain(Left::OfStream), gain(Left::Nothing));
+        [
+            time[0].min(streamed[0]),
+            time[1].max(streamed[0]),
+            time[2].max(most[1]).min(100.0),
+        ]
+    }
+
+    /// Waits at an end of their prices.
+    fn doubted(&self, both: &[Vec<f64>; 2], end: usize) -> [Vec<f64>; 2] {
+        let factor = |cause: &Cause| match cause.rule.is_chained {
+            true => params::FACTORS_OF_UNSURE_CHASE[end],
+            false => params::FACTORS_OF_UNSURE_OVERLAP[end],
+        };
+        [0, 1].map(|side: usize| {
+            let waits = both[side].iter().zip(&self.causes);
+            waits.map(|(wait, cause)| wait * factor(cause)).collect()
+        })
     }
 
     /// Share of the run's time, in percent, that the causes with a gain wait.
@@ -193,8 +243,18 @@ impl<'a> Costs<'a> {
     fn waits(
         &self,
         sites: &HashMap<u32, SiteFacts, Mixed>,
-        (predicted, variant): (&Predicted, Option<Variant>),
+        of: (&Predicted, Option<Variant>),
         is_prefetched: &dyn Fn(u32) -> bool,
+    ) -> Vec<f64> {
+        self.waits_left(sites, of, (is_prefetched, Left::OfStream))
+    }
+
+    /// The same; `left`: what is left of the waits of some load instructions.
+    fn waits_left(
+        &self,
+        sites: &HashMap<u32, SiteFacts, Mixed>,
+        (predicted, variant): (&Predicted, Option<Variant>),
+        (is_hidden, left): (&dyn Fn(u32) -> bool, Left),
     ) -> Vec<f64> {
         let other = variant.map(|v| predicted.variant(v));
         let predicted = other.as_ref().unwrap_or(predicted);
@@ -202,9 +262,9 @@ impl<'a> Costs<'a> {
         let wait = |cause: &Cause| {
             let chained = cause.rule.is_chained;
             let (hidden, felt): (Vec<u32>, Vec<u32>) =
-                cause.sites.iter().partition(|s| is_prefetched(**s));
+                cause.sites.iter().partition(|s| is_hidden(**s));
             let of = |sites: &[u32]| prices.of(sites, &cause.groups, chained);
-            if hidden.is_empty() {
+            if hidden.is_empty() || left == Left::Nothing {
                 return of(&felt).wait_ns[1];
             }
             let ahead = of(&hidden);

@@ -108,6 +108,7 @@ fn saved(
         predicted: after.as_ref().unwrap_or(before),
         pages: pages_after.as_ref().or(pages),
         is_prefetched: &|site| plan.prefetches(site),
+        is_sorted: &|site| plan.sorts(site),
     }))
 }
 

@@ -53,6 +53,11 @@ pub(crate) trait Remedy: Send + Sync {
         false
     }
 
+    /// True if the loads of a load instruction are sorted, also beyond windows.
+    fn sorts(&self, _site: u32) -> bool {
+        false
+    }
+
     /// Assumptions and effects that the prediction leaves out, one sentence each.
     fn limits(&self) -> Vec<String>;
 }

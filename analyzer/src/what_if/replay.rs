@@ -43,6 +43,11 @@ impl Plan {
         self.remedies.iter().any(|r| r.prefetches(site))
     }
 
+    /// True if the loads of a load instruction are sorted.
+    pub(crate) fn sorts(&self, site: u32) -> bool {
+        self.remedies.iter().any(|r| r.sorts(site))
+    }
+
     /// True if some address changes.
     pub(crate) fn moves(&self) -> bool {
         self.remedies.iter().any(|r| r.moves())

@@ -76,7 +76,7 @@ pub(crate) fn sites<'a>(costs: &'a Costs, name: &str) -> Result<Vec<&'a SiteFact
             .flatten()
             .collect()
     };
-    let is_meant = |line: &LineName| line.function == name || is_place(line, name);
+    let is_meant = |line: &LineName| is_function(&line.function, name) || is_place(line, name);
     let placed = costs.causes.iter().filter(|c| is_place(&c.line, name));
     let of_causes: HashSet<u32> = placed.flat_map(|c| c.sites.iter().copied()).collect();
     let mut found: Vec<&SiteFacts> = (context.sites.values())
@@ -102,6 +102,12 @@ pub(crate) fn place(line: &LineName) -> String {
     }
 }
 
+/// True if `name` is the function, with or without its modules.
+fn is_function(function: &str, name: &str) -> bool {
+    let before = function.strip_suffix(name);
+    before.is_some_and(|modules| modules.is_empty() || modules.ends_with("::"))
+}
+
 /// True if `name` is the line, with or without folders.
 fn is_place(line: &LineName, name: &str) -> bool {
     let Some((file, number)) = name.rsplit_once(':') else {
@@ -115,6 +121,12 @@ fn is_place(line: &LineName, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn functions_are_named_with_or_without_modules() {
+        assert!(is_function("grid::columns", "columns") && is_function("columns", "columns"));
+        assert!(!is_function("by_columns", "columns") && !is_function("columns", "grid::columns"));
+    }
 
     #[test]
     fn lines_are_named_with_or_without_folders() {
