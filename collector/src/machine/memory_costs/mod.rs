@@ -107,12 +107,12 @@ fn measure_pinned(
         for (plan, samples) in plans.iter().zip(&mut samples) {
             measure_level(plan, samples, deadline);
         }
+        if round == 1 {
+            larger_sets.extend(larger.iter().map(|plan| larger_set(plan, deadline)));
+        }
         let is_time = round == 1 && !deadline.is_over();
         if let (Some(far), Some(memory), true) = (&far, samples.last_mut(), is_time) {
             measure_far(far, memory, deadline);
-        }
-        if is_time {
-            larger_sets.extend(larger.iter().map(|plan| larger_set(plan, deadline)));
         }
         let spent = platform::raw_ns() - begin;
         if spent + spent / u64::from(round) > time.as_nanos() as u64 {
