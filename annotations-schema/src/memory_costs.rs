@@ -22,8 +22,24 @@ pub struct MemoryCosts {
     /// tables are in caches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_walk_ns: Option<Spread>,
+    /// Latencies of larger working sets that the size of the last cache holds, the smallest set
+    /// first. Other guests of a virtual machine may use most of that cache.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub larger_sets: Vec<SetCosts>,
     /// Sentences on values that are missing or special.
     pub notes: Vec<String>,
+}
+
+/// Latency of a working set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SetCosts {
+    /// Bytes of the memory that was accessed.
+    pub working_set: u64,
+    /// Nanoseconds of a load whose address comes from the load before, in random order, with pages
+    /// of 2 MiB where the kernel gives them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_ns: Option<Spread>,
 }
 
 /// Costs of loads that one level serves.
@@ -121,7 +137,58 @@ impl LevelCosts {
     }
 }
 
+/// Latencies of the last cache and of memory that differ by a smaller factor than this do not
+/// tell which of them serves a working set.
+const MIN_RATIO_OF_MEMORY: f64 = 1.3;
+
 impl MemoryCosts {
+    /// Bytes of working sets that the last cache holds, if that is less than its size. None if it
+    /// is not known to hold less.
+    pub fn held_by_last_cache(&self) -> Option<u64> {
+        let caches = self.levels.iter().filter(|l| l.level > 0);
+        let last = caches.max_by_key(|l| l.level)?;
+        let memory = self.levels.iter().find(|l| l.level == 0)?;
+        let latency = |costs: &LevelCosts| {
+            let known = costs.latency_huge_ns.as_ref().or(costs.latency_ns.as_ref());
+            known.and_then(Spread::ends).map(|ends| ends[1])
+        };
+        let (from, to) = (latency(last)?, latency(memory)?);
+        if to < MIN_RATIO_OF_MEMORY * from {
+            return None;
+        }
+        let mut held = last.working_set;
+        for set in &self.larger_sets {
+            let [_, ns, _] = set.latency_ns.as_ref()?.ends()?;
+            if ns > (from + to) / 2.0 {
+                let between = (held as f64 * set.working_set as f64).sqrt() as u64;
+                return Some(between).filter(|&bytes| bytes < last.size);
+            }
+            held = set.working_set;
+        }
+        None
+    }
+
+    /// Nanoseconds of a page walk, with the ends of its interval: from page tables in caches to
+    /// those of 256 MiB.
+    pub fn page_walk(&self) -> Option<[f64; 3]> {
+        let [near, middle, above] = self.page_walk_ns.as_ref()?.ends()?;
+        let memory = self.levels.iter().find(|l| l.level == 0);
+        let far = memory.and_then(|m| {
+            let far = m.far_ns.as_ref()?.ends()?;
+            Some(far[2] - m.latency_huge_ns.as_ref()?.ends()?[1])
+        });
+        let most = far.unwrap_or(above).max(above);
+        Some([near, (middle * most).sqrt(), most])
+    }
+
+    /// Share of a latency of memory that is left if eight loads overlap.
+    pub fn overlap(&self) -> Option<f64> {
+        let memory = self.levels.iter().find(|l| l.level == 0)?;
+        let [alone, eight] = [&memory.latency_ns, &memory.parallel_ns]
+            .map(|spread| spread.as_ref().and_then(Spread::ends).map(|ends| ends[1]));
+        Some((eight? / alone?).min(1.0))
+    }
+
     /// Nanoseconds of a dependent load that a level serves, with the ends of its interval. `level`:
     /// number of the cache, with its size, or 0 for memory. Pages are those that programs have
     /// without asking. The lower end is that of huge pages, where no page walk adds to it; the upper
@@ -158,6 +225,55 @@ mod tests {
         assert_eq!(Spread::of(&[f64::INFINITY, 0.0]), None);
         assert_eq!(Spread::default().ends(), None);
         assert_eq!(Spread::of(&[1.0, 2.0]).unwrap().ends(), None);
+    }
+
+    #[test]
+    fn other_guests_leave_a_part_of_the_last_cache() {
+        let of = |ns: f64| Spread::of(&[ns, ns, ns]);
+        let level = |level, size, ns, working_set| LevelCosts {
+            level,
+            size,
+            working_set,
+            latency_ns: of(ns),
+            ..LevelCosts::default()
+        };
+        let set = |mib: u64, ns: f64| SetCosts {
+            working_set: mib << 20,
+            latency_ns: of(ns),
+        };
+        let mut costs = MemoryCosts {
+            levels: vec![
+                level(3, 260 << 20, 40.0, 8 << 20),
+                level(0, 0, 140.0, 32 << 20),
+            ],
+            larger_sets: vec![set(16, 50.0), set(64, 120.0)],
+            ..MemoryCosts::default()
+        };
+        assert_eq!(costs.held_by_last_cache(), Some(32 << 20));
+        costs.larger_sets.pop();
+        assert_eq!(costs.held_by_last_cache(), None);
+        costs.larger_sets = vec![set(16, 130.0)];
+        costs.levels[0].latency_ns = of(120.0);
+        assert_eq!(costs.held_by_last_cache(), None);
+    }
+
+    #[test]
+    fn page_walks_reach_from_cached_tables_to_far_ones() {
+        let of = |ns: f64| Spread::of(&[ns, ns, ns]);
+        let mut costs = MemoryCosts {
+            levels: vec![LevelCosts {
+                latency_ns: of(140.0),
+                latency_huge_ns: of(120.0),
+                far_ns: of(160.0),
+                parallel_ns: of(14.0),
+                ..LevelCosts::default()
+            }],
+            ..MemoryCosts::default()
+        };
+        assert_eq!(costs.page_walk(), None);
+        costs.page_walk_ns = of(10.0);
+        assert_eq!(costs.page_walk(), Some([10.0, 20.0, 40.0]));
+        assert_eq!(costs.overlap(), Some(0.1));
     }
 
     #[test]

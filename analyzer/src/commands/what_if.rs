@@ -37,6 +37,7 @@ Examples:
 Kinds of remedies, each with its target:
   smaller-elements of OBJECT by N   1/N of the bytes; half of them if left out
   split of OBJECT                   each field in an array of its own
+  interleave of OBJECT              arrays of one name become an array of structures
   hot-cold of OBJECT                fields that are often read are apart
   pack of OBJECT                    no bytes in structures that nobody reads
   reorder of OBJECT                 fields that are often read come first
@@ -46,8 +47,9 @@ Kinds of remedies, each with its target:
   sort of CODE                      loads in the order of their addresses
   prefetch of CODE                  addresses that are known are prefetched
   pad of OBJECT by BYTES            rows, of so many bytes, get a line more
+  huge-pages of OBJECT              its memory has pages of 2 MiB
 
-OBJECT is a name of mgz-analyze --objects, or a part of one. CODE is FILE:LINE or a function. BYTES \
+OBJECT is a name of mgz-analyze --objects, or a part of one, or a part of a type. CODE is FILE:LINE or a function. BYTES \
 are only needed if no walk along columns shows them.
 
 The recorded loads are moved as the remedy moves data, misses are predicted once more by the same model, and \
@@ -117,11 +119,12 @@ fn answer(trace: &Trace, specs: &[Spec], document: &mut Document) -> anyhow::Res
     let windows = windows::read(&*source, objects.as_ref());
     let by_time = trace.manifest.triggers_by_time();
     let named = (objects.as_ref(), paths.as_ref());
+    let pages = replayed.count_pages(None);
     let costs = Costs::new(
         &trace.code,
         named,
         &windows,
-        (&outcome, &predicted),
+        (&outcome, &predicted, pages.as_ref()),
         by_time,
     );
     let mut plan = Plan::default();
@@ -137,11 +140,17 @@ fn answer(trace: &Trace, specs: &[Spec], document: &mut Document) -> anyhow::Res
         false => None,
     };
     let after = after.as_ref().unwrap_or(&predicted);
+    let pages_after = match plan.changes_pages() {
+        true => replayed.count_pages(Some(&plan)),
+        false => None,
+    };
     let moved = plan.windows(&windows, objects.as_ref());
     let saved = costs.saved(&Changed {
         windows: &moved,
         predicted: after,
+        pages: pages_after.as_ref().or(pages.as_ref()),
         is_prefetched: &|site| plan.prefetches(site),
+        is_sorted: &|site| plan.sorts(site),
     });
     if !by_time {
         document.warnings.push("the windows were not taken by time: shares of the time are taken from loads, so the saved time is a rough estimate".into());
@@ -166,6 +175,7 @@ fn show(
     document.put("saved_pct", ColumnUnit::Number, middle);
     document.put("saved_pct_lo", ColumnUnit::Number, lo);
     document.put("saved_pct_hi", ColumnUnit::Number, hi);
+    document.put("cost_pct", ColumnUnit::Number, value(rounded(saved.cost)));
     document.tables.push(code_table(costs, saved));
     document.tables.push(DocumentTable {
         name: "limits",

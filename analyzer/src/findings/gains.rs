@@ -11,9 +11,8 @@ use crate::engine::EngineOutcome;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
 use crate::findings::cause::{Cause, causes};
 use crate::findings::context::{Context, Observed};
-use crate::findings::page_walks::page_walks;
 use crate::findings::places::Places;
-use crate::findings::prices::Prices;
+use crate::findings::prices::{Prices, felt_overlapping};
 use crate::findings::sites::{SiteFacts, facts};
 use crate::findings::windows::Window;
 use crate::findings::{params, region_share, time_share};
@@ -42,6 +41,8 @@ pub(crate) struct Costs<'a> {
     /// The most costly first.
     pub(crate) causes: Vec<Cause>,
     predicted: &'a Predicted,
+    /// Misses of the TLB, if they are predicted.
+    pages: Option<&'a Predicted>,
     regions: Vec<Region>,
 }
 
@@ -51,8 +52,21 @@ pub(crate) struct Changed<'a> {
     pub(crate) windows: &'a [Window],
     /// Misses at these addresses.
     pub(crate) predicted: &'a Predicted,
+    /// Misses of the TLB at these addresses, if they are predicted.
+    pub(crate) pages: Option<&'a Predicted>,
     /// True if prefetches hide the waits of a load instruction.
     pub(crate) is_prefetched: &'a (dyn Fn(u32) -> bool + Sync),
+    /// True if a load instruction is sorted, also beyond windows.
+    pub(crate) is_sorted: &'a (dyn Fn(u32) -> bool + Sync),
+}
+
+/// Part of hidden waits that is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    /// That of loads that a prefetcher is ahead of.
+    OfStream,
+    /// None.
+    Nothing,
 }
 
 /// Change of a cause.
@@ -72,17 +86,21 @@ pub(crate) struct Saved {
     /// Share of the run's time in percent, with the ends of its interval. Negative if the changed
     /// program takes more time.
     pub(crate) time: Range,
+    /// Share of the run's time in percent that the code which gains waits for. The gain is no
+    /// greater, as instructions stay.
+    pub(crate) cost: f64,
     /// Changes of the causes, in their order.
     pub(crate) causes: Vec<ChangeOfCause>,
 }
 
 impl<'a> Costs<'a> {
-    /// Prices the loads of some windows. `by_time`: windows were taken by time.
+    /// Prices the loads of some windows. `pages`: misses of the TLB; `by_time`: windows were taken
+    /// by time.
     pub(crate) fn new(
         code: &'a CodeMap,
         (objects, paths): (Option<&'a Resolver>, Option<&'a CallPaths>),
         windows: &'a [Window],
-        (outcome, predicted): (&EngineOutcome, &'a Predicted),
+        (outcome, predicted, pages): (&EngineOutcome, &'a Predicted, Option<&'a Predicted>),
         by_time: bool,
     ) -> Costs<'a> {
         let hierarchy = predicted.hierarchy.clone();
@@ -91,7 +109,7 @@ impl<'a> Costs<'a> {
         let context = Context::new(code, (objects, paths), (windows, observed), known);
         let causes = causes(&context);
         let times = by_time.then(|| TimeShares::new(outcome, code));
-        Costs::of((context, causes), times.as_ref(), predicted)
+        Costs::of((context, causes), times.as_ref(), (predicted, pages))
     }
 
     /// Costs of causes that are known already. `times`: shares of the time, if windows were taken
@@ -99,13 +117,14 @@ impl<'a> Costs<'a> {
     pub(crate) fn of(
         (context, causes): (Context<'a>, Vec<Cause>),
         times: Option<&TimeShares>,
-        predicted: &'a Predicted,
+        (predicted, pages): (&'a Predicted, Option<&'a Predicted>),
     ) -> Costs<'a> {
         let regions = regions(&context, &causes, times);
         Costs {
             context,
             causes,
             predicted,
+            pages,
             regions,
         }
     }
@@ -116,14 +135,16 @@ impl<'a> Costs<'a> {
             .then(|| facts(changed.windows, &Places::new(changed.windows)));
         let sites = moved.as_ref().unwrap_or(&self.context.sites);
         let nothing = |_: u32| false;
+        let walks = self.walks(sites, changed);
         let sides = |variant: Option<Variant>| {
             let before = self.waits(&self.context.sites, (self.predicted, variant), &nothing);
             let after = (changed.predicted, variant);
             [before, self.waits(sites, after, changed.is_prefetched)]
         };
-        let both = sides(None);
+        let misses = sides(None);
+        let both = with_walks(&misses, &walks, 1);
         let value = self.gain(&both, 1.0, 1);
-        let of = |variant| self.gain(&sides(Some(variant)), 1.0, 1);
+        let of = |variant| self.gain(&with_walks(&sides(Some(variant)), &walks, 1), 1.0, 1);
         let replicates: Vec<f64> = match self.predicted.is_exact() {
             true => vec![value; 2],
             false => {
@@ -131,40 +152,121 @@ impl<'a> Costs<'a> {
                 all.into_par_iter().map(of).collect()
             }
         };
-        let windows = [self.context.windows, changed.windows];
-        let walking: [Vec<f64>; 2] = [0, 1].map(|side: usize| {
-            let walks = self.page_walks(windows[side]);
-            both[side]
-                .iter()
-                .zip(walks)
-                .map(|(w, walk)| w + walk)
-                .collect()
-        });
         let chance = replicate_spread(&replicates);
-        let [cheap, dear] = params::FACTORS_OF_UNSURE_PRICE;
+        // Twice the waits are as many as half of the other work.
+        let others = params::OTHER_WORK_FACTOR;
         let pairs = [
             [of(Variant::Least), of(Variant::Most)],
-            [cheap, dear].map(|factor| self.gain(&both, factor, 1)),
+            [0, 1].map(|end| self.gain(&self.doubted(&both, end), 1.0, 1)),
+            [1.0 / others, others].map(|factor| self.gain(&both, factor, 1)),
             [0, 2].map(|end| self.gain(&both, 1.0, end)),
-            [1.0, dear].map(|factor| self.gain(&walking, factor, 1)),
+            [0, 2].map(|end| self.gain(&with_walks(&misses, &walks, end), 1.0, 1)),
         ];
         let mut half = [chance; 2];
         for [a, b] in pairs {
             half[0] = half[0].hypot(value - a.min(b).min(value));
             half[1] = half[1].hypot(a.max(b).max(value) - value);
         }
+        let causes = self.changes(&both, sites, changed.predicted);
+        let time = [value - half[0], value, (value + half[1]).min(100.0)];
         Saved {
-            time: [value - half[0], value, (value + half[1]).min(100.0)],
-            causes: self.changes(&both, sites, changed.predicted),
+            time: self.sorted(time, &both[0], changed.is_sorted),
+            cost: self.cost(&both[0], &causes),
+            causes,
         }
+    }
+
+    /// The gain if loads are sorted as a whole rather than inside windows. Then they come like those
+    /// of a stream. Windows do not tell how many of them share a line, so that the upper end is a
+    /// sort that leaves no wait.
+    fn sorted(&self, time: Range, before: &[f64], is_sorted: &dyn Fn(u32) -> bool) -> Range {
+        if !self.context.sites.keys().any(|&site| is_sorted(site)) {
+            return time;
+        }
+        let gain = |left: Left| {
+            let sites = &self.context.sites;
+            let after = self.waits_left(sites, (self.predicted, None), (is_sorted, left));
+            let both = [before.to_vec(), after];
+            [1, 2].map(|dear| match dear {
+                1 => self.gain(&both, 1.0, 1),
+                _ => self.gain(&self.doubted(&both, 1), 1.0, 1),
+            })
+        };
+        let (streamed, most) = (gain(Left::OfStream), gain(Left::Nothing));
+        [
+            time[0].min(streamed[0]),
+            time[1].max(streamed[0]),
+            time[2].max(most[1]).min(100.0),
+        ]
+    }
+
+    /// Waits at an end of their prices.
+    fn doubted(&self, both: &[Vec<f64>; 2], end: usize) -> [Vec<f64>; 2] {
+        let factor = |cause: &Cause| match cause.rule.is_chained {
+            true => params::FACTORS_OF_UNSURE_CHASE[end],
+            false => params::FACTORS_OF_UNSURE_OVERLAP[end],
+        };
+        [0, 1].map(|side: usize| {
+            let waits = both[side].iter().zip(&self.causes);
+            waits.map(|(wait, cause)| wait * factor(cause)).collect()
+        })
+    }
+
+    /// Share of the run's time, in percent, that the causes with a gain wait.
+    fn cost(&self, before: &[f64], causes: &[ChangeOfCause]) -> f64 {
+        let mut rest = before.to_vec();
+        for change in causes.iter().filter(|c| c.saved > 0.0) {
+            rest[change.cause] = 0.0;
+        }
+        self.gain(&[before.to_vec(), rest], 1.0, 1)
+    }
+
+    /// Nanoseconds that the rows of each cause wait for page walks, with the ends of their prices,
+    /// before and after. Zeros if they are not predicted on both sides.
+    fn walks(&self, sites: &HashMap<u32, SiteFacts, Mixed>, changed: &Changed) -> [Vec<Range>; 2] {
+        let Some((before, after)) = self.pages.zip(changed.pages) else {
+            return [0, 1].map(|_| vec![[0.0; 3]; self.causes.len()]);
+        };
+        let of = |sites: &HashMap<u32, SiteFacts, Mixed>,
+                  pages: &Predicted,
+                  is_prefetched: &dyn Fn(u32) -> bool|
+         -> Vec<Range> {
+            let prices = Prices::new(pages.hierarchy.clone(), Some(pages), sites);
+            let of_cause = |cause: &Cause| {
+                let (hidden, felt): (Vec<u32>, Vec<u32>) =
+                    cause.sites.iter().partition(|s| is_prefetched(**s));
+                let of = |sites: &[u32]| {
+                    let price = prices.of(sites, &cause.groups, cause.rule.is_chained);
+                    doubted(price.wait_ns)
+                };
+                let (felt, hidden) = (of(&felt), of(&hidden));
+                let left = self.felt_if_prefetched(None);
+                std::array::from_fn(|end| felt[end] + left * hidden[end])
+            };
+            self.causes.iter().map(of_cause).collect()
+        };
+        [
+            of(&self.context.sites, before, &|_| false),
+            of(sites, after, &changed.is_prefetched),
+        ]
     }
 
     /// Nanoseconds that the rows of each cause wait.
     fn waits(
         &self,
         sites: &HashMap<u32, SiteFacts, Mixed>,
-        (predicted, variant): (&Predicted, Option<Variant>),
+        of: (&Predicted, Option<Variant>),
         is_prefetched: &dyn Fn(u32) -> bool,
+    ) -> Vec<f64> {
+        self.waits_left(sites, of, (is_prefetched, Left::OfStream))
+    }
+
+    /// The same; `left`: what is left of the waits of some load instructions.
+    fn waits_left(
+        &self,
+        sites: &HashMap<u32, SiteFacts, Mixed>,
+        (predicted, variant): (&Predicted, Option<Variant>),
+        (is_hidden, left): (&dyn Fn(u32) -> bool, Left),
     ) -> Vec<f64> {
         let other = variant.map(|v| predicted.variant(v));
         let predicted = other.as_ref().unwrap_or(predicted);
@@ -172,29 +274,16 @@ impl<'a> Costs<'a> {
         let wait = |cause: &Cause| {
             let chained = cause.rule.is_chained;
             let (hidden, felt): (Vec<u32>, Vec<u32>) =
-                cause.sites.iter().partition(|s| is_prefetched(**s));
+                cause.sites.iter().partition(|s| is_hidden(**s));
             let of = |sites: &[u32]| prices.of(sites, &cause.groups, chained);
-            if hidden.is_empty() {
+            if hidden.is_empty() || left == Left::Nothing {
                 return of(&felt).wait_ns[1];
             }
             let ahead = of(&hidden);
-            of(&felt).wait_ns[1] + ahead.wait_ns[1] * felt_if_prefetched(ahead.misses.as_ref())
+            let left = self.felt_if_prefetched(ahead.misses.as_ref());
+            of(&felt).wait_ns[1] + ahead.wait_ns[1] * left
         };
         self.causes.iter().map(wait).collect()
-    }
-
-    /// Nanoseconds that the rows of each cause may wait for page walks.
-    fn page_walks(&self, windows: &[Window]) -> Vec<f64> {
-        let by_site = page_walks(windows);
-        let of = |cause: &Cause| {
-            let felt = match cause.rule.is_chained {
-                true => params::FELT_LATENCY_SHARE_IN_CHASE[1],
-                false => params::FELT_LATENCY_SHARE_OVERLAPPING[1],
-            };
-            let walks = cause.sites.iter().filter_map(|s| by_site.get(s));
-            felt * walks.sum::<f64>()
-        };
-        self.causes.iter().map(of).collect()
     }
 
     fn hierarchy(&self) -> &Hierarchy {
@@ -212,6 +301,16 @@ impl<'a> Costs<'a> {
             region.share[end] * (sum(before) - sum(after)) / all.max(f64::MIN_POSITIVE)
         };
         self.regions.iter().map(of).sum()
+    }
+
+    /// The remaining share of a wait that a software prefetch hides.
+    fn felt_if_prefetched(&self, misses: Option<&Misses>) -> f64 {
+        let last = misses.and_then(Misses::last);
+        let ahead = last.and_then(|l| l.prefetchable).unwrap_or(0.0);
+        let prefetched = params::FELT_LATENCY_SHARE_PREFETCHED[1];
+        let overlapping = felt_overlapping(self.hierarchy().overlap())[1];
+        let felt = ahead * prefetched + (1.0 - ahead) * overlapping;
+        (prefetched / felt).min(1.0)
     }
 
     fn changes(
@@ -235,13 +334,19 @@ impl<'a> Costs<'a> {
     }
 }
 
-/// The remaining share of a wait that a software prefetch hides.
-fn felt_if_prefetched(misses: Option<&Misses>) -> f64 {
-    let last = misses.and_then(Misses::last);
-    let ahead = last.and_then(|l| l.prefetchable).unwrap_or(0.0);
-    let prefetched = params::FELT_LATENCY_SHARE_PREFETCHED[1];
-    let felt = ahead * prefetched + (1.0 - ahead) * params::FELT_LATENCY_SHARE_OVERLAPPING[1];
-    (prefetched / felt).min(1.0)
+/// The waits of both sides with their page walks at an end of the walks' prices.
+fn with_walks(misses: &[Vec<f64>; 2], walks: &[Vec<Range>; 2], end: usize) -> [Vec<f64>; 2] {
+    [0, 1].map(|side: usize| {
+        let all = misses[side].iter().zip(&walks[side]);
+        all.map(|(wait, walk)| wait + walk[end]).collect()
+    })
+}
+
+/// A wait for page walks with further doubts: processors hide walks behind other work, and the
+/// number of entries of a TLB is not measured.
+fn doubted([least, value, most]: Range) -> Range {
+    let [cheap, dear] = params::FACTORS_OF_UNSURE_PRICE;
+    [least.min(cheap * value), value, most.max(dear * value)]
 }
 
 /// The parts of the code that have causes.

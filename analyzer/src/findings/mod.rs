@@ -14,7 +14,6 @@ mod fusion;
 pub(crate) mod gains;
 pub mod mechanisms;
 mod objects;
-mod page_walks;
 mod params;
 mod paths;
 mod places;

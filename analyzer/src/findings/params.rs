@@ -50,11 +50,14 @@ pub(super) const NS_OF_HITTING_LOAD: f64 = 0.5;
 /// The price of a miss is wrong by a factor between these. Source: Chosen, as latencies of caches
 /// and the overlap of loads differ by that much among machines and loops.
 pub(super) const FACTORS_OF_UNSURE_PRICE: [f64; 2] = [0.5, 2.0];
+/// The waits of a chase are wrong by a factor between these. Source: `benches/run gain`, as short
+/// chains that follow each other overlap like loads that do not wait.
+pub(super) const FACTORS_OF_UNSURE_CHASE: [f64; 2] = [0.1, 1.5];
+/// The waits of loads that overlap are wrong by a factor between these. Source: the ends of
+/// [`FELT_LATENCY_SHARE_OVERLAPPING`] over the measured share of machines.
+pub(super) const FACTORS_OF_UNSURE_OVERLAP: [f64; 2] = [0.4, 3.0];
 /// The time of other work is uncertain by this factor where latencies are measured. Source: Chosen.
 pub(super) const OTHER_WORK_FACTOR: f64 = 2.0;
-/// A page walk takes at most about this many nanoseconds. Source: Chosen, as a walk of two
-/// dimensions in a virtual machine whose tables are partly in memory.
-pub(super) const NS_OF_PAGE_WALK: f64 = 100.0;
 /// A number is known if the upper end of its interval is at most this multiple of the lower end.
 /// Source: Chosen.
 pub(super) const MAX_RATIO_OF_KNOWN_ENDS: f64 = 3.0;

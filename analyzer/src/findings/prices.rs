@@ -111,7 +111,7 @@ impl<'a> Prices<'a> {
         }
         let levels = misses.as_ref().map_or(&[][..], |m| &m.levels);
         let ahead = levels.last().and_then(|l| l.prefetchable).unwrap_or(0.0);
-        let felt = felt_share(chained, ahead);
+        let felt = felt_share(chained, ahead, self.hierarchy.overlap());
         let (mut wait, mut most, mut level) = ([0.0; 3], 0.0, None);
         for at in 0..self.hierarchy.caches.len() {
             let known = || sites.iter().filter_map(|s| self.misses.get(s));
@@ -155,14 +155,22 @@ impl<'a> Prices<'a> {
 }
 
 /// Share of a latency that delays the program, with the ends of its interval. `ahead`: share of the
-/// misses that a prefetcher has fetched.
-fn felt_share(chained: bool, ahead: f64) -> Range {
+/// misses that a prefetcher has fetched; `overlap`: the share that is left if eight loads overlap, as
+/// measured.
+fn felt_share(chained: bool, ahead: f64, overlap: Option<f64>) -> Range {
     let alone = match chained {
         true => params::FELT_LATENCY_SHARE_IN_CHASE,
-        false => params::FELT_LATENCY_SHARE_OVERLAPPING,
+        false => felt_overlapping(overlap),
     };
     let prefetched = params::FELT_LATENCY_SHARE_PREFETCHED;
     std::array::from_fn(|end| ahead * prefetched[end] + (1.0 - ahead) * alone[end])
+}
+
+/// Share of a latency that delays the program if several loads overlap, with the ends of its
+/// interval.
+pub(super) fn felt_overlapping(overlap: Option<f64>) -> Range {
+    let [least, assumed, most] = params::FELT_LATENCY_SHARE_OVERLAPPING;
+    [least, overlap.unwrap_or(assumed).clamp(least, most), most]
 }
 
 /// Share of a wait in the sum of the wait and of other work. The errors of both are independent.
@@ -282,8 +290,10 @@ mod tests {
             [0.0, 0.0, 3.0]
         );
         // Half of the misses are fetched ahead.
-        let [lo, value, hi] = felt_share(false, 0.5);
+        let [lo, value, hi] = felt_share(false, 0.5, None);
         assert!((value - 0.165).abs() < 1e-9 && lo < value && value < hi);
+        let [_, measured, most] = felt_share(false, 0.0, Some(0.1));
+        assert_eq!((measured, most), (0.1, 0.5));
     }
 
     #[test]

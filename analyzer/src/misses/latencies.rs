@@ -1,6 +1,7 @@
 //! Time that a load takes longer if it misses a level: measured on the machine of the trace, or
 //! assumed.
 
+use crate::data::memory_units::LINE_BYTES;
 use crate::misses::{Range, params};
 use mgz_annotations_schema::manifest::Cache;
 use mgz_annotations_schema::memory_costs::MemoryCosts;
@@ -25,25 +26,81 @@ pub struct Hierarchy {
     /// By level: additional nanoseconds of a load that misses it.
     waits: Vec<Range>,
     source: LatencySource,
+    /// Share of a latency that is left if eight loads overlap, as measured.
+    overlap: Option<f64>,
+}
+
+/// Misses of the TLB, predicted like those of caches whose lines are pages.
+pub(crate) fn tlb(costs: Option<&MemoryCosts>) -> Hierarchy {
+    let level = |(level, entries): (u32, u64)| Cache {
+        level,
+        size: entries * LINE_BYTES,
+        ways: params::WAYS_OF_TLB,
+        line: LINE_BYTES,
+        shared_by: 1,
+    };
+    let entries = params::ENTRIES_OF_TLB;
+    let walk = costs.and_then(MemoryCosts::page_walk);
+    Hierarchy {
+        caches: (1..).zip(entries).map(level).collect(),
+        waits: vec![
+            params::NS_OF_FIRST_TLB_MISS,
+            walk.unwrap_or(params::NS_OF_PAGE_WALK),
+        ],
+        source: match walk {
+            Some(_) => LatencySource::Measured,
+            None => LatencySource::Assumed,
+        },
+        overlap: costs.and_then(MemoryCosts::overlap),
+    }
 }
 
 impl Hierarchy {
     /// Caches with the costs of the machine, if these are of the same caches and complete.
     pub fn new(caches: Vec<Cache>, costs: Option<&MemoryCosts>) -> Hierarchy {
         match costs.and_then(|costs| measured(&caches, costs)) {
-            Some(waits) => Hierarchy {
-                caches,
-                waits,
-                source: LatencySource::Measured,
-            },
+            Some(waits) => {
+                let held = costs.and_then(MemoryCosts::held_by_last_cache);
+                let mut hierarchy = Hierarchy {
+                    caches,
+                    waits,
+                    source: LatencySource::Measured,
+                    overlap: costs.and_then(MemoryCosts::overlap),
+                };
+                if let Some(held) = held {
+                    hierarchy.share_last_cache(held);
+                }
+                hierarchy
+            }
             None => Hierarchy {
                 waits: (0..caches.len())
                     .map(|level| [assumed(level, caches.len()); 3])
                     .collect(),
                 caches,
                 source: LatencySource::Assumed,
+                overlap: None,
             },
         }
+    }
+
+    /// Other guests of the machine leave so many bytes of the last cache. How many they leave at
+    /// another time is not known, so that loads which reach this cache may take as long as memory.
+    fn share_last_cache(&mut self, held: u64) {
+        let Some(last) = self.caches.len().checked_sub(1) else {
+            return;
+        };
+        let set = self.caches[last].ways * self.caches[last].line;
+        self.caches[last].size = held.max(set) / set.max(1) * set;
+        let beyond = self.waits[last][1];
+        self.waits[last][0] = 0.0;
+        if let Some(before) = last.checked_sub(1) {
+            self.waits[before][2] += beyond;
+        }
+    }
+
+    /// Share of a latency that is left if several loads overlap, as measured on the machine.
+    pub(crate) fn overlap(&self) -> Option<f64> {
+        self.overlap
     }
 
     /// Additional nanoseconds of a load that misses a level, with the ends of the interval. Level 0
@@ -99,7 +156,7 @@ fn measured(caches: &[Cache], costs: &MemoryCosts) -> Option<Vec<Range>> {
 mod tests {
     use super::*;
     use crate::misses::caches;
-    use mgz_annotations_schema::memory_costs::{LevelCosts, Spread};
+    use mgz_annotations_schema::memory_costs::{LevelCosts, SetCosts, Spread};
 
     fn costs(caches: &[Cache], ns: &[f64]) -> MemoryCosts {
         let places = caches.iter().map(|c| (c.level, c.size)).chain([(0, 0)]);
@@ -137,6 +194,16 @@ mod tests {
         // A level is unknown, or much faster than the one before.
         assert_eq!(of(&[2.0, 6.0, 50.0]), assumed);
         assert_eq!(of(&[2.0, 60.0, 40.0, 130.0]), assumed);
+        // Other guests use most of the last cache.
+        let mut shared = costs(&caches, &[2.0, 6.0, 50.0, 130.0]);
+        shared.levels[2].working_set = caches[2].size / 16;
+        shared.larger_sets = vec![SetCosts {
+            working_set: caches[2].size / 4,
+            latency_ns: Spread::of(&[120.0; 3]),
+        }];
+        let left = Hierarchy::new(caches.clone(), Some(&shared));
+        assert_eq!(left.caches[2].size, caches[2].size / 8);
+        assert!(left.wait_ns(2)[0] == 0.0 && left.wait_ns(1)[2] > 100.0);
         // The costs of other caches say nothing.
         let others = caches::parse("sapphire-rapids").unwrap();
         let costs = costs(&caches, &[2.0, 6.0, 50.0, 130.0]);

@@ -24,6 +24,7 @@ mod watch_survival;
 mod watched_reuses;
 mod window_pace;
 
+pub(crate) use latencies::tlb;
 pub use latencies::{Hierarchy, LatencySource};
 pub use row_misses::Predicted;
 pub(crate) use row_misses::replicate_spread;

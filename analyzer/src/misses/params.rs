@@ -30,6 +30,20 @@ pub(super) const FILL_UNCERTAINTY_FACTOR: f64 = 1.3;
 /// The number of lines that crowded sets evict has this relative error. Source: Chosen.
 pub(super) const CROWDED_SETS_ERROR: f64 = 0.15;
 
+// Page walks.
+
+/// Entries of the first and of the second level of the TLB for data. Source: processors of the last
+/// years have 64 to 96, and 1,536 to 3,072.
+pub(super) const ENTRIES_OF_TLB: [u64; 2] = [64, 2048];
+/// Ways of both. Source: Chosen, as many processors have 4 to 16.
+pub(super) const WAYS_OF_TLB: u64 = 16;
+/// Nanoseconds of a page that the second level of the TLB has, with the ends of their interval.
+/// Source: Chosen, as 7 to 9 cycles.
+pub(super) const NS_OF_FIRST_TLB_MISS: [f64; 3] = [1.0, 2.5, 4.0];
+/// Nanoseconds of a page walk where they were not measured. Source: Chosen, from tables in caches to
+/// those in memory in a virtual machine.
+pub(super) const NS_OF_PAGE_WALK: [f64; 3] = [8.0, 25.0, 100.0];
+
 // Reuse distances inside samples.
 
 /// The reach of samples is the distance that this share of the accesses has as lines of their

@@ -232,7 +232,7 @@ pub(super) fn hierarchy(trace: &Trace, questions: &Questions) -> Hierarchy {
 /// Sets of the caches.
 pub(super) fn sets(trace: &Trace, questions: &Questions) -> [Sets; LEVELS] {
     let mut sets = [Sets::default(); LEVELS];
-    for (to, of) in sets.iter_mut().zip(levels(trace, questions)) {
+    for (to, of) in sets.iter_mut().zip(hierarchy(trace, questions).caches) {
         *to = Sets::new(of.size, of.ways);
     }
     sets

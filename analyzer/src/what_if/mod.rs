@@ -7,6 +7,7 @@
 mod element;
 mod memory;
 pub(crate) mod of_findings;
+mod pages;
 pub(crate) mod remedies;
 pub(crate) mod remedy;
 pub(crate) mod replay;

@@ -2,13 +2,13 @@
 
 use crate::data::call_paths::CallPaths;
 use crate::engine::EngineOutcome;
-use crate::findings::gains::{Changed, Costs};
+use crate::findings::gains::{Changed, Costs, Saved};
 use crate::findings::windows::Window;
 use crate::findings::{Finding, Gain, Looked};
 use crate::misses::{Predicted, Range};
 use crate::what_if::remedy::Spec;
 use crate::what_if::replay::{Plan, Replayed};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// So many remedies of findings are predicted: each needs a replay. Source: Chosen, so that the
 /// analysis takes less than twice the time.
@@ -33,12 +33,14 @@ pub(crate) fn add_gains(
     if !findings.iter().any(is_wanted) {
         return;
     }
+    let pages = replayed.count_pages(None);
+    let pages = pages.as_ref();
     let again;
     let (costs, before) = match (outcome.pairs.is_some(), looked.predicted) {
         (false, Some(predicted)) => {
             let known = (looked.context, looked.causes);
             let times = looked.times.as_ref();
-            (Costs::of(known, times, predicted), predicted)
+            (Costs::of(known, times, (predicted, pages)), predicted)
         }
         // Watched reuses are left out on both sides.
         _ => {
@@ -50,30 +52,62 @@ pub(crate) fn add_gains(
                 &replayed.trace.code,
                 (replayed.objects, paths),
                 windows,
-                (outcome, &again),
+                (outcome, &again, pages),
                 replayed.trace.manifest.triggers_by_time(),
             );
             (costs, &again)
         }
     };
     let mut known: BTreeMap<String, Option<Range>> = BTreeMap::new();
-    for finding in findings.iter_mut().filter(|f| is_wanted(f)) {
-        if known.len() == MAX_REPLAYS && !known.contains_key(&finding.remedy) {
-            continue;
+    let wanted = findings.iter().filter(|f| is_wanted(f));
+    for remedy in wanted.map(|f| f.remedy.clone()) {
+        if known.len() < MAX_REPLAYS && !known.contains_key(&remedy) {
+            let saved = saved(replayed, (&costs, before, pages), windows, &remedy);
+            let within = |saved: Saved| limited(saved.time, costs_of(findings, &costs, &saved));
+            known.insert(remedy, saved.map(within));
         }
-        let saved = *(known.entry(finding.remedy.clone()))
-            .or_insert_with_key(|remedy| saved(replayed, (&costs, before), windows, remedy));
+    }
+    for finding in findings.iter_mut().filter(|f| is_wanted(f)) {
+        let saved = known.get(&finding.remedy).copied().flatten();
         finding.saved = saved.map(Gain::of).unwrap_or_default();
     }
+}
+
+/// Cost of all findings in the functions that gain, with its ends.
+fn costs_of(findings: &[Finding], costs: &Costs, saved: &Saved) -> Range {
+    let gaining: HashSet<&str> = (saved.causes.iter())
+        .filter(|change| change.saved > 0.0)
+        .map(|change| costs.causes[change.cause].line.function.as_str())
+        .collect();
+    let in_them = findings
+        .iter()
+        .filter(|f| gaining.contains(f.function.as_str()));
+    let mut sum = [0.0; 3];
+    for finding in in_them {
+        let ends = [finding.score_lo, finding.score, finding.score_hi];
+        sum.iter_mut().zip(ends).for_each(|(all, end)| *all += end);
+    }
+    sum.map(|pct: f64| pct.min(100.0))
+}
+
+/// A gain beside a cost. A remedy saves no more than the waits that it removes, and both are
+/// estimates of these waits.
+fn limited(gain: Range, cost: Range) -> Range {
+    let [lo, value, hi] = gain;
+    [
+        lo.min(cost[1]),
+        value.min(cost[1]),
+        hi.min(cost[2].max(cost[1])),
+    ]
 }
 
 /// The time that a remedy saves; None if its target is not what it needs.
 fn saved(
     replayed: &Replayed,
-    (costs, before): (&Costs, &Predicted),
+    (costs, before, pages): (&Costs, &Predicted, Option<&Predicted>),
     windows: &[Window],
     remedy: &str,
-) -> Option<Range> {
+) -> Option<Saved> {
     let spec = Spec::parse(remedy).ok()?;
     let plan = Plan::of((spec.kind().ok()?.make)(costs, &spec).ok()?);
     let moved = match plan.moves() {
@@ -88,10 +122,28 @@ fn saved(
     };
     let (windows, predicted) =
         (moved.as_ref()).map_or((windows, before), |(windows, after)| (&windows[..], after));
-    let saved = costs.saved(&Changed {
+    let pages_after = match plan.changes_pages() {
+        true => replayed.count_pages(Some(&plan)),
+        false => None,
+    };
+    Some(costs.saved(&Changed {
         windows,
         predicted,
+        pages: pages_after.as_ref().or(pages),
         is_prefetched: &|site| plan.prefetches(site),
-    });
-    Some(saved.time)
+        is_sorted: &|site| plan.sorts(site),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gain_is_no_more_than_the_cost_beside_it() {
+        let cost = [50.0, 70.0, 90.0];
+        assert_eq!(limited([60.0, 80.0, 95.0], cost), [60.0, 70.0, 90.0]);
+        assert_eq!(limited([75.0, 80.0, 85.0], cost), [70.0, 70.0, 85.0]);
+        assert_eq!(limited([-5.0, 10.0, 20.0], cost), [-5.0, 10.0, 20.0]);
+    }
 }

@@ -38,8 +38,23 @@ pub(crate) trait Remedy: Send + Sync {
         true
     }
 
+    /// True if it changes pages, though addresses stay.
+    fn changes_pages(&self) -> bool {
+        false
+    }
+
+    /// True if the memory of an object gets huge pages.
+    fn has_huge_pages(&self, _object: u32) -> bool {
+        false
+    }
+
     /// True if prefetches hide the waits of a load instruction.
     fn prefetches(&self, _site: u32) -> bool {
+        false
+    }
+
+    /// True if the loads of a load instruction are sorted, also beyond windows.
+    fn sorts(&self, _site: u32) -> bool {
         false
     }
 
@@ -142,7 +157,6 @@ impl Spec {
 /// Reason why the gain of a remedy that users may ask for is unknown.
 fn reason(kind: &str) -> Option<&'static str> {
     match kind {
-        "huge-pages" => Some("costs of page walks are not predicted, only cache misses are"),
         "stream-stores" => Some("stores are not part of the prediction, only loads are"),
         "align" => Some("lines that threads take from each other are not part of the prediction"),
         _ => None,
@@ -172,7 +186,7 @@ mod tests {
         let error = |text: &str| Spec::parse(text).unwrap_err();
         assert!(error("split").contains("names no target"));
         assert!(error("frobnicate of x").contains("there are"));
-        assert!(error("huge-pages of x").contains("page walks"));
+        assert!(error("stream-stores of x").contains("stores"));
         assert!(error("split of x by 4").contains("no number"));
     }
 }

@@ -12,11 +12,12 @@ use crate::findings::windows::Window;
 use crate::input::Trace;
 use crate::input::source::ChunkSource;
 use crate::input::weights::Weights;
-use crate::misses::{Hierarchy, Predicted};
+use crate::misses::{Hierarchy, Predicted, tlb};
 use crate::stages::line_visits::Visit;
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;
 use crate::what_if::memory::Memory;
+use crate::what_if::pages;
 use crate::what_if::remedy::{Load, Remedy};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -42,9 +43,24 @@ impl Plan {
         self.remedies.iter().any(|r| r.prefetches(site))
     }
 
+    /// True if the loads of a load instruction are sorted.
+    pub(crate) fn sorts(&self, site: u32) -> bool {
+        self.remedies.iter().any(|r| r.sorts(site))
+    }
+
     /// True if some address changes.
     pub(crate) fn moves(&self) -> bool {
         self.remedies.iter().any(|r| r.moves())
+    }
+
+    /// True if some page changes.
+    pub(crate) fn changes_pages(&self) -> bool {
+        self.moves() || self.remedies.iter().any(|r| r.changes_pages())
+    }
+
+    /// True if the memory of an object has huge pages.
+    fn has_huge_pages(&self, object: u32) -> bool {
+        self.remedies.iter().any(|r| r.has_huge_pages(object))
     }
 
     fn apply(&self, process: u32, loads: &mut [Load]) {
@@ -76,7 +92,7 @@ impl Plan {
 }
 
 /// A load with its block.
-fn load(
+pub(crate) fn load(
     objects: Option<&Resolver>,
     recent: &mut Recent,
     (process, address, time): (u32, u64, u64),
@@ -97,7 +113,9 @@ fn load(
 struct Moved<'a> {
     source: &'a dyn ChunkSource,
     objects: Option<&'a Resolver>,
-    plan: &'a Plan,
+    plan: Option<&'a Plan>,
+    /// Addresses become those of pages.
+    by_page: bool,
 }
 
 impl Moved<'_> {
@@ -128,9 +146,15 @@ impl Moved<'_> {
                 load(self.objects, recent, (run.process, address, time), site)
             })
             .collect();
-        self.plan.apply(run.process, &mut loads);
+        if let Some(plan) = self.plan {
+            plan.apply(run.process, &mut loads);
+        }
         for (to, load) in address[range].iter_mut().zip(loads) {
-            *to = load.address;
+            let huge = || self.plan.is_some_and(|p| p.has_huge_pages(load.object));
+            *to = match self.by_page {
+                true => pages::as_line(load.address, huge()),
+                false => load.address,
+            };
         }
     }
 }
@@ -150,6 +174,16 @@ impl ChunkSource for Moved<'_> {
     }
 }
 
+/// Settings of a pass over the rows.
+#[derive(Clone, Copy)]
+struct Counted<'a> {
+    plan: Option<&'a Plan>,
+    /// Caches, or levels of the TLB.
+    hierarchy: &'a Hierarchy,
+    /// Pages are counted instead of lines.
+    by_page: bool,
+}
+
 /// A trace that is counted several times.
 pub(crate) struct Replayed<'a> {
     pub(crate) trace: &'a Trace,
@@ -163,9 +197,33 @@ impl Replayed<'_> {
     /// Counts the rows, moved by a plan, and predicts their misses. Watched reuses are left out,
     /// because their words have not moved.
     pub(crate) fn count(&self, plan: Option<&Plan>) -> (EngineOutcome, Option<Predicted>) {
+        let counted = Counted {
+            plan,
+            hierarchy: &self.hierarchy,
+            by_page: false,
+        };
+        self.count_by(&counted)
+    }
+
+    /// Predicts the misses of the TLB: pages are counted as lines.
+    pub(crate) fn count_pages(&self, plan: Option<&Plan>) -> Option<Predicted> {
+        let counted = Counted {
+            plan,
+            hierarchy: &tlb(self.trace.manifest.memory_costs.as_ref()),
+            by_page: true,
+        };
+        self.count_by(&counted).1
+    }
+
+    fn count_by(&self, counted: &Counted) -> (EngineOutcome, Option<Predicted>) {
+        let &Counted {
+            plan,
+            hierarchy,
+            by_page,
+        } = counted;
         let all = self.trace.manifest.mode.has_all_loads();
         let mut sets = [Sets::default(); LEVELS];
-        for (to, of) in sets.iter_mut().zip(&self.hierarchy.caches) {
+        for (to, of) in sets.iter_mut().zip(&hierarchy.caches) {
             *to = Sets::new(of.size, of.ways);
         }
         let options = EngineOptions {
@@ -179,20 +237,21 @@ impl Replayed<'_> {
             weights: self.weights.clone(),
             ..Aids::default()
         };
-        let outcome = match plan {
-            Some(plan) => {
+        let outcome = match plan.is_some() || by_page {
+            true => {
                 let moved = Moved {
                     source: self.source,
                     objects: self.objects,
                     plan,
+                    by_page,
                 };
                 analyse_with(&moved, options, aids, &|_| {})
             }
-            None => analyse_with(self.source, options, aids, &|_| {}),
+            false => analyse_with(self.source, options, aids, &|_| {}),
         };
         let predicted = match all {
-            true => Predicted::exact(&outcome, self.hierarchy.clone()),
-            false => self.predict(&outcome, plan),
+            true => Predicted::exact(&outcome, hierarchy.clone()),
+            false => self.predict_by(&outcome, counted),
         };
         (outcome, predicted)
     }
@@ -203,13 +262,30 @@ impl Replayed<'_> {
         outcome: &EngineOutcome,
         plan: Option<&Plan>,
     ) -> Option<Predicted> {
+        let counted = Counted {
+            plan,
+            hierarchy: &self.hierarchy,
+            by_page: false,
+        };
+        self.predict_by(outcome, &counted)
+    }
+
+    fn predict_by(&self, outcome: &EngineOutcome, counted: &Counted) -> Option<Predicted> {
+        let &Counted {
+            plan,
+            hierarchy,
+            by_page,
+        } = counted;
         let code = &self.trace.code;
         let function = |group: Group| {
             let functions = code.targets(Target::Function, group);
             functions.first().copied().unwrap_or(u32::MAX)
         };
         let object = |visit: &Visit, sample: &SampleInfo, recent: &mut Recent| {
-            let address = visit.address();
+            let address = match by_page {
+                true => pages::of_line(visit.address()),
+                false => visit.address(),
+            };
             if let Some(object) = plan.and_then(|p| p.memory.object(address)) {
                 return object;
             }
@@ -220,10 +296,9 @@ impl Replayed<'_> {
         let by_time = self.trace.manifest.triggers_by_time();
         // A screen has no curves.
         let detail = Detail::Screen(0);
-        let hierarchy = self.hierarchy.clone();
         Predicted::with_pairs(
             (outcome, None),
-            hierarchy,
+            hierarchy.clone(),
             detail,
             by_time,
             function,

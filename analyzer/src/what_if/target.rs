@@ -7,8 +7,8 @@ use crate::findings::gains::Costs;
 use crate::findings::sites::SiteFacts;
 use std::collections::{BTreeMap, HashSet};
 
-/// The objects of a name that windows have loads of: the name itself, with its type, or a part of
-/// one name.
+/// The objects of a name that windows have loads of: the name itself, with its type, a part of one
+/// name, or a part of names with types.
 pub(crate) fn objects(costs: &Costs, name: &str) -> Result<Vec<u32>, String> {
     let Some(resolver) = costs.context.objects else {
         return Err(format!(
@@ -38,12 +38,20 @@ pub(crate) fn objects(costs: &Costs, name: &str) -> Result<Vec<u32>, String> {
     if !exact.is_empty() {
         return Ok(exact);
     }
-    let alike = || known.iter().filter(|k| k.1.contains(name));
-    let mut names: Vec<&str> = alike().map(|k| k.1).collect();
+    let of_name: Vec<_> = known.iter().filter(|k| k.1.contains(name)).collect();
+    if of_name.is_empty() {
+        // Blocks of one allocation function have a common name, but types of their own.
+        let of_type = known.iter().filter(|k| k.2.contains(name));
+        let of_type: Vec<u32> = of_type.map(|k| k.0).collect();
+        if !of_type.is_empty() {
+            return Ok(of_type);
+        }
+    }
+    let mut names: Vec<&str> = of_name.iter().map(|k| k.1).collect();
     names.sort_unstable();
     names.dedup();
     match names[..] {
-        [_] => Ok(alike().map(|k| k.0).collect()),
+        [_] => Ok(of_name.iter().map(|k| k.0).collect()),
         [] => Err(format!(
             "no object {name:?} has loads in the windows; objects with loads: {}",
             shortened(known.iter().map(|k| k.1.to_owned()))
@@ -68,7 +76,7 @@ pub(crate) fn sites<'a>(costs: &'a Costs, name: &str) -> Result<Vec<&'a SiteFact
             .flatten()
             .collect()
     };
-    let is_meant = |line: &LineName| line.function == name || is_place(line, name);
+    let is_meant = |line: &LineName| is_function(&line.function, name) || is_place(line, name);
     let placed = costs.causes.iter().filter(|c| is_place(&c.line, name));
     let of_causes: HashSet<u32> = placed.flat_map(|c| c.sites.iter().copied()).collect();
     let mut found: Vec<&SiteFacts> = (context.sites.values())
@@ -94,6 +102,12 @@ pub(crate) fn place(line: &LineName) -> String {
     }
 }
 
+/// True if `name` is the function, with or without its modules.
+fn is_function(function: &str, name: &str) -> bool {
+    let before = function.strip_suffix(name);
+    before.is_some_and(|modules| modules.is_empty() || modules.ends_with("::"))
+}
+
 /// True if `name` is the line, with or without folders.
 fn is_place(line: &LineName, name: &str) -> bool {
     let Some((file, number)) = name.rsplit_once(':') else {
@@ -107,6 +121,12 @@ fn is_place(line: &LineName, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn functions_are_named_with_or_without_modules() {
+        assert!(is_function("grid::columns", "columns") && is_function("columns", "columns"));
+        assert!(!is_function("by_columns", "columns") && !is_function("columns", "grid::columns"));
+    }
 
     #[test]
     fn lines_are_named_with_or_without_folders() {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { bytes, count, percent, range, seconds, short, base } from "../../src/format.ts";
+import { bytes, count, gainInWords, percent, range, seconds, short, base } from "../../src/format.ts";
 import { csv } from "../../src/components/csv.ts";
 import { heat } from "../../src/components/heat.ts";
 import { missRatio } from "../../src/data/curves.ts";
@@ -21,6 +21,14 @@ describe("numbers", () => {
     expect([5e-5, 0.5, 5, 125].map(seconds)).toEqual(["50.0 µs", "500 ms", "5.00 s", "2 min 5 s"]);
     expect(range("1.0 %", "2.0 %")).toBe("1.0–2.0 %");
     expect(range("1.00K", "2.00M")).toBe("1.00K–2.00M");
+  });
+  test("of gains are in words, as in the text of mgz-analyze", () => {
+    expect(gainInWords(31, 38, 44)).toBe("would take 38 % (31–44) less time");
+    expect(gainInWords(5, 20, 40)).toBe("would take 5 to 40 % less time");
+    expect(gainInWords(-44, -38, -31)).toBe("would take 38 % (31–44) more time");
+    expect(gainInWords(-3, 2, 8)).toBe("would take up to 8 % less time, or up to 3 % more");
+    expect(gainInWords(-0.1, 2, 8)).toBe("would take up to 8 % less time");
+    expect(gainInWords(-0.2, 0.1, 0.4)).toBe("would take the same time");
   });
   test("that are none are unknown", () => {
     for (const v of [undefined, null, "5", Number.NaN, Number.POSITIVE_INFINITY, [], {}]) expect(num(v)).toBeNull();

@@ -2,6 +2,8 @@
 
 mod exchange_loops;
 mod hot_cold;
+mod huge_pages;
+mod interleave;
 mod pack;
 mod pad;
 mod pool;
@@ -15,9 +17,10 @@ mod transpose;
 use crate::what_if::remedy::Kind;
 
 /// All kinds.
-pub(crate) const KINDS: [&Kind; 11] = [
+pub(crate) const KINDS: [&Kind; 13] = [
     &smaller_elements::SMALLER_ELEMENTS,
     &split::SPLIT,
+    &interleave::INTERLEAVE,
     &hot_cold::HOT_COLD,
     &pack::PACK,
     &reorder::REORDER,
@@ -27,4 +30,5 @@ pub(crate) const KINDS: [&Kind; 11] = [
     &sort::SORT,
     &prefetch::PREFETCH,
     &pad::PAD,
+    &huge_pages::HUGE_PAGES,
 ];

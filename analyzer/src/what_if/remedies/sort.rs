@@ -57,9 +57,14 @@ impl Remedy for Sort {
         }
     }
 
+    fn sorts(&self, site: u32) -> bool {
+        self.sites.contains(&site)
+    }
+
     fn limits(&self) -> Vec<String> {
         vec![
-            "Loads are sorted inside each window; a sort over more of them gains more.".into(),
+            "The lower end is a sort inside each window; the upper end is one that leaves no wait."
+                .into(),
             "Time to sort is left out.".into(),
         ]
     }

@@ -103,6 +103,18 @@ pub fn measure_far(plan: &LevelPlan, samples: &mut LevelSamples, deadline: Deadl
     }
 }
 
+/// Latencies of a chain over a working set, in huge pages where the kernel gives them.
+pub fn set_latencies(plan: &LevelPlan, deadline: Deadline) -> Vec<f64> {
+    let bytes = plan.working_set as usize;
+    let huge = Buffer::new(bytes, Pages::Huge);
+    let Some(mut buffer) = huge.or_else(|| Buffer::new(bytes, Pages::Small)) else {
+        return Vec::new();
+    };
+    // Linking the lines brings them into the cache.
+    let order = random_order(&mut buffer, plan);
+    Chain::new(plan, buffer.words(), &order).latencies(deadline)
+}
+
 /// Links lines of a buffer in random order. Returns the order.
 fn random_order(buffer: &mut Buffer, plan: &LevelPlan) -> Vec<usize> {
     let places = LINE_WORDS * plan.spacing;

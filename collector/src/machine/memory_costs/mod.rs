@@ -16,10 +16,10 @@ use crate::util::cache_folder::cache_folder;
 use crate::util::clock;
 use buffer::{Buffer, Pages};
 use kernels::{LINE_WORDS, Random, chase, link, shuffled};
-use levels::{LevelSamples, measure_far, measure_level};
+use levels::{LevelSamples, measure_far, measure_level, set_latencies};
 use mgz_annotations_schema::manifest::Cache;
 use mgz_annotations_schema::memory_costs::{
-    LevelCosts, MIN_REPETITIONS_OF_SPREAD, MemoryCosts, Spread,
+    LevelCosts, MIN_REPETITIONS_OF_SPREAD, MemoryCosts, SetCosts, Spread,
 };
 use plan::LevelPlan;
 use std::time::Duration;
@@ -84,13 +84,14 @@ pub fn measure(caches: &[Cache], time: Duration) -> Option<MemoryCosts> {
     }
     // The thread alone stays on its processor.
     std::thread::scope(|scope| {
-        let measured = scope.spawn(|| measure_pinned((&plans, plan::far(room)), notes, time));
+        let more = (plan::far(room), plan::larger_sets(caches, &plans, room));
+        let measured = scope.spawn(|| measure_pinned((&plans, more), notes, time));
         measured.join().ok().flatten()
     })
 }
 
 fn measure_pinned(
-    (plans, far): (&[LevelPlan], Option<LevelPlan>),
+    (plans, (far, larger)): (&[LevelPlan], (Option<LevelPlan>, Vec<LevelPlan>)),
     mut notes: Vec<String>,
     time: Duration,
 ) -> Option<MemoryCosts> {
@@ -100,11 +101,14 @@ fn measure_pinned(
     let begin = platform::raw_ns();
     let deadline = Deadline(begin + time.as_nanos() as u64);
     let mut samples = vec![LevelSamples::default(); plans.len()];
-    let mut walks = Vec::new();
+    let (mut walks, mut larger_sets) = (Vec::new(), Vec::new());
     for round in 1..=MAX_ROUNDS {
         walks.extend(page_walks(deadline));
         for (plan, samples) in plans.iter().zip(&mut samples) {
             measure_level(plan, samples, deadline);
+        }
+        if round == 1 {
+            larger_sets.extend(larger.iter().map(|plan| larger_set(plan, deadline)));
         }
         let is_time = round == 1 && !deadline.is_over();
         if let (Some(far), Some(memory), true) = (&far, samples.last_mut(), is_time) {
@@ -139,8 +143,19 @@ fn measure_pinned(
         ),
         levels,
         page_walk_ns: Spread::of(&walks),
+        larger_sets,
         notes,
     })
+}
+
+fn larger_set(plan: &LevelPlan, deadline: Deadline) -> SetCosts {
+    SetCosts {
+        working_set: plan.working_set,
+        latency_ns: match deadline.is_over() {
+            true => None,
+            false => Spread::of(&set_latencies(plan, deadline)),
+        },
+    }
 }
 
 /// True if the processor has a flag, by the text of `/proc/cpuinfo`.

@@ -21,6 +21,8 @@ const MAX_PART_OF_ROOM: u64 = 4;
 /// A random chain of flushed lines has one line in this many: a prefetcher may fetch the neighbor of
 /// a line.
 const FLUSHED_SPACING: usize = 4;
+/// Sets inside a large last cache have at most so many bytes, as each line of them is loaded before.
+const MAX_LARGER_SET: u64 = 64 << 20;
 /// A chain over [`MAX_MEMORY_SET`] has one line in this many.
 const FAR_SPACING: usize = 16;
 
@@ -103,6 +105,27 @@ pub fn far(room: u64) -> Option<LevelPlan> {
     })
 }
 
+/// Working sets between that of the last cache and its size, the smallest first. They tell how much
+/// of a shared cache is left to this machine.
+pub fn larger_sets(caches: &[Cache], plans: &[LevelPlan], room: u64) -> Vec<LevelPlan> {
+    let Some((last, plan)) = caches.last().and_then(|last| {
+        let plan = plans.iter().find(|p| p.level == last.level)?;
+        Some((last, plan))
+    }) else {
+        return Vec::new();
+    };
+    let most = MAX_LARGER_SET
+        .min(last.size / 2)
+        .min(room / MAX_PART_OF_ROOM);
+    std::iter::successors(Some(2 * plan.working_set), |set| Some(2 * set))
+        .take_while(|&set| set <= most)
+        .map(|working_set| LevelPlan {
+            working_set,
+            ..plan.clone()
+        })
+        .collect()
+}
+
 /// Bytes of free memory, by the text of `/proc/meminfo` and that of `memory.max` of the control
 /// group. 0 if unknown.
 pub fn room(meminfo: &str, limit: &str) -> u64 {
@@ -166,6 +189,21 @@ mod tests {
         let (small, _) = plans(&caches(&[32 << 10, 32 << 20]), 1 << 27);
         assert!(small[2].flushed && small[2].working_set == 1 << 25);
         assert!(far(1 << 27).is_none() && far(1 << 33).is_some());
+    }
+
+    #[test]
+    fn larger_sets_are_inside_the_last_cache() {
+        let sets = |sizes: &[u64], room: u64| -> Vec<u64> {
+            let caches = caches(sizes);
+            let (plans, _) = plans(&caches, room);
+            let larger = larger_sets(&caches, &plans, room);
+            larger.iter().map(|p| p.working_set >> 20).collect()
+        };
+        assert_eq!(sets(&[48 << 10, 2 << 20, 260 << 20], 1 << 33), [16, 32, 64]);
+        assert_eq!(sets(&[32 << 10, 1 << 20, 32 << 20], 1 << 33), [8, 16]);
+        assert_eq!(sets(&[48 << 10, 2 << 20, 260 << 20], 1 << 26), [16]);
+        assert!(sets(&[32 << 10, 1 << 20, 8 << 20], 1 << 33).is_empty());
+        assert!(larger_sets(&[], &[], 1 << 33).is_empty());
     }
 
     #[test]

@@ -1,0 +1,74 @@
+"""Tests of the scores of predicted gains: python3 -m unittest discover benches"""
+
+import unittest
+
+import gain_scores as scores
+from gain_pairs import PAIRS
+
+
+def result(predicted, measured, cost=None, of="open"):
+    return {
+        "program": "p",
+        "mechanism": "m",
+        "remedy": "r",
+        "set": of,
+        "predicted": predicted,
+        "reason": "no such remedy",
+        "measured": measured,
+        "cost": cost,
+    }
+
+
+class Scores(unittest.TestCase):
+    def test_unknown_gains_count_in_no_score(self):
+        results = [
+            result([20, 30, 40], [33, 35, 36]),
+            result([20, 30, 40], [55, 60, 66]),
+            result(None, [55, 60, 66]),
+        ]
+        found = scores.score(results)
+        self.assertEqual(
+            (found["pairs"], found["predicted"], found["within"], found["held"]), (3, 2, 1, 1)
+        )
+        self.assertFalse(scores.are_met(results))
+        self.assertTrue(scores.are_met(results[:1]))
+        self.assertFalse(scores.are_met([]))
+        self.assertIn("no such remedy", scores.line(results[2]))
+        self.assertIn("outside", scores.line(results[1]))
+
+    def test_orders_are_compared_two_by_two(self):
+        self.assertEqual(scores.agreement([(1, 2), (2, 3), (3, 4)]), 1.0)
+        self.assertEqual(scores.agreement([(1, 3), (2, 2), (3, 4)]), 2 / 3)
+        self.assertIsNone(scores.agreement([(1, 1)]))
+
+    def test_gains_beside_smaller_costs_are_named(self):
+        text = "\n".join(scores.summary([result([70, 80, 90], [75, 80, 85], [60, 70, 75])]))
+        self.assertIn("above the cost's interval: p", text)
+
+    def test_fixes_have_values_with_ends(self):
+        entry = {
+            "program": "app",
+            "finding": "list",
+            "remedy": "pool of nodes",
+            "predicted_pct": 40,
+            "predicted_pct_lo": 30,
+            "predicted_pct_hi": 50,
+            "measured_pct": [41, 42, 43],
+        }
+        found = scores.of_fix(entry)
+        self.assertEqual((found["predicted"], found["measured"]), ([30, 40, 50], [41, 42, 43]))
+        self.assertTrue(scores.holds(found))
+        self.assertIsNone(scores.of_fix({**entry, "predicted_pct": None})["predicted"])
+        with self.assertRaises(ValueError):
+            scores.of_fix({**entry, "measured_pct": None})
+
+    def test_each_mechanism_has_two_pairs_and_both_sets_are_alike(self):
+        self.assertGreaterEqual(len(PAIRS), 30)
+        self.assertEqual(len({(p.source, p.name) for p in PAIRS}), len(PAIRS))
+        held = sum(p.held for p in PAIRS)
+        self.assertLess(abs(2 * held - len(PAIRS)), 4)
+        self.assertGreaterEqual(sum(bool(p.like) for p in PAIRS), 12)
+
+
+if __name__ == "__main__":
+    unittest.main()
