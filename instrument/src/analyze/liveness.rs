@@ -84,7 +84,7 @@ impl Effects {
         };
         let mut effects = vec![Effect::default(); graph.insns.len()];
         for (b, block) in graph.blocks.iter().enumerate() {
-            let (mut sum, mut step) = (Effect::default(), Transfer::NOTHING);
+            let (mut sum, mut step) = (Effect::default(), Transfer::NO_EFFECT);
             let (mut written, mut saved) = (0, 0);
             let range = block.insns.start as usize..block.insns.end as usize;
             for ((insn, u), effect) in graph.insns[range.clone()]

@@ -24,8 +24,7 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// No instruction.
-    pub const NOTHING: Transfer = Transfer {
+    pub const NO_EFFECT: Transfer = Transfer {
         keeps: ALL.0,
         adds: 0,
     };

@@ -20,8 +20,8 @@ const ALIGNMENT: u64 = 1 << 18;
 const BOTH: u64 = TRAP | ALIGNMENT;
 /// All bits that flags have: other numbers are none.
 const FLAGS: u64 = 0x3f_7fd7;
-/// Instructions that are followed back.
-const LOOK: usize = 64;
+/// Source: Chosen.
+const MAX_INSTRUCTIONS_BACK: usize = 64;
 
 /// Flags that the functions of a file may set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -202,7 +202,7 @@ fn taken(before: &[Insn], distance: i64) -> Option<u64> {
     let mut place = Place::Memory(Register::RSP, distance);
     let mut factory = InstructionInfoFactory::new();
     let (mut bits, mut changed) = (0, false);
-    for insn in before.iter().rev().take(LOOK) {
+    for insn in before.iter().rev().take(MAX_INSTRUCTIONS_BACK) {
         let inst = &insn.inst;
         let top = place == Place::Memory(Register::RSP, 0);
         if top && saves_flags(inst) {
@@ -332,13 +332,13 @@ fn source(inst: &Instruction, operand: u32) -> Source {
 /// If an instruction's first operand is the place or a part of it: the bit at which that begins.
 fn part_of(inst: &Instruction, place: Place) -> Option<u64> {
     /// Bits of a register's second byte.
-    const HIGH: u64 = 8;
+    const HIGH_BYTE_SHIFT: u64 = 8;
     match (place, inst.op0_kind()) {
         (Place::Register(register), OpKind::Register) => {
             let given = inst.op0_register();
             let high = [Register::AH, Register::BH, Register::CH, Register::DH];
             (given.full_register() == register).then_some(if high.contains(&given) {
-                HIGH
+                HIGH_BYTE_SHIFT
             } else {
                 0
             })
