@@ -382,12 +382,12 @@ fn overwrites(factory: &mut InstructionInfoFactory, inst: &Instruction, place: P
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::x86::decode::decode;
+    use crate::x86::decode::decode_function;
 
     fn of(parts: &[&[u8]]) -> Option<u64> {
         let mut code = parts.concat();
         code.push(0xc3);
-        bits(&decode(&code, 0x1000, &[]).unwrap().insns)
+        bits(&decode_function(&code, 0x1000, &[]).unwrap().insns)
     }
 
     const SAVE: &[u8] = &[0x9c];
@@ -471,7 +471,7 @@ mod tests {
         let of = |parts: &[&[u8]]| {
             let mut code = parts.concat();
             code.push(0xc3);
-            sets_in_context(&decode(&code, 0x1000, &[]).unwrap().insns)
+            sets_in_context(&decode_function(&code, 0x1000, &[]).unwrap().insns)
         };
         // or qword ptr [rdx + 0xb0], 0x100; or byte ptr [rdx + 0xb1], 1
         const WHOLE: &[u8] = &[0x48, 0x81, 0x8a, 0xb0, 0, 0, 0, 0, 1, 0, 0];

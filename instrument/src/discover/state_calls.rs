@@ -217,7 +217,7 @@ fn given(before: &[Insn], register: Register) -> Given {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::x86::decode::decode;
+    use crate::x86::decode::decode_function;
 
     const AT: u64 = 0x1000;
     /// Targets of calls of `syscall` and `arch_prctl`.
@@ -227,7 +227,7 @@ mod tests {
     fn found(parts: &[&[u8]]) -> Option<u64> {
         let mut code = parts.concat();
         code.push(0xc3);
-        let body = decode(&code, AT, &[]).unwrap();
+        let body = decode_function(&code, AT, &[]).unwrap();
         sets(&body.insns, &SETS_GS, |at| match at {
             ANY => Some(KnownFunction::AnyCall),
             OWN => Some(KnownFunction::SetsBases),
@@ -237,7 +237,7 @@ mod tests {
 
     fn dispatches(parts: &[&[u8]]) -> Option<u64> {
         let code = parts.concat();
-        let body = decode(&code, AT, &[]).unwrap();
+        let body = decode_function(&code, AT, &[]).unwrap();
         sets(&body.insns, &DISPATCHES_CALLS, |at| {
             (at == OWN).then_some(KnownFunction::SetsProcess)
         })

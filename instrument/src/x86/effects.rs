@@ -1035,7 +1035,7 @@ mod tests {
     use super::*;
     use crate::ir::cfg::Cfg;
     use crate::ir::cfg::Entries;
-    use crate::x86::decode::decode;
+    use crate::x86::decode::decode_function;
     use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
     /// Every opcode of one and two bytes with every ModRM byte, behind every prefix that changes an
@@ -1135,7 +1135,7 @@ mod tests {
             0xc3,
         ];
         let graph = Cfg::build(
-            decode(&code, 0x1000, &[]).unwrap(),
+            decode_function(&code, 0x1000, &[]).unwrap(),
             &(0x1000..0x100f),
             &Entries::default(),
             &[],

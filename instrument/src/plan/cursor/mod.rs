@@ -917,7 +917,7 @@ mod tests {
     use crate::ir::cfg::{Cfg, Entries};
     use crate::ir::jump_table::TableForm;
     use crate::program::Input;
-    use crate::x86::decode::decode;
+    use crate::x86::decode::decode_function;
     use crate::x86::insn::InsnId;
     use crate::x86::operands::accesses;
     use crate::x86::regs::reg_use;
@@ -926,7 +926,7 @@ mod tests {
     /// The residencies of a function, and the residency of each block.
     pub(crate) fn residencies(parts: &[&[u8]]) -> (Residencies, Vec<Option<Residency>>) {
         let bytes = parts.concat();
-        let body = decode(&bytes, 0x100, &[]).unwrap();
+        let body = decode_function(&bytes, 0x100, &[]).unwrap();
         let mut g = Cfg::build(
             body,
             &(0x100..0x100 + bytes.len() as u64),
@@ -1167,7 +1167,7 @@ mod tests {
         // 100: mov eax,[rdi]; jmp *rax | 104: add rdi,4; cmp rdi,rsi; jne 100 | ret
         let bytes = [LOAD, &[0xff, 0xe0], NEXT, &[0x75, 0xf3], RET].concat();
         let residencies = |external: bool| {
-            let body = decode(&bytes, 0x100, &[]).unwrap();
+            let body = decode_function(&bytes, 0x100, &[]).unwrap();
             let jump = crate::ir::cfg::KnownJump {
                 ip: 0x102,
                 targets: vec![0x104],
