@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 /// The newest version of the format that is known.
-const NEWEST: u64 = 6;
+const MAX_VERSION: u64 = 6;
 /// Kinds of files that do not have every access: filtered, instructions only, data filtered.
 const PARTIAL: u64 = 0x1 | 0x4 | 0x100;
 /// Prefetches and flushes of software and hardware, encodings: no accesses of the program.
@@ -152,8 +152,8 @@ pub fn read_drmemtrace(
             }
             dr::THREAD => thread = u32::try_from(value).context("a thread id is too large")?,
             dr::PID => process = u32::try_from(value).context("a process id is too large")?,
-            dr::HEADER if value > NEWEST => bail!(
-                "{}: version {value} of drmemtrace's format is newer than those that are known (up to {NEWEST}); use a newer mgz, or an older DynamoRIO",
+            dr::HEADER if value > MAX_VERSION => bail!(
+                "{}: version {value} of drmemtrace's format is newer than those that are known (up to {MAX_VERSION}); use a newer mgz, or an older DynamoRIO",
                 path.display()
             ),
             dr::MARKER if size == dr::MARKER_FILETYPE && value & PARTIAL != 0 => bail!(

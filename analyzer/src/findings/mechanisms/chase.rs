@@ -50,16 +50,16 @@ enum Shape {
 }
 
 /// Names in the code of well-known containers with chains.
-const CHAINS: [&str; 4] = ["_Hashtable", "unordered_map", "unordered_set", "_Hash_node"];
+const CHAIN_NAMES: [&str; 4] = ["_Hashtable", "unordered_map", "unordered_set", "_Hash_node"];
 /// Names in their code that iterates over all nodes.
-const WALKS: [&str; 5] = [
+const NODE_ITERATOR_NAMES: [&str; 5] = [
     "_Node_iterator",
     "_Node_const_iterator",
     "_Node_iterator_base",
     "_M_incr",
     "_M_deallocate_nodes",
 ];
-const TREES: [&str; 4] = ["_Rb_tree", "std::map", "std::set", "btree"];
+const TREE_NAMES: [&str; 4] = ["_Rb_tree", "std::map", "std::set", "btree"];
 
 fn claim(context: &Context, facts: &SiteFacts, wanted: Shape) -> Option<i64> {
     (shape(context, facts)? == wanted).then_some(APART)
@@ -71,13 +71,13 @@ fn shape(context: &Context, facts: &SiteFacts) -> Option<Shape> {
     {
         return None;
     }
-    if context.is_named(facts, &WALKS) {
+    if context.is_named(facts, &NODE_ITERATOR_NAMES) {
         return Some(Shape::List);
     }
-    if context.is_named(facts, &CHAINS) {
+    if context.is_named(facts, &CHAIN_NAMES) {
         return Some(Shape::HashChain);
     }
-    if context.is_named(facts, &TREES) {
+    if context.is_named(facts, &TREE_NAMES) {
         return Some(Shape::Tree);
     }
     if facts.doubles() {
@@ -152,11 +152,11 @@ fn tell_list(context: &Context, cause: &Cause) -> Told {
 }
 
 /// Names in the code of trees with wide nodes.
-const WIDE: [&str; 3] = ["btree", "btree_map", "btree_set"];
+const WIDE_TREE_NAMES: [&str; 3] = ["btree", "btree_map", "btree_set"];
 
 fn tell_tree(context: &Context, cause: &Cause) -> Told {
     let main = cause.sites.first().and_then(|s| context.sites.get(s));
-    let is_wide = main.is_some_and(|facts| context.is_named(facts, &WIDE));
+    let is_wide = main.is_some_and(|facts| context.is_named(facts, &WIDE_TREE_NAMES));
     let instead = match is_wide {
         true => {
             "use a sorted array with binary search where the set seldom changes, or a hash table where nobody asks for the order; look up several keys at a time, or sorted ones, which share the way down"
