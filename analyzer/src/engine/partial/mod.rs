@@ -298,23 +298,16 @@ fn add_totals(mine: &mut Manifest, other: Manifest) {
     a.implied_const += b.implied_const;
     a.samples += b.samples;
     // The sum is known only if both parts are.
+    let sum = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a + b);
+    let greater = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a.max(b));
     a.loads_executed = a.loads_executed.zip(b.loads_executed).map(|(a, b)| a + b);
-    a.loads_executed_error = a
-        .loads_executed_error
-        .zip(b.loads_executed_error)
-        .map(|(a, b)| a.max(b));
-    a.loads_executed_estimate = a
-        .loads_executed_estimate
-        .zip(b.loads_executed_estimate)
-        .map(|(a, b)| a + b);
-    a.loads_executed_assumed_error = a
-        .loads_executed_assumed_error
-        .zip(b.loads_executed_assumed_error)
-        .map(|(a, b)| a.max(b));
-    a.loads_executed_assumed = a
-        .loads_executed_assumed
-        .zip(b.loads_executed_assumed)
-        .map(|(a, b)| a + b);
+    a.loads_executed_error = greater(a.loads_executed_error, b.loads_executed_error);
+    a.loads_executed_estimate = sum(a.loads_executed_estimate, b.loads_executed_estimate);
+    a.loads_executed_assumed_error = greater(
+        a.loads_executed_assumed_error,
+        b.loads_executed_assumed_error,
+    );
+    a.loads_executed_assumed = sum(a.loads_executed_assumed, b.loads_executed_assumed);
     for (into, from) in [
         (&mut a.dropped, b.dropped),
         (&mut a.truncated_windows, b.truncated_windows),

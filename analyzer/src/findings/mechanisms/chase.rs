@@ -9,15 +9,20 @@ use crate::findings::sites::SiteFacts;
 use crate::findings::visits;
 use mgz_annotations_schema::sidecar::Origin;
 
+/// Default values of the rules of this file.
+const CHASE: Rule = Rule {
+    nodes: Nodes::Followed,
+    is_chained: true,
+    remedy: Remedy::OfObject("pool"),
+    ..Rule::PLAIN
+};
+
 pub(super) const LIST: Rule = Rule {
     kind: "list",
     name: "pointer chase along a list",
     claims: |context, facts| claim(context, facts, Shape::List),
     tell: tell_list,
-    nodes: Nodes::Followed,
-    is_chained: true,
-    remedy: Remedy::OfObject("pool"),
-    ..Rule::PLAIN
+    ..CHASE
 };
 
 pub(super) const TREE: Rule = Rule {
@@ -25,10 +30,7 @@ pub(super) const TREE: Rule = Rule {
     name: "pointer chase down a tree",
     claims: |context, facts| claim(context, facts, Shape::Tree),
     tell: tell_tree,
-    nodes: Nodes::Followed,
-    is_chained: true,
-    remedy: Remedy::OfObject("pool"),
-    ..Rule::PLAIN
+    ..CHASE
 };
 
 pub(super) const HASH_CHAIN: Rule = Rule {
@@ -36,10 +38,7 @@ pub(super) const HASH_CHAIN: Rule = Rule {
     name: "hash table with chains",
     claims: |context, facts| claim(context, facts, Shape::HashChain),
     tell: tell_chain,
-    nodes: Nodes::Followed,
-    is_chained: true,
-    remedy: Remedy::OfObject("pool"),
-    ..Rule::PLAIN
+    ..CHASE
 };
 
 #[derive(Clone, Copy, PartialEq)]
