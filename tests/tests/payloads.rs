@@ -1,6 +1,7 @@
 //! Files that contain more than an ELF file. Programs find in their rewritten file everything that
 //! they find in the original, wherever they look for it.
 
+use mgz_abi::shared_memory::PAGE_SIZE;
 use mgz_tests::forms::{self, FormOutcome};
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::tools::{self, LIMIT};
