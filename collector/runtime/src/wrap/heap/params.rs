@@ -4,6 +4,7 @@
 
 // Sample.
 /// Blocks of at least this many bytes are all logged, unless a budget decides. Source: Chosen.
+#[cfg(not(test))]
 pub(super) const MIN_ALWAYS_LOGGED_BYTES: usize = 4096;
 /// This many bytes lie between two logged blocks on average, at first and at least. Source: Chosen.
 pub(super) const MIN_MEAN_BYTES: u64 = 16 << 10;
