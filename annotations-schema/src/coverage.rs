@@ -46,7 +46,7 @@ impl Coverage {
     pub fn recorded_share(&self) -> Option<f64> {
         let rest: f64 = self.unrecorded().iter().map(|(_, share)| share).sum();
         let is_known = self.files.iter().any(|f| f.samples.is_some());
-        (is_known && self.time_samples >= FEW).then(|| (1.0 - rest).max(0.0))
+        (is_known && self.time_samples >= MIN_LOOKS).then(|| (1.0 - rest).max(0.0))
     }
 
     /// Code that is not recorded, by the short name of its file, with its share of the time; the
@@ -148,16 +148,17 @@ pub struct Program {
     pub why: String,
 }
 
-/// Shares below are not worth a sentence.
-const SMALL: f64 = 0.05;
-/// A library that takes less of the time reads hardly anything for the program.
-const HARDLY: f64 = 0.01;
-/// Fewer looks tell nothing of shares.
-const FEW: u64 = 20;
-/// Files, functions and programs that are named.
-const MOST: usize = 4;
-/// Bytes of generated code that deserve a sentence if its share of the time is unknown.
-const MUCH: u64 = 256 << 10;
+/// Shares below are not worth a sentence. Source: Chosen.
+const MIN_SHARE: f64 = 0.05;
+/// A library that takes less of the time reads hardly anything for the program. Source: Chosen.
+const MIN_LIBRARY_SHARE: f64 = 0.01;
+/// Fewer looks tell nothing of shares. Source: Chosen.
+const MIN_LOOKS: u64 = 20;
+/// Files, functions and programs that are named. Source: Chosen.
+const MAX_NAMED: usize = 4;
+/// Bytes of generated code that deserve a sentence if its share of the time is unknown. Source:
+/// Chosen.
+const MIN_GENERATED_CODE_BYTES: u64 = 256 << 10;
 
 /// A file's name without its folders.
 fn short(path: &str) -> &str {
@@ -225,7 +226,7 @@ fn lack_of(mut text: String, files: &[&LoadedFile], coverage: &Coverage) -> Lack
         files
             .iter()
             .filter(|f| f.is_taken_in() == taken_in && is_library(&f.path))
-            .take(MOST)
+            .take(MAX_NAMED)
             .collect::<Vec<_>>()
     };
     let mut libraries = Vec::new();
@@ -289,8 +290,8 @@ fn is_library(path: &str) -> bool {
 
 fn list(names: impl IntoIterator<Item = String>) -> String {
     let all: Vec<String> = names.into_iter().collect();
-    let more = all.len().saturating_sub(MOST);
-    let mut text = all[..all.len().min(MOST)].join(", ");
+    let more = all.len().saturating_sub(MAX_NAMED);
+    let mut text = all[..all.len().min(MAX_NAMED)].join(", ");
     if more > 0 {
         text.push_str(&format!(" and {more} more"));
     }
@@ -328,12 +329,12 @@ pub fn missing_libraries(lacks: &[Lack]) -> &[String] {
 /// the time. The C library is never among them, nor is a library in which threads may only have
 /// waited for others.
 pub fn worth_taking_in(manifest: &Manifest) -> Vec<(String, f64)> {
-    /// Least share of the time.
-    const LEAST: f64 = 0.02;
-    /// Least number of looks that met the library.
-    const LOOKS: u64 = 2;
+    /// Source: Chosen.
+    const MIN_TIME_SHARE: f64 = 0.02;
+    /// Source: Chosen.
+    const MIN_LIBRARY_LOOKS: u64 = 2;
     let coverage = &manifest.coverage;
-    if coverage.time_samples < FEW {
+    if coverage.time_samples < MIN_LOOKS {
         return Vec::new();
     }
     let alone = manifest.threads.len() == 1;
@@ -343,9 +344,9 @@ pub fn worth_taking_in(manifest: &Manifest) -> Vec<(String, f64)> {
         .filter(|f| !f.instrumented && f.is_taken_in() && is_library(&f.path))
         .filter(|f| !is_c_library(&f.path) && !is_sanitizer(&f.path))
         .filter(|f| alone || !is_for_waiting(&f.path))
-        .filter(|f| f.samples.is_some_and(|n| n >= LOOKS))
+        .filter(|f| f.samples.is_some_and(|n| n >= MIN_LIBRARY_LOOKS))
         .filter_map(|f| Some((f.as_option(), coverage.share_of(f)?)))
-        .filter(|(_, share)| *share >= LEAST)
+        .filter(|(_, share)| *share >= MIN_TIME_SHARE)
         .collect()
 }
 
@@ -365,7 +366,7 @@ pub fn sentences(manifest: &Manifest) -> Vec<String> {
 pub fn without_share(manifest: &Manifest) -> Vec<String> {
     let coverage = &manifest.coverage;
     let generated = match coverage.generated_share() {
-        Some(_) if coverage.time_samples >= FEW => None,
+        Some(_) if coverage.time_samples >= MIN_LOOKS => None,
         _ => generated(coverage),
     };
     generated.into_iter().chain(programs(coverage)).collect()
@@ -419,7 +420,7 @@ fn not_instrumented(manifest: &Manifest) -> Option<String> {
 
 /// Files without instrumentation that took much of the time.
 fn time_elsewhere(coverage: &Coverage) -> Option<Lack> {
-    if coverage.time_samples < FEW {
+    if coverage.time_samples < MIN_LOOKS {
         return None;
     }
     let share = |f: &LoadedFile| coverage.share_of(f).unwrap_or(0.0);
@@ -430,10 +431,10 @@ fn time_elsewhere(coverage: &Coverage) -> Option<Lack> {
         .collect();
     files.sort_by(|a, b| share(b).total_cmp(&share(a)).then(a.path.cmp(&b.path)));
     let all: f64 = files.iter().map(|f| share(f)).sum();
-    if all < SMALL {
+    if all < MIN_SHARE {
         return None;
     }
-    files.retain(|f| share(f) >= SMALL / 5.0);
+    files.retain(|f| share(f) >= MIN_SHARE / 5.0);
     let named = files
         .iter()
         .map(|f| format!("{} {}", short(&f.path), percent(share(f))));
@@ -442,7 +443,7 @@ fn time_elsewhere(coverage: &Coverage) -> Option<Lack> {
         percent(all),
         list(named)
     );
-    files.retain(|f| share(f) >= SMALL);
+    files.retain(|f| share(f) >= MIN_SHARE);
     Some(lack_of(text, &files, coverage))
 }
 
@@ -452,13 +453,13 @@ fn generated(coverage: &Coverage) -> Option<String> {
         "`mgz-record --mode watch` samples the reuses of any code, without instrumentation";
     match coverage
         .generated_share()
-        .filter(|_| coverage.time_samples >= FEW)
+        .filter(|_| coverage.time_samples >= MIN_LOOKS)
     {
-        Some(share) if share >= SMALL => Some(format!(
+        Some(share) if share >= MIN_SHARE => Some(format!(
             "{} of the time was in code of no file{size}, generated at run time (a just-in-time compiler, say): its loads are not in this trace; {REMEDY}",
             percent(share)
         )),
-        None if coverage.generated_bytes >= MUCH => Some(format!(
+        None if coverage.generated_bytes >= MIN_GENERATED_CODE_BYTES => Some(format!(
             "a process has code of no file{size}, generated at run time (a just-in-time compiler, say): its loads are not in this trace; {REMEDY}"
         )),
         _ => None,
@@ -479,7 +480,10 @@ fn reading_functions(coverage: &Coverage) -> Option<Lack> {
         .iter()
         .filter(|f| !f.instrumented && !f.reads_for.is_empty())
         // Code that takes no time reads little.
-        .filter(|f| coverage.time_samples < FEW || coverage.share_of(f).is_none_or(|s| s >= HARDLY))
+        .filter(|f| {
+            coverage.time_samples < MIN_LOOKS
+                || coverage.share_of(f).is_none_or(|s| s >= MIN_LIBRARY_SHARE)
+        })
         .collect();
     if files.is_empty() {
         return None;
@@ -524,10 +528,10 @@ fn programs(coverage: &Coverage) -> Option<String> {
 
 /// `burst`: where the program was instead, if most triggers came where no window can begin.
 fn outside(manifest: &Manifest) -> Option<Lack> {
-    /// Fewer triggers are no reason to say anything.
-    const FEW: u64 = 10;
-    /// Files that are named.
-    const MOST: usize = 3;
+    /// Fewer triggers are no reason to say anything. Source: Chosen.
+    const MIN_TRIGGERS: u64 = 10;
+    /// Source: Chosen.
+    const MAX_NAMED_FILES: usize = 3;
     let t = &manifest.totals;
     let of = |what| t.triggers.get(what).copied().unwrap_or(0);
     let (came, outside, known) = (of("came"), of("outside"), t.outside.values().sum::<u64>());
@@ -536,7 +540,7 @@ fn outside(manifest: &Manifest) -> Option<Lack> {
         Some(share) => 1.0 - share,
         None => outside as f64 / came.max(1) as f64,
     };
-    if came < FEW || outside == 0 || part <= 0.5 {
+    if came < MIN_TRIGGERS || outside == 0 || part <= 0.5 {
         return None;
     }
     let mut text = format!(
@@ -554,7 +558,7 @@ fn outside(manifest: &Manifest) -> Option<Lack> {
     let named: Vec<String> = files
         .iter()
         .filter(|f| !f.1.is_empty())
-        .take(MOST)
+        .take(MAX_NAMED_FILES)
         .map(|(n, path)| format!("{path} {:.0}%", 100.0 * *n as f64 / known as f64))
         .collect();
     if !named.is_empty() {

@@ -8,8 +8,8 @@
 use mgz_abi::slot::{ID_PAIR, MARK_FIRST, RingSlot, Slot};
 use std::hint::select_unpredictable;
 
-/// Slots that are looked at together for markers, which are rare.
-const TOGETHER: usize = 8;
+/// Slots that are looked at together for markers, which are rare. Source: Chosen.
+const SLOTS_PER_CHECK: usize = 8;
 
 /// Appends the records of these slots to `out`.
 ///
@@ -20,7 +20,7 @@ pub fn unpack(ring: &[RingSlot], out: &mut Vec<Slot>) {
     let start = out.len();
     let room = out.spare_capacity_mut().as_mut_ptr().cast::<Slot>();
     let mut count = 0;
-    let (pieces, rest) = ring.as_chunks::<TOGETHER>();
+    let (pieces, rest) = ring.as_chunks::<SLOTS_PER_CHECK>();
     for piece in pieces {
         let marked = piece
             .iter()

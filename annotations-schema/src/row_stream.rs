@@ -19,8 +19,8 @@ const MAGIC: &[u8; 8] = b"MGZROWS2";
 const ROW: usize = 8 + 4 + 4 + 2 + 1;
 /// Bytes of a code.
 const CODE: usize = 2 + 4 + 1 + 1;
-/// Rows of a batch at most: a larger number in a stream is damage.
-const MOST: usize = 1 << 24;
+/// A larger number in a stream is damage. Source: Chosen.
+const MAX_ROWS_PER_BATCH: usize = 1 << 24;
 
 /// Code that rows are of, by one of its instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,7 +115,7 @@ impl<W: Write> RowWriter<W> {
     pub fn batch(&mut self, rows: &Batch) -> Result<()> {
         let mut from = 0;
         while from < rows.len() {
-            let to = rows.len().min(from + MOST);
+            let to = rows.len().min(from + MAX_ROWS_PER_BATCH);
             self.part(rows, from..to)?;
             from = to;
         }
@@ -212,7 +212,7 @@ impl<R: Read> RowReader<R> {
         if rows == 0 {
             return Ok(false);
         }
-        if rows > MOST {
+        if rows > MAX_ROWS_PER_BATCH {
             return Err(Error::new(
                 ErrorKind::InvalidData,
                 "a batch is longer than any",

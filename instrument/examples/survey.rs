@@ -79,7 +79,7 @@ fn survey(file: &str, data: &[u8], flavour: u32, dump: Option<&str>) {
                 }
                 if dump.is_some_and(|d| d == info.name || d == format!("{:x}", info.range.start)) {
                     let mut text = String::new();
-                    mgz_instrument::dump::function(&mut text, f);
+                    mgz_instrument::dump::dump_function(&mut text, f);
                     print!("{text}");
                 }
             }

@@ -38,7 +38,7 @@ const USAGE: i32 = 2;
 /// Exit status: the file cannot be instrumented safely.
 const DECLINED: i32 = 3;
 
-const EXAMPLES: &str = "\
+const EXAMPLES_HELP: &str = "\
 Rewrites an x86-64 program so that it can record the addresses that it loads from.
 
 Examples:
@@ -91,7 +91,7 @@ pub enum ReportFormat {
 
 /// Arguments.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "mgz-instrument", version, about = "Rewrites a program so that it can record the addresses it loads from", before_help = EXAMPLES, after_help = AFTER)]
+#[command(name = "mgz-instrument", version, about = "Rewrites a program so that it can record the addresses it loads from", before_help = EXAMPLES_HELP, after_help = AFTER)]
 pub struct Args {
     /// Executable or shared library to instrument; it is never changed
     #[arg(value_name = "BINARY", required_unless_present_any = ["completions", "man"])]

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use twox_hash::XxHash3_64;
 
-/// Entries that were not used for so long are removed.
-const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Entries that were not used for so long are removed. Source: Chosen.
+const MAX_UNUSED_TIME: Duration = Duration::from_secs(30 * 24 * 3600);
 /// File of an entry that says what else the result was made of; its time is that of the last use.
 const SOURCES: &str = "sources.json";
 
@@ -141,7 +141,7 @@ fn clean(folder: &Path) {
         let used = std::fs::metadata(path.join(SOURCES))
             .or_else(|_| entry.metadata())
             .and_then(|m| m.modified());
-        let is_old = used.is_ok_and(|t| t.elapsed().is_ok_and(|age| age > KEPT));
+        let is_old = used.is_ok_and(|t| t.elapsed().is_ok_and(|age| age > MAX_UNUSED_TIME));
         if is_old {
             let _ = std::fs::remove_dir_all(path);
         }

@@ -15,7 +15,7 @@ pub const FAILED: i32 = 125;
 /// Exit status of `mgz fix` if it fails or refuses a program.
 const FIX_FAILED: i32 = 1;
 
-const EXAMPLES: &str = "\
+const EXAMPLES_HELP: &str = "\
 Examples:
   mgz run -- ./app input.dat
       what is slow about memory in app: app.mgz/report.html
@@ -51,7 +51,7 @@ A report holds the command line, paths, function names and the source lines that
 /// Shows how a program uses memory: instruments it, records its loads, analyses them and makes a
 /// report to look at.
 #[derive(Debug, Parser)]
-#[command(name = "mgz", version, before_help = EXAMPLES, after_help = AFTER, max_term_width = 110, subcommand_required = true, arg_required_else_help = true)]
+#[command(name = "mgz", version, before_help = EXAMPLES_HELP, after_help = AFTER, max_term_width = 110, subcommand_required = true, arg_required_else_help = true)]
 pub struct Cli {
     /// The subcommand.
     #[command(subcommand)]

@@ -30,8 +30,8 @@ pub fn remedy(manifest: &Value, command: &[String]) -> String {
     }
 }
 
-/// Programs that are named.
-const MOST: usize = 3;
+/// Source: Chosen.
+const MAX_NAMED_PROGRAMS: usize = 3;
 
 /// A file's name without its folders.
 fn short(path: &str) -> &str {
@@ -54,11 +54,11 @@ fn other_programs(programs: &[Program], given: &str) -> Option<String> {
     let first = others.first()?;
     let mut names: Vec<&str> = others.iter().map(|p| short(&p.path)).collect();
     names.dedup();
-    let more = match names.len().saturating_sub(MOST) {
+    let more = match names.len().saturating_sub(MAX_NAMED_PROGRAMS) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    names.truncate(MOST);
+    names.truncate(MAX_NAMED_PROGRAMS);
     Some(format!(
         "the work was left to other programs, which are not recorded: {}{more}; record one of them by itself, with the arguments that it is started with: `mgz run -- {} …`",
         names.join(", "),

@@ -21,8 +21,8 @@ pub struct Program {
     pub shim: Option<PathBuf>,
 }
 
-/// Scripts whose interpreter is a script, at most.
-const DEPTH: usize = 4;
+/// Scripts whose interpreter is a script, at most. Source: Chosen.
+const MAX_SCRIPT_DEPTH: usize = 4;
 
 impl Program {
     /// Finds a program by its name, as a shell does. A shim of pyenv stands for the program that it
@@ -39,7 +39,7 @@ impl Program {
             script: None,
             shim,
         };
-        for _ in 0..DEPTH {
+        for _ in 0..MAX_SCRIPT_DEPTH {
             let Some(line) = first_line(&program.file)? else {
                 return Ok(program);
             };

@@ -61,7 +61,7 @@ pub fn make_report(
         return watched::make_watch_report(trace, &words.collect::<Vec<_>>(), file);
     }
     let (analysis, damaged) = analysed(trace, options, screen)?;
-    let mut parts = html::parts(&analysis, &manifest, options);
+    let mut parts = html::report_parts(&analysis, &manifest, options);
     parts.extend(affinity::part(trace, &manifest));
     write_private(file, &html::page(&parts)?)?;
     Ok(Made {

@@ -7,7 +7,7 @@
 
 mod shared;
 
-use mgz_models::histogram::{Fine, Scale, WHOLE};
+use mgz_models::histogram::{Fine, Scale, TRACE_BITS};
 use mgz_models::reuse::approx::ApproxEngine;
 use mgz_models::reuse::scale_tree::{Bound, ScaleTree};
 use mgz_models::reuse::{ReuseEngine, ReuseSink};
@@ -121,7 +121,7 @@ fn main() {
 
 /// Time to stack distance, over a range of 2^40.
 fn conversion() {
-    let mut fine = Fine::new(WHOLE);
+    let mut fine = Fine::new(TRACE_BITS);
     let mut x = 1u64;
     for i in 0..5_000_000u64 {
         x = x

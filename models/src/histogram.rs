@@ -9,9 +9,9 @@
 use serde::{Deserialize, Serialize};
 
 /// Bits of a histogram of a whole trace: exact below 8,192, else within 0.025%.
-pub const WHOLE: u32 = 12;
+pub const TRACE_BITS: u32 = 12;
 /// Bits of a histogram of one function, line or thread: exact below 64, else within 3.2%.
-pub const SMALL: u32 = 5;
+pub const PART_BITS: u32 = 5;
 
 /// A bin of a histogram: values from `from` (inclusive) to `to` (exclusive).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -446,7 +446,7 @@ mod tests {
 
     #[test]
     fn values_that_an_edge_divides_are_counted() {
-        let counted = fine(&[1, 8191, 8192, 8193, 20_000], WHOLE);
+        let counted = fine(&[1, 8191, 8192, 8193, 20_000], TRACE_BITS);
         assert_eq!(
             counted.divided(&Scale::Linear { width: 1 }),
             Some((8192, 3))
@@ -454,7 +454,7 @@ mod tests {
         assert_eq!(counted.divided(&Scale::Linear { width: 2048 }), None);
         assert_eq!(counted.divided(&Scale::Log), None);
         assert_eq!(
-            fine(&[8191], WHOLE).divided(&Scale::Linear { width: 1 }),
+            fine(&[8191], TRACE_BITS).divided(&Scale::Linear { width: 1 }),
             None
         );
     }

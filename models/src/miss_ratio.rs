@@ -77,14 +77,14 @@ impl MissRatio {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::histogram::{Fine, WHOLE};
+    use crate::histogram::{Fine, TRACE_BITS};
     use proptest::prelude::*;
 
     #[test]
     fn the_example_of_barai_figure_1() {
         // a b a c b d d a: half are compulsory misses; with cache size 3, 13% more are capacity
         // misses.
-        let mut fine = Fine::new(WHOLE);
+        let mut fine = Fine::new(TRACE_BITS);
         [1, 2, 0, 3].into_iter().for_each(|d| fine.add(d));
         let ratio = MissRatio::new(fine.bins(), 4.0, 0.0);
         assert_eq!(ratio.ratio(4.0), 0.5);
@@ -102,7 +102,7 @@ mod tests {
         #[test]
         fn agrees_with_an_lru_cache(trace in prop::collection::vec(0u64..40, 1..300), size in 1usize..45) {
             let mut stack: Vec<u64> = Vec::new();
-            let mut fine = Fine::new(WHOLE);
+            let mut fine = Fine::new(TRACE_BITS);
             let (mut misses, mut cold) = (0u32, 0u32);
             let mut cache: Vec<u64> = Vec::new();
             for block in &trace {

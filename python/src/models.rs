@@ -12,7 +12,7 @@ use mgz_model_commands::cache::levels_of_trace;
 use mgz_model_commands::cache::spec::hierarchy;
 use mgz_models::cache::System;
 use mgz_models::footprint::Footprint;
-use mgz_models::histogram::{Fine, Scale, WHOLE};
+use mgz_models::histogram::{Fine, Scale, TRACE_BITS};
 use mgz_models::miss_ratio::MissRatio;
 use mgz_models::reuse::{ReuseEngine, ReuseSink};
 use pyo3::prelude::*;
@@ -90,7 +90,7 @@ impl ReuseSink for Histogram {
 fn histogram(accesses: &Accesses, shift: u32, what: &str) -> PyResult<Histogram> {
     let mut engine = ReuseEngine::new(shift);
     let mut found = Histogram {
-        distances: Fine::new(WHOLE),
+        distances: Fine::new(TRACE_BITS),
         firsts: 0,
     };
     let mut tags: Vec<u32> = Vec::new();

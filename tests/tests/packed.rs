@@ -23,7 +23,7 @@ const PLAIN: Variant = Variant {
     pie: true,
 };
 
-const PAGE: u64 = 4096;
+const PAGE_SIZE: u64 = mgz_abi::shared_memory::PAGE_SIZE as u64;
 /// Bytes of the file header and of a program header.
 const HEADERS: (usize, usize) = (64, 56);
 
@@ -107,7 +107,7 @@ fn pack(program: &Path, shape: Shape, dir: &Path) -> PathBuf {
     let all = segments(&file);
     let base = all[0].0;
     let end = all.iter().map(|s| s.0 + s.2).max().unwrap();
-    let high = end.next_multiple_of(PAGE) + (1 << 16);
+    let high = end.next_multiple_of(PAGE_SIZE) + (1 << 16);
     let long = u64::to_le_bytes;
     let count = 3;
     let mut packed = vec![0; HEADERS.0 + count * HEADERS.1];
@@ -138,7 +138,7 @@ fn pack(program: &Path, shape: Shape, dir: &Path) -> PathBuf {
     let write = if shape.writable { 2 } else { 0 };
     let headers = [
         // Room for what is unpacked, so that the heap begins where it did.
-        [1 | 6 << 32, 0, base, base, PAGE, end - base, PAGE],
+        [1 | 6 << 32, 0, base, base, PAGE_SIZE, end - base, PAGE_SIZE],
         [
             1 | (5 | write) << 32,
             0,
@@ -146,7 +146,7 @@ fn pack(program: &Path, shape: Shape, dir: &Path) -> PathBuf {
             high,
             len,
             len + shape.room,
-            PAGE,
+            PAGE_SIZE,
         ],
         [0x6474_e551 | 6 << 32, 0, 0, 0, 0, 0, 16],
     ];

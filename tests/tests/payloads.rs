@@ -1,6 +1,7 @@
 //! Files that contain more than an ELF file. Programs find in their rewritten file everything that
 //! they find in the original, wherever they look for it.
 
+use mgz_abi::shared_memory::PAGE_SIZE;
 use mgz_tests::forms::{self, FormOutcome};
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::tools::{self, LIMIT};
@@ -29,7 +30,6 @@ const LINKED: [(Variant, &[&str]); 4] = [
 ];
 
 /// Bytes of a page.
-const PAGE: usize = 4096;
 
 /// Bytes that look like nothing else.
 fn body(len: usize) -> Vec<u8> {
@@ -58,7 +58,7 @@ fn payload(way: &str, at: usize) -> Vec<u8> {
     };
     match way {
         "end" | "absolute" => with_trailer(Vec::new()),
-        "mapped" | "mapped-end" => with_trailer(vec![0; at.wrapping_neg() % PAGE]),
+        "mapped" | "mapped-end" => with_trailer(vec![0; at.wrapping_neg() % PAGE_SIZE]),
         "scan" => [b"BUNDLED:", &long(body.len())[..], &body].concat(),
         "zip" => archive(&body, 0),
         "zip-absolute" => archive(&body, at),
@@ -383,7 +383,7 @@ fn what_is_no_payload() {
         return;
     };
     let mut padded = std::fs::read(&program).unwrap();
-    padded.resize(padded.len().next_multiple_of(PAGE) + PAGE, 0);
+    padded.resize(padded.len().next_multiple_of(PAGE_SIZE) + PAGE_SIZE, 0);
     let with_zeros = dir.path().join("padded");
     executable(&with_zeros, &padded);
     let none = |form: &str, report: &serde_json::Value| {

@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 use mgz_analyzer::cli::Arguments;
 
-const EXAMPLES: &str = "\
+const EXAMPLES_HELP: &str = "\
 Examples:
   mgz-record -o trace -- ./app.inst input
       record a program that mgz-instrument has prepared
@@ -41,7 +41,7 @@ Exit status: 0 done; 1 error, or part of the trace was damaged and skipped; 2 wr
 /// Shows the memory behaviour in a trace of mgz-record: footprint, its growth, reuse distance,
 /// access classes, by function, line, window size, and, with --zoom, time and memory region.
 #[derive(Debug, Parser)]
-#[command(name = "mgz-analyze", version, after_help = EXAMPLES, max_term_width = 110, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(name = "mgz-analyze", version, after_help = EXAMPLES_HELP, max_term_width = 110, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Cli {
     /// Something else than the analysis.
     #[command(subcommand)]

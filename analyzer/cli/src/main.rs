@@ -52,15 +52,15 @@ fn keep_memory(at_random: bool) {
     let _ = at_random;
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        const ROOM: usize = 512 << 20;
-        const HUGE: usize = 2 << 20;
+        const HEAP_ROOM_BYTES: usize = 512 << 20;
+        const HUGE_PAGE_BYTES: usize = 2 << 20;
         // SAFETY: `mallopt` takes plain numbers, `sbrk(0)` only tells where the heap ends, and no
         // other thread runs yet.
         let begin = unsafe {
             libc::mallopt(libc::M_ARENA_MAX, 1);
             libc::mallopt(libc::M_MMAP_THRESHOLD, 32 << 20);
             libc::mallopt(libc::M_TRIM_THRESHOLD, 1 << 30);
-            libc::mallopt(libc::M_TOP_PAD, ROOM as libc::c_int);
+            libc::mallopt(libc::M_TOP_PAD, HEAP_ROOM_BYTES as libc::c_int);
             libc::sbrk(0)
         };
         // More than the heap has at first: it grows by the room.
@@ -70,8 +70,9 @@ fn keep_memory(at_random: bool) {
             libc::mallopt(libc::M_TOP_PAD, 128 << 10);
             libc::sbrk(0)
         };
-        let offset = begin.addr().next_multiple_of(HUGE) - begin.addr();
-        let room = end.addr().saturating_sub(begin.addr() + offset) / HUGE * HUGE;
+        let offset = begin.addr().next_multiple_of(HUGE_PAGE_BYTES) - begin.addr();
+        let room =
+            end.addr().saturating_sub(begin.addr() + offset) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
         if at_random && room > 0 {
             // SAFETY: the range lies inside the heap, and the call is a hint that changes no content.
             unsafe {

@@ -487,7 +487,7 @@ fn what_has_been_read_of_a_trace_is_let_go() {
 /// A simulation of caches takes rows in slices: a row group is never there as whole columns.
 #[test]
 fn a_simulation_of_caches_takes_little_memory() {
-    const MOST: u64 = 40 << 20;
+    const MAX_BYTES: u64 = 40 << 20;
     let dir = tempfile::tempdir().unwrap();
     let sidecar = sidecar(16);
     write_trace(dir.path(), &manifest("full", &sidecar), &sidecar, &[], 1);
@@ -506,7 +506,10 @@ fn a_simulation_of_caches_takes_little_memory() {
             .arg(dir.path())
             .args(["--threads", threads]);
         let peak = own_peak(&mut analyzer);
-        assert!(peak > 0 && peak < MOST, "{threads} threads: {peak} bytes");
+        assert!(
+            peak > 0 && peak < MAX_BYTES,
+            "{threads} threads: {peak} bytes"
+        );
     }
 }
 

@@ -33,7 +33,7 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const EXAMPLES: &str = "\
+const EXAMPLES_HELP: &str = "\
 Examples:
   mgz export trace --to pprof -o loads.pb.gz
       then: go tool pprof -http : loads.pb.gz
@@ -138,7 +138,7 @@ enum Writer {
 
 /// Arguments of `export`.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES_HELP)]
 pub struct ExportArguments {
     /// The folder that mgz-record or mgz run wrote.
     #[arg(value_parser = trace())]

@@ -16,7 +16,7 @@ use clap::{Args, Parser};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-const EXAMPLES: &str = "\
+const EXAMPLES_HELP: &str = "\
 Examples:
   mgz-analyze ranks trace.*
       all ranks of a job, analysed one after the other
@@ -30,7 +30,7 @@ Examples:
 
 /// Arguments of `ranks`.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES_HELP)]
 pub struct RanksArguments {
     /// Traces, or files that --partial has written, or both.
     #[arg(required = true)]

@@ -15,8 +15,8 @@ use polars_arrow::datatypes::{ArrowDataType, Field};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Rows of a batch, about.
-const BATCH: usize = 1 << 16;
+/// Rows of a batch, about. Source: Chosen.
+const ROWS_PER_BATCH: usize = 1 << 16;
 
 /// A column of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,7 +192,7 @@ pub fn send(
             damage.append(&mut chunk.damage);
             for segment in segments(&chunk, &mut last) {
                 waiting.take(&segment, owners.as_mut());
-                if waiting.rows.address.len() >= BATCH
+                if waiting.rows.address.len() >= ROWS_PER_BATCH
                     && !each(waiting.batch(columns, &trace.code, owners.as_ref()))
                 {
                     return Ok(damage);

@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-const EXAMPLES: &str = "\
+const EXAMPLES_HELP: &str = "\
 Examples:
   mgz what-if app.mgz/trace --remedy 'split of particles'
       the time that a structure of arrays would save
@@ -59,7 +59,7 @@ Exit status: 0 done; 1 error, or part of the trace was damaged and skipped; 2 wr
 
 /// Arguments of `what-if`.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES_HELP)]
 pub struct WhatIfArguments {
     /// The folder that mgz-record wrote.
     pub trace: PathBuf,
@@ -249,14 +249,14 @@ fn rounded(pct: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::EXAMPLES;
+    use super::EXAMPLES_HELP;
     use crate::what_if::remedies::KINDS;
 
     #[test]
     fn help_names_all_kinds_with_their_targets() {
         for kind in KINDS {
             let words = format!("  {}", kind.usage());
-            assert!(EXAMPLES.contains(&words), "{words}");
+            assert!(EXAMPLES_HELP.contains(&words), "{words}");
         }
     }
 }

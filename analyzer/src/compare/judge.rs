@@ -9,21 +9,23 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A change is called one wrongly with at most this probability, over all comparisons together.
-const WRONG: f64 = 0.05;
-/// Runs a side from which on ranks are compared.
-const RANKED: usize = 4;
+/// Source: Chosen.
+const MAX_ERROR_PROBABILITY: f64 = 0.05;
+/// Runs a side from which on ranks are compared. Source: Chosen.
+const MIN_RUNS_FOR_RANKS: usize = 4;
 /// Half the 95 % interval of the CPU time of one run of a program, as a part of it. Source: Chosen,
 /// as twice the measured one: twelve runs of the guide's example have a standard deviation of 2.3 %,
 /// and the two farthest apart differ by 8.8 %.
 const RUN_TO_RUN: f64 = 0.10;
 /// Two numbers are the same if the interval of their ratio lies within this part around one.
-const SAME: f64 = 0.10;
+/// Source: Chosen.
+const SAME_RATIO: f64 = 0.10;
 /// Shares that differ by less, percentage points, are the same too.
 const SAME_POINTS: f64 = 1.0;
-/// Functions and objects with less weight on both sides are not compared, percent.
-const WORTH: f64 = 1.0;
-/// The same for lines and loops.
-const WORTH_LINES: f64 = 5.0;
+/// Functions and objects with less weight on both sides are not compared, percent. Source: Chosen.
+const MIN_WEIGHT_PCT: f64 = 1.0;
+/// The same for lines and loops. Source: Chosen.
+const MIN_LINE_WEIGHT_PCT: f64 = 5.0;
 
 /// Verdict on a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -191,7 +193,7 @@ fn cells(row: &Runs<'_>, runs: &[RunEntries], metric: &Metric, per_load: bool) -
 /// Few runs do not show how much the CPU time differs from run to run: that is added to what the
 /// windows of each tell.
 fn with_run_to_run(mut cells: Vec<Cell>, metric: &Metric) -> Vec<Cell> {
-    if matches!(metric, Metric::Seconds | Metric::Cpu) && cells.len() < RANKED {
+    if matches!(metric, Metric::Seconds | Metric::Cpu) && cells.len() < MIN_RUNS_FOR_RANKS {
         for cell in &mut cells {
             let chance = RUN_TO_RUN * cell.value;
             let ends = [cell.lo, cell.hi].map(|end| end.map_or(0.0, |end| end - cell.value));
@@ -253,7 +255,9 @@ impl Sample {
         match (own, self.between) {
             (Some(own), Some(between)) if between > own => Some((between, runs)),
             (Some(own), _) => Some((own, f64::INFINITY)),
-            (None, Some(between)) if self.values.len() >= RANKED => Some((between, runs)),
+            (None, Some(between)) if self.values.len() >= MIN_RUNS_FOR_RANKS => {
+                Some((between, runs))
+            }
             _ => None,
         }
     }
@@ -356,8 +360,8 @@ pub fn compare(base: &[RunEntries], new: &[RunEntries], wanted: &BTreeSet<String
             .filter(|(at, _)| !taken.contains(at));
         rows.extend(left.map(|(_, row)| (&absent_base, row)));
         let worth = match kind {
-            EntryKind::Line | EntryKind::Loop => WORTH_LINES,
-            _ => WORTH,
+            EntryKind::Line | EntryKind::Loop => MIN_LINE_WEIGHT_PCT,
+            _ => MIN_WEIGHT_PCT,
         };
         for (ours, theirs) in rows {
             let weight = weight(ours).max(weight(theirs));
@@ -535,7 +539,7 @@ fn decide(mut pending: Vec<Pending>, out: &mut Comparison) {
     };
     out.tests = judge.tests;
     out.too_few_runs = judge.pending.iter().any(|p| {
-        let enough = |s: &Sample| s.values.len() >= RANKED;
+        let enough = |s: &Sample| s.values.len() >= MIN_RUNS_FOR_RANKS;
         p.is_open() && enough(&p.base) && enough(&p.new) && !judge.is_ranked(p)
     });
     let mut alone: Vec<usize> = Vec::new();
@@ -573,7 +577,9 @@ impl Judge {
     /// True if there are enough runs to compare ranks.
     fn is_ranked(&self, p: &Pending) -> bool {
         let (n, m) = (p.base.values.len(), p.new.values.len());
-        n >= RANKED && m >= RANKED && smallest_p(n, m) * self.tests as f64 <= WRONG
+        n >= MIN_RUNS_FOR_RANKS
+            && m >= MIN_RUNS_FOR_RANKS
+            && smallest_p(n, m) * self.tests as f64 <= MAX_ERROR_PROBABILITY
     }
 
     /// Tests whether a comparison differs by chance. `base` and `new` are its numbers, or shares of
@@ -644,7 +650,7 @@ impl Judge {
         };
         results
             .iter()
-            .filter(|r| r.chance * self.tests as f64 <= WRONG)
+            .filter(|r| r.chance * self.tests as f64 <= MAX_ERROR_PROBABILITY)
             .min_by(|a, b| {
                 (stays(a).cmp(&stays(b)))
                     .then(clear(a.chance).total_cmp(&clear(b.chance)))
@@ -694,7 +700,10 @@ fn exact(one: &mut Pending) {
         Verdict::Worse
     } else if b.1 < a.0 {
         Verdict::Better
-    } else if change.change_pct.is_some_and(|c| c.abs() < SAME * 100.0) {
+    } else if change
+        .change_pct
+        .is_some_and(|c| c.abs() < SAME_RATIO * 100.0)
+    {
         Verdict::Same
     } else {
         Verdict::Unclear
@@ -744,13 +753,13 @@ fn conclude(one: &mut Pending, chance: f64, test: Test, error: Option<f64>, gone
     let both = one.base.value > 0.0 && one.new.value > 0.0;
     change.verdict = if difference.abs() < least(change, test, one.loads) {
         Verdict::Same
-    } else if chance <= WRONG {
+    } else if chance <= MAX_ERROR_PROBABILITY {
         if difference > 0.0 {
             Verdict::Worse
         } else {
             Verdict::Better
         }
-    } else if within(SAME * 100.0, 1.0)
+    } else if within(SAME_RATIO * 100.0, 1.0)
         || both && change.metric.is_share() && within(SAME_POINTS, expected / 100.0)
     {
         Verdict::Same

@@ -10,7 +10,8 @@ use crate::compare::entries::{Entry, EntryKind, RunEntries};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Functions whose sets of line offsets are alike in this part are one function with two names.
-const ALIKE: f64 = 0.5;
+/// Source: Chosen.
+const MIN_COMMON_OFFSETS: f64 = 0.5;
 
 /// Numbers of the partners in the other run, by kind and number in the first one.
 pub type Partners = BTreeMap<EntryKind, Vec<Option<usize>>>;
@@ -159,7 +160,7 @@ fn renamed(
             };
             let both = offsets.intersection(&their_offsets).count() as f64;
             let alike = both / offsets.union(&their_offsets).count().max(1) as f64;
-            if file == their_file && alike >= ALIKE {
+            if file == their_file && alike >= MIN_COMMON_OFFSETS {
                 let near = line.abs_diff(their_line);
                 candidates.push((alike, near, at, other));
             }

@@ -32,7 +32,7 @@ use std::process::ExitCode;
 /// Status where a condition of `--fail-if` is violated.
 pub const VIOLATED: u8 = 3;
 
-const EXAMPLES: &str = "\
+const EXAMPLES_HELP: &str = "\
 Examples:
   mgz compare old.mgz -- new.mgz
       what is better, worse or the same
@@ -68,7 +68,7 @@ pub enum CompareFormat {
 
 /// Arguments of `compare`.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES_HELP)]
 pub struct CompareArguments {
     /// The base: traces, folders of mgz run, partial results, or folders of these.
     #[arg(required = true, value_name = "BASE")]

@@ -4,8 +4,8 @@
 use crate::report::Analysis;
 use serde_json::{Value, json};
 
-/// Lines of a run at most: the tree by code ends there.
-const LINES: usize = 2000;
+/// Lines of a run at most: the tree by code ends there. Source: Chosen.
+const MAX_LINES_PER_RUN: usize = 2000;
 
 /// Data of a run, as JSON.
 pub fn run_picture(path: &str, analysis: &Analysis) -> Value {
@@ -13,7 +13,7 @@ pub fn run_picture(path: &str, analysis: &Analysis) -> Value {
     let lines: Vec<Value> = analysis
         .lines
         .iter()
-        .take(LINES)
+        .take(MAX_LINES_PER_RUN)
         .map(|row| {
             let loads = &row.loads;
             let time = loads.time;

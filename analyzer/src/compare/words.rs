@@ -5,12 +5,12 @@ use crate::compare::judge::{Change, Comparison, Test, Verdict};
 use crate::output::elided::elided;
 use crate::util::human::{bytes, counted, number};
 
-/// Sentences of the verdict at most.
-const MOST: usize = 5;
-/// Difference of the CPU times of single runs that is always mentioned, percent.
-const TELLING: f64 = 10.0;
-/// Exact numbers that differ by less are no news, percent.
-const NEWS: f64 = 1.0;
+/// Source: Chosen.
+const MAX_SENTENCES: usize = 5;
+/// Difference of the CPU times of single runs that is always mentioned, percent. Source: Chosen.
+const MIN_RUN_DIFFERENCE_PCT: f64 = 10.0;
+/// Exact numbers that differ by less are no news, percent. Source: Chosen.
+const MIN_NEWS_PCT: f64 = 1.0;
 
 /// A number with few digits.
 pub fn amount(x: f64) -> String {
@@ -125,7 +125,10 @@ pub fn sentence(of: &Change) -> String {
 /// True if a comparison is a change that deserves a sentence.
 pub fn is_news(change: &Change) -> bool {
     let changed = matches!(change.verdict, Verdict::Better | Verdict::Worse);
-    let small = change.test == Test::Exact && change.change_pct.is_some_and(|pct| pct.abs() < NEWS);
+    let small = change.test == Test::Exact
+        && change
+            .change_pct
+            .is_some_and(|pct| pct.abs() < MIN_NEWS_PCT);
     changed && !small
 }
 
@@ -167,7 +170,7 @@ pub fn verdict(comparison: &Comparison) -> Vec<String> {
         if small && known {
             continue;
         }
-        if told.len() < MOST {
+        if told.len() < MAX_SENTENCES {
             told.push(change);
         } else {
             more += 1;
@@ -183,7 +186,10 @@ pub fn verdict(comparison: &Comparison) -> Vec<String> {
     let cpu = comparison.changes.iter().find(|c| {
         c.kind == EntryKind::Run && c.metric == Metric::Cpu && c.verdict == Verdict::Unclear
     });
-    if let Some(cpu) = cpu.filter(|c| c.change_pct.is_some_and(|pct| pct.abs() >= TELLING)) {
+    if let Some(cpu) = cpu.filter(|c| {
+        c.change_pct
+            .is_some_and(|pct| pct.abs() >= MIN_RUN_DIFFERENCE_PCT)
+    }) {
         let sentence = sentence(cpu);
         lines.insert(
             0,
@@ -195,7 +201,7 @@ pub fn verdict(comparison: &Comparison) -> Vec<String> {
         (&comparison.only_base, "is gone"),
     ] {
         let functions = list.iter().filter(|a| a.kind == EntryKind::Function);
-        for alone in functions.take(MOST) {
+        for alone in functions.take(MAX_SENTENCES) {
             let told = told.iter().any(|c| c.name == alone.name);
             if !told {
                 lines.push(format!(

@@ -187,7 +187,7 @@ pub struct Metrics {
 
 /// Assumed log2 of the distance of a touch that is the first of its sample: more than a window
 /// shows.
-const FAR: f64 = 16.0;
+const FIRST_TOUCH_LOG2: f64 = 16.0;
 
 impl Metrics {
     /// Locality as a number, greater meaning worse: the mean over the touches of the order of
@@ -196,7 +196,7 @@ impl Metrics {
     pub fn badness(&self) -> Option<f64> {
         let touches = (self.first_touches + self.reuses) as f64;
         let near = (1.0 + self.distance_mean.unwrap_or(0.0)).log2() * self.reuses as f64;
-        (touches > 0.0).then(|| (near + FAR * self.first_touches as f64) / touches)
+        (touches > 0.0).then(|| (near + FIRST_TOUCH_LOG2 * self.first_touches as f64) / touches)
     }
 
     /// The metrics of a part of memory: stores are not counted there.

@@ -8,7 +8,7 @@
 use crate::data::counts::{Bin, LogHistogram};
 
 /// Values below this have a bin each.
-const EXACT: u64 = 16;
+const EXACT_VALUES: u64 = 16;
 /// Log2 of the bins per octave.
 const SUB: u32 = 3;
 
@@ -23,10 +23,10 @@ fn bin(value: u64) -> usize {
 
 /// Smallest and greatest value of a bin.
 fn range(bin: usize) -> (u64, u64) {
-    if bin < EXACT as usize {
+    if bin < EXACT_VALUES as usize {
         return (bin as u64, bin as u64);
     }
-    let rest = (bin - EXACT as usize) as u32;
+    let rest = (bin - EXACT_VALUES as usize) as u32;
     let (top, sub) = ((rest >> SUB) + 4, u64::from(rest & ((1 << SUB) - 1)));
     let width = 1u64 << (top - SUB);
     let from = (1u64 << top) + sub * width;
@@ -181,7 +181,7 @@ mod tests {
             assert_eq!(from, next, "bin {at}");
             assert_eq!((bin(from), bin(to)), (at, at));
             assert!(
-                from < EXACT || (to - from + 1) * 8 <= from,
+                from < EXACT_VALUES || (to - from + 1) * 8 <= from,
                 "bin {at} is too wide"
             );
             next = to.wrapping_add(1);

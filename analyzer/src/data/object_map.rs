@@ -167,9 +167,9 @@ impl Answer {
 }
 
 /// Log2 of the answers that are kept.
-const RECENT: u32 = 14;
+const ANSWERS_LOG2: u32 = 14;
 /// Log2 of the bytes whose answers take one place: what allocators align blocks to.
-const GRAIN: u32 = 4;
+const BYTES_PER_ANSWER_LOG2: u32 = 4;
 
 /// Answers of [`Resolver::find_recent`]. Most rows need an answer that was given before. It takes
 /// no memory until it is used.
@@ -179,7 +179,8 @@ pub struct Recent(Vec<Answer>);
 /// Place of the answer for an address.
 #[inline(always)]
 fn place(address: u64) -> usize {
-    ((address >> GRAIN).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - RECENT)) as usize
+    ((address >> BYTES_PER_ANSWER_LOG2).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - ANSWERS_LOG2))
+        as usize
 }
 
 /// The stack of a thread at a time; empty if it is not known.
@@ -497,7 +498,7 @@ impl Resolver {
     #[inline(never)]
     fn find_anew(&self, recent: &mut Recent, process: u32, address: u64, time: u64) -> Answer {
         if recent.0.is_empty() {
-            recent.0.resize(1 << RECENT, Answer::default());
+            recent.0.resize(1 << ANSWERS_LOG2, Answer::default());
         }
         let answer = self.answer(process, address, time);
         recent.0[place(address)] = answer;

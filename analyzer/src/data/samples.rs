@@ -99,8 +99,8 @@ pub struct Beginning {
     pub before: Spot,
 }
 
-/// Loads in which the first instruction of a sample is looked for again.
-const AGAIN: usize = 4096;
+/// Loads in which the first instruction of a sample is looked for again. Source: Chosen.
+const MAX_LOADS_TO_REPEAT: usize = 4096;
 
 impl Beginning {
     /// No begin.
@@ -118,7 +118,7 @@ impl Beginning {
         if range.is_empty() {
             return None;
         }
-        let sites = rows.sites(range.start..range.end.min(range.start + AGAIN));
+        let sites = rows.sites(range.start..range.end.min(range.start + MAX_LOADS_TO_REPEAT));
         let next = |load: u32| {
             let at = sites.iter().position(|&s| s == load)?;
             Some(Beginning::at(Spot::of(rows, range.start + at)))

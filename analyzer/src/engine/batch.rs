@@ -9,8 +9,9 @@ use crate::stages::strides::Strides;
 use crate::stages::windows::WindowEngine;
 use std::sync::Mutex;
 
-/// Samples from this many rows on are tasks of their own; shorter ones are taken together.
-const LONG: usize = 1 << 17;
+/// Samples from this many rows on are tasks of their own; shorter ones are taken together. Source:
+/// Chosen.
+const MIN_ROWS_OF_OWN_TASK: usize = 1 << 17;
 /// Rows of one footprint task.
 const FOOTPRINT_ROWS: usize = 1 << 18;
 
@@ -85,7 +86,7 @@ pub(crate) struct Handover {
 
 /// True if a sample with this many rows is small enough for [`LineVisits`].
 pub(crate) fn is_short(rows: u64) -> bool {
-    rows < LONG as u64
+    rows < MIN_ROWS_OF_OWN_TASK as u64
 }
 
 pub(crate) enum Task<'a> {
@@ -99,7 +100,7 @@ impl Driver {
     /// The work of a batch, longest first.
     pub(crate) fn tasks<'a>(&self, chunks: &'a [Chunk], spans: &'a [Span]) -> Vec<Task<'a>> {
         let mut tasks = Vec::new();
-        let long = |s: &Span| s.rows >= LONG || s.continues || s.open;
+        let long = |s: &Span| s.rows >= MIN_ROWS_OF_OWN_TASK || s.continues || s.open;
         for span in spans.iter().filter(|s| long(s)) {
             tasks.push(Task::Reuse(span));
         }
@@ -120,7 +121,7 @@ impl Driver {
             }
             let mut end = start;
             let mut rows = 0;
-            while end < spans.len() && !long(&spans[end]) && rows < LONG {
+            while end < spans.len() && !long(&spans[end]) && rows < MIN_ROWS_OF_OWN_TASK {
                 rows += spans[end].rows;
                 end += 1;
             }

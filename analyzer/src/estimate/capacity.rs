@@ -75,7 +75,7 @@ fn any_gcd(a: u64, b: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::estimate::sample_shares::EVEN;
+    use crate::estimate::sample_shares::EVEN_SHARE;
 
     fn block(number: u64, samples: u32, first: [u32; 2]) -> Block {
         Block {
@@ -83,7 +83,7 @@ mod tests {
             samples,
             first,
             irregular: number == 130,
-            stands: EVEN,
+            stands: EVEN_SHARE,
         }
     }
 

@@ -24,7 +24,7 @@ pub(crate) struct Rare {
 
 /// Sums over some blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sums {
+pub(crate) struct ClusterSums {
     /// Blocks seen in one sample, in two.
     pub(crate) singles: u64,
     pub(crate) pairs: u64,
@@ -142,10 +142,10 @@ impl Numbers {
     }
 }
 
-impl Sums {
+impl ClusterSums {
     /// Sums over all blocks of a list, as in [`RareBlocks::sides`], but without a list of the rare
     /// ones.
-    pub(crate) fn new(blocks: &[Block]) -> Sums {
+    pub(crate) fn new(blocks: &[Block]) -> ClusterSums {
         let (mut numbers, _) = Numbers::new(blocks);
         let mut counts: Vec<u64> = Vec::new();
         let mut sums = Running::default();
@@ -209,7 +209,7 @@ impl RareBlocks {
         from: usize,
         to: usize,
         places: &[usize; N],
-    ) -> [(Sums, Sums); N] {
+    ) -> [(ClusterSums, ClusterSums); N] {
         let find = |place: usize| self.rare.partition_point(|r| (r.at as usize) < place);
         let (start, end) = (find(from), find(to));
         let stops = places.map(find);
@@ -245,8 +245,8 @@ impl RareBlocks {
 }
 
 impl Running {
-    fn sums(&self) -> Sums {
-        Sums {
+    fn sums(&self) -> ClusterSums {
+        ClusterSums {
             singles: self.count[0],
             pairs: self.count[1],
             triples: self.count[2],
@@ -258,10 +258,10 @@ impl Running {
     }
 
     /// Sums over the blocks after those of `before`; `self` are the sums over all blocks.
-    fn without(&self, before: &Running) -> Sums {
+    fn without(&self, before: &Running) -> ClusterSums {
         let squares =
             |kind: usize| self.squares[kind] + before.squares[kind] - 2 * before.cross[kind];
-        Sums {
+        ClusterSums {
             singles: self.count[0] - before.count[0],
             pairs: self.count[1] - before.count[1],
             triples: self.count[2] - before.count[2],
@@ -276,10 +276,10 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::estimate::sample_shares::EVEN;
+    use crate::estimate::sample_shares::EVEN_SHARE;
     use std::collections::HashMap;
 
-    fn by_definition(list: &[Block]) -> Sums {
+    fn by_definition(list: &[Block]) -> ClusterSums {
         let squares = |samples: u32, of: fn(&Block) -> (u32, u32)| {
             let mut counts: HashMap<(u32, u32), u64> = HashMap::new();
             list.iter()
@@ -300,7 +300,7 @@ mod tests {
             .filter(|b| b.samples == 1)
             .map(|b| u64::from(b.stands))
             .sum();
-        Sums {
+        ClusterSums {
             singles,
             pairs,
             triples,
@@ -329,12 +329,12 @@ mod tests {
                         samples: 1 + random(4),
                         first: [first, first + 1 + random(5)],
                         irregular: random(2) == 1,
-                        stands: random(3) * EVEN,
+                        stands: random(3) * EVEN_SHARE,
                     }
                 })
                 .collect();
             let mut table = RareBlocks::new(&list);
-            assert_eq!(Sums::new(&list), by_definition(&list));
+            assert_eq!(ClusterSums::new(&list), by_definition(&list));
             for _ in 0..20 {
                 let mut cuts: [usize; 5] =
                     std::array::from_fn(|_| random(blocks as u64 + 1) as usize);

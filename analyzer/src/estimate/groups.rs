@@ -4,7 +4,7 @@ use crate::data::detail::Detail;
 use crate::data::group::{AccessClass, Group};
 use crate::data::memory_units::CacheLine;
 use crate::estimate::recapture::Listed;
-use crate::estimate::sample_shares::{EVEN, Shares};
+use crate::estimate::sample_shares::{EVEN_SHARE, Shares};
 use crate::estimate::{Block, Design};
 use crate::stages::incidence::{Incidence, Mark};
 use crate::util::fast_hash::Mixed;
@@ -90,7 +90,7 @@ impl Distinct {
 /// See [`Block::stands`].
 #[inline(always)]
 fn stands(sample: u32, shares: Option<&Shares>) -> u32 {
-    shares.map_or(EVEN, |shares| shares.relative(sample))
+    shares.map_or(EVEN_SHARE, |shares| shares.relative(sample))
 }
 
 /// Appends sightings of addresses to blocks; they come in the order of numbers and samples.
@@ -283,12 +283,12 @@ impl Kinds {
 /// Blocks by target.
 pub struct Grouped {
     kinds: Arc<Vec<Kinds>>,
-    /// By target: its place among them, [`NOTHING`] if nothing was seen of it; none if that is its number.
+    /// By target: its place among them, [`NO_PLACE`] if nothing was seen of it; none if that is its
+    /// number.
     places: Option<Vec<u32>>,
 }
 
-/// No place.
-const NOTHING: u32 = u32::MAX;
+const NO_PLACE: u32 = u32::MAX;
 
 /// Sorts the sightings of each target if necessary, and returns the results of `of`.
 fn kinds_of(
@@ -372,7 +372,7 @@ impl Grouped {
             (Vec::new(), vec![Vec::new(); marks.len()]);
         let mut place = |groups: Vec<Group>| {
             if groups.is_empty() {
-                return NOTHING;
+                return NO_PLACE;
             }
             let list = lists.entry(groups).or_insert_with_key(|groups| {
                 let list = sizes.len() as u32;
@@ -700,7 +700,7 @@ impl Blocks {
                 samples: 0,
                 first: [0; 2],
                 irregular: false,
-                stands: EVEN,
+                stands: EVEN_SHARE,
             });
             block.irregular |= one.irregular;
             if distinct.is_new(one.sample) {
@@ -798,14 +798,14 @@ mod tests {
                     samples: 2,
                     first: [0, 1],
                     irregular: false,
-                    stands: EVEN
+                    stands: EVEN_SHARE
                 },
                 Block {
                     number: 1 << 56 | 1,
                     samples: 1,
                     first: [2, 0],
                     irregular: false,
-                    stands: EVEN
+                    stands: EVEN_SHARE
                 }
             ]
         );
@@ -817,14 +817,14 @@ mod tests {
                     samples: 1,
                     first: [1, 0],
                     irregular: false,
-                    stands: EVEN
+                    stands: EVEN_SHARE
                 },
                 Block {
                     number: 2,
                     samples: 1,
                     first: [2, 0],
                     irregular: false,
-                    stands: EVEN
+                    stands: EVEN_SHARE
                 }
             ]
         );
@@ -834,7 +834,7 @@ mod tests {
             samples,
             first,
             irregular: false,
-            stands: EVEN,
+            stands: EVEN_SHARE,
         };
         assert_eq!(
             of(3).all.blocks,
@@ -918,7 +918,7 @@ mod tests {
                             samples: samples.len() as u32,
                             first,
                             irregular,
-                            stands: EVEN
+                            stands: EVEN_SHARE
                         }
                     );
                     assert_eq!(found.samples(at), samples);

@@ -1,7 +1,7 @@
 //! The footprint estimator, see [`super`].
 
-use crate::estimate::clusters::{RareBlocks, Sums};
-use crate::estimate::sample_shares::EVEN;
+use crate::estimate::clusters::{ClusterSums, RareBlocks};
+use crate::estimate::sample_shares::EVEN_SHARE;
 use crate::estimate::{Design, Estimate, capacity, params};
 use mgz_models::statistics::{NORMAL_QUANTILE_OF_95_PCT, poisson_bounds};
 use std::cell::OnceCell;
@@ -19,7 +19,7 @@ pub struct Block {
     /// True if an Irregular load has touched it.
     pub irregular: bool,
     /// Loads that the first of these samples represents per row, divided by the mean of all
-    /// samples, in units of 1/[`EVEN`].
+    /// samples, in units of 1/[`EVEN_SHARE`].
     pub stands: u32,
 }
 
@@ -54,7 +54,7 @@ enum Use {
 
 impl Tally {
     /// From the samples of the singletons and doubletons.
-    fn new(counts: &Sums, design: Design) -> Tally {
+    fn new(counts: &ClusterSums, design: Design) -> Tally {
         let (f1, f2) = (counts.singles as f64, counts.pairs as f64);
         // The mean number of equals that a member has.
         let mean = |squares: u64, count: f64| {
@@ -72,7 +72,7 @@ impl Tally {
         // Loads of the run that the samples of the singletons represent, relative to the mean
         // sample.
         let stands = if f1 > 0.0 {
-            counts.stands as f64 / f64::from(EVEN) / f1
+            counts.stands as f64 / f64::from(EVEN_SHARE) / f1
         } else {
             1.0
         };
@@ -283,7 +283,11 @@ fn unseen(blocks: &[Block], tally: &Tally, design: Design) -> Estimate {
     let Some(lines) = capacity::lines(blocks) else {
         return free;
     };
-    let more = unseen(&lines, &Tally::new(&Sums::new(&lines), design), design);
+    let more = unseen(
+        &lines,
+        &Tally::new(&ClusterSums::new(&lines), design),
+        design,
+    );
     let places = capacity::places(blocks);
     let room = |unseen: f64| (lines.len() as f64 + unseen) * places - blocks.len() as f64;
     Estimate {
@@ -614,7 +618,7 @@ mod tests {
                 samples: list.len() as u32,
                 first: [list[0], list.get(1).copied().unwrap_or(0)],
                 irregular: number >> 40 != 0,
-                stands: EVEN,
+                stands: EVEN_SHARE,
             })
             .collect();
         let observed = blocks.len() as u64;
@@ -750,9 +754,9 @@ mod tests {
                 .iter()
                 .map(|(&number, list)| {
                     let stands = if number >> 40 == 0 {
-                        4 * EVEN / 20
+                        4 * EVEN_SHARE / 20
                     } else {
-                        36 * EVEN / 20
+                        36 * EVEN_SHARE / 20
                     };
                     Block {
                         number,
@@ -853,7 +857,7 @@ mod tests {
                     samples: list.len() as u32,
                     first: [list[0], list.get(1).copied().unwrap_or(0)],
                     irregular: number >> 40 != 0,
-                    stands: EVEN,
+                    stands: EVEN_SHARE,
                 })
                 .collect();
             let estimate = footprint(
@@ -879,7 +883,7 @@ mod tests {
             samples: 1,
             first: [0, 0],
             irregular: false,
-            stands: EVEN,
+            stands: EVEN_SHARE,
         }];
         assert_eq!(
             footprint(&blocks, Design::new(1.0, 1), 1.0, 1),
@@ -896,7 +900,7 @@ mod tests {
                 samples: 1,
                 first: [0, 0],
                 irregular: false,
-                stands: EVEN,
+                stands: EVEN_SHARE,
             })
             .collect();
         let estimate = footprint(&blocks, Design::new(1000.0, 1), 1.0, 100);

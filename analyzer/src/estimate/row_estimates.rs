@@ -160,7 +160,7 @@ impl Limits {
 }
 
 /// Replicate sums of several targets.
-struct Sums(Vec<([RepSums; REPLICATES], ReplicateLoads)>);
+struct ReplicateSums(Vec<([RepSums; REPLICATES], ReplicateLoads)>);
 
 /// Makes the estimates of targets of one kind.
 pub struct Maker<'a> {
@@ -169,7 +169,7 @@ pub struct Maker<'a> {
     design: Option<Design>,
     /// The samples are in step with the program, see [`crate::estimate::growth_tables::resonance`].
     resonant: bool,
-    sums: Sums,
+    sums: ReplicateSums,
     blocks: Option<Seers<'a>>,
     detail: Detail,
     /// Addresses that only the ends of the run may touch
@@ -306,7 +306,7 @@ pub fn see_rows(
 }
 
 /// Replicate sums of all targets of a kind.
-fn sums(bucket: &BucketOutcome, code: &CodeMap, target: Target) -> Sums {
+fn sums(bucket: &BucketOutcome, code: &CodeMap, target: Target) -> ReplicateSums {
     let mut sums =
         vec![([RepSums::default(); REPLICATES], ReplicateLoads::default()); code.rows(target)];
     for (group, replicates) in bucket.reuse.replicates.iter().enumerate() {
@@ -323,7 +323,7 @@ fn sums(bucket: &BucketOutcome, code: &CodeMap, target: Target) -> Sums {
             loads_of_row.add(replicates, loads);
         }
     }
-    Sums(sums)
+    ReplicateSums(sums)
 }
 
 impl<'a> Maker<'a> {

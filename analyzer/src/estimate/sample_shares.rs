@@ -37,7 +37,7 @@ pub struct Shares {
 
 /// Relative weight of a sample if all samples represent equally many loads per row: the unit of
 /// [`Shares::relative`].
-pub const EVEN: u32 = 1 << 16;
+pub const EVEN_SHARE: u32 = 1 << 16;
 
 impl Shares {
     /// The weights of the samples of a trace; `None` if all are equal.
@@ -68,9 +68,9 @@ impl Shares {
         self.by_sample.get(&sample).map_or(0.0, |s| s.0)
     }
 
-    /// That number as a multiple of the mean over all recorded loads, in units of 1/[`EVEN`].
+    /// That number as a multiple of the mean over all recorded loads, in units of 1/[`EVEN_SHARE`].
     pub fn relative(&self, sample: u32) -> u32 {
-        (self.weight(sample) * self.rows / self.all * f64::from(EVEN))
+        (self.weight(sample) * self.rows / self.all * f64::from(EVEN_SHARE))
             .round()
             .max(1.0) as u32
     }

@@ -9,8 +9,8 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 
-/// Names that a message lists, at most.
-const LISTED: usize = 8;
+/// Source: Chosen.
+const MAX_LISTED_NAMES: usize = 8;
 
 /// Conditions given by the user. Those of one kind are alternatives; different kinds must all
 /// match.
@@ -83,10 +83,10 @@ pub enum FilterError {
 pub(crate) fn shortened(names: impl Iterator<Item = String>) -> String {
     let mut known = HashSet::new();
     let names: Vec<String> = names.filter(|n| known.insert(n.clone())).collect();
-    let mut text = names[..names.len().min(LISTED)].join(", ");
+    let mut text = names[..names.len().min(MAX_LISTED_NAMES)].join(", ");
     match names.len() {
         0 => text.push_str("none"),
-        n if n > LISTED => text.push_str(&format!(" and {} more", n - LISTED)),
+        n if n > MAX_LISTED_NAMES => text.push_str(&format!(" and {} more", n - MAX_LISTED_NAMES)),
         _ => {}
     }
     text

@@ -113,12 +113,12 @@ impl<'a> Context<'a> {
 
     /// Layout of an object's elements.
     pub fn element(&self, object: u32) -> &Element {
-        const NOTHING: &Element = &Element {
+        const NO_ELEMENT: &Element = &Element {
             bytes: 0,
             fields: Vec::new(),
         };
         let object = self.objects.and_then(|o| o.objects.get(object as usize));
-        object.map_or(NOTHING, |o| &o.element)
+        object.map_or(NO_ELEMENT, |o| &o.element)
     }
 
     /// True if a load instruction has enough rows for a closer look.

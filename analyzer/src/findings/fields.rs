@@ -4,7 +4,7 @@
 use crate::data::elements::Element;
 use crate::findings::context::Context;
 use crate::findings::params;
-use crate::findings::windows::{NOWHERE, Row};
+use crate::findings::windows::{NO_OFFSET, Row};
 use crate::util::fast_hash::Mixed;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -62,7 +62,7 @@ pub(crate) fn of_objects(context: &Context) -> BTreeMap<u32, Fields> {
                 },
             );
         }
-        if last.1 > params::MAX_BYTES_WITHOUT_FIELDS && row.into != NOWHERE {
+        if last.1 > params::MAX_BYTES_WITHOUT_FIELDS && row.into != NO_OFFSET {
             let at = (u64::from(row.into) % last.1) as u32;
             let of = seen.entry(row.object).or_default().entry(at).or_default();
             *of = (of.0 + 1, of.1.max(row.size));

@@ -149,7 +149,7 @@ fn name(object: &Object) -> Named {
 
 /// True unless the frame belongs to an allocator or a container.
 fn is_user(frame: &str) -> bool {
-    const OTHERS: [&str; 12] = [
+    const OTHER_ALLOCATORS: [&str; 12] = [
         "operator new",
         "malloc",
         "calloc",
@@ -164,7 +164,7 @@ fn is_user(frame: &str) -> bool {
         "_mm_malloc",
     ];
     !is_system(frame)
-        && !OTHERS
+        && !OTHER_ALLOCATORS
             .iter()
             .any(|o| frame.trim_start_matches("void* ").starts_with(o))
 }

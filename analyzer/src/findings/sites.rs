@@ -265,7 +265,7 @@ mod tests {
             group: Group::from_raw(1),
             size: 8,
             object: 0,
-            into: crate::findings::windows::NOWHERE,
+            into: crate::findings::windows::NO_OFFSET,
         });
         Window {
             rows: rows.collect(),

@@ -29,14 +29,14 @@ pub struct Row {
     /// Object; 0 if unknown.
     pub object: u32,
     /// Offset from the begin of the object's element, or of the object if elements are unknown.
-    /// [`NOWHERE`] if the offset is unknown.
+    /// [`NO_OFFSET`] if the offset is unknown.
     pub into: u32,
     /// The row is the first of its window in its line of 64 bytes.
     pub first: bool,
 }
 
 /// Unknown offset, see [`Row::into`].
-pub const NOWHERE: u32 = u32::MAX;
+pub const NO_OFFSET: u32 = u32::MAX;
 
 /// A store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,7 +167,7 @@ impl Cutter {
                         group: all.group[at],
                         size: all.size[at],
                         object: 0,
-                        into: NOWHERE,
+                        into: NO_OFFSET,
                         ..Row::default()
                     }));
                     window.stores.extend(stored(next_store..end_store));
@@ -222,7 +222,7 @@ fn complete(
     for row in &mut window.rows {
         let (object, into) = objects.find_element(recent, process, row.address, time);
         row.object = object;
-        row.into = u32::try_from(into).unwrap_or(NOWHERE);
+        row.into = u32::try_from(into).unwrap_or(NO_OFFSET);
     }
     for store in &mut window.stores {
         store.object = objects.find_recent(recent, process, store.address, time);

@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 
 /// Numbers that are made at a time.
 #[cfg(target_arch = "x86_64")]
-const STEP: usize = 16;
+const NUMBERS_PER_STEP: usize = 16;
 
 #[cfg(target_arch = "x86_64")]
 type Vector = __m128i;
@@ -59,23 +59,23 @@ macro_rules! append {
     ($name:ident, $ranks:literal, $together:ident, $($rank:literal)*) => {
         #[cfg(target_arch = "x86_64")]
         pub(crate) fn $name(ranks: &[&[u8]; $ranks], to: &mut Vec<$name>) -> usize {
-            let steps = ranks.iter().map(|r| r.len()).min().unwrap_or(0) / STEP;
-            to.reserve(steps * STEP);
+            let steps = ranks.iter().map(|r| r.len()).min().unwrap_or(0) / NUMBERS_PER_STEP;
+            to.reserve(steps * NUMBERS_PER_STEP);
             let room: *mut Vector = to.spare_capacity_mut().as_mut_ptr().cast();
             for step in 0..steps {
-                let from = step * STEP;
+                let from = step * NUMBERS_PER_STEP;
                 // SAFETY: the range has as many bytes as a vector, and reading needs no alignment.
-                let bytes = [$(unsafe { _mm_loadu_si128(ranks[$rank][from..from + STEP].as_ptr().cast()) }),*];
+                let bytes = [$(unsafe { _mm_loadu_si128(ranks[$rank][from..from + NUMBERS_PER_STEP].as_ptr().cast()) }),*];
                 // SAFETY: every x86-64 has SSE2.
                 for (at, vector) in unsafe { $together(bytes) }.into_iter().enumerate() {
-                    // SAFETY: there is room for `STEP` numbers in each step, which are as many
-                    // vectors as there are ranks, and writing needs no alignment.
+                    // SAFETY: there is room for `NUMBERS_PER_STEP` numbers in each step, which are
+                    // as many vectors as there are ranks, and writing needs no alignment.
                     unsafe { _mm_storeu_si128(room.add(step * $ranks + at), vector) };
                 }
             }
             // SAFETY: there was room for so many more, all of which have been written.
-            unsafe { to.set_len(to.len() + steps * STEP) };
-            steps * STEP
+            unsafe { to.set_len(to.len() + steps * NUMBERS_PER_STEP) };
+            steps * NUMBERS_PER_STEP
         }
 
         #[cfg(not(target_arch = "x86_64"))]

@@ -220,10 +220,10 @@ fn check(ours: &Trace, other: &Trace, path: &str) -> Result<(), CountedError> {
 }
 
 /// Loads of the pieces of a trace, by replicate of samples.
-type Sums = HashMap<u32, [f64; REPLICATES]>;
+type PieceLoads = HashMap<u32, [f64; REPLICATES]>;
 
 /// Sums up what each thread's rows stand for.
-fn rows(trace: &Trace, damage: &mut Vec<String>) -> Sums {
+fn rows(trace: &Trace, damage: &mut Vec<String>) -> PieceLoads {
     let sampled = trace.manifest.mode == TraceMode::Ring;
     let ratios: HashMap<(u32, u32), f64> = trace
         .manifest
@@ -236,7 +236,7 @@ fn rows(trace: &Trace, damage: &mut Vec<String>) -> Sums {
         })
         .collect();
     let source = trace.source(ColumnSet::default());
-    let mut sums = Sums::new();
+    let mut sums = PieceLoads::new();
     let mut add = |chunk: &Chunk| {
         let rows = chunk.loads.rows();
         for run in &chunk.runs {

@@ -130,8 +130,8 @@ fn pages<T: Number>(
     (values == rows).then_some(pages)
 }
 
-/// Bytes of a buffer that is kept, at most.
-const KEPT: usize = 16 << 20;
+/// Bytes of a buffer that is kept, at most. Source: Chosen.
+const MAX_KEPT_BYTES: usize = 16 << 20;
 
 thread_local! {
     /// Last unpacked column. Clearing a new buffer would take half as long as unpacking.
@@ -146,7 +146,7 @@ struct Unpacker {
 
 impl Drop for Unpacker {
     fn drop(&mut self) {
-        if self.buffer.len() <= KEPT {
+        if self.buffer.len() <= MAX_KEPT_BYTES {
             BUFFER.set(std::mem::take(&mut self.buffer));
         }
     }

@@ -7,10 +7,10 @@ use crate::input::quietly;
 use mgz_annotations_schema::manifest::REUSE_PAIRS;
 use std::path::Path;
 
-/// Watches at most: more are damage.
-const MOST: usize = 1 << 26;
+/// More are damage. Source: Chosen.
+const MAX_WATCHES: usize = 1 << 26;
 /// CPU time that no thread has: 36 years.
-const LONGEST: u64 = 1 << 60;
+const MAX_CPU_NS: u64 = 1 << 60;
 
 /// Reads them. `Ok(None)` if there are none; an error is a sentence for the user.
 pub fn read_reuse_pairs(folder: &Path, code: &CodeMap) -> Result<Option<Vec<ReusePair>>, String> {
@@ -38,7 +38,7 @@ pub fn read_reuse_pairs(folder: &Path, code: &CodeMap) -> Result<Option<Vec<Reus
 }
 
 fn pairs(table: &Frame, code: &CodeMap) -> Result<Vec<ReusePair>, String> {
-    if table.height() > MOST {
+    if table.height() > MAX_WATCHES {
         return Err(format!("{} rows", table.height()));
     }
     let [samples, addresses, times, modules, sites] =
@@ -55,7 +55,7 @@ fn pairs(table: &Frame, code: &CodeMap) -> Result<Vec<ReusePair>, String> {
             let sample = samples[row]
                 .try_into()
                 .map_err(|_| format!("sample {}", samples[row]))?;
-            if times[row] > LONGEST {
+            if times[row] > MAX_CPU_NS {
                 return Err(format!("{} ns", times[row]));
             }
             Ok(ReusePair {

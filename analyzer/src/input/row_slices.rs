@@ -19,16 +19,19 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::ops::Range;
 use std::sync::mpsc::sync_channel;
 
-/// Rows of a slice.
-const SLICE: usize = 1 << 13;
-/// Total number of ready rows over all threads; each thread has at least [`LEAST`].
-const READY: usize = 1 << 16;
-const LEAST: usize = 1 << 9;
-/// The rows of a thread that shares its group with others, if they are less than this part of it, take
-/// less than the columns: then they are read at once, and the group once for all its threads.
-const FEW: usize = 4;
+/// Rows of a slice. Source: Chosen.
+const ROWS_PER_SLICE: usize = 1 << 13;
+/// Total number of ready rows over all threads; each thread has at least [`LEAST`]. Source: Chosen.
+const MAX_READY_ROWS: usize = 1 << 16;
+/// Source: Chosen.
+const MIN_READY_ROWS: usize = 1 << 9;
+/// The rows of a thread that shares its group with others, if they are less than this part of it,
+/// take less than the columns: then they are read at once, and the group once for all its threads.
+/// Source: Chosen.
+const GROUP_SHARE_DIVISOR: usize = 4;
 /// Slices that wait to be looked at: while the next page is unpacked, there is something to do.
-const WAITING: usize = 4;
+/// Source: Chosen.
+const MAX_WAITING_SLICES: usize = 4;
 
 /// Places of a thread's rows.
 type Places<'a> = VecDeque<(&'a RowGroup, Range<usize>)>;
@@ -140,8 +143,8 @@ impl<'a> RowSlices<'a> {
             self.damage.append(&mut order.damage);
             return;
         }
-        let (full, slices) = sync_channel::<Slice>(WAITING);
-        let (empty, spare) = sync_channel::<Slice>(WAITING + 2);
+        let (full, slices) = sync_channel::<Slice>(MAX_WAITING_SLICES);
+        let (empty, spare) = sync_channel::<Slice>(MAX_WAITING_SLICES + 2);
         let damage = std::thread::scope(|scope| {
             let reader = scope.spawn(move || {
                 let mut order = Order::of(threads, stores);
@@ -183,7 +186,7 @@ struct Order<'a> {
 impl<'a> Order<'a> {
     fn of(threads: BTreeMap<(u32, u32), Places<'a>>, stores: bool) -> Order<'a> {
         let several = threads.len() > 1;
-        let ready = (READY / threads.len().max(1)).clamp(LEAST, SLICE);
+        let ready = (MAX_READY_ROWS / threads.len().max(1)).clamp(MIN_READY_ROWS, ROWS_PER_SLICE);
         let cursors: Vec<Cursor<'a>> = threads
             .into_values()
             .map(|places| Cursor::new(places, several))
@@ -224,13 +227,15 @@ impl<'a> Order<'a> {
             let cursor = &mut self.cursors[thread];
             slice.read += std::mem::take(&mut cursor.read);
             // The thread that is due goes on until another one is.
-            let whole = cursor.at == 0 && cursor.end <= SLICE && slice.rows.is_empty();
+            let whole = cursor.at == 0 && cursor.end <= ROWS_PER_SLICE && slice.rows.is_empty();
             if whole && limit == f64::INFINITY {
                 std::mem::swap(&mut slice.rows, &mut cursor.rows);
                 cursor.at = slice.rows.len();
                 cursor.end = cursor.at;
             } else {
-                let upto = cursor.end.min(cursor.at + SLICE - slice.rows.len());
+                let upto = cursor
+                    .end
+                    .min(cursor.at + ROWS_PER_SLICE - slice.rows.len());
                 let behind = |&&time: &&u64| time as f64 <= limit;
                 let first = cursor.at + 1;
                 let more = cursor.time.get(first..upto).unwrap_or_default();
@@ -245,7 +250,7 @@ impl<'a> Order<'a> {
                 _ => slice.runs.push((thread, slice.rows.len())),
             }
             self.next(thread, limit);
-            if slice.rows.len() >= SLICE {
+            if slice.rows.len() >= ROWS_PER_SLICE {
                 break;
             }
         }
@@ -388,7 +393,7 @@ impl<'a> Cursor<'a> {
                 let Some((group, rows)) = self.places.pop_front() else {
                     return false;
                 };
-                if rows.len() < group.rows() / FEW
+                if rows.len() < group.rows() / GROUP_SHARE_DIVISOR
                     && let Some(all) = Shared::of(shared, group, self.timed)
                 {
                     self.read += rows.len() as u64;

@@ -211,8 +211,8 @@ impl ChunkSource for Chosen<'_> {
     }
 }
 
-/// Rows that are kept in memory, at most.
-const HELD: u64 = 4 << 20;
+/// Source: Chosen.
+const MAX_ROWS_IN_MEMORY: u64 = 4 << 20;
 
 /// A source that keeps the rows that it has read, as long as they are few: the zoom reads the last
 /// pieces several times.
@@ -236,7 +236,7 @@ impl<'a> CachedSource<'a> {
             .chunks
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if rows > HELD {
+        if rows > MAX_ROWS_IN_MEMORY {
             chunks.clear();
             return;
         }

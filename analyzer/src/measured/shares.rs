@@ -53,7 +53,7 @@ const LEAST_LATENCIES: u64 = 10;
 
 /// Sums over a set of loads.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sums {
+pub(crate) struct SampleSums {
     pub(crate) all: Sum,
     served: BTreeMap<ServedBy, Sum>,
     /// By flag: yes, and all that tell.
@@ -75,7 +75,7 @@ fn add_flag(sums: &mut [Sum; 2], flag: Option<bool>, weight: f64) {
     }
 }
 
-impl Sums {
+impl SampleSums {
     /// Takes a load in.
     pub(crate) fn add(&mut self, load: &MeasuredLoad, weight: f64) {
         self.all.add(weight);
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_sample_stands_for_its_period() {
-        let mut sums = Sums::default();
+        let mut sums = SampleSums::default();
         (0..50).for_each(|_| sums.add(&load(ServedBy::L1), 3.0));
         (0..50).for_each(|_| sums.add(&load(ServedBy::Memory), 1.0));
         let numbers = sums.numbers();
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn misses_that_are_not_known_widen_the_interval() {
-        let mut sums = Sums::default();
+        let mut sums = SampleSums::default();
         (0..6000).for_each(|_| sums.add(&load(ServedBy::L1), 1.0));
         (0..2000).for_each(|_| sums.add(&load(ServedBy::FillBuffer), 1.0));
         (0..2000).for_each(|_| sums.add(&load(ServedBy::L3), 1.0));
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn latencies_and_nodes_are_of_the_samples_that_tell_them() {
-        let mut sums = Sums::default();
+        let mut sums = SampleSums::default();
         for cycles in [Some(100), Some(300), None] {
             let load = MeasuredLoad {
                 latency: cycles,
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(numbers.nodes[0].share_pct[1], 50.0);
         assert!((numbers.hitm_pct.unwrap()[1] - 100.0 / 3.0).abs() < 1e-9);
         // One latency has no interval.
-        let mut one = Sums::default();
+        let mut one = SampleSums::default();
         let single = MeasuredLoad {
             latency: Some(5),
             ..load(ServedBy::L1)
@@ -252,6 +252,6 @@ mod tests {
             (one.numbers().latency, one.numbers().latency_samples),
             (None, 1)
         );
-        assert_eq!(Sums::default().numbers(), MeasuredLoads::default());
+        assert_eq!(SampleSums::default().numbers(), MeasuredLoads::default());
     }
 }

@@ -1,7 +1,7 @@
 //! Rows by function, line and object.
 
 use crate::input::measured::{MeasuredCode, MeasuredLoad, MeasuredSamples};
-use crate::measured::shares::{Sums, percent};
+use crate::measured::shares::{SampleSums, percent};
 use crate::measured::{Measured, MeasuredRow};
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ const OF_ALL_LOADS: [&str; 2] = ["loads", "operations"];
 /// The samples of a trace as tables.
 pub fn tables(samples: &MeasuredSamples) -> Measured {
     let weight = weights(samples);
-    let mut whole = Sums::default();
-    let mut of_code: Vec<Sums> = vec![Sums::default(); samples.code.len()];
-    let mut of_object: Vec<Sums> = vec![Sums::default(); samples.objects.len()];
-    let mut functions: BTreeMap<MeasuredCode, Sums> = BTreeMap::new();
+    let mut whole = SampleSums::default();
+    let mut of_code: Vec<SampleSums> = vec![SampleSums::default(); samples.code.len()];
+    let mut of_object: Vec<SampleSums> = vec![SampleSums::default(); samples.objects.len()];
+    let mut functions: BTreeMap<MeasuredCode, SampleSums> = BTreeMap::new();
     for load in &samples.loads {
         let weight = weight(load);
         whole.add(load, weight);
@@ -83,7 +83,7 @@ fn drawn(samples: &MeasuredSamples) -> String {
     }
 }
 
-fn row(sums: &Sums, whole: &Sums) -> MeasuredRow {
+fn row(sums: &SampleSums, whole: &SampleSums) -> MeasuredRow {
     MeasuredRow {
         share_pct: whole.all.share(sums.all).map(percent),
         loads: sums.numbers(),

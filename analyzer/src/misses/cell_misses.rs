@@ -12,7 +12,7 @@ use crate::misses::fill_time::{Times, doubt_of};
 use crate::misses::params;
 use crate::misses::set_conflicts;
 use crate::misses::survival_bounds::{Estimate, Wait};
-use crate::misses::visit_table::{VisitTable, parts};
+use crate::misses::visit_table::{VisitTable, lines_without};
 use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -107,7 +107,7 @@ impl Estimate<'_, '_> {
     fn far(&self, cell: usize, times: &[Times], capacities: &[f64], levels: &[usize]) -> Ends {
         let (table, group) = (self.table, self.table.cells[cell].0.0);
         let reach = self.near_of(cell).reach as f64;
-        let near = parts(table.lines, group, self.without);
+        let near = lines_without(table.lines, group, self.without);
         let mut ends: Ends = Default::default();
         for (at, (&capacity, times)) in capacities.iter().zip(times).enumerate() {
             if capacity <= reach {

@@ -14,10 +14,10 @@ use crate::util::fast_hash::Mixed;
 use std::collections::HashMap;
 
 /// Number of sample lengths at which the lines of a set are counted.
-const GRID: usize = 26;
+const SAMPLE_LENGTHS: usize = 26;
 
 fn grid() -> impl Iterator<Item = f64> {
-    (0..GRID).map(grid_time)
+    (0..SAMPLE_LENGTHS).map(grid_time)
 }
 
 /// A visit behind the reach of its sample.
@@ -109,9 +109,9 @@ fn set_of(cache: &Sets, visit: &LateVisit) -> usize {
 }
 
 /// Along the grid: expected lines that a visit represents and that some of so many samples meet.
-fn chances_of(visit: &LateVisit, each: f64) -> [f64; GRID] {
+fn chances_of(visit: &LateVisit, each: f64) -> [f64; SAMPLE_LENGTHS] {
     let met = visit.met.max(1) as f64;
-    let mut chances = [0.0; GRID];
+    let mut chances = [0.0; SAMPLE_LENGTHS];
     for (chance, v) in chances.iter_mut().zip(grid()) {
         let left = (1.0 - v / visit.samples.max(1) as f64).max(0.0);
         *chance = each * (1.0 - left.powf(met)) / met;
@@ -143,14 +143,14 @@ fn filled(cache: &Sets, threads: usize, late: &[LateVisit], each: f64) -> Vec<Op
     for (at, &set) in many.iter().enumerate() {
         number[set] = at as u32;
     }
-    let mut counts = vec![[0.0; GRID]; many.len()];
-    let mut means = vec![[0.0; GRID]; threads];
-    let mut known: HashMap<(u32, u32), [f64; GRID], Mixed> = HashMap::default();
+    let mut counts = vec![[0.0; SAMPLE_LENGTHS]; many.len()];
+    let mut means = vec![[0.0; SAMPLE_LENGTHS]; threads];
+    let mut known: HashMap<(u32, u32), [f64; SAMPLE_LENGTHS], Mixed> = HashMap::default();
     for visit in late {
         let chances = known.entry((visit.samples as u32, visit.met as u32));
         let chances = chances.or_insert_with(|| chances_of(visit, each));
         let of_thread = &mut means[visit.thread as usize];
-        let add = |to: &mut [f64; GRID], of: f64| {
+        let add = |to: &mut [f64; SAMPLE_LENGTHS], of: f64| {
             (to.iter_mut().zip(&*chances)).for_each(|(t, c)| *t += c / of);
         };
         add(of_thread, sets as f64);
@@ -158,7 +158,7 @@ fn filled(cache: &Sets, threads: usize, late: &[LateVisit], each: f64) -> Vec<Op
             add(of_set, 1.0);
         }
     }
-    let full = |lines: &[f64; GRID]| {
+    let full = |lines: &[f64; SAMPLE_LENGTHS]| {
         let over = lines.iter().position(|&l| l >= f64::from(cache.ways));
         over.and_then(|at| grid().nth(at)).unwrap_or(f64::INFINITY)
     };

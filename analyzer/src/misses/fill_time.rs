@@ -2,7 +2,7 @@
 
 use crate::misses::params;
 use crate::misses::survival_bounds::{Estimate, Wait};
-use crate::misses::survival_curve::{GRID, grid};
+use crate::misses::survival_curve::{GRID_POINTS, grid};
 use crate::misses::watched_reuses;
 
 /// Sample lengths until a cache is full.
@@ -30,13 +30,13 @@ impl Estimate<'_, '_> {
         let base = self.near_of(cell).reach as f64;
         let weight = self.sums[cell].0.max(f64::MIN_POSITIVE);
         // Sums of floating-point numbers begin at -0.
-        let mut rates = [-0.0; GRID];
+        let mut rates = [-0.0; GRID_POINTS];
         for (&other, &rate) in &self.beside[cell] {
             let curve = &curves[other as usize];
             (rates.iter_mut().zip(curve)).for_each(|(sum, lines)| *sum += rate * lines);
         }
         rates.iter_mut().for_each(|rate| *rate /= weight);
-        let mut steps = Vec::with_capacity(GRID);
+        let mut steps = Vec::with_capacity(GRID_POINTS);
         let (mut lines, mut before, mut rate) = (base, 0.0, rates[0]);
         for (v, next) in grid().zip(&rates) {
             lines += (v - before) * (rate + next) / 2.0;

@@ -5,7 +5,7 @@ use crate::misses::cell_misses::{ByGroup, Ends};
 use crate::misses::fill_time::doubt_of;
 use crate::misses::params;
 use crate::misses::reuse_distance::Near;
-use crate::misses::visit_table::{VisitTable, parts};
+use crate::misses::visit_table::{VisitTable, lines_without};
 use crate::stages::line_visits::GroupLines;
 use crate::util::fast_hash::Mixed;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ impl VisitTable<'_> {
     ) {
         let ways = u64::from(self.caches[0].ways);
         for (&group, of) in all.iter_mut() {
-            let near = Near::in_set(parts(self.lines, group, without).iter().copied());
+            let near = Near::in_set(lines_without(self.lines, group, without).iter().copied());
             if near.reach < ways {
                 continue;
             }
@@ -45,7 +45,7 @@ impl VisitTable<'_> {
     /// sample have filled their set.
     pub(super) fn conflicts(&self, levels: &[usize], without: Option<usize>, all: &mut ByGroup) {
         for (&group, of) in all.iter_mut() {
-            let parts = parts(self.lines, group, without);
+            let parts = lines_without(self.lines, group, without);
             let late: f64 = parts.iter().map(|p| f64::from(p.late)).sum();
             for (at, &level) in levels.iter().enumerate() {
                 let count: f64 = parts.iter().map(|p| f64::from(p.conflicts[level])).sum();

@@ -16,14 +16,14 @@ use mgz_models::statistics::distributions::{gamma_below, ln_gamma};
 
 /// Numbers of sample lengths at which survival is tabulated.
 pub(crate) fn grid() -> impl Iterator<Item = f64> {
-    (0..GRID).map(grid_time)
+    (0..GRID_POINTS).map(grid_time)
 }
 /// Number of sample lengths at a point of the grid.
 pub(crate) fn grid_time(at: usize) -> f64 {
     2f64.powf(at as f64 / params::GRID_POINTS_PER_DOUBLING + params::GRID_START_LOG2)
 }
 /// Length of the grid.
-pub(crate) const GRID: usize = 50;
+pub(crate) const GRID_POINTS: usize = 50;
 
 /// Middle of a bin's values.
 fn middle(at: usize) -> f64 {

@@ -56,9 +56,9 @@ struct Late(u32);
 
 impl Late {
     /// The visit lies inside the reach, so it is not late.
-    const NOT: u32 = u32::MAX >> 1;
+    const NOT_LATE: u32 = u32::MAX >> 1;
     /// The visit's cell is too rare to be kept apart.
-    const OTHER: u32 = Late::NOT - 1;
+    const RARE_CELL: u32 = Late::NOT_LATE - 1;
 
     fn new(cell: u32, sequence: bool) -> Late {
         Late(cell << 1 | u32::from(sequence))
@@ -68,8 +68,8 @@ impl Late {
     /// if its cell is too rare to be kept apart.
     fn cell(self) -> Option<Option<u32>> {
         match self.0 >> 1 {
-            Late::NOT => None,
-            Late::OTHER => Some(None),
+            Late::NOT_LATE => None,
+            Late::RARE_CELL => Some(None),
             cell => Some(Some(cell)),
         }
     }
@@ -213,8 +213,8 @@ fn sorted(
 ) -> Vec<Ordered> {
     let ordered = |(v, key): (&Visit, &Option<Key>)| -> Option<Ordered> {
         let (thread, at) = threads.place(v.sample)?;
-        let cell = key.map_or(Late::NOT, |key| {
-            numbers.get(&key).copied().unwrap_or(Late::OTHER)
+        let cell = key.map_or(Late::NOT_LATE, |key| {
+            numbers.get(&key).copied().unwrap_or(Late::RARE_CELL)
         });
         Some((v.line, v.space, thread, at, Late::new(cell, v.sequence)))
     };
@@ -429,7 +429,11 @@ fn late_of(beside: &[Vec<(u32, f64)>], cells: usize) -> Vec<[f64; PARTS]> {
 }
 
 /// Counts of a group, without one of the replicates.
-pub(super) fn parts(lines: &LineVisits, group: Group, without: Option<usize>) -> Vec<&GroupLines> {
+pub(super) fn lines_without(
+    lines: &LineVisits,
+    group: Group,
+    without: Option<usize>,
+) -> Vec<&GroupLines> {
     (0..PARTS)
         .filter(|&p| Some(p) != without)
         .filter_map(|p| lines.groups.get(&(group, p as u32)))
@@ -438,5 +442,5 @@ pub(super) fn parts(lines: &LineVisits, group: Group, without: Option<usize>) ->
 
 /// Distances of a group, without one of the replicates.
 pub(super) fn near_of(lines: &LineVisits, group: Group, without: Option<usize>) -> Near {
-    Near::new(parts(lines, group, without).iter().copied())
+    Near::new(lines_without(lines, group, without).iter().copied())
 }

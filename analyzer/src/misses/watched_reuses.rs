@@ -451,7 +451,7 @@ mod tests {
     use super::*;
 
     /// Samples without any reuse.
-    const BLIND: InSamples = InSamples {
+    const NO_REUSES: InSamples = InSamples {
         times: LineOverWord::UNKNOWN,
         reuses: 0.0,
         hazard: 0.0,
@@ -490,7 +490,7 @@ mod tests {
         // the second one used.
         let seen: Vec<_> =
             (watches(40, 7, Some(2), 2.0).chain(watches(40, 7, None, 500.0))).collect();
-        let (units, used) = units(&cells, &seen, &|_| BLIND);
+        let (units, used) = units(&cells, &seen, &|_| NO_REUSES);
         assert_eq!((units.len(), used), (2, 80));
         let model = |_: f64, _: &[u32]| (0.9, 0.0);
         let at = |unit: &Unit, v: f64| between(&unit.factors(None, model), v);
@@ -512,7 +512,7 @@ mod tests {
             (watches(n, 7, Some(1), 2.0).chain(watches(3, 8, Some(1), 2.0))).collect()
         };
         let lowers = |n: usize| -> Vec<Vec<u32>> {
-            units(&cells, &few(n), &|_| BLIND)
+            units(&cells, &few(n), &|_| NO_REUSES)
                 .0
                 .into_iter()
                 .map(|u| u.tells.into_iter().map(|c| c.0).collect())
@@ -534,7 +534,7 @@ mod tests {
             }
             let mut walk = cell(1, 7, 1.0);
             walk.code = (1, AccessClass::Strided);
-            let (mut units, used) = units(&[walk], &seen, &|_| BLIND);
+            let (mut units, used) = units(&[walk], &seen, &|_| NO_REUSES);
             assert_eq!((units.len(), used), (1, 100));
             units.remove(0)
         };

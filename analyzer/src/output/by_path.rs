@@ -57,9 +57,9 @@ pub(crate) fn by_path(
             }
             let name = match kind {
                 _ if !is_new => String::new(),
-                "function" => names::function(&r.function, 40),
+                "function" => names::short_function(&r.function, 40),
                 "object" => head(&r.object, 40),
-                _ if r.file.is_empty() => names::function(&r.function, 40),
+                _ if r.file.is_empty() => names::short_function(&r.function, 40),
                 _ => format!("{}:{}", tail(&r.file, 32), r.line),
             };
             let calls: Vec<String> = r.path.iter().map(|c| elided(c)).collect();

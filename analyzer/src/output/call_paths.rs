@@ -6,8 +6,8 @@ use crate::output::text::{Meaning, Style, head, heading, push, row, tail, text_t
 use crate::util::human::{bytes, count, counted, number, percent};
 use crate::views::call_paths::{CallPathRow, CallPathTable};
 
-/// Least share of a call that is shown, in percent.
-const SHOWN: f64 = 0.5;
+/// Source: Chosen.
+const MIN_SHARE_PCT: f64 = 0.5;
 
 /// Columns of a name at most.
 const NAME: usize = 60;
@@ -41,7 +41,11 @@ pub(crate) fn call_paths(of: &CallPathTable, meaning: Meaning, style: Style, out
     names.extend(["self%", "windows", "A", "F", "memory", "ΔF"]);
     let mut t = text_table(style, &names, 2);
     let weight = |r: &CallPathRow| r.time.value.unwrap_or(r.share);
-    let shown: Vec<&CallPathRow> = of.calls.iter().filter(|r| weight(r) >= SHOWN).collect();
+    let shown: Vec<&CallPathRow> = of
+        .calls
+        .iter()
+        .filter(|r| weight(r) >= MIN_SHARE_PCT)
+        .collect();
     for r in shown.iter().take(style.rows.max(1) * 2) {
         let indent = (r.depth as usize).min(24);
         let name = format!(

@@ -4,8 +4,8 @@ use crate::output::text::{Style, heading, push, row, text_table};
 use crate::util::human::{bytes, count, percent};
 use crate::views::objects::ObjectRow;
 
-/// Fields that are shown of an object.
-const SHOWN: usize = 12;
+/// Fields that are shown of an object. Source: Chosen.
+const MAX_FIELDS: usize = 12;
 
 /// The table.
 pub(crate) fn fields(rows: &[ObjectRow], style: Style, out: &mut String) {
@@ -30,11 +30,14 @@ pub(crate) fn fields(rows: &[ObjectRow], style: Style, out: &mut String) {
         "object", "type", "element", "field", "offset", "bytes", "A", "A%",
     ];
     let mut t = text_table(style, &names, 2);
-    for (o, name) in shown.iter().zip(crate::output::names::objects(&shown, 40)) {
+    for (o, name) in shown
+        .iter()
+        .zip(crate::output::names::object_names(&shown, 40))
+    {
         let mut fields: Vec<_> = o.fields.iter().collect();
         fields.sort_by_key(|f| (std::cmp::Reverse(f.rows), f.offset));
-        let rest: u64 = fields.iter().skip(SHOWN).map(|f| f.rows).sum();
-        fields.truncate(SHOWN);
+        let rest: u64 = fields.iter().skip(MAX_FIELDS).map(|f| f.rows).sum();
+        fields.truncate(MAX_FIELDS);
         fields.sort_by_key(|f| f.offset);
         for (number, f) in fields.iter().enumerate() {
             let [object, of_type, element] = match number {
@@ -62,7 +65,7 @@ pub(crate) fn fields(rows: &[ObjectRow], style: Style, out: &mut String) {
         if rest > 0 {
             let share = rest as f64 * 100.0 / o.fields.iter().map(|f| f.rows).sum::<u64>() as f64;
             let mut cells = vec![String::new(); 6];
-            cells[3] = format!("({} more)", o.fields.len() - SHOWN);
+            cells[3] = format!("({} more)", o.fields.len() - MAX_FIELDS);
             cells.extend([count(rest), percent(Some(share))]);
             t.add_row(row(cells, 2));
         }

@@ -16,8 +16,8 @@ const INDENT: usize = 4;
 const FUNCTION: usize = 80;
 /// Columns of an object's name at most.
 const OBJECT: usize = 100;
-/// A smaller cost is "a few", percent.
-const FEW: f64 = 5.0;
+/// A smaller cost is "a few", percent. Source: Chosen.
+const FEW_PCT: f64 = 5.0;
 
 /// A text in lines of at most so many columns, indented.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
@@ -89,7 +89,7 @@ pub(crate) fn with_module(function: &str, module: &str, most: usize) -> String {
     let file = module.rsplit('/').next().unwrap_or(module);
     match function.starts_with('[') && !file.is_empty() {
         true => head(&format!("{function} of {file}"), most),
-        false => names::function(function, most),
+        false => names::short_function(function, most),
     }
 }
 
@@ -101,7 +101,7 @@ fn whole(percent: f64) -> String {
 fn roughly(share: f64, most: f64) -> String {
     let rounded = (share / 5.0).round() * 5.0;
     match share {
-        few if few < FEW => "a few %".into(),
+        few if few < FEW_PCT => "a few %".into(),
         _ if rounded > most => format!("{} %", (share / 5.0).floor() * 5.0),
         _ => format!("{rounded} %"),
     }
@@ -156,7 +156,7 @@ pub(crate) fn object_of(finding: &Finding, most: usize) -> String {
             if object.contains(first) || short.contains(&elided(first)) {
                 return short;
             }
-            let by = format!(", allocated by {}", names::function(first, 60));
+            let by = format!(", allocated by {}", names::short_function(first, 60));
             match short.chars().count() + by.chars().count() <= most {
                 true => short + &by,
                 false => short,

@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 
 /// Columns that the lines behind the first are indented by.
 const INDENT: usize = 3;
-/// A cost that is worth a warning, percent.
-const MUCH: f64 = 10.0;
-/// Misses per load that are evidence, percent.
-const EVIDENT: f64 = 1.0;
-/// An interval of misses that is wider says next to nothing, percent.
-const VAGUE: f64 = 50.0;
+/// A cost that is worth a warning, percent. Source: Chosen.
+const MIN_WARNING_PCT: f64 = 10.0;
+/// Misses per load that are evidence, percent. Source: Chosen.
+const MIN_EVIDENCE_PCT: f64 = 1.0;
+/// An interval of misses that is wider says next to nothing, percent. Source: Chosen.
+const VAGUE_INTERVAL_PCT: f64 = 50.0;
 /// Columns of a function and of an object that are shown at least.
 const NAME: usize = 24;
 
@@ -52,7 +52,7 @@ pub(crate) fn headline(
     let title = format!(
         "{}: {}",
         layout.paint.bold(&head(&begin, room)),
-        layout.paint.cost(&costs, finding.score >= MUCH)
+        layout.paint.cost(&costs, finding.score >= MIN_WARNING_PCT)
     );
     let line = match (finding.line, layout.files.get(finding.file.as_str())) {
         (0, _) | (_, None) => String::new(),
@@ -176,9 +176,9 @@ fn missed(finding: &Finding) -> Option<String> {
     let levels = finding.misses.as_ref()?.levels.iter().rev();
     let known: Vec<(&str, [f64; 3])> = levels
         .filter_map(|l| Some((l.level.as_str(), l.ratio?.map(|part| 100.0 * part))))
-        .filter(|(_, [lo, value, hi])| *value >= EVIDENT && hi - lo <= VAGUE)
+        .filter(|(_, [lo, value, hi])| *value >= MIN_EVIDENCE_PCT && hi - lo <= VAGUE_INTERVAL_PCT)
         .collect();
-    let certain = known.iter().find(|(_, range)| range[0] >= EVIDENT);
+    let certain = known.iter().find(|(_, range)| range[0] >= MIN_EVIDENCE_PCT);
     let (level, [lo, value, hi]) = certain.or(known.first())?;
     let share = within(*value, Some((*lo, *hi)));
     let text = format!("{share} of these loads miss the {level}");

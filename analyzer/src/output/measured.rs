@@ -8,8 +8,8 @@ use crate::report::Analysis;
 use crate::util::human::counted;
 use serde::Serialize;
 
-/// Rows of a smaller share of the loads are left out of the text, percent.
-const LEAST: f64 = 0.5;
+/// Rows of a smaller share of the loads are left out of the text, percent. Source: Chosen.
+const MIN_SHARE_PCT: f64 = 0.5;
 
 /// A row at a level, as files have it.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -186,7 +186,7 @@ pub(crate) fn beside(loads: &MeasuredLoads) -> Option<String> {
 
 /// Columns of the levels that serve a share of all loads that counts.
 fn columns(measured: &Measured) -> Vec<String> {
-    let worth = |l: &&ServedShare| l.share_pct[1] >= LEAST;
+    let worth = |l: &&ServedShare| l.share_pct[1] >= MIN_SHARE_PCT;
     let levels = measured.loads.levels.iter().filter(worth);
     levels.map(|l| l.level.clone()).collect()
 }
@@ -217,8 +217,8 @@ fn place(what: &str, row: &MeasuredRow) -> String {
         }
     };
     match what {
-        "function" => unknown(names::function(&row.function, 40)),
-        "line" if row.line == 0 => unknown(names::function(&row.function, 40)),
+        "function" => unknown(names::short_function(&row.function, 40)),
+        "line" if row.line == 0 => unknown(names::short_function(&row.function, 40)),
         "line" => format!("{}:{}", tail(&row.file, 36), row.line),
         _ => unknown(head(&row.object, 40)),
     }
@@ -255,7 +255,7 @@ pub(crate) fn tables(analysis: &Analysis, style: Style, out: &mut String) {
     for (what, rows) in tables {
         let worth = rows
             .iter()
-            .filter(|r| r.share_pct.is_some_and(|s| s[1] >= LEAST));
+            .filter(|r| r.share_pct.is_some_and(|s| s[1] >= MIN_SHARE_PCT));
         for of in worth.take(style.rows) {
             add(place(what, of), what, &of.loads, of.share_pct);
         }
@@ -323,7 +323,7 @@ fn compared(measured: &Measured, style: Style, out: &mut String) {
     for (what, rows) in tables {
         let worth = rows
             .iter()
-            .filter(|r| r.share_pct.is_some_and(|s| s[1] >= LEAST));
+            .filter(|r| r.share_pct.is_some_and(|s| s[1] >= MIN_SHARE_PCT));
         for of in worth.filter(|r| has_both(&r.loads)).take(style.rows) {
             add(place(what, of), what, &of.loads);
         }

@@ -7,14 +7,14 @@ use crate::report::Analysis;
 use crate::util::human::{bytes, counted};
 use serde::Serialize;
 
-/// An interval that is wider says next to nothing.
-const VAGUE: f64 = 0.5;
+/// An interval that is wider says next to nothing. Source: Chosen.
+const VAGUE_INTERVAL: f64 = 0.5;
 /// A share that is all.
 const ALL: f64 = 0.995;
-/// Misses per load that a finding names.
-const SAID: f64 = 1e-3;
-/// Share of the misses of some level from which on a row stands in the table.
-const WORTH: f64 = 0.01;
+/// Misses per load that a finding names. Source: Chosen.
+const MIN_NAMED_MISSES: f64 = 1e-3;
+/// Share of the misses of some level from which on a row stands in the table. Source: Chosen.
+const MIN_ROW_SHARE: f64 = 0.01;
 
 /// A row at a level, as files have it.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -164,12 +164,15 @@ pub(crate) fn watched(seen: &WatchedReuses) -> Option<String> {
 
 /// A sentence of a finding; nothing where next to nothing misses.
 pub(crate) fn in_words(misses: &Misses) -> Option<String> {
-    let worth = |l: &&LevelMisses| l.ratio.is_some_and(|r| r[1] >= SAID || r[2] - r[0] > VAGUE);
+    let worth = |l: &&LevelMisses| {
+        l.ratio
+            .is_some_and(|r| r[1] >= MIN_NAMED_MISSES || r[2] - r[0] > VAGUE_INTERVAL)
+    };
     let levels: Vec<&LevelMisses> = misses.levels.iter().filter(worth).collect();
     let last = levels.last()?;
     if levels
         .iter()
-        .all(|l| l.ratio.is_some_and(|r| r[2] - r[0] > VAGUE))
+        .all(|l| l.ratio.is_some_and(|r| r[2] - r[0] > VAGUE_INTERVAL))
     {
         let text = "Misses: not known; no window tells when its lines come again.";
         return Some(text.to_owned());
@@ -178,7 +181,7 @@ pub(crate) fn in_words(misses: &Misses) -> Option<String> {
         .map(|l| format!("{} {}", l.level, known(l.ratio)))
         .collect();
     let share = match last.share {
-        Some(share) if share[2] - share[0] > VAGUE => String::new(),
+        Some(share) if share[2] - share[0] > VAGUE_INTERVAL => String::new(),
         Some(share) if share[0] >= ALL => format!("; all {} misses", last.level),
         Some(share) => format!("; {} % of all {} misses", within(Some(share)), last.level),
         None => String::new(),
@@ -190,7 +193,7 @@ pub(crate) fn in_words(misses: &Misses) -> Option<String> {
 /// A ratio in percent; one whose interval says next to nothing is not known.
 fn known(ratio: Option<Range>) -> String {
     match ratio {
-        Some([lo, _, hi]) if hi - lo > VAGUE => {
+        Some([lo, _, hi]) if hi - lo > VAGUE_INTERVAL => {
             format!("not known ({}–{} %)", pct(lo), pct(hi))
         }
         ratio => format!("{} %", within(ratio)),
@@ -233,7 +236,7 @@ fn matters(misses: &Option<Misses>) -> bool {
     misses
         .iter()
         .flat_map(|m| &m.levels)
-        .any(|l| share(l) >= WORTH)
+        .any(|l| share(l) >= MIN_ROW_SHARE)
 }
 
 /// The table of misses by function, line, loop and object (`--misses`).
@@ -272,7 +275,7 @@ pub(crate) fn miss_tables(analysis: &Analysis, style: Style, out: &mut String) {
     let mut rows: Vec<(String, &str, &Option<Misses>)> = Vec::new();
     for of in &analysis.functions {
         rows.push((
-            names::function(&of.function, 40),
+            names::short_function(&of.function, 40),
             "function",
             &of.loads.misses,
         ));

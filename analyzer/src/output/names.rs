@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 /// A function's name, without template arguments and parameters. If that is too long, the outer
 /// namespaces are left out.
-pub(crate) fn function(name: &str, most: usize) -> String {
+pub(crate) fn short_function(name: &str, most: usize) -> String {
     let short = elided(name);
     if short.chars().count() <= most {
         return short;
@@ -48,7 +48,7 @@ pub(crate) fn object(name: &str, most: usize) -> String {
     let place = place.split(" (").next().unwrap_or(place);
     match (function, most.checked_sub(length(place))) {
         ("", _) | (_, None) => head(place.trim_start(), most),
-        (_, Some(room)) => format!("{}{place}", self::function(function, room)),
+        (_, Some(room)) => format!("{}{place}", self::short_function(function, room)),
     }
 }
 
@@ -65,7 +65,7 @@ fn allocation(name: &str) -> Option<(&str, &str)> {
 
 /// Names of the objects of a table. Objects with equal names get a distinction: their module, the
 /// caller of their allocation, or a number.
-pub(crate) fn objects(rows: &[ObjectRow], most: usize) -> Vec<String> {
+pub(crate) fn object_names(rows: &[ObjectRow], most: usize) -> Vec<String> {
     let mut names: Vec<String> = rows.iter().map(|o| head(&o.object, most)).collect();
     let suffixes: [&dyn Fn(&ObjectRow) -> String; 3] =
         [&|o| o.module.clone(), &|o| o.of_type.clone(), &|o| {
@@ -107,11 +107,11 @@ mod tests {
     #[test]
     fn the_end_of_a_name_stays() {
         let name = "std::_Rb_tree<std::string, std::pair<int const, long>, std::less<int> >::_M_insert(int, std::string const&)";
-        assert_eq!(function(name, 60), "std::_Rb_tree<…>::_M_insert");
-        assert_eq!(function(name, 26), "…::_Rb_tree<…>::_M_insert");
-        assert_eq!(function(name, 16), "…::_M_insert");
-        assert_eq!(function(name, 8), "_M_inse…");
-        assert_eq!(function("short", 40), "short");
+        assert_eq!(short_function(name, 60), "std::_Rb_tree<…>::_M_insert");
+        assert_eq!(short_function(name, 26), "…::_Rb_tree<…>::_M_insert");
+        assert_eq!(short_function(name, 16), "…::_M_insert");
+        assert_eq!(short_function(name, 8), "_M_inse…");
+        assert_eq!(short_function("short", 40), "short");
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
             object("other", "a", &[]),
         ];
         assert_eq!(
-            objects(&rows, 48),
+            object_names(&rows, 48),
             [
                 "table [a]",
                 "table [b]",

@@ -17,27 +17,27 @@ use mgz_annotations_schema::TraceMode;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Lines of a screen. What `mgz run` says before and behind it makes 24 of them.
-const LINES: usize = 21;
+const SCREEN_LINES: usize = 21;
 /// Rows of the table of functions at most.
 pub const ROWS: usize = 3;
-/// Sentences about missing code at most.
-const SENTENCES: usize = 2;
+/// Sentences about missing code at most. Source: Chosen.
+const MAX_COVERAGE_SENTENCES: usize = 2;
 /// Files without instrumentation that are named.
 const NAMED: usize = 2;
-/// A recording of a greater share of the time is as good as whole.
-const WHOLE: f64 = 0.95;
+/// A recording of a greater share of the time is as good as whole. Source: Chosen.
+const WHOLE_RUN_SHARE: f64 = 0.95;
 /// A share of the time that is worth a name.
 const WORTH_A_NAME: f64 = 0.01;
-/// An interval of misses that is wider says next to nothing.
-const VAGUE: f64 = 0.5;
+/// An interval of misses that is wider says next to nothing. Source: Chosen.
+const VAGUE_INTERVAL: f64 = 0.5;
 /// Cost of a finding behind the first that is worth its lines, percent of the time.
 const MIN_COST_PCT: f64 = 5.0;
-/// Functions with a smaller share are left out, percent.
-const LEAST: f64 = 0.5;
+/// Functions with a smaller share are left out, percent. Source: Chosen.
+const MIN_FUNCTION_PCT: f64 = 0.5;
 /// Columns of the names of source files at most.
 const FILE: usize = 28;
-/// Columns of a hottest line with the name of an inlined function at most.
-const LINE: usize = 36;
+/// Columns of a hottest line with the name of an inlined function at most. Source: Chosen.
+const MAX_LINE_COLUMNS: usize = 36;
 /// The heading of functions some of which have no name.
 const ADDRESSES: &str = "Hottest functions ([0x…]: without symbols)";
 
@@ -47,7 +47,7 @@ pub fn screen(analysis: &Analysis, style: Style, has_report: bool) -> String {
     let mut lines = run(analysis, width);
     lines.push(String::new());
     let rows = functions(analysis, width, style);
-    let room = LINES.saturating_sub(lines.len() + rows.len() + usize::from(!has_report));
+    let room = SCREEN_LINES.saturating_sub(lines.len() + rows.len() + usize::from(!has_report));
     lines.extend(findings(analysis, (width, room), style.paint, has_report));
     lines.extend(rows);
     if !has_report {
@@ -96,7 +96,7 @@ fn run(analysis: &Analysis, width: usize) -> Vec<String> {
     if let Some(text) = unrecorded(analysis) {
         add("time", &text);
     }
-    for sentence in t.for_screen.iter().take(SENTENCES) {
+    for sentence in t.for_screen.iter().take(MAX_COVERAGE_SENTENCES) {
         add("missing", &clauses(sentence, width - 10));
     }
     lines
@@ -160,7 +160,7 @@ fn memory(analysis: &Analysis) -> String {
 fn missed(level: &LevelMisses) -> String {
     let ratio = level.ratio.map(|ratio| ratio.map(|part| 100.0 * part));
     match ratio {
-        Some([lo, value, hi]) if hi - lo <= 100.0 * VAGUE => {
+        Some([lo, value, hi]) if hi - lo <= 100.0 * VAGUE_INTERVAL => {
             format!("{} {}", level.level, within(value, Some((lo, hi))))
         }
         _ => format!("{} not known", level.level),
@@ -170,7 +170,10 @@ fn missed(level: &LevelMisses) -> String {
 /// Share of the time that was recorded, which all shares are of, and the rest with its remedy.
 fn unrecorded(analysis: &Analysis) -> Option<String> {
     let t = &analysis.summary.trace;
-    let share = t.coverage.recorded_share().filter(|s| *s < WHOLE)?;
+    let share = t
+        .coverage
+        .recorded_share()
+        .filter(|s| *s < WHOLE_RUN_SHARE)?;
     let rest = t.coverage.unrecorded();
     let named: Vec<String> = (rest.iter())
         .filter(|(_, share)| *share >= WORTH_A_NAME)
@@ -275,7 +278,7 @@ fn functions(analysis: &Analysis, width: usize, style: Style) -> Vec<String> {
         true => f.loads.time.value,
         false => f.loads.share,
     };
-    let is_worth = |f: &&FunctionRow| share(f).is_none_or(|s| s >= LEAST);
+    let is_worth = |f: &&FunctionRow| share(f).is_none_or(|s| s >= MIN_FUNCTION_PCT);
     let rows = analysis.functions.iter().filter(is_worth);
     let rows: Vec<&FunctionRow> = rows.take(style.rows.min(ROWS)).collect();
     if rows.is_empty() {
@@ -356,7 +359,7 @@ fn hottest_line(analysis: &Analysis, function: &FunctionRow) -> String {
     let own = own.map_or_else(String::new, |s| format!(" {}", within(s, None)));
     let text = format!("{}:{}{own}", short_path(file, FILE), line.line);
     let inlined = format!("{} {text}", names::last_part(&line.function));
-    match line.inlined_into.is_empty() || inlined.chars().count() > LINE {
+    match line.inlined_into.is_empty() || inlined.chars().count() > MAX_LINE_COLUMNS {
         true => text,
         false => inlined,
     }

@@ -288,7 +288,7 @@ pub fn asked(analysis: &Analysis, style: Style) -> String {
         let rows = analysis.by_path.as_deref().unwrap_or_default();
         crate::output::by_path::by_path(rows, &analysis.call_paths, meaning, style, &mut out);
     }
-    crate::output::text_parts::objects(&analysis.objects, meaning, style, &mut out);
+    crate::output::text_parts::object_table(&analysis.objects, meaning, style, &mut out);
     crate::output::fields::fields(&analysis.objects, style, &mut out);
     if let Some(zoom) = &analysis.time_zoom {
         time_zoom(zoom, meaning, style, &mut out);
@@ -329,7 +329,7 @@ pub(crate) fn code_text<'a>(
 ) -> String {
     parts
         .take(most)
-        .map(|(name, share)| format!("{} {}%", names::function(name, 28), percent(share)))
+        .map(|(name, share)| format!("{} {}%", names::short_function(name, 28), percent(share)))
         .collect::<Vec<_>>()
         .join(", ")
 }
@@ -546,7 +546,7 @@ fn functions(analysis: &Analysis, style: Style, out: &mut String) {
     let names = meaning.heads(&["function", "module"]);
     let mut t = text_table(style, &names, 2);
     for f in analysis.functions.iter().take(style.rows) {
-        let mut cells = vec![names::function(&f.function, 40), head(&f.module, 20)];
+        let mut cells = vec![names::short_function(&f.function, 40), head(&f.module, 20)];
         cells.extend(metric_cells(&f.loads, meaning));
         t.add_row(row(cells, 2));
     }
@@ -579,10 +579,14 @@ fn lines(analysis: &Analysis, style: Style, out: &mut String) {
         };
         let into = match l.inlined_into.as_slice() {
             [] => String::new(),
-            [one] => names::function(one, 40),
-            [first, rest @ ..] => format!("{} and {} more", names::function(first, 32), rest.len()),
+            [one] => names::short_function(one, 40),
+            [first, rest @ ..] => format!(
+                "{} and {} more",
+                names::short_function(first, 32),
+                rest.len()
+            ),
         };
-        let mut cells = vec![place, names::function(&l.function, 32), into];
+        let mut cells = vec![place, names::short_function(&l.function, 32), into];
         cells.extend(metric_cells(&l.loads, meaning));
         let mut cells = row(cells, 3);
         cells.push(Cell::new(classes_text(&l.loads.observed.classes)));
@@ -622,7 +626,11 @@ fn loops(analysis: &Analysis, style: Style, out: &mut String) {
         } else {
             format!("{}:{}", tail(&l.file, 28), l.line)
         };
-        let mut cells = vec![place, names::function(&l.function, 32), l.depth.to_string()];
+        let mut cells = vec![
+            place,
+            names::short_function(&l.function, 32),
+            l.depth.to_string(),
+        ];
         cells.extend(metric_cells(&l.loads, meaning));
         t.add_row(row(cells, 2));
     }

@@ -80,7 +80,7 @@ pub(crate) fn growth(
     }
 }
 
-pub(crate) fn objects(rows: &[ObjectRow], meaning: Meaning, style: Style, out: &mut String) {
+pub(crate) fn object_table(rows: &[ObjectRow], meaning: Meaning, style: Style, out: &mut String) {
     if rows.is_empty() {
         return;
     }
@@ -105,7 +105,10 @@ pub(crate) fn objects(rows: &[ObjectRow], meaning: Meaning, style: Style, out: &
     names.extend(["D max", "functions"]);
     let mut t = text_table(style, &names, 2);
     let shown = &rows[..rows.len().min(style.rows)];
-    for (o, name) in shown.iter().zip(crate::output::names::objects(shown, 48)) {
+    for (o, name) in shown
+        .iter()
+        .zip(crate::output::names::object_names(shown, 48))
+    {
         let mut cells = vec![
             name,
             o.kind.clone(),
@@ -153,7 +156,7 @@ pub(crate) fn objects(rows: &[ObjectRow], meaning: Meaning, style: Style, out: &
 
 /// Estimates for sites whose blocks were logged only as a sample.
 fn of_samples(rows: &[ObjectRow]) -> String {
-    const SHOWN: usize = 5;
+    const MAX_SITES: usize = 5;
     let mut sites: Vec<(&ObjectRow, [f64; 3])> = rows
         .iter()
         .filter_map(|row| {
@@ -167,7 +170,7 @@ fn of_samples(rows: &[ObjectRow]) -> String {
     sites.sort_by(|a, b| b.1[0].total_cmp(&a.1[0]));
     let listed: Vec<String> = sites
         .iter()
-        .take(SHOWN)
+        .take(MAX_SITES)
         .map(|(row, [value, low, high])| {
             format!(
                 "{} {value:.1}% [{low:.1}–{high:.1}%]",

@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-const EXAMPLES: &str = "\
+const EXAMPLES_HELP: &str = "\
 Examples:
   mgz query trace 'SELECT function, A, F FROM functions ORDER BY A DESC LIMIT 5'
   mgz query trace 'SELECT file, line, D_mean FROM lines WHERE D_mean > 1000'
@@ -41,7 +41,7 @@ docs/reference/query.md has the columns.";
 
 /// Arguments of `query`.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES_HELP)]
 pub struct QueryArguments {
     /// The folder that mgz-record or mgz run wrote.
     #[arg(value_parser = trace())]
@@ -303,13 +303,13 @@ fn write_table(
     Ok(())
 }
 
-/// Columns narrower than this on average are no use: the table is turned then.
-const NARROW: usize = 10;
+/// Columns narrower than this on average are no use: the table is turned then. Source: Chosen.
+const MIN_MEAN_COLUMNS: usize = 10;
 
 /// Rows as a table that fits into `width`. If there are too many columns, each row is a block of
 /// names and values.
 fn text(columns: &[String], rows: &[Vec<Value>], width: Option<u16>) -> String {
-    if let Some(width) = width.filter(|w| columns.len() * NARROW > usize::from(*w))
+    if let Some(width) = width.filter(|w| columns.len() * MIN_MEAN_COLUMNS > usize::from(*w))
         && !fits(&flat(columns, rows, None), width)
     {
         return turned(columns, rows, width);

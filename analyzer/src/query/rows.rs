@@ -15,7 +15,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// Columns that are in the files, in their order.
-pub const STORED: [&str; 13] = [
+pub const STORED_COLUMNS: [&str; 13] = [
     "process",
     "thread",
     "seq",
@@ -31,14 +31,14 @@ pub const STORED: [&str; 13] = [
     "implied_const",
 ];
 /// Columns behind these: names.
-const FUNCTION: usize = 13;
-const MODULE_NAME: usize = 14;
-const FILE: usize = 15;
-const LINE: usize = 16;
-const OBJECT: usize = 17;
+const FUNCTION_COLUMN: usize = 13;
+const MODULE_NAME_COLUMN: usize = 14;
+const FILE_COLUMN: usize = 15;
+const LINE_COLUMN: usize = 16;
+const OBJECT_COLUMN: usize = 17;
 const SCHEMA: &CStr = c"CREATE TABLE rows (process INT, thread INT, seq INT, sample INT, time_ns INT, module INT, ip INT, site INT, address INT, size INT, class INT, store INT, implied_const INT, function TEXT, module_name TEXT, file TEXT, line INT, object TEXT)";
 /// Number of rows that the planner assumes.
-const MANY: i64 = 1 << 40;
+const ASSUMED_ROWS: i64 = 1 << 40;
 
 /// Data of the table.
 pub struct RowTableSource {
@@ -79,8 +79,8 @@ unsafe impl<'vtab> VTab<'vtab> for RowTable {
     fn best_index(&self, info: &mut IndexInfo) -> rusqlite::Result<bool> {
         let used = c_int::try_from(info.col_used() & 0x3_ffff).unwrap_or(c_int::MAX);
         info.set_idx_num(used);
-        info.set_estimated_rows(MANY);
-        info.set_estimated_cost(MANY as f64);
+        info.set_estimated_rows(ASSUMED_ROWS);
+        info.set_estimated_cost(ASSUMED_ROWS as f64);
         Ok(true)
     }
 
@@ -113,7 +113,7 @@ struct RowCursor<'vtab> {
     /// Rows of the groups before.
     before: i64,
     length: usize,
-    /// Columns of [`STORED`]; empty where they are not asked for.
+    /// Columns of [`STORED_COLUMNS`]; empty where they are not asked for.
     columns: Vec<Vec<u64>>,
     recent: RefCell<Recent>,
     table: PhantomData<&'vtab RowTable>,
@@ -133,17 +133,19 @@ impl RowCursor<'_> {
             let Some(rows) = trace.stored_rows(self.piece) else {
                 return Ok(());
             };
-            let names =
-                self.uses(FUNCTION) || self.uses(MODULE_NAME) || self.uses(FILE) || self.uses(LINE);
+            let names = self.uses(FUNCTION_COLUMN)
+                || self.uses(MODULE_NAME_COLUMN)
+                || self.uses(FILE_COLUMN)
+                || self.uses(LINE_COLUMN);
             let wanted = |at: usize| {
-                let name = STORED[at];
+                let name = STORED_COLUMNS[at];
                 self.uses(at)
                     || names && matches!(name, "module" | "site")
-                    || self.uses(OBJECT) && matches!(name, "process" | "address" | "time_ns")
+                    || self.uses(OBJECT_COLUMN) && matches!(name, "process" | "address" | "time_ns")
             };
-            self.columns = (0..STORED.len())
+            self.columns = (0..STORED_COLUMNS.len())
                 .map(|at| match wanted(at) {
-                    true => trace.stored_column(self.piece, STORED[at]),
+                    true => trace.stored_column(self.piece, STORED_COLUMNS[at]),
                     false => Ok(Vec::new()),
                 })
                 .collect::<Result<_, _>>()
@@ -189,12 +191,12 @@ unsafe impl VTabCursor for RowCursor<'_> {
 
     fn column(&self, context: &mut Context, column: c_int) -> rusqlite::Result<()> {
         let column = column as usize;
-        if column < STORED.len() {
+        if column < STORED_COLUMNS.len() {
             // Addresses beyond the middle of the range are the kernel's; there are no loads of these.
             return context.set_result(self.stored(column) as i64);
         }
         let code = &self.source.trace.code;
-        if column == OBJECT {
+        if column == OBJECT_COLUMN {
             let Some(objects) = &self.source.objects else {
                 return context.set_result(Null);
             };
@@ -216,9 +218,9 @@ unsafe impl VTabCursor for RowCursor<'_> {
             &code.lines[piece.line as usize],
         );
         match column {
-            FUNCTION => context.set_result(function.function.as_str()),
-            MODULE_NAME => context.set_result(function.module.as_str()),
-            FILE => context.set_result(line.file.as_str()),
+            FUNCTION_COLUMN => context.set_result(function.function.as_str()),
+            MODULE_NAME_COLUMN => context.set_result(function.module.as_str()),
+            FILE_COLUMN => context.set_result(line.file.as_str()),
             _ => context.set_result(i64::from(line.line)),
         }
     }

@@ -7,8 +7,8 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 const MAGIC: &[u8; 8] = b"MGZRANK1";
-/// Bytes of a document; more is damage.
-const MOST: u64 = 1 << 32;
+/// More is damage. Source: Chosen.
+const MAX_DOCUMENT_BYTES: u64 = 1 << 32;
 
 /// Why a result cannot be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -109,7 +109,7 @@ impl Ranks {
         let mut document = Vec::new();
         zstd::Decoder::with_buffer(rest)
             .map_err(|e| damaged(&e))?
-            .take(MOST)
+            .take(MAX_DOCUMENT_BYTES)
             .read_to_end(&mut document)
             .map_err(|e| damaged(&e))?;
         serde_json::from_slice(&document).map_err(|e| damaged(&e))

@@ -7,19 +7,19 @@ use serde_json::Value;
 
 /// Outliers are further from the median than this many times the median distance from it, scaled to
 /// a standard deviation…
-const FAR: f64 = 3.5 * DEVIATIONS_PER_MEDIAN_DEVIATION;
-/// …and than this part of the median.
-const APART: f64 = 0.1;
+const MIN_OUTLIER_DISTANCE: f64 = 3.5 * DEVIATIONS_PER_MEDIAN_DEVIATION;
+/// …and than this part of the median. Source: Chosen.
+const MIN_OUTLIER_SHARE: f64 = 0.1;
 /// Outliers that are shown.
 const MOST_OUTLIERS: usize = 100;
-/// Metrics of ranks that are alike differ by at most this part.
-const ALIKE: f64 = 0.1;
-/// Their profiles differ by at most this much in all, thousandths.
-const ALIKE_PROFILE: u32 = 100;
+/// Metrics of ranks that are alike differ by at most this part. Source: Chosen.
+const MAX_DIFFERENCE_IN_GROUP: f64 = 0.1;
+/// Their profiles differ by at most this much in all, thousandths. Source: Chosen.
+const MAX_PROFILE_DIFFERENCE: u32 = 100;
 /// Clusters; what is in none of these is in the last.
 const MOST_CLUSTERS: usize = 32;
 /// Metrics that say what a rank does: of loads, footprint and distance. Times differ by chance.
-const TELLING: usize = 3;
+const WORK_METRICS: usize = 3;
 
 /// Numbers as ranges: `0-3,7`.
 pub(crate) fn list_of(numbers: &[u32]) -> String {
@@ -59,7 +59,7 @@ pub(crate) fn outliers(ranks: &Ranks) -> DocumentTable {
         }
         let middle = median(&mut values);
         let mut off: Vec<f64> = values.iter().map(|v| (v - middle).abs()).collect();
-        let bound = (median(&mut off) * FAR).max(middle * APART);
+        let bound = (median(&mut off) * MIN_OUTLIER_DISTANCE).max(middle * MIN_OUTLIER_SHARE);
         for row in &ranks.ranks {
             let Some(v) = row.metrics[at].map(|v| v as f64) else {
                 continue;
@@ -103,7 +103,7 @@ pub(crate) fn outliers(ranks: &Ranks) -> DocumentTable {
 
 fn alike(a: &RankRow, b: &RankRow) -> bool {
     let near = |at: usize| match (a.metrics[at], b.metrics[at]) {
-        (Some(a), Some(b)) => a.abs_diff(b) as f64 <= ALIKE * a.max(b) as f64,
+        (Some(a), Some(b)) => a.abs_diff(b) as f64 <= MAX_DIFFERENCE_IN_GROUP * a.max(b) as f64,
         (a, b) => a == b,
     };
     let apart: u32 = a
@@ -112,7 +112,7 @@ fn alike(a: &RankRow, b: &RankRow) -> bool {
         .zip(&b.profile)
         .map(|(a, b)| u32::from(a.abs_diff(*b)))
         .sum();
-    apart <= ALIKE_PROFILE && (0..TELLING).all(near)
+    apart <= MAX_PROFILE_DIFFERENCE && (0..WORK_METRICS).all(near)
 }
 
 /// Groups of similar ranks. Each rank joins the first earlier rank that is similar. Also returns
@@ -147,7 +147,7 @@ pub(crate) fn clusters(ranks: &Ranks) -> (DocumentTable, Vec<usize>) {
         DocumentColumn("members", ColumnUnit::Text),
     ];
     columns.extend(
-        METRICS[..TELLING]
+        METRICS[..WORK_METRICS]
             .iter()
             .map(|m| DocumentColumn(m.1, ColumnUnit::Number)),
     );
@@ -166,7 +166,7 @@ pub(crate) fn clusters(ranks: &Ranks) -> (DocumentTable, Vec<usize>) {
             (members.len() as u64).into(),
             named.into(),
         ];
-        for (at, (_, _, unit)) in METRICS[..TELLING].iter().enumerate() {
+        for (at, (_, _, unit)) in METRICS[..WORK_METRICS].iter().enumerate() {
             let mut values: Vec<f64> = members
                 .iter()
                 .filter_map(|&m| ranks.ranks[m].metrics[at])

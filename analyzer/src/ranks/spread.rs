@@ -8,10 +8,10 @@ use crate::ranks::RankName;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Values that are kept as they are.
-const FEW: usize = 64;
-/// Bins per doubling.
-const STEPS: u64 = 16;
+/// Values that are kept as they are. Source: Chosen.
+const MAX_EXACT_VALUES: usize = 64;
+/// Source: Chosen.
+const BINS_PER_DOUBLING: u64 = 16;
 
 /// Values by rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,22 +34,25 @@ pub struct RankSpread {
 
 /// The bin of a value.
 fn bin(value: u64) -> u32 {
-    if value < STEPS {
+    if value < BINS_PER_DOUBLING {
         return value as u32;
     }
     let octave = value.ilog2();
-    let within = (value >> (octave - STEPS.ilog2())) - STEPS;
-    (u64::from(octave - STEPS.ilog2() + 1) * STEPS + within) as u32
+    let within = (value >> (octave - BINS_PER_DOUBLING.ilog2())) - BINS_PER_DOUBLING;
+    (u64::from(octave - BINS_PER_DOUBLING.ilog2() + 1) * BINS_PER_DOUBLING + within) as u32
 }
 
 /// The middle of a bin.
 fn middle(bin: u32) -> u64 {
-    let (octave, within) = (u64::from(bin) / STEPS, u64::from(bin) % STEPS);
+    let (octave, within) = (
+        u64::from(bin) / BINS_PER_DOUBLING,
+        u64::from(bin) % BINS_PER_DOUBLING,
+    );
     if octave == 0 {
         return within;
     }
     let width = 1_u64 << (octave - 1);
-    (STEPS + within) * width + width / 2
+    (BINS_PER_DOUBLING + within) * width + width / 2
 }
 
 impl RankSpread {
@@ -102,7 +105,7 @@ impl RankSpread {
         for (bin, count) in other.bins {
             *self.bins.entry(bin).or_default() += count;
         }
-        if self.ranks > FEW as u64 {
+        if self.ranks > MAX_EXACT_VALUES as u64 {
             for value in self.values.drain(..) {
                 *self.bins.entry(bin(value)).or_default() += 1;
             }

@@ -8,8 +8,8 @@ use crate::util::human::count;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// From this imbalance of the loads on it is a finding.
-const UNEVEN: f64 = 1.1;
+/// From this imbalance of the loads on it is a finding. Source: Chosen.
+const MIN_UNEVEN_IMBALANCE: f64 = 1.1;
 /// The kind of that finding.
 const UNEVEN_KIND: &str = "imbalance";
 
@@ -133,7 +133,9 @@ pub(crate) fn metric(ranks: &Ranks, at: usize) -> RankSpread {
 /// That one rank has more to do than the others, and where.
 fn uneven(ranks: &Ranks, loads: &RankSpread) -> Option<Vec<Value>> {
     let all = ranks.ranks.len() as u64;
-    let imbalance = loads.imbalance(all).filter(|&i| all > 1 && i >= UNEVEN)?;
+    let imbalance = loads
+        .imbalance(all)
+        .filter(|&i| all > 1 && i >= MIN_UNEVEN_IMBALANCE)?;
     let (most, who) = loads.max.as_ref()?;
     let excess = |rows: &BTreeMap<RowNames, Spreads>| -> Option<(RowNames, f64)> {
         let over = |s: &Spreads| {

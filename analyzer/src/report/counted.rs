@@ -11,8 +11,8 @@ use mgz_annotations_schema::TraceMode;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Loads of code that no window has seen are worth a warning from here on, percent.
-const MUCH: f64 = 1.0;
+/// Loads of code that no window has seen are worth a warning from here on, percent. Source: Chosen.
+const MIN_WARNING_PCT: f64 = 1.0;
 
 /// Counts of the given trace, or of the one that belongs to this. A trace that counts by itself
 /// needs none. An error is a sentence for the user.
@@ -79,7 +79,7 @@ pub(crate) fn reweighted(
     let (each, unseen) = rake(&windows, &functions);
     if let Some(from) = &mut counted.from {
         from.unseen_pct = 100.0 * unseen;
-        if from.unseen_pct >= MUCH {
+        if from.unseen_pct >= MIN_WARNING_PCT {
             warnings.push(format!(
                 "{:.1} % of the loads that {} has counted are in functions that no window of this trace has seen; record with a higher --overhead or --rate to see them",
                 from.unseen_pct, from.trace

@@ -50,12 +50,12 @@ impl LoadMetrics {
     /// True if its share is enough for a row of a screen.
     pub(crate) fn is_worth(&self, by_time: bool) -> bool {
         let share = if by_time { self.time.value } else { self.share };
-        share.is_none_or(|s| s >= LEAST)
+        share.is_none_or(|s| s >= MIN_SHARE_PCT)
     }
 }
 
 /// Rows of a smaller share are left out of screens, percent: they would say 0.0.
-const LEAST: f64 = 0.05;
+const MIN_SHARE_PCT: f64 = 0.05;
 
 /// Strides shown per row.
 const STRIDES: usize = 4;

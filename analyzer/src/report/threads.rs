@@ -27,8 +27,8 @@ use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
-/// Threads with rows of their own, at most.
-const MOST: usize = 256;
+/// Source: Chosen.
+const MAX_THREAD_ROWS: usize = 256;
 
 /// Numbers of the loads of a thread or process.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -111,7 +111,7 @@ impl Buckets {
         let mut buckets = Buckets::default();
         let mut threads: Vec<_> = manifest.threads.iter().collect();
         threads.sort_by_key(|t| (std::cmp::Reverse(t.rows), t.process, t.thread));
-        for t in threads.into_iter().take(MOST) {
+        for t in threads.into_iter().take(MAX_THREAD_ROWS) {
             buckets.add(t.process, t.thread);
         }
         buckets
@@ -130,7 +130,7 @@ impl Buckets {
         if let Some(&bucket) = self.own.get(&(process, thread)) {
             return bucket;
         }
-        if self.own.len() < MOST {
+        if self.own.len() < MAX_THREAD_ROWS {
             return self.add(process, thread);
         }
         let next = self.list.len() as u32;

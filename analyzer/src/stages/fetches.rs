@@ -2,15 +2,16 @@
 //!
 //! The bytes of a line that a set of rows has touched grow with every further window. Over a whole
 //! trace, nearly all of each line seems used. A cache sees less: a line is fetched, some bytes of
-//! it are read, and it is evicted. This stage simulates a first-level cache of [`SETS`] × [`WAYS`]
-//! lines over each sample, from empty, and counts for each fetch the bytes that are read until the
-//! line is evicted or the sample ends. They count for the code whose load fetched the line.
+//! it are read, and it is evicted. This stage simulates a first-level cache of [`CACHE_SETS`] ×
+//! [`WAYS`] lines over each sample, from empty, and counts for each fetch the bytes that are read
+//! until the line is evicted or the sample ends. They count for the code whose load fetched the
+//! line.
 //!
 //! A hash chooses the set of a line. Set conflicts of columns at powers of two depend on one
 //! machine's cache, and the next level still has the line.
 //!
-//! In long samples, stretches of [`STRETCH`] loads in every [`EVERY`] are simulated: one load in
-//! eight is enough for a ratio.
+//! In long samples, stretches of [`LOADS_PER_STRETCH`] loads in every [`LOADS_PER_PERIOD`] are
+//! simulated: one load in eight is enough for a ratio.
 
 use crate::data::group::Group;
 use crate::data::memory_units::CacheLine;
@@ -18,15 +19,15 @@ use crate::data::rows::ColumnSlices;
 use mgz_models::util::hash::spread;
 
 /// Sets of the cache: 32 KiB in all.
-const SETS: usize = 64;
+const CACHE_SETS: usize = 64;
 /// The shifted hash is the number of a set.
-const SET_SHIFT: u32 = 64 - SETS.trailing_zeros();
+const SET_SHIFT: u32 = 64 - CACHE_SETS.trailing_zeros();
 /// Lines of a set.
 const WAYS: usize = 8;
-/// Loads of a stretch.
-const STRETCH: usize = 1 << 14;
-/// Loads from the beginning of a stretch to that of the next.
-const EVERY: usize = 1 << 17;
+/// Source: Chosen.
+const LOADS_PER_STRETCH: usize = 1 << 14;
+/// Loads from the beginning of a stretch to that of the next. Source: Chosen.
+const LOADS_PER_PERIOD: usize = 1 << 17;
 /// No address is in this line.
 const EMPTY: CacheLine = CacheLine::from_number(u64::MAX);
 
@@ -71,7 +72,7 @@ const NO_LINE: Held = Held {
 /// The cache, and what was counted by group.
 pub struct Fetches {
     /// The lines of each set, the one used last first.
-    sets: Box<[[Held; WAYS]; SETS]>,
+    sets: Box<[[Held; WAYS]; CACHE_SETS]>,
     /// Loads of the sample so far.
     at: usize,
     counts: Vec<Fetched>,
@@ -80,7 +81,7 @@ pub struct Fetches {
 impl Default for Fetches {
     fn default() -> Fetches {
         Fetches {
-            sets: Box::new([[NO_LINE; WAYS]; SETS]),
+            sets: Box::new([[NO_LINE; WAYS]; CACHE_SETS]),
             at: 0,
             counts: Vec::new(),
         }
@@ -92,11 +93,11 @@ impl Fetches {
     pub fn run(&mut self, rows: &ColumnSlices<'_>) {
         let mut from = 0;
         while from < rows.len() {
-            let inside = self.at % EVERY;
-            let (end, played) = if inside < STRETCH {
-                (STRETCH, true)
+            let inside = self.at % LOADS_PER_PERIOD;
+            let (end, played) = if inside < LOADS_PER_STRETCH {
+                (LOADS_PER_STRETCH, true)
             } else {
-                (EVERY, false)
+                (LOADS_PER_PERIOD, false)
             };
             let some = (end - inside).min(rows.len() - from);
             if played {
@@ -104,7 +105,7 @@ impl Fetches {
             }
             from += some;
             self.at += some;
-            if played && inside + some == STRETCH {
+            if played && inside + some == LOADS_PER_STRETCH {
                 self.empty();
             }
         }
@@ -140,7 +141,7 @@ impl Fetches {
     }
 
     fn empty(&mut self) {
-        for set in 0..SETS {
+        for set in 0..CACHE_SETS {
             for way in 0..WAYS {
                 let held = std::mem::replace(&mut self.sets[set][way], NO_LINE);
                 self.count(held);
@@ -263,10 +264,15 @@ mod tests {
 
     #[test]
     fn of_long_samples_stretches_are_played() {
-        let long: Vec<_> = (0..3 * EVERY as u64).map(|i| (i * 64, 8, 0)).collect();
+        let long: Vec<_> = (0..3 * LOADS_PER_PERIOD as u64)
+            .map(|i| (i * 64, 8, 0))
+            .collect();
         assert_eq!(
             played(&long),
-            [fetched(3 * STRETCH as u64, 3 * 8 * STRETCH as u64)]
+            [fetched(
+                3 * LOADS_PER_STRETCH as u64,
+                3 * 8 * LOADS_PER_STRETCH as u64
+            )]
         );
     }
 }

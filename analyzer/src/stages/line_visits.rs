@@ -20,44 +20,45 @@ use std::collections::HashMap;
 
 /// Replicates of samples, for the errors of what is estimated.
 pub const PARTS: usize = 8;
-/// Samples of one replicate that follow one another: what comes together varies together.
-const TOGETHER: u32 = 4;
+/// Samples of one replicate that follow one another: what comes together varies together. Source:
+/// Chosen.
+const SAMPLES_PER_RUN: u32 = 4;
 /// Visits that are kept, about.
 const LIMIT: usize = 3 << 20;
-/// Lines within which steps of equal size count as a sequence.
-const NEAR: u64 = 64;
-/// Other lines behind which a reuse is none of the same pass over a line.
-const PASSED: u64 = 32;
+/// Lines within which steps of equal size count as a sequence. Source: Chosen.
+const MAX_SEQUENCE_LINES: u64 = 64;
+/// Other lines behind which a reuse is none of the same pass over a line. Source: Chosen.
+const MAX_LINES_IN_PASS: u64 = 32;
 
 /// Values below this have a bin each.
-const EXACT: u64 = 32;
+const EXACT_VALUES: u64 = 32;
 /// Log2 of the bins per octave above.
 const SUB: u32 = 4;
 
 /// The bin of a distance.
 pub fn bin(value: u64) -> usize {
-    if value < EXACT {
+    if value < EXACT_VALUES {
         return value as usize;
     }
     let top = 63 - value.leading_zeros();
-    (EXACT as usize)
+    (EXACT_VALUES as usize)
         + ((top - 5) as usize) * (1 << SUB)
         + ((value >> (top - SUB)) as usize & ((1 << SUB) - 1))
 }
 
 /// The least value of a bin.
 pub fn bin_start(bin: usize) -> u64 {
-    if bin < EXACT as usize {
+    if bin < EXACT_VALUES as usize {
         return bin as u64;
     }
-    let rest = bin - EXACT as usize;
+    let rest = bin - EXACT_VALUES as usize;
     let (top, sub) = ((rest >> SUB) + 5, (rest & ((1 << SUB) - 1)) as u64);
     ((1 << SUB) + sub) << (top as u32 - SUB)
 }
 
 /// The replicate of a sample.
 pub fn part(sample: u32) -> usize {
-    (sample / TOGETHER) as usize % PARTS
+    (sample / SAMPLES_PER_RUN) as usize % PARTS
 }
 
 /// Counts by bin.
@@ -282,7 +283,7 @@ impl Work {
                 } else {
                     let since = self.last.since(before);
                     counts.known.add(since);
-                    if since >= PASSED {
+                    if since >= MAX_LINES_IN_PASS {
                         counts.again += 1;
                         let last_word = self.address[before] / WORD_BYTES;
                         counts.same_word += u32::from(self.address[at] / WORD_BYTES == last_word);
@@ -306,8 +307,9 @@ impl Work {
         let line = CacheLine::of(self.address[at]);
         let step = line.since(of.line);
         let has = |line: CacheLine| self.last.find(line).before.is_some();
-        let sequence =
-            has(line.at(1)) || has(line.at(-1)) || step == of.step && step.unsigned_abs() <= NEAR;
+        let sequence = has(line.at(1))
+            || has(line.at(-1))
+            || step == of.step && step.unsigned_abs() <= MAX_SEQUENCE_LINES;
         (of.line, of.step) = (line, step);
         Visit {
             line,

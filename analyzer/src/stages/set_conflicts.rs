@@ -11,8 +11,8 @@ use std::collections::HashMap;
 
 /// Greatest number of cache levels.
 pub const LEVELS: usize = 4;
-/// Sets of a level at most.
-const MOST: u32 = 1 << 20;
+/// Sets of a level. Source: Chosen.
+const MAX_SETS: u32 = 1 << 20;
 
 /// Sets and ways of a cache. No sets means that there is no such level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Sets {
 impl Sets {
     /// A cache of so many bytes and ways, with lines of 64 bytes.
     pub fn new(bytes: u64, ways: u64) -> Sets {
-        let sets = (bytes / ways.saturating_mul(LINE_BYTES).max(1)).clamp(1, u64::from(MOST));
+        let sets = (bytes / ways.saturating_mul(LINE_BYTES).max(1)).clamp(1, u64::from(MAX_SETS));
         Sets {
             sets: sets as u32,
             ways: u32::try_from(ways).unwrap_or(u32::MAX),
@@ -96,15 +96,15 @@ impl Conflicts {
     }
 }
 
-/// Lines that are looked at together in a search.
-const TOGETHER: usize = 16;
+/// Lines that are looked at together in a search. Source: Chosen.
+const LINES_PER_STEP: usize = 16;
 
 /// Makes a line the most recent one. Returns the number of other lines touched since its last
 /// touch, or for a new line the number of all lines.
 pub(crate) fn touch(recent: &mut Vec<CacheLine>, line: CacheLine, is_new: bool) -> usize {
     if !is_new {
         let mut others = 0;
-        for lines in recent.rchunks(TOGETHER) {
+        for lines in recent.rchunks(LINES_PER_STEP) {
             // Without an early end, several are compared at a time.
             if lines.iter().fold(false, |any, &l| any | (l == line)) {
                 others += lines.iter().rev().take_while(|&&l| l != line).count();

@@ -12,10 +12,10 @@ use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::hint::select_unpredictable;
 
-/// Greatest difference that is counted individually.
-pub(crate) const EXACT: i64 = 512;
+/// Greatest difference that is counted individually. Source: Chosen.
+pub(crate) const MAX_EXACT_STEP: i64 = 512;
 /// First bin of the greater ones, and how many of these there are.
-const FAR: u32 = 2 * EXACT as u32 + 1;
+const FIRST_FAR_BIN: u32 = 2 * MAX_EXACT_STEP as u32 + 1;
 const FAR_BINS: usize = 128;
 /// Sites below this number count greater differences in a plain array: there are few bins, and code
 /// with such strides mostly has many of them.
@@ -29,24 +29,24 @@ pub const NO_SITE: u32 = u32::MAX;
 #[inline(always)]
 fn bin(difference: i64) -> u32 {
     let octave = (difference.unsigned_abs() | 1).ilog2();
-    let far = FAR + octave * 2 + u32::from(difference < 0);
+    let far = FIRST_FAR_BIN + octave * 2 + u32::from(difference < 0);
     // Nobody can foresee which it is where both come.
     select_unpredictable(
-        (-EXACT..=EXACT).contains(&difference),
-        difference.wrapping_add(EXACT) as u32,
+        (-MAX_EXACT_STEP..=MAX_EXACT_STEP).contains(&difference),
+        difference.wrapping_add(MAX_EXACT_STEP) as u32,
         far,
     )
 }
 
 /// Smallest and greatest difference of a bin.
 pub(crate) fn range(bin: u32) -> (i64, i64) {
-    if bin <= 2 * EXACT as u32 {
-        let value = i64::from(bin) - EXACT;
+    if bin <= 2 * MAX_EXACT_STEP as u32 {
+        let value = i64::from(bin) - MAX_EXACT_STEP;
         return (value, value);
     }
-    let rest = bin - FAR;
+    let rest = bin - FIRST_FAR_BIN;
     let octave = (rest / 2).min(63);
-    let from = (1u64 << octave).max(EXACT as u64 + 1);
+    let from = (1u64 << octave).max(MAX_EXACT_STEP as u64 + 1);
     let to = if octave >= 63 {
         u64::MAX
     } else {
@@ -102,25 +102,25 @@ pub struct Strides {
 
 /// Bits of an entry that hold its count. (Those of a key are 44: sites have 32.)
 const COUNT_BITS: u32 = 20;
-const MOST: u64 = (1 << COUNT_BITS) - 1;
-/// Rows that go through each of the loops together.
-const TOGETHER: usize = 256;
+const MAX_COUNT: u64 = (1 << COUNT_BITS) - 1;
+/// Rows that go through each of the loops together. Source: Chosen.
+const ROWS_PER_BATCH: usize = 256;
 /// Tables from this size on do not stay in the first-level cache.
-const LARGE: usize = 1 << 12;
+const LARGE_TABLE_PLACES: usize = 1 << 12;
 
 /// Data passed from the first loop to the others.
 struct FirstPass {
-    difference: [i64; TOGETHER],
+    difference: [i64; ROWS_PER_BATCH],
     /// True if the site has had an access in this sample before.
-    known: [bool; TOGETHER],
+    known: [bool; ROWS_PER_BATCH],
 }
 
 /// Places where differences are counted. These are unpredictable, so there is no branch on them:
 /// each is written to the next place of a list, and the list grows only if it belongs there.
 struct Found {
-    keys: [u64; TOGETHER],
+    keys: [u64; ROWS_PER_BATCH],
     of_table: usize,
-    places: [u32; TOGETHER],
+    places: [u32; ROWS_PER_BATCH],
     of_far: usize,
 }
 
@@ -129,22 +129,25 @@ impl Found {
     /// compiler vectorises it.)
     #[inline(always)]
     fn list(&mut self, seen: &FirstPass, site: &[u32]) {
-        let len = site.len().min(TOGETHER);
-        let (mut keys, mut places, mut is_far) =
-            ([0u64; TOGETHER], [0u32; TOGETHER], [false; TOGETHER]);
+        let len = site.len().min(ROWS_PER_BATCH);
+        let (mut keys, mut places, mut is_far) = (
+            [0u64; ROWS_PER_BATCH],
+            [0u32; ROWS_PER_BATCH],
+            [false; ROWS_PER_BATCH],
+        );
         for i in 0..len {
             let (site, bin) = (site[i], bin(seen.difference[i]));
             keys[i] = key(site, bin);
             places[i] = site
                 .wrapping_mul(FAR_BINS as u32)
-                .wrapping_add(bin.wrapping_sub(FAR));
-            is_far[i] = (bin >= FAR) & (site < FAR_SITES as u32);
+                .wrapping_add(bin.wrapping_sub(FIRST_FAR_BIN));
+            is_far[i] = (bin >= FIRST_FAR_BIN) & (site < FAR_SITES as u32);
         }
         let (mut of_table, mut of_far) = (0, 0);
         for i in 0..len {
-            self.keys[of_table % TOGETHER] = keys[i];
+            self.keys[of_table % ROWS_PER_BATCH] = keys[i];
             of_table += usize::from(seen.known[i] & !is_far[i]);
-            self.places[of_far % TOGETHER] = places[i];
+            self.places[of_far % ROWS_PER_BATCH] = places[i];
             of_far += usize::from(seen.known[i] & is_far[i]);
         }
         (self.of_table, self.of_far) = (of_table, of_far);
@@ -207,22 +210,25 @@ impl Strides {
     #[inline(always)]
     fn run_any(&mut self, address: &[u64], site: &[u32]) {
         let mut found = Found {
-            keys: [0; TOGETHER],
+            keys: [0; ROWS_PER_BATCH],
             of_table: 0,
-            places: [0; TOGETHER],
+            places: [0; ROWS_PER_BATCH],
             of_far: 0,
         };
         let mut seen = FirstPass {
-            difference: [0; TOGETHER],
-            known: [false; TOGETHER],
+            difference: [0; ROWS_PER_BATCH],
+            known: [false; ROWS_PER_BATCH],
         };
-        for (address, site) in address.chunks(TOGETHER).zip(site.chunks(TOGETHER)) {
+        for (address, site) in address
+            .chunks(ROWS_PER_BATCH)
+            .zip(site.chunks(ROWS_PER_BATCH))
+        {
             self.look(address, site, &mut seen);
             found.list(&seen, site);
             if found.of_far > 0 {
-                self.count_far(&found.places[..found.of_far.min(TOGETHER)]);
+                self.count_far(&found.places[..found.of_far.min(ROWS_PER_BATCH)]);
             }
-            self.count(&found.keys[..found.of_table.min(TOGETHER)]);
+            self.count(&found.keys[..found.of_table.min(ROWS_PER_BATCH)]);
         }
     }
 
@@ -248,7 +254,7 @@ impl Strides {
                 step,
                 sample,
             };
-            if step == before.step && step.unsigned_abs() > EXACT as u64 {
+            if step == before.step && step.unsigned_abs() > MAX_EXACT_STEP as u64 {
                 self.repeated.add(site, step);
             }
         }
@@ -273,14 +279,17 @@ impl Strides {
     #[cold]
     fn carry_far(&mut self, place: u32) {
         let count = std::mem::take(&mut self.far[place as usize]);
-        let key = key(place / FAR_BINS as u32, FAR + place % FAR_BINS as u32);
+        let key = key(
+            place / FAR_BINS as u32,
+            FIRST_FAR_BIN + place % FAR_BINS as u32,
+        );
         *self.carried.entry(key).or_default() += u64::from(count) + 1;
     }
 
     #[inline(always)]
     fn count(&mut self, keys: &[u64]) {
         self.reserve(keys.len());
-        if self.table.len() > LARGE {
+        if self.table.len() > LARGE_TABLE_PLACES {
             keys.iter()
                 .for_each(|&key| crate::prefetch(&self.table[self.home(key)]));
         }
@@ -288,7 +297,7 @@ impl Strides {
             let at = self.home(key);
             let entry = self.table[at];
             // The key and room for one more.
-            if entry ^ key << COUNT_BITS < MOST {
+            if entry ^ key << COUNT_BITS < MAX_COUNT {
                 self.table[at] = entry + 1;
             } else {
                 self.add(at, key, 1);
@@ -311,7 +320,7 @@ impl Strides {
         self.used = 0;
         old.into_iter()
             .filter(|&e| e != 0)
-            .for_each(|e| self.add(self.home(e >> COUNT_BITS), e >> COUNT_BITS, e & MOST));
+            .for_each(|e| self.add(self.home(e >> COUNT_BITS), e >> COUNT_BITS, e & MAX_COUNT));
     }
 
     #[inline(always)]
@@ -327,8 +336,8 @@ impl Strides {
         }
         let entry = &mut self.table[at];
         self.used += usize::from(*entry == 0);
-        let mut sum = (*entry & MOST) + times;
-        if sum > MOST {
+        let mut sum = (*entry & MAX_COUNT) + times;
+        if sum > MAX_COUNT {
             *self.carried.entry(key).or_default() += sum - 1;
             sum = 1;
         }
@@ -341,10 +350,13 @@ impl Strides {
             .table
             .iter()
             .filter(|&&e| e != 0)
-            .map(|&e| (e >> COUNT_BITS, e & MOST));
+            .map(|&e| (e >> COUNT_BITS, e & MAX_COUNT));
         let of_far = |(at, &count): (usize, &u32)| {
             (
-                key((at / FAR_BINS) as u32, FAR + (at % FAR_BINS) as u32),
+                key(
+                    (at / FAR_BINS) as u32,
+                    FIRST_FAR_BIN + (at % FAR_BINS) as u32,
+                ),
                 u64::from(count),
             )
         };
@@ -566,7 +578,7 @@ mod tests {
         // One site walks, and one jumps by a megabyte each time. Another one jumps too, with its
         // large differences in the table.
         const SITES: u32 = FAR_SITES as u32 + 7;
-        let turns = 3 * (MOST + 1) / 2 + 5;
+        let turns = 3 * (MAX_COUNT + 1) / 2 + 5;
         let mut strides = Strides::default();
         strides.begin();
         for from in (0..turns).step_by(1000) {
@@ -579,7 +591,7 @@ mod tests {
             }
         }
         // The array's counters are larger; they are brought near to their end.
-        let place = FAR_BINS as u32 + bin(1 << 20) - FAR;
+        let place = FAR_BINS as u32 + bin(1 << 20) - FIRST_FAR_BIN;
         strides.far[place as usize] = u32::MAX - 2;
         strides.run(
             &[0, 1 << 20, 2 << 20, 3 << 20, 4 << 20, 5 << 20],

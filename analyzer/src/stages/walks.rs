@@ -17,18 +17,18 @@ use std::collections::HashMap;
 
 /// A step back by so many bytes may end a walk.
 const BACK: i64 = 4096;
-/// Steps of a sample that must be even for each step back.
-const EVEN: u32 = 16;
+/// Steps of a sample that must be even for each step back. Source: Chosen.
+const MIN_EVEN_STEPS: u32 = 16;
 /// Rows after a step back that are compared with what came before.
 const COMPARED: usize = 64;
-/// Steps back, or samples, from which on they say anything.
-const EVIDENCE: u64 = 8;
+/// Steps back, or samples, from which on they say anything. Source: Chosen.
+const MIN_EVIDENCE: u64 = 8;
 /// Mean steps that are longer than even ones by this factor leave gaps.
 const GAPS: f64 = 1.3;
-/// Part of its memory that a walk shares with one that it follows.
-const COMMON: f64 = 0.1;
-/// Rows of a sample that make a walk.
-const FEW: usize = 16;
+/// Part of its memory that a walk shares with one that it follows. Source: Chosen.
+const MIN_COMMON_SHARE: f64 = 0.1;
+/// Rows of a sample that make a walk. Source: Chosen.
+const MIN_ROWS: usize = 16;
 
 /// A row of a sample that stands for others: address, sample, address space.
 pub type WalkPlace = (u64, u32, u32);
@@ -93,7 +93,7 @@ impl Walk {
     fn laps(&self) -> Vec<Lap> {
         let all: u64 = self.back.values().map(|b| b.times).sum::<u64>() + self.uneven;
         let is_even = |step: i64, b: &Back| {
-            b.times >= EVIDENCE && b.compared > 0 && step.signum() == -self.moved.signum()
+            b.times >= MIN_EVIDENCE && b.compared > 0 && step.signum() == -self.moved.signum()
         };
         let mut backs: Vec<(i64, Back)> = (self.back.iter())
             .map(|(&step, &back)| (step, back))
@@ -135,13 +135,13 @@ impl Walk {
         let same = ahead.by.1.abs_diff(ahead.by.0) <= 4 * ahead.step;
         // A walk with gaps may have skipped the lines of the other one.
         let gaps = each > GAPS * ahead.step as f64;
-        if ahead.times < EVIDENCE || ahead.times * 10 < self.even * 6 || !same || gaps {
+        if ahead.times < MIN_EVIDENCE || ahead.times * 10 < self.even * 6 || !same || gaps {
             return None;
         }
         // Two arrays that are walked through together are apart as well.
         let common = (self.high.min(first.high)).saturating_sub(self.low.max(first.low));
         let part = common as f64 / (self.high - self.low).max(1) as f64;
-        if part < COMMON {
+        if part < MIN_COMMON_SHARE {
             return None;
         }
         let doubt = part * 2.0 / (ahead.times as f64).sqrt();
@@ -252,7 +252,7 @@ impl Walks {
         let mut even: Vec<(i64, u32)> = Vec::new();
         for &site in &self.seen {
             let rows = &self.work[&site].1;
-            if rows.len() < FEW {
+            if rows.len() < MIN_ROWS {
                 continue;
             }
             let (step, times) = self::even(&steps(rows));
@@ -348,7 +348,7 @@ fn add(of: &mut Walk, rows: &[(u64, bool)]) {
         s <= -BACK
     };
     let backs = steps.iter().filter(|&&s| is_back(s)).count() as u32;
-    if step == 0 || times < EVEN * backs {
+    if step == 0 || times < MIN_EVEN_STEPS * backs {
         of.uneven += u64::from(backs);
         return;
     }

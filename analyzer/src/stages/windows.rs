@@ -16,7 +16,7 @@
 
 use crate::data::group::{AccessClass, Group};
 use crate::data::rows::ColumnSlices;
-use crate::interner::{DenseNames, KEY_BITS, MOST, TOGETHER};
+use crate::interner::{DenseNames, KEY_BITS, KEYS_PER_BATCH, MAX_NUMBERS};
 use crate::prefetch;
 use std::collections::HashMap;
 use std::hint::select_unpredictable;
@@ -85,10 +85,10 @@ impl<const N: usize> Levels<N> {
             << (most | 1)
                 .ilog2()
                 .min((index | 1 << MOST_TOGETHER).trailing_zeros());
-        if rows >= SMALLEST {
+        if rows >= MIN_WINDOW {
             rows
         } else {
-            most.min(SMALLEST - index as usize % SMALLEST)
+            most.min(MIN_WINDOW - index as usize % MIN_WINDOW)
         }
     }
 
@@ -104,7 +104,7 @@ impl<const N: usize> Levels<N> {
         let end = index + rows as u64;
         let mut inside = [0; N];
         let mut next = MIN_LEVEL;
-        if rows >= SMALLEST && rows.is_power_of_two() && index.is_multiple_of(rows as u64) {
+        if rows >= MIN_WINDOW && rows.is_power_of_two() && index.is_multiple_of(rows as u64) {
             next = rows.ilog2() as usize + 1;
             for level in MIN_LEVEL..next {
                 inside
@@ -120,7 +120,7 @@ impl<const N: usize> Levels<N> {
         }
         self.add_all(next, inside);
         (next..16).for_each(|level| self.add_all(level, sums(level)));
-        if end.is_multiple_of(SMALLEST as u64) {
+        if end.is_multiple_of(MIN_WINDOW as u64) {
             self.carry(end, next);
         }
     }
@@ -170,23 +170,23 @@ impl<const N: usize> Levels<N> {
 }
 
 /// Accesses of the smallest window.
-const SMALLEST: usize = 1 << MIN_LEVEL;
+const MIN_WINDOW: usize = 1 << MIN_LEVEL;
 /// Log2 of the accesses that [`Levels`] take together, at most.
 const MOST_TOGETHER: u32 = 8;
 /// Level of the windows whose accesses are counted together, where all of them are at hand.
 const BLOCK_LEVEL: usize = 6;
 /// Accesses of such a window.
 const BLOCK: usize = 1 << BLOCK_LEVEL;
-/// With more addresses than this, what is known of them is fetched ahead.
-const FAR: usize = 1 << 11;
+/// With more addresses than this, what is known of them is fetched ahead. Source: Chosen.
+const MANY_ADDRESSES: usize = 1 << 11;
 
 /// Counters per level, as they are stored; those for Irregular stand behind those for Strided.
 const WINDOWS: usize = 0;
 const IMPLIED: usize = 1;
 const ROWS_STR: usize = 2;
-const AGAIN: usize = 4;
+const AGAIN_COUNTER: usize = 4;
 const AGAIN_STR: usize = 5;
-const SECOND: usize = 7;
+const SECOND_COUNTER: usize = 7;
 
 /// Counters by level while accesses come. There is one for each bit length of 32-bit numbers, so no
 /// index has to be checked; those above the top are never read. Behind each of these two come those
@@ -199,7 +199,7 @@ const OPEN_AGAIN: usize = 8;
 /// both would have to wait until a store of one is in the cache.
 const OPEN_SECOND: usize = 11;
 /// Places of the stored counters among the open ones.
-const STORED: [usize; 8] = [
+const STORED_COUNTERS: [usize; 8] = [
     WINDOWS,
     IMPLIED,
     OPEN_ROWS + 1,
@@ -239,12 +239,12 @@ struct LastAccess {
 }
 
 /// An address without accesses.
-const UNSEEN: LastAccess = LastAccess {
-    last: [NEVER; 3],
+const NO_ACCESSES: LastAccess = LastAccess {
+    last: [NO_NUMBER; 3],
     level: 0,
 };
 /// Instead of a number in an epoch: differs from all of them above the top level.
-const NEVER: u32 = 1 << 20;
+const NO_NUMBER: u32 = 1 << 20;
 /// Bits of a place in [`Inside`] that hold a number; the others tell whether it is of this sample.
 const INSIDE_BITS: u32 = 16;
 /// Greatest number of accesses in a sample whose addresses get their numbers from [`Inside`], and
@@ -283,7 +283,7 @@ impl Inside {
         block: &[u16],
         shift: u32,
         from: usize,
-        numbers: &mut [u32; TOGETHER],
+        numbers: &mut [u32; KEYS_PER_BATCH],
     ) {
         let (places, sample) = (&mut self.places[..], self.sample);
         for (row, ((&address, &block), number)) in
@@ -452,7 +452,7 @@ impl WindowEngine {
             .map(|b| (b, shift));
         if blocks.is_some() {
             self.inside.begin(rows.len() << shift);
-            self.seen.resize(rows.len(), UNSEEN);
+            self.seen.resize(rows.len(), NO_ACCESSES);
         }
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2")
@@ -480,7 +480,7 @@ impl WindowEngine {
             &rows.group[..len],
             &rows.implied[..len],
         );
-        let mut numbers = [0u32; TOGETHER];
+        let mut numbers = [0u32; KEYS_PER_BATCH];
         let mut from = 0;
         while from < len {
             let epoch = 1 << MAX_LEVEL;
@@ -488,7 +488,7 @@ impl WindowEngine {
             if left == epoch && self.index > 0 {
                 self.forget();
             }
-            let to = len.min(from + TOGETHER.min(left));
+            let to = len.min(from + KEYS_PER_BATCH.min(left));
             match blocks {
                 Some((blocks, shift)) => self.inside.number(
                     &address[from..to],
@@ -499,7 +499,7 @@ impl WindowEngine {
                 ),
                 None => self.number(&address[from..to], &mut numbers),
             }
-            if self.seen.len() > FAR {
+            if self.seen.len() > MANY_ADDRESSES {
                 numbers[..to - from]
                     .iter()
                     .for_each(|&number| prefetch(&self.seen[number as usize]));
@@ -518,7 +518,7 @@ impl WindowEngine {
                     continue;
                 }
                 // The rows that are left of the smallest window.
-                let end = to.min(at + SMALLEST - self.index as usize % SMALLEST);
+                let end = to.min(at + MIN_WINDOW - self.index as usize % MIN_WINDOW);
                 self.add_up(&group[at..end], &implied[at..end]);
                 // Local copies: otherwise the compiler would read the pointers for each row, since
                 // rows write to memory.
@@ -540,7 +540,7 @@ impl WindowEngine {
                     );
                 }
                 self.index += (end - at) as u64;
-                if (self.index as usize).is_multiple_of(SMALLEST) {
+                if (self.index as usize).is_multiple_of(MIN_WINDOW) {
                     self.close(MIN_LEVEL);
                 }
                 at = end;
@@ -680,28 +680,28 @@ impl WindowEngine {
 
     /// Numbers of addresses. New addresses get the next number.
     #[inline(always)]
-    fn number(&mut self, address: &[u64], numbers: &mut [u32; TOGETHER]) {
+    fn number(&mut self, address: &[u64], numbers: &mut [u32; KEYS_PER_BATCH]) {
         if address.iter().fold(0, |any, a| any | a) >> KEY_BITS == 0 {
             self.names.number(address.iter().copied(), numbers);
         } else {
             self.number_odd(address, numbers);
         }
         if self.seen.len() < self.names.len() {
-            self.seen.resize(self.names.len(), UNSEEN);
+            self.seen.resize(self.names.len(), NO_ACCESSES);
         }
     }
 
     #[cold]
-    fn number_odd(&mut self, address: &[u64], numbers: &mut [u32; TOGETHER]) {
+    fn number_odd(&mut self, address: &[u64], numbers: &mut [u32; KEYS_PER_BATCH]) {
         // An epoch has no more addresses than there are numbers, so that both ends never meet.
-        self.seen.resize(MOST, UNSEEN);
-        let mut one = [0; TOGETHER];
+        self.seen.resize(MAX_NUMBERS, NO_ACCESSES);
+        let mut one = [0; KEYS_PER_BATCH];
         for (&address, number) in address.iter().zip(numbers) {
             *number = if address >> KEY_BITS == 0 {
                 self.names.number(std::iter::once(address), &mut one);
                 one[0]
             } else {
-                let next = (MOST - 1 - self.odd.len()) as u32;
+                let next = (MAX_NUMBERS - 1 - self.odd.len()) as u32;
                 *self.odd.entry(address).or_insert(next)
             };
         }
@@ -710,7 +710,12 @@ impl WindowEngine {
     /// The counts by level, and the weighted ones (none if no sample has had a weight).
     pub fn levels(&self) -> [Levels<8>; 2] {
         [&self.totals, &self.weighted].map(|totals| {
-            Levels::from_totals(totals.iter().map(|t| STORED.map(|at| t[at])).collect())
+            Levels::from_totals(
+                totals
+                    .iter()
+                    .map(|t| STORED_COUNTERS.map(|at| t[at]))
+                    .collect(),
+            )
         })
     }
 
@@ -725,7 +730,7 @@ impl WindowEngine {
             (&mut engine.weighted, weighted),
         ] {
             for (mine, stored) in into.iter_mut().zip(from.totals()) {
-                STORED
+                STORED_COUNTERS
                     .iter()
                     .zip(stored)
                     .for_each(|(&at, &value)| mine[at] = value);
@@ -751,16 +756,18 @@ impl WindowEngine {
     }
 
     fn sums_of(totals: &[[u64; 16]], level: usize) -> WindowSums {
-        let t = totals.get(level).map_or([0; 8], |t| STORED.map(|at| t[at]));
+        let t = totals
+            .get(level)
+            .map_or([0; 8], |t| STORED_COUNTERS.map(|at| t[at]));
         let accesses = t[WINDOWS].wrapping_shl(level as u32);
         WindowSums {
             windows: t[WINDOWS],
             accesses,
             implied: t[IMPLIED],
-            footprint: accesses.wrapping_sub(t[AGAIN]),
+            footprint: accesses.wrapping_sub(t[AGAIN_COUNTER]),
             strided: t[ROWS_STR].wrapping_sub(t[AGAIN_STR]),
             irregular: t[ROWS_STR + 1].wrapping_sub(t[AGAIN_STR + 1]),
-            captures: t[SECOND],
+            captures: t[SECOND_COUNTER],
         }
     }
 

@@ -1,10 +1,10 @@
 //! Trials of an optional step: it is tried, and left out for a while if a trial has shown that it
 //! does not pay.
 
-/// Items of a trial.
-pub(crate) const TRIAL: usize = 1 << 14;
-/// Items that pass by after one that has failed.
-const PASSING: usize = 1 << 18;
+/// Items of a trial. Source: Chosen.
+pub(crate) const TRIAL_ITEMS: usize = 1 << 14;
+/// Items that pass by after one that has failed. Source: Chosen.
+const ITEMS_AFTER_FAILURE: usize = 1 << 18;
 
 /// The trial at hand.
 #[derive(Default)]
@@ -27,10 +27,10 @@ impl Trial {
             self.passing = self.passing.saturating_sub(items);
             return false;
         }
-        if self.all >= TRIAL {
+        if self.all >= TRIAL_ITEMS {
             let Trial { all, counted, .. } = std::mem::take(self);
             if fails(all, counted) {
-                self.passing = PASSING;
+                self.passing = ITEMS_AFTER_FAILURE;
                 return false;
             }
         }
@@ -53,14 +53,17 @@ mod tests {
     fn what_does_not_pay_is_left_out_for_a_while() {
         let mut trial = Trial::default();
         let (mut taken, mut asked) = (0, 0);
-        while asked < 2 * (TRIAL + PASSING) {
+        while asked < 2 * (TRIAL_ITEMS + ITEMS_AFTER_FAILURE) {
             asked += 64;
             if trial.goes_on(64, |all, counted| counted * 4 > all) {
                 taken += 64;
                 trial.count(17);
             }
         }
-        assert!((2 * TRIAL..3 * TRIAL).contains(&taken), "{taken}");
+        assert!(
+            (2 * TRIAL_ITEMS..3 * TRIAL_ITEMS).contains(&taken),
+            "{taken}"
+        );
         let mut trial = Trial::default();
         let all = (0..100_000).filter(|_| {
             trial.count(1);

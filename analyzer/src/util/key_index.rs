@@ -5,8 +5,9 @@ use mgz_models::util::hash::spread;
 use mgz_models::util::memory_units::LINE_BYTES;
 use std::hint::select_unpredictable;
 
-/// Keys between the look at where they may be in the index and the one at what is there.
-const SOON: usize = 1 << 5;
+/// Keys between the look at where they may be in the index and the one at what is there. Source:
+/// Chosen.
+const LOOKAHEAD_KEYS: usize = 1 << 5;
 
 /// Buffers that a worker needs to number keys. One serves all partitions, so it stays in the cache.
 #[derive(Default)]
@@ -66,7 +67,10 @@ impl KeyIndex {
         let keys = &mut self.keys[..];
         let mut count = self.count;
         let numbers = &mut self.numbers[self.done..self.done + items.len()];
-        for (some, numbers) in items.chunks(SOON).zip(numbers.chunks_mut(SOON)) {
+        for (some, numbers) in items
+            .chunks(LOOKAHEAD_KEYS)
+            .zip(numbers.chunks_mut(LOOKAHEAD_KEYS))
+        {
             for (item, number_of) in some.iter().zip(&mut *numbers) {
                 let at = home(key(item), places);
                 crate::prefetch(&index[at]);

@@ -3,11 +3,11 @@
 /// Bits that are sorted by in one go.
 const DIGIT: u32 = 11;
 /// Below this, comparing is as fast as counting.
-const SHORT: usize = 1 << 9;
+const MIN_COUNTED_ITEMS: usize = 1 << 9;
 
 /// Sorts by `key`; equals keep their order if there are many.
 pub(crate) fn sort<T: Copy + Default>(items: &mut Vec<T>, key: impl Fn(&T) -> u64) {
-    if items.len() < SHORT || items.len() > u32::MAX as usize {
+    if items.len() < MIN_COUNTED_ITEMS || items.len() > u32::MAX as usize {
         return items.sort_unstable_by_key(key);
     }
     let first = key(&items[0]);
@@ -56,7 +56,7 @@ mod tests {
             let mut expected = items.clone();
             expected.sort_by_key(|i| i.0);
             sort(&mut items, |i| i.0);
-            prop_assert!(items.len() < SHORT || items == expected);
+            prop_assert!(items.len() < MIN_COUNTED_ITEMS || items == expected);
             prop_assert!(items.iter().map(|i| i.0).eq(expected.iter().map(|i| i.0)));
         }
     }

@@ -20,8 +20,8 @@ use std::collections::{BTreeMap, HashMap};
 const MOST_ROWS: usize = 50;
 /// Paths of a row at most.
 const MOST_PATHS: usize = 8;
-/// A path with a smaller part of a row's loads is left out, percent.
-const LEAST: f64 = 1.0;
+/// A path with a smaller part of a row's loads is left out, percent. Source: Chosen.
+const MIN_SHARE_PCT: f64 = 1.0;
 
 /// A row of a table, by way of one call path.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -177,7 +177,7 @@ pub fn tables_by_path(
             let like = named(kind, row, code, objects);
             for (way, sum) in ways.into_iter().take(MOST_PATHS) {
                 let share = sum.0 as f64 * 100.0 / all.max(1) as f64;
-                if share < LEAST {
+                if share < MIN_SHARE_PCT {
                     continue;
                 }
                 let time = times.map(|times| {

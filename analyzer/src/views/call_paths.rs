@@ -13,10 +13,10 @@ use mgz_annotations_schema::manifest;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 
-/// Rows at most.
-const MOST: usize = 1000;
-/// A call with a smaller part of the windows has no row, parts of the whole.
-const LEAST: f64 = 0.001;
+/// Source: Chosen.
+const MAX_ROWS: usize = 1000;
+/// A call with a smaller part of the windows has no row, parts of the whole. Source: Chosen.
+const MIN_WINDOW_SHARE: f64 = 0.001;
 
 /// Call paths of the trace.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -106,7 +106,7 @@ struct Sum {
 }
 
 /// Sums of all calls.
-struct Sums {
+struct CallSums {
     calls: Vec<Sum>,
     all: Sum,
     /// Windows whose path is known, at least in part.
@@ -115,8 +115,8 @@ struct Sums {
     partial: u64,
 }
 
-impl Sums {
-    fn new(paths: &CallPaths, samples: &[SampleInfo]) -> Sums {
+impl CallSums {
+    fn new(paths: &CallPaths, samples: &[SampleInfo]) -> CallSums {
         let mut sums = vec![Sum::default(); paths.calls.len()];
         let (mut all, mut known) = (Sum::default(), Sum::default());
         let mut partial = 0;
@@ -139,7 +139,7 @@ impl Sums {
             // (What stands for unknown callers is in no file.)
             partial += u64::from(paths.calls[last as usize].module.is_empty());
         }
-        Sums {
+        CallSums {
             calls: sums,
             all,
             known,
@@ -156,12 +156,12 @@ pub fn call_path_table(
     times: Option<&TimeShares>,
     rows: Option<&[Window]>,
 ) -> CallPathTable {
-    let Sums {
+    let CallSums {
         calls: sums,
         all,
         known,
         partial,
-    } = Sums::new(paths, samples);
+    } = CallSums::new(paths, samples);
     let seen = sums.iter().filter(|s| s.windows > 0).count();
     let kept = kept(&sums, all.windows);
     let numbers: HashMap<u32, usize, Mixed> = kept.iter().copied().zip(0..).collect();
@@ -243,13 +243,13 @@ pub fn call_path_table(
 /// The calls that have rows: those of most windows. Callers have as many as who they call, so that
 /// no row is without its caller.
 fn kept(sums: &[Sum], windows: u64) -> Vec<u32> {
-    let enough = |s: &Sum| s.windows as f64 >= LEAST * windows as f64 && s.windows > 0;
+    let enough = |s: &Sum| s.windows as f64 >= MIN_WINDOW_SHARE * windows as f64 && s.windows > 0;
     let mut kept: Vec<u32> = (0..sums.len() as u32)
         .filter(|&call| enough(&sums[call as usize]))
         .collect();
     // Among equal calls, callers come first; they have smaller numbers.
     kept.sort_by_key(|&call| (std::cmp::Reverse(sums[call as usize].windows), call));
-    kept.truncate(MOST);
+    kept.truncate(MAX_ROWS);
     kept
 }
 
@@ -374,7 +374,7 @@ mod tests {
                         group: Group::from_raw(0),
                         size: 1,
                         object: 0,
-                        into: crate::findings::windows::NOWHERE,
+                        into: crate::findings::windows::NO_OFFSET,
                         first: false,
                     })
                     .collect(),

@@ -32,8 +32,8 @@ pub struct AllBlocks {
     unlogged: f64,
 }
 
-/// Logged blocks that must have been loaded for an estimate.
-const LEAST: u64 = 4;
+/// Logged blocks that must have been loaded for an estimate. Source: Chosen.
+const MIN_LOADED_BLOCKS: u64 = 4;
 
 impl AllBlocks {
     /// Estimates for the blocks that a sample represents. `loads`: loads of the sampled blocks;
@@ -82,7 +82,7 @@ pub(crate) fn divide(rows: &mut [ObjectRow], total: u64) {
         let Some(all) = &mut row.sampled else {
             continue;
         };
-        if all.loaded < LEAST {
+        if all.loaded < MIN_LOADED_BLOCKS {
             continue;
         }
         let part = to_divide * all.unlogged / wanted.max(loads).max(1.0);

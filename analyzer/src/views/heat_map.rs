@@ -288,13 +288,13 @@ impl HeatMapPlan {
 
 /// A row of shades for values: darker is more, relative to `most`. Blank: nothing.
 pub fn shades(values: impl Iterator<Item = Option<f64>>, most: f64) -> String {
-    const SHADES: [char; 5] = ['·', '░', '▒', '▓', '█'];
+    const SHADE_CHARACTERS: [char; 5] = ['·', '░', '▒', '▓', '█'];
     values
         .map(|value| match value {
             None => ' ',
             // The square root shows small values beside large ones.
             Some(value) => {
-                SHADES[((value / most.max(1e-300)).max(0.0).sqrt() * 4.0)
+                SHADE_CHARACTERS[((value / most.max(1e-300)).max(0.0).sqrt() * 4.0)
                     .round()
                     .min(4.0) as usize]
             }

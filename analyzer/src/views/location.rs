@@ -14,7 +14,9 @@
 //! between two accesses, inside and outside of the region, inside one sample.
 
 pub use crate::views::location_code::CodePart;
-pub(crate) use crate::views::location_code::{ByGroup, Sums, by_function_and_line, code_parts};
+pub(crate) use crate::views::location_code::{
+    ByGroup, EntrySums, by_function_and_line, code_parts,
+};
 
 use crate::data::code_map::CodeMap;
 use crate::data::counts::{AccessCounts, Metrics};

@@ -42,20 +42,20 @@ pub struct CodePart {
 
 /// Sums over entries.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Sums {
+pub(crate) struct EntrySums {
     pub(crate) starts: u64,
     pub(crate) implied: u64,
     pub(crate) reuse: GroupReuse,
 }
 
-impl Sums {
+impl EntrySums {
     pub(crate) fn add(&mut self, entry: &UnitEntry) {
         self.starts += entry.starts;
         self.implied += entry.implied;
         self.reuse.merge(&entry.reuse);
     }
 
-    pub(crate) fn merge(&mut self, other: &Sums) {
+    pub(crate) fn merge(&mut self, other: &EntrySums) {
         self.starts += other.starts;
         self.implied += other.implied;
         self.reuse.merge(&other.reuse);
@@ -77,14 +77,14 @@ impl Sums {
 }
 
 /// Sums by group of code ([`crate::data::code_map`]).
-pub(crate) type ByGroup = HashMap<Group, Sums, Mixed>;
+pub(crate) type ByGroup = HashMap<Group, EntrySums, Mixed>;
 
 /// Sums by function and by line.
 pub(crate) fn by_function_and_line(
     code: &CodeMap,
     by_group: &ByGroup,
-) -> (HashMap<u32, Sums>, HashMap<u32, Sums>) {
-    let (mut by_function, mut by_line): (HashMap<u32, Sums>, HashMap<u32, Sums>) =
+) -> (HashMap<u32, EntrySums>, HashMap<u32, EntrySums>) {
+    let (mut by_function, mut by_line): (HashMap<u32, EntrySums>, HashMap<u32, EntrySums>) =
         Default::default();
     for (group, sums) in by_group {
         if let Some(piece) = code.pieces.get(group.piece() as usize) {
@@ -99,11 +99,11 @@ pub(crate) fn by_function_and_line(
 /// are parts of.
 pub(crate) fn code_parts(
     code: &CodeMap,
-    sums: &HashMap<u32, Sums>,
+    sums: &HashMap<u32, EntrySums>,
     by_line: bool,
     all: u64,
 ) -> Vec<CodePart> {
-    let mut order: Vec<(&u32, &Sums)> = sums.iter().collect();
+    let mut order: Vec<(&u32, &EntrySums)> = sums.iter().collect();
     order.sort_by_key(|(i, s)| (std::cmp::Reverse(s.starts), **i));
     let name = |i: usize| {
         if by_line {

@@ -3,7 +3,7 @@
 use crate::stages::pages::UnitEntry;
 use crate::util::fast_hash::Mixed;
 use crate::views::location::Sizes;
-use crate::views::location_code::{ByGroup, Sums};
+use crate::views::location_code::{ByGroup, EntrySums};
 use crate::views::region_footprints::UnitRegions;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,7 +13,7 @@ pub(crate) struct MemoryUnit {
     pub(crate) space: u32,
     pub(crate) unit: u64,
     pub(crate) blocks: u64,
-    pub(crate) sums: Sums,
+    pub(crate) sums: EntrySums,
 }
 
 /// Units of memory by address space and address.
@@ -35,7 +35,7 @@ impl Units {
                     space: entry.space,
                     unit: entry.unit,
                     blocks: 0,
-                    sums: Sums::default(),
+                    sums: EntrySums::default(),
                 });
             }
             let unit = &mut list[at as usize];
@@ -59,7 +59,7 @@ pub(crate) struct UnitRange {
     pub(crate) units: Range<usize>,
     /// Log2 of the page size at which it was found; none for the root.
     pub(crate) page: Option<u32>,
-    pub(crate) sums: Sums,
+    pub(crate) sums: EntrySums,
     pub(crate) by_group: ByGroup,
     pub(crate) by_object: HashMap<u32, u64, Mixed>,
 }
@@ -101,7 +101,7 @@ impl Zoomer<'_> {
         units: Range<usize>,
         page: Option<u32>,
     ) -> usize {
-        let mut sums = Sums::default();
+        let mut sums = EntrySums::default();
         self.units[units.clone()]
             .iter()
             .for_each(|u| sums.merge(&u.sums));

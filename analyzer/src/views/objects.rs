@@ -11,13 +11,13 @@ use crate::estimate::time_shares::TimeShare;
 use crate::findings::fields::{FieldShare, Fields};
 use crate::misses::Misses;
 use crate::stages::footprint::FootprintSet;
-use crate::stages::pages::{NOBODY, UnitEntry};
+use crate::stages::pages::{NO_OWNER, UnitEntry};
 use crate::stages::strides::StrideShare;
 use crate::util::fast_hash::Mixed;
 use crate::views::context::{Basis, STRIDES};
 use crate::views::heap_samples;
 use crate::views::heap_samples::AllBlocks;
-use crate::views::location::{ByGroup, CodePart, Sums, by_function_and_line, code_parts};
+use crate::views::location::{ByGroup, CodePart, EntrySums, by_function_and_line, code_parts};
 use crate::views::region_footprints::{UnitRegions, WholePages, of_objects};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -93,7 +93,7 @@ pub(crate) fn object_of(
     unit_shift: u32,
 ) -> u32 {
     match entry.object {
-        NOBODY => UNKNOWN,
+        NO_OWNER => UNKNOWN,
         0 => {
             let process = spaces.get(entry.space as usize).copied().unwrap_or(0);
             // The page is one object's for the whole run: any time will do.
@@ -217,7 +217,7 @@ fn begun(
 /// Sums of the entries of an object.
 #[derive(Default)]
 struct ObjectSums {
-    sums: Sums,
+    sums: EntrySums,
     irregular: u64,
     blocks: u64,
     by_group: ByGroup,

@@ -1,11 +1,11 @@
 //! The execution interval tree.
 //!
 //! The root is the whole run. Its samples, in the order of their start times, are divided into at
-//! most [`FANOUT`] intervals with the same number of samples. The hot child with the worst locality
-//! is divided again, down to one sample. Below that, the sample's accesses are divided into
-//! sub-windows, and the last one lists its functions and loops. The first level is counted in the
-//! pass over the whole run ([`First`]). Each other level costs a pass over the rows of the divided
-//! node, which are an eighth of those of the level above.
+//! most [`MAX_CHILDREN`] intervals with the same number of samples. The hot child with the worst
+//! locality is divided again, down to one sample. Below that, the sample's accesses are divided
+//! into sub-windows, and the last one lists its functions and loops. The first level is counted in
+//! the pass over the whole run ([`First`]). Each other level costs a pass over the rows of the
+//! divided node, which are an eighth of those of the level above.
 //!
 //! Nodes of several samples count footprints over the union of their samples (`F_hat` is the
 //! estimate for the interval); D is that of their samples. In a sub-window everything, D included,
@@ -39,10 +39,10 @@ use crate::views::{
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// Children per node, at most.
-pub const FANOUT: usize = 8;
-/// Sub-windows get no smaller than this, in loads.
-const SMALLEST: u64 = 64;
+/// Children per node. Source: Chosen.
+pub const MAX_CHILDREN: usize = 8;
+/// Sub-windows get no smaller than this, in loads. Source: Chosen.
+const MIN_LOADS: u64 = 64;
 /// Functions, and loops, listed per node of the path.
 const FUNCTIONS: usize = 10;
 
@@ -136,7 +136,7 @@ pub struct Look {
 impl Look {
     /// Reads a node's id: `0.3.2`.
     pub fn path(id: &str) -> Result<Vec<usize>, String> {
-        let number = |part: &str| part.parse::<usize>().ok().filter(|&n| n < FANOUT);
+        let number = |part: &str| part.parse::<usize>().ok().filter(|&n| n < MAX_CHILDREN);
         id.split('.')
             .map(number)
             .collect::<Option<Vec<usize>>>()
@@ -153,9 +153,9 @@ pub(crate) fn by_time(samples: &[SampleInfo]) -> Vec<usize> {
     order
 }
 
-/// Cuts `n` things into at most [`FANOUT`] runs of nearly equal length.
+/// Cuts `n` things into at most [`MAX_CHILDREN`] runs of nearly equal length.
 fn cut(n: u64) -> Vec<std::ops::Range<u64>> {
-    let parts = n.min(FANOUT as u64);
+    let parts = n.min(MAX_CHILDREN as u64);
     (0..parts)
         .map(|i| i * n / parts..(i + 1) * n / parts)
         .collect()
@@ -174,10 +174,10 @@ impl Extent {
             },
             Extent::Loads(sample, range) => {
                 let length = range.end - range.start;
-                if length < SMALLEST * 2 {
+                if length < MIN_LOADS * 2 {
                     return Vec::new();
                 }
-                let parts = (length / SMALLEST).min(FANOUT as u64);
+                let parts = (length / MIN_LOADS).min(MAX_CHILDREN as u64);
                 let at = |i: u64| {
                     range.start + (u128::from(length) * u128::from(i) / u128::from(parts)) as u64
                 };
@@ -610,7 +610,7 @@ pub fn zoom(
         narrowed = Some(marks.of_samples(&numbers(samples, &extent.samples())));
     }
     TimeZoom {
-        fanout: FANOUT,
+        fanout: MAX_CHILDREN,
         path,
         root,
     }

@@ -52,7 +52,7 @@ pub(crate) fn layouts(costs: &Costs, objects: &[u32], target: &str) -> Result<La
 }
 
 /// By field in order of offsets: its offset and bytes, without overlaps.
-pub(crate) fn parts(fields: &Fields) -> Vec<(u64, u64)> {
+pub(crate) fn field_ranges(fields: &Fields) -> Vec<(u64, u64)> {
     let mut parts: Vec<(u64, u64)> = Vec::new();
     for field in &fields.list {
         let bytes = field
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn fields_that_overlap_are_one_part() {
-        let parts = parts(&fields(32, &[(0, 8, 1), (4, 8, 1), (24, 16, 1)]));
+        let parts = field_ranges(&fields(32, &[(0, 8, 1), (4, 8, 1), (24, 16, 1)]));
         assert_eq!(parts, [(0, 12), (24, 8)]);
         assert_eq!(part_at(&parts, 11), Some((0, 11)));
         assert_eq!(part_at(&parts, 12), None);

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// First address of new memory. Programs have nothing between their low addresses and the place
 /// of position-independent executables.
-const FIRST: u64 = 0x1000_0000_0000;
+const FIRST_NEW_ADDRESS: u64 = 0x1000_0000_0000;
 /// Behind the last address of new memory.
 const END: u64 = 0x5000_0000_0000;
 
@@ -25,7 +25,7 @@ impl Memory {
     /// if there is no room.
     pub(crate) fn take(&self, object: u32, bytes: u64, like: u64) -> Option<u64> {
         let mut pieces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = pieces.last().map_or(FIRST, |p| p.end);
+        let last = pieces.last().map_or(FIRST_NEW_ADDRESS, |p| p.end);
         let start = last.next_multiple_of(PAGE_BYTES) + like % PAGE_BYTES;
         let end = start.checked_add(bytes).filter(|&end| end <= END)?;
         pieces.push(Piece { start, end, object });
@@ -34,7 +34,7 @@ impl Memory {
 
     /// The object that an address of new memory belongs to.
     pub(crate) fn object(&self, address: u64) -> Option<u32> {
-        if !(FIRST..END).contains(&address) {
+        if !(FIRST_NEW_ADDRESS..END).contains(&address) {
             return None;
         }
         let pieces = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 
 /// The objects of a name that windows have loads of: the name itself, with its type, a part of one
 /// name, or a part of names with types.
-pub(crate) fn objects(costs: &Costs, name: &str) -> Result<Vec<u32>, String> {
+pub(crate) fn objects_named(costs: &Costs, name: &str) -> Result<Vec<u32>, String> {
     let Some(resolver) = costs.context.objects else {
         return Err(format!(
             "{name}: the trace tells of no data objects (it has no objects.parquet); record again with this mgz-record"

@@ -56,3 +56,6 @@ pub mod probe;
 pub mod shared_memory;
 pub mod slot;
 pub mod stack_log;
+
+/// Length of the longest x86 instruction.
+pub const MAX_INSTRUCTION_BYTES: usize = 15;

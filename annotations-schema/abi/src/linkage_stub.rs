@@ -190,8 +190,8 @@ impl<F: Fn(u64) -> Option<u8>> Code<F> {
     /// Padding, behind its first prefix.
     fn padding(&mut self) -> Option<Step> {
         /// Prefixes that fit into an instruction.
-        const MOST: usize = 12;
-        for _ in 0..MOST {
+        const MAX_PREFIXES: usize = 12;
+        for _ in 0..MAX_PREFIXES {
             match self.next()? {
                 0x66 | 0x2e => {}
                 0x90 => return Some(Step::Nothing),

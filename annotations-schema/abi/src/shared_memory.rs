@@ -10,11 +10,12 @@
 //! ```
 //!
 //! The recorder makes the file, writes the settings and never changes them. A process claims a
-//! thread slot by changing [`Control::state`] from FREE to LIVE, and maps its pages into low
-//! memory. From then on one thread writes it: a queue of chunks with the thread as the only
-//! producer ([`Control::published`]) and the recorder as the only consumer ([`Control::drained`]).
-//! If a thread dies, the slots in its ring that are not yet published are read from `cursor` and
-//! `base` afterwards, by whoever changes the state from LIVE to CLOSING.
+//! thread slot by changing [`Control::state`] from STATE_FREE to STATE_LIVE, and maps its pages
+//! into low memory. From then on one thread writes it: a queue of chunks with the thread as the
+//! only producer ([`Control::published`]) and the recorder as the only consumer
+//! ([`Control::drained`]). If a thread dies, the slots in its ring that are not yet published are
+//! read from `cursor` and
+//! `base` afterwards, by whoever changes the state from STATE_LIVE to STATE_CLOSING.
 //!
 //! The traced program can scribble over all of this: the recorder checks every number it reads.
 
@@ -28,7 +29,9 @@ pub const MAGIC: u64 = 0x3152_4553_5a47_4d00;
 /// Version of this layout; runtime and recorder are always of one build.
 pub const VERSION: u32 = 10;
 /// Page size.
-pub const PAGE: usize = 4096;
+pub const PAGE_SIZE: usize = 4096;
+/// Bytes of a line of the processor's caches.
+pub const CACHE_LINE: usize = 64;
 /// Thread slots in the file.
 pub const MAX_THREADS: usize = 2048;
 /// Rows of the module table that can wait for the recorder.
@@ -78,9 +81,9 @@ pub fn is_sanitizer(name: &[u8]) -> bool {
 
 /// True if a library is the runtime of any sanitizer.
 pub fn is_any_sanitizer(name: &[u8]) -> bool {
-    const OTHERS: [&[u8]; 2] = [b"libubsan.so", b"libclang_rt."];
+    const OTHER_STEMS: [&[u8]; 2] = [b"libubsan.so", b"libclang_rt."];
     let file = name.rsplit(|&b| b == b'/').next().unwrap_or(name);
-    is_sanitizer(name) || OTHERS.iter().any(|stem| file.starts_with(stem))
+    is_sanitizer(name) || OTHER_STEMS.iter().any(|stem| file.starts_with(stem))
 }
 
 /// True for a path or name of the C library, or of one of the libraries that it was divided into.
@@ -122,11 +125,11 @@ pub const TRIGGER_LOADS: u32 = 3;
 pub const CPU_TIME: (u32, u64) = (1, 1);
 
 /// Thread slot: free.
-pub const FREE: u32 = 0;
+pub const STATE_FREE: u32 = 0;
 /// Thread slot: a thread records (or has died without saying so).
-pub const LIVE: u32 = 1;
+pub const STATE_LIVE: u32 = 1;
 /// Thread slot: the data of a dead thread is being published.
-pub const CLOSING: u32 = 2;
+pub const STATE_CLOSING: u32 = 2;
 
 /// Causes in [`ChunkInfo::cause`]; the same numbers as `spill::cause`.
 pub const CAUSE_WHOLE: u32 = 0;
@@ -265,7 +268,7 @@ pub struct Header {
     pub period: u64,
     /// Records in a window.
     pub window: u64,
-    /// Bytes of a chunk, a multiple of [`PAGE`]. In ring mode at least `window` slots.
+    /// Bytes of a chunk, a multiple of [`PAGE_SIZE`]. In ring mode at least `window` slots.
     pub chunk_bytes: u64,
     /// Ring mode: bytes of the ring's physical memory, a power of two of at least two windows;
     /// else 0.
@@ -302,9 +305,9 @@ pub struct Header {
     pub modules: [ModuleRow; MAX_MODULES],
     /// Burst: where triggers last came that met code without a clone. Which comes where is of no
     /// matter.
-    pub elsewhere: [AtomicU64; ELSEWHERE],
+    pub elsewhere: [AtomicU64; ELSEWHERE_ENTRIES],
     /// The periods of these triggers.
-    pub elsewhere_periods: [AtomicU64; ELSEWHERE],
+    pub elsewhere_periods: [AtomicU64; ELSEWHERE_ENTRIES],
     /// Burst: sum of the periods of all triggers that came.
     pub periods: AtomicU64,
     /// And of those that came where no window can begin.
@@ -394,7 +397,7 @@ impl Header {
 }
 
 /// Length of [`Header::elsewhere`].
-pub const ELSEWHERE: usize = 256;
+pub const ELSEWHERE_ENTRIES: usize = 256;
 
 /// Place of the runtime's image in this memory, for executables without a loader. Their entry point
 /// reads it from the file (`STATIC_*` in [`crate::module_note`]).
@@ -403,7 +406,7 @@ pub const ELSEWHERE: usize = 256;
 pub struct StaticImage {
     /// [`STATIC_MAGIC`](crate::module_note::STATIC_MAGIC).
     pub magic: u64,
-    /// Offset in the file, a multiple of [`PAGE`].
+    /// Offset in the file, a multiple of [`PAGE_SIZE`].
     pub offset: u64,
     /// Length in bytes.
     pub length: u64,
@@ -580,7 +583,7 @@ const _: () = assert!(
 );
 
 /// Bytes before the first thread slot.
-pub const HEADER_BYTES: usize = size_of::<Header>().next_multiple_of(PAGE);
+pub const HEADER_BYTES: usize = size_of::<Header>().next_multiple_of(PAGE_SIZE);
 
 /// [`ModuleRow::result`]: instrumented, patches installed (or, in `off`, deliberately not).
 pub const MODULE_OK: u32 = 0;
@@ -718,7 +721,7 @@ pub struct Control {
     pub hook_top: Cell<u64>,
     /// Address of this page in its process.
     pub self_addr: Cell<u64>,
-    /// FREE, LIVE or CLOSING.
+    /// STATE_FREE, STATE_LIVE or STATE_CLOSING.
     pub state: AtomicU32,
     /// Number of this thread slot.
     pub index: Cell<u32>,
@@ -876,8 +879,8 @@ impl ChunkInfo {
     /// average when its own came; 0 if that is not known. (To 24 bits.)
     pub fn period(&self) -> u64 {
         // Longer ones do not come, unless the program scribbles here.
-        const LONGEST: u64 = 1 << 40;
-        (f32::from_bits(self.period) as u64).min(LONGEST)
+        const MAX_PERIOD: u64 = 1 << 40;
+        (f32::from_bits(self.period) as u64).min(MAX_PERIOD)
     }
 
     /// Period in the form of [`ChunkInfo::period`].
@@ -889,8 +892,8 @@ impl ChunkInfo {
 /// [`ChunkInfo::pace`] of a measurement: `PACE_*` in the highest three bits, nanoseconds in the
 /// next 29, records in the lowest 32.
 pub const fn pace(kind: u32, records: u32, ns: u64) -> u64 {
-    const MOST: u64 = (1 << 29) - 1;
-    (kind as u64) << 61 | (if ns < MOST { ns } else { MOST }) << 32 | records as u64
+    const MAX_NS: u64 = (1 << 29) - 1;
+    (kind as u64) << 61 | (if ns < MAX_NS { ns } else { MAX_NS }) << 32 | records as u64
 }
 
 /// Offset of a thread slot's control page in the file.
@@ -899,11 +902,11 @@ pub const fn slot_offset(index: usize, stride: u64) -> u64 {
 }
 
 /// Offset of the ring's physical pages from the control page (ring mode).
-pub const RING_OFFSET: u64 = PAGE as u64;
+pub const RING_OFFSET: u64 = PAGE_SIZE as u64;
 
 /// Offset of chunk place `place` from the control page.
 pub const fn chunk_offset(place: usize, ring_bytes: u64, chunk_bytes: u64) -> u64 {
-    PAGE as u64 + ring_bytes + place as u64 * chunk_bytes
+    PAGE_SIZE as u64 + ring_bytes + place as u64 * chunk_bytes
 }
 
 /// Bytes of a thread slot with these sizes.
@@ -911,4 +914,4 @@ pub const fn stride(places: usize, ring_bytes: u64, chunk_bytes: u64) -> u64 {
     chunk_offset(places, ring_bytes, chunk_bytes)
 }
 
-const _: () = assert!(size_of::<Control>() <= PAGE);
+const _: () = assert!(size_of::<Control>() <= PAGE_SIZE);

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 /// Records, and rows, of a pass that is expanded without loops over as many as there are: most
 /// passes have few, and as many as no branch predictor knows.
-pub(crate) const FEW: usize = 4;
+pub(crate) const FEW_RECORDS: usize = 4;
 
 /// Rows in order, by thread.
 #[derive(Clone, Debug, Default)]
@@ -407,10 +407,10 @@ impl Staged {
         self.clocks.clear();
     }
 
-    /// Makes room for [`FEW`] rows behind the last.
+    /// Makes room for [`FEW_RECORDS`] rows behind the last.
     #[inline(always)]
     fn reserve(&mut self) {
-        if self.len + FEW > self.items.len() {
+        if self.len + FEW_RECORDS > self.items.len() {
             self.grow();
         }
     }
@@ -421,14 +421,14 @@ impl Staged {
             .resize((2 * self.items.len()).max(1024), Item::default());
     }
 
-    /// Appends a whole pass over `rows` plain sites, of which there are [`FEW`] at most, from
-    /// number `first` of the tables on. `pass`: the slots from its first on, which is number
+    /// Appends a whole pass over `rows` plain sites, of which there are [`FEW_RECORDS`] at most,
+    /// from number `first` of the tables on. `pass`: the slots from its first on, which is number
     /// `slot`.
     #[inline(always)]
     pub(crate) fn few(
         &mut self,
-        pass: &[Slot; FEW + 1],
-        plain: &[Plain; FEW],
+        pass: &[Slot; FEW_RECORDS + 1],
+        plain: &[Plain; FEW_RECORDS],
         first: u32,
         rows: usize,
         bias: u64,
@@ -438,7 +438,7 @@ impl Staged {
         let Some(to) = self
             .items
             .get_mut(self.len..)
-            .and_then(|rest| rest.first_chunk_mut::<FEW>())
+            .and_then(|rest| rest.first_chunk_mut::<FEW_RECORDS>())
         else {
             return;
         };

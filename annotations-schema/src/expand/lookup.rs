@@ -1,6 +1,6 @@
 //! Data that expansion looks up, laid out for it: per record, per region, per row.
 
-use crate::expand::deferred_rows::FEW;
+use crate::expand::deferred_rows::FEW_RECORDS;
 use crate::sidecar;
 use crate::sidecar::{Gather, NONE, Sidecar, SidecarError, SiteFlags, SiteKind};
 use mgz_abi::slot::{MAX_REGION_SLOTS, PAIR_BITS, Slot};
@@ -13,7 +13,7 @@ pub struct Tables {
     pub(crate) regions: Vec<Region>,
     pub(crate) rows: Vec<SiteRow>,
     /// Formulas of the addresses of whole passes over short regions, with the numbers of `rows`.
-    /// [`FEW`] more stand behind the last.
+    /// [`FEW_RECORDS`] more stand behind the last.
     pub(crate) plain: Vec<Plain>,
     /// Heads, with the numbers of `records`.
     pub(crate) heads: Vec<Head>,
@@ -75,13 +75,13 @@ pub(crate) struct Head {
     pub(crate) row: u32,
     /// Implied loads.
     pub(crate) implied: u16,
-    /// Rows: [`FEW`] at most.
+    /// Rows: [`FEW_RECORDS`] at most.
     pub(crate) rows: u8,
-    /// Records: [`FEW`] at most; 0 where the record is not the first of such a region.
+    /// Records: [`FEW_RECORDS`] at most; 0 where the record is not the first of such a region.
     pub(crate) records: u8,
 }
 
-/// Formula of a plain site's address in a whole pass over [`FEW`] records at most.
+/// Formula of a plain site's address in a whole pass over [`FEW_RECORDS`] records at most.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Plain {
     disp: u64,
@@ -97,9 +97,9 @@ pub(crate) struct Plain {
 impl Plain {
     /// `pass`: the slots from the pass's first on.
     #[inline(always)]
-    pub(crate) fn address(&self, pass: &[Slot; FEW + 1], bias: u64) -> u64 {
+    pub(crate) fn address(&self, pass: &[Slot; FEW_RECORDS + 1], bias: u64) -> u64 {
         let term = |record: u8, times: u8| {
-            pass[usize::from(record) % FEW]
+            pass[usize::from(record) % FEW_RECORDS]
                 .payload
                 .wrapping_mul(u64::from(times))
         };
@@ -229,7 +229,8 @@ impl Tables {
         for (number, record) in sidecar.records.iter().enumerate() {
             layout.add_record(self, number as u32, record);
         }
-        self.plain.resize(self.rows.len() + FEW, Plain::default());
+        self.plain
+            .resize(self.rows.len() + FEW_RECORDS, Plain::default());
         Ok(())
     }
 }
@@ -389,7 +390,8 @@ impl<'s> Layout<'s> {
 /// The head of a region's first record. It is `None` if the region is not short enough.
 fn head(region: &Region) -> Option<Head> {
     let (rows, records) = (region.rows.len(), region.records as usize);
-    if !region.short || !(1..=FEW).contains(&rows) || !(1..=FEW).contains(&records) {
+    if !region.short || !(1..=FEW_RECORDS).contains(&rows) || !(1..=FEW_RECORDS).contains(&records)
+    {
         return None;
     }
     Some(Head {

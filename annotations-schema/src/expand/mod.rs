@@ -40,7 +40,7 @@ pub use crate::expand::deferred_rows::{CodeNumbers, Load, Staged};
 pub use crate::expand::lookup::Tables;
 pub use crate::expand::module_placement::ModuleMap;
 
-use crate::expand::deferred_rows::{Clock, FEW};
+use crate::expand::deferred_rows::{Clock, FEW_RECORDS};
 use crate::spill::{SegmentHeader, SegmentKind};
 use mgz_abi::slot::{
     MARK_CUT, MARK_FIRST, MARK_REPEAT, MARK_SIGNAL_ENTER, MARK_SIGNAL_RETURN, MARK_TIME, Slot,
@@ -289,17 +289,6 @@ impl<'a> Expander<'a> {
         &self.counters
     }
 
-    /// Rows of the next sample get `seq` values above those of this thread so far; call it where a
-    /// new thread takes over the ids of one that ended. Returns the floor to start from.
-    pub fn seq_floor(&self) -> u64 {
-        self.seq_floor
-    }
-
-    /// Sets the smallest `seq`, see [`Expander::seq_floor`].
-    pub fn set_seq_floor(&mut self, floor: u64) {
-        self.seq_floor = floor;
-    }
-
     /// Appends the rows of the thread's next segment to `out`. `next_sample` is the number that a
     /// new sample takes; it is counted up. The last pass of a `full` segment stays open for the
     /// next one.
@@ -509,7 +498,7 @@ impl<'a> Expander<'a> {
         // The slot behind a pass must be seen, since a marker there could split it.
         while let Some(pass) = slots
             .get(i..)
-            .and_then(|rest| rest.first_chunk::<{ FEW + 1 }>())
+            .and_then(|rest| rest.first_chunk::<{ FEW_RECORDS + 1 }>())
         {
             let id = pass[0].id;
             let Bound {
@@ -533,14 +522,14 @@ impl<'a> Expander<'a> {
             if records == 0
                 || !follows(1)
                 || (records > 2 && !(follows(2) && follows(3)))
-                || pass[records % (FEW + 1)].id >= MARK_FIRST
+                || pass[records % (FEW_RECORDS + 1)].id >= MARK_FIRST
             {
                 break;
             }
             let Some(plain) = tables
                 .plain
                 .get(head.row as usize..)
-                .and_then(|rest| rest.first_chunk::<FEW>())
+                .and_then(|rest| rest.first_chunk::<FEW_RECORDS>())
             else {
                 break;
             };

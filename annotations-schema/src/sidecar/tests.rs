@@ -3,7 +3,7 @@
 use crate::sidecar::codec::{Element, Form, expand, width};
 use crate::sidecar::macros::TableRow;
 use crate::sidecar::read::split;
-use crate::sidecar::write::{BATCH, CHUNK, Content, Encoded, Runs, SidecarParts};
+use crate::sidecar::write::{CHUNK, Content, Encoded, ROWS_PER_BATCH, Runs, SidecarParts};
 use crate::sidecar::{
     Function, Header, Location, Loop, NO_RECORD, NONE, PtWrite, Record, Region, Sidecar,
     SidecarError, Site, SiteFlags, StoredColumn,
@@ -160,7 +160,18 @@ fn numbers_of_all_sizes_come_back_in_every_form() {
 #[test]
 fn rows_in_runs_are_those_of_one_table() {
     // Some runs are empty; others are longer than the part encoded at a time, or end with it.
-    let lens = [0, 3, CHUNK, 0, 0, CHUNK - 1, 1, 2 * CHUNK + 5, BATCH, 0];
+    let lens = [
+        0,
+        3,
+        CHUNK,
+        0,
+        0,
+        CHUNK - 1,
+        1,
+        2 * CHUNK + 5,
+        ROWS_PER_BATCH,
+        0,
+    ];
     let runs: Vec<Vec<Function>> = lens
         .iter()
         .map(|&len| {

@@ -23,8 +23,9 @@ const LEVEL: i32 = 1;
 /// on all machines.
 pub(crate) const CHUNK: usize = 1 << 15;
 
-/// Rows whose fields are taken one after the other while they are in the fastest cache.
-pub(crate) const BATCH: usize = 256;
+/// Rows whose fields are taken one after the other while they are in the fastest cache. Source:
+/// Chosen.
+pub(crate) const ROWS_PER_BATCH: usize = 256;
 
 /// A table's rows before they are written.
 pub struct Runs<'a, R> {
@@ -105,9 +106,9 @@ impl<R: TableRow> Runs<'_, R> {
             .map(|_| Vec::with_capacity(rows + rows / 4))
             .collect();
         let mut before = self.before(runs.start);
-        let mut batch: Vec<R> = Vec::with_capacity(BATCH);
+        let mut batch: Vec<R> = Vec::with_capacity(ROWS_PER_BATCH);
         // A check of a column's capacity for each element would take longer than the rest.
-        let mut room = [0; BATCH * MAX_BYTES];
+        let mut room = [0; ROWS_PER_BATCH * MAX_BYTES];
         let mut take = |batch: &mut Vec<R>| {
             for (field, column) in columns.iter_mut().enumerate() {
                 let bytes = R::encode(batch, &before, field, &mut room);
@@ -120,11 +121,11 @@ impl<R: TableRow> Runs<'_, R> {
             let mut rest = self.runs[number];
             while !rest.is_empty() {
                 let from = batch.len();
-                let (now, later) = rest.split_at(rest.len().min(BATCH - from));
+                let (now, later) = rest.split_at(rest.len().min(ROWS_PER_BATCH - from));
                 batch.extend_from_slice(now);
                 (self.place)(number, &mut batch[from..]);
                 rest = later;
-                if batch.len() == BATCH {
+                if batch.len() == ROWS_PER_BATCH {
                     take(&mut batch);
                 }
             }

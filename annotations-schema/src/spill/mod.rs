@@ -85,7 +85,7 @@ pub use write::{EncodedSegment, SpillWriter};
 /// Version of the format.
 pub const SPILL_VERSION: u32 = 5;
 /// Oldest version that is read: in it each record had a slot of its own.
-const OLDEST: u32 = 2;
+const MIN_VERSION: u32 = 2;
 /// Ending of spill file names.
 pub const SPILL_EXTENSION: &str = "spill";
 
@@ -201,11 +201,11 @@ pub mod pace {
 }
 
 impl Pace {
-    const MOST: u32 = (1 << 29) - 1;
+    const MAX_NS: u32 = (1 << 29) - 1;
 
     fn word(self) -> u64 {
         u64::from(self.records)
-            | u64::from(self.ns.min(Self::MOST)) << 32
+            | u64::from(self.ns.min(Self::MAX_NS)) << 32
             | u64::from(self.kind & 7) << 61
     }
 
@@ -214,7 +214,7 @@ impl Pace {
         Pace {
             kind: (word >> 61) as u8,
             records: word as u32,
-            ns: (word >> 32) as u32 & Self::MOST,
+            ns: (word >> 32) as u32 & Self::MAX_NS,
         }
     }
 }
@@ -287,7 +287,7 @@ pub enum SpillError {
     NotASpill,
     /// Written by another version.
     #[error(
-        "spill format version {found} is not supported (this mgz reads versions {OLDEST} to {SPILL_VERSION})"
+        "spill format version {found} is not supported (this mgz reads versions {MIN_VERSION} to {SPILL_VERSION})"
     )]
     Version {
         /// Version in the file.

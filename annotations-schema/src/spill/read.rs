@@ -83,7 +83,7 @@ impl SpillFile {
 
     /// Decodes a segment of this file into `out`, which is cleared first.
     pub fn decode(&self, segment: &StoredSegment, out: &mut Vec<Slot>) -> Result<(), SpillError> {
-        decode(self.map.as_deref().unwrap_or(&[]), segment, out)
+        decode_segment(self.map.as_deref().unwrap_or(&[]), segment, out)
     }
 }
 
@@ -158,7 +158,7 @@ pub(crate) fn find_segments(bytes: &[u8]) -> Result<ThreadSegments, SpillError> 
     if bytes.get(..8) != Some(&FILE_MAGIC[..]) {
         return Err(SpillError::NotASpill);
     }
-    if !(OLDEST..=SPILL_VERSION).contains(&u32_at(bytes, 8)) {
+    if !(MIN_VERSION..=SPILL_VERSION).contains(&u32_at(bytes, 8)) {
         return Err(SpillError::Version {
             found: u32_at(bytes, 8),
         });
@@ -236,7 +236,7 @@ pub fn decode_alone(bytes: &[u8], out: &mut Vec<Slot>) -> Result<SegmentHeader, 
         offset: 0,
         what: "is cut off",
     })?;
-    decode(bytes, segment, out)?;
+    decode_segment(bytes, segment, out)?;
     Ok(segment.header)
 }
 
@@ -283,7 +283,7 @@ impl<'a> Streams<'a> {
     }
 }
 
-pub(crate) fn decode(
+pub(crate) fn decode_segment(
     file: &[u8],
     segment: &StoredSegment,
     out: &mut Vec<Slot>,

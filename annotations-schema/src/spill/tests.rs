@@ -1,5 +1,5 @@
 use crate::spill::encode::Encoder;
-use crate::spill::read::{decode, find_segments};
+use crate::spill::read::{decode_segment, find_segments};
 use crate::spill::*;
 use proptest::prelude::*;
 
@@ -366,7 +366,7 @@ proptest! {
                 prop_assert_eq!(from, at + total);
                 fixed[at + 48..at + 56].copy_from_slice(&check.value().to_le_bytes());
                 let mut out = Vec::new();
-                let _ = decode(&fixed, segment, &mut out);
+                let _ = decode_segment(&fixed, segment, &mut out);
             }
         }
     }

@@ -175,7 +175,7 @@ mod tests {
     const KERNEL: u64 = -128i64 as u64;
     const GUEST_USER: u64 = -2560i64 as u64;
     const DEFERRED: u64 = -640i64 as u64;
-    const INNER: u64 = 0xffff_ffff_8100_0000;
+    const INNER_ADDRESS: u64 = 0xffff_ffff_8100_0000;
 
     fn body(list: &[u64]) -> Vec<u8> {
         list.iter().flat_map(|w| w.to_le_bytes()).collect()
@@ -194,7 +194,15 @@ mod tests {
 
     #[test]
     fn only_the_users_part_counts_and_callers_are_the_calls_themselves() {
-        let list = [KERNEL, INNER, INNER + 8, USER, 0x1000, 0x2005, 0x3009];
+        let list = [
+            KERNEL,
+            INNER_ADDRESS,
+            INNER_ADDRESS + 8,
+            USER,
+            0x1000,
+            0x2005,
+            0x3009,
+        ];
         let found = chain(&list, 1);
         assert_eq!(found.addresses, [0x1000, 0x2004, 0x3008]);
         assert!(!found.cut && !found.odd);
@@ -202,7 +210,7 @@ mod tests {
         assert_eq!(chain(&guests, 2).addresses, [0x1000, 0x2004]);
         // Without markers it is of what was sampled.
         assert_eq!(chain(&[0x1000, 0x2005], 2).addresses, [0x1000, 0x2004]);
-        assert_eq!(chain(&[INNER, 0x2005], 1), CallChain::default());
+        assert_eq!(chain(&[INNER_ADDRESS, 0x2005], 1), CallChain::default());
     }
 
     #[test]
@@ -210,7 +218,7 @@ mod tests {
         for list in [
             &[][..],
             &[USER],
-            &[KERNEL, INNER],
+            &[KERNEL, INNER_ADDRESS],
             &[KERNEL, USER, KERNEL],
             &[DEFERRED, 0x1234],
             &[u64::MAX; 9],
@@ -221,14 +229,18 @@ mod tests {
 
     #[test]
     fn what_cannot_be_the_users_ends_a_chain() {
-        let found = chain(&[USER, 0x1000, 0x2005, INNER, 0x4000], 2);
+        let found = chain(&[USER, 0x1000, 0x2005, INNER_ADDRESS, 0x4000], 2);
         assert_eq!(found.addresses, [0x1000, 0x2004]);
         assert!(found.cut && found.odd);
         // That is how the kernel ends some of them.
         let found = chain(&[USER, 0x1000, 0, 0x4000], 2);
         assert_eq!(found.addresses, [0x1000]);
         assert!(!found.cut && !found.odd);
-        assert!(chain(&[USER, INNER, 0x1000], 2).addresses.is_empty());
+        assert!(
+            chain(&[USER, INNER_ADDRESS, 0x1000], 2)
+                .addresses
+                .is_empty()
+        );
         let deep: Vec<u64> = std::iter::once(USER).chain(0x1000..0x1000 + 300).collect();
         let found = chain(&deep, 2);
         assert_eq!(

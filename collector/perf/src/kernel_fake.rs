@@ -2,7 +2,7 @@
 
 use crate::attr::{Attr, SW_DUMMY, TYPE_SOFTWARE, action, flag};
 use crate::kernel::{Area, Control, EventId, Kernel};
-use crate::mmap_ring::page;
+use crate::mmap_ring::{PAGE_SIZE, page};
 use crate::records::bits;
 use crate::records::kind;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -11,8 +11,6 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Bytes of a page.
-pub const PAGE: usize = 4096;
 /// The dynamic type of Intel PT's events.
 pub const PT: u32 = 8;
 
@@ -323,14 +321,14 @@ impl Fake {
     fn room(buffers: &Buffers) -> usize {
         let ring = buffers.ring.as_ref().unwrap();
         let used = ring.word(page::DATA_HEAD) - ring.word(page::DATA_TAIL);
-        ring.len() - PAGE - used as usize
+        ring.len() - PAGE_SIZE - used as usize
     }
 
     fn write(ring: &Memory, record: &[u8]) {
-        let size = (ring.len() - PAGE) as u64;
+        let size = (ring.len() - PAGE_SIZE) as u64;
         let head = ring.word(page::DATA_HEAD);
         for (n, &byte) in record.iter().enumerate() {
-            ring.put(PAGE + ((head + n as u64) % size) as usize, &[byte]);
+            ring.put(PAGE_SIZE + ((head + n as u64) % size) as usize, &[byte]);
         }
         ring.set(page::DATA_HEAD, head + record.len() as u64);
     }
@@ -682,15 +680,15 @@ impl Kernel for Fake {
             return refuse(libc::EPERM);
         }
         if offset == 0 {
-            if !(len - PAGE).is_power_of_two() || !writable {
+            if !(len - PAGE_SIZE).is_power_of_two() || !writable {
                 return refuse(libc::EINVAL);
             }
             if used == 0 {
                 self.buffers.clear();
             }
             let ring = Memory::new(len);
-            ring.set(page::DATA_OFFSET, PAGE as u64);
-            ring.set(page::DATA_SIZE, (len - PAGE) as u64);
+            ring.set(page::DATA_OFFSET, PAGE_SIZE as u64);
+            ring.set(page::DATA_SIZE, (len - PAGE_SIZE) as u64);
             // perf's clock: half a nanosecond a tick (as in the tests' encoder): mult 512, shift
             // 10.
             ring.set(page::CAPABILITIES, page::CAP_USER_TIME_ZERO);
@@ -736,7 +734,7 @@ impl Kernel for Fake {
     }
 
     fn page(&self) -> usize {
-        PAGE
+        PAGE_SIZE
     }
 
     fn tsc(&self) -> u64 {

@@ -106,12 +106,14 @@ pub struct Pending<'a> {
     pub second: &'a [u8],
 }
 
+/// Bytes of a page.
+pub const PAGE_SIZE: usize = 4096;
+
 impl Ring {
     /// Maps the ring of an event, with that many pages for records, a power of two.
     pub fn map(event: &impl AsRawFd, pages: usize) -> io::Result<Ring> {
-        const PAGE: usize = 4096;
-        let area = map(event, (1 + pages) * PAGE, 0, true)?;
-        Ring::new(area, PAGE).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        let area = map(event, (1 + pages) * PAGE_SIZE, 0, true)?;
+        Ring::new(area, PAGE_SIZE).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     /// A mapped ring: a control page and data behind it. `None` if the memory does not fit.

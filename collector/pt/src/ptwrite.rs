@@ -35,7 +35,7 @@ impl LastIp {
     #[inline(always)]
     fn update_raw(&mut self, selector: u8, raw: u64) -> Option<(u64, usize)> {
         /// By selector: length, bits that are replaced.
-        const FORMS: [(u8, u64); 8] = [
+        const IP_FORMS: [(u8, u64); 8] = [
             (0, 0),
             (3, 0xffff),
             (5, 0xffff_ffff),
@@ -45,7 +45,7 @@ impl LastIp {
             (9, u64::MAX),
             (0, 0),
         ];
-        let (len, mask) = FORMS[usize::from(selector & 7)];
+        let (len, mask) = IP_FORMS[usize::from(selector & 7)];
         if len == 0 {
             return None;
         }

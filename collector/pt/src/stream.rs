@@ -70,9 +70,9 @@ pub fn find_psb(bytes: &[u8], from: usize) -> Option<usize> {
     // Every PSB covers a whole 8-byte step wherever it starts, so most bytes are never looked at.
     loop {
         let word = u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?);
-        const EVEN: u64 = u64::from_le_bytes([0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82]);
-        if word == EVEN || word == EVEN.rotate_right(8) {
-            let mut start = at + usize::from(word != EVEN);
+        const PSB_WORD: u64 = u64::from_le_bytes([0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82]);
+        if word == PSB_WORD || word == PSB_WORD.rotate_right(8) {
+            let mut start = at + usize::from(word != PSB_WORD);
             while start >= from + 2 && bytes[start - 2] == 0x02 && bytes[start - 1] == 0x82 {
                 start -= 2;
             }
@@ -283,7 +283,7 @@ mod tests {
     }
 
     /// Bytes behind a PSB in the tests: two `ptwrite`s with their IPs.
-    const BEHIND: [u8; 26] = [
+    const AFTER_PSB: [u8; 26] = [
         0x02, 0x23, 0x02, 0x92, 1, 0, 0, 0, 0x7d, 0x00, 0x10, 0x40, 0, 0, 0, 0x02, 0x92, 2, 0, 0,
         0, 0x3d, 0x34, 0x12, 0, 0,
     ];
@@ -337,10 +337,10 @@ mod tests {
         ];
         for packet in packets {
             for cut in 0..packet.len() {
-                let mut bytes = [&PSB[..], &BEHIND, &packet[..cut]].concat();
+                let mut bytes = [&PSB[..], &AFTER_PSB, &packet[..cut]].concat();
                 let second = bytes.len();
                 bytes.extend_from_slice(&PSB);
-                bytes.extend_from_slice(&BEHIND);
+                bytes.extend_from_slice(&AFTER_PSB);
                 let what = format!("{cut} bytes of {packet:02x?}");
                 assert_eq!(psbs(&bytes), [0, second], "{what}");
                 let bad = steps(&bytes)
@@ -381,8 +381,8 @@ mod tests {
             // Two cut packets in a row.
             &[0x02, 0xb2, 1, 2, 3, 0x02, 0x92, 7],
         ] {
-            let bytes = [&PSB[..], &BEHIND, cut, &PSB, &BEHIND].concat();
-            let second = PSB.len() + BEHIND.len() + cut.len();
+            let bytes = [&PSB[..], &AFTER_PSB, cut, &PSB, &AFTER_PSB].concat();
+            let second = PSB.len() + AFTER_PSB.len() + cut.len();
             assert_eq!(psbs(&bytes), [0, second], "{cut:02x?}");
             let mut pairs = crate::Ptwrites::new(&bytes, crate::ClockSettings::default());
             let found: Vec<_> = pairs.by_ref().map(|p| p.payload).collect();
@@ -437,7 +437,7 @@ mod tests {
                 match kind {
                     0 => bytes.extend_from_slice(&PSB[..cut.min(16)]),
                     1 => bytes.extend_from_slice(&[0x02, [0xb2, 0x12, 0x73, 0xa3, 0x53, 0xc3][noise.len() % 6]]),
-                    2 => bytes.extend_from_slice(&[&PSB[..], &BEHIND].concat()),
+                    2 => bytes.extend_from_slice(&[&PSB[..], &AFTER_PSB].concat()),
                     _ => bytes.extend_from_slice(&noise),
                 }
             }

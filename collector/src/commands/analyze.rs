@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Commands of mgz-analyze that take complete traces only.
-const WHOLE: [&str; 4] = ["affinity", "cache", "predict", "spectra"];
+const COMPLETE_TRACE_COMMANDS: [&str; 4] = ["affinity", "cache", "predict", "spectra"];
 /// Status of mgz-analyze for a wrong command line.
 const USAGE: i32 = 2;
 
@@ -33,7 +33,9 @@ pub fn record_and_analyze(cli: &Cli, pt: Option<IntelPt>) -> Result<i32, Failure
         Failure::own(format!("--analyze={text}: a quote is not closed; close it"))
     })?;
     // Before the program runs, which may take hours.
-    if let Some(command) = options.first().filter(|c| WHOLE.contains(&c.as_str()))
+    if let Some(command) = options
+        .first()
+        .filter(|c| COMPLETE_TRACE_COMMANDS.contains(&c.as_str()))
         && cli.mode != Some(Mode::Full)
     {
         return Err(Failure::own(format!(
@@ -92,7 +94,7 @@ pub fn record_and_analyze(cli: &Cli, pt: Option<IntelPt>) -> Result<i32, Failure
 }
 
 /// Says to mgz-analyze that rows come on its standard input.
-const ONLINE: &str = "--online";
+const ONLINE_OPTION: &str = "--online";
 
 /// True if the analysis can take rows while the program runs.
 fn takes_rows(
@@ -106,7 +108,7 @@ fn takes_rows(
     }
     let tried = Command::new(analyzer)
         .args(options)
-        .arg(ONLINE)
+        .arg(ONLINE_OPTION)
         .arg(trace)
         .stdin(Stdio::null())
         .output()
@@ -129,7 +131,7 @@ impl Beside {
         output: &Option<File>,
         held: &HeldSignals,
     ) -> std::io::Result<Beside> {
-        let options = [options, &[ONLINE.to_owned()]].concat();
+        let options = [options, &[ONLINE_OPTION.to_owned()]].concat();
         let mut child = start(analyzer, &options, trace, output, held, Stdio::piped())?;
         let pipe = child.stdin.take().map(OwnedFd::from).map(File::from);
         let pipe = pipe.ok_or(std::io::ErrorKind::BrokenPipe)?;
@@ -242,7 +244,7 @@ fn wait(child: &mut Child, held: &HeldSignals) -> std::io::Result<ExitStatus> {
 /// Default bound on a trace's size in memory. Records give way to columns, a part of which lies
 /// beside them for a moment, and the analysis needs some memory too.
 fn bound(free: u64) -> u64 {
-    const LEAST: u64 = 8 << 20;
+    const MIN_BOUND_BYTES: u64 = 8 << 20;
     let available = std::fs::read_to_string("/proc/meminfo")
         .ok()
         .and_then(|text| {
@@ -254,5 +256,7 @@ fn bound(free: u64) -> u64 {
         .ok()
         .and_then(|text| text.trim().parse().ok())
         .unwrap_or(u64::MAX);
-    (available.min(allowed) / 6).min(free / 2).max(LEAST)
+    (available.min(allowed) / 6)
+        .min(free / 2)
+        .max(MIN_BOUND_BYTES)
 }

@@ -5,11 +5,11 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-/// Bytes that are given back at a time, at least.
-const STEP: u64 = 1 << 18;
+/// Bytes that are given back at a time, at least. Source: Chosen.
+const MIN_RELEASED_BYTES: u64 = 1 << 18;
 /// The file's header stays, so that the file still says what it is. It is also a multiple of the size
 /// of a page, of which the file system keeps no part.
-const KEPT: u64 = 1 << 16;
+const KEPT_HEADER_BYTES: u64 = 1 << 16;
 
 /// Gives back the part of a file that has been read.
 pub(crate) struct Release {
@@ -22,15 +22,15 @@ impl Release {
     pub(crate) fn new(path: &Path) -> io::Result<Release> {
         Ok(Release {
             file: OpenOptions::new().write(true).open(path)?,
-            done: KEPT,
+            done: KEPT_HEADER_BYTES,
         })
     }
 
     /// The bytes before `end` are not needed any more. A file system that cannot free them keeps them,
     /// which costs memory and nothing else.
     pub(crate) fn upto(&mut self, end: u64) {
-        let end = end / KEPT * KEPT;
-        if end < self.done + STEP {
+        let end = end / KEPT_HEADER_BYTES * KEPT_HEADER_BYTES;
+        if end < self.done + MIN_RELEASED_BYTES {
             return;
         }
         // SAFETY: integers, and a descriptor of our own.

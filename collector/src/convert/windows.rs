@@ -17,8 +17,8 @@ use std::sync::Arc;
 /// Module and function.
 pub(crate) type ModuleFunction = (u16, u32);
 
-/// Its beginning and its end are this share of a window's loads, each.
-const PART: usize = 8;
+/// Its beginning and its end are this share of a window's loads, each. Source: Chosen.
+const PART_DIVISOR: usize = 8;
 
 /// A window.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -142,7 +142,7 @@ impl WindowCollector {
         let before = self.seen.len();
         self.seen.extend(&self.sites);
         let sites = [self.sites.len(), self.seen.len() - before].map(|n| n as u32);
-        let part = self.rows.len().div_ceil(PART);
+        let part = self.rows.len().div_ceil(PART_DIVISOR);
         let (Some(first), Some(last)) = (
             most(&self.rows[..part]),
             most(&self.rows[self.rows.len() - part..]),

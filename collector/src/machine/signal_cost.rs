@@ -10,12 +10,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// From signal to signal, nanoseconds.
-const PERIOD: u64 = 200_000;
+/// From signal to signal, nanoseconds. Source: Chosen.
+const SIGNAL_PERIOD_NS: u64 = 200_000;
 /// Signals of a measurement, if they come.
 const SIGNALS: usize = 9;
-/// No measurement takes longer.
-const LONGEST: Duration = Duration::from_millis(40);
+/// Source: Chosen.
+const MAX_MEASURING_TIME: Duration = Duration::from_millis(40);
 
 /// Actions of signals are the process's: one measurement at a time.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -85,7 +85,7 @@ pub fn toll(signal: i32) -> Option<u64> {
     // The kernel sends SIGIO if there is no room for the signal.
     let _counted = [Counted::new(signal)?, Counted::new(libc::SIGIO)?];
     let attr = Attr {
-        sample_period: PERIOD,
+        sample_period: SIGNAL_PERIOD_NS,
         read_format: 0,
         ..counting(TYPE_SOFTWARE, SW_TASK_CLOCK)
     };
@@ -95,7 +95,7 @@ pub fn toll(signal: i32) -> Option<u64> {
     let mut gaps = Vec::with_capacity(SIGNALS);
     let (began, mut seen) = (Instant::now(), CAME.load(Ordering::Relaxed));
     let mut last = began;
-    while gaps.len() < SIGNALS && last.duration_since(began) < LONGEST {
+    while gaps.len() < SIGNALS && last.duration_since(began) < MAX_MEASURING_TIME {
         let mut now = Instant::now();
         let count = CAME.load(Ordering::Relaxed);
         if count != seen {
@@ -113,12 +113,12 @@ pub fn toll(signal: i32) -> Option<u64> {
 /// Nanoseconds that two signals cost a thread which it sends to itself: there, through a handler
 /// and back. A window takes two, its trigger and the fault at its end.
 pub fn handled() -> u64 {
-    const ROUNDS: u32 = 16;
+    const SIGNAL_ROUNDS: u32 = 16;
     let _alone = ALONE.lock();
     let Some(_counted) = Counted::new(libc::SIGIO) else {
         return 0;
     };
-    let mut rounds = [0u64; ROUNDS as usize];
+    let mut rounds = [0u64; SIGNAL_ROUNDS as usize];
     for took in &mut rounds {
         let began = Instant::now();
         // SAFETY: a signal to this thread, which is handled.
@@ -134,7 +134,7 @@ pub fn handled() -> u64 {
 /// Nanoseconds of CPU time from an access to a watched word until the handler of its signal asks for
 /// the time: the middle of some. `None` where there are no watchpoints. `signal` must not be in use.
 pub fn watched(signal: i32) -> Option<u64> {
-    const ROUNDS: usize = 9;
+    const WATCH_ROUNDS: usize = 9;
     let _alone = ALONE.lock();
     let _counted = [Counted::new(signal)?, Counted::new(libc::SIGIO)?];
     let word = AtomicU64::new(0);
@@ -147,8 +147,8 @@ pub fn watched(signal: i32) -> Option<u64> {
     let event = open_perf_event(&attr, 0, -1, -1).ok()?;
     // SAFETY: no arguments.
     signals(&event, unsafe { libc::gettid() }, signal).ok()?;
-    let mut took = Vec::with_capacity(ROUNDS);
-    for _ in 0..ROUNDS {
+    let mut took = Vec::with_capacity(WATCH_ROUNDS);
+    for _ in 0..WATCH_ROUNDS {
         let before = CAME.load(Ordering::Relaxed);
         // SAFETY: integers only.
         syscall_result(unsafe { libc::ioctl(event.as_raw_fd(), IOC_ENABLE, 0) }).ok()?;

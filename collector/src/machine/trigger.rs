@@ -25,15 +25,16 @@ const LEAST_SPENT: u64 = 28_000_000;
 /// Assumed cost of a window before any was recorded, nanoseconds, without its signals.
 const WINDOW: u64 = 20_000;
 /// The cost of triggers does not matter if they come once in so many nanoseconds, or more seldom.
-const SELDOM: u64 = 2_500_000;
+/// Source: Chosen.
+const SELDOM_TRIGGER_NS: u64 = 2_500_000;
 /// A signal of the task clock that costs more nanoseconds is dear: bare metal takes one or two
-/// thousand.
-const DEAR: u64 = 8_000;
+/// thousand. Source: Chosen.
+const MIN_DEAR_SIGNAL_NS: u64 = 8_000;
 /// Loads that a thread executes in a nanosecond at most, rounded up.
 const LOADS_PER_NS: u64 = 16;
 
 /// A trigger that costs this many nanoseconds is one that never comes.
-const NEVER: u64 = 1_000_000_000;
+const NEVER_NS: u64 = 1_000_000_000;
 
 /// Trigger of windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +80,7 @@ impl Costs {
 
     /// True if the event clock may begin windows at all.
     pub fn has_events(&self) -> bool {
-        self.toll < NEVER
+        self.toll < NEVER_NS
     }
 }
 
@@ -116,7 +117,7 @@ impl WindowTrigger {
     pub fn within(budget: Budget) -> WindowTrigger {
         WindowTrigger {
             budget: Some(budget),
-            ..WindowTrigger::time(1e9 / SELDOM as f64)
+            ..WindowTrigger::time(1e9 / SELDOM_TRIGGER_NS as f64)
         }
     }
 
@@ -417,7 +418,7 @@ fn choose_clock(
     let better = match toll {
         // It is timers or nothing.
         None => Some("perf_event's clock is refused".to_owned()),
-        Some(toll) => (toll > DEAR && kernel.calls_end_first).then(|| {
+        Some(toll) => (toll > MIN_DEAR_SIGNAL_NS && kernel.calls_end_first).then(|| {
             format!(
                 "a signal of perf_event's clock takes {:.0} us on this machine",
                 toll as f64 / 1e3
@@ -435,7 +436,7 @@ fn choose_clock(
     let toll = toll.unwrap_or(0);
     let costs = Costs { toll, ..costs };
     let (trigger, slower) = WindowTrigger { costs, ..trigger }.bearable(toll);
-    let matters = trigger.period < SELDOM;
+    let matters = trigger.period < SELDOM_TRIGGER_NS;
     Ok(Chosen {
         trigger,
         why,
@@ -458,7 +459,7 @@ fn within_budget(
         return Err("this kernel does not tell its tick; give --trigger cpu-time".to_owned());
     }
     let timers = ticks || toll.is_none();
-    let dear = toll.is_some_and(|toll| toll > DEAR) && kernel.calls_end_first;
+    let dear = toll.is_some_and(|toll| toll > MIN_DEAR_SIGNAL_NS) && kernel.calls_end_first;
     let why = match toll {
         None => format!("{why}; at the kernel's tick, since perf_event's clock is refused"),
         Some(toll) if dear && !ticks => format!(
@@ -471,7 +472,7 @@ fn within_budget(
         trigger: WindowTrigger {
             tick: if timers || dear { kernel.tick } else { 0 },
             costs: Costs {
-                toll: if timers { NEVER } else { toll.unwrap_or(0) },
+                toll: if timers { NEVER_NS } else { toll.unwrap_or(0) },
                 ..costs
             },
             ..trigger
@@ -490,15 +491,15 @@ pub fn find_load_event() -> CounterSearch {
         if std::mem::replace(&mut tried, true) {
             Ok(())
         } else {
-            judge(&trial(counter, PERIOD)?)
+            judge(&trial(counter, TRIAL_PERIOD_LOADS)?)
         }
     })
 }
 
-/// Loads of a trial.
-const TRIAL: u64 = 2_000_000;
-/// Loads between its samples.
-const PERIOD: u64 = 50_000;
+/// Source: Chosen.
+const TRIAL_LOADS: u64 = 2_000_000;
+/// Loads between its samples. Source: Chosen.
+const TRIAL_PERIOD_LOADS: u64 = 50_000;
 
 /// Result of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -508,10 +509,10 @@ struct Came {
 }
 
 fn judge(came: &Came) -> io::Result<()> {
-    let expected = came.events / PERIOD;
-    if came.events < TRIAL || came.events > 8 * TRIAL {
+    let expected = came.events / TRIAL_PERIOD_LOADS;
+    if came.events < TRIAL_LOADS || came.events > 8 * TRIAL_LOADS {
         return Err(io::Error::other(format!(
-            "it counted {} of {TRIAL} loads",
+            "it counted {} of {TRIAL_LOADS} loads",
             came.events
         )));
     }
@@ -528,7 +529,7 @@ fn judge(came: &Came) -> io::Result<()> {
 fn trial(counter: &Counter, period: u64) -> io::Result<Came> {
     let word = AtomicU64::new(0);
     let (events, samples) = events::try_out(counter, period, || {
-        for _ in 0..TRIAL {
+        for _ in 0..TRIAL_LOADS {
             // A word that nobody else sees need not be loaded at all, as far as the compiler is
             // concerned.
             let word = std::hint::black_box(&word);
@@ -842,7 +843,7 @@ mod tests {
     fn a_counter_that_does_not_count_or_overflow_is_not_believed() {
         assert!(
             judge(&Came {
-                events: TRIAL + 5,
+                events: TRIAL_LOADS + 5,
                 samples: 40
             })
             .is_ok()
@@ -858,7 +859,7 @@ mod tests {
         );
         assert!(
             judge(&Came {
-                events: TRIAL,
+                events: TRIAL_LOADS,
                 samples: 0
             })
             .unwrap_err()
@@ -867,7 +868,7 @@ mod tests {
         );
         assert!(
             judge(&Came {
-                events: TRIAL,
+                events: TRIAL_LOADS,
                 samples: 4000
             })
             .is_err()

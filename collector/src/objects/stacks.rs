@@ -11,6 +11,7 @@
 use crate::objects::ranges::ObjectRange;
 use crate::objects::types::Layout;
 use crate::objects::{Instance, Object, ObjectKind};
+use mgz_abi::shared_memory::PAGE_SIZE;
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -33,9 +34,8 @@ pub struct StackSeen {
     pub begin_ns: u64,
 }
 
-const PAGE: u64 = 4096;
 /// The kernel's name for the stack of a process's first thread.
-const FIRST: &str = "[stack]";
+const FIRST_STACK_NAME: &str = "[stack]";
 /// Farther from where a thread is in its stack the C library keeps nothing, unless the stack is
 /// known to be larger.
 const MOST_ABOVE: u64 = 8 << 20;
@@ -45,7 +45,7 @@ const CLOSE: u64 = 64 << 10;
 
 /// The end of the page that holds an address.
 fn page_end(address: u64) -> u64 {
-    (address | (PAGE - 1)).saturating_add(1)
+    (address | (PAGE_SIZE as u64 - 1)).saturating_add(1)
 }
 
 /// The addresses of a stack. `mappings` are those of the process, which are looked at only where
@@ -172,7 +172,10 @@ impl Stacks {
     /// too soon to be looked at has told of it.
     pub fn instances(mut self, mapped: &[Instance]) -> Vec<Instance> {
         let looked: HashSet<u32> = mapped.iter().map(|i| i.process).collect();
-        let named: Vec<&Instance> = mapped.iter().filter(|i| i.object.name == FIRST).collect();
+        let named: Vec<&Instance> = mapped
+            .iter()
+            .filter(|i| i.object.name == FIRST_STACK_NAME)
+            .collect();
         let is_named = |l: &Life, r: &Range<u64>| {
             let overlaps = |i: &&&Instance| r.start < i.start + i.bytes && i.start < r.end;
             named
@@ -204,7 +207,7 @@ impl Stacks {
             }
             let first = life.seen.tid == pid && !looked.contains(&pid);
             let name = match first {
-                true => FIRST.to_owned(),
+                true => FIRST_STACK_NAME.to_owned(),
                 false => format!("[stack of thread {}]", life.seen.tid),
             };
             open.insert((pid, range.start), out.len());

@@ -39,8 +39,8 @@ pub struct Blocks {
     pub lives: Vec<Life>,
 }
 
-/// Rows that are written at once.
-const BATCH: usize = 1 << 16;
+/// Source: Chosen.
+const ROWS_PER_BATCH: usize = 1 << 16;
 
 /// A row.
 struct Row<'a> {
@@ -115,7 +115,7 @@ pub fn write_objects(folder: &Path, list: &[Instance], heap: &Blocks) -> anyhow:
     let mut rows = of(true).chain(of(false)).peekable();
     let batches = std::iter::from_fn(|| {
         rows.peek()?;
-        let batch: Vec<Row<'_>> = rows.by_ref().take(BATCH).collect();
+        let batch: Vec<Row<'_>> = rows.by_ref().take(ROWS_PER_BATCH).collect();
         Some(RecordBatch::try_new(schema.clone(), columns(&batch)).map_err(Into::into))
     });
     small_table::write_small_table(folder, OBJECTS, schema.clone(), batches)

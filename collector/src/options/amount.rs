@@ -29,7 +29,7 @@ pub struct Wanted {
 }
 
 const UNITS: [(&str, f64); 4] = [("ms", 1e-3), ("us", 1e-6), ("min", 60.0), ("s", 1.0)];
-const POWERS: [(&str, f64); 3] = [("K", 1e3), ("M", 1e6), ("G", 1e9)];
+const UNIT_FACTORS: [(&str, f64); 3] = [("K", 1e3), ("M", 1e6), ("G", 1e9)];
 
 impl FromStr for Amount {
     type Err = String;
@@ -47,7 +47,7 @@ impl FromStr for Amount {
         let text = text.trim();
         if let Some(count) = text.strip_suffix("loads") {
             let count = count.trim_end();
-            let power = POWERS
+            let power = UNIT_FACTORS
                 .iter()
                 .find_map(|(letter, factor)| Some((count.strip_suffix(letter)?, factor)));
             let (digits, factor) = power.unwrap_or((count, &1.0));

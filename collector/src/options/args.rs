@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-const EXAMPLES: &str = "\
+const EXAMPLES_HELP: &str = "\
 Examples:
   mgz-instrument -o app.inst ./app
       make app record its loads (and app.inst.mgza beside it)
@@ -56,7 +56,7 @@ Traces hold the command line, paths and addresses of the program; their files ca
 
 /// Records memory accesses of programs that mgz-instrument has prepared.
 #[derive(Parser, Clone, Debug)]
-#[command(name = "mgz-record", version, before_help = EXAMPLES, after_help = AFTER, about = None, long_about = None, max_term_width = 100)]
+#[command(name = "mgz-record", version, before_help = EXAMPLES_HELP, after_help = AFTER, about = None, long_about = None, max_term_width = 100)]
 pub struct Cli {
     /// Folder for the trace; %r stands for the rank in a job of many, %h for the host, %p for the
     /// process id, %q{NAME} for an environment variable [default in such a job: trace.%r]

@@ -87,11 +87,11 @@ const ATTACH: Way = Way::ATTACH_BY_TIME.and(Way::ATTACH_BY_LOADS);
 const WATCH: Way = Way::WATCH_BY_TIME.and(Way::WATCH_BY_LOADS);
 const PT: Way = Way::PT_FULL.and(Way::PT_RING);
 /// Recorded by software, with addresses or without.
-const COUNTED: Way = SOFT.and(Way::COUNT);
-const RUNS: Way = COUNTED.and(WATCH).and(PT);
+const SOFT_OR_COUNT: Way = SOFT.and(Way::COUNT);
+const ALL_RUNS: Way = SOFT_OR_COUNT.and(WATCH).and(PT);
 /// Makes a trace folder anew.
-const MAKES: Way = RUNS.and(ATTACH).and(Way::IMPORT);
-const EVERYWHERE: Way = Way(u32::MAX);
+const MAKES_TRACE: Way = ALL_RUNS.and(ATTACH).and(Way::IMPORT);
+const ALL_WAYS: Way = Way(u32::MAX);
 
 /// Response to an option that has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,44 +127,59 @@ const PHASES: &str = "phases are for recording by software: add --backend soft, 
 const RULES: [Rule; 47] = [
     rule(
         "output",
-        MAKES,
+        MAKES_TRACE,
         Idle::Told,
         "it names the folder of a new trace",
     ),
     rule(
         "mode",
-        RUNS.and(ATTACH),
+        ALL_RUNS.and(ATTACH),
         Idle::Refused,
         "it is for runs of a program",
     ),
     rule(
         "backend",
-        COUNTED.and(PT).and(ATTACH),
+        SOFT_OR_COUNT.and(PT).and(ATTACH),
         Idle::Refused,
         "it is for runs of instrumented programs",
     ),
-    rule("start_after", COUNTED.and(ATTACH), Idle::Refused, PHASES),
-    rule("stop_after", COUNTED.and(ATTACH), Idle::Refused, PHASES),
-    rule("from_function", COUNTED, Idle::Refused, PHASES),
+    rule(
+        "start_after",
+        SOFT_OR_COUNT.and(ATTACH),
+        Idle::Refused,
+        PHASES,
+    ),
+    rule(
+        "stop_after",
+        SOFT_OR_COUNT.and(ATTACH),
+        Idle::Refused,
+        PHASES,
+    ),
+    rule("from_function", SOFT_OR_COUNT, Idle::Refused, PHASES),
     rule(
         "ignore_markers",
-        COUNTED.and(ATTACH),
+        SOFT_OR_COUNT.and(ATTACH),
         Idle::Told,
         "markers are for recording by software",
     ),
     rule(
         "exit_after",
-        COUNTED,
+        SOFT_OR_COUNT,
         Idle::Refused,
         "the program ends by itself there",
     ),
     rule(
         "analyze",
-        RUNS.and(ATTACH),
+        ALL_RUNS.and(ATTACH),
         Idle::Refused,
         "no trace is made there that could be analysed",
     ),
-    rule("analysis", RUNS.and(ATTACH), Idle::Refused, "there is none"),
+    rule(
+        "analysis",
+        ALL_RUNS.and(ATTACH),
+        Idle::Refused,
+        "there is none",
+    ),
     rule(
         "period",
         Way::RING
@@ -222,14 +237,14 @@ const RULES: [Rule; 47] = [
     rule("near", WATCH, Idle::Refused, "it is for --mode watch"),
     rule(
         "duration",
-        COUNTED.and(ATTACH).and(WATCH),
+        SOFT_OR_COUNT.and(ATTACH).and(WATCH),
         Idle::Refused,
         "the recording ends with the program there; `timeout` ends that",
     ),
-    rule("attach", EVERYWHERE, Idle::Told, ""),
+    rule("attach", ALL_WAYS, Idle::Told, ""),
     rule(
         "progress",
-        COUNTED.and(ATTACH),
+        SOFT_OR_COUNT.and(ATTACH),
         Idle::Told,
         "nothing is counted while the program runs there",
     ),
@@ -240,7 +255,12 @@ const RULES: [Rule; 47] = [
         "it is for recording with Intel PT; choose functions with `mgz-instrument --functions`",
     ),
     rule("pt", PT, Idle::Refused, "it is for recording with Intel PT"),
-    rule("force", MAKES, Idle::Told, "nothing is replaced there"),
+    rule(
+        "force",
+        MAKES_TRACE,
+        Idle::Told,
+        "nothing is replaced there",
+    ),
     rule(
         "heap",
         SOFT,
@@ -283,7 +303,7 @@ const RULES: [Rule; 47] = [
     ),
     rule(
         "max_size",
-        COUNTED
+        SOFT_OR_COUNT
             .and(ATTACH)
             .and(PT)
             .and(Way::IMPORT)
@@ -293,24 +313,29 @@ const RULES: [Rule; 47] = [
     ),
     rule(
         "no_aslr",
-        RUNS,
+        ALL_RUNS,
         Idle::Refused,
         "it is for programs that are recorded from their start",
     ),
-    rule("argv0", RUNS, Idle::Refused, "no program is started there"),
-    rule("for_run", EVERYWHERE, Idle::Told, ""),
-    rule("ranks", RUNS, Idle::Refused, "no rank is started there"),
-    rule("format", EVERYWHERE, Idle::Told, ""),
-    rule("hot", EVERYWHERE, Idle::Told, ""),
-    rule("count", EVERYWHERE, Idle::Told, ""),
+    rule(
+        "argv0",
+        ALL_RUNS,
+        Idle::Refused,
+        "no program is started there",
+    ),
+    rule("for_run", ALL_WAYS, Idle::Told, ""),
+    rule("ranks", ALL_RUNS, Idle::Refused, "no rank is started there"),
+    rule("format", ALL_WAYS, Idle::Told, ""),
+    rule("hot", ALL_WAYS, Idle::Told, ""),
+    rule("count", ALL_WAYS, Idle::Told, ""),
     rule(
         "calibrate",
         BURST.and(PT),
         Idle::Refused,
         "a trace that has windows by time or loads takes weights of another run; the others count by themselves",
     ),
-    rule("recover", EVERYWHERE, Idle::Told, ""),
-    rule("import", EVERYWHERE, Idle::Told, ""),
+    rule("recover", ALL_WAYS, Idle::Told, ""),
+    rule("import", ALL_WAYS, Idle::Told, ""),
     rule(
         "annotations",
         Way::IMPORT,
@@ -324,10 +349,10 @@ const RULES: [Rule; 47] = [
         Idle::Told,
         "it is for --import",
     ),
-    rule("probe", EVERYWHERE, Idle::Told, ""),
+    rule("probe", ALL_WAYS, Idle::Told, ""),
     rule(
         "program",
-        RUNS.and(Way::HOT),
+        ALL_RUNS.and(Way::HOT),
         Idle::Refused,
         "no program is run",
     ),
@@ -412,11 +437,11 @@ pub fn behind_program(cli: &Cli) -> Option<String> {
 /// Our options, but for those that most programs have as well and nobody expects of us behind a
 /// program.
 fn own_flags() -> Vec<String> {
-    const COMMON: [&str; 2] = ["help", "version"];
+    const COMMON_OPTIONS: [&str; 2] = ["help", "version"];
     let command = <Cli as clap::CommandFactory>::command();
     let mut flags = Vec::new();
     for argument in command.get_arguments() {
-        if COMMON.contains(&argument.get_id().as_str()) {
+        if COMMON_OPTIONS.contains(&argument.get_id().as_str()) {
             continue;
         }
         flags.extend(argument.get_long().map(|l| format!("--{l}")));

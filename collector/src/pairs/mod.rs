@@ -7,11 +7,13 @@
 pub mod write;
 
 use crate::paths::StackCopy;
-use crate::watch::access::{AccessReader, LONGEST, Registers};
+use crate::watch::access::{AccessReader, Registers};
 use crate::watch::trap_decode::Trap;
+use mgz_abi::MAX_INSTRUCTION_BYTES;
 
 /// One in so many full windows is followed by a watch: a hit costs half as much as a window.
-pub const EVERY: u64 = 4;
+/// Source: Chosen.
+pub const WINDOWS_PER_WATCH: u64 = 4;
 /// Bytes of a watched word.
 const WORD: u64 = 8;
 /// Words of the registers in the runtime's copy.
@@ -19,7 +21,7 @@ const REGISTERS: usize = 16;
 /// Words of the code there, which ends where control was.
 const CODE: usize = 2;
 /// Instructions that may have made an access: one for each length.
-const CANDIDATES: usize = LONGEST;
+const MAX_CANDIDATES: usize = MAX_INSTRUCTION_BYTES;
 
 /// End of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +46,7 @@ pub struct WatchEnd {
 /// clone. No more than one of them is in the code, which is not to be told from the bytes alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WordAccess {
-    loads: [u64; CANDIDATES],
+    loads: [u64; MAX_CANDIDATES],
 }
 
 impl WordAccess {
@@ -121,7 +123,7 @@ impl PairCollector {
     }
 }
 
-const _: () = assert!(CODE * 8 >= LONGEST);
+const _: () = assert!(CODE * 8 >= MAX_INSTRUCTION_BYTES);
 
 #[cfg(test)]
 mod tests {

@@ -22,12 +22,12 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use tree::{NONE, Tree};
 
-/// Frames of a path at most.
-const MOST: usize = mgz_perf::records::MAX_CALL_CHAIN;
+const MAX_FRAMES: usize = mgz_perf::records::MAX_CALL_CHAIN;
 /// Bytes of a stack that are asked for at first.
 pub const FIRST_BYTES: usize = 4096 - 64;
 /// So many windows tell whether that is enough: it is not if more than a quarter ends too early.
-const LESSON: u32 = 16;
+/// Source: Chosen.
+const TRIAL_WINDOWS: u32 = 16;
 
 /// Content of a cell of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -126,8 +126,8 @@ impl PathCollector {
     fn learn(&mut self, short: bool) {
         self.lesson.0 += 1;
         self.lesson.1 += u32::from(short);
-        if self.lesson.0 == LESSON {
-            if self.lesson.1 * 4 > LESSON {
+        if self.lesson.0 == TRIAL_WINDOWS {
+            if self.lesson.1 * 4 > TRIAL_WINDOWS {
                 self.asked = (self.wanted() * 2).min(STACK_BYTES);
             }
             self.lesson = (0, 0);
@@ -153,7 +153,7 @@ impl PathCollector {
             bp: copy.bp,
             stack: &copy.stack,
         };
-        let node = match self.unwinders.unwind(&top, MOST) {
+        let node = match self.unwinders.unwind(&top, MAX_FRAMES) {
             Some(found) => {
                 self.learn(found.short);
                 self.tree.add(&found)

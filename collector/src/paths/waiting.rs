@@ -5,13 +5,11 @@
 //! one that comes next is the load that had the time. Where no load stands right before it, the function that it is in had the time all the
 //! same: one of its loads stands for it.
 
+use mgz_abi::MAX_INSTRUCTION_BYTES;
 use mgz_annotations_schema::expand::{ModuleMap, Placement};
 use mgz_annotations_schema::manifest::Module;
 use mgz_annotations_schema::sidecar::{Sidecar, SiteFlags};
 use std::collections::BTreeMap;
-
-/// The longest instruction.
-const LONGEST: u64 = 15;
 
 /// The needed part of a file's sidecar, which is large and is read once.
 #[derive(Clone, Debug, Default)]
@@ -87,7 +85,7 @@ impl Code {
     /// may have come to `ip` from elsewhere: to the head of a loop from its end.
     fn load_before(&self, ip: u64) -> Option<u32> {
         let (at, site) = self.nearest(self.function(ip)?, ip)?;
-        if at >= ip || at + LONGEST < ip {
+        if at >= ip || at + (MAX_INSTRUCTION_BYTES as u64) < ip {
             return None;
         }
         let next_head = self.heads.partition_point(|&head| head <= at);

@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Interpreters of interpreters that the kernel goes through.
-const DEPTH: usize = 5;
+const MAX_INTERPRETER_DEPTH: usize = 5;
 /// Scripts that name scripts are followed so far.
 const SCRIPTS: usize = 3;
 /// Bytes and words of a script that are looked at.
@@ -40,7 +40,7 @@ pub fn interpreter(path: &Path) -> Option<PathBuf> {
 /// The file that the kernel executes for a file: itself, or the interpreter behind all scripts.
 pub fn executed_file(path: &Path) -> PathBuf {
     let mut path = path.to_owned();
-    for _ in 0..DEPTH {
+    for _ in 0..MAX_INTERPRETER_DEPTH {
         match interpreter(&path) {
             Some(next) => path = next,
             None => break,

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// Time that a program has for its own end.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time that a program has for its own end. Source: Chosen.
+const MAX_WAIT_FOR_END: Duration = Duration::from_secs(2);
 
 /// Progress of the end.
 #[derive(Default)]
@@ -23,7 +23,7 @@ impl Ending {
     pub(crate) fn tick(&mut self, program: u32, recorded: &BTreeSet<u32>) {
         let signal = match self.asked {
             None => libc::SIGTERM,
-            Some(asked) if asked.elapsed() >= PATIENCE => libc::SIGKILL,
+            Some(asked) if asked.elapsed() >= MAX_WAIT_FOR_END => libc::SIGKILL,
             Some(_) => return,
         };
         self.asked.get_or_insert_with(Instant::now);

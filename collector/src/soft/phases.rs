@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Phases that are listed; more are counted.
-const LISTED: usize = 1000;
+/// More are counted. Source: Chosen.
+const MAX_LISTED_PHASES: usize = 1000;
 
 /// Tells the runtime the requested phases, before the first process starts.
 pub fn tell(wanted: &Wanted, arena: &Arena) {
@@ -224,7 +224,7 @@ impl<'a> Tracker<'a> {
             now.checked_sub(ago).unwrap_or(now)
         });
         self.phases += 1;
-        if self.list.len() < LISTED {
+        if self.list.len() < MAX_LISTED_PHASES {
             process.listed = Some(self.list.len());
             self.list.push(Phase {
                 process: pid,

@@ -1,7 +1,7 @@
 //! Preparations before a program is recorded: signals, shared memory, the runtime's image.
 
 use crate::objects::heap::HeapCollector;
-use crate::pairs::EVERY;
+use crate::pairs::WINDOWS_PER_WATCH;
 use crate::paths::FIRST_BYTES;
 use crate::soft::outcome::{DriverError, recorder_error};
 use crate::soft::run::{Mode, RunOptions};
@@ -53,7 +53,7 @@ impl Setup {
             arena.want_stacks(FIRST_BYTES);
         }
         if options.of_windows.reuses && matches!(options.mode, Mode::Burst) {
-            arena.want_reuses(EVERY);
+            arena.want_reuses(WINDOWS_PER_WATCH);
         }
         crate::soft::phases::tell(&options.phases, &arena);
         drop(lifted);

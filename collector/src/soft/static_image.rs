@@ -6,7 +6,7 @@
 //! `runtime/src/enter/static_exe.rs`).
 
 use anyhow::{Context, Result, bail, ensure};
-use mgz_abi::shared_memory::PAGE;
+use mgz_abi::shared_memory::PAGE_SIZE;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, RelocationFlags, RelocationTarget, elf};
 
@@ -62,11 +62,12 @@ pub fn flatten(object: &[u8]) -> Result<Flat> {
             .data(endian, object)
             .ok()
             .context("a segment outside of the file")?;
-        bytes.resize(bytes.len().max((at + size).next_multiple_of(PAGE)), 0);
+        bytes.resize(bytes.len().max((at + size).next_multiple_of(PAGE_SIZE)), 0);
         bytes[at..at + content.len()].copy_from_slice(content);
         if segment.p_flags(endian).0 & elf::PF_X.0 != 0 {
             ensure!(text.is_empty(), "two segments of code");
-            text = at as u64 & !(PAGE as u64 - 1)..((at + size).next_multiple_of(PAGE)) as u64;
+            text = at as u64 & !(PAGE_SIZE as u64 - 1)
+                ..((at + size).next_multiple_of(PAGE_SIZE)) as u64;
         }
     }
     let mut places: Vec<u32> = Vec::new();
@@ -115,7 +116,7 @@ pub fn flatten(object: &[u8]) -> Result<Flat> {
     places
         .iter()
         .for_each(|p| bytes.extend_from_slice(&p.to_le_bytes()));
-    bytes.resize(bytes.len().next_multiple_of(PAGE), 0);
+    bytes.resize(bytes.len().next_multiple_of(PAGE_SIZE), 0);
     Ok(Flat {
         bytes,
         entry,
@@ -132,7 +133,7 @@ mod tests {
     #[test]
     fn the_runtime_is_laid_out_as_a_loader_would() {
         let flat = flatten(crate::soft::runtime_image::RUNTIME).unwrap();
-        assert!(flat.text.contains(&flat.entry) && flat.bytes.len().is_multiple_of(PAGE));
+        assert!(flat.text.contains(&flat.entry) && flat.bytes.len().is_multiple_of(PAGE_SIZE));
         let word =
             |at: usize| u32::from_le_bytes(flat.bytes[at..at + 4].try_into().unwrap()) as usize;
         let count = word(flat.relocations as usize);

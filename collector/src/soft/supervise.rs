@@ -15,7 +15,9 @@ use crate::soft::window_log::{self, OfWindows, WindowLog};
 use crate::soft::workers::{Crew, EndOfShift};
 use crate::target::signals::Signals;
 use crate::target::status::ProgramStatus;
-use mgz_abi::shared_memory::{CLOSING, LIVE, MODULE_OK, MODULE_PLAIN, STACK_ROWS, count};
+use mgz_abi::shared_memory::{
+    MODULE_OK, MODULE_PLAIN, STACK_ROWS, STATE_CLOSING, STATE_LIVE, count,
+};
 use mgz_annotations_schema::spill::{EncodedSegment, cause};
 use std::collections::{BTreeSet, HashSet};
 use std::io;
@@ -23,10 +25,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Time between two looks for signals, modules and dead threads.
-const TICK: Duration = Duration::from_millis(20);
-/// Time for which processes that outlive the program are recorded.
-const GRACE: Duration = Duration::from_millis(200);
+/// Time between two looks for signals, modules and dead threads. Source: Chosen.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// Time for which processes that outlive the program are recorded. Source: Chosen.
+const RECORDING_AFTER_END: Duration = Duration::from_millis(200);
 /// Results of the supervision of a run.
 pub struct Supervised {
     /// Exit status or signal of the program.
@@ -182,7 +184,7 @@ impl Supervisor<'_> {
     ) -> io::Result<ProgramStatus> {
         let pid = subject.id();
         loop {
-            match ended.recv_timeout(phases.patience(TICK)) {
+            match ended.recv_timeout(phases.patience(LOOK_INTERVAL)) {
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => return subject.take_status(),
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -192,7 +194,7 @@ impl Supervisor<'_> {
                 if out_of_time || self.signals.interrupted() {
                     self.arena.stop();
                     // Windows that are open now end.
-                    std::thread::sleep(TICK);
+                    std::thread::sleep(LOOK_INTERVAL);
                     return Ok(ProgramStatus::RunsOn);
                 }
                 attached.tick(
@@ -225,7 +227,7 @@ impl Supervisor<'_> {
     fn recorded_processes(&self) -> BTreeSet<u32> {
         let slots = (0..self.arena.slots_tried()).map(|index| self.arena.slot(index));
         slots
-            .filter(|slot| slot.state() == LIVE)
+            .filter(|slot| slot.state() == STATE_LIVE)
             .map(|slot| slot.snapshot().pid)
             .collect()
     }
@@ -258,19 +260,20 @@ impl Supervisor<'_> {
             pid,
             ended: Some(cause),
         };
-        let until = Instant::now() + GRACE;
+        let until = Instant::now() + RECORDING_AFTER_END;
         let mut pause = Duration::from_millis(1);
         while self.drainer.sweep(&known, &mut self.segment) > 0 {
             if Instant::now() >= until {
                 self.arena.stop();
                 let threads = self.drainer.abandon(&mut self.segment);
                 if threads > 0 {
-                    self.problems.push(texts::outlived(threads, GRACE));
+                    self.problems
+                        .push(texts::outlived(threads, RECORDING_AFTER_END));
                 }
                 break;
             }
             std::thread::sleep(pause);
-            pause = (pause * 2).min(TICK);
+            pause = (pause * 2).min(LOOK_INTERVAL);
         }
         self.report(true, phases, on_event);
     }
@@ -278,11 +281,13 @@ impl Supervisor<'_> {
     /// The next row of the module table. One whose process was killed while it wrote is left out:
     /// at once if all are `over`.
     fn next_row(&mut self, over: bool) -> Option<ModuleTableRow> {
-        const LONGEST: Duration = Duration::from_secs(2);
+        const MAX_WAIT_FOR_ROW: Duration = Duration::from_secs(2);
         while self.rows < self.arena.modules_claimed() {
             let mut row = self.arena.module(self.rows);
             if row.is_none() {
-                if !over && self.unfinished.get_or_insert_with(Instant::now).elapsed() < LONGEST {
+                if !over
+                    && self.unfinished.get_or_insert_with(Instant::now).elapsed() < MAX_WAIT_FOR_ROW
+                {
                     return None;
                 }
                 row = self.arena.skip_module(self.rows);
@@ -350,7 +355,7 @@ impl Supervisor<'_> {
             if seen.tid != 0 {
                 self.threads[index] = (seen.pid, seen.tid);
             }
-            if matches!(slot.state(), LIVE | CLOSING) {
+            if matches!(slot.state(), STATE_LIVE | STATE_CLOSING) {
                 living.insert((seen.pid, seen.tid));
             }
         }

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 /// First and longest time between two looks.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_millis(200);
-/// Processes that are looked at.
-const MOST: usize = 256;
-/// Looks in a row.
-const LOOKS: u32 = 3;
-/// CPU time of a thread that could have got a ring, nanoseconds.
-const RUNS: u64 = 10_000_000;
+/// Source: Chosen.
+const MAX_PROCESSES: usize = 256;
+/// Source: Chosen.
+const LOOKS_IN_A_ROW: u32 = 3;
+/// CPU time of a thread that could have got a ring, nanoseconds. Source: Chosen.
+const MIN_CPU_NS: u64 = 10_000_000;
 
 type Thread = (u32, u32);
 
@@ -67,7 +67,7 @@ impl Unseen {
         let now: BTreeMap<u32, Vec<u32>> = processes
             .iter()
             .rev()
-            .take(MOST)
+            .take(MAX_PROCESSES)
             .map(|&pid| (pid, tasks(pid)))
             .collect();
         for (pid, tasks) in &now {
@@ -90,10 +90,12 @@ impl Unseen {
         let suspects: BTreeMap<Thread, u32> = without
             .map(|t| (t, self.suspects.get(&t).map_or(1, |n| n + 1)))
             .collect();
-        let long = suspects.iter().filter(|(_, looks)| **looks >= LOOKS);
+        let long = suspects
+            .iter()
+            .filter(|(_, looks)| **looks >= LOOKS_IN_A_ROW);
         let found: Vec<Thread> = long
             .map(|(t, _)| *t)
-            .filter(|t| run_time(t.0, t.1) >= RUNS)
+            .filter(|t| run_time(t.0, t.1) >= MIN_CPU_NS)
             .collect();
         self.found.extend(found);
         self.suspects = suspects;
@@ -154,19 +156,19 @@ mod tests {
             looks(&mut idle, 5);
             assert_eq!(idle.count(), 0, "it has done nothing");
             let mut sum = 0u64;
-            while run_time(own, here) < 2 * RUNS {
+            while run_time(own, here) < 2 * MIN_CPU_NS {
                 sum = sum.wrapping_mul(31).wrapping_add(7);
             }
             let mut unseen = Unseen::new();
             unseen.known.insert((own, own));
-            looks(&mut unseen, LOOKS - 1);
+            looks(&mut unseen, LOOKS_IN_A_ROW - 1);
             assert_eq!(unseen.count(), 0);
             looks(&mut unseen, 3);
             assert_eq!(unseen.count(), 1, "{sum}");
             // One that gets its ring between two looks is none.
             let mut late = Unseen::new();
             late.known.insert((own, own));
-            looks(&mut late, LOOKS - 1);
+            looks(&mut late, LOOKS_IN_A_ROW - 1);
             late.known.insert((own, here));
             looks(&mut late, 3);
             assert_eq!(late.count(), 0);

@@ -9,11 +9,12 @@ use mgz_abi::stack_log::REUSE;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A copy that its writer has claimed and not completed for so long is passed over.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Shortest and longest time between two looks.
-const SHORT: Duration = Duration::from_millis(1);
-const LONG: Duration = Duration::from_millis(10);
+/// A copy that its writer has claimed and not completed for so long is passed over. Source: Chosen.
+const MAX_WAIT_FOR_WRITER: Duration = Duration::from_secs(1);
+/// Source: Chosen.
+const MIN_LOOK_INTERVAL: Duration = Duration::from_millis(1);
+/// Source: Chosen.
+const MAX_LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Kinds of logs of windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,7 +50,7 @@ pub fn collect(arena: &Arena, wanted: OfWindows, over: &AtomicBool) -> WindowLog
     let mut copy = StackCopy::default();
     let (mut at, mut lost) = (0, 0);
     let mut stuck: Option<Instant> = None;
-    let mut pause = SHORT;
+    let mut pause = MIN_LOOK_INTERVAL;
     loop {
         let last = over.load(Ordering::Acquire);
         let before = at;
@@ -65,7 +66,7 @@ pub fn collect(arena: &Arena, wanted: OfWindows, over: &AtomicBool) -> WindowLog
                 }
                 StackLogEntry::Unfinished => {
                     let since = stuck.get_or_insert_with(Instant::now);
-                    if !last && since.elapsed() < PATIENCE {
+                    if !last && since.elapsed() < MAX_WAIT_FOR_WRITER {
                         break;
                     }
                     lost += 1;
@@ -84,9 +85,9 @@ pub fn collect(arena: &Arena, wanted: OfWindows, over: &AtomicBool) -> WindowLog
             };
         }
         pause = if at > before {
-            SHORT
+            MIN_LOOK_INTERVAL
         } else {
-            (pause * 2).min(LONG)
+            (pause * 2).min(MAX_LOOK_INTERVAL)
         };
         std::thread::sleep(pause);
     }

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time for which a worker that has just been busy looks for more work before it sleeps.
-const SPIN: Duration = Duration::from_micros(30);
-/// Longest sleep of a worker.
-const NAP: Duration = Duration::from_millis(20);
+/// Time for which a worker that has just been busy looks for more work before it sleeps. Source:
+/// Chosen.
+const SPIN_TIME: Duration = Duration::from_micros(30);
+/// Source: Chosen.
+const MAX_SLEEP: Duration = Duration::from_millis(20);
 /// More workers than this do not help: they all write to one disk.
 const MAX_WORKERS: usize = 16;
 
@@ -18,17 +19,17 @@ const MAX_WORKERS: usize = 16;
 /// them as much as a small window. Instead it wakes often enough that only a few windows wait. More
 /// of them would push the program's own data out of the caches that both share.
 fn nap(settings: &Settings) -> Duration {
-    const LEAST: Duration = Duration::from_micros(500);
-    const WAITING: u64 = 4;
+    const MIN_NAP: Duration = Duration::from_micros(500);
+    const WAITING_WINDOWS: u64 = 4;
     match settings.mode {
         mgz_abi::shared_memory::MODE_BURST => Duration::from_nanos(
             settings
                 .trigger
                 .map_or(0, |t| t.least_ns())
-                .saturating_mul(WAITING),
+                .saturating_mul(WAITING_WINDOWS),
         )
-        .clamp(LEAST, NAP),
-        _ => NAP,
+        .clamp(MIN_NAP, MAX_SLEEP),
+        _ => MAX_SLEEP,
     }
 }
 
@@ -82,7 +83,7 @@ impl<'a> Crew<'a> {
             let seen = self.arena.doorbell();
             if self.work(&mut hands, false) {
                 busy = Instant::now();
-            } else if !self.sparing() && busy.elapsed() < SPIN {
+            } else if !self.sparing() && busy.elapsed() < SPIN_TIME {
                 std::hint::spin_loop();
             } else {
                 self.arena.wait_doorbell(seen, nap);
@@ -97,7 +98,7 @@ impl<'a> Crew<'a> {
             // From the other end, so as to meet the leader in the middle.
             if !self.work(&mut hands, true) {
                 let sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
-                let _ = self.help.wait_timeout(sleepers, NAP);
+                let _ = self.help.wait_timeout(sleepers, MAX_SLEEP);
             }
         }
     }

@@ -8,8 +8,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-/// Signals that are passed on.
-const HANDLED: [libc::c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
+const PASSED_ON: [libc::c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
 /// `si_code` of signals that the kernel itself sends (linux/siginfo.h).
 const SI_KERNEL: libc::c_int = 0x80;
 
@@ -61,7 +60,7 @@ impl HeldSignals {
     #[allow(clippy::new_without_default)]
     pub fn new() -> HeldSignals {
         let mut before = Vec::new();
-        for signal in HANDLED {
+        for signal in PASSED_ON {
             let mut old = action(libc::SIG_DFL, 0);
             let new = action(
                 note_signal as *const () as libc::sighandler_t,
@@ -140,7 +139,7 @@ impl Drop for FileSizesLifted {
 /// Settings that a child must get back before it executes the program.
 #[derive(Clone, Copy)]
 pub struct Inherited {
-    actions: [(libc::c_int, libc::sigaction); HANDLED.len() + 2],
+    actions: [(libc::c_int, libc::sigaction); PASSED_ON.len() + 2],
     mask: libc::sigset_t,
     files: libc::rlimit,
 }
@@ -204,7 +203,7 @@ impl Signals {
             return Err(io::Error::last_os_error());
         }
         let mut inherited = Inherited {
-            actions: [(0, action(libc::SIG_DFL, 0)); HANDLED.len() + 2],
+            actions: [(0, action(libc::SIG_DFL, 0)); PASSED_ON.len() + 2],
             mask,
             files,
         };
@@ -212,7 +211,7 @@ impl Signals {
         for (entry, signal) in inherited
             .actions
             .iter_mut()
-            .zip(HANDLED.into_iter().chain(others))
+            .zip(PASSED_ON.into_iter().chain(others))
         {
             entry.0 = signal;
             // SAFETY: asks for a setting; the struct lives across the call.
@@ -254,7 +253,7 @@ impl Signals {
     /// Signals that arrived for the program since the last call.
     pub fn to_forward(&self) -> impl Iterator<Item = libc::c_int> {
         let pending = FORWARD.swap(0, Ordering::Relaxed);
-        HANDLED
+        PASSED_ON
             .into_iter()
             .filter(move |&signal| pending & 1 << signal != 0)
     }

@@ -157,10 +157,10 @@ fn traced_environment(own: Vec<CString>, preload: &Preload, arena: &str) -> Vec<
 
 /// True if the kernel lets us turn address randomization off (some containers do not).
 pub fn can_turn_aslr_off() -> bool {
-    const ASK: libc::c_ulong = 0xffff_ffff;
+    const ASK_PERSONALITY: libc::c_ulong = 0xffff_ffff;
     // SAFETY: integer calls; the old setting is put back at once.
     unsafe {
-        let old = libc::personality(ASK);
+        let old = libc::personality(ASK_PERSONALITY);
         old >= 0
             && libc::personality(old as libc::c_ulong | libc::ADDR_NO_RANDOMIZE as libc::c_ulong)
                 >= 0

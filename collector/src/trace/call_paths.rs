@@ -6,6 +6,7 @@ use crate::paths::waiting::LoadLocator;
 use crate::paths::write::SamplePath;
 use crate::paths::{Paths, names, tree, write};
 use crate::trace::recording::Recording;
+use mgz_abi::MAX_INSTRUCTION_BYTES;
 use mgz_abi::address_map::AddrMap;
 use mgz_annotations_schema::manifest::CallPaths;
 use mgz_annotations_schema::sidecar::{Function, Sidecar};
@@ -15,16 +16,14 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// The longest instruction.
-const LONGEST: u64 = 15;
-
 /// The original address of one in a clone. Where no instruction begins there, the second byte of the
 /// original of that which the byte before is of.
 pub fn original(sidecar: &Sidecar, address: u64) -> Option<u64> {
     let map = AddrMap::new(&sidecar.map)?;
     let at = |address: u64| map.at_clone(address).map(|(step, _)| step);
     let around = || {
-        let before = (1..=LONGEST).filter_map(|back| address.checked_sub(back));
+        let before =
+            (1..=MAX_INSTRUCTION_BYTES as u64).filter_map(|back| address.checked_sub(back));
         let step = before.filter_map(at).next()?;
         let is_in = address <= step.clone + u64::from(step.clone_len);
         is_in.then_some(step.orig + 1)
@@ -33,7 +32,7 @@ pub fn original(sidecar: &Sidecar, address: u64) -> Option<u64> {
 }
 
 /// The name of the function that an address is in, be it its clone.
-pub fn function(sidecar: &Sidecar, address: u64) -> Option<String> {
+pub fn function_at(sidecar: &Sidecar, address: u64) -> Option<String> {
     let is_in = |f: &&Function| {
         (f.start..f.end).contains(&address) || (f.clone_start..f.clone_end).contains(&address)
     };
@@ -74,7 +73,7 @@ impl Recording {
         let elsewhere = |path: &Path, address: u64| {
             let is_elsewhere = paths.elsewhere.contains(path);
             is_elsewhere.then(|| {
-                let name = sidecar(path).and_then(|sidecar| function(&sidecar, address));
+                let name = sidecar(path).and_then(|sidecar| function_at(&sidecar, address));
                 name.unwrap_or_else(|| format!("fn_{address:x}"))
             })
         };
@@ -156,7 +155,7 @@ mod tests {
         assert_eq!(of(0x9004), Some(0x1003), "a probe is of what follows it");
         assert_eq!(of(0x900c), Some(0x1008), "at the end");
         assert_eq!((of(0x900d), of(0x1000)), (None, None));
-        let name = |address| function(&sidecar, address);
+        let name = |address| function_at(&sidecar, address);
         assert_eq!(name(0x1008), name(0x900c));
         assert_eq!(name(0x9000).as_deref(), Some("app::kernel(int)"));
         assert_eq!((name(0x1009), name(0x900d)), (None, None));

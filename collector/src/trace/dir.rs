@@ -19,7 +19,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Keeps room for the last manifest.
-const RESERVE: &str = ".reserve";
+const RESERVE_FILE: &str = ".reserve";
 const RESERVE_BYTES: usize = 64 << 10;
 
 /// Why a folder cannot take a trace.
@@ -139,12 +139,12 @@ impl Folder {
         let noise: Vec<u8> = (0..RESERVE_BYTES as u32)
             .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
             .collect();
-        create_private(&self.path.join(RESERVE))?.write_all(&noise)
+        create_private(&self.path.join(RESERVE_FILE))?.write_all(&noise)
     }
 
     /// Gives the reserved room free; the next manifest is the last.
     pub fn release_reserve(&self) {
-        let _ = std::fs::remove_file(self.path.join(RESERVE));
+        let _ = std::fs::remove_file(self.path.join(RESERVE_FILE));
     }
 
     /// Replaces the manifest.
@@ -232,7 +232,7 @@ fn clear(path: &Path) -> io::Result<()> {
         }
     }
     for file in [
-        RESERVE,
+        RESERVE_FILE,
         crate::objects::OBJECTS,
         "objects.parquet.tmp",
         WATCH,

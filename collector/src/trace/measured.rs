@@ -80,8 +80,8 @@ pub struct MeasuredRow {
     pub drawn: String,
 }
 
-/// Rows that are written at once.
-const BATCH: usize = 1 << 16;
+/// Source: Chosen.
+const ROWS_PER_BATCH: usize = 1 << 16;
 
 fn texts<'a>(rows: &'a [MeasuredRow], of: impl Fn(&'a MeasuredRow) -> Option<&'a str>) -> ArrayRef {
     let texts = rows.iter().map(|row| of(row).filter(|t| !t.is_empty()));
@@ -150,7 +150,7 @@ pub fn write_measured(
     let schema = batch(&[])?.schema();
     let batches = std::iter::from_fn(|| {
         rows.peek()?;
-        let next: Vec<MeasuredRow> = rows.by_ref().take(BATCH).collect();
+        let next: Vec<MeasuredRow> = rows.by_ref().take(ROWS_PER_BATCH).collect();
         Some(batch(&next).map_err(Into::into))
     });
     small_table::write_small_table(folder, MEASURED, schema, batches)

@@ -9,12 +9,12 @@ use mgz_annotations_schema::shell;
 use mgz_annotations_schema::sidecar::Sidecar;
 use std::path::Path;
 
-/// Windows that a rate is chosen for.
-const ENOUGH: f64 = 50.0;
-/// Programs that use less CPU time are recorded in full.
-const SHORT: f64 = 0.005;
-/// The largest `--rate`.
-const MOST: f64 = 50_000.0;
+/// Windows that a rate is chosen for. Source: Chosen.
+const WANTED_WINDOWS: f64 = 50.0;
+/// Programs that use less CPU time are recorded in full. Source: Chosen.
+const MIN_CPU_SECONDS: f64 = 0.005;
+/// The largest `--rate`. Source: Chosen.
+const MAX_RATE: f64 = 50_000.0;
 /// Loads that a thread executes in a second, roughly.
 const LOADS_PER_SECOND: f64 = 1e9;
 
@@ -111,15 +111,17 @@ fn pace(manifest: &Manifest) -> String {
 fn denser(manifest: &Manifest) -> Vec<String> {
     let option = |name: &str, value: String| vec![name.to_owned(), value];
     let seconds = manifest.cpu_seconds;
-    if seconds < SHORT {
+    if seconds < MIN_CPU_SECONDS {
         return option("--mode", "full".into());
     }
     if manifest.triggers_by_loads() {
-        let period = seconds * LOADS_PER_SECOND / ENOUGH;
+        let period = seconds * LOADS_PER_SECOND / WANTED_WINDOWS;
         let period = period.min(manifest.period as f64 / 10.0).max(1000.0);
         return option("--period", format!("{period:.0}"));
     }
-    let rate = (ENOUGH / seconds).max(manifest.rate * 10.0).min(MOST);
+    let rate = (WANTED_WINDOWS / seconds)
+        .max(manifest.rate * 10.0)
+        .min(MAX_RATE);
     let mut options = option("--rate", format!("{:.0}", rate.ceil()));
     if manifest.trigger.contains("tick") {
         options.splice(0..0, option("--trigger", "cpu-time".into()));

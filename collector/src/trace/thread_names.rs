@@ -5,9 +5,10 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
-/// Between the first looks at a thread, and at most.
-const PAUSE: Duration = Duration::from_millis(10);
-const LONGEST: Duration = Duration::from_secs(2);
+/// Time between the first looks at a thread. Source: Chosen.
+const FIRST_LOOK_INTERVAL: Duration = Duration::from_millis(10);
+/// Source: Chosen.
+const MAX_LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The known state of a thread's name.
 struct Known {
@@ -40,7 +41,7 @@ impl ThreadNames {
             return;
         }
         known.looked = now;
-        known.pause = (known.pause * 2).clamp(PAUSE, LONGEST);
+        known.pause = (known.pause * 2).clamp(FIRST_LOOK_INTERVAL, MAX_LOOK_INTERVAL);
         // The name of a thread that is over is the last one that was seen.
         if let Ok(name) = std::fs::read(format!("/proc/{process}/task/{thread}/comm")) {
             let name = String::from_utf8_lossy(&name);

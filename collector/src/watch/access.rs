@@ -5,9 +5,6 @@ use iced_x86::{
     Register, UsedMemory,
 };
 
-/// Longest x86 instruction, bytes.
-pub const LONGEST: usize = 15;
-
 /// General registers, and the other parts of addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registers {

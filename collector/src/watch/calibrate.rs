@@ -37,7 +37,8 @@ pub enum Obstacle {
 }
 
 static WATCHED: AtomicU64 = AtomicU64::new(0);
-const ROUNDS: usize = 24;
+/// Stops and hits that are timed. Source: Chosen.
+const CALIBRATION_ROUNDS: usize = 24;
 
 /// Measures the cost of stops and of hits.
 pub fn calibrate(trigger: &WatchTrigger) -> Result<Costs, Obstacle> {
@@ -52,7 +53,7 @@ pub fn calibrate(trigger: &WatchTrigger) -> Result<Costs, Obstacle> {
     let (mut stops, mut hits, mut hit_stops) = (Vec::new(), Vec::new(), Vec::new());
     let mut before: Option<Clock> = None;
     let mut round = 0;
-    while round < 2 * ROUNDS {
+    while round < 2 * CALIBRATION_ROUNDS {
         let (_, status) = ptrace::wait(child.0)?;
         if !libc::WIFSTOPPED(status) {
             return Err(io::Error::other("the child ended").into());
@@ -67,12 +68,12 @@ pub fn calibrate(trigger: &WatchTrigger) -> Result<Costs, Obstacle> {
                 hit_stops.extend(since(begin));
             }
             None => {
-                if round <= ROUNDS {
+                if round <= CALIBRATION_ROUNDS {
                     stops.extend(since(begin));
                 }
                 // Stops by hits come in between.
                 round += 1;
-                if round > ROUNDS {
+                if round > CALIBRATION_ROUNDS {
                     events
                         .watch(0, WATCHED.as_ptr() as u64, WORD)
                         .map_err(Obstacle::Watchpoint)?;
@@ -82,7 +83,7 @@ pub fn calibrate(trigger: &WatchTrigger) -> Result<Costs, Obstacle> {
         before = Some(events.clock()?);
         ptrace::resume(child.0, 0);
     }
-    if hits.len() < ROUNDS / 2 {
+    if hits.len() < CALIBRATION_ROUNDS / 2 {
         return Err(Obstacle::Silent);
     }
     Ok(Costs {

@@ -8,8 +8,8 @@ use crate::paths::names::{self, Named};
 use crate::paths::tree::{NONE, Tree};
 use crate::watch::access::Registers;
 
-/// Frames of a path at most.
-const MOST: usize = 128;
+/// Source: Chosen.
+const MAX_FRAMES: usize = 128;
 /// Bytes of the stack that are read.
 const STACK: usize = 16 << 10;
 /// Numbers of the general registers, as instructions encode them.
@@ -56,7 +56,7 @@ impl CallPaths {
             stack: &self.words,
         };
         self.unwinders
-            .unwind(&top, MOST)
+            .unwind(&top, MAX_FRAMES)
             .map_or(NONE, |found| self.tree.add(&found))
     }
 

@@ -378,10 +378,10 @@ struct WatchpointRecord<'a> {
 
 /// Identifier, instruction pointer, counters and registers, as [`breakpoint`] asks for them.
 fn hit(record: &[u8]) -> Option<WatchpointRecord<'_>> {
-    const COUNTED: usize = 24;
+    const HEADER_BYTES: usize = 24;
     let count = usize::try_from(word(record, 16)).ok()?;
-    let end = count.checked_mul(16)?.checked_add(COUNTED)?;
-    let values = record.get(COUNTED..end)?;
+    let end = count.checked_mul(16)?.checked_add(HEADER_BYTES)?;
+    let values = record.get(HEADER_BYTES..end)?;
     let mut general = [0; 16];
     // The ABI stands before the registers; 0: there are none.
     let listed = record.get(end + 8..end + 8 + 8 * ENCODING.len());

@@ -8,6 +8,7 @@ use crate::watch::access::Registers;
 use crate::watch::call_paths::CallPaths;
 use crate::watch::events::Events;
 use crate::watch::sampler::{Clock, Hit, Stepped, Stopped, WORD};
+use mgz_abi::shared_memory::PAGE_SIZE;
 use std::io;
 
 const SIGINFO_POLL: std::ops::RangeInclusive<i32> = 1..=6;
@@ -138,7 +139,7 @@ pub fn registers(thread: i32) -> io::Result<Registers> {
 /// Reads memory up to the first page that is not there.
 pub fn read_memory(thread: i32, address: u64, into: &mut [u8]) -> usize {
     // The kernel copies whole pieces only: cut at the page's end.
-    let first = ((4096 - address % 4096) as usize).min(into.len());
+    let first = (PAGE_SIZE - address as usize % PAGE_SIZE).min(into.len());
     let local = libc::iovec {
         iov_base: into.as_mut_ptr().cast(),
         iov_len: into.len(),

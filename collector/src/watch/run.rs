@@ -10,7 +10,7 @@ use crate::watch::events::{Events, WatchTrigger};
 use crate::watch::pin::Recorder;
 use crate::watch::ptrace;
 use crate::watch::ptrace::StoppedThread;
-use crate::watch::sampler::{Accesses, Costs, Pair, Sampler, SamplerPlan, Sums as Counts};
+use crate::watch::sampler::{Accesses, Costs, Pair, Sampler, SamplerPlan, SamplerSums as Counts};
 use mgz_models::util::random::SplitMix;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,8 +19,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time between two rounds that pass signals on and look for the end of recording.
-const TICK: Duration = Duration::from_millis(20);
+/// Time between two rounds that pass signals on and look for the end of recording. Source: Chosen.
+const ROUND_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Parameters of a run.
 #[derive(Clone, Debug)]
@@ -141,7 +141,7 @@ pub fn run_watched(job: &Job) -> Result<Ended, WatchError> {
         maps: Maps::default(),
         paths: CallPaths::default(),
         rows: Vec::new(),
-        sums: Sums::default(),
+        sums: RunSums::default(),
         problems: Vec::new(),
         status: None,
         executed: false,
@@ -169,7 +169,7 @@ pub fn run_watched(job: &Job) -> Result<Ended, WatchError> {
                     // over, or at most a tick before.
                     unsafe { libc::kill(root, signal) };
                 }
-                std::thread::sleep(TICK);
+                std::thread::sleep(ROUND_INTERVAL);
             }
         });
         // The word to execute comes from here, so that this thread can follow the execution, which
@@ -221,7 +221,7 @@ impl Drop for SetOnDrop<'_> {
 }
 
 #[derive(Default)]
-struct Sums {
+struct RunSums {
     threads: u64,
     cpu_ns: u64,
     stopped: Duration,
@@ -250,7 +250,7 @@ struct WatchLoop<'a> {
     maps: Maps,
     paths: CallPaths,
     rows: Vec<WatchRow>,
-    sums: Sums,
+    sums: RunSums,
     problems: Vec<String>,
     status: Option<ProgramStatus>,
     /// The program itself runs, no longer the recorder's copy.

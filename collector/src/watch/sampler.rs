@@ -1,10 +1,10 @@
 //! The work on one thread, from a sample to its reuse.
 //!
 //! A sample begins at the stop of the thread by a timer or a counter. The sampler single-steps the
-//! next accesses. One of the first [`SPREAD`] is the use: stops crowd behind slow instructions, and
-//! the draw evens that out. The steps behind it find near reuses with their exact distances. An
-//! access without a reuse by then goes to the reservoir, which decides if one of the hardware
-//! watchpoints takes it. From there on the thread runs at its own speed. The counters and
+//! next accesses. One of the first [`ACCESSES_AFTER_STOP`] is the use: stops crowd behind slow
+//! instructions, and the draw evens that out. The steps behind it find near reuses with their exact
+//! distances. An access without a reuse by then goes to the reservoir, which decides if one of the
+//! hardware watchpoints takes it. From there on the thread runs at its own speed. The counters and
 //! watchpoints of a thread rest while it is stepped: that time is left out of all ages, and its
 //! accesses are counted here.
 //!
@@ -12,20 +12,22 @@
 //! where loads alone do. Processors cannot watch reads alone. So the thread stops at each hit; if
 //! it was a store, the first of the two is known, and the watch for the second goes on.
 
-use crate::watch::access::{AccessReader, LONGEST, NextInsn, Registers};
+use crate::watch::access::{AccessReader, NextInsn, Registers};
 use crate::watch::trap_decode::{Touch, Trap};
+use mgz_abi::MAX_INSTRUCTION_BYTES;
 use mgz_models::sampling::rdx::{Decision, Reservoir};
 use mgz_models::util::random::SplitMix;
 use std::io;
 
 /// Watchpoints cover aligned words of this many bytes.
 pub const WORD: u64 = 8;
-/// The use is one of so many accesses behind the stop.
-const SPREAD: u64 = 16;
-/// Steps to the use at most.
-const PATIENCE: u64 = 200;
+/// The use is one of so many accesses behind the stop. Source: Chosen.
+const ACCESSES_AFTER_STOP: u64 = 16;
+/// Source: Chosen.
+const MAX_STEPS_TO_USE: u64 = 200;
 /// Hits of one sample that are no reuses: behind so many it is given up, since each is a stop.
-const CROWD: u32 = 256;
+/// Source: Chosen.
+const MAX_OTHER_HITS: u32 = 256;
 
 /// Loads and stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -203,7 +205,7 @@ pub struct Pair {
 
 /// Totals of a thread's samples, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
+pub struct SamplerSums {
     /// Stops for samples.
     pub stops: u64,
     /// Stops for hits.
@@ -292,7 +294,7 @@ pub struct Sampler {
     samples: u64,
     /// Accesses stepped so far.
     stepped: Accesses,
-    sums: Sums,
+    sums: SamplerSums,
     pairs: Vec<Pair>,
 }
 
@@ -307,7 +309,7 @@ impl Sampler {
             reader: AccessReader::default(),
             samples: 0,
             stepped: Accesses::default(),
-            sums: Sums::default(),
+            sums: SamplerSums::default(),
             pairs: Vec::new(),
         }
     }
@@ -318,7 +320,7 @@ impl Sampler {
     }
 
     /// Sums so far.
-    pub fn sums(&self) -> Sums {
+    pub fn sums(&self) -> SamplerSums {
         self.sums
     }
 
@@ -436,7 +438,7 @@ impl Sampler {
                 self.sums.other_hits += 1;
                 pending.others += 1;
                 self.slots[slot] = Some(pending);
-                if pending.others >= CROWD {
+                if pending.others >= MAX_OTHER_HITS {
                     let pair = self.aged(&pending, at, cost);
                     self.pairs.push(Pair {
                         outcome: SampleOutcome::Crowded,
@@ -508,13 +510,13 @@ impl Sampler {
     }
 
     fn steps(&mut self, thread: &mut dyn Stopped, open: &mut Option<Pending>) -> io::Result<()> {
-        let mut skip = self.random.below(SPREAD);
-        let mut left = PATIENCE;
+        let mut skip = self.random.below(ACCESSES_AFTER_STOP);
+        let mut left = MAX_STEPS_TO_USE;
         let mut used = false;
         while left > 0 {
             left -= 1;
             let registers = thread.registers()?;
-            let mut bytes = [0; LONGEST];
+            let mut bytes = [0; MAX_INSTRUCTION_BYTES];
             let got = thread.read(registers.rip, &mut bytes);
             let step = self.reader.step(&bytes[..got], &registers);
             if step.opaque {

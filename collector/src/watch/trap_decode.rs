@@ -8,14 +8,16 @@
 //! done. An address whose registers the instruction itself has changed (`mov rax, [rax]`) cannot be
 //! checked; such an instruction counts if none is found that can.
 
-use crate::watch::access::{AccessReader, LONGEST, MemoryAccess, Registers, accesses};
+use crate::watch::access::{AccessReader, MemoryAccess, Registers, accesses};
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register,
 };
+use mgz_abi::MAX_INSTRUCTION_BYTES;
+use mgz_abi::shared_memory::PAGE_SIZE;
 
 /// Distance that a repeated string instruction may have run ahead when the trap comes (fast copies
 /// go by cache lines), bytes.
-const AHEAD: u64 = 128;
+const MAX_RUN_AHEAD_BYTES: u64 = 128;
 
 /// The access to a word, as far as instructions name it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -132,25 +134,28 @@ impl Trap<'_> {
         end: u64,
         flows: &[FlowControl],
     ) -> (Vec<Touch>, Vec<Touch>) {
-        let mut code = [0; LONGEST];
+        let mut code = [0; MAX_INSTRUCTION_BYTES];
         let mut first = 0;
         let (mut out, mut unchecked) = (Vec::new(), Vec::new());
         // The page before may not be there.
-        if (self.read)(end.wrapping_sub(LONGEST as u64), &mut code) < LONGEST {
-            first = LONGEST - (end % 4096).min(LONGEST as u64) as usize;
+        if (self.read)(end.wrapping_sub(MAX_INSTRUCTION_BYTES as u64), &mut code)
+            < MAX_INSTRUCTION_BYTES
+        {
+            first = MAX_INSTRUCTION_BYTES
+                - (end % PAGE_SIZE as u64).min(MAX_INSTRUCTION_BYTES as u64) as usize;
             if (self.read)(
-                end.wrapping_sub((LONGEST - first) as u64),
+                end.wrapping_sub((MAX_INSTRUCTION_BYTES - first) as u64),
                 &mut code[first..],
-            ) < LONGEST - first
+            ) < MAX_INSTRUCTION_BYTES - first
             {
                 return (out, unchecked);
             }
         }
-        for from in first..LONGEST {
-            let start = end.wrapping_sub((LONGEST - from) as u64);
+        for from in first..MAX_INSTRUCTION_BYTES {
+            let start = end.wrapping_sub((MAX_INSTRUCTION_BYTES - from) as u64);
             let insn = Decoder::with_ip(64, &code[from..], start, DecoderOptions::NONE).decode();
             if insn.is_invalid()
-                || insn.len() != LONGEST - from
+                || insn.len() != MAX_INSTRUCTION_BYTES - from
                 || !flows.contains(&insn.flow_control())
             {
                 continue;
@@ -244,7 +249,7 @@ impl Trap<'_> {
     fn of_string(&self, insn: &Instruction) -> Vec<MemoryAccess> {
         let size = insn.memory_size().size() as u64;
         let repeated = insn.has_rep_prefix() || insn.has_repne_prefix();
-        let back = if repeated { AHEAD } else { size };
+        let back = if repeated { MAX_RUN_AHEAD_BYTES } else { size };
         // In either direction.
         let around = |register: usize, read: bool, written: bool| MemoryAccess {
             address: self.after.general[register].wrapping_sub(back),
@@ -270,7 +275,7 @@ impl Trap<'_> {
 
     /// A repeated string instruction that stands here and is not done.
     fn repeated(&mut self, info: &mut InstructionInfoFactory, ip: u64) -> Option<Touch> {
-        let mut code = [0; LONGEST];
+        let mut code = [0; MAX_INSTRUCTION_BYTES];
         let got = (self.read)(ip, &mut code);
         let insn = Decoder::with_ip(64, &code[..got], ip, DecoderOptions::NONE).decode();
         if insn.is_invalid()
@@ -286,9 +291,9 @@ impl Trap<'_> {
     /// True if code that begins some way before `start` comes to `start` and on to `end`. Of
     /// several beginnings most fall into step with the true code.
     fn leads_here(&mut self, start: u64, end: u64) -> bool {
-        const BEFORE: u64 = 96;
-        let mut code = [0; BEFORE as usize];
-        let from = end.wrapping_sub(BEFORE);
+        const DECODED_BYTES_BEFORE: u64 = 96;
+        let mut code = [0; DECODED_BYTES_BEFORE as usize];
+        let from = end.wrapping_sub(DECODED_BYTES_BEFORE);
         if (self.read)(from, &mut code) < code.len() {
             return false;
         }

@@ -7,7 +7,7 @@ const END: [u8; 4] = *b"PK\x05\x06";
 const END_LEN: usize = 22;
 const ENTRY: [u8; 4] = *b"PK\x01\x02";
 const ENTRY_LEN: usize = 46;
-const LOCAL: [u8; 4] = *b"PK\x03\x04";
+const LOCAL_MAGIC: [u8; 4] = *b"PK\x03\x04";
 /// Longest comment at the end.
 const COMMENT: usize = 0xffff;
 
@@ -43,7 +43,7 @@ pub fn moved(data: &[u8], payload: &Range<u64>, by: u64) -> Option<Moved> {
     while at < end {
         let header = data.get(at..at.checked_add(ENTRY_LEN)?)?;
         let local = word(at + 42)?;
-        let begins = bytes::range(data, local, LOCAL.len() as u64) == Some(&LOCAL[..]);
+        let begins = bytes::range(data, local, LOCAL_MAGIC.len() as u64) == Some(&LOCAL_MAGIC[..]);
         if !header.starts_with(&ENTRY) || local < payload.start || !begins {
             return None;
         }
@@ -82,7 +82,7 @@ mod tests {
         let mut count = 0u16;
         for name in ["a", "other"] {
             let offset = (base + data.len() - STUB) as u32;
-            data.extend_from_slice(&LOCAL);
+            data.extend_from_slice(&LOCAL_MAGIC);
             data.extend_from_slice(&[0; 22]);
             data.extend_from_slice(&(name.len() as u16).to_le_bytes());
             data.extend_from_slice(&[0; 2]);

@@ -257,8 +257,8 @@ fn map(path: &Path) -> std::io::Result<memmap2::Mmap> {
 
 /// Names of functions by where they begin, from a separate file and from `.gnu_debugdata`.
 pub fn names(elf: &Elf, found: &DebugFiles) -> HashMap<u64, String> {
-    /// Names are small; larger ones are damaged, or meant to take memory.
-    const MOST: usize = 1 << 28;
+    /// Tables of names are small; larger ones are damaged, or meant to take memory. Source: Chosen.
+    const MAX_NAME_TABLE_BYTES: usize = 1 << 28;
     let mut names = HashMap::new();
     let mut add = |data: &[u8]| {
         let Ok(file) = object::File::parse(data) else {
@@ -282,7 +282,7 @@ pub fn names(elf: &Elf, found: &DebugFiles) -> HashMap<u64, String> {
     if let Some(section) = elf.section(".gnu_debugdata")
         && let Some(mut packed) = elf.section_bytes(section)
     {
-        let mut plain = Limited(Vec::new(), MOST);
+        let mut plain = Limited(Vec::new(), MAX_NAME_TABLE_BYTES);
         if lzma_rs::xz_decompress(&mut packed, &mut plain).is_ok() {
             add(&plain.0);
         }

@@ -1,13 +1,13 @@
 //! Readable names of functions.
 
-/// Longest name that is kept, bytes: templates can make names of megabytes.
-const LONGEST: usize = 1000;
+/// Longer names are cut: templates can make names of megabytes. Source: Chosen.
+const MAX_NAME_BYTES: usize = 1000;
 
 /// Demangles Rust and C++ names, and those of procedures in gfortran's modules; others stay as they are.
 pub fn readable(mangled: &str) -> String {
     let mut name = if let Ok(name) = rustc_demangle::try_demangle(mangled) {
         format!("{name:#}")
-    } else if mangled.starts_with("_Z") && mangled.len() < 4 * LONGEST {
+    } else if mangled.starts_with("_Z") && mangled.len() < 4 * MAX_NAME_BYTES {
         let symbol = cpp_demangle::Symbol::new(mangled).ok();
         symbol
             .and_then(|s| s.demangle().ok())
@@ -16,8 +16,8 @@ pub fn readable(mangled: &str) -> String {
     } else {
         of_module(mangled).unwrap_or_else(|| mangled.to_owned())
     };
-    if name.len() > LONGEST {
-        let end = (0..=LONGEST)
+    if name.len() > MAX_NAME_BYTES {
+        let end = (0..=MAX_NAME_BYTES)
             .rev()
             .find(|&i| name.is_char_boundary(i))
             .unwrap_or(0);

@@ -1,6 +1,6 @@
 //! Headers, sections, symbols, relocations and notes of an input file.
 
-use crate::{PAGE, Refusal, bytes, headers};
+use crate::{PAGE_SIZE, Refusal, bytes, headers};
 use goblin::elf::ProgramHeader;
 use object::elf;
 use std::collections::BTreeMap;
@@ -243,7 +243,7 @@ impl<'a> Elf<'a> {
                     "its segments overlap or are not in order of their addresses",
                 ));
             }
-            if s.vaddr % PAGE != s.offset % PAGE {
+            if s.vaddr % PAGE_SIZE != s.offset % PAGE_SIZE {
                 return Err(Refusal::failed(
                     "damaged ELF file (a segment is not aligned to its place in the file)",
                 ));

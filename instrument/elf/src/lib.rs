@@ -22,7 +22,7 @@ pub mod versions;
 pub use crate::image::Elf;
 
 /// Page size that segments are aligned to.
-pub const PAGE: u64 = 4096;
+pub const PAGE_SIZE: u64 = mgz_abi::shared_memory::PAGE_SIZE as u64;
 
 /// Reason why a file is not rewritten.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

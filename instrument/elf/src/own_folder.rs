@@ -20,10 +20,9 @@ const READ_LINKS: [&[u8]; 5] = [
     b"__readlinkat_chk",
     b"realpath",
 ];
-/// Start of paths relative to a folder above.
-const ABOVE: &[u8] = b"../";
-/// Bytes of such a path that are looked at.
-const LONGEST: usize = 96;
+const PARENT_PREFIX: &[u8] = b"../";
+/// Source: Chosen.
+const MAX_PATH_BYTES: usize = 96;
 /// Endings of names of sources.
 const SOURCES: [&str; 16] = [
     ".c", ".h", ".cc", ".hh", ".cpp", ".hpp", ".cxx", ".hxx", ".c++", ".rs", ".d", ".y", ".l",
@@ -51,13 +50,14 @@ pub fn find_sign(elf: &Elf) -> Option<String> {
 
 /// The first text that is a path by way of the folder above.
 fn path_above(bytes: &[u8]) -> Option<String> {
-    memmem::find_iter(bytes, ABOVE).find_map(|at| {
+    memmem::find_iter(bytes, PARENT_PREFIX).find_map(|at| {
         let begins = at == 0 || matches!(bytes[at - 1], 0 | b'/');
-        let rest = &bytes[at..bytes.len().min(at + LONGEST)];
+        let rest = &bytes[at..bytes.len().min(at + MAX_PATH_BYTES)];
         let end = memchr::memchr(0, rest)?;
         let text = std::str::from_utf8(&rest[..end]).ok()?;
         let is_path = |c: char| c.is_ascii_alphanumeric() || "/._-+%".contains(c);
-        let names_folder = text[ABOVE.len()..].starts_with(|c: char| c.is_ascii_alphabetic());
+        let names_folder =
+            text[PARENT_PREFIX.len()..].starts_with(|c: char| c.is_ascii_alphabetic());
         let is_source = SOURCES.iter().any(|s| text.ends_with(s));
         (begins && names_folder && text.chars().all(is_path) && !is_source).then(|| text.to_owned())
     })

@@ -25,7 +25,7 @@ pub struct Payload {
 
 /// Sections without addresses that compilers, linkers and `strip` leave behind: no program looks
 /// for them from the file's end.
-const KNOWN: [&str; 21] = [
+const DISPENSABLE_SECTIONS: [&str; 21] = [
     ".comment",
     ".debug",
     ".zdebug",
@@ -100,7 +100,9 @@ fn in_file(section: &Section) -> Option<Range<u64>> {
 fn is_added(section: &Section) -> bool {
     section.kind == elf::SHT_PROGBITS.0
         && !section.is_alloc()
-        && !KNOWN.iter().any(|known| section.name.starts_with(known))
+        && !DISPENSABLE_SECTIONS
+            .iter()
+            .any(|known| section.name.starts_with(known))
 }
 
 /// The payload of a file. Zeros are none: they fill a file up to a multiple of something.
@@ -166,7 +168,8 @@ pub fn known_offset(
 /// Place of a number as text, decimal or hexadecimal. A tool that appends a payload may write the
 /// number into a place that is kept for it. Short numbers occur by chance.
 fn text_of(content: &[u8], number: u64) -> Option<usize> {
-    const SHORTEST: usize = 4;
+    /// Source: Chosen.
+    const MIN_TEXT_BYTES: usize = 4;
     let forms = [
         (format!("{number}"), false),
         (format!("{number:x}"), true),
@@ -181,7 +184,7 @@ fn text_of(content: &[u8], number: u64) -> Option<usize> {
     forms.iter().find_map(|(text, hex)| {
         let found = memchr::memmem::find_iter(content, text);
         let mut found = found.filter(|&at| alone(at, text.len(), *hex));
-        found.next().filter(|_| text.len() >= SHORTEST)
+        found.next().filter(|_| text.len() >= MIN_TEXT_BYTES)
     })
 }
 

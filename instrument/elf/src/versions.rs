@@ -8,8 +8,8 @@ use goblin::elf::symver::{VERSYM_VERSION, VerneedSection, VersymSection};
 use object::elf;
 use std::collections::HashMap;
 
-/// Most files that are read of a damaged table.
-const MOST: u32 = 1 << 16;
+/// A damaged table may claim more. Source: Chosen.
+const MAX_FILES: u32 = 1 << 16;
 
 /// The versions that a file asks for.
 #[derive(Default)]
@@ -26,7 +26,7 @@ fn header(kind: u32, table: &[u8]) -> [SectionHeader; 1] {
     [SectionHeader {
         sh_type: kind,
         sh_size: table.len() as u64,
-        sh_info: MOST,
+        sh_info: MAX_FILES,
         ..SectionHeader::new()
     }]
 }

@@ -1010,7 +1010,7 @@ impl Walk<'_, '_> {
 mod tests {
     use super::*;
     use crate::ir::cfg::Entries;
-    use crate::x86::decode::decode;
+    use crate::x86::decode::decode_function;
     use iced_x86::InstructionInfoFactory;
 
     /// Numbers that look drawn by chance.
@@ -1173,7 +1173,7 @@ mod tests {
     impl Code {
         fn of(bytes: &[u8]) -> Code {
             let graph = Cfg::build(
-                decode(bytes, 0x1000, &[]).unwrap(),
+                decode_function(bytes, 0x1000, &[]).unwrap(),
                 &(0x1000..0x1000 + bytes.len() as u64),
                 &Entries::default(),
                 &[],

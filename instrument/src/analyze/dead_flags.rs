@@ -120,12 +120,12 @@ pub fn find_dead_flags(input: &Input, graph: &Cfg) -> Vec<bool> {
 mod tests {
     use super::*;
     use crate::ir::cfg::Entries;
-    use crate::x86::decode::decode;
+    use crate::x86::decode::decode_function;
 
     /// `d` where flags are dead before an instruction.
     fn dead(bytes: &[u8]) -> String {
         let range = 0x100..0x100 + bytes.len() as u64;
-        let body = decode(bytes, 0x100, &[]).unwrap();
+        let body = decode_function(bytes, 0x100, &[]).unwrap();
         let graph = Cfg::build(body, &range, &Entries::default(), &[]);
         let found = find_dead_flags(&Input::default(), &graph);
         found.iter().map(|&d| if d { 'd' } else { '-' }).collect()

@@ -84,7 +84,7 @@ impl Effects {
         };
         let mut effects = vec![Effect::default(); graph.insns.len()];
         for (b, block) in graph.blocks.iter().enumerate() {
-            let (mut sum, mut step) = (Effect::default(), Transfer::NOTHING);
+            let (mut sum, mut step) = (Effect::default(), Transfer::NO_EFFECT);
             let (mut written, mut saved) = (0, 0);
             let range = block.insns.start as usize..block.insns.end as usize;
             for ((insn, u), effect) in graph.insns[range.clone()]
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
     use crate::ir::cfg::Entries;
     use crate::util::fast_hash::{FastMap, FastSet};
-    use crate::x86::decode::decode;
+    use crate::x86::decode::decode_function;
     use crate::x86::regs::reg_use;
     use iced_x86::InstructionInfoFactory;
 
@@ -187,7 +187,7 @@ mod tests {
     }
 
     fn dead_with(input: &Input, bytes: &[u8]) -> Vec<u16> {
-        let body = decode(bytes, 0x100, &[]).unwrap();
+        let body = decode_function(bytes, 0x100, &[]).unwrap();
         let mut g = Cfg::build(
             body,
             &(0x100..0x100 + bytes.len() as u64),

@@ -72,8 +72,8 @@ struct Copied {
 /// Three sets of registers: those that may hold their old value; those that may hold another one;
 /// those that the function has written and nothing has read.
 type State = u64;
-const OTHER: u32 = 16;
-const UNREAD: u32 = 32;
+const OTHER_SHIFT: u32 = 16;
+const UNREAD_SHIFT: u32 = 32;
 
 /// Effect of one or several instructions on the state.
 #[derive(Clone, Copy)]
@@ -83,7 +83,7 @@ struct Transfer {
 }
 
 impl Transfer {
-    const NOTHING: Transfer = Transfer {
+    const NO_EFFECT: Transfer = Transfer {
         keeps: State::MAX,
         adds: 0,
     };
@@ -93,7 +93,9 @@ impl Transfer {
     #[inline]
     fn of(old: u16, back: u16, unread: (u16, u16)) -> Transfer {
         let join = |old: u16, other: u16, unread: u16| {
-            State::from(old) | State::from(other) << OTHER | State::from(unread) << UNREAD
+            State::from(old)
+                | State::from(other) << OTHER_SHIFT
+                | State::from(unread) << UNREAD_SHIFT
         };
         Transfer {
             keeps: join(old, !back, unread.0),
@@ -183,13 +185,13 @@ pub fn find_preserved_registers(
         .collect();
     let lost = states
         .iter()
-        .fold(0, |lost, (_, s)| lost | (s >> OTHER) as u16)
+        .fold(0, |lost, (_, s)| lost | (s >> OTHER_SHIFT) as u16)
         & CALLER_SAVED.0;
     let live = !lost | RegSet::EMPTY.with(RAX).with(RDX).0;
     Returned {
         live: states
             .iter()
-            .map(|&(b, s)| (b, live | (s >> UNREAD) as u16))
+            .map(|&(b, s)| (b, live | (s >> UNREAD_SHIFT) as u16))
             .collect(),
     }
 }
@@ -204,7 +206,7 @@ impl Finder<'_> {
             ..Blocks::default()
         };
         for block in &self.graph.blocks {
-            let (mut sum, mut reads, mut changed) = (Transfer::NOTHING, 0, 0);
+            let (mut sum, mut reads, mut changed) = (Transfer::NO_EFFECT, 0, 0);
             for i in block.insns.start as usize..block.insns.end as usize {
                 let (insn, u) = (&self.graph.insns[i], &self.uses[i]);
                 if may_copy(insn.inst.code()) {
@@ -246,7 +248,7 @@ impl Finder<'_> {
             let b = self.graph.block_of(first);
             let block = &self.graph.blocks[b].insns;
             steps[b] =
-                (block.start as usize..block.end as usize).fold(Transfer::NOTHING, |sum, i| {
+                (block.start as usize..block.end as usize).fold(Transfer::NO_EFFECT, |sum, i| {
                     let mut back = 0;
                     while let Some((_, r)) = left.next_if(|r| r.0 == i) {
                         back |= 1 << r.0;

@@ -33,7 +33,7 @@ use crate::x86::regs::{RDI, RSI, RegSet};
 /// from before.)
 pub const ARGUMENTS: RegSet = RegSet(1 << RDI.0 | 1 << RSI.0);
 /// The region of loads that vary in no loop, see [`Values::load`].
-const ANYWHERE: u32 = 1 << 31;
+const INVARIANT_REGION: u32 = 1 << 31;
 
 /// Loads and stores through pointers in loops, as far as anything depends on them.
 #[derive(Debug, Default)]
@@ -287,12 +287,12 @@ impl Flow<'_> {
             && !self.varies(base, l, 0)
         {
             // It is the same wherever it is loaded: in the loops in which it does not vary.
-            let (mut region, mut at) = (!l & !ANYWHERE, self.loops.all[l as usize].parent);
+            let (mut region, mut at) = (!l & !INVARIANT_REGION, self.loops.all[l as usize].parent);
             while at != NO_LOOP && !self.varies(base, at, 0) {
-                (region, at) = (!at & !ANYWHERE, self.loops.all[at as usize].parent);
+                (region, at) = (!at & !INVARIANT_REGION, self.loops.all[at as usize].parent);
             }
             if at == NO_LOOP {
-                region = ANYWHERE;
+                region = INVARIANT_REGION;
             }
             let address = self.normal(address);
             base = self.values.load(block, region, address);

@@ -34,8 +34,8 @@ const CELL: i64 = 1 << 62;
 /// Bits of their displacements.
 const CELL_SHIFT: u32 = 36;
 /// Distances of new regions.
-const ALIGNED: i64 = 1 << 32;
-const MOVED: i64 = 1 << 40;
+const ALIGNED_DISTANCE: i64 = 1 << 32;
+const MOVED_DISTANCE: i64 = 1 << 40;
 
 /// Variables that are registers; those in memory are numbered behind them.
 pub const REGISTERS: usize = 16;
@@ -176,7 +176,7 @@ impl Stack {
                 return;
             }
             Mnemonic::Leave => {
-                self.rsp = self.rbp.map_or(self.rsp - MOVED, |b| b + 8);
+                self.rsp = self.rbp.map_or(self.rsp - MOVED_DISTANCE, |b| b + 8);
                 self.rbp = None;
                 return;
             }
@@ -191,10 +191,10 @@ impl Stack {
                 let known = match inst.mnemonic() {
                     Mnemonic::Add => immediate(1).map(|c| before.rsp.wrapping_add(c)),
                     Mnemonic::Sub => immediate(-1).map(|c| before.rsp.wrapping_add(c)),
-                    Mnemonic::And => Some(before.rsp.wrapping_sub(ALIGNED)),
+                    Mnemonic::And => Some(before.rsp.wrapping_sub(ALIGNED_DISTANCE)),
                     _ => before.source(insn),
                 };
-                self.rsp = known.unwrap_or(before.rsp.wrapping_sub(MOVED));
+                self.rsp = known.unwrap_or(before.rsp.wrapping_sub(MOVED_DISTANCE));
             }
             _ => {}
         }
@@ -272,7 +272,7 @@ impl InsnEffect {
 pub struct Touch {
     /// Its key, if it has one.
     key: i64,
-    /// Number of variables with lower keys; [`Touch::ELSEWHERE`] if there is no key.
+    /// Number of variables with lower keys; [`Touch::NO_PLACE`] if there is no key.
     at: u32,
     /// Bytes.
     size: u32,
@@ -299,12 +299,11 @@ pub struct Touch {
 }
 
 impl Touch {
-    /// No place of a variable.
-    const ELSEWHERE: u32 = u32::MAX;
+    const NO_PLACE: u32 = u32::MAX;
 
     /// The top of the stack.
     fn top(read: bool, write: bool) -> Touch {
-        let at = Touch::ELSEWHERE;
+        let at = Touch::NO_PLACE;
         Touch {
             key: 0,
             at,
@@ -358,7 +357,7 @@ impl Touch {
 
     /// True if the touch has a key: in the frame, static, or thread-local.
     pub fn has_key(&self) -> bool {
-        self.at != Touch::ELSEWHERE
+        self.at != Touch::NO_PLACE
     }
 
     /// True if the touch is an access to a variable. Other touches only overlap the place of one.

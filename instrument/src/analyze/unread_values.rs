@@ -24,8 +24,8 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// No instruction.
-    pub const NOTHING: Transfer = Transfer {
+    /// Effect of no instruction.
+    pub const NO_EFFECT: Transfer = Transfer {
         keeps: ALL.0,
         adds: 0,
     };
@@ -134,13 +134,13 @@ mod tests {
     use crate::ir::cfg::Entries;
     use crate::ir::loops::Loops;
     use crate::program::Input;
-    use crate::x86::decode::decode;
+    use crate::x86::decode::decode_function;
     use crate::x86::effects::Facts;
     use iced_x86::InstructionInfoFactory;
 
     /// `own` of each instruction.
     fn own(bytes: &[u8]) -> Vec<u16> {
-        let body = decode(bytes, 0x100, &[]).unwrap();
+        let body = decode_function(bytes, 0x100, &[]).unwrap();
         let mut g = Cfg::build(
             body,
             &(0x100..0x100 + bytes.len() as u64),

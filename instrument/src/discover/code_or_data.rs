@@ -23,8 +23,8 @@ use iced_x86::{
 };
 use std::ops::Range;
 
-/// Instructions that are looked at behind the one that takes an address.
-const LOOK: usize = 32;
+/// Instructions that are looked at behind the one that takes an address. Source: Chosen.
+const MAX_FOLLOWING_INSTRUCTIONS: usize = 32;
 /// No table of labels on the stack is longer.
 const MOST_BYTES: u64 = 1 << 14;
 
@@ -158,7 +158,12 @@ fn loads_by(insns: &[Insn], n: usize, factory: &mut InstructionInfoFactory) -> V
     else {
         return found;
     };
-    for (i, insn) in insns.iter().enumerate().skip(n + 1).take(LOOK) {
+    for (i, insn) in insns
+        .iter()
+        .enumerate()
+        .skip(n + 1)
+        .take(MAX_FOLLOWING_INSTRUCTIONS)
+    {
         if [insn.inst.memory_base(), insn.inst.memory_index()]
             .into_iter()
             .any(|r| gpr(r) == Some(register))
@@ -444,7 +449,7 @@ pub fn used(inst: &Instruction, at: u64, whole: bool, behind: &[u8]) -> Used {
     let insns: Vec<Insn> = decoder
         .into_iter()
         .take_while(|i| !i.is_invalid())
-        .take(LOOK)
+        .take(MAX_FOLLOWING_INSTRUCTIONS)
         .map(make_insn)
         .collect();
     let mut factory = InstructionInfoFactory::new();
@@ -605,7 +610,7 @@ fn followed(
         _ => held.add(taker.op0_register()),
     }
     let mut is_read = false;
-    for (n, insn) in behind.iter().enumerate().take(LOOK) {
+    for (n, insn) in behind.iter().enumerate().take(MAX_FOLLOWING_INSTRUCTIONS) {
         let inst = &insn.inst;
         if held.has(inst.memory_base()) || held.has(inst.memory_index()) {
             if inst.mnemonic() == Lea {

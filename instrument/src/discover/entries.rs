@@ -98,14 +98,16 @@ fn written_addresses(
     input: &Input,
     program: &Program,
 ) -> impl Iterator<Item = (u64, u64, Option<FunctionId>)> + use<> {
-    const PART: usize = 1 << 16;
+    const BYTES_PER_PART: usize = 1 << 16;
     const BLOCK: usize = 64;
     let low = input.exec_ranges.iter().map(|r| r.start).min().unwrap_or(0);
     let high = input.exec_ranges.iter().map(|r| r.end).max().unwrap_or(0);
     let in_segment = |segment: &SegmentBytes| {
         let in_part = |part: usize| {
             let mut found = Vec::new();
-            for at in (part * PART..segment.bytes.len().min((part + 1) * PART)).step_by(BLOCK) {
+            for at in (part * BYTES_PER_PART..segment.bytes.len().min((part + 1) * BYTES_PER_PART))
+                .step_by(BLOCK)
+            {
                 let bytes = &segment.bytes[at..];
                 let few = bytes
                     .first_chunk()
@@ -135,7 +137,7 @@ fn written_addresses(
             }
             found
         };
-        (0..segment.bytes.len().div_ceil(PART))
+        (0..segment.bytes.len().div_ceil(BYTES_PER_PART))
             .into_par_iter()
             .map(in_part)
             .collect::<Vec<_>>()

@@ -20,8 +20,8 @@ const ALIGNMENT: u64 = 1 << 18;
 const BOTH: u64 = TRAP | ALIGNMENT;
 /// All bits that flags have: other numbers are none.
 const FLAGS: u64 = 0x3f_7fd7;
-/// Instructions that are followed back.
-const LOOK: usize = 64;
+/// Source: Chosen.
+const MAX_INSTRUCTIONS_BACK: usize = 64;
 
 /// Flags that the functions of a file may set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -202,7 +202,7 @@ fn taken(before: &[Insn], distance: i64) -> Option<u64> {
     let mut place = Place::Memory(Register::RSP, distance);
     let mut factory = InstructionInfoFactory::new();
     let (mut bits, mut changed) = (0, false);
-    for insn in before.iter().rev().take(LOOK) {
+    for insn in before.iter().rev().take(MAX_INSTRUCTIONS_BACK) {
         let inst = &insn.inst;
         let top = place == Place::Memory(Register::RSP, 0);
         if top && saves_flags(inst) {
@@ -332,13 +332,13 @@ fn source(inst: &Instruction, operand: u32) -> Source {
 /// If an instruction's first operand is the place or a part of it: the bit at which that begins.
 fn part_of(inst: &Instruction, place: Place) -> Option<u64> {
     /// Bits of a register's second byte.
-    const HIGH: u64 = 8;
+    const HIGH_BYTE_SHIFT: u64 = 8;
     match (place, inst.op0_kind()) {
         (Place::Register(register), OpKind::Register) => {
             let given = inst.op0_register();
             let high = [Register::AH, Register::BH, Register::CH, Register::DH];
             (given.full_register() == register).then_some(if high.contains(&given) {
-                HIGH
+                HIGH_BYTE_SHIFT
             } else {
                 0
             })
@@ -382,12 +382,12 @@ fn overwrites(factory: &mut InstructionInfoFactory, inst: &Instruction, place: P
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::x86::decode::decode;
+    use crate::x86::decode::decode_function;
 
     fn of(parts: &[&[u8]]) -> Option<u64> {
         let mut code = parts.concat();
         code.push(0xc3);
-        bits(&decode(&code, 0x1000, &[]).unwrap().insns)
+        bits(&decode_function(&code, 0x1000, &[]).unwrap().insns)
     }
 
     const SAVE: &[u8] = &[0x9c];
@@ -471,7 +471,7 @@ mod tests {
         let of = |parts: &[&[u8]]| {
             let mut code = parts.concat();
             code.push(0xc3);
-            sets_in_context(&decode(&code, 0x1000, &[]).unwrap().insns)
+            sets_in_context(&decode_function(&code, 0x1000, &[]).unwrap().insns)
         };
         // or qword ptr [rdx + 0xb0], 0x100; or byte ptr [rdx + 0xb1], 1
         const WHOLE: &[u8] = &[0x48, 0x81, 0x8a, 0xb0, 0, 0, 0, 0, 1, 0, 0];

@@ -39,7 +39,7 @@ const INSTALLERS: [&str; 17] = [
     "profil",
 ];
 /// Libraries that install none by themselves.
-const QUIET: [&str; 6] = [
+const LIBRARIES_WITHOUT_OWN_BASE: [&str; 6] = [
     "libc.so.6",
     "libm.so.6",
     "libgcc_s.so.1",
@@ -63,7 +63,9 @@ pub fn has_no_handlers(elf: &Elf, input: &Input) -> bool {
     elf.interpreter().is_some()
         && !named
         && !calls_kernel
-        && needed.iter().all(|name| QUIET.contains(&name.as_str()))
+        && needed
+            .iter()
+            .all(|name| LIBRARIES_WITHOUT_OWN_BASE.contains(&name.as_str()))
 }
 
 /// True if a function restores the base wherever it sets it, and uses only its own base.

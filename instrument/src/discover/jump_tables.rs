@@ -866,7 +866,7 @@ fn taint(
 mod tests {
     use super::*;
     use crate::ir::cfg::Entries;
-    use crate::x86::decode::decode;
+    use crate::x86::decode::decode_function;
     use crate::x86::regs::{reg_use, registers};
 
     #[test]
@@ -877,7 +877,7 @@ mod tests {
             0xff, 0xe0, 0x90, 0x48, 0x89, 0xc8, 0xff, 0xe0, 0x90, 0x48, 0x89, 0xd8, 0xff, 0xe0,
         ];
         let range = 0x1000..0x1000 + code.len() as u64;
-        let body = decode(&code, 0x1000, &[]).unwrap();
+        let body = decode_function(&code, 0x1000, &[]).unwrap();
         let graph = |filler: u64| {
             let mut suspected = vec![0x1003, 0x1009, filler];
             suspected.sort_unstable();

@@ -18,10 +18,10 @@ use crate::program::{Input, Program};
 use memchr::memmem;
 use mgz_elf::Elf;
 
-/// Longest name that is looked at, bytes.
-const LONGEST: usize = 64;
-/// Bytes of code between the numbers that make up a name on the stack.
-const NEAR: usize = 64;
+/// Source: Chosen.
+const MAX_NAME_BYTES: usize = 64;
+/// Bytes of code between the numbers that make up a name on the stack. Source: Chosen.
+const MAX_CODE_BYTES_PER_NUMBER: usize = 64;
 /// Numbers of system calls.
 const PROCESS_VM_READV: u32 = 310;
 const PROCESS_VM_WRITEV: u32 = 311;
@@ -87,7 +87,7 @@ fn is_name(text: &[u8]) -> bool {
     let printable = |c: &u8| c.is_ascii_graphic();
     let length = text
         .iter()
-        .take(LONGEST)
+        .take(MAX_NAME_BYTES)
         .take_while(|c| printable(c))
         .count();
     let end = |at: usize| {
@@ -105,7 +105,7 @@ fn is_name(text: &[u8]) -> bool {
 
 /// True if the numbers in the code from there on make up the name.
 fn is_in_numbers(code: &[u8]) -> bool {
-    let near = &code[..code.len().min(NEAR)];
+    let near = &code[..code.len().min(MAX_CODE_BYTES_PER_NUMBER)];
     let starts = [&b"/proc/se"[..], b"/proc/th"];
     let ends = [&b"f/mem"[..], b"/mem\0"];
     starts.iter().any(|start| near.starts_with(start))
@@ -115,7 +115,7 @@ fn is_in_numbers(code: &[u8]) -> bool {
 /// The folder and the name in it, by themselves.
 fn in_parts(input: &Input) -> Option<Finding> {
     let is_folder = |text: &[u8]| {
-        let end = text.iter().take(LONGEST).position(|&c| c == 0);
+        let end = text.iter().take(MAX_NAME_BYTES).position(|&c| c == 0);
         let Some(name) = end.map(|end| &text[..end]) else {
             return false;
         };

@@ -108,7 +108,7 @@ pub fn recover(
         let (mut jumps, mut current) = (Vec::new(), with_words(&|_| true));
         let mut course = Vec::new();
         let mut last: Option<Cfg> = None;
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let graph = last
                 .take()
                 .and_then(|last| last.with_jumps(&places, range, &current, &jumps))
@@ -319,8 +319,9 @@ pub(crate) fn calls_itself_inside(insn: &Insn, range: &Range<u64>) -> bool {
     target.is_some_and(|t| t != range.start && range.contains(&t))
 }
 
-/// Rounds until tables and data words that point into the function explain each other.
-pub(crate) const ROUNDS: usize = 8;
+/// Rounds until tables and data words that point into the function explain each other. Source:
+/// Chosen.
+pub(crate) const MAX_ROUNDS: usize = 8;
 
 /// True if code at `at`, in another function, may use the value of a register: it reads the
 /// register before a write in the next few instructions. A table's entry is a temporary of the

@@ -36,18 +36,20 @@ const RSEQ_CALL: u32 = 334;
 const UD1: [u8; 3] = [0x0f, 0xb9, 0x3d];
 /// Bytes of a descriptor.
 const DESCRIPTOR: u64 = 32;
-/// Bytes of the longest sequence that is believed.
-const LONGEST: u64 = 1 << 16;
+/// Longer sequences are not believed. Source: Chosen.
+const MAX_SEQUENCE_BYTES: u64 = 1 << 16;
 /// Bytes between addresses that one function takes, up to which they may be of one sequence.
-const NEAR: u64 = 4096;
-/// Instructions that are followed from an abort address.
-const FOLLOWED: usize = 64;
-/// Instructions between the number of a system call and the call.
-const GLANCE: usize = 24;
-/// Numbers below may be lengths, flags and the like, and are no signatures.
-const SMALLEST: u64 = 1 << 16;
-/// Bytes to both sides of a word with an abort address that may hold the other addresses.
-const AROUND: u64 = 64;
+/// Source: Chosen.
+const MAX_ADDRESS_DISTANCE: u64 = 4096;
+/// Instructions that are followed from an abort address. Source: Chosen.
+const MAX_FOLLOWED_INSTRUCTIONS: usize = 64;
+/// Instructions between the number of a system call and the call. Source: Chosen.
+const MAX_INSTRUCTIONS_TO_CALL: usize = 24;
+/// Numbers below may be lengths, flags and the like, and are no signatures. Source: Chosen.
+const MIN_SIGNATURE: u64 = 1 << 16;
+/// Bytes to both sides of a word with an abort address that may hold the other addresses. Source:
+/// Chosen.
+const BYTES_AROUND_ABORT: u64 = 64;
 
 /// Leaves functions with restartable sequences. `Input::excluded` has those of the section
 /// `__rseq_cs` already.
@@ -106,7 +108,7 @@ impl Found<'_, '_> {
     fn add_near(&mut self, mut addresses: Vec<u64>) {
         addresses.sort_unstable();
         for pair in addresses.windows(2) {
-            if pair[1] - pair[0] <= NEAR {
+            if pair[1] - pair[0] <= MAX_ADDRESS_DISTANCE {
                 self.add_range(&(pair[0]..pair[1] + 1));
             }
         }
@@ -181,7 +183,7 @@ impl Found<'_, '_> {
             self.add(abort.saturating_sub(5));
             let bytes = self.input.bytes_at(abort).unwrap_or(&[]);
             let code = Decoder::with_ip(64, bytes, abort, DecoderOptions::NONE);
-            for inst in code.into_iter().take(FOLLOWED) {
+            for inst in code.into_iter().take(MAX_FOLLOWED_INSTRUCTIONS) {
                 if inst.is_invalid() {
                     break;
                 }
@@ -215,7 +217,9 @@ impl Found<'_, '_> {
             .map(|(at, _)| at)
             .collect();
         for at in held {
-            let around = (at.saturating_sub(AROUND)..=at.saturating_add(AROUND)).step_by(8);
+            let around = (at.saturating_sub(BYTES_AROUND_ABORT)
+                ..=at.saturating_add(BYTES_AROUND_ABORT))
+                .step_by(8);
             let code = around.filter_map(|at| self.input.word(at));
             self.add_near(code.filter(|&to| self.input.is_code(to)).collect());
         }
@@ -283,7 +287,7 @@ fn descriptor(input: &Input, at: u64, start: u64) -> Option<(Range<u64>, u64)> {
     let bytes = input.bytes_at(at)?.get(..DESCRIPTOR as usize)?;
     let number = |from: usize| mgz_elf::bytes::u32(bytes, from);
     let length = mgz_elf::bytes::u64(bytes, 16)?;
-    if number(0)? != 0 || number(4)? >= FLAGS || !(1..LONGEST).contains(&length) {
+    if number(0)? != 0 || number(4)? >= FLAGS || !(1..MAX_SEQUENCE_BYTES).contains(&length) {
         return None;
     }
     let sequence = start..start.checked_add(length)?;
@@ -369,7 +373,7 @@ fn makes_call(input: &Input, program: &Program, number: u64) -> bool {
     let rest = input.bytes_at(number + 4).unwrap_or(&[]);
     let mut code = Decoder::with_ip(64, rest, number + 4, DecoderOptions::NONE)
         .into_iter()
-        .take(GLANCE)
+        .take(MAX_INSTRUCTIONS_TO_CALL)
         .take_while(|i| !i.is_invalid() && i.ip() < end);
     code.any(|inst| {
         let through = inst
@@ -386,7 +390,7 @@ fn makes_call(input: &Input, program: &Program, number: u64) -> bool {
 fn holds(input: &Input, program: &Program, at: u64, number: u32) -> bool {
     let range = match program.function_at(at) {
         Some(id) => program.function(id).range.clone(),
-        None => at.saturating_sub(AROUND)..at.saturating_add(AROUND),
+        None => at.saturating_sub(BYTES_AROUND_ABORT)..at.saturating_add(BYTES_AROUND_ABORT),
     };
     let bytes = input.slice(&range).unwrap_or(&[]);
     memmem::find(bytes, &number.to_le_bytes()).is_some()
@@ -418,9 +422,11 @@ fn candidates(input: &Input, program: &Program, registrations: &[u64]) -> BTreeS
         .flat_map(|index| instructions(input, &program.functions[index].range))
         .filter(|inst| inst.flow_control() == FlowControl::Next)
         .flat_map(|inst| (0..inst.op_count()).filter_map(move |o| inst.try_immediate(o).ok()))
-        .filter(|n| *n >= SMALLEST && *n <= u32::MAX.into() || *n as i64 as i32 as i64 == *n as i64)
+        .filter(|n| {
+            *n >= MIN_SIGNATURE && *n <= u32::MAX.into() || *n as i64 as i32 as i64 == *n as i64
+        })
         .map(|n| n as u32)
-        .filter(|&n| u64::from(n) >= SMALLEST)
+        .filter(|&n| u64::from(n) >= MIN_SIGNATURE)
         .filter(|&n| !input.is_code(n.into()) && n != u32::MAX)
         .collect()
 }

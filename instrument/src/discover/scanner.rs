@@ -23,8 +23,8 @@ use std::ops::Range;
 /// Bytes of what is not understood that are read as instructions from each byte on.
 pub const MOST_BYTES: u64 = 1 << 16;
 
-/// Bytes of a function that takes long.
-const LARGE: u64 = 1 << 14;
+/// Source: Chosen.
+const MIN_BYTES_OF_SLOW_FUNCTION: u64 = 1 << 14;
 
 /// References from one piece of code.
 #[derive(Default)]
@@ -404,7 +404,7 @@ impl<'a> Scanner<'a> {
     pub fn scan_all(&self, functions: &[FunctionInfo]) -> Vec<Scan> {
         // With room for what calls lead to: moving them all takes longer.
         let mut scans: Vec<Scan> = Vec::with_capacity(functions.len() + functions.len() / 4);
-        let is_large = |f: &FunctionInfo| f.range.end - f.range.start >= LARGE;
+        let is_large = |f: &FunctionInfo| f.range.end - f.range.start >= MIN_BYTES_OF_SLOW_FUNCTION;
         // Large ones come first: all would wait for whoever meets one last.
         let (large, ()) = rayon::join(
             || {

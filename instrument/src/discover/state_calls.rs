@@ -53,8 +53,8 @@ pub const REACHES_INTO_TRACED: WantedCall = WantedCall {
 };
 
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
-/// Instructions that are looked at before a call.
-const LOOK: usize = 16;
+/// Source: Chosen.
+const MAX_INSTRUCTIONS_BEFORE_CALL: usize = 16;
 
 /// Value that an instruction gives to the wanted register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,7 +185,7 @@ fn sets(
 /// Value that the instructions before a call have put into a register.
 fn given(before: &[Insn], register: Register) -> Given {
     let mut factory = InstructionInfoFactory::new();
-    for insn in before.iter().rev().take(LOOK) {
+    for insn in before.iter().rev().take(MAX_INSTRUCTIONS_BEFORE_CALL) {
         let inst = &insn.inst;
         let is_it = inst.op0_kind() == OpKind::Register
             && inst.op0_register().full_register() == register
@@ -217,7 +217,7 @@ fn given(before: &[Insn], register: Register) -> Given {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::x86::decode::decode;
+    use crate::x86::decode::decode_function;
 
     const AT: u64 = 0x1000;
     /// Targets of calls of `syscall` and `arch_prctl`.
@@ -227,7 +227,7 @@ mod tests {
     fn found(parts: &[&[u8]]) -> Option<u64> {
         let mut code = parts.concat();
         code.push(0xc3);
-        let body = decode(&code, AT, &[]).unwrap();
+        let body = decode_function(&code, AT, &[]).unwrap();
         sets(&body.insns, &SETS_GS, |at| match at {
             ANY => Some(KnownFunction::AnyCall),
             OWN => Some(KnownFunction::SetsBases),
@@ -237,7 +237,7 @@ mod tests {
 
     fn dispatches(parts: &[&[u8]]) -> Option<u64> {
         let code = parts.concat();
-        let body = decode(&code, AT, &[]).unwrap();
+        let body = decode_function(&code, AT, &[]).unwrap();
         sets(&body.insns, &DISPATCHES_CALLS, |at| {
             (at == OWN).then_some(KnownFunction::SetsProcess)
         })

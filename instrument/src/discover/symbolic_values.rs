@@ -504,7 +504,7 @@ fn mask(bits: u8) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::x86::decode::decode;
+    use crate::x86::decode::decode_function;
 
     #[test]
     fn only_general_registers_have_values() {
@@ -535,7 +535,7 @@ mod tests {
         ];
         let (mut machine, mut factory) = (Machine::new(), InstructionInfoFactory::new());
         let before = machine.regs;
-        let body = decode(&code, 0x1000, &[]).unwrap();
+        let body = decode_function(&code, 0x1000, &[]).unwrap();
         assert_eq!(body.insns.len(), 4);
         for (i, insn) in body.insns.iter().enumerate() {
             machine.step(i, insn, &mut factory);

@@ -132,7 +132,7 @@ fn region(out: &mut String, function: &Function, number: usize, region: &RegionP
 }
 
 /// Appends a function with its plan.
-pub fn function(out: &mut String, function: &Function) {
+pub fn dump_function(out: &mut String, function: &Function) {
     for (number, b) in function.cfg.blocks.iter().enumerate() {
         block(out, function, number, b);
     }

@@ -4,7 +4,7 @@ mod clones;
 mod function;
 mod headers;
 
-pub use crate::dump::function::function;
+pub use crate::dump::function::dump_function;
 
 use crate::pipeline::function_pass::analyze;
 use crate::pipeline::rewrite::{Settings, rewrite};
@@ -43,7 +43,7 @@ pub fn dump(data: &[u8], options: &InstrumentOptions) -> Result<String, Refusal>
         );
         let (input, program) = (&known.input, &known.program);
         match analyze(input, program, info.id, options, &known.faults) {
-            Ok(planned) => function(&mut out, &planned),
+            Ok(planned) => dump_function(&mut out, &planned),
             Err(reason) => out += &format!("  left: {reason}\n"),
         }
         let row = sidecar.functions.get(info.id.0 as usize);

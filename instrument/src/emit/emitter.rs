@@ -211,8 +211,8 @@ struct Run {
 }
 
 impl Run {
-    /// Instructions that one has place for.
-    const MOST: usize = 8;
+    /// Source: Chosen.
+    const MAX_INSTRUCTIONS: usize = 8;
 
     /// Those from `first` on, at most `most`, up to one that is not plain or does not stand where
     /// the one before it ends, or behind one that writes a register of `kept`. Puts their labels.
@@ -442,7 +442,7 @@ impl<'a> Emitter<'a> {
             .min(ahead(next_special.0))
             .min(ahead(record.0.wrapping_add(after.into())))
             .min(ahead(self.next_insertion().0))
-            .min(Run::MOST);
+            .min(Run::MAX_INSTRUCTIONS);
         let here = self.sink.buffer.pos();
         let kept = self.kept.map_or(RegSet::EMPTY, |r| RegSet::EMPTY.with(r));
         let run = Run::of(function, first, most, kept, &mut self.sink.buffer);

@@ -185,9 +185,15 @@ impl Planner<'_> {
     /// Register of `set` that stays unread for the longest time from instruction `from` on. A read
     /// of a register that has just been restored has to wait for the restoration.
     fn calmest(&self, from: usize, set: RegSet) -> Option<Gpr> {
-        const FAR: usize = 16;
+        const MAX_INSTRUCTIONS_AHEAD: usize = 16;
         let mut left = set;
-        for RegUse { read, .. } in self.function.uses.iter().skip(from).take(FAR) {
+        for RegUse { read, .. } in self
+            .function
+            .uses
+            .iter()
+            .skip(from)
+            .take(MAX_INSTRUCTIONS_AHEAD)
+        {
             if left.0 & !read.0 == 0 {
                 break;
             }
@@ -199,11 +205,15 @@ impl Planner<'_> {
     /// A hold with a dead register: of those that keep the cursor longest behind it, the one that
     /// has it already, or the cheapest.
     fn pick(&self, first: usize, last: usize, set: RegSet) -> Result<Hold, EmitError> {
-        const FAR: usize = 32;
+        const MAX_INSTRUCTIONS_AHEAD: usize = 32;
         let from = self.boundary(last);
         let mut left = set;
         let uses = &self.function.uses[from.min(self.function.uses.len())..];
-        for (insn, uses) in self.function.cfg.insns[from..].iter().zip(uses).take(FAR) {
+        for (insn, uses) in self.function.cfg.insns[from..]
+            .iter()
+            .zip(uses)
+            .take(MAX_INSTRUCTIONS_AHEAD)
+        {
             // One register is chosen however long it lasts.
             if left.0 & left.0.wrapping_sub(1) == 0 {
                 break;

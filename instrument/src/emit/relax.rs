@@ -118,7 +118,7 @@ impl Buffer {
 /// The longest form of a conditional jump.
 const MOST_JUMP: u64 = 6;
 /// The longest of any flexible piece: alignment, but for far `loop`s, which take less.
-const MOST: u64 = 15;
+const MAX_PIECE_BYTES: u64 = 15;
 
 #[inline]
 fn size(flex: Flex, long: bool, start: u32) -> u32 {
@@ -201,7 +201,11 @@ impl Buffer {
         self.long.resize(self.flex.len(), false);
         self.add_up();
         // However long all others become, most branches reach, and need not be looked at again.
-        let most = if self.is_even() { MOST_JUMP } else { MOST };
+        let most = if self.is_even() {
+            MOST_JUMP
+        } else {
+            MAX_PIECE_BYTES
+        };
         let mut open = Vec::new();
         let mut grown = false;
         for (i, &(at, flex)) in self.flex.iter().enumerate() {

@@ -119,7 +119,7 @@ pub fn sidecar_rows(
 /// [`ModuleNote::displacements`](mgz_abi::module_note::ModuleNote::displacements).
 pub fn displacements(rows: &SidecarRows) -> Vec<i32> {
     let mut all = vec![NO_DISPLACEMENT; rows.records.len()];
-    const OTHER: u8 = SiteFlags::STORE
+    const NOT_ALONE_FLAGS: u8 = SiteFlags::STORE
         | SiteFlags::IMPLIED
         | SiteFlags::UNRECORDED
         | SiteFlags::STATIC
@@ -128,7 +128,7 @@ pub fn displacements(rows: &SidecarRows) -> Vec<i32> {
         site.kind == SiteKind::Plain as u8
             && site.a != NO_RECORD
             && site.b == NO_RECORD
-            && site.flags & OTHER == 0
+            && site.flags & NOT_ALONE_FLAGS == 0
     };
     for region in &rows.regions {
         let sites = region.first_site..region.first_site + region.site_count;

@@ -790,7 +790,7 @@ fn walk(e: &Emitted) -> Vec<(u64, u8, bool)> {
 pub(crate) fn around_a_lock() -> (Function, Vec<u8>) {
     let bytes = vec![0x74, 0x01, 0xf0, 0x81, 0x07, 0x11, 0x11, 0x11, 0x11, 0xc3];
     let (mut f, _) = function(&[&bytes], RegSet::EMPTY);
-    let body = crate::x86::decode::decode(&bytes, START, &[]).unwrap();
+    let body = crate::x86::decode::decode_function(&bytes, START, &[]).unwrap();
     f.uses = uses(&body.insns);
     let block = |i: u32, succs: &[u32]| Block {
         insns: i..i + 1,

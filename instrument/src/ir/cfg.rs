@@ -438,10 +438,10 @@ impl Cfg {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::x86::decode::decode;
+    use crate::x86::decode::decode_function;
 
     fn graph(bytes: &[u8], entries: &Entries) -> Cfg {
-        let body = decode(bytes, 0x100, &entries.outside).unwrap();
+        let body = decode_function(bytes, 0x100, &entries.outside).unwrap();
         Cfg::build(body, &(0x100..0x100 + bytes.len() as u64), entries, &[])
     }
 
@@ -527,7 +527,7 @@ mod tests {
             0xc0, 0x75, 0xf4, 0x90, 0xff, 0xe1, 0xcc, 0xc3,
         ];
         let range = 0x100..0x100 + code.len() as u64;
-        let body = decode(&code, 0x100, &[]).unwrap();
+        let body = decode_function(&code, 0x100, &[]).unwrap();
         let entries = Entries {
             pads: vec![(0x10a..0x10f, 0x10f)],
             suspected: vec![0x110],

@@ -4,7 +4,7 @@
 
 use mgz_elf::image::{EHDR, Elf, PHDR, ProgramSegment, SHDR, SYM, Section};
 use mgz_elf::payload::Payload;
-use mgz_elf::{PAGE, Refusal, bytes};
+use mgz_elf::{PAGE_SIZE, Refusal, bytes};
 use object::elf;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ pub struct Additions<'n> {
     pub clones: Vec<Vec<u8>>,
     /// Content behind the clones.
     pub behind: Vec<u8>,
-    /// Offset in the segment (a multiple of [`PAGE`]) from where on it is a second, writable
+    /// Offset in the segment (a multiple of [`PAGE_SIZE`]) from where on it is a second, writable
     /// segment.
     pub writable_from: Option<usize>,
     /// Address and size of a dynamic array that replaces the old one.
@@ -207,7 +207,7 @@ pub fn base(elf: &Elf) -> Result<u64, Refusal> {
         .loads()
         .next()
         .and_then(|first| first.vaddr.checked_sub(first.offset))
-        .filter(|b| b % PAGE == 0);
+        .filter(|b| b % PAGE_SIZE == 0);
     base.ok_or_else(|| {
         Refusal::declined(
             "its first segment lies below the file's base address; link it with the usual layout",
@@ -230,7 +230,9 @@ pub fn segment_address(elf: &Elf) -> Result<u64, Refusal> {
         base.checked_add(elf.data.len() as u64)
             .ok_or_else(no_room)?,
     );
-    let vaddr = end.checked_next_multiple_of(PAGE).ok_or_else(no_room)?;
+    let vaddr = end
+        .checked_next_multiple_of(PAGE_SIZE)
+        .ok_or_else(no_room)?;
     if vaddr < 1 << 32 {
         return Ok(vaddr);
     }
@@ -303,7 +305,7 @@ fn program_headers(elf: &Elf, new: &Additions, offset: u64, reach: u64) -> Vec<P
             elf::PF_R.0 | elf::PF_X.0,
             new.vaddr,
             fixed as u64,
-            PAGE,
+            PAGE_SIZE,
         ),
     );
     if fixed < new.len() {
@@ -315,7 +317,7 @@ fn program_headers(elf: &Elf, new: &Additions, offset: u64, reach: u64) -> Vec<P
                 elf::PF_R.0 | elf::PF_W.0,
                 new.vaddr + fixed as u64,
                 size,
-                PAGE,
+                PAGE_SIZE,
             ),
         );
     }
@@ -400,7 +402,7 @@ impl Tail {
     /// `like` does, at a multiple of eight.
     fn fill_before(&mut self, like: u64, len: u64) {
         let first = self.end().next_multiple_of(8) + len;
-        let end = first + like.wrapping_sub(first) % PAGE;
+        let end = first + like.wrapping_sub(first) % PAGE_SIZE;
         self.bytes
             .resize(((end - len) / 8 * 8 - self.start) as usize, 0);
     }
@@ -408,7 +410,7 @@ impl Tail {
     /// Fills up to a place that lies in its page as `like` does: programs map their payload by
     /// pages.
     fn fill_to(&mut self, like: u64) -> u64 {
-        let missing = like.wrapping_sub(self.end()) % PAGE;
+        let missing = like.wrapping_sub(self.end()) % PAGE_SIZE;
         self.bytes.resize(self.bytes.len() + missing as usize, 0);
         self.end()
     }
@@ -594,7 +596,7 @@ pub fn assemble<'a>(elf: &Elf<'a>, mut new: Additions) -> Result<Image<'a>, Refu
         .filter(|_| payload.as_ref().is_some_and(|p| p.follows_segments))
         .map_or(0, |at| at - tail.start);
     let headers = program_headers(elf, &new, offset, reach);
-    if headers.len() * PHDR > headers_len(elf) || headers.len() * PHDR > PAGE as usize {
+    if headers.len() * PHDR > headers_len(elf) || headers.len() * PHDR > PAGE_SIZE as usize {
         return Err(Refusal::declined("too many program headers for one page"));
     }
     for (i, h) in headers.iter().enumerate() {
@@ -671,7 +673,7 @@ mod tests {
             paddr: 0,
             filesz: 0x200,
             memsz: 0x200,
-            align: PAGE,
+            align: PAGE_SIZE,
         };
         let names = b"\0.symtab\0.strtab\0";
         let symtab = Section {

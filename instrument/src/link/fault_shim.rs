@@ -67,14 +67,14 @@ const PTWRITE: u64 = 5;
 /// Extra length of a step in the clone, by the step's kind: a `ptwrite` of a new register, a
 /// `ptwrite` of an old register, or the same length as in the original. Other lengths are behind
 /// the step.
-const LONGER: [i64; 3] = [5, 4, 0];
+const EXTRA_LENGTHS: [i64; 3] = [5, 4, 0];
 /// The kind of steps with a length of their own.
 const OWN: u8 = 3;
 /// In place of a length: what follows has an entry jump over it.
 const HIDDEN: i8 = i8::MIN;
 /// A step with a length of its own and two bytes of distance. (Other steps of its kind have a
 /// distance that is not 0.)
-const FAR: u8 = 1;
+const FAR_STEP: u8 = 1;
 /// Ends the steps of a group before a station that is too far away.
 const END: u8 = 0;
 
@@ -150,7 +150,7 @@ pub fn code(places: &ShimAddresses) -> Option<Vec<u8>> {
 pub const UNWIND: Cie = Cie::plain(false, &[0x0c, 7, 8, 0x90, 1]);
 
 /// `DW_CFA_advance_loc`, with the distance in its low bits.
-const ADVANCE: u8 = 0x40;
+const ADVANCE_LOC: u8 = 0x40;
 /// `DW_CFA_advance_loc2`.
 const ADVANCE2: u8 = 0x03;
 /// `DW_CFA_def_cfa_offset`.
@@ -179,17 +179,17 @@ fn sigaction_frame(start: usize) -> Vec<u8> {
     let leaves = offset(&raw const mgz_faults_leaves);
     // endbr64, push rbx; push r12; sub rsp, 168: 5, 2 and 7 bytes.
     let mut frame = vec![
-        ADVANCE | 5,
+        ADVANCE_LOC | 5,
         DEF_CFA_OFFSET,
         16,
         RBX,
         2,
-        ADVANCE | 2,
+        ADVANCE_LOC | 2,
         DEF_CFA_OFFSET,
         24,
         R12,
         3,
-        ADVANCE | 7,
+        ADVANCE_LOC | 7,
         DEF_CFA_OFFSET,
         0xc0,
         1,
@@ -202,10 +202,10 @@ fn sigaction_frame(start: usize) -> Vec<u8> {
         high,
         DEF_CFA_OFFSET,
         24,
-        ADVANCE | 2,
+        ADVANCE_LOC | 2,
         DEF_CFA_OFFSET,
         16,
-        ADVANCE | 1,
+        ADVANCE_LOC | 1,
         DEF_CFA_OFFSET,
         8,
     ]);
@@ -225,15 +225,15 @@ fn search_frame(thunks: usize) -> Vec<u8> {
         ADVANCE2,
         low,
         high,
-        ADVANCE | 2,
+        ADVANCE_LOC | 2,
         DEF_CFA_OFFSET,
         16,
-        ADVANCE | 1,
+        ADVANCE_LOC | 1,
         DEF_CFA_OFFSET,
         24,
         RBX,
         3,
-        ADVANCE | 2,
+        ADVANCE_LOC | 2,
         DEF_CFA_OFFSET,
         32,
         R12,
@@ -241,12 +241,12 @@ fn search_frame(thunks: usize) -> Vec<u8> {
     ];
     let [low, high] = ((pops + 2 - (pushes + 9)) as u16).to_le_bytes();
     search.extend([
-        ADVANCE | 2,
+        ADVANCE_LOC | 2,
         DEF_CFA_OFFSET,
         40,
         R13,
         5,
-        ADVANCE | 2,
+        ADVANCE_LOC | 2,
         DEF_CFA_OFFSET,
         48,
         R14,
@@ -258,16 +258,16 @@ fn search_frame(thunks: usize) -> Vec<u8> {
         40,
     ]);
     search.extend([
-        ADVANCE | 2,
+        ADVANCE_LOC | 2,
         DEF_CFA_OFFSET,
         32,
-        ADVANCE | 2,
+        ADVANCE_LOC | 2,
         DEF_CFA_OFFSET,
         24,
-        ADVANCE | 1,
+        ADVANCE_LOC | 1,
         DEF_CFA_OFFSET,
         16,
-        ADVANCE | 2,
+        ADVANCE_LOC | 2,
         DEF_CFA_OFFSET,
         8,
     ]);
@@ -319,9 +319,9 @@ fn bytes_cover_risk(bytes: &[u8], at: u64, own: &Own) -> bool {
 /// distance to the original changes; what lies behind one is as far from it in the clone as in the
 /// original, but not behind the next one's place in the original: what was put in counts to what
 /// follows it. A step leads from a station to the next, and is a byte of which the low two bits are
-/// its [kind](LONGER), the others the distance in the clone. If the kind is [`OWN`], how much
+/// its [kind](EXTRA_LENGTHS), the others the distance in the clone. If the kind is [`OWN`], how much
 /// longer it is follows as a byte; before that the distance, if its bits are 0 (two bytes behind
-/// [`FAR`]). If [`HIDDEN`] stands in for it, the original of what comes up to the next station has
+/// [`FAR_STEP`]). If [`HIDDEN`] stands in for it, the original of what comes up to the next station has
 /// an entry jump over it: nobody may go on there, and handlers see the clone. 0 ends a group before
 /// a station that no step leads to.
 ///
@@ -481,7 +481,7 @@ impl ShimTable {
 
     /// Adds a step. Returns true if it is not too far.
     fn step(&mut self, clone: u64, longer: i8) -> bool {
-        match LONGER.iter().position(|&l| l == i64::from(longer)) {
+        match EXTRA_LENGTHS.iter().position(|&l| l == i64::from(longer)) {
             Some(kind) if (1..64).contains(&clone) => {
                 self.steps.push((clone as u8) << 2 | kind as u8);
                 true
@@ -498,7 +498,7 @@ impl ShimTable {
         match far {
             1..64 => self.steps.extend([low << 2 | OWN, longer]),
             0 | 64..256 => self.steps.extend([OWN, low, longer]),
-            _ => self.steps.extend([FAR, low, high, longer]),
+            _ => self.steps.extend([FAR_STEP, low, high, longer]),
         }
         true
     }
@@ -595,14 +595,14 @@ mod tests {
             }
             let kind = step & 3;
             let clone = match step {
-                FAR => u64::from(u16::from_le_bytes([byte(), byte()])),
+                FAR_STEP => u64::from(u16::from_le_bytes([byte(), byte()])),
                 OWN => u64::from(byte()),
                 _ => u64::from(step >> 2),
             };
-            let longer = if kind == OWN || step == FAR {
+            let longer = if kind == OWN || step == FAR_STEP {
                 i64::from(byte() as i8)
             } else {
-                LONGER[usize::from(kind)]
+                EXTRA_LENGTHS[usize::from(kind)]
             };
             let hides = longer == i64::from(HIDDEN);
             let there = orig + clone;

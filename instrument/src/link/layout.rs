@@ -27,7 +27,7 @@ use mgz_abi::module_note::{
 use mgz_abi::phases::Marker;
 use mgz_abi::probe::HANDLER_CALL;
 use mgz_elf::image::Elf;
-use mgz_elf::{PAGE, Refusal};
+use mgz_elf::{PAGE_SIZE, Refusal};
 use object::elf;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -464,7 +464,7 @@ impl<'a, 'n> Layout<'a, 'n> {
         self.additions.overwrite = change.overwrite;
         if let Some(dynamic) = change.dynamic {
             self.begin_writable();
-            let at = self.behind.append(PAGE, &dynamic);
+            let at = self.behind.append(PAGE_SIZE, &dynamic);
             self.additions.dynamic = Some((at, dynamic.len() as u64));
             let end = self.behind.end();
             self.add_section(".dynamic", elf::SHT_DYNAMIC.0, elf::SHF_WRITE.0, at..end, 8);
@@ -475,7 +475,7 @@ impl<'a, 'n> Layout<'a, 'n> {
     /// Begins the writable part of the segment on a new page, unless it has begun.
     fn begin_writable(&mut self) {
         if self.additions.writable_from.is_none() {
-            self.behind.align(PAGE);
+            self.behind.align(PAGE_SIZE);
             let from = self.behind.end() - self.front.segment.vaddr;
             self.additions.writable_from = Some(from as usize);
         }

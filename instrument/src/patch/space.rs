@@ -184,7 +184,8 @@ pub fn fits(code: FunctionCode, first: InsnId, beyond: bool) -> bool {
 }
 
 /// Blocks from a function's start on that are looked through for a later way into the clone.
-const LOOK: usize = 16;
+/// Source: Chosen.
+const MAX_BLOCKS_SEARCHED: usize = 16;
 
 /// Additional addresses at which a function's original may lead into the clone, if its start has no
 /// room for a jump. They are the first instructions on each way from the start, as near as they can
@@ -239,7 +240,7 @@ pub fn later(
             None => {
                 for s in &block.succs {
                     let s = s.0 as usize;
-                    if ways.len() < LOOK && sure[s] && !ways.contains(&s) {
+                    if ways.len() < MAX_BLOCKS_SEARCHED && sure[s] && !ways.contains(&s) {
                         ways.push(s);
                     }
                 }

@@ -85,7 +85,7 @@ fn analyze_with(
 
 /// Times that control flow is recovered: a function without room for a jump at its start is
 /// entered at others, which are known once its control flow is.
-const ROUNDS: usize = 2;
+const RECOVERY_ROUNDS: usize = 2;
 
 /// The analysis of one function, step by step.
 struct FunctionPass<'p, 'a> {
@@ -198,7 +198,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
     /// Recovers control flow, and enters the function where an entry jump has room.
     fn recover(&mut self, body: Body) -> Result<ControlFlow, LeftReason> {
         let mut flow = self.control_flow(body)?;
-        for _ in 1..ROUNDS {
+        for _ in 1..RECOVERY_ROUNDS {
             let later = self.later_entries(&flow);
             if later.is_empty() {
                 break;

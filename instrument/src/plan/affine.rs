@@ -484,7 +484,7 @@ fn may_relate(insns: &[Insn], alone: bool) -> bool {
 mod tests {
     use super::*;
     use crate::ir::cfg::Entries;
-    use crate::x86::decode::decode;
+    use crate::x86::decode::decode_function;
     use crate::x86::regs::{RAX, RBX, RCX, RDX, reg_use};
     use iced_x86::InstructionInfoFactory;
 
@@ -497,7 +497,7 @@ mod tests {
     /// Finds the distance from one register to another at the start of each block.
     fn distances(parts: &[&[u8]], from: Gpr, to: Gpr) -> Vec<Option<i64>> {
         let bytes = parts.concat();
-        let body = decode(&bytes, 0x100, &[]).unwrap();
+        let body = decode_function(&bytes, 0x100, &[]).unwrap();
         let graph = Cfg::build(
             body,
             &(0x100..0x100 + bytes.len() as u64),

@@ -22,9 +22,9 @@ pub(crate) struct Ends {
     pub(crate) one: bool,
 }
 
-/// Most regions that may count a block's loads.
-const MOST: usize = 8;
-type Hosts = SmallVec<[usize; MOST]>;
+/// Source: Chosen.
+const MAX_COUNTING_REGIONS: usize = 8;
+type Hosts = SmallVec<[usize; MAX_COUNTING_REGIONS]>;
 
 /// Takes the proxies of such regions away and counts their loads with the regions behind them.
 /// `proxies`: by region, true if it has nothing but Constant loads and a proxy.
@@ -94,7 +94,7 @@ fn behind(
             && entered.preds.len() == 1
             && entered.preds[0] == BlockId(block as u32)
             && next > block;
-        if !alone || hosts.len() >= MOST {
+        if !alone || hosts.len() >= MAX_COUNTING_REGIONS {
             return false;
         }
         match at_ends.first {

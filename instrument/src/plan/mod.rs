@@ -33,7 +33,7 @@ use crate::program::InstrumentOptions;
 use crate::x86::effects::Facts;
 use crate::x86::insn::{Insn, InsnId};
 use crate::x86::operands::{
-    AccessList, AccessSegment, Accesses, COUNT, EffectiveAddress, Form, OperandAccess,
+    AccessList, AccessSegment, Accesses, COUNT_REGISTER, EffectiveAddress, Form, OperandAccess,
     is_repeated_string,
 };
 use crate::x86::regs::{Gpr, RAX, RBX, RSP, RegSet, RegUse};
@@ -691,11 +691,11 @@ impl<'a> Builder<'a> {
             _ => None,
         });
         let count = if until {
-            let b = self.new_register(at, COUNT);
-            self.add_whole(at, true, Payload::Reg(COUNT));
+            let b = self.new_register(at, COUNT_REGISTER);
+            self.add_whole(at, true, Payload::Reg(COUNT_REGISTER));
             (b, 0)
         } else {
-            self.whole_register(at, register.unwrap_or(COUNT))
+            self.whole_register(at, register.unwrap_or(COUNT_REGISTER))
         };
         (pointers, Some(count))
     }

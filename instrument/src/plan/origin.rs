@@ -25,22 +25,22 @@ use iced_x86::{FlowControl, Mnemonic, OpKind};
 use mgz_annotations_schema::sidecar::{CLASS_IRREGULAR, CLASS_STRIDED, Origin, SiteFlags};
 use std::cell::RefCell;
 
-/// Instructions that one address may be made of.
-const NODES: usize = 64;
-/// Instructions that are looked at for one address.
-const STEPS: usize = 3000;
-/// Instructions that are looked at in a function, per instruction that it has.
-const TURNS: usize = 40;
+/// Instructions that one address may be made of. Source: Chosen.
+const MAX_NODES: usize = 64;
+/// Instructions that are looked at for one address. Source: Chosen.
+const MAX_STEPS_PER_ADDRESS: usize = 3000;
+/// Instructions that are looked at in a function, per instruction that it has. Source: Chosen.
+const MAX_STEPS_PER_INSTRUCTION: usize = 40;
 /// Loads that are followed in a function.
 const LOADS: usize = 4096;
-/// Greatest factor that is the size of an element, not part of a hash.
-const ELEMENT: u64 = 1 << 12;
+/// Greatest factor that is the size of an element, not part of a hash. Source: Chosen.
+const MAX_ELEMENT_BYTES: u64 = 1 << 12;
 
 /// True if a factor mixes, as the factors of hashes and random number generators do. These are
 /// large, and odd so that no bit is lost. Rows of arrays may be as large, but mostly have an even
 /// number of bytes.
 fn mixes(factor: u64) -> bool {
-    factor > ELEMENT && factor & 1 == 1
+    factor > MAX_ELEMENT_BYTES && factor & 1 == 1
 }
 
 /// Operations applied to a value on its way.
@@ -210,7 +210,7 @@ impl<'f> Walk<'f> {
             block,
             strided,
             self_calls,
-            budget: TURNS * graph.insns.len() + STEPS,
+            budget: MAX_STEPS_PER_INSTRUCTION * graph.insns.len() + MAX_STEPS_PER_ADDRESS,
             seen: RefCell::new((0, vec![0; graph.blocks.len()])),
         }
     }
@@ -343,7 +343,7 @@ impl<'f> Walk<'f> {
     /// Collects the parts that make up an address.
     fn slice(&mut self, insn: u32) -> Slice {
         let mut slice = Slice::default();
-        let mut steps = STEPS.min(self.budget);
+        let mut steps = MAX_STEPS_PER_ADDRESS.min(self.budget);
         let before = steps;
         let mut nodes: Vec<Node> = Vec::new();
         let mut numbers: FastMap<(Option<u32>, u32), u32> = FastMap::default();
@@ -378,12 +378,12 @@ impl<'f> Walk<'f> {
             }
         }
         while let Some((node, var)) = work.pop() {
-            if nodes.len() > NODES || steps == 0 {
+            if nodes.len() > MAX_NODES || steps == 0 {
                 break;
             }
             self.expand(node, var, &mut nodes, &mut numbers, &mut work, &mut steps);
         }
-        slice.known = nodes.len() <= NODES && steps > 0;
+        slice.known = nodes.len() <= MAX_NODES && steps > 0;
         self.budget = self.budget.saturating_sub(before - steps);
         summarise(&nodes, &roots, &mut slice);
         slice

@@ -14,7 +14,7 @@ use mgz_abi::linkage_stub::{ImportStub, follow_stub};
 /// Bytes of a word of the global offset table.
 const WORD: u32 = 8;
 /// Most bytes of an entry up to the distance to its word: `endbr64; mov r11, number; bnd jmp`.
-const REACH: usize = 4 + 10 + 3;
+const MAX_BYTES_TO_DISTANCE: usize = 4 + 10 + 3;
 
 /// The load that an instruction makes by way of a linkage table.
 pub fn linkage_load(input: &Input, insn: &Insn) -> Option<OperandAccess> {
@@ -57,7 +57,7 @@ fn entry_at(input: &Input, entry: u64) -> Option<ImportStub> {
 /// The entries that read a word by an instruction whose distance to it begins at `distance`, by
 /// where they begin. (An entry is one from its jump on as well.)
 pub(crate) fn entries_around(input: &Input, distance: u64) -> Vec<(u64, ImportStub)> {
-    let starts = distance.saturating_sub(REACH as u64)..distance;
+    let starts = distance.saturating_sub(MAX_BYTES_TO_DISTANCE as u64)..distance;
     starts
         .filter_map(|start| Some((start, entry_at(input, start)?)))
         .filter(|(_, stub)| stub.reader_end == distance + 4)

@@ -8,17 +8,17 @@
 
 use crate::program::{Input, Program, uncovered};
 use mgz_elf::image::Section;
-use mgz_elf::{Elf, PAGE, Refusal};
+use mgz_elf::{Elf, PAGE_SIZE, Refusal};
 use object::elf;
 use std::ops::Range;
 
 /// Bits a byte from where on bytes are packed or encrypted: x86-64 code has up to 6.7, with tables
 /// and strings between it as well.
-const DENSE: f64 = 7.2;
-/// Fewer bytes say too little.
-const ENOUGH: usize = 512;
-/// More of a section tell nothing new.
-const MOST: usize = 1 << 20;
+const MIN_PACKED_BITS_PER_BYTE: f64 = 7.2;
+/// Fewer bytes say too little. Source: Chosen.
+const MIN_BYTES: usize = 512;
+/// More of a section tell nothing new. Source: Chosen.
+const MAX_BYTES: usize = 1 << 20;
 /// Functions of an encrypted file that do not decode, at least, and how many of all: one in so
 /// many.
 const UNDECODED: (usize, usize) = (8, 4);
@@ -40,7 +40,7 @@ pub fn refuse_packed(
     if bare && elf.sections.is_empty() {
         let unpacks = elf.loads().any(|s| {
             let writes_code = s.flags & elf::PF_X.0 != 0 && s.flags & elf::PF_W.0 != 0;
-            writes_code && s.memsz >= s.filesz.saturating_add(PAGE)
+            writes_code && s.memsz >= s.filesz.saturating_add(PAGE_SIZE)
         });
         if unpacks {
             return Err(refusal(
@@ -71,7 +71,7 @@ pub fn refuse_packed(
     for section in elf.sections.iter().filter(is_code) {
         let mut count = Count::default();
         let content = elf.section_bytes(section).unwrap_or(&[]);
-        count.add(&content[..content.len().min(MOST)]);
+        count.add(&content[..content.len().min(MAX_BYTES)]);
         if count.is_dense() {
             return Err(refusal(&format!(
                 "what its section {} holds is no code",
@@ -114,7 +114,7 @@ impl Count {
     }
 
     fn is_dense(&self) -> bool {
-        self.bytes >= ENOUGH && self.bits() >= DENSE
+        self.bytes >= MIN_BYTES && self.bits() >= MIN_PACKED_BITS_PER_BYTE
     }
 
     /// Bits that a byte carries, from 0 to 8. Few bytes cannot show how many values there are: that
@@ -158,11 +158,11 @@ mod tests {
                 (state >> 56) as u8
             })
             .collect();
-        for len in [ENOUGH, 4096, 1 << 16] {
+        for len in [MIN_BYTES, 4096, 1 << 16] {
             assert!(bits(&noise[..len]) > 7.6, "{len}: {}", bits(&noise[..len]));
             for at in (0..code.len() - len).step_by(len * 37) {
                 let found = bits(&code[at..at + len]);
-                assert!(found < DENSE, "{len} at {at}: {found}");
+                assert!(found < MIN_PACKED_BITS_PER_BYTE, "{len} at {at}: {found}");
             }
         }
         assert_eq!((bits(&[]), bits(&[0; 4096])), (0.0, 0.0));

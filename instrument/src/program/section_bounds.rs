@@ -105,7 +105,9 @@ impl Bounds {
             .iter()
             .filter(|w| self.ends.contains(w.1))
             .filter_map(|(&at, &end)| {
-                let around = (at.saturating_sub(NEAR)..=at.saturating_add(NEAR)).step_by(8);
+                let around = (at.saturating_sub(MAX_WORD_DISTANCE)
+                    ..=at.saturating_add(MAX_WORD_DISTANCE))
+                    .step_by(8);
                 let others =
                     around.filter_map(|at| self.words.get(&at).copied().or_else(|| input.word(at)));
                 let start = others
@@ -192,7 +194,7 @@ fn known_functions(elf: &Elf, input: &Input, imports: &Imports) -> HashMap<u64, 
 /// tables that it reads may lie in a segment with the code, and their addresses are sums with
 /// values from the kernel, so nothing shows where they end.
 fn relocator(elf: &Elf, input: &Input) -> Option<u64> {
-    const GLANCE: usize = 16;
+    const MAX_ENTRY_INSTRUCTIONS: usize = 16;
     if !input.pie || !elf.is_static_executable() {
         return None;
     }
@@ -209,7 +211,7 @@ fn relocator(elf: &Elf, input: &Input) -> Option<u64> {
         DecoderOptions::NONE,
     )
     .into_iter()
-    .take(GLANCE)
+    .take(MAX_ENTRY_INSTRUCTIONS)
     {
         given |= inst.mnemonic() == Mnemonic::Lea
             && inst.is_ip_rel_memory_operand()
@@ -267,8 +269,8 @@ fn stubs_of(input: &Input, range: &Range<u64>, is_slot: impl Fn(u64) -> bool) ->
         .collect()
 }
 
-/// Bytes between the words of a table.
-pub(crate) const NEAR: u64 = 64;
+/// Bytes between the words of a table. Source: Chosen.
+pub(crate) const MAX_WORD_DISTANCE: u64 = 64;
 
 /// Classifies a function by its name.
 pub(crate) fn known(name: &str) -> Option<KnownFunction> {

@@ -323,8 +323,8 @@ fn is_shown(load: &Instruction, behind: &[u8]) -> bool {
             Mnemonic::Push if first_is(register) => return false,
             Mnemonic::Xor | Mnemonic::Mov if inst.segment_prefix() == Register::FS => {
                 // The word of the thread's block that pointers are mangled with.
-                const GUARD: u64 = 0x30;
-                if inst.memory_displacement64() == GUARD {
+                const POINTER_GUARD_OFFSET: u64 = 0x30;
+                if inst.memory_displacement64() == POINTER_GUARD_OFFSET {
                     return false;
                 }
             }

@@ -6,7 +6,7 @@
 
 use crate::ir::cfg::Cfg;
 use crate::program::{Input, Program, uncovered};
-use crate::x86::decode::{decode, sweep};
+use crate::x86::decode::{decode_function, sweep};
 use crate::x86::flow::direct_target;
 use crate::x86::insn::{Insn, InsnId};
 use crate::x86::regs::RAX;
@@ -119,7 +119,7 @@ fn first_call(bytes: &[u8], base: u64) -> Option<u64> {
         .peekable();
     unclear.peek()?;
     let mut places = unclear.map(|i| base + i as u64);
-    match decode(bytes, base, &[]) {
+    match decode_function(bytes, base, &[]) {
         // Bytes inside an instruction, perhaps part of an address, are no system call: a jump there
         // would have made instructions of them.
         Ok(body) => places.find(|&at| match body.index_of(at) {
@@ -432,7 +432,7 @@ mod tests {
     #[test]
     fn numbers_of_system_calls() {
         let call = |code: &[u8]| {
-            let body = decode(code, 0x1000, &[]).unwrap();
+            let body = decode_function(code, 0x1000, &[]).unwrap();
             let at = body
                 .insns
                 .iter()

@@ -246,8 +246,8 @@ impl State {
 }
 
 impl Columns {
-    /// Rows of a batch.
-    const BATCH: usize = 1 << 16;
+    /// Source: Chosen.
+    const ROWS_PER_BATCH: usize = 1 << 16;
 
     /// `locates`: source positions are still to be put in. `groups`: how many there will be.
     pub fn new(flavour: u32, locates: bool, groups: usize) -> Columns {
@@ -274,7 +274,7 @@ impl Columns {
             state.group += 1;
             for own in clones {
                 state.push(own);
-                if state.filling.len >= Columns::BATCH && !self.keeps {
+                if state.filling.len >= Columns::ROWS_PER_BATCH && !self.keeps {
                     full.push(state.take());
                 }
             }
@@ -488,7 +488,7 @@ mod tests {
         let (few, in_order) = read(false, &|n| n);
         let (_, mixed) = read(false, &|n| n ^ 7);
         assert!(
-            few > 0 && held > 2 * few && held > 3 * Columns::BATCH,
+            few > 0 && held > 2 * few && held > 3 * Columns::ROWS_PER_BATCH,
             "{few} of {held}"
         );
         for other in [&in_order, &mixed] {

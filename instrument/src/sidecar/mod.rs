@@ -167,8 +167,8 @@ impl Streams {
         };
         let mut left = MARK_EVERY;
         // A check of the vector's room for each byte would take longer than the rest.
-        const ROOM: usize = 256;
-        let (mut room, mut filled) = ([0; ROOM], 0);
+        const BUFFER_BYTES: usize = 256;
+        let (mut room, mut filled) = ([0; BUFFER_BYTES], 0);
         let mut at = 0;
         while let Some(&byte) = stream.get(at) {
             at += 1;
@@ -180,7 +180,7 @@ impl Streams {
                 at += len;
                 mark.state = states.get(number).copied().unwrap_or(0);
                 let state = &tokens[mark.state as usize];
-                room[filled..filled + Tokens::ROOM].copy_from_slice(&state.bytes);
+                room[filled..filled + Tokens::MAX_BYTES].copy_from_slice(&state.bytes);
                 filled += state.len;
             } else {
                 room[filled] = byte;
@@ -197,7 +197,7 @@ impl Streams {
                     });
                 }
             }
-            if filled > ROOM - Tokens::ROOM {
+            if filled > BUFFER_BYTES - Tokens::MAX_BYTES {
                 self.bytes.extend_from_slice(&room[..filled]);
                 filled = 0;
             }
@@ -209,17 +209,17 @@ impl Streams {
 /// Bytes in a stream that tell the state from there on: a zero and the state's number in the file
 /// as LEB128.
 struct Tokens {
-    bytes: [u8; Tokens::ROOM],
+    bytes: [u8; Tokens::MAX_BYTES],
     /// Number of bytes in use.
     len: usize,
 }
 
 impl Tokens {
-    /// (A number has five bytes at most.)
-    const ROOM: usize = 8;
+    /// A number has five bytes at most.
+    const MAX_BYTES: usize = 8;
 
     fn of(state: u32) -> Tokens {
-        let (mut bytes, mut len) = ([0; Tokens::ROOM], 1);
+        let (mut bytes, mut len) = ([0; Tokens::MAX_BYTES], 1);
         leb128::encode(state.into(), |byte| {
             bytes[len] = byte;
             len += 1;

@@ -171,8 +171,8 @@ fn known_difference(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
     sum_with_carry(a, (b.1, b.0), 1)
 }
 
-/// Longest fill that is followed byte by byte.
-const MOST: u64 = 1 << 16;
+/// Longest fill that is followed byte by byte. Source: Chosen.
+const MAX_FILL_BYTES: u64 = 1 << 16;
 /// Keys of static memory lie this far above its addresses, far from those of the frame.
 const STATIC: i64 = 1 << 40;
 
@@ -384,7 +384,7 @@ impl AbstractState {
         self.forget(at, i64::from(size));
         match value {
             Value::Bits { zero, one } => {
-                for i in 0..size.min(MOST as u32) {
+                for i in 0..size.min(MAX_FILL_BYTES as u32) {
                     let byte = if i < 8 {
                         ((zero >> (8 * i)) as u8, (one >> (8 * i)) as u8)
                     } else {
@@ -407,7 +407,7 @@ impl AbstractState {
     pub fn fill(&mut self, at: i64, size: u64, byte: u8) {
         self.forget(at, size.min(1 << 40) as i64);
         Rc::make_mut(&mut self.bytes)
-            .extend((0..size.min(MOST) as i64).map(|i| (at + i, (!byte, byte))));
+            .extend((0..size.min(MAX_FILL_BYTES) as i64).map(|i| (at + i, (!byte, byte))));
     }
 
     /// Forgets a part of the frame.

@@ -533,7 +533,8 @@ fn is_elsewhere(inst: &Instruction, state: &AbstractState, part: Range<u64>) -> 
 fn is_harmless_read(inst: &Instruction, state: &AbstractState) -> bool {
     /// Parts of `ucontext_t`: flags, link and stack; rbp; rsp; flags, segments, error, trap, fault
     /// address, floating-point state, signal mask.
-    const SAME: [std::ops::Range<u64>; 4] = [0..0x28, 0x78..0x80, 0xa0..0xa8, 0xb0..0x3c8];
+    const UNCHANGED_PARTS: [std::ops::Range<u64>; 4] =
+        [0..0x28, 0x78..0x80, 0xa0..0xa8, 0xb0..0x3c8];
     let reads = inst.op0_kind() != OpKind::Memory
         || matches!(
             inst.mnemonic(),
@@ -548,7 +549,7 @@ fn is_harmless_read(inst: &Instruction, state: &AbstractState) -> bool {
     reads
         && plain
         && size > 0
-        && SAME
+        && UNCHANGED_PARTS
             .iter()
             .any(|r| r.start <= start && start < r.end && start + size <= r.end)
 }

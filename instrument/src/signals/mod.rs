@@ -72,8 +72,8 @@ const SA_SIGINFO: u64 = 4;
 const FLAGS: i64 = 136;
 const KERNEL_FLAGS: i64 = 8;
 const RT_SIGACTION: u64 = 13;
-/// Calls through which a handler's context is followed.
-const DEPTH: usize = 8;
+/// Source: Chosen.
+const MAX_CALL_DEPTH: usize = 8;
 
 /// The first place in a file, if there is one.
 pub fn inspected_faults(elf: &Elf, input: &Input, program: &Program) -> Option<Finding> {
@@ -480,8 +480,8 @@ struct Ends<'a> {
 }
 
 impl Ends<'_> {
-    /// The more there are, the longer it takes to look for them.
-    const MOST: usize = 16;
+    /// The more there are, the longer it takes to look for them. Source: Chosen.
+    const MAX_ENDS: usize = 16;
 
     /// Last two bytes of values that may refer to a target from anywhere in `code`, which is no
     /// longer than 64 KiB. `None` if there are many.
@@ -500,7 +500,7 @@ impl Ends<'_> {
                     ends.push(end);
                 }
             }
-            if ends.len() > Self::MOST {
+            if ends.len() > Self::MAX_ENDS {
                 return None;
             }
         }
@@ -512,7 +512,7 @@ impl Ends<'_> {
 /// be a system call. Bytes are looked at one by one, so that nothing is missed; most places found
 /// are none.
 fn places(input: &Input, targets: &BTreeSet<u64>) -> Vec<u64> {
-    const PART: usize = 1 << 16;
+    const BYTES_PER_PART: usize = 1 << 16;
     let ends = Ends {
         targets,
         fixed: !input.pie,
@@ -523,10 +523,13 @@ fn places(input: &Input, targets: &BTreeSet<u64>) -> Vec<u64> {
             continue;
         };
         // Each part searches for the places that begin in it.
-        let parts = (0..code.len().div_ceil(PART))
+        let parts = (0..code.len().div_ceil(BYTES_PER_PART))
             .into_par_iter()
             .flat_map_iter(|part| {
-                let (from, to) = (part * PART, code.len().min((part + 1) * PART));
+                let (from, to) = (
+                    part * BYTES_PER_PART,
+                    code.len().min((part + 1) * BYTES_PER_PART),
+                );
                 let whole = &code[from..code.len().min(to + 3)];
                 let base = range.start + from as u64;
                 let mut all: Vec<u64> = match ends.of(&(base..range.start + to as u64)) {

@@ -8,8 +8,8 @@ use crate::signals::callback_use::{ALL, Look};
 use crate::signals::finding::{Finding, Why};
 use crate::signals::transfer::Follow;
 use crate::signals::{
-    DEPTH, FAULTS, FLAGS, KERNEL_FLAGS, Noted, Own, RT_SIGACTION, SA_SIGINFO, SHOW_PLACE, SIGPROF,
-    graph, is_installer, is_other_system_call,
+    FAULTS, FLAGS, KERNEL_FLAGS, MAX_CALL_DEPTH, Noted, Own, RT_SIGACTION, SA_SIGINFO, SHOW_PLACE,
+    SIGPROF, graph, is_installer, is_other_system_call,
 };
 use crate::x86::flow::direct_target;
 use crate::x86::insn::Insn;
@@ -239,9 +239,9 @@ impl<'a> Search<'a> {
             .function_at(handler)
             .filter(|f| self.program.function(*f).range.start == handler)
         {
-            Some(f) if !self.uses(f.0 as usize, 2, Look::Anything, DEPTH) => match signal
+            Some(f) if !self.uses(f.0 as usize, 2, Look::Anything, MAX_CALL_DEPTH) => match signal
                 .is_none_or(|s| SHOW_PLACE.contains(&s))
-                && self.uses(f.0 as usize, 1, Look::Origin, DEPTH)
+                && self.uses(f.0 as usize, 1, Look::Origin, MAX_CALL_DEPTH)
             {
                 true => Verdict::Harmful(Why::Asks),
                 false => Verdict::Harmless,
@@ -287,7 +287,7 @@ impl<'a> Search<'a> {
     /// True if an action's handler may read or set the place where the signal found the program.
     fn reads_place(&self, state: &AbstractState, action: Value) -> bool {
         self.handler(state, action)
-            .is_none_or(|f| self.uses(f, 2, Look::Place, DEPTH))
+            .is_none_or(|f| self.uses(f, 2, Look::Place, MAX_CALL_DEPTH))
     }
 }
 

@@ -17,8 +17,9 @@ use std::ops::Range;
 /// SA_EXPOSE_TAGBITS, SA_RESTORER to SA_RESETHAND.
 const ALL_FLAGS: u64 = 0xdc00_0c07;
 
-/// Bytes of code between the two stores, at most: others are of objects of other kinds.
-const NEAR: u64 = 256;
+/// Bytes of code between the two stores, at most: others are of objects of other kinds. Source:
+/// Chosen.
+const MAX_CODE_BYTES_BETWEEN: u64 = 256;
 
 /// A handler, and flags with SA_SIGINFO at their distance from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +52,7 @@ fn may_set_siginfo(bytes: &[u8]) -> bool {
     /// `mov` and `or`, of which the field in the ModRM byte is another one, with a constant of four
     /// bytes; `or` with one byte.
     const OPCODES: [u8; 3] = [0xc7, 0x81, 0x83];
-    const SHORT: u8 = 0x83;
+    const SHORT_OPCODE: u8 = 0x83;
     memchr::memchr3_iter(OPCODES[0], OPCODES[1], OPCODES[2], bytes).any(|at| {
         let Some(&modrm) = bytes.get(at + 1) else {
             return false;
@@ -74,7 +75,7 @@ fn may_set_siginfo(bytes: &[u8]) -> bool {
         let constant = bytes
             .get(at + 2 + usize::from(has_sib) + distance..)
             .unwrap_or(&[]);
-        let value = if bytes[at] == SHORT {
+        let value = if bytes[at] == SHORT_OPCODE {
             constant.first().map(|&b| b as i8 as u64)
         } else {
             constant
@@ -144,7 +145,7 @@ fn in_function(input: &Input, bytes: &[u8], range: &Range<u64>) -> Vec<Built> {
         let action = distance.wrapping_add_signed(-FLAGS);
         let found = handlers
             .iter()
-            .any(|&(ip, to)| to == (base, action) && ip.abs_diff(at) <= NEAR);
+            .any(|&(ip, to)| to == (base, action) && ip.abs_diff(at) <= MAX_CODE_BYTES_BETWEEN);
         found.then_some(Built {
             at,
             action: (base == Register::RIP).then_some(action),

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 /// Callees that neither keep nor change the objects behind their pointers, except as
 /// [`Follow::call`] says.
-const KNOWN: [&str; 12] = [
+const HARMLESS_CALLEES: [&str; 12] = [
     "sigaction",
     "__sigaction",
     "sigemptyset",
@@ -27,7 +27,7 @@ const KNOWN: [&str; 12] = [
 
 /// Callees that do no more to the memory that their pointers lead to than to write so many bytes to
 /// one argument (its number, bytes).
-const WRITERS: [(&str, usize, i64); 14] = [
+const WRITING_CALLEES: [(&str, usize, i64); 14] = [
     ("getrlimit", 1, 16),
     ("getrlimit64", 1, 16),
     ("setrlimit", 6, 0),
@@ -47,7 +47,7 @@ const WRITERS: [(&str, usize, i64); 14] = [
 /// True if a callee does not read the memory that its pointers lead to, except for actions and sets
 /// of signals.
 pub fn only_writes(name: &str) -> bool {
-    KNOWN.contains(&name) || WRITERS.iter().any(|w| w.0 == name)
+    HARMLESS_CALLEES.contains(&name) || WRITING_CALLEES.iter().any(|w| w.0 == name)
 }
 
 /// Names callees: the imported function that a call goes to, if it is one.
@@ -494,8 +494,8 @@ impl Follow<'_> {
                 None if argument(2).as_constant() != Some(0) => state.forget_statics(),
                 None => {}
             },
-            Some(name) if WRITERS.iter().any(|w| w.0 == name) => {
-                for &(_, n, bytes) in WRITERS.iter().filter(|w| w.0 == name && w.2 > 0) {
+            Some(name) if WRITING_CALLEES.iter().any(|w| w.0 == name) => {
+                for &(_, n, bytes) in WRITING_CALLEES.iter().filter(|w| w.0 == name && w.2 > 0) {
                     match memory_key(argument(n)) {
                         Some(at) => state.forget(at, bytes),
                         None => state.forget_statics(),

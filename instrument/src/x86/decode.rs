@@ -212,13 +212,13 @@ pub struct CodeSource<'a> {
 impl CodeSource<'_> {
     /// See [`decode`].
     pub fn decode(&self) -> Result<Body, LeftReason> {
-        decode(self.bytes, self.base, &self.entries)
+        decode_function(self.bytes, self.base, &self.entries)
     }
 }
 
 /// Decodes `bytes`, which lie at `base`. `entries`: addresses at which control certainly may arrive
 /// besides the first byte.
-pub fn decode(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> {
+pub fn decode_function(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> {
     let range = base..base + bytes.len() as u64;
     let mut targets = Vec::with_capacity(bytes.len() / 16);
     if let Some(mut body) = sweep_to(bytes, base, |target| targets.push(target)) {
@@ -560,28 +560,28 @@ mod tests {
     #[test]
     fn plain_code_is_swept() {
         // xor eax,eax; jmp +1; nop; ret
-        let body = decode(&[0x31, 0xc0, 0xeb, 0x01, 0x90, 0xc3], 0x100, &[]).unwrap();
+        let body = decode_function(&[0x31, 0xc0, 0xeb, 0x01, 0x90, 0xc3], 0x100, &[]).unwrap();
         assert_eq!(ips(&body), [0x100, 0x102, 0x104, 0x105]);
     }
 
     #[test]
     fn a_jump_over_data_is_followed() {
         // jmp +2; (06 06: invalid in 64-bit mode); ret
-        let body = decode(&[0xeb, 0x02, 0x06, 0x06, 0xc3], 0x100, &[]).unwrap();
+        let body = decode_function(&[0xeb, 0x02, 0x06, 0x06, 0xc3], 0x100, &[]).unwrap();
         assert_eq!(ips(&body), [0x100, 0x104]);
     }
 
     #[test]
     fn data_after_a_call_that_does_not_return_is_no_error() {
         // call +0x100; 06
-        let body = decode(&[0xe8, 0, 1, 0, 0, 0x06], 0x100, &[]).unwrap();
+        let body = decode_function(&[0xe8, 0, 1, 0, 0, 0x06], 0x100, &[]).unwrap();
         assert_eq!(ips(&body), [0x100]);
     }
 
     #[test]
     fn reachable_garbage_is_an_error() {
         assert_eq!(
-            decode(&[0x90, 0x06, 0xc3], 0x100, &[]).unwrap_err(),
+            decode_function(&[0x90, 0x06, 0xc3], 0x100, &[]).unwrap_err(),
             LeftReason::Undecodable
         );
     }
@@ -590,7 +590,7 @@ mod tests {
     fn a_branch_around_a_lock_prefix_gives_two_instructions() {
         // je +1; lock; cmpxchg [rdi], ecx; ret
         let bytes = [0x74, 0x01, 0xf0, 0x0f, 0xb1, 0x0f, 0xc3];
-        let body = decode(&bytes, 0x100, &[]).unwrap();
+        let body = decode_function(&bytes, 0x100, &[]).unwrap();
         assert_eq!(ips(&body), [0x100, 0x102, 0x103, 0x106]);
         let (with, without) = (&body.insns[1], &body.insns[2]);
         assert!(
@@ -611,14 +611,14 @@ mod tests {
             0xeb, 0x02, 0x06, 0x06, 0x74, 0x01, 0xf0, 0x0f, 0xb1, 0x0f, 0xc3,
         ];
         let expected = [0x100, 0x104, 0x106, 0x107, 0x10a];
-        assert_eq!(ips(&decode(&bytes, 0x100, &[]).unwrap()), expected);
-        let body = decode(&bytes, 0x100, &[0x107]).unwrap();
+        assert_eq!(ips(&decode_function(&bytes, 0x100, &[]).unwrap()), expected);
+        let body = decode_function(&bytes, 0x100, &[0x107]).unwrap();
         assert_eq!(ips(&body), expected);
         assert!(body.insns[2].is_overlapped());
         // jmp to the inner one; then a branch back around the data to the outer one.
         // 100: jmp 104; 102: 06; 103: lock; 104: cmpxchg [rdi], ecx; 107: je 103; 109: ret
         let bytes = [0xeb, 0x02, 0x06, 0xf0, 0x0f, 0xb1, 0x0f, 0x74, 0xfa, 0xc3];
-        let body = decode(&bytes, 0x100, &[]).unwrap();
+        let body = decode_function(&bytes, 0x100, &[]).unwrap();
         assert_eq!(ips(&body), [0x100, 0x103, 0x104, 0x107, 0x109]);
         assert_eq!(
             body.insns
@@ -633,7 +633,7 @@ mod tests {
     fn other_overlaps_are_errors() {
         // je +1; mov eax, imm32, of which the branch reaches the immediate; ret
         assert_eq!(
-            decode(
+            decode_function(
                 &[0x74, 0x01, 0xb8, 0x90, 0x90, 0x90, 0x90, 0xc3],
                 0x100,
                 &[]
@@ -643,7 +643,7 @@ mod tests {
         );
         // je +1; mov ax, imm16 with a prefix without which four bytes of immediate follow
         assert!(
-            decode(
+            decode_function(
                 &[0x74, 0x01, 0x66, 0xb8, 0x90, 0x90, 0x90, 0x90, 0xc3],
                 0x100,
                 &[]
@@ -652,7 +652,7 @@ mod tests {
         );
         // Two branches into one instruction with two prefixes.
         assert!(
-            decode(
+            decode_function(
                 &[0x74, 0x03, 0x74, 0x02, 0xf0, 0x66, 0x0f, 0xb1, 0x0f, 0xc3],
                 0x100,
                 &[]
@@ -664,7 +664,7 @@ mod tests {
     #[test]
     fn a_truncated_last_instruction_is_an_error() {
         assert_eq!(
-            decode(&[0x90, 0xe8, 0x00], 0x100, &[]).unwrap_err(),
+            decode_function(&[0x90, 0xe8, 0x00], 0x100, &[]).unwrap_err(),
             LeftReason::Undecodable
         );
     }
@@ -672,12 +672,12 @@ mod tests {
     #[test]
     fn entry_in_the_middle_is_an_error() {
         let bytes = [0xb8, 0x01, 0x00, 0x00, 0x00, 0xc3]; // mov eax, 1; ret
-        assert!(decode(&bytes, 0x100, &[0x102]).is_err());
+        assert!(decode_function(&bytes, 0x100, &[0x102]).is_err());
     }
 
     #[test]
     fn trailing_zeros_are_padding() {
-        let body = decode(&[0xc3, 0, 0, 0], 0x100, &[]).unwrap();
+        let body = decode_function(&[0xc3, 0, 0, 0], 0x100, &[]).unwrap();
         assert_eq!(ips(&body), [0x100]);
     }
 }

@@ -161,7 +161,7 @@ pub fn plain(inst: &Instruction) -> Option<Plain> {
             return None;
         }
         // (Operands in memory have no register here, nor have constants.)
-        if way.flags & CANCELS != 0 && first == second && first != Register::None {
+        if way.flags & SAME_CANCELS != 0 && first == second && first != Register::None {
             way = &CLEARS;
         }
     }
@@ -202,11 +202,11 @@ struct Way {
 /// The instruction is not plain.
 const UNKNOWN: u8 = 1;
 /// If one register is both operands, nothing is read.
-const CANCELS: u8 = 2;
+const SAME_CANCELS: u8 = 2;
 /// If the constant is a certain one, nothing is read.
 const MASKS: u8 = 4;
 /// A constant or an address of memory may be an address in the code.
-const TAKES: u8 = 8;
+const TAKES_ADDRESS: u8 = 8;
 
 impl Way {
     /// The instruction has operands that are used so.
@@ -246,7 +246,7 @@ impl Way {
     /// True if the operands alone do not decide.
     #[inline]
     fn is_rare(&self) -> bool {
-        self.flags & (MASKS | TAKES) != 0
+        self.flags & (MASKS | TAKES_ADDRESS) != 0
     }
 }
 
@@ -274,7 +274,7 @@ const fn is_written(access: OpAccess) -> bool {
     )
 }
 
-/// Effect of an instruction with [`CANCELS`] on a register that is both operands.
+/// Effect of an instruction with [`SAME_CANCELS`] on a register that is both operands.
 static CLEARS: Way = Way::of([OpAccess::Write, OpAccess::None, OpAccess::None]);
 
 /// Use that plain instructions make of their operands: an index into [`WAYS`].
@@ -331,12 +331,12 @@ static WAYS: [Way; Kind::Signs as usize + 1] = {
     [
         Way::of([Unused; 3]).with(UNKNOWN),
         Way::of([Write, Read, Unused]),
-        Way::of([Write, Read, Unused]).with(TAKES),
-        Way::of([Write, NoMemAccess, Unused]).with(TAKES),
+        Way::of([Write, Read, Unused]).with(TAKES_ADDRESS),
+        Way::of([Write, NoMemAccess, Unused]).with(TAKES_ADDRESS),
         Way::of([Read, Read, Unused]),
         Way::of([ReadWrite, Read, Unused]),
-        Way::of([ReadWrite, Read, Unused]).with(TAKES),
-        Way::of([ReadWrite, Read, Unused]).with(CANCELS),
+        Way::of([ReadWrite, Read, Unused]).with(TAKES_ADDRESS),
+        Way::of([ReadWrite, Read, Unused]).with(SAME_CANCELS),
         Way::of([ReadWrite, Read, Unused]).with(MASKS),
         Way::of([CondWrite, Read, Unused]),
         Way::of([Write, Read, Read]),
@@ -349,7 +349,7 @@ static WAYS: [Way; Kind::Signs as usize + 1] = {
         Way::of([Read, Unused, Unused]).and(stack, 0, stack),
         Way::of([Read, Unused, Unused])
             .and(stack, 0, stack)
-            .with(TAKES),
+            .with(TAKES_ADDRESS),
         Way::of([Write, Unused, Unused]).and(stack, 0, stack),
         Way::of([Unused; 3]).and(stack, 0, stack),
         Way::of([Unused; 3]).and(1 << RBP.0, stack, stack | 1 << RBP.0),
@@ -1035,7 +1035,7 @@ mod tests {
     use super::*;
     use crate::ir::cfg::Cfg;
     use crate::ir::cfg::Entries;
-    use crate::x86::decode::decode;
+    use crate::x86::decode::decode_function;
     use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
     /// Every opcode of one and two bytes with every ModRM byte, behind every prefix that changes an
@@ -1135,7 +1135,7 @@ mod tests {
             0xc3,
         ];
         let graph = Cfg::build(
-            decode(&code, 0x1000, &[]).unwrap(),
+            decode_function(&code, 0x1000, &[]).unwrap(),
             &(0x1000..0x100f),
             &Entries::default(),
             &[],

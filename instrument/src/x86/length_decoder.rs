@@ -125,7 +125,7 @@ impl Skimmed {
 }
 
 /// Bit of a known opcode. The other bits tell which bytes follow it. An unknown opcode has 0.
-const KNOWN: u8 = 0x80;
+const KNOWN_OPCODE: u8 = 0x80;
 /// A ModRM byte.
 const MODRM: u8 = 0x40;
 /// The length depends on the opcode, and on the ModRM byte.
@@ -133,11 +133,11 @@ const SPECIAL: u8 = 0x20;
 /// A constant of one byte.
 const BYTE: u8 = 1;
 /// A constant of four bytes, two behind 0x66.
-const LONG: u8 = 2;
+const LONG_CONSTANT: u8 = 2;
 /// No opcode, but a prefix that is understood.
 const PREFIX: u8 = 0x10;
 /// It may stand behind no prefix, 0x66, 0xf3, 0xf2; of opcodes of two bytes only.
-const BARE: u8 = 0x02;
+const NO_PREFIX: u8 = 0x02;
 const P66: u8 = 0x04;
 const PF3: u8 = 0x08;
 const PF2: u8 = 0x10;
@@ -145,7 +145,7 @@ const PF2: u8 = 0x10;
 const fn fill(mut table: [u8; 256], from: usize, to: usize, fact: u8) -> [u8; 256] {
     let mut n = from;
     while n <= to {
-        table[n] = KNOWN | fact;
+        table[n] = KNOWN_OPCODE | fact;
         n += 1;
     }
     table
@@ -160,36 +160,36 @@ static ONE: [u8; 256] = {
     while n < 0x40 {
         table = fill(table, n + (n == 0) as usize, n + 3, MODRM);
         table = fill(table, n + 4, n + 4, BYTE);
-        table = fill(table, n + 5, n + 5, LONG);
+        table = fill(table, n + 5, n + 5, LONG_CONSTANT);
         n += 8;
     }
     // push, pop; movsxd; push, imul; jumps on conditions.
     table = fill(table, 0x50, 0x5f, 0);
     table = fill(table, 0x63, 0x63, MODRM);
-    table = fill(table, 0x68, 0x68, LONG);
-    table = fill(table, 0x69, 0x69, MODRM | LONG);
+    table = fill(table, 0x68, 0x68, LONG_CONSTANT);
+    table = fill(table, 0x69, 0x69, MODRM | LONG_CONSTANT);
     table = fill(table, 0x6a, 0x6a, BYTE);
     table = fill(table, 0x6b, 0x6b, MODRM | BYTE);
     table = fill(table, 0x70, 0x7f, SPECIAL | BYTE);
     // Arithmetic with constants; test, xchg, mov; lea; xchg, cdqe, cqo; test; mov.
     table = fill(table, 0x80, 0x80, MODRM | BYTE);
-    table = fill(table, 0x81, 0x81, MODRM | LONG);
+    table = fill(table, 0x81, 0x81, MODRM | LONG_CONSTANT);
     table = fill(table, 0x83, 0x83, MODRM | BYTE);
     table = fill(table, 0x84, 0x8b, MODRM);
     table = fill(table, LEA as usize, LEA as usize, MODRM | SPECIAL);
     table = fill(table, 0x90, 0x99, 0);
     table = fill(table, 0xa8, 0xa8, BYTE);
-    table = fill(table, 0xa9, 0xa9, LONG);
+    table = fill(table, 0xa9, 0xa9, LONG_CONSTANT);
     table = fill(table, 0xb0, 0xb7, BYTE);
-    table = fill(table, 0xb8, 0xbf, LONG | SPECIAL);
+    table = fill(table, 0xb8, 0xbf, LONG_CONSTANT | SPECIAL);
     // Shifts; ret; mov; leave; shifts; call, jumps; test, not, neg, mul, div; inc, dec, push.
     table = fill(table, 0xc0, 0xc1, MODRM | BYTE);
     table = fill(table, 0xc3, 0xc3, SPECIAL);
     table = fill(table, 0xc6, 0xc6, MODRM | SPECIAL | BYTE);
-    table = fill(table, 0xc7, 0xc7, MODRM | SPECIAL | LONG);
+    table = fill(table, 0xc7, 0xc7, MODRM | SPECIAL | LONG_CONSTANT);
     table = fill(table, 0xc9, 0xc9, 0);
     table = fill(table, 0xd0, 0xd3, MODRM);
-    table = fill(table, 0xe8, 0xe9, SPECIAL | LONG);
+    table = fill(table, 0xe8, 0xe9, SPECIAL | LONG_CONSTANT);
     table = fill(table, 0xeb, 0xeb, SPECIAL | BYTE);
     table = fill(table, 0xf6, 0xf7, MODRM | SPECIAL);
     // Segments mean nothing, or add a base that no address of this file is in.
@@ -205,51 +205,51 @@ static ONE: [u8; 256] = {
 /// Opcodes of two bytes, the first of which is 0x0f. All have a ModRM byte but those that are left
 /// out here: jumps on conditions.
 static TWO: [u8; 256] = {
-    const ALL: u8 = BARE | P66 | PF3 | PF2;
+    const ALL: u8 = NO_PREFIX | P66 | PF3 | PF2;
     let mut table = [0; 256];
     table = fill(table, 0x10, 0x11, ALL);
-    table = fill(table, 0x14, 0x15, BARE | P66);
-    table = fill(table, 0x1f, 0x1f, BARE | P66);
-    table = fill(table, 0x28, 0x29, BARE | P66);
+    table = fill(table, 0x14, 0x15, NO_PREFIX | P66);
+    table = fill(table, 0x1f, 0x1f, NO_PREFIX | P66);
+    table = fill(table, 0x28, 0x29, NO_PREFIX | P66);
     table = fill(table, 0x2a, 0x2a, ALL);
     table = fill(table, 0x2c, 0x2d, ALL);
-    table = fill(table, 0x2e, 0x2f, BARE | P66);
-    table = fill(table, 0x40, 0x4f, BARE | P66);
+    table = fill(table, 0x2e, 0x2f, NO_PREFIX | P66);
+    table = fill(table, 0x40, 0x4f, NO_PREFIX | P66);
     table = fill(table, 0x51, 0x51, ALL);
-    table = fill(table, 0x54, 0x57, BARE | P66);
+    table = fill(table, 0x54, 0x57, NO_PREFIX | P66);
     table = fill(table, 0x58, 0x5a, ALL);
-    table = fill(table, 0x5b, 0x5b, BARE | P66 | PF3);
+    table = fill(table, 0x5b, 0x5b, NO_PREFIX | P66 | PF3);
     table = fill(table, 0x5c, 0x5f, ALL);
-    table = fill(table, 0x60, 0x6b, BARE | P66);
+    table = fill(table, 0x60, 0x6b, NO_PREFIX | P66);
     table = fill(table, 0x6c, 0x6d, P66);
-    table = fill(table, 0x6e, 0x6e, BARE | P66);
-    table = fill(table, 0x6f, 0x6f, BARE | P66 | PF3);
+    table = fill(table, 0x6e, 0x6e, NO_PREFIX | P66);
+    table = fill(table, 0x6f, 0x6f, NO_PREFIX | P66 | PF3);
     table = fill(table, 0x70, 0x70, ALL | BYTE);
-    table = fill(table, 0x74, 0x76, BARE | P66);
-    table = fill(table, 0x7e, 0x7f, BARE | P66 | PF3);
-    table = fill(table, 0x90, 0x9f, BARE | P66);
-    table = fill(table, 0xa3, 0xa3, BARE | P66);
-    table = fill(table, 0xa4, 0xa4, BARE | P66 | BYTE);
-    table = fill(table, 0xa5, 0xa5, BARE | P66);
-    table = fill(table, 0xab, 0xab, BARE | P66);
-    table = fill(table, 0xac, 0xac, BARE | P66 | BYTE);
-    table = fill(table, 0xad, 0xad, BARE | P66);
-    table = fill(table, 0xaf, 0xb1, BARE | P66);
-    table = fill(table, 0xb3, 0xb3, BARE | P66);
-    table = fill(table, 0xb6, 0xb7, BARE | P66);
-    table = fill(table, 0xba, 0xba, BARE | P66 | BYTE | SPECIAL);
-    table = fill(table, 0xbb, 0xbb, BARE | P66);
-    table = fill(table, 0xbc, 0xbd, BARE | P66 | PF3);
-    table = fill(table, 0xbe, 0xc1, BARE | P66);
+    table = fill(table, 0x74, 0x76, NO_PREFIX | P66);
+    table = fill(table, 0x7e, 0x7f, NO_PREFIX | P66 | PF3);
+    table = fill(table, 0x90, 0x9f, NO_PREFIX | P66);
+    table = fill(table, 0xa3, 0xa3, NO_PREFIX | P66);
+    table = fill(table, 0xa4, 0xa4, NO_PREFIX | P66 | BYTE);
+    table = fill(table, 0xa5, 0xa5, NO_PREFIX | P66);
+    table = fill(table, 0xab, 0xab, NO_PREFIX | P66);
+    table = fill(table, 0xac, 0xac, NO_PREFIX | P66 | BYTE);
+    table = fill(table, 0xad, 0xad, NO_PREFIX | P66);
+    table = fill(table, 0xaf, 0xb1, NO_PREFIX | P66);
+    table = fill(table, 0xb3, 0xb3, NO_PREFIX | P66);
+    table = fill(table, 0xb6, 0xb7, NO_PREFIX | P66);
+    table = fill(table, 0xba, 0xba, NO_PREFIX | P66 | BYTE | SPECIAL);
+    table = fill(table, 0xbb, 0xbb, NO_PREFIX | P66);
+    table = fill(table, 0xbc, 0xbd, NO_PREFIX | P66 | PF3);
+    table = fill(table, 0xbe, 0xc1, NO_PREFIX | P66);
     table = fill(table, 0xc2, 0xc2, ALL | BYTE);
-    table = fill(table, 0xc6, 0xc6, BARE | P66 | BYTE);
-    table = fill(table, 0xd1, 0xd5, BARE | P66);
+    table = fill(table, 0xc6, 0xc6, NO_PREFIX | P66 | BYTE);
+    table = fill(table, 0xd1, 0xd5, NO_PREFIX | P66);
     table = fill(table, 0xd6, 0xd6, P66);
-    table = fill(table, 0xd8, 0xe5, BARE | P66);
+    table = fill(table, 0xd8, 0xe5, NO_PREFIX | P66);
     table = fill(table, 0xe6, 0xe6, P66 | PF3 | PF2);
-    table = fill(table, 0xe8, 0xef, BARE | P66);
-    table = fill(table, 0xf1, 0xf6, BARE | P66);
-    fill(table, 0xf8, 0xfe, BARE | P66)
+    table = fill(table, 0xe8, 0xef, NO_PREFIX | P66);
+    table = fill(table, 0xf1, 0xf6, NO_PREFIX | P66);
+    fill(table, 0xf8, 0xfe, NO_PREFIX | P66)
 };
 
 /// Bits of a ModRM byte's entry: the length of it and of the bytes that follow it, unless a SIB
@@ -258,7 +258,7 @@ const LEN: u8 = 0x0f;
 /// A SIB byte follows, which may do so.
 const SIB: u8 = 0x10;
 /// A displacement of four bytes is among that…
-const FAR: u8 = 0x20;
+const FAR_DISPLACEMENT: u8 = 0x20;
 /// …which counts from the instruction's end.
 const IP: u8 = 0x40;
 
@@ -270,10 +270,10 @@ static FORMS: [u8; 256] = {
         let (mode, base) = (modrm >> 6, modrm & 7);
         let sib = if base == 4 { 1 } else { 0 };
         forms[modrm] = match mode {
-            0 if base == 5 => FAR | IP | 5,
+            0 if base == 5 => FAR_DISPLACEMENT | IP | 5,
             0 => (sib * SIB) | (1 + sib),
             1 => 2 + sib,
-            _ => FAR | (5 + sib),
+            _ => FAR_DISPLACEMENT | (5 + sib),
         };
         modrm += 1;
     }
@@ -296,7 +296,7 @@ static SHORT: [u8; 256] = {
     let mut n = 0;
     while n < 256 {
         let fact = ONE[n];
-        if fact & KNOWN != 0 && fact & (SPECIAL | LONG) == 0 {
+        if fact & KNOWN_OPCODE != 0 && fact & (SPECIAL | LONG_CONSTANT) == 0 {
             table[n] = if fact & MODRM != 0 { OPERAND } else { 0 } | (1 + (fact & BYTE));
         }
         n += 1;
@@ -316,7 +316,7 @@ pub fn bare_len(code: &[u8; WINDOW]) -> usize {
     } else {
         0
     };
-    if fact == 0 || form & (SIB | FAR) != 0 {
+    if fact == 0 || form & (SIB | FAR_DISPLACEMENT) != 0 {
         0
     } else {
         at + usize::from(fact & BYTES) + usize::from(form & LEN)
@@ -329,20 +329,20 @@ pub fn bare_len(code: &[u8; WINDOW]) -> usize {
 pub fn skim(code: &[u8; WINDOW]) -> Skimmed {
     let first = code[0];
     if first & 0xf0 == REX {
-        with_opcode(code, 1, BARE, first)
+        with_opcode(code, 1, NO_PREFIX, first)
     } else if ONE[usize::from(first)] == PREFIX {
         prefixed(code)
     } else {
-        with_opcode(code, 0, BARE, 0)
+        with_opcode(code, 0, NO_PREFIX, 0)
     }
 }
 
 /// An instruction with prefixes other than REX.
 fn prefixed(code: &[u8; WINDOW]) -> Skimmed {
-    let (mut at, mut prefix) = (0, BARE);
+    let (mut at, mut prefix) = (0, NO_PREFIX);
     while at < 4 {
         prefix = match code[at] {
-            0x66 if prefix == BARE => P66,
+            0x66 if prefix == NO_PREFIX => P66,
             0x66 | 0x2e | 0x3e | 0x64 => prefix,
             0xf3 if prefix != PF2 => PF3,
             0xf2 if prefix != PF3 => PF2,
@@ -366,11 +366,11 @@ fn with_opcode(code: &[u8; WINDOW], at: usize, prefix: u8, rex: u8) -> Skimmed {
         return two(code, at, prefix, is_bare);
     }
     let fact = ONE[usize::from(opcode)];
-    if fact & KNOWN == 0 || prefix & (PF2 | PF3) != 0 {
+    if fact & KNOWN_OPCODE == 0 || prefix & (PF2 | PF3) != 0 {
         return Skimmed::UNKNOWN;
     }
-    let mut constant = usize::from(fact & (BYTE | LONG));
-    if constant == usize::from(LONG) && (wide || prefix == BARE) {
+    let mut constant = usize::from(fact & (BYTE | LONG_CONSTANT));
+    if constant == usize::from(LONG_CONSTANT) && (wide || prefix == NO_PREFIX) {
         constant = 4;
     }
     if fact & SPECIAL != 0 {
@@ -387,7 +387,7 @@ fn with_opcode(code: &[u8; WINDOW], at: usize, prefix: u8, rex: u8) -> Skimmed {
             0xb8..=0xbf if !wide => {}
             0xc6 | 0xc7 if reg == 0 => {}
             0xf6 if reg < 2 => constant = 1,
-            0xf7 if reg < 2 => constant = if wide || prefix == BARE { 4 } else { 2 },
+            0xf7 if reg < 2 => constant = if wide || prefix == NO_PREFIX { 4 } else { 2 },
             0xf6 | 0xf7 => {}
             0xfe | 0xff if reg < 2 => {}
             0xff if reg == 6 => {}
@@ -442,7 +442,7 @@ fn with_operand(code: &[u8; WINDOW], at: usize, constant: usize) -> Skimmed {
     let form = FORMS[usize::from(code[at % WINDOW])];
     let mut end = at + usize::from(form & LEN);
     let mut found = Skimmed::of(What::Plain, 0);
-    let mut is_far = form & FAR != 0;
+    let mut is_far = form & FAR_DISPLACEMENT != 0;
     found.ip_relative = form & IP != 0;
     if form & SIB != 0 && code[(at + 1) % WINDOW] & 7 == 5 {
         end += 4;

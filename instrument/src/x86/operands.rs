@@ -488,7 +488,7 @@ fn string_form(inst: &Instruction, pointer: Gpr) -> Form {
         | Mnemonic::Outsd => Form::Unknown,
         _ if repeated => Form::Repeated {
             pointer,
-            count: COUNT,
+            count: COUNT_REGISTER,
             until: compares,
         },
         _ => Form::Step { pointer },
@@ -574,8 +574,9 @@ pub fn literals(insn: &Insn, store: bool, nth: usize) -> (u8, u8, u8, i64, u8) {
     }
 }
 
-/// The count register of repeated string instructions.
-pub const COUNT: Gpr = RCX;
+/// Count register of repeated string instructions.
+
+pub const COUNT_REGISTER: Gpr = RCX;
 
 #[cfg(test)]
 mod tests {
@@ -650,7 +651,7 @@ mod tests {
             two[0].form,
             Form::Repeated {
                 pointer: RSI,
-                count: COUNT,
+                count: COUNT_REGISTER,
                 until: true
             }
         );
@@ -658,7 +659,7 @@ mod tests {
             two[1].form,
             Form::Repeated {
                 pointer: RDI,
-                count: COUNT,
+                count: COUNT_REGISTER,
                 until: true
             }
         );
@@ -668,7 +669,7 @@ mod tests {
             (
                 Form::Repeated {
                     pointer: RSI,
-                    count: COUNT,
+                    count: COUNT_REGISTER,
                     until: false
                 },
                 true,
@@ -680,7 +681,7 @@ mod tests {
             (
                 Form::Repeated {
                     pointer: RDI,
-                    count: COUNT,
+                    count: COUNT_REGISTER,
                     until: false
                 },
                 true

@@ -9,18 +9,18 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Component, Path};
 
-/// Lines whose code is embedded.
-const LINES: usize = 40;
-/// Places of a line: a function may be inlined in many.
-const PLACES: usize = 3;
-/// Instructions before the first load of a place, and behind the last one.
-const AROUND: usize = 6;
-/// Instructions of a place.
-const MOST: usize = 80;
-/// Loads that lie farther apart are different places, bytes.
-const APART: u64 = 96;
-/// A function is decoded from its start, up to here.
-const FUNCTION: u64 = 1 << 20;
+/// Lines whose code is embedded. Source: Chosen.
+const MAX_LINES: usize = 40;
+/// A function may be inlined in many places. Source: Chosen.
+const MAX_PLACES_PER_LINE: usize = 3;
+/// Instructions before the first load of a place, and behind the last one. Source: Chosen.
+const INSTRUCTIONS_AROUND: usize = 6;
+/// Source: Chosen.
+const MAX_INSTRUCTIONS_PER_PLACE: usize = 80;
+/// Loads that lie farther apart are different places, bytes. Source: Chosen.
+const MAX_DISTANCE_IN_PLACE: u64 = 96;
+/// A function is decoded from its start, up to here. Source: Chosen.
+const MAX_FUNCTION_BYTES: u64 = 1 << 20;
 /// Larger files are not read for a report.
 const FILE_BYTES: u64 = 1 << 30;
 
@@ -30,7 +30,7 @@ pub fn machine_code(lines: &[Value], manifest: &Value, trace: &Path) -> Value {
     let known = |row: &&Value| {
         row["file"].as_str().is_some_and(|f| !f.is_empty()) && row["line"].as_u64() > Some(0)
     };
-    for row in lines.iter().filter(known).take(LINES) {
+    for row in lines.iter().filter(known).take(MAX_LINES) {
         if let Some(module) = row["module"].as_str() {
             wanted.entry(module).or_default().push(row);
         }
@@ -108,7 +108,8 @@ fn places(
         match clusters.last_mut() {
             Some(last)
                 if last.last().is_some_and(|l| {
-                    l.function == site.function && site.ip.saturating_sub(l.ip) <= APART
+                    l.function == site.function
+                        && site.ip.saturating_sub(l.ip) <= MAX_DISTANCE_IN_PLACE
                 }) =>
             {
                 last.push(site);
@@ -119,7 +120,7 @@ fn places(
     clusters.sort_by_key(|c| std::cmp::Reverse(c.len()));
     clusters
         .iter()
-        .take(PLACES)
+        .take(MAX_PLACES_PER_LINE)
         .filter_map(|cluster| {
             let code = instructions(elf, sidecar, cluster)?;
             let rows: Vec<Value> = code
@@ -145,7 +146,7 @@ fn instructions(
 ) -> Option<Vec<(u64, String)>> {
     let (first, last) = (cluster.first()?.ip, cluster.last()?.ip);
     let function = sidecar.functions.get(cluster.first()?.function as usize)?;
-    let start = if first.checked_sub(function.start)? <= FUNCTION {
+    let start = if first.checked_sub(function.start)? <= MAX_FUNCTION_BYTES {
         function.start
     } else {
         first
@@ -168,7 +169,7 @@ fn instructions(
         options.set_branch_leading_zeros(false);
         let mut out: Vec<(u64, Instruction)> = Vec::new();
         let mut behind = 0;
-        while decoder.can_decode() && behind < AROUND {
+        while decoder.can_decode() && behind < INSTRUCTIONS_AROUND {
             let instruction = decoder.decode();
             if instruction.is_invalid() {
                 break;
@@ -176,12 +177,15 @@ fn instructions(
             behind += usize::from(instruction.ip() > last);
             out.push((instruction.ip(), instruction));
             let before = out.iter().take_while(|(ip, _)| *ip < first).count();
-            if before > 4 * AROUND {
-                out.drain(..before - AROUND);
+            if before > 4 * INSTRUCTIONS_AROUND {
+                out.drain(..before - INSTRUCTIONS_AROUND);
             }
         }
         let at = out.iter().position(|(ip, _)| *ip == first)?;
-        let shown = out.into_iter().skip(at.saturating_sub(AROUND)).take(MOST);
+        let shown = out
+            .into_iter()
+            .skip(at.saturating_sub(INSTRUCTIONS_AROUND))
+            .take(MAX_INSTRUCTIONS_PER_PLACE);
         let text = |(ip, instruction): (u64, Instruction)| {
             let mut text = String::new();
             writer.format(&instruction, &mut text);

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 /// The viewer: markup, style and code in one file.
 const VIEWER: &str = include_str!("../../../report/dist/report.html");
 /// Begin of the page's policy.
-const ALONE: &str = "default-src 'none'";
+const POLICY_PREFIX: &str = "default-src 'none'";
 /// Place of the data in the page.
 const PLACE: &str = "<!--mgz-data-->";
 /// Tables that are written by columns, each a part of its own.
@@ -50,7 +50,7 @@ pub fn page(parts: &[Part]) -> anyhow::Result<Vec<u8>> {
 
 /// The page of `mgz serve`. Its code may send requests to its own server only.
 pub fn served(parts: &[Part]) -> anyhow::Result<Vec<u8>> {
-    let allowed = VIEWER.replacen(ALONE, "default-src 'none'; connect-src 'self'", 1);
+    let allowed = VIEWER.replacen(POLICY_PREFIX, "default-src 'none'; connect-src 'self'", 1);
     filled(&allowed, parts)
 }
 
@@ -73,7 +73,7 @@ pub fn add_sources(comparison: &mut Value) {
 }
 
 /// Everything of one trace by name. `run` is what the first screen needs.
-pub fn parts(analysis: &Value, manifest: &Value, options: &HtmlOptions) -> Vec<Part> {
+pub fn report_parts(analysis: &Value, manifest: &Value, options: &HtmlOptions) -> Vec<Part> {
     let empty = Map::new();
     let all = analysis.as_object().unwrap_or(&empty);
     let apart = |key: &str| TABLES.contains(&key) || PARTS.contains(&key);
@@ -189,7 +189,7 @@ mod tests {
             source: true,
             ..HtmlOptions::default()
         };
-        let parts = parts(&example(), &json!({"cpu": "x", "host": "h"}), &options);
+        let parts = report_parts(&example(), &json!({"cpu": "x", "host": "h"}), &options);
         let page = page(&parts).unwrap();
         let page = String::from_utf8(page).unwrap();
         assert!(!page.contains("onerror"));
@@ -209,7 +209,7 @@ mod tests {
         assert!(VIEWER.contains("default-src 'none'"));
         assert!(!VIEWER.contains("connect-src"));
         assert_eq!(VIEWER.matches(PLACE).count(), 1);
-        assert_eq!(VIEWER.matches(ALONE).count(), 1);
+        assert_eq!(VIEWER.matches(POLICY_PREFIX).count(), 1);
         let served = String::from_utf8(served(&[]).unwrap()).unwrap();
         assert!(served.contains("content=\"default-src 'none'; connect-src 'self'; script-src"));
     }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// Lines shown on either side of one that was hit.
-const AROUND: u64 = 4;
+/// Lines shown on either side of one that was hit. Source: Chosen.
+const LINES_AROUND: u64 = 4;
 /// Larger files are no source.
 const FILE_BYTES: u64 = 16 << 20;
 /// Longer lines are cut.
@@ -65,7 +65,7 @@ fn excerpts<'a>(
             order.push(file);
             BTreeSet::new()
         });
-        shown.extend(line.saturating_sub(AROUND).max(1)..=line.saturating_add(AROUND));
+        shown.extend(line.saturating_sub(LINES_AROUND).max(1)..=line.saturating_add(LINES_AROUND));
     }
     let mut out = Map::new();
     // The rows come with the most loads first.

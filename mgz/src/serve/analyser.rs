@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Results that are kept.
-const KEPT: usize = 8;
-/// Interval at which a running analysis is checked.
-const LOOK: Duration = Duration::from_millis(10);
+/// Source: Chosen.
+const MAX_KEPT_RESULTS: usize = 8;
+/// Interval at which a running analysis is checked. Source: Chosen.
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// Pages whose last selection is remembered.
 const TABS: usize = 64;
 
@@ -99,7 +99,7 @@ impl Analyser {
         match self.analysed(asked, tab, number) {
             Ok(found) => {
                 let found = Arc::new(found);
-                if kept.len() == KEPT {
+                if kept.len() == MAX_KEPT_RESULTS {
                     kept.remove(0);
                 }
                 kept.push((asked.clone(), found.clone()));
@@ -146,7 +146,7 @@ impl Analyser {
             running.child = Some((command.spawn()?, tab.to_owned()));
         }
         let status = loop {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(CHECK_INTERVAL);
             let mut running = lock(&self.running);
             let Some((child, _)) = &mut running.child else {
                 anyhow::bail!("the server ends");
@@ -160,7 +160,7 @@ impl Analyser {
         if analysis.is_err() || status.code().is_none() {
             anyhow::bail!("{}", errors(&mut said));
         }
-        let parts = html::parts(&analysis?, &self.manifest, &self.options);
+        let parts = html::report_parts(&analysis?, &self.manifest, &self.options);
         let all: Map<String, Value> = parts
             .iter()
             .map(|(name, value)| (name.to_string(), value.clone()))

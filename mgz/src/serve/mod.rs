@@ -23,10 +23,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tiny_http::{Header, Method, Request, Response, Server};
 
-/// Interval at which the keys that end the server are checked.
-const LOOK: Duration = Duration::from_millis(100);
-/// Requests that wait at a time.
-const WAITING: usize = 32;
+/// Interval at which the keys that end the server are checked. Source: Chosen.
+const KEY_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// Source: Chosen.
+const MAX_WAITING_REQUESTS: usize = 32;
 
 /// Runs the command.
 pub fn command(serve: &Serve) -> anyhow::Result<i32> {
@@ -73,12 +73,12 @@ pub fn command(serve: &Serve) -> anyhow::Result<i32> {
     let waiting = Arc::new(AtomicUsize::new(0));
     while !signals::is_stopped() {
         let Some(request) = server
-            .recv_timeout(LOOK)
+            .recv_timeout(KEY_CHECK_INTERVAL)
             .context("cannot listen any more")?
         else {
             continue;
         };
-        if waiting.fetch_add(1, Ordering::Relaxed) >= WAITING {
+        if waiting.fetch_add(1, Ordering::Relaxed) >= MAX_WAITING_REQUESTS {
             waiting.fetch_sub(1, Ordering::Relaxed);
             refuse(request, 503, "too many requests wait; try again");
             continue;

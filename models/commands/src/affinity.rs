@@ -19,7 +19,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-const EXAMPLES: &str = "\
+const EXAMPLES_HELP: &str = "\
 Examples:
   mgz-analyze affinity trace                  the 16 hottest cache lines
   mgz-analyze affinity trace --block 4K       pages
@@ -29,7 +29,7 @@ Examples:
 
 /// Arguments of `affinity`.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES_HELP)]
 pub struct AffinityArguments {
     /// The folder that mgz-record or mgz run wrote.
     #[arg(value_parser = trace())]

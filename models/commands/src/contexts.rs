@@ -10,8 +10,8 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Pairs that the table of call paths has at most.
-const MOST: usize = 50;
+/// Source: Chosen.
+const MAX_PATH_PAIRS: usize = 50;
 
 /// The lines and call paths of a watched run.
 #[derive(Default)]
@@ -105,7 +105,7 @@ impl Contexts {
         };
         let rows = all
             .iter()
-            .take(MOST)
+            .take(MAX_PATH_PAIRS)
             .map(|&(used, reused, weight, product)| {
                 let [a, b] = place(used);
                 let [c, d] = place(reused);
@@ -121,7 +121,7 @@ impl Contexts {
             });
         Some(DocumentTable {
             name: "path_pairs",
-            title: format!("The same by call path (the first {MOST})"),
+            title: format!("The same by call path (the first {MAX_PATH_PAIRS})"),
             columns: vec![
                 DocumentColumn("use_path", ColumnUnit::Text),
                 DocumentColumn("use_line", ColumnUnit::Text),

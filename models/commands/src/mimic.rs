@@ -589,7 +589,7 @@ mod tests {
         );
     }
 
-    const TOP: u64 = 0x7fff_ffff_f000;
+    const USER_ADDRESSES_END: u64 = 0x7fff_ffff_f000;
 
     /// A map of two functions: main with line 0, and a parallel region with lines 1 to 4.
     fn code() -> CodeMap {
@@ -632,7 +632,7 @@ mod tests {
         for (number, (iterations, inner)) in loops.iter().enumerate() {
             let number = number as u64;
             // The first thread alone, on its stack and in shared data.
-            let serial = [(TOP, 0), (0x50_0000 + 8 * number, 0)];
+            let serial = [(USER_ADDRESSES_END, 0), (0x50_0000 + 8 * number, 0)];
             serial.iter().copied().for_each(&mut put);
             phases.push(
                 (0..n)
@@ -640,13 +640,13 @@ mod tests {
                     .collect(),
             );
             // The arguments of the region lie on the first thread's stack.
-            let given = [(TOP - 64, 4), (TOP - 56, 4)];
+            let given = [(USER_ADDRESSES_END - 64, 4), (USER_ADDRESSES_END - 56, 4)];
             // An iteration: line 2 once, line 3 as often as it likes, line 4 for private data.
             let body = |i: usize| {
                 let mut out = vec![(0x60_0000 + 64 * i as u64, 8)];
                 for k in 0..u64::from(inner[i % inner.len()]) {
                     out.push((0x70_0000 + 8 * k * (number + 1), 12));
-                    out.push((TOP - 1024 - 8 * k, 16));
+                    out.push((USER_ADDRESSES_END - 1024 - 8 * k, 16));
                 }
                 out
             };

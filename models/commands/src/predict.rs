@@ -12,7 +12,7 @@ use mgz_analyzer::data::memory_units::PAGE_BYTES;
 use mgz_analyzer::input::ColumnSet;
 use mgz_analyzer::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, value};
 use mgz_models::cache::Shape;
-use mgz_models::histogram::{Bin, Fine, Scale, WHOLE};
+use mgz_models::histogram::{Bin, Fine, Scale, TRACE_BITS};
 use mgz_models::miss_ratio::MissRatio;
 use mgz_models::predict::multi::{Basis, MultiModel};
 use mgz_models::predict::sampling::{Choice, Samplers};
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-const EXAMPLES: &str = "\
+const EXAMPLES_HELP: &str = "\
 Examples:
   mgz-analyze predict --train small --train medium --save app.model
       train on two inputs
@@ -40,7 +40,7 @@ distance-based sampling sees early in it.";
 
 /// Arguments of `predict`.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES_HELP)]
 pub struct PredictArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
@@ -169,7 +169,7 @@ fn measure(
     let spatial = (PAGE_BYTES / block).max(1);
     let mut engine = ReuseEngine::new(block.trailing_zeros());
     let mut sink = Sink {
-        fine: Fine::new(WHOLE),
+        fine: Fine::new(TRACE_BITS),
         firsts: 0,
         samplers: Samplers::new(spatial),
         base: 0,
@@ -593,8 +593,9 @@ fn read_model(file: &Path) -> anyhow::Result<ModelFile> {
     Ok(model)
 }
 
-/// A sampled size may be so many times greater or less than the training runs let expect.
-const PLAUSIBLE: f64 = 2.0;
+/// A sampled size may be so many times greater or less than the training runs let expect. Source:
+/// Chosen.
+const MAX_RATIO_TO_EXPECTED_SIZE: f64 = 2.0;
 
 /// The sampled size that the training runs let expect in a run with so many distinct blocks, by a
 /// power law through the least and the greatest; `None` where sizes do not follow the blocks.
@@ -628,7 +629,10 @@ fn input_size(model: &ModelFile, measured: &Measured, whole: bool) -> anyhow::Re
     };
     let expected = expected_size(model, measured.blocks as f64);
     let plausible = |size: f64| {
-        expected.is_none_or(|want| size > want / PLAUSIBLE && (size < want * PLAUSIBLE || !whole))
+        expected.is_none_or(|want| {
+            size > want / MAX_RATIO_TO_EXPECTED_SIZE
+                && (size < want * MAX_RATIO_TO_EXPECTED_SIZE || !whole)
+        })
     };
     let sampled = (choice.threshold..64).filter_map(|threshold| {
         let values = measured.samplers.value(&Choice {

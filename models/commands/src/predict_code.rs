@@ -7,7 +7,7 @@ use mgz_analyzer::data::group::Group;
 use mgz_analyzer::input::ColumnSet;
 use mgz_analyzer::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, value};
 use mgz_models::cache::{Shape, expected_hits};
-use mgz_models::histogram::{Bin, Fine, SMALL};
+use mgz_models::histogram::{Bin, Fine, PART_BITS};
 use mgz_models::predict::accuracy;
 use mgz_models::predict::by_code::{CodeProfile, CodeRun, train};
 use mgz_models::reuse::{ReuseEngine, ReuseSink};
@@ -30,7 +30,7 @@ impl Sink {
         if at >= self.parts.len() {
             self.parts.resize_with(at + 1, || None);
         }
-        self.parts[at].get_or_insert_with(|| Box::new((Fine::new(SMALL), 0)))
+        self.parts[at].get_or_insert_with(|| Box::new((Fine::new(PART_BITS), 0)))
     }
 }
 

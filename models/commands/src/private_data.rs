@@ -11,7 +11,7 @@ use std::path::Path;
 /// Older traces do not name thread-local storage. The C library keeps a main
 /// thread's in a mapping of its own, from the program's start. Malloc's mappings are at least as
 /// long as this, so shorter ones hold no data of the program.
-const LONGEST: u64 = 128 << 10;
+const MIN_MALLOC_MAPPING_BYTES: u64 = 128 << 10;
 
 /// Addresses, sorted and disjoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,12 +49,12 @@ struct Block {
 
 /// Bytes between the thread-local storage, and the stacks, of two threads: glibc maps 8 MiB and a
 /// guard page for each.
-const THREAD: u64 = (8 << 20) + PAGE_BYTES;
+const THREAD_DISTANCE_BYTES: u64 = (8 << 20) + PAGE_BYTES;
 /// Bytes between the blocks of two threads.
-const HEAP: u64 = 1 << 30;
+const HEAP_DISTANCE_BYTES: u64 = 1 << 30;
 /// Bytes between the storage of the first thread and that of the others. Nothing of the first
 /// thread is where that of another one is put.
-const AWAY: u64 = 1 << 44;
+const FIRST_THREAD_DISTANCE_BYTES: u64 = 1 << 44;
 
 /// The storage of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,8 +82,10 @@ impl Storage {
         let lines = k.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 46;
         let distance = match self {
             Storage::Shared => 0,
-            Storage::Thread => AWAY + k * THREAD,
-            Storage::Heap => 2 * AWAY + k * HEAP + LINE_BYTES * lines,
+            Storage::Thread => FIRST_THREAD_DISTANCE_BYTES + k * THREAD_DISTANCE_BYTES,
+            Storage::Heap => {
+                2 * FIRST_THREAD_DISTANCE_BYTES + k * HEAP_DISTANCE_BYTES + LINE_BYTES * lines
+            }
         };
         address.wrapping_sub(distance)
     }
@@ -135,7 +137,9 @@ impl PrivateData {
             let calls = || [stack[i], name[i]].into_iter().flatten();
             match kind[i] {
                 Some("thread-local") => tls.push(range),
-                Some("anonymous") if !named && begin[i] == 0 && bytes[i] < LONGEST => {
+                Some("anonymous")
+                    if !named && begin[i] == 0 && bytes[i] < MIN_MALLOC_MAPPING_BYTES =>
+                {
                     tls.push(range);
                 }
                 Some("heap") if end[i] != u64::MAX && calls().any(is_outlined) => {

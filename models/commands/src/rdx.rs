@@ -10,7 +10,7 @@ use mgz_analyzer::data::memory_units::PAGE_BYTES;
 use mgz_analyzer::input::{ColumnSet, Trace, manifest_of};
 use mgz_analyzer::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, value};
 use mgz_annotations_schema::TraceMode;
-use mgz_models::histogram::{Bin, Fine, Scale, WHOLE, shares, similarity, similarity_sliding};
+use mgz_models::histogram::{Bin, Fine, Scale, TRACE_BITS, shares, similarity, similarity_sliding};
 use mgz_models::reuse::ReuseSink;
 use mgz_models::sampling::rdx::{Attribution, Estimate, Observation, Watcher, estimate, pairs};
 use mgz_models::sampling::time_to_stack::{TimeBarSpread, convert};
@@ -52,8 +52,8 @@ pub(crate) struct Truth {
 impl Truth {
     pub(crate) fn new() -> Truth {
         Truth {
-            times: Fine::new(WHOLE),
-            distances: Fine::new(WHOLE),
+            times: Fine::new(TRACE_BITS),
+            distances: Fine::new(TRACE_BITS),
             blocks: 0,
             streams: 0,
         }

@@ -43,8 +43,8 @@ impl Thread {
     }
 }
 
-/// Most accesses that are taken into memory (24 bytes each).
-const MOST: u64 = 1 << 30;
+/// They take 24 bytes each. Source: Chosen.
+const MAX_ACCESSES_IN_MEMORY: u64 = 1 << 30;
 
 /// Reads all accesses. Also gives the implied Constant loads, and whether something could not be read.
 pub fn load(
@@ -74,7 +74,7 @@ pub fn load(
             implied += segment.implied();
             let view = segment.accesses(stores, &mut buffer);
             count += view.len() as u64;
-            if count > MOST || view.is_empty() {
+            if count > MAX_ACCESSES_IN_MEMORY || view.is_empty() {
                 return;
             }
             if let Some(thread) = threads.last_mut() {
@@ -87,8 +87,8 @@ pub fn load(
     );
     ensure_accesses(count, trace)?;
     anyhow::ensure!(
-        count <= MOST,
-        "{}: {count} accesses are more than the {MOST} that are taken into memory; record a shorter run",
+        count <= MAX_ACCESSES_IN_MEMORY,
+        "{}: {count} accesses are more than the {MAX_ACCESSES_IN_MEMORY} that are taken into memory; record a shorter run",
         trace.folder.display()
     );
     Ok((threads, implied, damaged))

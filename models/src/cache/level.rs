@@ -4,10 +4,10 @@ use crate::cache::policy::{Policy, Tree};
 use crate::util::random::SplitMix;
 
 /// The line was written and memory behind has an older state.
-pub(crate) const DIRTY: u64 = 1;
+pub(crate) const DIRTY_BIT: u64 = 1;
 /// The line was prefetched and has not been used.
 pub(crate) const PREFETCHED: u64 = 2;
-const FLAGS: u64 = DIRTY | PREFETCHED;
+const FLAGS: u64 = DIRTY_BIT | PREFETCHED;
 /// A way without a line. Fresh pages of memory are zero: sets that are never used take none.
 const EMPTY: u64 = 0;
 
@@ -192,9 +192,9 @@ mod tests {
     fn removed_lines_leave_their_place() {
         for (policy, _) in Policy::ALL {
             let mut level = Level::new(2, 2, policy);
-            assert_eq!(level.insert(0, DIRTY), None);
+            assert_eq!(level.insert(0, DIRTY_BIT), None);
             assert_eq!(level.insert(2, 0), None);
-            assert_eq!(level.remove(0), Some(DIRTY));
+            assert_eq!(level.remove(0), Some(DIRTY_BIT));
             assert_eq!(level.remove(0), None);
             assert_eq!(level.insert(4, 0), None);
             assert!(level.has(2) && level.has(4) && !level.has(0));

@@ -81,7 +81,7 @@ pub fn expected_hits(bins: impl Iterator<Item = Bin>, shape: &Shape) -> f64 {
 mod tests {
     use super::*;
     use crate::cache::Cache;
-    use crate::histogram::{Fine, WHOLE};
+    use crate::histogram::{Fine, TRACE_BITS};
     use proptest::prelude::*;
 
     #[test]
@@ -121,7 +121,7 @@ mod tests {
     fn the_model_predicts_random_accesses() {
         let shape = Shape::new(8 * 64 * 64, 8, 64).unwrap();
         let mut cache = Cache::new(&shape);
-        let mut fine = Fine::new(WHOLE);
+        let mut fine = Fine::new(TRACE_BITS);
         let mut stack: Vec<u64> = Vec::new();
         let (mut x, mut hits) = (3u64, 0u32);
         for _ in 0..100_000 {

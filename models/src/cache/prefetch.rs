@@ -48,8 +48,9 @@ struct Walk {
 /// An instruction that is not known: nothing is learnt of it.
 pub const NO_INSTRUCTION: u32 = u32::MAX;
 
-/// Numbers of instructions that have a place of their own; those above are looked up.
-const DENSE: usize = 1 << 20;
+/// Numbers of instructions that have a place of their own; those above are looked up. Source:
+/// Chosen.
+const MAX_DENSE_INSTRUCTIONS: usize = 1 << 20;
 
 /// Walk of each instruction through memory. Their number is not limited.
 #[derive(Default)]
@@ -67,7 +68,7 @@ impl Strides {
     /// Last address of an instruction, and its predicted next address.
     fn step(&self, instruction: u32) -> Option<(u64, u64)> {
         let at = instruction as usize;
-        let walk = if at < DENSE {
+        let walk = if at < MAX_DENSE_INSTRUCTIONS {
             self.walks.get(at)?
         } else {
             self.others.get(&instruction)?
@@ -80,7 +81,7 @@ impl Strides {
     #[inline]
     pub fn learn(&mut self, instruction: u32, address: u64) {
         let at = instruction as usize;
-        if at >= self.walks.len() && at < DENSE {
+        if at >= self.walks.len() && at < MAX_DENSE_INSTRUCTIONS {
             self.walks.resize(at + 1, Walk::default());
         }
         let walk = match self.walks.get_mut(at) {
@@ -114,12 +115,12 @@ impl Strides {
 }
 
 /// Misses of late, for [`Foresight`].
-const RECENT: usize = 16;
+const RECENT_MISSES: usize = 16;
 
 /// Tells of misses whether a prefetcher would have foreseen them.
 pub struct Foresight {
     strides: Strides,
-    recent: [u64; RECENT],
+    recent: [u64; RECENT_MISSES],
     at: usize,
     shift: u32,
 }
@@ -139,7 +140,7 @@ impl Foresight {
     pub fn new(line: u64) -> Foresight {
         Foresight {
             strides: Strides::default(),
-            recent: [u64::MAX; RECENT],
+            recent: [u64::MAX; RECENT_MISSES],
             at: 0,
             shift: line.trailing_zeros(),
         }
@@ -159,7 +160,7 @@ impl Foresight {
                 .checked_sub(1)
                 .is_some_and(|b| self.recent.contains(&b) && same_page(b << self.shift, address));
             self.recent[self.at] = block;
-            self.at = (self.at + 1) % RECENT;
+            self.at = (self.at + 1) % RECENT_MISSES;
         }
         self.strides.learn(instruction, address);
         foreseen

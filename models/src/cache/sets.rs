@@ -22,11 +22,11 @@ use crate::util::random::SplitMix;
 
 /// Adjacent sets that are drawn together: most accesses that touch two lines then touch two
 /// followed sets.
-const RUN: u64 = 8;
+const ADJACENT_SETS: u64 = 8;
 /// Greatest set distance that is counted separately.
 const MOST_DEPTH: u64 = 128;
 /// A set that is not followed.
-const ABSENT: u32 = u32::MAX;
+const NOT_FOLLOWED: u32 = u32::MAX;
 
 /// Hits by set distances.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -43,9 +43,9 @@ pub struct SetDistances {
     sets: u64,
     ways: usize,
     depth: usize,
-    /// By set: where its stack is, or [`ABSENT`].
+    /// By set: where its stack is, or [`NOT_FOLLOWED`].
     place: Vec<u32>,
-    /// By followed set: the run that it counts for, or [`ABSENT`] (the set behind a run is
+    /// By followed set: the run that it counts for, or [`NOT_FOLLOWED`] (the set behind a run is
     /// followed for accesses that reach into it).
     run: Vec<u32>,
     /// Most recent blocks of each followed set, `depth` each.
@@ -87,10 +87,14 @@ impl SetDistances {
     pub fn new(shape: &Shape, most: u64, seed: u64) -> SetDistances {
         let (sets, ways) = (shape.sets(), shape.ways);
         let depth = (4 * ways).min(MOST_DEPTH).max(ways) as usize;
-        let mut place = vec![ABSENT; sets as usize];
+        let mut place = vec![NOT_FOLLOWED; sets as usize];
         let mut run = Vec::new();
-        let whole = sets <= most.max(RUN);
-        let runs = if whole { 1 } else { most.max(RUN) / RUN };
+        let whole = sets <= most.max(ADJACENT_SETS);
+        let runs = if whole {
+            1
+        } else {
+            most.max(ADJACENT_SETS) / ADJACENT_SETS
+        };
         if whole {
             (0..sets).for_each(|s| place[s as usize] = s as u32);
             run.resize(sets as usize, 0);
@@ -99,17 +103,21 @@ impl SetDistances {
             for r in 0..runs {
                 // Equal parts, up to one set; each is at least as long as a run.
                 let (from, to) = (r * sets / runs, (r + 1) * sets / runs);
-                let start = from + random.below(to - from - RUN + 1);
-                for (k, set) in (start..=start + RUN).enumerate() {
+                let start = from + random.below(to - from - ADJACENT_SETS + 1);
+                for (k, set) in (start..=start + ADJACENT_SETS).enumerate() {
                     let set = (set % sets) as usize;
-                    let counts_for = if k as u64 == RUN { ABSENT } else { r as u32 };
+                    let counts_for = if k as u64 == ADJACENT_SETS {
+                        NOT_FOLLOWED
+                    } else {
+                        r as u32
+                    };
                     match place[set] {
-                        ABSENT => {
+                        NOT_FOLLOWED => {
                             place[set] = run.len() as u32;
                             run.push(counts_for);
                         }
                         // The set behind the run before begins this one.
-                        at if counts_for != ABSENT => run[at as usize] = counts_for,
+                        at if counts_for != NOT_FOLLOWED => run[at as usize] = counts_for,
                         _ => {}
                     }
                 }
@@ -126,7 +134,11 @@ impl SetDistances {
             used: vec![0; followed],
             counts: vec![0; runs as usize * (depth + 1)],
             runs: runs as usize,
-            all_runs: if whole { 1.0 } else { sets as f64 / RUN as f64 },
+            all_runs: if whole {
+                1.0
+            } else {
+                sets as f64 / ADJACENT_SETS as f64
+            },
             distances: if whole {
                 Vec::new()
             } else {
@@ -134,7 +146,7 @@ impl SetDistances {
             },
             all_distances: vec![0; BINS],
             begun: false,
-            home: ABSENT,
+            home: NOT_FOLLOWED,
             greatest: 0,
         }
     }
@@ -151,13 +163,13 @@ impl SetDistances {
         let place = self.place[(block % self.sets) as usize];
         if !self.begun {
             self.begun = true;
-            self.home = if place == ABSENT {
-                ABSENT
+            self.home = if place == NOT_FOLLOWED {
+                NOT_FOLLOWED
             } else {
                 self.run[place as usize]
             };
         }
-        if place != ABSENT {
+        if place != NOT_FOLLOWED {
             self.greatest = self.greatest.max(self.renew(place as usize, block));
         }
     }
@@ -168,13 +180,13 @@ impl SetDistances {
     pub fn done(&mut self, distance: Option<u64>) {
         let bin = distance.map_or(BINS - 1, bin);
         self.all_distances[bin] += 1;
-        if self.home != ABSENT {
+        if self.home != NOT_FOLLOWED {
             self.counts[self.home as usize * (self.depth + 1) + self.greatest] += 1;
             if let Some(count) = self.distances.get_mut(self.home as usize * BINS + bin) {
                 *count = count.saturating_add(1);
             }
         }
-        (self.begun, self.home, self.greatest) = (false, ABSENT, 0);
+        (self.begun, self.home, self.greatest) = (false, NOT_FOLLOWED, 0);
     }
 
     /// Set distance of a block, which is now the most recent of its set.
@@ -267,7 +279,7 @@ impl SetDistances {
 mod tests {
     use super::*;
     use crate::cache::{Hierarchy, expected_hits};
-    use crate::histogram::{Fine, WHOLE};
+    use crate::histogram::{Fine, TRACE_BITS};
     use crate::reuse::{ReuseEngine, ReuseSink};
     use proptest::prelude::*;
 
@@ -333,15 +345,15 @@ mod tests {
             for most in [1u64, 8, 16, 64, 512] {
                 for seed in 0..20 {
                     let got = SetDistances::new(&Shape::new(sets * 64, 1, 64).unwrap(), most, seed);
-                    let counted = got.run.iter().filter(|&&r| r != ABSENT).count() as u64;
-                    let want = if sets <= most.max(RUN) {
+                    let counted = got.run.iter().filter(|&&r| r != NOT_FOLLOWED).count() as u64;
+                    let want = if sets <= most.max(ADJACENT_SETS) {
                         sets
                     } else {
-                        most.max(RUN) / RUN * RUN
+                        most.max(ADJACENT_SETS) / ADJACENT_SETS * ADJACENT_SETS
                     };
                     assert_eq!(counted, want, "{sets} {most}");
                     assert_eq!(
-                        got.place.iter().filter(|&&p| p != ABSENT).count(),
+                        got.place.iter().filter(|&&p| p != NOT_FOLLOWED).count(),
                         got.run.len()
                     );
                 }
@@ -414,7 +426,7 @@ mod tests {
             let accesses: Vec<(u64, u32)> = lines.iter().map(|l| (l * 64, 8)).collect();
             let exact = simulated(&accesses, &shape) as f64;
             assert_eq!(followed(&accesses, &shape, ALL, 1).hits().hits, exact);
-            let mut counted = Fine::new(WHOLE);
+            let mut counted = Fine::new(TRACE_BITS);
             let mut stack: Vec<u64> = Vec::new();
             for line in &lines {
                 if let Some(at) = stack.iter().rposition(|l| l == line) {

@@ -18,7 +18,7 @@
 //!    filled.
 
 use crate::cache::coherence::{Directory, LineBytes, Sharing};
-use crate::cache::level::{DIRTY, Level, PREFETCHED};
+use crate::cache::level::{DIRTY_BIT, Level, PREFETCHED};
 use crate::cache::prefetch::{Strides, same_page};
 use crate::cache::spec::{Inclusion, LevelSpec, check_levels};
 use crate::util::memory_units::LINE_SHIFT;
@@ -287,7 +287,7 @@ impl System {
             }
             if level > 0 && self.is(level, Inclusion::Exclusive) {
                 self.cache(core, level).remove(block);
-                dirty = flags & DIRTY;
+                dirty = flags & DIRTY_BIT;
             }
             found = level;
             break;
@@ -297,7 +297,7 @@ impl System {
         }
         if store {
             let block = address >> self.shifts[0];
-            self.cache(core, 0).set_flags(block, DIRTY);
+            self.cache(core, 0).set_flags(block, DIRTY_BIT);
         }
         found
     }
@@ -308,11 +308,15 @@ impl System {
             if level > to && self.is(level, Inclusion::Exclusive) {
                 continue;
             }
-            let carried = if level == to { flags } else { flags & DIRTY };
+            let carried = if level == to {
+                flags
+            } else {
+                flags & DIRTY_BIT
+            };
             let block = address >> self.shifts[level];
             let gone = self.cache(core, level).insert(block, carried);
             // Dirty data is in one place only.
-            flags &= !DIRTY;
+            flags &= !DIRTY_BIT;
             if level < self.shared
                 && let Some(directory) = &mut self.directory
             {
@@ -326,7 +330,7 @@ impl System {
 
     /// A level has lost a line to make room.
     fn lost(&mut self, core: usize, level: usize, address: u64, flags: u64) {
-        let mut dirty = flags & DIRTY;
+        let mut dirty = flags & DIRTY_BIT;
         if self.is(level, Inclusion::Inclusive) {
             dirty |= self.back_invalidate(core, level, address);
         }
@@ -390,10 +394,10 @@ impl System {
                     let Some(flags) = self.cache(core, front).remove(block) else {
                         continue;
                     };
-                    dirty |= flags & DIRTY;
+                    dirty |= flags & DIRTY_BIT;
                     if self.counting {
                         self.seen[front].back_invalidations += 1;
-                        self.seen[front].write_backs += u64::from(flags & DIRTY != 0);
+                        self.seen[front].write_backs += u64::from(flags & DIRTY_BIT != 0);
                     }
                     if front < self.shared {
                         self.forget(core, address, bytes);
@@ -450,7 +454,7 @@ impl System {
         for level in 0..self.shared {
             for block in self.blocks(level, base, 1 << self.granule) {
                 if let Some(flags) = self.cache(core, level).remove(block) {
-                    taken = Some(taken.unwrap_or(0) | flags & DIRTY);
+                    taken = Some(taken.unwrap_or(0) | flags & DIRTY_BIT);
                 }
             }
         }
@@ -460,7 +464,7 @@ impl System {
     /// Data written by a core goes to the first shared level.
     fn hand_over(&mut self, core: usize, base: u64) {
         self.seen[self.shared - 1].write_backs += u64::from(self.counting);
-        self.put(core, self.shared, base, DIRTY);
+        self.put(core, self.shared, base, DIRTY_BIT);
     }
 
     /// Handles a line that no private level has. It may have been lost to another core, and may be
@@ -477,8 +481,8 @@ impl System {
             let mut dirty = 0;
             for level in 0..self.shared {
                 for block in self.blocks(level, base, 1 << self.granule) {
-                    dirty |= self.cache(other, level).flags(block).unwrap_or(0) & DIRTY;
-                    self.cache(other, level).clear_flags(block, DIRTY);
+                    dirty |= self.cache(other, level).flags(block).unwrap_or(0) & DIRTY_BIT;
+                    self.cache(other, level).clear_flags(block, DIRTY_BIT);
                 }
             }
             if dirty != 0 {
@@ -529,7 +533,7 @@ impl System {
             let block = address >> self.shifts[level];
             if self.cache(core, level).touch(block).is_some() {
                 if self.is(level, Inclusion::Exclusive) {
-                    dirty = self.cache(core, level).remove(block).unwrap_or(0) & DIRTY;
+                    dirty = self.cache(core, level).remove(block).unwrap_or(0) & DIRTY_BIT;
                 }
                 found = level;
                 break;

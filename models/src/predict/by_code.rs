@@ -34,8 +34,8 @@ pub struct Growth {
     exponent: f64,
 }
 
-/// No loop nest of sane programs grows faster.
-const STEEPEST: f64 = 4.0;
+/// No loop nest of sane programs grows faster. Source: Chosen.
+const MAX_GROWTH_EXPONENT: f64 = 4.0;
 
 impl Growth {
     /// The line through (ln s, ln n) with least squares; numbers that are 0 are left out.
@@ -59,7 +59,7 @@ impl Growth {
             (s.0 + (p.0 - x) * (p.1 - y), s.1 + (p.0 - x).powi(2))
         });
         let exponent = if below > 1e-12 {
-            (above / below).clamp(-STEEPEST, STEEPEST)
+            (above / below).clamp(-MAX_GROWTH_EXPONENT, MAX_GROWTH_EXPONENT)
         } else {
             0.0
         };

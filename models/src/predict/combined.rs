@@ -11,8 +11,8 @@ use crate::predict::{HistogramSegment, Profile, accuracy, collect};
 /// A method: from training runs and a size to a histogram.
 pub type Method<'a> = &'a dyn Fn(&[Profile], f64) -> Vec<Bin>;
 
-/// Least error that weights tell apart.
-const FLOOR: f64 = 0.01;
+/// Least error that weights tell apart. Source: Chosen.
+const MIN_WEIGHTED_ERROR: f64 = 0.01;
 
 /// Weights of methods, with the sum 1. `None` with fewer than three runs: then nothing can be left
 /// out.
@@ -34,7 +34,7 @@ pub fn weights(runs: &[Profile], methods: &[Method<'_>]) -> Option<Vec<f64>> {
     }
     let raw: Vec<f64> = errors
         .iter()
-        .map(|e| (e / runs.len() as f64 + FLOOR).powi(-2))
+        .map(|e| (e / runs.len() as f64 + MIN_WEIGHTED_ERROR).powi(-2))
         .collect();
     let sum: f64 = raw.iter().sum();
     Some(raw.into_iter().map(|w| w / sum).collect())

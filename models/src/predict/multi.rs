@@ -45,9 +45,10 @@ pub struct MultiModel {
 
 /// Most standard bins; wider linear bins are taken where there would be more.
 const MOST_BINS: f64 = 2048.0;
-const ROUNDS: usize = 400;
-/// First weight of all patterns but the constant one.
-const CAUTION: f64 = 0.02;
+/// Rounds of training. Source: Chosen.
+const TRAINING_ROUNDS: usize = 400;
+/// First weight of all patterns but the constant one. Source: Chosen.
+const FIRST_PATTERN_WEIGHT: f64 = 0.02;
 
 /// Trains on two or more runs.
 pub fn train(runs: &[Profile], basis: Basis, partitions: usize) -> Option<MultiModel> {
@@ -181,9 +182,9 @@ fn solve(
     // contradict it.
     let weight = |m: usize| {
         if m == 0 {
-            1.0 - CAUTION
+            1.0 - FIRST_PATTERN_WEIGHT
         } else {
-            CAUTION / (patterns.len() - 1) as f64
+            FIRST_PATTERN_WEIGHT / (patterns.len() - 1) as f64
         }
     };
     let mut mix: Vec<f64> = sources
@@ -192,7 +193,7 @@ fn solve(
         .collect();
     let mut predicted: Vec<Vec<f64>> = measured.iter().map(|m| vec![0.0; m.len()]).collect();
     let mut gain = vec![0.0; mix.len()];
-    for _ in 0..ROUNDS {
+    for _ in 0..TRAINING_ROUNDS {
         predicted.iter_mut().for_each(|p| p.fill(0.0));
         for l in &landings {
             add(&mut predicted[l.run], l.cell, mix[l.unknown] * l.share);

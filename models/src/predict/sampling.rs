@@ -10,10 +10,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Most data samples that are followed.
-const SAMPLES: usize = 12;
-/// Most peaks that are kept of each.
-const PEAKS: usize = 3;
+/// Source: Chosen.
+const MAX_DATA_SAMPLES: usize = 12;
+/// Peaks that are kept of each sample. Source: Chosen.
+const MAX_PEAKS: usize = 3;
 /// Most access samples that are looked at for peaks.
 const ACCESSES: usize = 64;
 
@@ -82,7 +82,7 @@ impl Samplers {
                 if sample.seen.len() < ACCESSES {
                     sample.seen.push((time, distance));
                 }
-            } else if sampler.samples.len() < SAMPLES
+            } else if sampler.samples.len() < MAX_DATA_SAMPLES
                 && sampler
                     .samples
                     .iter()
@@ -138,7 +138,7 @@ fn peaks(seen: &[(u64, u64)]) -> Vec<(u64, u64)> {
         if seen[i].1 > before && seen[i].1 >= seen[i + 1].1 && (i == 0 || seen[i].1 > seen[i + 1].1)
         {
             out.push((seen[i].1, seen[i + 1].0));
-            if out.len() == PEAKS {
+            if out.len() == MAX_PEAKS {
                 break;
             }
         }
@@ -210,7 +210,7 @@ mod tests {
             let long: Vec<&(u64, u64, u64)> =
                 stream.iter().filter(|r| r.2 >= 1 << threshold).collect();
             let mut blocks: Vec<u64> = Vec::new();
-            for number in 0..SAMPLES {
+            for number in 0..MAX_DATA_SAMPLES {
                 // The first long reuse of a block that is far from all data samples before it, and
                 // later than them.
                 let Some(at) = long.iter().position(|r| {
@@ -238,7 +238,7 @@ mod tests {
                         (0, Some(after)) => seen[0].1 >= after,
                         (i, Some(after)) => seen[i].1 > seen[i - 1].1 && seen[i].1 > after,
                     };
-                    if is && peak < PEAKS {
+                    if is && peak < MAX_PEAKS {
                         out.push((
                             Choice {
                                 threshold,

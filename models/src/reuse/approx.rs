@@ -6,8 +6,8 @@ use crate::reuse::ReuseSink;
 use crate::reuse::last_access::Times;
 use crate::reuse::scale_tree::{Bound, ScaleTree};
 
-/// Accesses between the prefetch of a table line and its use.
-const AHEAD: usize = 24;
+/// Accesses between the prefetch of a table line and its use. Source: Chosen.
+const PREFETCH_DISTANCE: usize = 24;
 /// The same for blocks of one access.
 const AHEAD_INSIDE: u64 = 64;
 
@@ -78,7 +78,7 @@ impl ApproxEngine {
     fn run_any<S: ReuseSink>(&mut self, address: &[u64], size: &[u32], tag: &[u32], sink: &mut S) {
         let len = address.len().min(size.len()).min(tag.len());
         for i in 0..len {
-            if let Some(&ahead) = address.get(i + AHEAD) {
+            if let Some(&ahead) = address.get(i + PREFETCH_DISTANCE) {
                 self.times.prefetch(ahead >> self.shift);
             }
             let first = address[i] >> self.shift;

@@ -16,22 +16,22 @@ use crate::{large_vec, prefetch};
 const GROUP_BITS: u32 = 3;
 /// Times that an entry can hold.
 #[cfg(test)]
-const MOST: u64 = (1 << 56) - 1;
+const MAX_TIME: u64 = (1 << 56) - 1;
 /// Entries of the smallest table.
 const MIN_ENTRIES: usize = 256;
-/// Entries at which one segment becomes many.
-const SPLIT: usize = 1 << 16;
+/// Entries at which one segment becomes many. Source: Chosen.
+const ENTRIES_OF_FIRST_SEGMENT: usize = 1 << 16;
 const SEGMENT_BITS: u32 = 6;
 /// Entries of a segment (64 MiB) from which on it grows by a quarter and no longer to twice its
-/// size.
-const LARGE: usize = 1 << 20;
+/// size. Source: Chosen.
+const SLOW_GROWTH_ENTRIES: usize = 1 << 20;
 
 /// The group's number + 1 in the first eight bytes (0: free), then eight times of seven bytes.
 #[repr(align(64))]
 #[derive(Clone, Copy)]
 struct Entry([u8; 64]);
 
-const FREE: Entry = Entry([0; 64]);
+const FREE_ENTRY: Entry = Entry([0; 64]);
 
 impl Entry {
     #[inline(always)]
@@ -68,7 +68,7 @@ struct Segment {
 impl Segment {
     fn new(entries: usize) -> Segment {
         Segment {
-            entries: large_vec(FREE, entries),
+            entries: large_vec(FREE_ENTRY, entries),
             used: 0,
         }
     }
@@ -97,12 +97,12 @@ impl Segment {
 
     #[cold]
     fn grow(&mut self, bits: u32) {
-        let size = if self.entries.len() < LARGE {
+        let size = if self.entries.len() < SLOW_GROWTH_ENTRIES {
             self.entries.len() * 2
         } else {
             self.entries.len() / 4 * 5
         };
-        let old = std::mem::replace(&mut self.entries, large_vec(FREE, size));
+        let old = std::mem::replace(&mut self.entries, large_vec(FREE_ENTRY, size));
         for entry in old.into_iter().filter(|e| e.key() != 0) {
             let at = self.find(spread(entry.key()) << bits, entry.key());
             self.entries[at] = entry;
@@ -137,7 +137,7 @@ impl Times {
         if self.segments.len() > 1 || self.segments[0].used * 16 < self.segments[0].entries.len() {
             *self = Times::new();
         } else {
-            self.segments[0].entries.fill(FREE);
+            self.segments[0].entries.fill(FREE_ENTRY);
             self.segments[0].used = 0;
         }
     }
@@ -196,7 +196,7 @@ impl Times {
     fn insert(&mut self, key: u64, block: u64, time: u64) {
         let (mut number, mut hash) = self.split(key);
         if self.segments[number].full() {
-            if self.bits == 0 && self.segments[0].entries.len() >= SPLIT {
+            if self.bits == 0 && self.segments[0].entries.len() >= ENTRIES_OF_FIRST_SEGMENT {
                 self.divide();
                 (number, hash) = self.split(key);
             } else {
@@ -205,7 +205,7 @@ impl Times {
         }
         let segment = &mut self.segments[number];
         let at = segment.find(hash, key);
-        let mut entry = FREE;
+        let mut entry = FREE_ENTRY;
         entry.0[..8].copy_from_slice(&key.to_le_bytes());
         entry.set(block, time);
         segment.entries[at] = entry;
@@ -217,7 +217,7 @@ impl Times {
         let old = std::mem::take(&mut self.segments);
         self.bits = SEGMENT_BITS;
         self.segments = (0..1 << SEGMENT_BITS)
-            .map(|_| Segment::new(SPLIT >> (SEGMENT_BITS - 1)))
+            .map(|_| Segment::new(ENTRIES_OF_FIRST_SEGMENT >> (SEGMENT_BITS - 1)))
             .collect();
         for entry in old
             .into_iter()
@@ -281,8 +281,8 @@ mod tests {
     #[test]
     fn times_of_neighbours_are_apart_and_full_range() {
         let mut times = Times::new();
-        (0..8).for_each(|b| assert_eq!(times.swap(b, MOST - b), 0));
-        (0..8).for_each(|b| assert_eq!(times.swap(b, b + 1), MOST - b));
+        (0..8).for_each(|b| assert_eq!(times.swap(b, MAX_TIME - b), 0));
+        (0..8).for_each(|b| assert_eq!(times.swap(b, b + 1), MAX_TIME - b));
         (0..8).for_each(|b| assert_eq!(times.get(b), b + 1));
         assert_eq!(times.get(8), 0);
     }

@@ -19,8 +19,8 @@ use crate::reuse::rank::Rank;
 use crate::reuse::short::Line;
 use crate::util::hash::spread;
 
-/// Rows of a batch.
-const BATCH: usize = 64;
+/// Source: Chosen.
+const ROWS_PER_BATCH: usize = 64;
 /// Smallest number of slots.
 const MIN_SLOTS: usize = 4096;
 /// Number of slots from which on they are counted in a level more: then at least so many, which
@@ -28,16 +28,16 @@ const MIN_SLOTS: usize = 4096;
 const MORE_SLOTS: usize = 1 << 14;
 const MANY_SLOTS: usize = 1 << 17;
 /// In place of an index.
-const NOWHERE: usize = usize::MAX;
+const NO_INDEX: usize = usize::MAX;
 /// Blocks of an access that are taken at once. Accesses are at most 4 GiB, so this cuts only those
 /// in blocks below 64 bytes.
 pub(crate) const MOST_TOGETHER: u64 = 1 << 26;
-/// Blocks between the prefetch of a table line and its use, inside an access.
-const FAR: u64 = 64;
+/// Blocks between the prefetch of a table line and its use, inside an access. Source: Chosen.
+const PREFETCH_DISTANCE: u64 = 64;
 /// Smallest number of table entries.
 const MIN_TABLE: usize = 2048;
 /// Instead of an interval: there was no touch before.
-const NEVER: u64 = u64::MAX;
+const NO_INTERVAL: u64 = u64::MAX;
 
 #[derive(Clone, Copy)]
 struct Entry {
@@ -49,13 +49,13 @@ struct Entry {
 
 /// Data passed from one loop to the next.
 struct Batch {
-    block: [u64; BATCH],
-    distance: [u32; BATCH],
-    /// [`NEVER`]: a first touch.
-    interval: [u64; BATCH],
+    block: [u64; ROWS_PER_BATCH],
+    distance: [u32; ROWS_PER_BATCH],
+    /// [`NO_INTERVAL`]: a first touch.
+    interval: [u64; ROWS_PER_BATCH],
     /// Rows with a distance to be counted: which, the block's slot before, and the number of
     /// blocks then.
-    list: [(u32, u32, u32); BATCH],
+    list: [(u32, u32, u32); ROWS_PER_BATCH],
     listed: usize,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Long {
     /// Slots whose successor belongs to the same access.
     joined: Joined,
     next_slot: u32,
-    /// Place in the table of the block accessed before. [`NOWHERE`] if that access touched several
+    /// Place in the table of the block accessed before. [`NO_INDEX`] if that access touched several
     /// blocks, or if there is none.
     last_at: usize,
     /// Number of the current access over the engine's life, from 1.
@@ -102,7 +102,7 @@ impl Long {
             live: 0,
             joined: Joined::default(),
             next_slot: 0,
-            last_at: NOWHERE,
+            last_at: NO_INDEX,
             tick: 1,
             begin: 1,
             cleared: 1,
@@ -115,7 +115,7 @@ impl Long {
     /// Starts a sample; `idle`: nothing was put here since the last start.
     pub(crate) fn begin(&mut self, idle: bool) {
         self.begin = self.tick;
-        self.last_at = NOWHERE;
+        self.last_at = NO_INDEX;
         if idle {
             return;
         }
@@ -200,34 +200,42 @@ impl Long {
     ) {
         let len = address.len();
         let mut batch = Batch {
-            block: [0; BATCH],
-            distance: [0; BATCH],
-            interval: [0; BATCH],
-            list: [(0, 0, 0); BATCH],
+            block: [0; ROWS_PER_BATCH],
+            distance: [0; ROWS_PER_BATCH],
+            interval: [0; ROWS_PER_BATCH],
+            list: [(0, 0, 0); ROWS_PER_BATCH],
             listed: 0,
         };
-        address.iter().take(BATCH).for_each(|&a| self.prefetch(a));
+        address
+            .iter()
+            .take(ROWS_PER_BATCH)
+            .for_each(|&a| self.prefetch(a));
         let mut from = 0;
         while from < len {
-            self.reserve(BATCH);
+            self.reserve(ROWS_PER_BATCH);
             // No entry may grow older than the table can tell before the next sweep.
             let due = (self.swept + (self.horizon / 2).max(1) - self.tick) as usize;
-            let most = len.min(from + BATCH.min(due));
+            let most = len.min(from + ROWS_PER_BATCH.min(due));
             let rows = self.narrow(&address[from..most], &size[from..most]);
             if rows > 0 {
                 self.look_up(&address[from..from + rows], &mut batch);
                 self.count(
-                    &address[(from + BATCH).min(len)..(from + BATCH + rows).min(len)],
+                    &address
+                        [(from + ROWS_PER_BATCH).min(len)..(from + ROWS_PER_BATCH + rows).min(len)],
                     &mut batch,
                 );
                 let row = self.tick - self.begin;
-                for (i, &tag) in tag[from..from + rows].iter().enumerate().take(BATCH) {
+                for (i, &tag) in tag[from..from + rows]
+                    .iter()
+                    .enumerate()
+                    .take(ROWS_PER_BATCH)
+                {
                     let row = row + i as u64;
                     sink.touch(
                         row,
                         batch.block[i],
                         tag,
-                        batch.interval[i] == NEVER,
+                        batch.interval[i] == NO_INTERVAL,
                         batch.distance[i].into(),
                         batch.interval[i],
                     );
@@ -236,7 +244,7 @@ impl Long {
                 self.tick += rows as u64;
                 from += rows;
             } else {
-                if let Some(&ahead) = address.get(from + BATCH) {
+                if let Some(&ahead) = address.get(from + ROWS_PER_BATCH) {
                     self.prefetch(ahead);
                 }
                 self.touch_many(address[from], size[from], tag[from], sink);
@@ -343,7 +351,7 @@ impl Long {
     fn look_up(&mut self, address: &[u64], batch: &mut Batch) {
         let (mut live, mut next, mut last_at) = (self.live, self.next_slot, self.last_at);
         batch.listed = 0;
-        for (i, &address) in address.iter().enumerate().take(BATCH) {
+        for (i, &address) in address.iter().enumerate().take(ROWS_PER_BATCH) {
             let (block, tick) = (address >> self.shift, self.tick + i as u64);
             batch.block[i] = block;
             batch.distance[i] = 0;
@@ -380,7 +388,7 @@ impl Long {
                     batch.listed += 1;
                 }
                 None => {
-                    batch.interval[i] = NEVER;
+                    batch.interval[i] = NO_INTERVAL;
                     live += 1;
                 }
             }
@@ -391,12 +399,12 @@ impl Long {
     /// Second loop: distances. `ahead`: accesses that will be looked up soon.
     #[inline(always)]
     fn count(&mut self, ahead: &[u64], batch: &mut Batch) {
-        let listed = batch.listed.min(BATCH);
+        let listed = batch.listed.min(ROWS_PER_BATCH);
         for (k, &(i, slot, live)) in batch.list[..listed].iter().enumerate() {
             if let Some(&ahead) = ahead.get(k) {
                 self.prefetch(ahead);
             }
-            batch.distance[i as usize % BATCH] =
+            batch.distance[i as usize % ROWS_PER_BATCH] =
                 live.wrapping_sub(self.rank.upto(self.joined.end(slot)));
             self.rank.clear(slot);
         }
@@ -422,7 +430,7 @@ impl Long {
             address.saturating_add(u64::from(size.max(1)) - 1) >> self.shift,
         );
         let row = self.tick - self.begin;
-        self.last_at = NOWHERE;
+        self.last_at = NO_INDEX;
         let mut from = first;
         loop {
             let to = last.min(from.saturating_add(MOST_TOGETHER - 1));
@@ -485,7 +493,7 @@ impl Long {
         let (mut known, mut distance) = (std::ops::RangeInclusive::new(1, 0), 0);
         let mut new = 0;
         for block in first..=last {
-            self.prefetch_block(block.saturating_add(FAR));
+            self.prefetch_block(block.saturating_add(PREFETCH_DISTANCE));
             let (at, found) = self.find(block, self.tick);
             let entry = self.table[at];
             let before = if found {
@@ -512,7 +520,7 @@ impl Long {
         // Slots that are to be cleared, as long as they follow one another.
         let mut gone: Option<(u32, u32)> = None;
         for block in first..=last {
-            self.prefetch_block(block.saturating_add(FAR));
+            self.prefetch_block(block.saturating_add(PREFETCH_DISTANCE));
             let (at, found) = self.find(block, self.tick);
             let before = if found {
                 Some(self.table[at].slot)
@@ -607,7 +615,7 @@ impl Long {
         let old = std::mem::replace(&mut self.table, crate::large_vec(free, size));
         self.table_shift = 64 - size.trailing_zeros();
         self.used = 0;
-        self.last_at = NOWHERE;
+        self.last_at = NO_INDEX;
         for entry in old {
             let age = now.wrapping_sub(entry.tick);
             if age > span {

@@ -49,7 +49,8 @@ pub trait ReuseSink {
     }
 }
 
-/// Accesses that follow one another and touch one block each, at most [`MOST_NARROW`].
+/// Accesses that follow one another and touch one block each, at most
+/// [`KEYS_PER_BATCH`](crate::util::interner::KEYS_PER_BATCH).
 pub struct Narrow<'a> {
     /// The first one's row, below 2^16.
     pub row: u64,
@@ -61,7 +62,7 @@ pub struct Narrow<'a> {
     pub tag: &'a [u32],
     /// Numbers of the blocks, in the order in which the sample has touched them first.
     pub block: &'a [u32],
-    /// The row of the touch before of the same block; [`NEVER`]: a first touch.
+    /// The row of the touch before of the same block; [`NOT_TOUCHED`]: a first touch.
     pub last: &'a [u16],
     /// Distances; 0 for first touches.
     pub distance: &'a [u32],
@@ -69,10 +70,8 @@ pub struct Narrow<'a> {
     pub again: &'a [u16],
 }
 
-/// Accesses of [`Narrow`], at most.
-pub const MOST_NARROW: usize = crate::util::interner::TOGETHER;
-/// In place of a row: not touched yet.
-pub const NEVER: u16 = SLOTS as u16;
+/// In place of a row.
+pub const NOT_TOUCHED: u16 = SLOTS as u16;
 
 impl Narrow<'_> {
     /// Tells a sink of them one by one.
@@ -88,7 +87,7 @@ impl Narrow<'_> {
                 row,
                 address >> self.shift,
                 tag,
-                last == NEVER,
+                last == NOT_TOUCHED,
                 distance.into(),
                 row.wrapping_sub(last.into()),
             );
@@ -358,7 +357,7 @@ pub(crate) mod tests {
             distances,
             [None, None, None, Some(2), Some(0), Some(1), Some(2)]
         );
-        let mut fine = crate::histogram::Fine::new(crate::histogram::WHOLE);
+        let mut fine = crate::histogram::Fine::new(crate::histogram::TRACE_BITS);
         distances.iter().flatten().for_each(|&d| fine.add(d));
         let signature: Vec<(f64, f64)> = fine.bins().map(|b| (b.from, b.count / 4.0)).collect();
         assert_eq!(signature, [(0.0, 0.25), (1.0, 0.25), (2.0, 0.5)]);

@@ -7,12 +7,13 @@
 //! more for each group that begins. Counters of entries that do not exist yet hold rubbish and are
 //! written on append.
 
-const FAN: usize = 16;
+/// Counters in a group.
+const COUNTERS_PER_GROUP: usize = 16;
 
 /// A group of counters: two cache lines.
 #[repr(align(64))]
 #[derive(Clone, Copy)]
-struct Group([u64; FAN]);
+struct Group([u64; COUNTERS_PER_GROUP]);
 
 /// See the module's text.
 #[derive(Clone)]
@@ -52,11 +53,12 @@ impl Prefix {
     #[inline(always)]
     pub(crate) fn push(&mut self, size: u64) {
         let at = self.sizes.len();
-        if at.is_multiple_of(FAN) {
+        if at.is_multiple_of(COUNTERS_PER_GROUP) {
             self.open(at);
         } else {
-            let group = &mut self.levels[0][at / FAN].0;
-            group[at % FAN] = group[at % FAN - 1] + self.sizes[at - 1];
+            let group = &mut self.levels[0][at / COUNTERS_PER_GROUP].0;
+            group[at % COUNTERS_PER_GROUP] =
+                group[at % COUNTERS_PER_GROUP - 1] + self.sizes[at - 1];
         }
         self.sizes.push(size);
         self.total += size;
@@ -73,26 +75,26 @@ impl Prefix {
                     return;
                 }
                 // The groups below are more than one: all that exist so far are one group here.
-                let mut first = Group([0; FAN]);
+                let mut first = Group([0; COUNTERS_PER_GROUP]);
                 first.0[0] = 0;
                 self.levels.push(vec![first]);
             }
             let groups = &mut self.levels[level];
-            if !at.is_multiple_of(FAN) {
-                let group = &mut groups[at / FAN].0;
-                group[at % FAN] = group[at % FAN - 1] + sum;
+            if !at.is_multiple_of(COUNTERS_PER_GROUP) {
+                let group = &mut groups[at / COUNTERS_PER_GROUP].0;
+                group[at % COUNTERS_PER_GROUP] = group[at % COUNTERS_PER_GROUP - 1] + sum;
                 return;
             }
             if let Some(last) = groups.last() {
-                sum += last.0[FAN - 1];
+                sum += last.0[COUNTERS_PER_GROUP - 1];
             }
-            if groups.len() == at / FAN {
-                groups.push(Group([0; FAN]));
+            if groups.len() == at / COUNTERS_PER_GROUP {
+                groups.push(Group([0; COUNTERS_PER_GROUP]));
             }
             if at == 0 {
                 return;
             }
-            at /= FAN;
+            at /= COUNTERS_PER_GROUP;
         }
     }
 
@@ -103,13 +105,13 @@ impl Prefix {
         let mut before = 0;
         let mut entry = at;
         for level in &mut self.levels {
-            let group = &mut level[entry / FAN].0;
-            let lane = (entry % FAN) as u64;
-            before += group[entry % FAN];
+            let group = &mut level[entry / COUNTERS_PER_GROUP].0;
+            let lane = (entry % COUNTERS_PER_GROUP) as u64;
+            before += group[entry % COUNTERS_PER_GROUP];
             for (k, counter) in group.iter_mut().enumerate() {
                 *counter = counter.wrapping_sub(u64::from(k as u64 > lane));
             }
-            entry /= FAN;
+            entry /= COUNTERS_PER_GROUP;
         }
         let behind = self.total - before - self.sizes[at];
         self.sizes[at] -= 1;
@@ -123,8 +125,8 @@ impl Prefix {
         let mut before = 0;
         let mut entry = at;
         for level in &self.levels {
-            before += level[entry / FAN].0[entry % FAN];
-            entry /= FAN;
+            before += level[entry / COUNTERS_PER_GROUP].0[entry % COUNTERS_PER_GROUP];
+            entry /= COUNTERS_PER_GROUP;
         }
         self.total - before - self.sizes[at]
     }

@@ -14,8 +14,8 @@ const LEAF_WORDS: usize = LEAF_BITS / 64;
 const FAN1: usize = 32;
 /// Slots per line of 16-bit counters.
 const LINE_BITS: usize = LEAF_BITS * FAN1;
-/// Entries per line of 32-bit counters.
-const FAN: usize = 16;
+/// 32-bit counters in a cache line.
+const COUNTERS_PER_LINE: usize = 16;
 
 /// One cache line of 16-bit prefix counters.
 #[repr(align(64))]
@@ -25,7 +25,7 @@ struct Line16([u16; FAN1]);
 /// One cache line of 32-bit prefix counters.
 #[repr(align(64))]
 #[derive(Clone, Copy)]
-struct Line32([u32; FAN]);
+struct Line32([u32; COUNTERS_PER_LINE]);
 
 /// One leaf.
 #[repr(align(64))]
@@ -59,12 +59,12 @@ fn around<T, const N: usize>(both: &[[T; N]; 2], at: usize) -> &[T; N] {
 }
 
 /// For [`around`]: all words but that at the place.
-const OTHERS: [[u64; LEAF_WORDS]; 2] = [[!0, !0, !0, !0, !0, !0, !0, 0], [!0; LEAF_WORDS]];
+const OTHER_WORDS: [[u64; LEAF_WORDS]; 2] = [[!0, !0, !0, !0, !0, !0, !0, 0], [!0; LEAF_WORDS]];
 /// The words before it.
-const BEFORE: [[u64; LEAF_WORDS]; 2] = [[!0, !0, !0, !0, !0, !0, !0, 0], [0; LEAF_WORDS]];
+const WORDS_BEFORE: [[u64; LEAF_WORDS]; 2] = [[!0, !0, !0, !0, !0, !0, !0, 0], [0; LEAF_WORDS]];
 /// One for each counter behind it.
 const BEHIND16: [[u16; FAN1]; 2] = [[0; FAN1], [1; FAN1]];
-const BEHIND32: [[u32; FAN]; 2] = [[0; FAN], [1; FAN]];
+const BEHIND32: [[u32; COUNTERS_PER_LINE]; 2] = [[0; COUNTERS_PER_LINE], [1; COUNTERS_PER_LINE]];
 
 /// See the module's text.
 pub(crate) struct Rank {
@@ -82,9 +82,9 @@ impl Rank {
         let mut upper = Vec::new();
         let (mut entries, mut each) = (level1, LINE_BITS);
         while entries > 1 {
-            let lines = entries.div_ceil(FAN);
+            let lines = entries.div_ceil(COUNTERS_PER_LINE);
             upper.push(vec![full32(each); lines]);
-            (entries, each) = (lines, each * FAN);
+            (entries, each) = (lines, each * COUNTERS_PER_LINE);
         }
         Rank {
             leaves: crate::large_vec(Leaf([!0; LEAF_WORDS]), leaves),
@@ -106,9 +106,9 @@ impl Rank {
         self.level1[..lines].fill(FULL16);
         let mut each = LINE_BITS;
         for level in &mut self.upper {
-            lines = lines.div_ceil(FAN).min(level.len());
+            lines = lines.div_ceil(COUNTERS_PER_LINE).min(level.len());
             level[..lines].fill(full32(each));
-            each *= FAN;
+            each *= COUNTERS_PER_LINE;
         }
     }
 
@@ -128,7 +128,7 @@ impl Rank {
         // Whole vectors are written, as they will be read: a read that spans what smaller writes
         // have just left waits until these are in the cache.
         let kept = !(1 << (slot % 64));
-        let others = around(&OTHERS, slot / 64 % LEAF_WORDS);
+        let others = around(&OTHER_WORDS, slot / 64 % LEAF_WORDS);
         self.leaves[leaf]
             .0
             .iter_mut()
@@ -140,11 +140,11 @@ impl Rank {
             .for_each(|(counter, less)| *counter = counter.wrapping_sub(*less));
         let mut entry = leaf / FAN1;
         for level in &mut self.upper {
-            let line = &mut level[entry / FAN].0;
+            let line = &mut level[entry / COUNTERS_PER_LINE].0;
             line.iter_mut()
-                .zip(around(&BEHIND32, entry % FAN))
+                .zip(around(&BEHIND32, entry % COUNTERS_PER_LINE))
                 .for_each(|(counter, less)| *counter = counter.wrapping_sub(*less));
-            entry /= FAN;
+            entry /= COUNTERS_PER_LINE;
         }
     }
 
@@ -175,14 +175,14 @@ impl Rank {
         }
         let mut each = LINE_BITS;
         for level in &mut self.upper {
-            for line in first / (each * FAN)..=last / (each * FAN) {
+            for line in first / (each * COUNTERS_PER_LINE)..=last / (each * COUNTERS_PER_LINE) {
                 let mut less = 0;
                 for (k, counter) in level[line].0.iter_mut().enumerate() {
                     *counter = counter.wrapping_sub(less);
-                    less += inside(line * FAN + k, each) as u32;
+                    less += inside(line * COUNTERS_PER_LINE + k, each) as u32;
                 }
             }
-            each *= FAN;
+            each *= COUNTERS_PER_LINE;
         }
     }
 
@@ -195,7 +195,7 @@ impl Rank {
         let last = slot / 64 % LEAF_WORDS;
         let before: u64 = words
             .iter()
-            .zip(around(&BEFORE, last))
+            .zip(around(&WORDS_BEFORE, last))
             .map(|(word, mask)| u64::from((word & mask).count_ones()))
             .sum();
         let part = words[last] & !0u64 >> (63 - slot % 64);
@@ -203,8 +203,8 @@ impl Rank {
             before as u32 + part.count_ones() + u32::from(self.level1[leaf / FAN1].0[leaf % FAN1]);
         let mut entry = leaf / FAN1;
         for level in &self.upper {
-            count += level[entry / FAN].0[entry % FAN];
-            entry /= FAN;
+            count += level[entry / COUNTERS_PER_LINE].0[entry % COUNTERS_PER_LINE];
+            entry /= COUNTERS_PER_LINE;
         }
         count
     }

@@ -10,18 +10,17 @@
 //! when a mark is removed. A distance needs one counter and one word. Slots are never renumbered:
 //! when they are used up, [`crate::reuse`] continues from this state.
 
-use crate::reuse::{NEVER, Narrow, ReuseSink};
-use crate::util::interner::{DenseNames, KEY_BITS, TOGETHER};
+use crate::reuse::{NOT_TOUCHED, Narrow, ReuseSink};
+use crate::util::interner::{DenseNames, KEY_BITS, KEYS_PER_BATCH};
 
 /// Slots, at most; numbers of blocks and slots fit into 16 bits.
 pub(crate) const SLOTS: usize = 4096;
 const WORDS: usize = SLOTS / 64;
 /// Words whose counters are one vector.
-const FEW: usize = 16;
-/// Rows of a batch.
-const BATCH: usize = TOGETHER;
-/// Blocks of one access, at most.
-const WIDE: u64 = 64;
+const WORDS_PER_VECTOR: usize = 16;
+const ROWS_PER_BATCH: usize = KEYS_PER_BATCH;
+/// Source: Chosen.
+const MAX_ACCESS_BLOCKS: u64 = 64;
 
 /// A block that was touched.
 #[derive(Clone, Copy)]
@@ -37,7 +36,7 @@ pub(crate) struct Line {
 
 /// The numbers of marks before each word, while rows are counted.
 pub(crate) trait Counters: Copy {
-    /// From memory; the first `FEW` or all.
+    /// From memory; the first `WORDS_PER_VECTOR` or all.
     fn load(before: &[u16; WORDS], few: bool) -> Self;
     /// The counter of a word.
     fn get(&self, word: usize, few: bool) -> u16;
@@ -63,14 +62,15 @@ impl Counters for Plain {
     #[inline(always)]
     fn lower_behind(&mut self, word: usize, few: bool) {
         if few {
-            (0..FEW).for_each(|k| self.0[k] = self.0[k].wrapping_sub(u16::from(k > word)));
+            (0..WORDS_PER_VECTOR)
+                .for_each(|k| self.0[k] = self.0[k].wrapping_sub(u16::from(k > word)));
         } else {
             (0..WORDS).for_each(|k| self.0[k] = self.0[k].wrapping_sub(u16::from(k > word)));
         }
     }
     #[inline(always)]
     fn store(&self, before: &mut [u16; WORDS], few: bool) {
-        let upto = if few { FEW } else { WORDS };
+        let upto = if few { WORDS_PER_VECTOR } else { WORDS };
         before[..upto].copy_from_slice(&self.0[..upto]);
     }
 }
@@ -80,7 +80,7 @@ pub(crate) use modern::Vectors;
 
 #[cfg(target_arch = "x86_64")]
 mod modern {
-    use super::{Counters, FEW, WORDS};
+    use super::{Counters, WORDS, WORDS_PER_VECTOR};
     use std::arch::x86_64::*;
 
     /// The counters in AVX2 registers, so that one row does not wait for what the one before has
@@ -90,17 +90,17 @@ mod modern {
     /// use it.
     #[derive(Clone, Copy)]
     pub(crate) struct Vectors {
-        lanes: [__m256i; WORDS / FEW],
+        lanes: [__m256i; WORDS / WORDS_PER_VECTOR],
         copy: [u16; WORDS],
     }
 
     /// Numbers of the words of one vector.
-    const NUMBERS: [i16; FEW] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+    const NUMBERS: [i16; WORDS_PER_VECTOR] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
     impl Vectors {
         #[inline(always)]
         fn keep(&mut self, vector: usize) {
-            let to = &mut self.copy[vector * FEW..][..FEW];
+            let to = &mut self.copy[vector * WORDS_PER_VECTOR..][..WORDS_PER_VECTOR];
             // SAFETY: 32 bytes are there; AVX2 see `Vectors`.
             unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), self.lanes[vector]) }
         }
@@ -110,7 +110,7 @@ mod modern {
         #[inline(always)]
         fn load(before: &[u16; WORDS], _few: bool) -> Vectors {
             let lanes = |vector: usize| {
-                let from = &before[vector * FEW..][..FEW];
+                let from = &before[vector * WORDS_PER_VECTOR..][..WORDS_PER_VECTOR];
                 // SAFETY: 32 bytes are there; AVX2 see `Vectors`.
                 unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }
             };
@@ -121,15 +121,19 @@ mod modern {
         }
         #[inline(always)]
         fn get(&self, word: usize, few: bool) -> u16 {
-            self.copy[if few { word % FEW } else { word % WORDS }]
+            self.copy[if few {
+                word % WORDS_PER_VECTOR
+            } else {
+                word % WORDS
+            }]
         }
         #[inline(always)]
         fn lower_behind(&mut self, word: usize, few: bool) {
-            for vector in 0..if few { 1 } else { WORDS / FEW } {
+            for vector in 0..if few { 1 } else { WORDS / WORDS_PER_VECTOR } {
                 // SAFETY: AVX2 see `Vectors`.
                 unsafe {
                     let numbers = _mm256_loadu_si256(NUMBERS.as_ptr().cast());
-                    let word = _mm256_set1_epi16(word as i16 - (vector * FEW) as i16);
+                    let word = _mm256_set1_epi16(word as i16 - (vector * WORDS_PER_VECTOR) as i16);
                     // The comparison gives -1 for greater numbers.
                     self.lanes[vector] =
                         _mm256_add_epi16(self.lanes[vector], _mm256_cmpgt_epi16(numbers, word));
@@ -139,7 +143,7 @@ mod modern {
         }
         #[inline(always)]
         fn store(&self, before: &mut [u16; WORDS], few: bool) {
-            let upto = if few { FEW } else { WORDS };
+            let upto = if few { WORDS_PER_VECTOR } else { WORDS };
             before[..upto].copy_from_slice(&self.copy[..upto]);
         }
     }
@@ -167,14 +171,14 @@ pub(crate) struct Short {
 
 /// Data passed from the second loop to the third.
 struct Told {
-    line: [u32; BATCH],
-    distance: [u32; BATCH],
-    /// [`NEVER`]: a first touch.
-    last: [u16; BATCH],
+    line: [u32; ROWS_PER_BATCH],
+    distance: [u32; ROWS_PER_BATCH],
+    /// [`NOT_TOUCHED`]: a first touch.
+    last: [u16; ROWS_PER_BATCH],
     /// The slot before; filled if slots are not rows.
-    slot: [u16; BATCH],
+    slot: [u16; ROWS_PER_BATCH],
     /// Those that are no first touches, and how many.
-    list: [u16; BATCH],
+    list: [u16; ROWS_PER_BATCH],
     listed: usize,
 }
 
@@ -184,7 +188,7 @@ impl Short {
             shift,
             slots: slots.min(SLOTS),
             names: DenseNames::new(),
-            last: Box::new([NEVER; SLOTS]),
+            last: Box::new([NOT_TOUCHED; SLOTS]),
             words: [0; WORDS],
             before: [0; WORDS],
             accesses: Vec::new(),
@@ -198,7 +202,7 @@ impl Short {
 
     /// Starts a sample.
     pub(crate) fn begin(&mut self) {
-        self.last[..self.names.len()].fill(NEVER);
+        self.last[..self.names.len()].fill(NOT_TOUCHED);
         self.names.clear();
         self.words.fill(!0);
         self.before = std::array::from_fn(|word| word as u16 * 64);
@@ -249,23 +253,23 @@ impl Short {
         sink: &mut S,
     ) -> usize {
         let mut told = Told {
-            line: [0; BATCH],
-            distance: [0; BATCH],
-            last: [0; BATCH],
-            slot: [0; BATCH],
-            list: [0; BATCH],
+            line: [0; ROWS_PER_BATCH],
+            distance: [0; ROWS_PER_BATCH],
+            last: [0; ROWS_PER_BATCH],
+            slot: [0; ROWS_PER_BATCH],
+            list: [0; ROWS_PER_BATCH],
             listed: 0,
         };
         let mut from = 0;
         while from < address.len() {
-            let room = BATCH.min(self.slots - self.next);
+            let room = ROWS_PER_BATCH.min(self.slots - self.next);
             let most = (from + room).min(address.len());
             let to = from + self.narrow(&address[from..most], &size[from..most]);
             if from < to {
                 let shift = self.shift;
                 self.names
                     .number(address[from..to].iter().map(|a| a >> shift), &mut told.line);
-                let few = self.next + BATCH <= FEW * 64;
+                let few = self.next + ROWS_PER_BATCH <= WORDS_PER_VECTOR * 64;
                 match (self.accesses.is_empty(), few) {
                     (true, true) => self.count::<C, false, true>(to - from, &mut told),
                     (true, false) => self.count::<C, false, false>(to - from, &mut told),
@@ -333,7 +337,7 @@ impl Short {
         rows: usize,
         told: &mut Told,
     ) {
-        let (next, rows) = (self.next, rows.min(BATCH));
+        let (next, rows) = (self.next, rows.min(ROWS_PER_BATCH));
         if JOINED {
             self.accesses
                 .extend((0..rows).map(|i| ((next + i) as u16, (self.rows + i) as u16)));
@@ -353,13 +357,13 @@ impl Short {
                 slot
             };
             told.distance[i] = 0;
-            told.list[listed % BATCH] = i as u16;
-            listed += usize::from(slot != NEVER);
+            told.list[listed % ROWS_PER_BATCH] = i as u16;
+            listed += usize::from(slot != NOT_TOUCHED);
         }
-        told.listed = listed.min(BATCH);
+        told.listed = listed.min(ROWS_PER_BATCH);
         let mut before = C::load(&self.before, FEW_WORDS);
         for earlier in 0..told.listed {
-            let i = told.list[earlier] as usize % BATCH;
+            let i = told.list[earlier] as usize % ROWS_PER_BATCH;
             let slot = if JOINED { told.slot[i] } else { told.last[i] };
             let end = if JOINED {
                 self.accesses.get(slot as usize).map_or(slot, |a| a.0)
@@ -381,14 +385,16 @@ impl Short {
         if FEW_WORDS {
             // The counters behind a removed mark decrease.
             let gone = listed as u16;
-            self.before[FEW..].iter_mut().for_each(|b| *b -= gone);
+            self.before[WORDS_PER_VECTOR..]
+                .iter_mut()
+                .for_each(|b| *b -= gone);
         }
         (self.live, self.next) = (self.live + (rows - listed) as u32, next + rows);
     }
 
     #[inline(always)]
     fn tell<S: ReuseSink>(&mut self, address: &[u64], tag: &[u32], told: &Told, sink: &mut S) {
-        let rows = tag.len().min(BATCH);
+        let rows = tag.len().min(ROWS_PER_BATCH);
         let (block, last, distance, again) = (
             &told.line[..rows],
             &told.last[..rows],
@@ -414,14 +420,17 @@ impl Short {
     fn wide<S: ReuseSink>(&mut self, address: u64, size: u32, tag: u32, sink: &mut S) -> bool {
         let (first, last) = self.touched(address, size);
         let count = (last - first) as usize + 1;
-        if last - first >= WIDE || last >> KEY_BITS != 0 || self.next + count > self.slots {
+        if last - first >= MAX_ACCESS_BLOCKS
+            || last >> KEY_BITS != 0
+            || self.next + count > self.slots
+        {
             return false;
         }
         if self.accesses.is_empty() {
             self.accesses
                 .extend((0..self.next as u16).map(|slot| (slot, slot)));
         }
-        let mut numbers = [0; BATCH];
+        let mut numbers = [0; ROWS_PER_BATCH];
         self.names.number(first..=last, &mut numbers);
         let row = self.rows as u64;
         for (block, &number) in (first..=last).zip(&numbers) {
@@ -435,7 +444,7 @@ impl Short {
                 row,
                 block,
                 tag,
-                slot == NEVER,
+                slot == NOT_TOUCHED,
                 u64::from(self.above(end)),
                 row.wrapping_sub(u64::from(before)),
             );
@@ -443,7 +452,7 @@ impl Short {
         let end = (self.next + count - 1) as u16;
         for &number in &numbers[..count] {
             let slot = std::mem::replace(&mut self.last[number as usize % SLOTS], self.next as u16);
-            if slot == NEVER {
+            if slot == NOT_TOUCHED {
                 self.live += 1;
             } else {
                 self.words[slot as usize / 64] &= !(1 << (slot % 64));

@@ -308,14 +308,14 @@ pub struct Watcher {
 }
 
 /// No block has this number.
-const NOTHING: u64 = u64::MAX;
+const NO_BLOCK: u64 = u64::MAX;
 
 impl Watcher {
     /// A watcher with all registers free.
     pub fn new(period: u64, watchpoints: usize, seed: u64) -> Watcher {
         let mut watcher = Watcher {
             reservoir: Reservoir::new(watchpoints, seed),
-            places: vec![NOTHING; watchpoints.max(1)],
+            places: vec![NO_BLOCK; watchpoints.max(1)],
             armed: false,
             random: SplitMix::new(seed ^ 0x5eed),
             period: period.max(1),
@@ -349,12 +349,12 @@ impl Watcher {
     #[cold]
     fn trap(&mut self, first: u64, last: u64, context: u32) {
         for slot in 0..self.places.len() {
-            if self.places[slot] != NOTHING && (first..=last).contains(&self.places[slot]) {
+            if self.places[slot] != NO_BLOCK && (first..=last).contains(&self.places[slot]) {
                 self.reservoir.reuse(slot, self.now, context);
-                self.places[slot] = NOTHING;
+                self.places[slot] = NO_BLOCK;
             }
         }
-        self.armed = self.places.iter().any(|&p| p != NOTHING);
+        self.armed = self.places.iter().any(|&p| p != NO_BLOCK);
     }
 
     #[cold]
@@ -375,7 +375,7 @@ impl Watcher {
         self.streams += u32::from(before.samples() > 0);
         let seen = before.finish(self.now).into_iter();
         self.done.extend(seen.map(|o| Observation { stream, ..o }));
-        self.places.fill(NOTHING);
+        self.places.fill(NO_BLOCK);
         self.armed = false;
     }
 

@@ -194,7 +194,7 @@ fn binomial(out: &mut Out, mean: f64, n: f64, mass: f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::histogram::{Fine, Scale, WHOLE, cut, shares, similarity};
+    use crate::histogram::{Fine, Scale, TRACE_BITS, cut, shares, similarity};
     use proptest::prelude::*;
     use std::collections::HashMap;
 
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_range_of_two_to_the_40_takes_no_time() {
-        let mut fine = Fine::new(WHOLE);
+        let mut fine = Fine::new(TRACE_BITS);
         let mut x = 1u64;
         for i in 0..2_000_000u64 {
             x = x
@@ -256,7 +256,7 @@ mod tests {
         let mut x = 7u64;
         let mut last: HashMap<u64, u64> = HashMap::new();
         let mut stack: Vec<u64> = Vec::new();
-        let (mut times, mut distances) = (Fine::new(WHOLE), Fine::new(WHOLE));
+        let (mut times, mut distances) = (Fine::new(TRACE_BITS), Fine::new(TRACE_BITS));
         for i in 0..60_000u64 {
             x = x
                 .wrapping_mul(6364136223846793005)

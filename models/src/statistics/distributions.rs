@@ -42,7 +42,7 @@ pub fn gamma_below(a: f64, x: f64, ln_gamma: f64) -> f64 {
         return (sum * scale).min(1.0);
     }
     let mut b = x + 1.0 - a;
-    let (mut c, mut d) = (1.0 / TINY, 1.0 / b);
+    let (mut c, mut d) = (1.0 / LENTZ_ZERO, 1.0 / b);
     let mut h = d;
     for i in 1..1000 {
         let an = -f64::from(i) * (f64::from(i) - a);
@@ -59,10 +59,10 @@ pub fn gamma_below(a: f64, x: f64, ln_gamma: f64) -> f64 {
 }
 
 /// Lentz's method replaces zeros in continued fractions by this.
-const TINY: f64 = 1e-300;
+const LENTZ_ZERO: f64 = 1e-300;
 
 fn not_zero(x: f64) -> f64 {
-    if x.abs() < TINY { TINY } else { x }
+    if x.abs() < LENTZ_ZERO { LENTZ_ZERO } else { x }
 }
 
 /// Regularized incomplete beta function, by its continued fraction (Press et al., *Numerical

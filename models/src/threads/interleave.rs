@@ -69,7 +69,7 @@ pub fn interleave(lengths: &[u64], turns: Turns, mut next: impl FnMut(usize)) {
         }
         Turns::Random { seed } => {
             let mut random = SplitMix::new(seed);
-            let mut sums = Sums::new(&left);
+            let mut sums = FenwickTree::new(&left);
             for total in (1..=left.iter().sum()).rev() {
                 next(sums.take(random.below(total)));
             }
@@ -140,10 +140,10 @@ fn chunks(left: &mut [u64], length: u64, next: &mut impl FnMut(usize)) {
 }
 
 /// Numbers in a row, with sums over ranges of powers of two (a Fenwick tree).
-struct Sums(Vec<u64>);
+struct FenwickTree(Vec<u64>);
 
-impl Sums {
-    fn new(numbers: &[u64]) -> Sums {
+impl FenwickTree {
+    fn new(numbers: &[u64]) -> FenwickTree {
         let mut tree = vec![0; numbers.len() + 1];
         for (at, &n) in numbers.iter().enumerate() {
             let at = at + 1;
@@ -153,7 +153,7 @@ impl Sums {
                 tree[above] += tree[at];
             }
         }
-        Sums(tree)
+        FenwickTree(tree)
     }
 
     /// Which number the one at place `at` of their sum belongs to; that number is one less now.
@@ -186,7 +186,7 @@ mod tests {
         /// Against lists that are gone through from the start.
         #[test]
         fn places_in_sums_are_found_and_taken(mut numbers in prop::collection::vec(0u64..5, 1..40), seed: u64) {
-            let mut sums = Sums::new(&numbers);
+            let mut sums = FenwickTree::new(&numbers);
             let mut random = SplitMix::new(seed);
             for total in (1..=numbers.iter().sum::<u64>()).rev() {
                 let at = random.below(total);

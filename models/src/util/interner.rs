@@ -10,19 +10,19 @@ use std::hint::select_unpredictable;
 
 /// Bits of a table entry that hold the number, plus one; the others hold the key.
 const NUMBER_BITS: u32 = 17;
-/// Numbers, at most.
-pub const MOST: usize = 1 << (NUMBER_BITS - 1);
+/// Greatest number of numbers.
+pub const MAX_NUMBERS: usize = 1 << (NUMBER_BITS - 1);
 /// Keys are below `1 << KEY_BITS`: all addresses that a user-space program on x86-64 has without
 /// five-level paging.
 pub const KEY_BITS: u32 = 64 - NUMBER_BITS;
-/// Keys that are numbered together.
-pub const TOGETHER: usize = 256;
+/// Keys that are numbered together. Source: Chosen.
+pub const KEYS_PER_BATCH: usize = 256;
 /// Places behind the keys that a batch may write to.
-const ROOM: usize = TOGETHER * 2;
-/// Places of the smallest table.
-const SMALLEST: usize = 1 << 11;
+const BATCH_ROOM: usize = KEYS_PER_BATCH * 2;
+/// Source: Chosen.
+const MIN_PLACES: usize = 1 << 11;
 /// Tables from this size on do not stay in the first-level cache.
-const LARGE: usize = 1 << 13;
+const LARGE_TABLE_PLACES: usize = 1 << 13;
 
 /// See the module's text.
 #[derive(Clone)]
@@ -47,8 +47,8 @@ impl DenseNames {
     /// No keys yet.
     pub fn new() -> DenseNames {
         DenseNames {
-            table: vec![0; SMALLEST],
-            shift: 64 - SMALLEST.trailing_zeros(),
+            table: vec![0; MIN_PLACES],
+            shift: 64 - MIN_PLACES.trailing_zeros(),
             keys: Vec::new(),
             places: Vec::new(),
             len: 0,
@@ -74,9 +74,9 @@ impl DenseNames {
 
     /// Forgets all keys.
     pub fn clear(&mut self) {
-        if self.table.len() > SMALLEST && self.len * 32 < self.table.len() {
+        if self.table.len() > MIN_PLACES && self.len * 32 < self.table.len() {
             // A large sample has gone by; small ones shall stay in the cache.
-            self.resize((self.table.len() / 4).max(SMALLEST));
+            self.resize((self.table.len() / 4).max(MIN_PLACES));
         } else if self.len * 16 < self.table.len() {
             self.places[..self.len]
                 .iter()
@@ -96,14 +96,14 @@ impl DenseNames {
     /// Makes room for `more` keys.
     #[inline(always)]
     fn reserve(&mut self, more: usize) {
-        if self.keys.len() < self.len + ROOM || self.table.len() < (self.len + more) * 3 {
+        if self.keys.len() < self.len + BATCH_ROOM || self.table.len() < (self.len + more) * 3 {
             self.grow(more);
         }
     }
 
     #[cold]
     fn grow(&mut self, more: usize) {
-        let room = self.len + more.max(ROOM);
+        let room = self.len + more.max(BATCH_ROOM);
         if self.keys.len() < room {
             self.keys.resize(room * 2, 0);
             self.places.resize(room * 2, 0);
@@ -124,18 +124,18 @@ impl DenseNames {
         }
     }
 
-    /// The numbers of some keys, at most [`TOGETHER`], each of at most [`KEY_BITS`] bits. There are
-    /// never more than [`MOST`] keys.
+    /// The numbers of some keys, at most [`KEYS_PER_BATCH`], each of at most [`KEY_BITS`] bits.
+    /// There are never more than [`MAX_NUMBERS`] keys.
     #[inline(always)]
     pub fn number(
         &mut self,
         keys: impl Iterator<Item = u64> + Clone,
-        numbers: &mut [u32; TOGETHER],
+        numbers: &mut [u32; KEYS_PER_BATCH],
     ) {
-        self.reserve(TOGETHER);
+        self.reserve(KEYS_PER_BATCH);
         let (shift, mask) = (self.shift, self.table.len() - 1);
         let home = |key: u64| (spread(key) >> shift) as usize & mask;
-        if self.table.len() > LARGE {
+        if self.table.len() > LARGE_TABLE_PLACES {
             keys.clone()
                 .for_each(|key| prefetch(&self.table[home(key)]));
         }
@@ -143,8 +143,8 @@ impl DenseNames {
         let from = self.len;
         // Arrays of a power of two: their places need no check.
         let (Some(known), Some(places)) = (
-            self.keys[from..].first_chunk_mut::<ROOM>(),
-            self.places[from..].first_chunk_mut::<ROOM>(),
+            self.keys[from..].first_chunk_mut::<BATCH_ROOM>(),
+            self.places[from..].first_chunk_mut::<BATCH_ROOM>(),
         ) else {
             return;
         };
@@ -165,8 +165,8 @@ impl DenseNames {
                 at = (at + 1) & mask;
             };
             // A known key writes to where the next new one will.
-            known[new % ROOM] = key;
-            places[new % ROOM] = at as u32;
+            known[new % BATCH_ROOM] = key;
+            places[new % BATCH_ROOM] = at as u32;
             new += usize::from(is_new);
             *number = (entry & ((1 << NUMBER_BITS) - 1)) as u32 - 1;
         }
@@ -192,8 +192,8 @@ mod tests {
                 names.clear();
                 let key = |k: u64| if scatter { spread(k) >> (64 - KEY_BITS) } else { k << shift.min(KEY_BITS - 13) };
                 let mut known: HashMap<u64, u32> = HashMap::new();
-                let mut numbers = [0; TOGETHER];
-                for batch in keys.chunks(TOGETHER) {
+                let mut numbers = [0; KEYS_PER_BATCH];
+                for batch in keys.chunks(KEYS_PER_BATCH) {
                     names.number(batch.iter().map(|&k| key(k)), &mut numbers);
                     for (&k, &number) in batch.iter().zip(&numbers) {
                         let next = known.len() as u32;
@@ -211,16 +211,19 @@ mod tests {
     #[test]
     fn a_table_can_be_filled_to_the_last_number() {
         let mut names = DenseNames::new();
-        let mut numbers = [0; TOGETHER];
+        let mut numbers = [0; KEYS_PER_BATCH];
         for turn in 0..2u64 {
-            for from in (0..MOST as u64).step_by(TOGETHER) {
+            for from in (0..MAX_NUMBERS as u64).step_by(KEYS_PER_BATCH) {
                 names.number(
-                    (from..from + TOGETHER as u64).map(|k| k * 4096 + turn),
+                    (from..from + KEYS_PER_BATCH as u64).map(|k| k * 4096 + turn),
                     &mut numbers,
                 );
-                assert_eq!(u64::from(numbers[TOGETHER - 1]), from + TOGETHER as u64 - 1);
+                assert_eq!(
+                    u64::from(numbers[KEYS_PER_BATCH - 1]),
+                    from + KEYS_PER_BATCH as u64 - 1
+                );
             }
-            assert_eq!(names.len(), MOST);
+            assert_eq!(names.len(), MAX_NUMBERS);
             names.clear();
         }
         assert!(names.is_empty());

@@ -25,17 +25,17 @@ pub fn large_vec<T: Copy>(value: T, len: usize) -> Vec<T> {
     // (Miri knows no such call.)
     #[cfg(all(target_os = "linux", not(miri)))]
     {
-        const HUGE: usize = 2 << 20;
+        const HUGE_PAGE_BYTES: usize = 2 << 20;
         let bytes = len * size_of::<T>();
-        if bytes >= 2 * HUGE {
+        if bytes >= 2 * HUGE_PAGE_BYTES {
             let start: *mut T = vector.as_mut_ptr();
-            let offset = start.addr().next_multiple_of(HUGE) - start.addr();
+            let offset = start.addr().next_multiple_of(HUGE_PAGE_BYTES) - start.addr();
             // SAFETY: the range lies inside the allocation, and the call is a hint that changes no
             // content.
             unsafe {
                 libc::madvise(
                     start.cast::<u8>().add(offset).cast(),
-                    (bytes - offset) / HUGE * HUGE,
+                    (bytes - offset) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES,
                     libc::MADV_HUGEPAGE,
                 );
             }

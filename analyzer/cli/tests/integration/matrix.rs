@@ -165,11 +165,11 @@ fn values(command: &str, option: &str) -> Option<&'static [&'static str]> {
 }
 
 /// Options that only one of the traces serves, so that all are tried.
-const RARE: [&str; 3] = ["train", "stores", "accesses-from"];
+const OPTIONS_OF_ONE_TRACE: [&str; 3] = ["train", "stores", "accesses-from"];
 
 /// Commands with formats of their own: [`commands_with_formats_of_their_own_take_the_smallest_traces`].
 // A remedy of `what-if` needs data that the smallest traces do not have.
-const APART: [&str; 5] = ["compare", "export", "import", "query", "what-if"];
+const COMMANDS_APART: [&str; 5] = ["compare", "export", "import", "query", "what-if"];
 
 /// A command line without its format: words with `{…}` in them.
 #[derive(Clone, Debug)]
@@ -188,7 +188,7 @@ fn lines() -> Vec<Line> {
     commands.extend(
         top.get_subcommands()
             .map(|c| (c.get_name().to_string(), c))
-            .filter(|(name, _)| !APART.contains(&name.as_str())),
+            .filter(|(name, _)| !COMMANDS_APART.contains(&name.as_str())),
     );
     for (name, command) in commands {
         let mut add = |option: &str, words: &str| {
@@ -645,7 +645,10 @@ fn every_command_and_option_gives_a_result_or_a_sentence_on_the_smallest_traces(
             // trace, unless all are requested.
             if line.option.is_empty() {
                 jobs.extend(FORMATS.map(|format| (t, l, format)));
-            } else if all || (t + l / 2) % 2 == 0 || RARE.contains(&line.option.as_str()) {
+            } else if all
+                || (t + l / 2) % 2 == 0
+                || OPTIONS_OF_ONE_TRACE.contains(&line.option.as_str())
+            {
                 jobs.push((t, l, FORMATS[(t + l) % FORMATS.len()]));
             }
         }

@@ -31,7 +31,7 @@ type Life = (u32, u64, u64, u64, u64, &'static str);
 
 /// A global of whole pages; one that ends within a page, right before another; blocks of a heap on
 /// shared pages, two of which have one place one after the other.
-const LIVES: [Life; 7] = [
+const OBJECT_LIVES: [Life; 7] = [
     (7, 0x10_0000, 0x4000, 0, u64::MAX, "whole"),
     (7, 0x20_0000, 0x1800, 0, u64::MAX, "part"),
     (7, 0x20_1800, 0x0900, 0, u64::MAX, "rest"),
@@ -43,19 +43,21 @@ const LIVES: [Life; 7] = [
 
 fn write_objects(folder: &Path) {
     let u64s = |of: fn(&Life) -> u64| {
-        Arc::new(UInt64Array::from_iter_values(LIVES.iter().map(of))) as ArrayRef
+        Arc::new(UInt64Array::from_iter_values(OBJECT_LIVES.iter().map(of))) as ArrayRef
     };
     let texts = |of: fn(&Life) -> &'static str| {
-        Arc::new(StringArray::from_iter_values(LIVES.iter().map(of))) as ArrayRef
+        Arc::new(StringArray::from_iter_values(OBJECT_LIVES.iter().map(of))) as ArrayRef
     };
     let columns: Vec<(&str, ArrayRef)> = vec![
         (
             "process",
-            Arc::new(UInt32Array::from_iter_values(LIVES.iter().map(|l| l.0))),
+            Arc::new(UInt32Array::from_iter_values(
+                OBJECT_LIVES.iter().map(|l| l.0),
+            )),
         ),
         (
             "object",
-            u64s(|l| LIVES.iter().position(|o| o.5 == l.5).unwrap() as u64 + 1),
+            u64s(|l| OBJECT_LIVES.iter().position(|o| o.5 == l.5).unwrap() as u64 + 1),
         ),
         ("kind", texts(|_| "heap")),
         ("name", texts(|l| l.5)),
@@ -90,7 +92,10 @@ fn object_at(process: u32, address: u64, time: u64) -> &'static str {
     let here = |l: &&Life| {
         l.0 == process && (l.1..l.1 + l.2).contains(&address) && (l.3..l.4).contains(&time)
     };
-    LIVES.iter().find(here).map_or("[no known object]", |l| l.5)
+    OBJECT_LIVES
+        .iter()
+        .find(here)
+        .map_or("[no known object]", |l| l.5)
 }
 
 /// Rows of two processes, in samples of 300.

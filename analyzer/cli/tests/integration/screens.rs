@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 
 const WIDTH: u16 = 100;
 /// Lines of a terminal, without those that `mgz run` prints itself.
-const LINES: usize = 21;
+const TERMINAL_LINES: usize = 21;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/screens")
@@ -85,7 +85,7 @@ fn screens_are_as_they_were_read() {
         let dir = tempfile::tempdir().unwrap();
         unpack(name, dir.path());
         let now = screen_of(dir.path());
-        assert!(now.lines().count() <= LINES, "{name}:\n{now}");
+        assert!(now.lines().count() <= TERMINAL_LINES, "{name}:\n{now}");
         assert!(
             now.lines().all(|l| l.chars().count() <= usize::from(WIDTH)),
             "{name}:\n{now}"

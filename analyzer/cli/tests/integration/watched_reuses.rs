@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 /// Loads of a sample, and from the beginning of one to that of the next.
 const SAMPLE: u64 = 500;
-const PERIOD: u64 = 50_000;
-const SAMPLES: u64 = 300;
+const SAMPLE_PERIOD: u64 = 50_000;
+const SAMPLE_COUNT: u64 = 300;
 /// Loads of a burst, half of them in a part of the table.
 const BURST: u64 = 20_000;
-const PART: u64 = 2_000;
+const PART_ROWS: u64 = 2_000;
 /// Lines of the table and of the heap.
 const TABLE: u64 = 1 << 18;
 const HEAP: u64 = 1 << 17;
@@ -35,12 +35,12 @@ impl Program {
     /// A part of the table is used at random for a while, then another one; beside it the heap is, all of it.
     fn next(&mut self) -> (u64, bool) {
         if self.at.is_multiple_of(BURST) {
-            self.first = self.random.below(TABLE - PART);
+            self.first = self.random.below(TABLE - PART_ROWS);
         }
         self.at += 1;
         let in_table = self.random.below(2) == 0;
         let line = match in_table {
-            true => self.first + self.random.below(PART),
+            true => self.first + self.random.below(PART_ROWS),
             false => TABLE + self.random.below(HEAP),
         };
         (BASE + line * 64 + line * 7 % 8 * 8, in_table)
@@ -122,7 +122,7 @@ fn write(folder: &Path) -> [[f64; 2]; 2] {
     let (mut misses, mut loads) = ([[0.0; 2]; 2], [0.0; 2]);
     let mut rows: Vec<SampleRow> = Vec::new();
     let (mut watches, mut armed): (Vec<Watch>, Vec<usize>) = Default::default();
-    for load in 0..SAMPLES * PERIOD {
+    for load in 0..SAMPLE_COUNT * SAMPLE_PERIOD {
         let (address, in_table) = program.next();
         let line = ((address - BASE) / 64) as usize;
         loads[usize::from(!in_table)] += 1.0;
@@ -133,9 +133,9 @@ fn write(folder: &Path) -> [[f64; 2]; 2] {
             watches[armed.remove(place)].end = Some((load, Some(in_table)));
         }
         // Samples begin anywhere in their period, as bursts do not keep step with them.
-        let sample = load / PERIOD;
-        let offset = sample.wrapping_mul(7_919_777) % (PERIOD - SAMPLE);
-        let place = (load % PERIOD).wrapping_sub(offset);
+        let sample = load / SAMPLE_PERIOD;
+        let offset = sample.wrapping_mul(7_919_777) % (SAMPLE_PERIOD - SAMPLE);
+        let place = (load % SAMPLE_PERIOD).wrapping_sub(offset);
         if place < SAMPLE {
             rows.push(SampleRow {
                 process: 7,
@@ -185,7 +185,7 @@ fn write(folder: &Path) -> [[f64; 2]; 2] {
             (BASE + TABLE * 64, HEAP * 64, 0, u64::MAX, 2, "heap", "heap"),
         ],
     );
-    let n = SAMPLES as usize;
+    let n = SAMPLE_COUNT as usize;
     let floats = |value: f64| Arc::new(Float64Array::from(vec![value; n])) as ArrayRef;
     // A load takes a nanosecond.
     write_columns(
@@ -193,16 +193,16 @@ fn write(folder: &Path) -> [[f64; 2]; 2] {
         vec![
             (
                 "sample",
-                Arc::new(UInt32Array::from_iter_values(0..SAMPLES as u32)),
+                Arc::new(UInt32Array::from_iter_values(0..SAMPLE_COUNT as u32)),
             ),
             ("loads", Arc::new(UInt32Array::from(vec![SAMPLE as u32; n]))),
-            ("stands_for", floats(PERIOD as f64 / SAMPLE as f64)),
+            ("stands_for", floats(SAMPLE_PERIOD as f64 / SAMPLE as f64)),
             ("stands_for_error", floats(0.2)),
             (
                 "ns_per_load_source",
                 Arc::new(StringArray::from(vec!["watched"; n])),
             ),
-            ("time_ns", floats(PERIOD as f64)),
+            ("time_ns", floats(SAMPLE_PERIOD as f64)),
         ],
     );
     write_pairs(folder, &watches);
@@ -210,7 +210,7 @@ fn write(folder: &Path) -> [[f64; 2]; 2] {
 }
 
 fn write_pairs(folder: &Path, watches: &[Watch]) {
-    let end = |w: &Watch| w.end.unwrap_or((SAMPLES * PERIOD, None));
+    let end = |w: &Watch| w.end.unwrap_or((SAMPLE_COUNT * SAMPLE_PERIOD, None));
     let u32s = |of: &dyn Fn(&Watch) -> u32| {
         Arc::new(UInt32Array::from_iter_values(watches.iter().map(of))) as ArrayRef
     };
@@ -281,7 +281,7 @@ fn watches_see_bursts_that_samples_do_not() {
         of("pairs") > 200 && of("reused") > 50 && of("used") == of("pairs"),
         "{seen}"
     );
-    assert_eq!((of("unusable"), of("windows")), (0, SAMPLES));
+    assert_eq!((of("unusable"), of("windows")), (0, SAMPLE_COUNT));
     assert!(without["summary"]["misses"].get("watched").is_none());
     let said = format!(
         "from 300 windows and {} reuses seen by watchpoints",

@@ -10,7 +10,7 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 /// The newest version of the format that is known.
-const NEWEST: u64 = 7;
+const MAX_VERSION: u64 = 7;
 /// Ends of the names of files.
 const ENDS: [&str; 6] = [
     ".trace",
@@ -243,8 +243,8 @@ impl Stream {
         found: &mut DrMemTraceCounts,
     ) -> anyhow::Result<()> {
         match kind {
-            dr::HEADER if value > NEWEST => bail!(
-                "{}: version {value} of drmemtrace's format is newer than those that are known (up to {NEWEST}); use a newer mgz, or an older DynamoRIO",
+            dr::HEADER if value > MAX_VERSION => bail!(
+                "{}: version {value} of drmemtrace's format is newer than those that are known (up to {MAX_VERSION}); use a newer mgz, or an older DynamoRIO",
                 self.path.display()
             ),
             dr::MARKER if size == dr::MARKER_FILETYPE && value & PARTIAL != 0 => bail!(

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use writer::TraceWriter;
 
-const EXAMPLES: &str = "\
+const EXAMPLES_HELP: &str = "\
 Examples:
   valgrind --tool=lackey --trace-mem=yes --log-file=app.lackey ./app
   mgz import app.lackey --from lackey -o app.trace
@@ -35,7 +35,7 @@ pub enum From {
 
 /// Arguments of `import`.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES_HELP)]
 pub struct ImportArguments {
     /// The file, or the folder of drmemtrace; - is standard input (lackey).
     pub input: PathBuf,

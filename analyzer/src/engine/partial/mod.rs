@@ -15,7 +15,7 @@ use crate::engine::{BucketOutcome, EngineOutcome};
 use crate::input::weights::Weights;
 use crate::stages::fetches::Fetched;
 use crate::stages::footprint::{Entry, GroupCount, Key};
-use crate::stages::incidence::{ALIKE, Incidence, Mark};
+use crate::stages::incidence::{Incidence, Mark, SAMPLE_RANK_PERIOD};
 use crate::stages::reuse::ReuseTotals;
 use mgz_annotations_schema::manifest::Manifest;
 use std::io::{Read, Write};
@@ -159,10 +159,11 @@ impl Partial {
         let numbers = |outcome: &EngineOutcome| outcome.samples.iter().map(|s| s.sample).max();
         let end = numbers(&self.outcome).map_or(0, |last| last + 1);
         let end = end.max(self.outcome.incidence.samples_end());
-        // A sample's number decides if its marks are kept, so numbers shift by multiples of ALIKE.
+        // A sample's number decides if its marks are kept, so numbers shift by multiples of
+        // SAMPLE_RANK_PERIOD.
         let last = numbers(&other.outcome).unwrap_or(0);
         let last = last.max(other.outcome.incidence.samples_end());
-        end.checked_next_multiple_of(ALIKE)
+        end.checked_next_multiple_of(SAMPLE_RANK_PERIOD)
             .filter(|first| first.checked_add(last).is_some())
             .ok_or_else(|| {
                 "there are more samples than numbers for them; merge fewer partial results".into()
@@ -297,23 +298,16 @@ fn add_totals(mine: &mut Manifest, other: Manifest) {
     a.implied_const += b.implied_const;
     a.samples += b.samples;
     // The sum is known only if both parts are.
+    let sum = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a + b);
+    let greater = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a.max(b));
     a.loads_executed = a.loads_executed.zip(b.loads_executed).map(|(a, b)| a + b);
-    a.loads_executed_error = a
-        .loads_executed_error
-        .zip(b.loads_executed_error)
-        .map(|(a, b)| a.max(b));
-    a.loads_executed_estimate = a
-        .loads_executed_estimate
-        .zip(b.loads_executed_estimate)
-        .map(|(a, b)| a + b);
-    a.loads_executed_assumed_error = a
-        .loads_executed_assumed_error
-        .zip(b.loads_executed_assumed_error)
-        .map(|(a, b)| a.max(b));
-    a.loads_executed_assumed = a
-        .loads_executed_assumed
-        .zip(b.loads_executed_assumed)
-        .map(|(a, b)| a + b);
+    a.loads_executed_error = greater(a.loads_executed_error, b.loads_executed_error);
+    a.loads_executed_estimate = sum(a.loads_executed_estimate, b.loads_executed_estimate);
+    a.loads_executed_assumed_error = greater(
+        a.loads_executed_assumed_error,
+        b.loads_executed_assumed_error,
+    );
+    a.loads_executed_assumed = sum(a.loads_executed_assumed, b.loads_executed_assumed);
     for (into, from) in [
         (&mut a.dropped, b.dropped),
         (&mut a.truncated_windows, b.truncated_windows),

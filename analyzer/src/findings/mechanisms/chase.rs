@@ -9,15 +9,20 @@ use crate::findings::sites::SiteFacts;
 use crate::findings::visits;
 use mgz_annotations_schema::sidecar::Origin;
 
+/// Default values of the rules of this file.
+const CHASE: Rule = Rule {
+    nodes: Nodes::Followed,
+    is_chained: true,
+    remedy: Remedy::OfObject("pool"),
+    ..Rule::PLAIN
+};
+
 pub(super) const LIST: Rule = Rule {
     kind: "list",
     name: "pointer chase along a list",
     claims: |context, facts| claim(context, facts, Shape::List),
     tell: tell_list,
-    nodes: Nodes::Followed,
-    is_chained: true,
-    remedy: Remedy::OfObject("pool"),
-    ..Rule::PLAIN
+    ..CHASE
 };
 
 pub(super) const TREE: Rule = Rule {
@@ -25,10 +30,7 @@ pub(super) const TREE: Rule = Rule {
     name: "pointer chase down a tree",
     claims: |context, facts| claim(context, facts, Shape::Tree),
     tell: tell_tree,
-    nodes: Nodes::Followed,
-    is_chained: true,
-    remedy: Remedy::OfObject("pool"),
-    ..Rule::PLAIN
+    ..CHASE
 };
 
 pub(super) const HASH_CHAIN: Rule = Rule {
@@ -36,10 +38,7 @@ pub(super) const HASH_CHAIN: Rule = Rule {
     name: "hash table with chains",
     claims: |context, facts| claim(context, facts, Shape::HashChain),
     tell: tell_chain,
-    nodes: Nodes::Followed,
-    is_chained: true,
-    remedy: Remedy::OfObject("pool"),
-    ..Rule::PLAIN
+    ..CHASE
 };
 
 #[derive(Clone, Copy, PartialEq)]
@@ -50,16 +49,16 @@ enum Shape {
 }
 
 /// Names in the code of well-known containers with chains.
-const CHAINS: [&str; 4] = ["_Hashtable", "unordered_map", "unordered_set", "_Hash_node"];
+const CHAIN_NAMES: [&str; 4] = ["_Hashtable", "unordered_map", "unordered_set", "_Hash_node"];
 /// Names in their code that iterates over all nodes.
-const WALKS: [&str; 5] = [
+const NODE_ITERATOR_NAMES: [&str; 5] = [
     "_Node_iterator",
     "_Node_const_iterator",
     "_Node_iterator_base",
     "_M_incr",
     "_M_deallocate_nodes",
 ];
-const TREES: [&str; 4] = ["_Rb_tree", "std::map", "std::set", "btree"];
+const TREE_NAMES: [&str; 4] = ["_Rb_tree", "std::map", "std::set", "btree"];
 
 fn claim(context: &Context, facts: &SiteFacts, wanted: Shape) -> Option<i64> {
     (shape(context, facts)? == wanted).then_some(APART)
@@ -71,13 +70,13 @@ fn shape(context: &Context, facts: &SiteFacts) -> Option<Shape> {
     {
         return None;
     }
-    if context.is_named(facts, &WALKS) {
+    if context.is_named(facts, &NODE_ITERATOR_NAMES) {
         return Some(Shape::List);
     }
-    if context.is_named(facts, &CHAINS) {
+    if context.is_named(facts, &CHAIN_NAMES) {
         return Some(Shape::HashChain);
     }
-    if context.is_named(facts, &TREES) {
+    if context.is_named(facts, &TREE_NAMES) {
         return Some(Shape::Tree);
     }
     if facts.doubles() {
@@ -152,11 +151,11 @@ fn tell_list(context: &Context, cause: &Cause) -> Told {
 }
 
 /// Names in the code of trees with wide nodes.
-const WIDE: [&str; 3] = ["btree", "btree_map", "btree_set"];
+const WIDE_TREE_NAMES: [&str; 3] = ["btree", "btree_map", "btree_set"];
 
 fn tell_tree(context: &Context, cause: &Cause) -> Told {
     let main = cause.sites.first().and_then(|s| context.sites.get(s));
-    let is_wide = main.is_some_and(|facts| context.is_named(facts, &WIDE));
+    let is_wide = main.is_some_and(|facts| context.is_named(facts, &WIDE_TREE_NAMES));
     let instead = match is_wide {
         true => {
             "use a sorted array with binary search where the set seldom changes, or a hash table where nobody asks for the order; look up several keys at a time, or sorted ones, which share the way down"

@@ -7,7 +7,7 @@ use crate::findings::context::Context;
 use crate::findings::mechanisms::{Layout, Remedy, Rule, Told, misses};
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
-use crate::findings::windows::NOWHERE;
+use crate::findings::windows::NO_OFFSET;
 use std::collections::BTreeMap;
 
 pub(super) const STRIDED_RULE: Rule = Rule {
@@ -66,7 +66,7 @@ fn used(context: &Context, object: u32, step: i64) -> Vec<(u64, u64)> {
     let knows = context.element(object).bytes == element;
     for row in rows() {
         let at = match row.into {
-            into if knows && into != NOWHERE => u64::from(into),
+            into if knows && into != NO_OFFSET => u64::from(into),
             _ => (row.address % element).wrapping_sub(start),
         };
         let end = offsets.entry(at).or_default();

@@ -43,16 +43,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Rows that become records together.
-const TOGETHER: usize = crate::stages::footprint::write_cache::TOGETHER;
+const ROWS_PER_BATCH: usize = crate::stages::footprint::write_cache::MAX_TOUCHES_PER_BATCH;
 /// Bits of a tally that hold the rows; the others hold the implied loads, at most 65,535 for a row.
 const TALLY_BITS: u32 = 24;
 /// Rows between two sums, so that no tally overflows.
-const TALLIED: usize = 1 << 22;
+const MAX_TALLIED_ROWS: usize = 1 << 22;
 /// Copies of a group's tally, used in turn. Consecutive rows often have the same group, and a
-/// number that was just written takes several cycles until it can be read.
-const TALLIES: usize = 4;
-/// No owner yet.
-const NOBODY: u32 = u32::MAX;
+/// number that was just written takes several cycles until it can be read. Source: Chosen.
+const TALLY_COPIES: usize = 4;
+const NO_OWNER: u32 = u32::MAX;
 
 /// State of one 64-byte line. `write_cache` joins several fields at once and relies on their order.
 #[repr(C)]
@@ -187,12 +186,12 @@ pub struct Footprints {
     partitions: Partitions,
     /// Lines or owners that a packed key cannot hold.
     odd: HashMap<Key, Maps>,
-    /// Owner by address space and group, [`NOBODY`] where there is none yet.
+    /// Owner by address space and group, [`NO_OWNER`] where there is none yet.
     owner_of: Vec<Vec<u32>>,
     counts: Vec<GroupCount>,
     /// By group, since the counts were brought up to date: rows in the lower [`TALLY_BITS`],
     /// implied loads above.
-    tally: Vec<[u64; TALLIES]>,
+    tally: Vec<[u64; TALLY_COPIES]>,
     /// Rows since then, or some more.
     tallied: usize,
 }
@@ -230,32 +229,32 @@ impl Footprints {
             self.owner_of.resize(space + 1, Vec::new());
         }
         let mut owner_of = std::mem::take(&mut self.owner_of[space]);
-        for from in (0..rows.len()).step_by(TOGETHER) {
-            rows.expect(from + TOGETHER..from + 2 * TOGETHER);
+        for from in (0..rows.len()).step_by(ROWS_PER_BATCH) {
+            rows.expect(from + ROWS_PER_BATCH..from + 2 * ROWS_PER_BATCH);
             self.add_some(
-                &rows.slice(from..(from + TOGETHER).min(rows.len())),
+                &rows.slice(from..(from + ROWS_PER_BATCH).min(rows.len())),
                 &mut owner_of,
                 space as u32,
             );
-            self.tallied += TOGETHER;
-            if self.tallied > TALLIED {
+            self.tallied += ROWS_PER_BATCH;
+            if self.tallied > MAX_TALLIED_ROWS {
                 self.sum_up();
             }
         }
         self.owner_of[space] = owner_of;
     }
 
-    /// Adds at most [`TOGETHER`] rows.
+    /// Adds at most [`ROWS_PER_BATCH`] rows.
     #[inline(always)]
     fn add_some(&mut self, rows: &ColumnSlices<'_>, owner_of: &mut Vec<u32>, space: u32) {
-        let len = rows.len().min(TOGETHER);
+        let len = rows.len().min(ROWS_PER_BATCH);
         let (address, size, group, implied) = (
             &rows.address[..len],
             &rows.size[..len],
             &rows.group[..len],
             &rows.implied[..len],
         );
-        let (mut owners, mut records) = ([0; TOGETHER], [0; TOGETHER]);
+        let (mut owners, mut records) = ([0; ROWS_PER_BATCH], [0; ROWS_PER_BATCH]);
         let most = group.iter().fold(0, |most, group| most.max(group.raw())) as usize;
         if most >= owner_of.len() || most >= self.tally.len() {
             self.make_room(owner_of, most);
@@ -267,7 +266,7 @@ impl Footprints {
         {
             *owner = known[group.index()];
             any_owner |= *owner;
-            tally[group.index()][at % TALLIES] += u64::from(implied) << TALLY_BITS | 1;
+            tally[group.index()][at % TALLY_COPIES] += u64::from(implied) << TALLY_BITS | 1;
         }
         if any_owner >> OWNER_BITS != 0 {
             self.new_owners(owner_of, group, space);
@@ -281,7 +280,7 @@ impl Footprints {
                 self.front.add(&records[..len]);
                 self.front.drain(&mut self.partitions);
             } else if !self.partitions.is_little() && self.repeats.pays(len) {
-                let mut left = [0; TOGETHER];
+                let mut left = [0; ROWS_PER_BATCH];
                 self.partitions
                     .push_all(self.repeats.sift(&records[..len], &mut left));
             } else {
@@ -334,10 +333,10 @@ impl Footprints {
     #[cold]
     fn make_room(&mut self, owner_of: &mut Vec<u32>, most: usize) {
         let room = |len: usize| len.max(most + 1);
-        owner_of.resize(room(owner_of.len()), NOBODY);
+        owner_of.resize(room(owner_of.len()), NO_OWNER);
         self.counts
             .resize(room(self.counts.len()), GroupCount::default());
-        self.tally.resize(room(self.tally.len()), [0; TALLIES]);
+        self.tally.resize(room(self.tally.len()), [0; TALLY_COPIES]);
     }
 
     /// Gives groups in an address space their numbers, if they have none.
@@ -345,7 +344,7 @@ impl Footprints {
     fn new_owners(&mut self, owner_of: &mut [u32], groups: &[Group], space: u32) {
         for &group in groups {
             let owner = &mut owner_of[group.index()];
-            if *owner == NOBODY {
+            if *owner == NO_OWNER {
                 *owner = self.partitions.store.owner(group, space);
             }
         }

@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// Number of partitions.
 pub(crate) const PARTITIONS: usize = 128;
-/// Records that wait in a partition before they are merged, at least.
-const RUN: usize = 1 << 11;
+/// Records that wait in a partition before they are merged, at least. Source: Chosen.
+const MIN_WAITING_RECORDS: usize = 1 << 11;
 /// Records and entries that a worker hands over at a time.
 const RECORDS: usize = 1 << 8;
 const ENTRIES: usize = 1 << 6;
@@ -26,11 +26,11 @@ const ENTRIES: usize = 1 << 6;
 /// mostly left the cache.
 const NEXT_LINES: usize = 16;
 /// An entry that waits takes as much room as so many records.
-const COSTS: usize = 4;
-/// Entries with which there are partitions: less is all in the first.
-const LITTLE: usize = 1 << 12;
+const RECORDS_PER_WAITING_ENTRY: usize = 4;
+/// Entries with which there are partitions: less is all in the first. Source: Chosen.
+const MIN_PARTITIONED_ENTRIES: usize = 1 << 12;
 /// Bytes of an entry in a file.
-const STORED: usize = 32;
+const STORED_ENTRY_BYTES: usize = 32;
 
 /// Limit of the entries in memory, for all tables together.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Budget {
 
     /// Bytes that went into files.
     pub fn spilled(&self) -> usize {
-        self.spilled.load(Ordering::Relaxed) * STORED
+        self.spilled.load(Ordering::Relaxed) * STORED_ENTRY_BYTES
     }
 
     /// True if entries had to stay in memory because no file could be written.
@@ -95,7 +95,7 @@ impl Run {
             Run::Memory(places) => return Ok(Cow::Borrowed(places)),
             Run::File(file, at, count) => (file, *at, *count),
         };
-        let mut bytes = vec![0; count * STORED];
+        let mut bytes = vec![0; count * STORED_ENTRY_BYTES];
         file.read_exact_at(&mut bytes, at)?;
         let word = |b: &[u8], n: usize| u64::from_le_bytes(std::array::from_fn(|i| b[n * 8 + i]));
         let place = |b: &[u8]| PackedEntry {
@@ -107,7 +107,7 @@ impl Run {
             },
         };
         Ok(Cow::Owned(EntryBlocks {
-            blocks: vec![bytes.chunks_exact(STORED).map(place).collect()],
+            blocks: vec![bytes.chunks_exact(STORED_ENTRY_BYTES).map(place).collect()],
             len: count,
         }))
     }
@@ -240,7 +240,7 @@ impl Partition {
         others: Vec<PackedEntry>,
         scratch: &mut Scratch,
     ) -> isize {
-        self.waiting += records.len() + others.len() * COSTS;
+        self.waiting += records.len() + others.len() * RECORDS_PER_WAITING_ENTRY;
         self.records.extend(Some(records).filter(|r| !r.is_empty()));
         self.others.extend(Some(others).filter(|o| !o.is_empty()));
         if self.is_due() {
@@ -253,7 +253,7 @@ impl Partition {
     /// True if it is time to merge. Each merge looks up all entries once, so there must be as many
     /// new ones. (A record has a quarter of the size of an entry.)
     fn is_due(&self) -> bool {
-        self.waiting >= RUN.max(self.places.len * 4)
+        self.waiting >= MIN_WAITING_RECORDS.max(self.places.len * 4)
     }
 
     /// Merges new records. First, keys are looked up, then maps are merged into their places, so
@@ -462,7 +462,7 @@ impl Partitions {
         let others = chunk_of(&mut self.others[number], free_others, ENTRIES);
         if self.is_little() {
             self.little.take(records, others, &mut self.scratch);
-            if self.little.places.len >= LITTLE {
+            if self.little.places.len >= MIN_PARTITIONED_ENTRIES {
                 self.part();
             }
             return;
@@ -543,7 +543,7 @@ impl Partitions {
             if count > 0 {
                 partition.runs.push(Run::File(file.clone(), at, count));
             }
-            at += (count * STORED) as u64;
+            at += (count * STORED_ENTRY_BYTES) as u64;
             budget.held.fetch_sub(count as isize, Ordering::Relaxed);
             budget.spilled.fetch_add(count, Ordering::Relaxed);
         }

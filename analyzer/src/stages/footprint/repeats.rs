@@ -8,18 +8,18 @@
 //! record is written behind the list of records to append, and the list grows only if the record
 //! was not there twice.
 
-use crate::stages::footprint::write_cache::TOGETHER;
+use crate::stages::footprint::write_cache::MAX_TOUCHES_PER_BATCH;
 use crate::util::adaptive::Trial;
 
-/// Places: a share of the second-level cache.
-const PLACES: usize = 1 << 14;
+/// Places: a share of the second-level cache. Source: Chosen.
+const TABLE_PLACES: usize = 1 << 14;
 /// Too few records can be left out: less than one in so many.
 const TOO_FEW: usize = 4;
 
 struct Table {
-    records: [u64; PLACES],
+    records: [u64; TABLE_PLACES],
     /// True for records that were appended twice.
-    twice: [bool; PLACES],
+    twice: [bool; TABLE_PLACES],
 }
 
 /// See the module's text.
@@ -38,23 +38,27 @@ impl Repeats {
             .goes_on(records, |all, found| found * TOO_FEW < all)
     }
 
-    /// The records that are to be appended, of at most [`TOGETHER`].
+    /// The records that are to be appended, of at most [`MAX_TOUCHES_PER_BATCH`].
     #[inline(always)]
-    pub(crate) fn sift<'a>(&mut self, records: &[u64], left: &'a mut [u64; TOGETHER]) -> &'a [u64] {
+    pub(crate) fn sift<'a>(
+        &mut self,
+        records: &[u64],
+        left: &'a mut [u64; MAX_TOUCHES_PER_BATCH],
+    ) -> &'a [u64] {
         // No access has this record: its size has no such code.
         let table = self.table.get_or_insert_with(|| {
             Box::new(Table {
-                records: [u64::MAX; PLACES],
-                twice: [false; PLACES],
+                records: [u64::MAX; TABLE_PLACES],
+                twice: [false; TABLE_PLACES],
             })
         });
         let mut count = 0;
-        for &record in records.iter().take(TOGETHER) {
-            let at = (record.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PLACES.trailing_zeros()))
-                as usize
-                % PLACES;
+        for &record in records.iter().take(MAX_TOUCHES_PER_BATCH) {
+            let at = (record.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                >> (64 - TABLE_PLACES.trailing_zeros())) as usize
+                % TABLE_PLACES;
             let same = table.records[at] == record;
-            left[count % TOGETHER] = record;
+            left[count % MAX_TOUCHES_PER_BATCH] = record;
             count += usize::from(!(same & table.twice[at]));
             table.records[at] = record;
             table.twice[at] = same;
@@ -68,7 +72,7 @@ impl Repeats {
 mod tests {
     use super::*;
     use crate::stages::footprint::{Maps, record};
-    use crate::util::adaptive::TRIAL;
+    use crate::util::adaptive::TRIAL_ITEMS;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -91,8 +95,8 @@ mod tests {
                 record::pack(if far { line << 30 } else { line } * 64 + offset * u64::from(bytes) % 64, bytes, owner)
             };
             let records: Vec<u64> = accesses.iter().map(record).collect();
-            let (mut repeats, mut kept, mut room) = (Repeats::default(), Vec::new(), [0; TOGETHER]);
-            for some in records.chunks(TOGETHER) {
+            let (mut repeats, mut kept, mut room) = (Repeats::default(), Vec::new(), [0; MAX_TOUCHES_PER_BATCH]);
+            for some in records.chunks(MAX_TOUCHES_PER_BATCH) {
                 kept.extend_from_slice(repeats.sift(some, &mut room));
             }
             prop_assert_eq!(maps(kept.iter().copied()), maps(records.iter().copied()));
@@ -101,8 +105,8 @@ mod tests {
 
     #[test]
     fn a_record_is_appended_twice_and_no_more() {
-        let (mut repeats, mut room) = (Repeats::default(), [0; TOGETHER]);
-        let records: Vec<u64> = (0..TOGETHER as u64)
+        let (mut repeats, mut room) = (Repeats::default(), [0; MAX_TOUCHES_PER_BATCH]);
+        let records: Vec<u64> = (0..MAX_TOUCHES_PER_BATCH as u64)
             .map(|i| record::pack(i % 5 * 64, 8, 1))
             .collect();
         assert_eq!(repeats.sift(&records, &mut room), &records[..10]);
@@ -111,15 +115,16 @@ mod tests {
 
     #[test]
     fn where_nothing_repeats_records_pass_by() {
-        let (mut repeats, mut room, mut sifted) = (Repeats::default(), [0; TOGETHER], 0);
+        let (mut repeats, mut room, mut sifted) =
+            (Repeats::default(), [0; MAX_TOUCHES_PER_BATCH], 0);
         for batch in 0..4096u64 {
-            if repeats.pays(TOGETHER) {
-                let records: Vec<u64> = (0..TOGETHER as u64)
-                    .map(|i| record::pack((batch * TOGETHER as u64 + i) * 64, 8, 1))
+            if repeats.pays(MAX_TOUCHES_PER_BATCH) {
+                let records: Vec<u64> = (0..MAX_TOUCHES_PER_BATCH as u64)
+                    .map(|i| record::pack((batch * MAX_TOUCHES_PER_BATCH as u64 + i) * 64, 8, 1))
                     .collect();
                 sifted += repeats.sift(&records, &mut room).len();
             }
         }
-        assert!((TRIAL..5 * TRIAL).contains(&sifted), "{sifted}");
+        assert!((TRIAL_ITEMS..5 * TRIAL_ITEMS).contains(&sifted), "{sifted}");
     }
 }

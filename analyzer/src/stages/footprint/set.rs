@@ -6,17 +6,17 @@ use crate::data::memory_units::CacheLine;
 use crate::stages::footprint::fold::{Folded, fold};
 use crate::stages::footprint::partition::{BLOCK, PARTITIONS, Run, Store, partition_of};
 use crate::stages::footprint::{
-    Entry, Footprints, GroupCount, Key, Maps, NOBODY, OWNER_BITS, OWNER_MASK, PackedEntry,
+    Entry, Footprints, GroupCount, Key, Maps, NO_OWNER, OWNER_BITS, OWNER_MASK, PackedEntry,
     add_counts, owner_in,
 };
 use crate::util::radix;
 use rayon::prelude::*;
 use std::sync::Arc;
 
-/// Entries below this are folded by one thread.
-const FEW: usize = 1 << 14;
-/// Entries between the current one and the one that is prefetched.
-const AHEAD: usize = 16;
+/// Entries below this are folded by one thread. Source: Chosen.
+const MIN_PARALLEL_ENTRIES: usize = 1 << 14;
+/// Entries between the current one and the one that is prefetched. Source: Chosen.
+const PREFETCH_DISTANCE: usize = 16;
 
 /// Keys and places packed into one number, which can be moved in half of the time. Bits that all
 /// keys share are left out.
@@ -260,7 +260,7 @@ impl FootprintSet {
                         .owners
                         .get((key & OWNER) as usize)
                         .copied()
-                        .unwrap_or((Group::from_raw(NOBODY), 0));
+                        .unwrap_or((Group::from_raw(NO_OWNER), 0));
                     entries.push(Entry {
                         key: Key {
                             space,
@@ -281,7 +281,7 @@ impl FootprintSet {
             radix::sort(&mut order, |&o| packing.without_place(o));
             for (number, &one) in order.iter().enumerate() {
                 if let Some(place) = order
-                    .get(number + AHEAD)
+                    .get(number + PREFETCH_DISTANCE)
                     .and_then(|&ahead| place_of(packing.place(ahead)))
                 {
                     crate::prefetch(place);
@@ -338,7 +338,7 @@ impl FootprintSet {
     ) -> T {
         let used: Vec<usize> = (0..PARTITIONS).filter(|&p| self.size(p) > 0).collect();
         let all: usize = used.iter().map(|&p| self.size(p)).sum();
-        let share = if all < FEW {
+        let share = if all < MIN_PARALLEL_ENTRIES {
             PARTITIONS
         } else {
             used.len().div_ceil(rayon::current_num_threads() * 4).max(1)

@@ -11,16 +11,17 @@ use crate::util::adaptive::Trial;
 use std::hint::select_unpredictable;
 
 /// Initial and greatest number of places: a share of the second-level cache. (There may be many
-/// tables with few entries.)
-const FEW: usize = 1 << 7;
-const MANY: usize = 1 << 12;
-/// Touches between two calls of [`Front::drain`], at most.
-pub(crate) const TOGETHER: usize = 256;
+/// tables with few entries.) Source: Chosen.
+const MIN_PLACES: usize = 1 << 7;
+/// Source: Chosen.
+const MAX_PLACES: usize = 1 << 12;
+/// Touches between two calls of [`Front::drain`], at most. Source: Chosen.
+pub(crate) const MAX_TOUCHES_PER_BATCH: usize = 256;
 /// The table is too small if one touch in so many finds another key. An evicted entry is four times
 /// as long as a record.
 const TOO_MANY: usize = 4;
 /// No key: [`crate::stages::footprint::pack`] gives it to no line of a user-space program.
-const FREE: PackedEntry = PackedEntry {
+const FREE_ENTRY: PackedEntry = PackedEntry {
     key: u64::MAX,
     maps: Maps {
         seen: 0,
@@ -123,11 +124,11 @@ impl Front {
             .goes_on(touches, |all, left| left * TOO_MANY > all)
     }
 
-    /// Adds touches, at most [`TOGETHER`]; then comes [`Front::drain`].
+    /// Adds touches, at most [`MAX_TOUCHES_PER_BATCH`]; then comes [`Front::drain`].
     #[inline(always)]
     pub(crate) fn add(&mut self, records: &[u64]) {
         if self.places.is_empty() {
-            self.resize(FEW);
+            self.resize(MIN_PLACES);
         }
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2") {
@@ -140,8 +141,8 @@ impl Front {
 
     #[cold]
     fn resize(&mut self, size: usize) {
-        self.places = vec![FREE; size];
-        self.leaving.resize(TOGETHER + 1, FREE);
+        self.places = vec![FREE_ENTRY; size];
+        self.leaving.resize(MAX_TOUCHES_PER_BATCH + 1, FREE_ENTRY);
         self.left = 0;
     }
 
@@ -149,16 +150,16 @@ impl Front {
     #[inline(always)]
     pub(crate) fn drain(&mut self, partitions: &mut Partitions) {
         for place in &self.leaving[..self.count] {
-            if place.key != FREE.key {
+            if place.key != FREE_ENTRY.key {
                 partitions.push_entry(*place);
             }
         }
         self.trial.count(self.count);
         self.left += std::mem::take(&mut self.count);
-        if self.left > self.places.len() * 2 && self.places.len() < MANY {
+        if self.left > self.places.len() * 2 && self.places.len() < MAX_PLACES {
             let size = self.places.len() * 4;
             self.flush(partitions);
-            self.resize(size.min(MANY));
+            self.resize(size.min(MAX_PLACES));
         }
     }
 
@@ -166,7 +167,7 @@ impl Front {
     pub(crate) fn flush(&mut self, partitions: &mut Partitions) {
         self.places
             .drain(..)
-            .filter(|p| p.key != FREE.key)
+            .filter(|p| p.key != FREE_ENTRY.key)
             .for_each(|p| partitions.push_entry(p));
     }
 }
@@ -189,12 +190,15 @@ mod tests {
                 .wrapping_add(1442695040888963407);
             (state >> 33) % n
         };
-        for size in [1, 8, FEW] {
-            let (mut plain, mut wide) = (vec![FREE; size], vec![FREE; size]);
-            let (mut out, mut wide_out) = (vec![FREE; TOGETHER + 1], vec![FREE; TOGETHER + 1]);
+        for size in [1, 8, MIN_PLACES] {
+            let (mut plain, mut wide) = (vec![FREE_ENTRY; size], vec![FREE_ENTRY; size]);
+            let (mut out, mut wide_out) = (
+                vec![FREE_ENTRY; MAX_TOUCHES_PER_BATCH + 1],
+                vec![FREE_ENTRY; MAX_TOUCHES_PER_BATCH + 1],
+            );
             for round in 0..200 {
                 let mut record = 0;
-                let records: Vec<u64> = (0..TOGETHER)
+                let records: Vec<u64> = (0..MAX_TOUCHES_PER_BATCH)
                     .map(|_| {
                         if below(3) > 0 {
                             let bytes = 1 << below(7);

@@ -13,22 +13,22 @@
 
 pub(crate) mod thin;
 
-pub use thin::ALIKE;
+pub use thin::SAMPLE_RANK_PERIOD;
 
 use crate::data::group::Group;
 use crate::data::rows::ColumnSlices;
-use crate::interner::TOGETHER;
+use crate::interner::KEYS_PER_BATCH;
 use crate::util::fast_hash::Mixed;
 use mgz_models::util::hash::spread;
 use std::collections::HashSet;
-use thin::{MOST, more_than, page_has, rank_needed, rank_of_sample};
+use thin::{MAX_LEVELS, more_than, page_has, rank_needed, rank_of_sample};
 
 /// Different marks that are collected, at most.
 const LIMIT: usize = 1 << 21;
-/// Marks of a list that grows as it likes.
-const GROWING: usize = 1 << 16;
-/// Entries of the small cache that drops repetitions.
-const FRONT: usize = 1 << 12;
+/// Marks of a list that grows as it likes. Source: Chosen.
+const MAX_FREELY_GROWING_MARKS: usize = 1 << 16;
+/// Entries of the small cache that drops repetitions. Source: Chosen.
+const FRONT_ENTRIES: usize = 1 << 12;
 /// An address was loaded by a group in a sample.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
@@ -105,13 +105,13 @@ impl Incidence {
 
     /// Adds rows of one sample.
     pub fn add(&mut self, rows: &ColumnSlices<'_>, space: u32, sample: u32) {
-        const NOTHING: Mark = Mark {
+        const NO_MARK: Mark = Mark {
             address: u64::MAX,
             group: Group::from_raw(u32::MAX),
             sample: u32::MAX,
         };
         if self.front.is_empty() {
-            self.front = vec![(NOTHING, u32::MAX); FRONT];
+            self.front = vec![(NO_MARK, u32::MAX); FRONT_ENTRIES];
         }
         if self.spaces.len() <= space as usize {
             self.spaces.resize(space as usize + 1, Vec::new());
@@ -123,7 +123,7 @@ impl Incidence {
         let marks = &mut self.spaces[space as usize];
         // A list that is long already will mostly reach the limit. Growing it in steps would leave
         // its former copies behind.
-        if marks.len() + rows.len() > marks.capacity().max(GROWING) {
+        if marks.len() + rows.len() > marks.capacity().max(MAX_FREELY_GROWING_MARKS) {
             marks.reserve_exact(
                 (self.room.min(LIMIT + LIMIT / 4) + rows.len())
                     .saturating_sub(marks.len())
@@ -132,37 +132,37 @@ impl Incidence {
         }
         let before = marks.len();
         let needed = rank_needed(sample, self.both);
-        let (Some(front), len) = (self.front.first_chunk_mut::<FRONT>(), rows.len()) else {
+        let (Some(front), len) = (self.front.first_chunk_mut::<FRONT_ENTRIES>(), rows.len()) else {
             return;
         };
-        let (mut list, mut new) = ([0u16; TOGETHER], [NOTHING; TOGETHER]);
+        let (mut list, mut new) = ([0u16; KEYS_PER_BATCH], [NO_MARK; KEYS_PER_BATCH]);
         for (address, group) in rows.address[..len]
-            .chunks(TOGETHER)
-            .zip(rows.group[..len].chunks(TOGETHER))
+            .chunks(KEYS_PER_BATCH)
+            .zip(rows.group[..len].chunks(KEYS_PER_BATCH))
         {
             // It is unpredictable which marks are kept and which are new, so there is no branch on
             // either. Each mark is written to the next place of a list, and the list grows only if
             // the mark belongs to it.
             let (mut listed, mut added) = (0, 0);
             for (at, &address) in address.iter().enumerate() {
-                list[listed % TOGETHER] = at as u16;
+                list[listed % KEYS_PER_BATCH] = at as u16;
                 listed += usize::from(page_has(address, needed));
             }
-            for &at in &list[..listed.min(TOGETHER)] {
+            for &at in &list[..listed.min(KEYS_PER_BATCH)] {
                 let mark = Mark {
                     address: address[at as usize],
                     group: group[at as usize],
                     sample,
                 };
                 let front = &mut front[(spread(mark.address ^ u64::from(mark.group.raw()) << 48)
-                    >> (64 - FRONT.trailing_zeros()))
+                    >> (64 - FRONT_ENTRIES.trailing_zeros()))
                     as usize
-                    % FRONT];
-                new[added % TOGETHER] = mark;
+                    % FRONT_ENTRIES];
+                new[added % KEYS_PER_BATCH] = mark;
                 added += usize::from(differ(front, &(mark, space)));
                 *front = (mark, space);
             }
-            marks.extend_from_slice(&new[..added.min(TOGETHER)]);
+            marks.extend_from_slice(&new[..added.min(KEYS_PER_BATCH)]);
         }
         let added = marks.len() - before;
         self.used += added;
@@ -192,7 +192,7 @@ impl Incidence {
     /// True if there are certainly too many marks.
     fn has_too_many(&self) -> bool {
         self.used > self.limit
-            && self.both < MOST
+            && self.both < MAX_LEVELS
             && more_than(self.limit.saturating_add(self.doubtful), &self.spaces)
     }
 
@@ -204,7 +204,7 @@ impl Incidence {
 
     /// The least level at which there are not too many marks; each is there once.
     fn raise_exactly(&mut self) {
-        while self.used > self.limit && self.both < MOST {
+        while self.used > self.limit && self.both < MAX_LEVELS {
             self.raise();
         }
     }
@@ -386,7 +386,7 @@ impl Incidence {
     pub fn from_parts(spaces: Vec<Vec<Mark>>, gathered: u32) -> Incidence {
         let mut all = Incidence {
             spaces,
-            both: gathered.min(MOST),
+            both: gathered.min(MAX_LEVELS),
             ..Incidence::default()
         };
         all.sort();

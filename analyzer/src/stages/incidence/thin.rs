@@ -17,21 +17,21 @@ use crate::stages::incidence::Mark;
 use mgz_models::util::hash::spread;
 
 /// Samples whose numbers differ by a multiple of this have the same rank.
-pub const ALIKE: u32 = 1 << 16;
+pub const SAMPLE_RANK_PERIOD: u32 = 1 << 16;
 /// Ranks of pages and of samples, at most.
 const MOST_PAGE: u32 = 40;
 const MOST_SAMPLE: u32 = 12;
 /// Levels, at most: beyond this nothing would be kept.
-pub(crate) const MOST: u32 = MOST_PAGE + MOST_SAMPLE;
+pub(crate) const MAX_LEVELS: u32 = MOST_PAGE + MOST_SAMPLE;
 /// Bits for each mark that is counted.
 const BITS: usize = 16;
 /// Places for pages of one rank, by which they are counted.
-const PLACES: usize = 1 << 13;
+const RANK_PLACES: usize = 1 << 13;
 /// Enough pages, if there are as many: a mean over them has an error of one or two percent. Some
 /// share places.
-const MANY: usize = 1800;
-/// So many samples are enough to tell what the others have seen.
-const SAMPLES: usize = 32;
+const ENOUGH_PAGES: usize = 1800;
+/// So many samples are enough to tell what the others have seen. Source: Chosen.
+const ENOUGH_SAMPLES: usize = 32;
 
 /// A hash of a page. The lowest bits of the product depend on few bits of the page: take from the middle.
 #[inline(always)]
@@ -48,7 +48,7 @@ pub(crate) fn page_has(address: u64, rank: u32) -> bool {
 /// The rank of a sample.
 #[inline(always)]
 pub(crate) fn rank_of_sample(sample: u32) -> u32 {
-    (spread(u64::from(sample % ALIKE) + 1) >> 20)
+    (spread(u64::from(sample % SAMPLE_RANK_PERIOD) + 1) >> 20)
         .trailing_zeros()
         .min(MOST_SAMPLE)
 }
@@ -94,26 +94,26 @@ pub(crate) fn more_than(most: usize, spaces: &[Vec<Mark>]) -> bool {
 pub(crate) fn choose(spaces: &[Vec<Mark>], level: u32) -> (u32, u32) {
     // By rank of a page and by a hash of it: one more than the greatest rank of a sample that has seen it.
     let ranks = level.min(MOST_PAGE) as usize;
-    let mut pages = vec![0u8; (ranks + 1) * PLACES];
-    let mut samples = vec![false; ALIKE as usize];
+    let mut pages = vec![0u8; (ranks + 1) * RANK_PLACES];
+    let mut samples = vec![false; SAMPLE_RANK_PERIOD as usize];
     for (space, mark) in (0..)
         .zip(spaces)
         .flat_map(|(space, marks)| marks.iter().map(move |m| (space, m)))
     {
         let hash = hash(mark.address);
         let rank = (hash.trailing_zeros() as usize).min(ranks);
-        let place = &mut pages[rank * PLACES
-            + (spread(hash ^ space << 60) >> (64 - PLACES.trailing_zeros())) as usize];
+        let place = &mut pages[rank * RANK_PLACES
+            + (spread(hash ^ space << 60) >> (64 - RANK_PLACES.trailing_zeros())) as usize];
         *place = (*place).max(1 + rank_of_sample(mark.sample) as u8);
-        samples[(mark.sample % ALIKE) as usize] = true;
+        samples[(mark.sample % SAMPLE_RANK_PERIOD) as usize] = true;
     }
     let mut of_rank = [0; MOST_SAMPLE as usize + 1];
-    (0..ALIKE)
+    (0..SAMPLE_RANK_PERIOD)
         .filter(|&s| samples[s as usize])
         .for_each(|s| of_rank[rank_of_sample(s) as usize] += 1);
     let samples = |page: u32| of_rank.iter().skip((level - page) as usize).sum::<usize>();
     let pages = |page: u32| {
-        pages[page as usize * PLACES..]
+        pages[page as usize * RANK_PLACES..]
             .iter()
             .filter(|&&p| u32::from(p) > level - page)
             .count()
@@ -121,9 +121,9 @@ pub(crate) fn choose(spaces: &[Vec<Mark>], level: u32) -> (u32, u32) {
     let most = level.min(MOST_PAGE);
     let enough_pages = (0..=most)
         .rev()
-        .find(|&page| pages(page) >= MANY)
+        .find(|&page| pages(page) >= ENOUGH_PAGES)
         .unwrap_or(0);
-    let enough_samples = (0..=most).find(|&page| samples(page) >= SAMPLES);
+    let enough_samples = (0..=most).find(|&page| samples(page) >= ENOUGH_SAMPLES);
     // If there are few of both, some of each are chosen.
     let page = enough_samples.map_or_else(
         || {

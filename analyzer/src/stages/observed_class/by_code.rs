@@ -9,10 +9,10 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::collections::HashMap;
 
-/// Pairs that are listed of a row.
-const PAIRS: usize = 6;
-/// Percent of a group's steps that must be of one class for the group to be of it.
-const ALIKE: u64 = 90;
+/// Pairs that are listed of a row. Source: Chosen.
+const MAX_LISTED_PAIRS: usize = 6;
+/// Percent of a group's steps that must be of one class for the group to be of it. Source: Chosen.
+const MIN_CLASS_PCT: u64 = 90;
 const CLASSES: [&str; 3] = ["constant", "strided", "irregular"];
 
 /// Load instructions of one static and one observed class.
@@ -144,7 +144,7 @@ fn number(observed: Observed) -> usize {
 fn side_of(steps: &[u64; 5]) -> Side {
     let [unknown, constant, strided, mixed, irregular] = *steps;
     let all = unknown + constant + strided + mixed + irregular;
-    let most = |part: u64| u128::from(part) * 100 >= u128::from(all) * u128::from(ALIKE);
+    let most = |part: u64| u128::from(part) * 100 >= u128::from(all) * u128::from(MIN_CLASS_PCT);
     if all == 0 || most(unknown + constant) {
         Side::None
     } else if most(strided) {
@@ -158,7 +158,7 @@ fn list(pairs: &Pairs) -> Vec<ClassPair> {
     let all: u64 = pairs.values().map(|p| p.1).sum();
     let mut order: Vec<_> = pairs.iter().collect();
     order.sort_by(|a, b| b.1.1.cmp(&a.1.1).then(a.0.cmp(b.0)));
-    order.truncate(PAIRS);
+    order.truncate(MAX_LISTED_PAIRS);
     let pair =
         |(&(claimed, observed), &(sites, steps)): (&(usize, Observed), &(u64, u64))| ClassPair {
             claimed: CLASSES[claimed.min(2)],

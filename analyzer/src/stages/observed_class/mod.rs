@@ -9,17 +9,17 @@ mod footprint;
 pub use by_code::{ByCode, ClassPair, ObservedRow};
 pub use far_steps::{FarStep, FarSteps};
 
-use crate::stages::strides::{EXACT, range};
+use crate::stages::strides::{MAX_EXACT_STEP, range};
 
-/// Fewer steps tell nothing.
-pub const FEWEST: u64 = 8;
-/// Percent of the steps that must be alike.
-const ALIKE: u64 = 90;
+/// Fewer steps tell nothing. Source: Chosen.
+pub const MIN_STEPS: u64 = 8;
+/// Percent of the steps that must be alike. Source: Chosen.
+const MIN_ALIKE_PCT: u64 = 90;
 /// Percentage of steps that must equal the one before, if only their magnitude is counted. (A
-/// single different step makes two steps differ from the one before.)
-const REPEATED: u64 = 80;
-/// A few steps.
-const FEW: usize = 4;
+/// single different step makes two steps differ from the one before.) Source: Chosen.
+const MIN_REPEATED_PCT: u64 = 80;
+/// A few steps. Source: Chosen.
+const FEW_STEPS: usize = 4;
 
 /// An observed class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,19 +45,19 @@ impl Observed {
         let share = |part: u64, percent: u64| {
             u128::from(part) * 100 >= u128::from(all) * u128::from(percent)
         };
-        if all < FEWEST {
+        if all < MIN_STEPS {
             return Observed::Unknown;
         }
         let mut order: Vec<(u64, u32)> = counts.iter().map(|&(bin, n)| (n, bin)).collect();
         order.sort_unstable_by_key(|&(n, bin)| (std::cmp::Reverse(n), bin));
-        let is_exact = |bin: u32| bin <= 2 * EXACT as u32;
+        let is_exact = |bin: u32| bin <= 2 * MAX_EXACT_STEP as u32;
         if let Some(&(n, bin)) = order.first()
-            && share(n, ALIKE)
+            && share(n, MIN_ALIKE_PCT)
         {
             match (range(bin).0, far) {
                 (0, _) => return Observed::Constant,
                 (step, _) if is_exact(bin) => return Observed::Strided(step),
-                (_, Some(far)) if share(far.repeats, REPEATED) => {
+                (_, Some(far)) if share(far.repeats, MIN_REPEATED_PCT) => {
                     return far.only().map_or(Observed::Mixed, Observed::Strided);
                 }
                 _ => {}
@@ -66,10 +66,10 @@ impl Observed {
         let few: u64 = order
             .iter()
             .filter(|c| is_exact(c.1))
-            .take(FEW)
+            .take(FEW_STEPS)
             .map(|c| c.0)
             .sum();
-        if share(few, ALIKE) {
+        if share(few, MIN_ALIKE_PCT) {
             Observed::Mixed
         } else {
             Observed::Irregular

@@ -25,10 +25,9 @@ pub(crate) use slot::Slot;
 pub(crate) use store::BlockStore;
 pub use store::Units;
 
-/// No owner yet.
-pub(crate) const NOBODY: u32 = u32::MAX;
-/// Owners with objects that are found without a look at all of them.
-const LATE: usize = 1 << 8;
+pub(crate) const NO_OWNER: u32 = u32::MAX;
+/// Owners with objects that are found without a look at all of them. Source: Chosen.
+const MAX_LATE_OWNERS: usize = 1 << 8;
 
 /// Log2 of the bytes of a unit: regions end at `stop` bytes or more, and there are at most 64 blocks in one.
 pub fn unit_shift(block_shift: u32, stop: u64) -> u32 {
@@ -93,7 +92,7 @@ pub(crate) struct Owner {
 pub struct BlockTable {
     front: Front,
     partitions: Partitions,
-    /// Owner without an object by address space and group, [`NOBODY`] where there is none yet.
+    /// Owner without an object by address space and group, [`NO_OWNER`] where there is none yet.
     owner_of: Vec<Vec<u32>>,
     /// Owners with objects that were asked for, each in the one place that it may have.
     late: Vec<(Owner, u32)>,
@@ -126,7 +125,7 @@ impl BlockTable {
             .get(space as usize)
             .and_then(|o| o.get(group.index()))
         {
-            Some(&owner) if owner != NOBODY => owner,
+            Some(&owner) if owner != NO_OWNER => owner,
             _ => self.new_owner(owner),
         }
     }
@@ -137,18 +136,18 @@ impl BlockTable {
             self.late = vec![
                 (
                     Owner {
-                        space: NOBODY,
-                        group: Group::from_raw(NOBODY),
+                        space: NO_OWNER,
+                        group: Group::from_raw(NO_OWNER),
                         object: 0
                     },
-                    NOBODY
+                    NO_OWNER
                 );
-                LATE
+                MAX_LATE_OWNERS
             ];
         }
         let place = (owner.object.wrapping_mul(0x9e37_79b1)
             ^ owner.group.raw().wrapping_mul(0x85eb_ca6b))
-            >> (32 - LATE.trailing_zeros());
+            >> (32 - MAX_LATE_OWNERS.trailing_zeros());
         let late = &mut self.late[place as usize];
         if late.0 != owner {
             *late = (owner, self.partitions.store.owner(owner));
@@ -166,7 +165,7 @@ impl BlockTable {
         }
         let of_space = &mut self.owner_of[space];
         if of_space.len() <= group {
-            of_space.resize(group + 1, NOBODY);
+            of_space.resize(group + 1, NO_OWNER);
         }
         of_space[group] = number;
         number
@@ -263,9 +262,9 @@ mod tests {
         assert_eq!(all, [12, 12, 8, 6, 3, 14, 12]);
     }
 
-    type Sums = (u64, u64, u64, u64, u64, u64, u64, u64);
+    type TouchSums = (u64, u64, u64, u64, u64, u64, u64, u64);
 
-    fn sums(reuse: &GroupReuse, touch: &Touch) -> Sums {
+    fn sums(reuse: &GroupReuse, touch: &Touch) -> TouchSums {
         (
             touch.blocks,
             touch.starts,

@@ -13,13 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Number of partitions.
 const PARTITIONS: usize = 128;
-/// Records that wait in a partition before they are merged, at least.
-const RUN: usize = 1 << 11;
+/// Records that wait in a partition before they are merged, at least. Source: Chosen.
+const MIN_WAITING_RECORDS: usize = 1 << 11;
 /// Records and slots that a worker hands over at a time.
 const RECORDS: usize = 1 << 7;
 const SLOTS: usize = 1 << 5;
 /// A slot that waits takes as much room as so many records.
-const COSTS: usize = 4;
+const RECORDS_PER_WAITING_SLOT: usize = 4;
 /// Slots of a block: blocks never move, and leave no holes that others would not fit into.
 const BLOCK: usize = 1 << 8;
 
@@ -53,10 +53,10 @@ impl Partition {
     /// Takes chunks, and merges if there are enough. Each merge looks up all slots once, so there
     /// must be as many new ones.
     fn take(&mut self, records: Vec<TouchRecord>, others: Vec<Slot>, scratch: &mut Scratch) {
-        self.waiting += records.len() + others.len() * COSTS;
+        self.waiting += records.len() + others.len() * RECORDS_PER_WAITING_SLOT;
         self.records.extend(Some(records).filter(|r| !r.is_empty()));
         self.others.extend(Some(others).filter(|o| !o.is_empty()));
-        if self.waiting >= RUN.max(self.len * 3) {
+        if self.waiting >= MIN_WAITING_RECORDS.max(self.len * 3) {
             self.merge(scratch);
         }
     }

@@ -8,14 +8,15 @@ use crate::util::adaptive::Trial;
 use mgz_models::util::hash::spread;
 
 /// Initial and greatest number of slots: a share of the second-level cache. (There may be many
-/// tables with few slots.)
-const FEW: usize = 1 << 6;
-const MANY: usize = 1 << 12;
+/// tables with few slots.) Source: Chosen.
+const MIN_SLOTS: usize = 1 << 6;
+/// Source: Chosen.
+const MAX_SLOTS: usize = 1 << 12;
 /// The table is too small if one touch in so many finds another slot. An evicted slot is four times
 /// as long as a record.
 const TOO_MANY: usize = 4;
 /// No key: [`crate::stages::pages::slot::pack`] gives it to nothing.
-const FREE: u64 = u64::MAX;
+const FREE_KEY: u64 = u64::MAX;
 
 #[derive(Default)]
 pub(crate) struct Front {
@@ -36,7 +37,7 @@ impl Front {
             return false;
         }
         if self.slots.is_empty() {
-            self.slots = vec![Slot::new(FREE); FEW];
+            self.slots = vec![Slot::new(FREE_KEY); MIN_SLOTS];
         }
         true
     }
@@ -52,7 +53,7 @@ impl Front {
         }
         let before = std::mem::replace(slot, Slot::new(key));
         slot.add(reuse, touch);
-        (before.key != FREE).then_some(before)
+        (before.key != FREE_KEY).then_some(before)
     }
 
     /// Counts an eviction. True if the table is too small.
@@ -60,13 +61,13 @@ impl Front {
     pub(crate) fn has_left(&mut self) -> bool {
         self.trial.count(1);
         self.left += 1;
-        self.left > self.slots.len() * 2 && self.slots.len() < MANY
+        self.left > self.slots.len() * 2 && self.slots.len() < MAX_SLOTS
     }
 
     /// Makes it larger; all must have left.
     #[cold]
     pub(crate) fn grow(&mut self) {
-        self.slots = vec![Slot::new(FREE); (self.slots.len() * 4).min(MANY)];
+        self.slots = vec![Slot::new(FREE_KEY); (self.slots.len() * 4).min(MAX_SLOTS)];
         self.left = 0;
     }
 
@@ -74,7 +75,7 @@ impl Front {
     pub(crate) fn leave(&mut self) -> impl Iterator<Item = Slot> {
         self.slots
             .iter_mut()
-            .map(|slot| std::mem::replace(slot, Slot::new(FREE)))
-            .filter(|slot| slot.key != FREE)
+            .map(|slot| std::mem::replace(slot, Slot::new(FREE_KEY)))
+            .filter(|slot| slot.key != FREE_KEY)
     }
 }

@@ -9,22 +9,22 @@ use crate::data::object_map::{MixedPages, Recent, UNKNOWN};
 use crate::data::reuse_counts::GroupReuse;
 use crate::data::rows::ColumnSlices;
 use crate::stages::footprint::{Budget, FootprintSet, Footprints};
-use crate::stages::pages::{BlockStore, BlockTable, NOBODY, Touch, Units};
+use crate::stages::pages::{BlockStore, BlockTable, NO_OWNER, Touch, Units};
 use crate::stages::reuse::{Extra, SampleOrigin};
 use mgz_models::util::hash::spread;
 use std::sync::Arc;
 
 /// Column of rows that are in no column.
 pub const NO_COLUMN: u32 = u32::MAX;
-/// Accesses that go to the footprints of objects at a time.
-const TOGETHER: usize = 256;
-/// Accesses between prefetch and use of a unit's place in the heat map.
-const AHEAD: usize = 16;
+/// Accesses that go to the footprints of objects at a time. Source: Chosen.
+const ACCESSES_PER_BATCH: usize = 256;
+/// Accesses between prefetch and use of a unit's place in the heat map. Source: Chosen.
+const PREFETCH_DISTANCE: usize = 16;
 /// Units of all columns of the heat map. At most half as many more are kept, and twice as many as
 /// that before they are joined, which is up to 96 MiB. A larger map is counted by a separate pass.
 const CELLS: usize = 1 << 20;
-/// Places of a table of a column, at least.
-const LEAST: usize = 1 << 8;
+/// Places of a table of a column, at least. Source: Chosen.
+const MIN_TABLE_PLACES: usize = 1 << 8;
 
 /// Counts that are wanted.
 #[derive(Clone, Copy, Debug)]
@@ -263,7 +263,7 @@ impl ZoomSink<'_> {
                 let own = self.place.stack.at(address);
                 own.unwrap_or_else(|| o.find_recent(self.recent, self.place.process, address, time))
             });
-            let object = if found == UNKNOWN { NOBODY } else { found };
+            let object = if found == UNKNOWN { NO_OWNER } else { found };
             self.last = (row, Page::of(address), object);
         }
         self.last.2
@@ -363,7 +363,7 @@ impl Extra for ZoomSink<'_> {
         } else {
             self.blocks.add(unit, owner, touch, here);
             if self.heated {
-                self.prefetch(at + AHEAD);
+                self.prefetch(at + PREFETCH_DISTANCE);
                 self.heat.add(unit, starts, touch.reuses, touch.distance);
             }
         }
@@ -408,13 +408,13 @@ impl MixedFootprints {
 
     /// The group of an object's accesses: it stands for the line piece.
     fn group_of(object: u32, group: Group) -> Group {
-        let object = if object == NOBODY { UNKNOWN } else { object };
+        let object = if object == NO_OWNER { UNKNOWN } else { object };
         Group::new(object, group.class())
     }
 
     /// An access to an object by a group.
     fn add(&mut self, space: u32, address: u64, size: u32, object: u32, group: Group) {
-        if self.space != space || self.address.len() >= TOGETHER {
+        if self.space != space || self.address.len() >= ACCESSES_PER_BATCH {
             self.settle();
             self.space = space;
         }
@@ -434,7 +434,7 @@ impl MixedFootprints {
     }
 
     fn settle(&mut self) {
-        let implied = [0; TOGETHER];
+        let implied = [0; ACCESSES_PER_BATCH];
         let rows = ColumnSlices {
             address: &self.address,
             size: &self.size,
@@ -589,7 +589,7 @@ impl HeatTable {
             self.give_up();
             return false;
         }
-        let size = (self.table.len() * 2).max(LEAST);
+        let size = (self.table.len() * 2).max(MIN_TABLE_PLACES);
         let old = std::mem::replace(&mut self.table, crate::large_vec(Cell::default(), size));
         self.used = 0;
         old.iter()
@@ -614,7 +614,7 @@ impl HeatTable {
         cells.extend(self.table.iter().filter(|c| !c.is_free()));
         let size = (self.used * 4 / 3 + 1)
             .next_power_of_two()
-            .clamp(LEAST, self.table.len());
+            .clamp(MIN_TABLE_PLACES, self.table.len());
         self.table.clear();
         self.table.resize(size, Cell::default());
         self.used = 0;

@@ -16,7 +16,7 @@ use crate::data::object_map::{OwnStack, Resolver};
 use crate::data::reuse_counts::GroupReuse;
 use crate::data::rows::ColumnSlices;
 use crate::input::weights::{UNIT, Weights};
-use crate::reuse::{NEVER, Narrow, ReuseEngine, ReuseSink};
+use crate::reuse::{NOT_TOUCHED, Narrow, ReuseEngine, ReuseSink};
 use crate::stages::reuse::by_page::ZoomSums;
 use crate::stages::reuse::by_region::{HeatRegions, HeatSums};
 use crate::stages::windows::Levels;
@@ -204,31 +204,31 @@ struct Late {
     interval: u64,
 }
 
-/// Groups between the prefetch of their totals and their use.
-const AHEAD: usize = 8;
-/// Number of touches that are processed together.
-const LATE: usize = 64;
+/// Groups between the prefetch of their totals and their use. Source: Chosen.
+const PREFETCH_DISTANCE: usize = 8;
+/// Source: Chosen.
+const TOUCHES_PER_BATCH: usize = 64;
 
 /// The waiting touches. The first touch of a block is unpredictable, but needs less work, so first
 /// touches have a list of their own. Each touch is written to the next place of a list, and the
 /// list grows only if the touch belongs to it.
 struct Waiting {
-    reuses: [Late; LATE],
+    reuses: [Late; TOUCHES_PER_BATCH],
     reused: usize,
-    firsts: [u32; LATE],
+    firsts: [u32; TOUCHES_PER_BATCH],
     first: usize,
 }
 
 impl Waiting {
     #[inline(always)]
     fn add(&mut self, tag: u32, first: bool, distance: u64, interval: u64) {
-        self.reuses[self.reused % LATE] = Late {
+        self.reuses[self.reused % TOUCHES_PER_BATCH] = Late {
             tag,
             bin: Histogram::bin(distance) as u32,
             distance,
             interval,
         };
-        self.firsts[self.first % LATE] = tag;
+        self.firsts[self.first % TOUCHES_PER_BATCH] = tag;
         self.reused += usize::from(!first);
         self.first += usize::from(first);
     }
@@ -236,7 +236,7 @@ impl Waiting {
     /// True if there is no room for more.
     #[inline(always)]
     fn is_full(&self) -> bool {
-        self.reused + self.first == LATE
+        self.reused + self.first == TOUCHES_PER_BATCH
     }
 
     /// Tells the groups. First everything is fetched that will be changed.
@@ -247,8 +247,8 @@ impl Waiting {
             distances,
             touched,
         } = groups;
-        let reuses = &self.reuses[..std::mem::take(&mut self.reused).min(LATE)];
-        let firsts = &self.firsts[..std::mem::take(&mut self.first).min(LATE)];
+        let reuses = &self.reuses[..std::mem::take(&mut self.reused).min(TOUCHES_PER_BATCH)];
+        let firsts = &self.firsts[..std::mem::take(&mut self.first).min(TOUCHES_PER_BATCH)];
         reuses
             .iter()
             .map(|r| r.tag)
@@ -325,9 +325,9 @@ impl SampleReuse {
             intervals: LogHistogram::default(),
             groups: Groups::default(),
             waiting: Waiting {
-                reuses: [Late::default(); LATE],
+                reuses: [Late::default(); TOUCHES_PER_BATCH],
                 reused: 0,
-                firsts: [0; LATE],
+                firsts: [0; TOUCHES_PER_BATCH],
                 first: 0,
             },
             blocks: Vec::new(),
@@ -449,7 +449,7 @@ impl SampleReuse {
         let weight = self.weights.as_ref().map_or(UNIT, |w| w.of(self.sample));
         let touched = &touched.list[..std::mem::take(&mut touched.len)];
         for (at, &group) in touched.iter().enumerate() {
-            if let Some(&ahead) = touched.get(at + AHEAD)
+            if let Some(&ahead) = touched.get(at + PREFETCH_DISTANCE)
                 && let Some(replicates) = &totals.replicates[ahead as usize]
             {
                 crate::prefetch(&replicates[class]);
@@ -686,7 +686,7 @@ impl<E: Extra> ReuseSink for Sink<'_, E> {
         for (row, ((&address, &tag), (&last, &distance))) in
             (row..).zip(address.iter().zip(tag).zip(last.iter().zip(distance)))
         {
-            let again = u64::from(last != NEVER);
+            let again = u64::from(last != NOT_TOUCHED);
             let (distance, interval) = (u64::from(distance), again * row.wrapping_sub(last.into()));
             self.extra.touch(
                 row,

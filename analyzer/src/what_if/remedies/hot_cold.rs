@@ -3,10 +3,10 @@
 use crate::findings::fields::Fields;
 use crate::findings::gains::Costs;
 use crate::util::fast_hash::Mixed;
-use crate::what_if::element::{Layouts, Node, Nodes, layouts, nodes, part_at, parts};
+use crate::what_if::element::{Layouts, Node, Nodes, field_ranges, layouts, nodes, part_at};
 use crate::what_if::memory::Memory;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
-use crate::what_if::target::objects;
+use crate::what_if::target::objects_named;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
@@ -41,7 +41,7 @@ struct HotCold {
 }
 
 fn make(costs: &Costs, spec: &Spec) -> Result<Box<dyn Remedy>, String> {
-    let found = objects(costs, &spec.target)?;
+    let found = objects_named(costs, &spec.target)?;
     let layouts = layouts(costs, &found, &spec.target)?;
     let mut nodes = nodes(costs, &found, &spec.target)?;
     nodes.retain(|object, _| layouts.contains_key(object));
@@ -61,7 +61,7 @@ impl HotCold {
 
 impl Halves {
     fn new(fields: &Fields) -> Halves {
-        let parts = parts(fields);
+        let parts = field_ranges(fields);
         let mut rows = vec![0u64; parts.len()];
         for field in &fields.list {
             if let Some((part, _)) = part_at(&parts, field.offset) {

@@ -5,7 +5,7 @@ use crate::what_if::element::layouts;
 use crate::what_if::memory::Memory;
 use crate::what_if::remedies::reorder::Order;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
-use crate::what_if::target::objects;
+use crate::what_if::target::objects_named;
 use std::collections::BTreeMap;
 
 pub(crate) const PACK: Kind = Kind {
@@ -20,7 +20,7 @@ struct Pack {
 }
 
 fn make(costs: &Costs, spec: &Spec) -> Result<Box<dyn Remedy>, String> {
-    let found = objects(costs, &spec.target)?;
+    let found = objects_named(costs, &spec.target)?;
     let mut orders = Order::of(layouts(costs, &found, &spec.target)?);
     orders.retain(|_, order| order.is_smaller());
     match orders.is_empty() {

@@ -5,7 +5,7 @@ use crate::util::fast_hash::Mixed;
 use crate::what_if::element::{Node, Nodes, nodes};
 use crate::what_if::memory::Memory;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
-use crate::what_if::target::objects;
+use crate::what_if::target::objects_named;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -36,7 +36,7 @@ struct Pool {
 }
 
 fn make(costs: &Costs, spec: &Spec) -> Result<Box<dyn Remedy>, String> {
-    let found = objects(costs, &spec.target)?;
+    let found = objects_named(costs, &spec.target)?;
     Ok(Box::new(Pool::new(nodes(costs, &found, &spec.target)?)))
 }
 

@@ -2,10 +2,10 @@
 
 use crate::findings::fields::Fields;
 use crate::findings::gains::Costs;
-use crate::what_if::element::{Layouts, Place, layouts, part_at, parts};
+use crate::what_if::element::{Layouts, Place, field_ranges, layouts, part_at};
 use crate::what_if::memory::Memory;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
-use crate::what_if::target::objects;
+use crate::what_if::target::objects_named;
 use std::collections::BTreeMap;
 
 pub(crate) const REORDER: Kind = Kind {
@@ -34,7 +34,7 @@ impl Order {
     }
 
     fn new(fields: &Fields) -> Order {
-        let parts = parts(fields);
+        let parts = field_ranges(fields);
         let mut rows = vec![0u64; parts.len()];
         for field in &fields.list {
             if let Some((part, _)) = part_at(&parts, field.offset) {
@@ -83,7 +83,7 @@ struct Reorder {
 }
 
 fn make(costs: &Costs, spec: &Spec) -> Result<Box<dyn Remedy>, String> {
-    let found = objects(costs, &spec.target)?;
+    let found = objects_named(costs, &spec.target)?;
     Ok(Box::new(Reorder {
         orders: Order::of(layouts(costs, &found, &spec.target)?),
     }))

@@ -3,7 +3,7 @@
 use crate::findings::gains::Costs;
 use crate::what_if::memory::Memory;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
-use crate::what_if::target::objects;
+use crate::what_if::target::objects_named;
 
 pub(crate) const SMALLER_ELEMENTS: Kind = Kind {
     name: "smaller-elements",
@@ -26,7 +26,7 @@ fn make(costs: &Costs, spec: &Spec) -> Result<Box<dyn Remedy>, String> {
         return Err(format!("{}: the factor is 2 to 64", spec.text()));
     }
     Ok(Box::new(SmallerElements {
-        objects: objects(costs, &spec.target)?,
+        objects: objects_named(costs, &spec.target)?,
         factor,
     }))
 }

@@ -2,10 +2,10 @@
 
 use crate::findings::fields::Fields;
 use crate::findings::gains::Costs;
-use crate::what_if::element::{Layouts, Place, layouts, part_at, parts};
+use crate::what_if::element::{Layouts, Place, field_ranges, layouts, part_at};
 use crate::what_if::memory::Memory;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
-use crate::what_if::target::objects;
+use crate::what_if::target::objects_named;
 use std::collections::BTreeMap;
 
 pub(crate) const SPLIT: Kind = Kind {
@@ -21,13 +21,14 @@ struct Split {
 }
 
 fn make(costs: &Costs, spec: &Spec) -> Result<Box<dyn Remedy>, String> {
-    let found = objects(costs, &spec.target)?;
+    let found = objects_named(costs, &spec.target)?;
     Ok(Box::new(Split::new(layouts(costs, &found, &spec.target)?)))
 }
 
 impl Split {
     fn new(layouts: Layouts) -> Split {
-        let of = |(object, fields): (u32, Fields)| (object, (fields.element, parts(&fields)));
+        let of =
+            |(object, fields): (u32, Fields)| (object, (fields.element, field_ranges(&fields)));
         Split {
             elements: layouts.into_iter().map(of).collect(),
         }

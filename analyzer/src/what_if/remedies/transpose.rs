@@ -4,7 +4,7 @@ use crate::findings::gains::Costs;
 use crate::what_if::memory::Memory;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
 use crate::what_if::rows_of_array::Shape;
-use crate::what_if::target::objects;
+use crate::what_if::target::objects_named;
 use std::collections::BTreeMap;
 
 pub(crate) const TRANSPOSE: Kind = Kind {
@@ -21,7 +21,7 @@ struct Transpose {
 /// Shapes of some objects. An error if none is known.
 pub(super) fn shapes(costs: &Costs, spec: &Spec) -> Result<BTreeMap<u32, Shape>, String> {
     let mut shapes = BTreeMap::new();
-    for object in objects(costs, &spec.target)? {
+    for object in objects_named(costs, &spec.target)? {
         let sites = || (costs.context.sites.values()).filter(|f| f.objects.contains_key(&object));
         let element = sites().max_by_key(|f| (f.rows, f.site)).map(|f| f.size);
         let given = spec.by.zip(element).map(|(row, element)| Shape {

@@ -3,7 +3,7 @@
 //! A piece of slots is gone over three times: predictions go to aligned words, one slot after the
 //! other; ids and control words are made of sixteen slots at once; differences are packed by twos.
 
-use crate::spill::encode::{Ends, PIECE};
+use crate::spill::encode::{Ends, SLOTS_PER_PIECE};
 use crate::spill::{Entry, GROUP, LENGTH, Predictor};
 use mgz_abi::slot::Slot;
 use std::arch::x86_64::*;
@@ -18,22 +18,22 @@ pub fn is_there() -> bool {
 pub struct Scratch {
     /// Difference to the last payload, and the predicted difference. In each group of four slots,
     /// the second and the third are exchanged, which `vpunpck` undoes.
-    found: [[u64; 2]; PIECE],
+    found: [[u64; 2]; SLOTS_PER_PIECE],
     /// The differences in order.
-    differences: [u64; PIECE],
+    differences: [u64; SLOTS_PER_PIECE],
     /// The predicted id, exclusive-or the id.
-    missed: [u32; PIECE],
+    missed: [u32; SLOTS_PER_PIECE],
     /// Codes of payloads, two slots to a byte.
-    codes: [u64; PIECE / GROUP],
+    codes: [u64; SLOTS_PER_PIECE / GROUP],
 }
 
 impl Default for Scratch {
     fn default() -> Self {
         Scratch {
-            found: [[0; 2]; PIECE],
-            differences: [0; PIECE],
-            missed: [0; PIECE],
-            codes: [0; PIECE / GROUP],
+            found: [[0; 2]; SLOTS_PER_PIECE],
+            differences: [0; SLOTS_PER_PIECE],
+            missed: [0; SLOTS_PER_PIECE],
+            codes: [0; SLOTS_PER_PIECE / GROUP],
         }
     }
 }
@@ -44,12 +44,12 @@ impl Default for Scratch {
 struct Bytes([u8; 16]);
 
 /// Index for `pshufb` that makes a byte zero.
-const NOTHING: u8 = 0x80;
+const ZERO_INDEX: u8 = 0x80;
 
 /// The stored bytes of two differences, one behind the other, by the byte of their codes; and how
 /// many they are.
 static TWO: [(Bytes, usize); 0x78] = {
-    let mut table = [(Bytes([NOTHING; 16]), 0); 0x78];
+    let mut table = [(Bytes([ZERO_INDEX; 16]), 0); 0x78];
     let mut codes = 0;
     while codes < 0x78 {
         let lengths = [LENGTH[codes & 7], LENGTH[codes >> 4]];
@@ -71,7 +71,7 @@ static TWO: [(Bytes, usize); 0x78] = {
 
 /// By bitmap: shuffle that puts the chosen ones of eight 16-bit words one behind the other.
 static CHOSEN: [Bytes; 256] = {
-    let mut table = [Bytes([NOTHING; 16]); 256];
+    let mut table = [Bytes([ZERO_INDEX; 16]); 256];
     let mut bitmap = 0;
     while bitmap < 256 {
         let (mut word, mut used) = (0, 0);
@@ -95,7 +95,7 @@ static CHOSEN: [Bytes; 256] = {
 /// [`is_there`] says so. `ends` has room for the slots, and its entry is one of the predictor's.
 #[target_feature(enable = "avx2,popcnt")]
 pub unsafe fn piece(
-    slots: &[Slot; PIECE],
+    slots: &[Slot; SLOTS_PER_PIECE],
     predictor: &mut Predictor,
     scratch: &mut Scratch,
     ends: &mut Ends,
@@ -132,7 +132,7 @@ pub unsafe fn piece(
 /// The entry in `ends` is one of the predictor's.
 #[inline(always)]
 unsafe fn predict(
-    slots: &[Slot; PIECE],
+    slots: &[Slot; SLOTS_PER_PIECE],
     predictor: &mut Predictor,
     scratch: &mut Scratch,
     ends: &mut Ends,
@@ -157,7 +157,7 @@ unsafe fn predict(
         };
     }
     ends.previous = previous;
-    ends.id = slots[PIECE - 1].id;
+    ends.id = slots[SLOTS_PER_PIECE - 1].id;
 }
 
 /// Writes the ids of a group that were not predicted; returns all ones for each slot of them, and
@@ -325,7 +325,7 @@ unsafe fn codes(number: usize, scratch: &mut Scratch, missed: __m128i) -> u64 {
         _mm256_max_epu8(low, high),
     );
     // Two of four bytes are zero by now, and each half of the register has two slots of each four.
-    const N: i8 = NOTHING as i8;
+    const N: i8 = ZERO_INDEX as i8;
     let order = _mm256_setr_epi8(
         0, 2, N, N, 4, 6, N, N, 8, 10, N, N, 12, 14, N, N, N, N, 0, 2, N, N, 4, 6, N, N, 8, 10, N,
         N, 12, 14,
@@ -352,7 +352,7 @@ unsafe fn codes(number: usize, scratch: &mut Scratch, missed: __m128i) -> u64 {
 #[target_feature(enable = "avx2,popcnt")]
 unsafe fn pack(scratch: &Scratch, ends: &mut Ends) {
     let mut data = ends.data;
-    for i in 0..PIECE / 2 {
+    for i in 0..SLOTS_PER_PIECE / 2 {
         // SAFETY: as many bytes of codes as there are twos of slots; a code is at most seven.
         // Sixteen bytes are written: there is slack.
         unsafe {

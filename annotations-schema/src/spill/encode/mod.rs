@@ -18,7 +18,7 @@ use mgz_abi::leb128;
 use mgz_abi::slot::Slot;
 
 /// Bytes behind the ends of the streams that may be written, too.
-const SLACK: usize = 16;
+const OVERWRITTEN_BYTES: usize = 16;
 
 /// Code and stored length (in the high byte) of a payload by the number of significant bits of the
 /// difference, sign excluded.
@@ -61,7 +61,8 @@ pub(crate) struct Encoder {
 
 /// State that continues from slot to slot.
 struct Ends {
-    /// Ends of the streams. There is room for the remaining slots and [`SLACK`] bytes more.
+    /// Ends of the streams. There is room for the remaining slots and [`OVERWRITTEN_BYTES`] bytes
+    /// more.
     control: *mut u8,
     ids: *mut u8,
     data: *mut u8,
@@ -153,7 +154,7 @@ unsafe fn group(slots: &[Slot], predictor: &mut Predictor, ends: &mut Ends) -> b
 }
 
 /// Slots that are encoded together. A block consists of whole pieces.
-const PIECE: usize = 128;
+const SLOTS_PER_PIECE: usize = 128;
 
 impl Encoder {
     /// Begins a segment of about so many slots.
@@ -180,10 +181,11 @@ impl Encoder {
     /// The same with and without wide registers.
     pub(crate) fn push_with(&mut self, mut slots: &[Slot], quick: bool) {
         if !self.waiting.is_empty() {
-            let (some, rest) = slots.split_at(slots.len().min(PIECE - self.waiting.len()));
+            let (some, rest) =
+                slots.split_at(slots.len().min(SLOTS_PER_PIECE - self.waiting.len()));
             self.waiting.extend_from_slice(some);
             slots = rest;
-            if self.waiting.len() < PIECE {
+            if self.waiting.len() < SLOTS_PER_PIECE {
                 return;
             }
             let piece = std::mem::take(&mut self.waiting);
@@ -191,7 +193,7 @@ impl Encoder {
             self.waiting = piece;
             self.waiting.clear();
         }
-        let (pieces, rest) = slots.as_chunks::<PIECE>();
+        let (pieces, rest) = slots.as_chunks::<SLOTS_PER_PIECE>();
         pieces.iter().for_each(|piece| self.encode(piece, quick));
         self.waiting.extend_from_slice(rest);
     }
@@ -214,12 +216,12 @@ impl Encoder {
     /// Encodes a piece, or the fewer slots at the end.
     fn encode(&mut self, slots: &[Slot], quick: bool) {
         let most = [
-            8 + PIECE / GROUP * 8,
-            PIECE * IDS_LENGTH,
-            PIECE * MAX_SLOT_BYTES,
+            8 + SLOTS_PER_PIECE / GROUP * 8,
+            SLOTS_PER_PIECE * IDS_LENGTH,
+            SLOTS_PER_PIECE * MAX_SLOT_BYTES,
         ];
         for ((stream, used), most) in self.room.iter_mut().zip(self.used).zip(most) {
-            grow(stream, used + most + SLACK);
+            grow(stream, used + most + OVERWRITTEN_BYTES);
         }
         if self.done.is_multiple_of(BLOCK) {
             (self.bitmap, self.bitmap_at) = (0, self.used[0]);
@@ -238,7 +240,7 @@ impl Encoder {
             any_aux: 0,
         };
         let word = self.done % BLOCK / GROUP;
-        match <&[Slot; PIECE]>::try_from(slots) {
+        match <&[Slot; SLOTS_PER_PIECE]>::try_from(slots) {
             #[cfg(target_arch = "x86_64")]
             Ok(piece) if quick => {
                 // SAFETY: asked for by the caller, who knows; room for all slots was made above,
@@ -301,4 +303,5 @@ fn grow(stream: &mut Vec<u8>, bytes: usize) {
 }
 
 // The control words of a piece are in one block, and all but the last piece of a segment are whole.
-const _: () = assert!(BLOCK.is_multiple_of(PIECE) && PIECE.is_multiple_of(GROUP));
+const _: () =
+    assert!(BLOCK.is_multiple_of(SLOTS_PER_PIECE) && SLOTS_PER_PIECE.is_multiple_of(GROUP));

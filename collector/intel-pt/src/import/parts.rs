@@ -114,7 +114,7 @@ mod tests {
         ]
     }
 
-    const GATHERED: [(u64, u32, u32); 3] = [(7, 10, 0), (0x11, 0x22, 0x33), (0x44, 0x55, 0x66)];
+    const PASSED_ON: [(u64, u32, u32); 3] = [(7, 10, 0), (0x11, 0x22, 0x33), (0x44, 0x55, 0x66)];
 
     type Shown = (Start, Vec<(u64, u32, u32)>);
 
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn halves_make_raw_slots_even_across_slices() {
         let all = [vec![(1, 0, 1)], gather(10), vec![(2, 0, 2)]].concat();
-        let expected = [&[(1, 1, 0)][..], &GATHERED, &[(2, 2, 0)]].concat();
+        let expected = [&[(1, 1, 0)][..], &PASSED_ON, &[(2, 2, 0)]].concat();
         for cut in 0..=all.len() {
             let mut parts = RecordJoiner::default();
             let mut got = parts.join(ptwrites, slice(Start::Switch, &all[..cut]));

@@ -354,9 +354,6 @@ impl File {
     }
 }
 
-/// The longest instruction.
-const LONGEST: usize = 15;
-
 /// True if a call is at an offset, by its first byte or its last.
 fn is_call(bytes: &[u8], offset: u64, first: bool) -> bool {
     let Ok(at) = usize::try_from(offset) else {
@@ -366,7 +363,7 @@ fn is_call(bytes: &[u8], offset: u64, first: bool) -> bool {
         return bytes.get(at..).is_some_and(|code| call(code).is_some());
     }
     let end = at.saturating_add(1);
-    (2..=LONGEST.min(end)).any(|length| {
+    (2..=mgz_abi::MAX_INSTRUCTION_BYTES.min(end)).any(|length| {
         let code = bytes.get(end - length..end);
         code.and_then(call) == Some(length)
     })

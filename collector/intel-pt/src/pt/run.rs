@@ -18,10 +18,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Longest time from round to round.
-const TICK: Duration = Duration::from_millis(50);
-/// Time for which processes that outlive the program are recorded.
-const GRACE: Duration = Duration::from_millis(200);
+/// Longest time from round to round. Source: Chosen.
+const MAX_TIME_BETWEEN_ROUNDS: Duration = Duration::from_millis(50);
+/// Time for which processes that outlive the program are recorded. Source: Chosen.
+const RECORDING_AFTER_END: Duration = Duration::from_millis(200);
 
 /// Parameters of a run.
 #[derive(Clone, Debug)]
@@ -164,7 +164,7 @@ fn record(
             unsafe { libc::kill(pid as libc::pid_t, signal) };
         }
         // Short programs end soon; long ones are not worth frequent looks.
-        let pause = TICK.min(began.elapsed() / 8 + Duration::from_millis(1));
+        let pause = MAX_TIME_BETWEEN_ROUNDS.min(began.elapsed() / 8 + Duration::from_millis(1));
         if tasks_left {
             tasks_left = capture.wait(pause).unwrap_or(false);
         } else {
@@ -174,7 +174,7 @@ fn record(
     };
     let wall = began.elapsed();
     let ended = Instant::now();
-    while tasks_left && ended.elapsed() < GRACE {
+    while tasks_left && ended.elapsed() < RECORDING_AFTER_END {
         tasks_left = capture.wait(Duration::from_millis(5)).unwrap_or(false);
         capture.round();
     }

@@ -1089,7 +1089,7 @@ fn shell(script: &str, file: &Path) -> Job {
     }
 }
 
-const BUSY: &str = "i=0; while [ $i -lt 150000 ]; do i=$((i+1)); done";
+const BUSY_SCRIPT: &str = "i=0; while [ $i -lt 150000 ]; do i=$((i+1)); done";
 
 fn count(file: &[u8], which: u32) -> usize {
     Records::new(file, mgz_perf_data::header::layout(file).unwrap().data)
@@ -1108,7 +1108,7 @@ fn the_real_kernels_records_reach_the_file_and_perf() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("perf.data");
     // A child of the program, and another program in it.
-    let script = format!("{BUSY} & {BUSY}; wait; /bin/true; exit 3");
+    let script = format!("{BUSY_SCRIPT} & {BUSY_SCRIPT}; wait; /bin/true; exit 3");
     let Ended {
         status,
         wall,
@@ -1159,7 +1159,7 @@ fn the_real_kernel_tells_what_did_not_fit_into_a_ring() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("perf.data");
     let mut kernel = Linux::default();
-    let job = shell(BUSY, &path);
+    let job = shell(BUSY_SCRIPT, &path);
     let signals = mgz_collector::target::signals::Signals::install().unwrap();
     let held =
         mgz_collector::target::spawn::hold(&job.program, &job.argv, false, signals.inherited())

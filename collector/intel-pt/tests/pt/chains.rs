@@ -4,7 +4,7 @@
 use super::encode::{Encoder, SmallRandom, Write};
 use super::file::{CALLCHAIN, PerfFile, RecordingKind, STACKS, USER};
 use super::has_perf;
-use super::mixed::{BASE, PLAIN, put, sidecar, trace};
+use super::mixed::{BASE, PLAIN_STYLE, put, sidecar, trace};
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt32Type;
 use arrow_array::{Array, RecordBatch};
@@ -159,7 +159,7 @@ fn recording(ran: &Ran, build_id: Option<&[u8]>) -> PerfFile {
 }
 
 fn window(first: u64) -> Vec<u8> {
-    let mut encoder = Encoder::new(PLAIN);
+    let mut encoder = Encoder::new(PLAIN_STYLE);
     for n in 0..4 {
         encoder.write(Write {
             ip: BASE + 24 * n,
@@ -396,7 +396,7 @@ fn the_sidecar_names_functions_where_it_is_all_there_is() {
 fn a_sample_of_several_windows_has_the_path_of_the_last() {
     let ran = Ran::new();
     let mut file = recording(&ran, None);
-    let mut encoder = Encoder::new(PLAIN);
+    let mut encoder = Encoder::new(PLAIN_STYLE);
     for n in 0..400 {
         encoder.write(Write {
             ip: BASE + 24 * (n % 64),
@@ -441,7 +441,7 @@ fn records_of_other_threads_in_a_window_have_no_path() {
     let mut file = recording(&ran, None);
     file.comm(PID, PID + 1, 4);
     file.switch(false, PID, PID + 1, 5, 0);
-    let mut encoder = Encoder::new(PLAIN);
+    let mut encoder = Encoder::new(PLAIN_STYLE);
     let mut tsc = 1000;
     for tid in [PID + 1, PID] {
         file.switch(false, PID, tid, tsc, 0);

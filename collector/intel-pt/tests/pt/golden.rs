@@ -4,7 +4,7 @@
 
 use super::encode::{Encoder, Write};
 use super::file::{PerfFile, RecordingKind};
-use super::mixed::{BASE, PLAIN, put, sidecar};
+use super::mixed::{BASE, PLAIN_STYLE, put, sidecar};
 use mgz_annotations_schema::Sidecar;
 use mgz_annotations_schema::expand::{Expander, Placement, RowBatch, Tables};
 use mgz_annotations_schema::spill::SpillReader;
@@ -20,7 +20,7 @@ const PROCESS: u32 = 1000;
 
 /// A window with a `ptwrite` at each place in the program; payloads count on from `first`.
 fn window(places: &[u64], first: u64, tsc: u64) -> Vec<u8> {
-    let mut encoder = Encoder::new(PLAIN);
+    let mut encoder = Encoder::new(PLAIN_STYLE);
     for (n, place) in (0..).zip(places) {
         encoder.write(Write {
             ip: BASE + place,

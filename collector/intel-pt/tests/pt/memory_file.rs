@@ -15,7 +15,7 @@ pub const IDENTIFIER: u64 = 1 << 16;
 pub const PHYS_ADDR: u64 = 1 << 19;
 pub const WEIGHT_STRUCT: u64 = 1 << 24;
 /// Fields of every sample.
-pub const ALWAYS: u64 = IDENTIFIER | IP | TID | TIME | CPU | ADDR | DATA_SRC;
+pub const EVERY_SAMPLE: u64 = IDENTIFIER | IP | TID | TIME | CPU | ADDR | DATA_SRC;
 
 /// The process of all records.
 pub const PID: u32 = 1000;
@@ -72,13 +72,20 @@ impl MemoryFile {
     /// Adds an event with further fields in its samples; returns its number.
     pub fn event(&mut self, pmu: u32, config: [u64; 2], more: u64, name: &str) -> usize {
         // sample_id_all, and data mappings.
-        let mut attr = attr(pmu, config[0], 1000, ALWAYS | more, 1 << 18 | 1 << 17, 0);
+        let mut attr = attr(
+            pmu,
+            config[0],
+            1000,
+            EVERY_SAMPLE | more,
+            1 << 18 | 1 << 17,
+            0,
+        );
         attr[56..64].copy_from_slice(&config[1].to_le_bytes());
         let id = 70 + self.events.len() as u64;
         self.events.push(Event {
             attr,
             id,
-            fields: ALWAYS | more,
+            fields: EVERY_SAMPLE | more,
             name: name.into(),
         });
         self.events.len() - 1

@@ -14,7 +14,7 @@ use mgz_perf_data::{PerfDataError, Session};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-pub const PLAIN: Style = Style {
+pub const PLAIN_STYLE: Style = Style {
     mtc: false,
     cyc: false,
     ..ALL
@@ -26,11 +26,11 @@ pub const BASE: u64 = 0x5555_5555_0000;
 fn a_cut_packet_in_each_window_costs_one_pair() {
     let mut random = SmallRandom(61);
     for style in [
-        PLAIN,
+        PLAIN_STYLE,
         ALL,
         Style {
             psb_every: 400,
-            ..PLAIN
+            ..PLAIN_STYLE
         },
     ] {
         let mut file = PerfFile::new(RecordingKind::Samples, 1, (true, style.mtc, style.cyc));
@@ -75,7 +75,7 @@ fn a_packet_cut_off_by_a_psb_is_damage_wherever_a_part_ends() {
     // Parts are of a megabyte; each PSB but the first comes behind a cut packet.
     let mut encoder = Encoder::new(Style {
         psb_every: usize::MAX,
-        ..PLAIN
+        ..PLAIN_STYLE
     });
     let mut tsc = 1000;
     let mut count = 0;
@@ -103,7 +103,7 @@ fn a_packet_cut_off_by_a_psb_is_damage_wherever_a_part_ends() {
 #[test]
 fn pieces_without_a_ptwrite_are_counted_and_a_recording_without_ptw_says_so() {
     let mut file = PerfFile::new(RecordingKind::PerThread, 1, (true, false, false));
-    let mut encoder = Encoder::new(PLAIN);
+    let mut encoder = Encoder::new(PLAIN_STYLE);
     encoder.psb(10);
     let empty = encoder.bytes.len();
     encoder.write(Write {
@@ -128,7 +128,7 @@ fn pieces_without_a_ptwrite_are_counted_and_a_recording_without_ptw_says_so() {
         let mut file = PerfFile::new(kind, 1, (true, false, false));
         file.without_ptw = true;
         file.comm(1000, 1000, 1);
-        let mut encoder = Encoder::new(PLAIN);
+        let mut encoder = Encoder::new(PLAIN_STYLE);
         for tsc in [10, 20, 30] {
             encoder.psb(tsc);
             encoder.bytes.extend_from_slice(&[0x06, 0x2d, 0x34, 0x12]);
@@ -279,7 +279,7 @@ fn processes(list: &[(u32, &str, u64, u64)], build_id: Option<&[u8]>) -> PerfFil
     }
     for (buffer, &(pid, _, base, shift)) in (0..).zip(list) {
         file.start(pid, pid, 3, u32::MAX, buffer);
-        let mut encoder = Encoder::new(PLAIN);
+        let mut encoder = Encoder::new(PLAIN_STYLE);
         for n in 0..200 {
             encoder.write(Write {
                 ip: base + shift + n % 64 * 24,
@@ -479,7 +479,7 @@ fn build_ids_of_any_length_name_their_files() {
 }
 
 /// A second sampling event, with ids of its own.
-const SECOND: u64 = 250;
+const SECOND_EVENT: u64 = 250;
 
 fn sampling(pmu: u32, period: u64, sample_type: u64) -> Vec<u8> {
     let flags = 1 << 1 | 1 << 5 | 1 << 6 | 1 << 18;
@@ -491,7 +491,7 @@ const IDENTITY: u64 = file::IP | file::TID | file::TIME | file::CPU | file::IDEN
 /// A sample of the second event.
 fn second_sample(file: &mut PerfFile, cpu: u32, tid: u32, tsc: u64, fields: &[u64], aux: &[u8]) {
     let mut body = words_as_bytes(&[
-        SECOND + u64::from(cpu),
+        SECOND_EVENT + u64::from(cpu),
         0,
         file::pair(1000, tid),
         file::ns(tsc),
@@ -508,14 +508,15 @@ fn second_sample(file: &mut PerfFile, cpu: u32, tid: u32, tsc: u64, fields: &[u6
 #[test]
 fn events_that_take_samples_have_each_their_own_period() {
     let mut random = SmallRandom(63);
-    let encoder = stream(&mut random, PLAIN, 3_000, false);
+    let encoder = stream(&mut random, PLAIN_STYLE, 3_000, false);
     let windows: Vec<_> = ends(&encoder.places, 2_000)
         .iter()
         .map(|p| (p.end.saturating_sub(2_500)..p.end, p.write.tsc))
         .collect();
     let make = |second: Vec<u8>, fields: &dyn Fn(usize) -> Vec<u64>| {
         let mut file = PerfFile::new(RecordingKind::Samples, 2, (true, false, false));
-        file.more.push((second, vec![SECOND, SECOND + 1]));
+        file.more
+            .push((second, vec![SECOND_EVENT, SECOND_EVENT + 1]));
         file.comm(1000, 1000, 1);
         for (n, (window, tsc)) in windows.iter().enumerate() {
             let bytes = &encoder.bytes[window.clone()];
@@ -605,7 +606,7 @@ fn events_that_differ_in_branches_or_registers_are_told_apart() {
     const BRANCHES: u64 = 1 << 11;
     const USER: u64 = 1 << 12;
     const INTERRUPTED: u64 = 1 << 18;
-    let encoder = stream(&mut SmallRandom(64), PLAIN, 100, false);
+    let encoder = stream(&mut SmallRandom(64), PLAIN_STYLE, 100, false);
     let common = IDENTITY | file::PERIOD | file::AUX;
     // Bit of the field; what the second event asks for, and where in the attribute; what its
     // samples hold.
@@ -620,7 +621,8 @@ fn events_that_differ_in_branches_or_registers_are_told_apart() {
         let mut file = PerfFile::new(RecordingKind::Samples, 2, (true, false, false));
         // The first event has the same fields, of another length.
         file.extra = bit;
-        file.more.push((second, vec![SECOND, SECOND + 1]));
+        file.more
+            .push((second, vec![SECOND_EVENT, SECOND_EVENT + 1]));
         file.comm(1000, 1000, 1);
         file.comm(1000, 1001, 1);
         file.sample(&encoder.bytes, 0, 1000, 1000, 10_000_000, 0);
@@ -649,12 +651,12 @@ fn events_that_differ_in_branches_or_registers_are_told_apart() {
 #[test]
 fn samples_of_events_without_ids_are_counted() {
     let mut file = PerfFile::new(RecordingKind::Samples, 1, (true, false, false));
-    let encoder = stream(&mut SmallRandom(65), PLAIN, 100, false);
+    let encoder = stream(&mut SmallRandom(65), PLAIN_STYLE, 100, false);
     file.sample(&encoder.bytes, 0, 1000, 1000, 10, 0);
     let good = file.finish();
     // An event that no record can be of, since no attribute has an id of its own.
     file.more
-        .push((sampling(10, 5, file::IP | file::AUX), vec![SECOND]));
+        .push((sampling(10, 5, file::IP | file::AUX), vec![SECOND_EVENT]));
     let mut bytes = file.finish();
     for event in 0..3 {
         let at = 104 + 3 * 8 + event * 136 + 24;
@@ -671,7 +673,7 @@ fn samples_of_events_without_ids_are_counted() {
 /// host's.
 #[test]
 fn what_is_of_virtual_machines_is_left_out_and_named() {
-    let encoder = stream(&mut SmallRandom(66), PLAIN, 500, false);
+    let encoder = stream(&mut SmallRandom(66), PLAIN_STYLE, 500, false);
     let mut file = PerfFile::new(RecordingKind::Samples, 1, (true, false, false));
     file.comm(1000, 1000, 1);
     file.mmap(1000, BASE, 0x1000, "/nowhere/program", 2);
@@ -729,11 +731,11 @@ fn what_is_of_virtual_machines_is_left_out_and_named() {
 /// own.
 #[test]
 fn ids_of_virtual_machines_are_known_by_the_index() {
-    let encoder = stream(&mut SmallRandom(67), PLAIN, 500, false);
+    let encoder = stream(&mut SmallRandom(67), PLAIN_STYLE, 500, false);
     let mut file = PerfFile::new(RecordingKind::Samples, 2, (true, false, false));
     file.more.push((
         sampling(4, 1_000, IDENTITY | file::AUX),
-        vec![SECOND, SECOND + 1],
+        vec![SECOND_EVENT, SECOND_EVENT + 1],
     ));
     let index = |ids: &[u64], machine: u64| {
         let mut body = vec![ids.len() as u64];
@@ -742,7 +744,11 @@ fn ids_of_virtual_machines_are_known_by_the_index() {
         words_as_bytes(&body)
     };
     file.record(69, 0, &index(&[file::SAMPLE_ID], 0));
-    file.record(69, 0, &index(&[SECOND, SECOND + 1, file::PT_ID + 1], 77));
+    file.record(
+        69,
+        0,
+        &index(&[SECOND_EVENT, SECOND_EVENT + 1, file::PT_ID + 1], 77),
+    );
     file.comm(1000, 1000, 1);
     // A mapping with an id of the guest.
     let mut mapping = words_as_bytes(&[
@@ -907,8 +913,9 @@ const BRANCH_STACK: u64 = 1 << 11;
 pub fn seeds(encoder: &Encoder) -> Vec<(&'static str, Vec<u8>)> {
     let mut file = PerfFile::new(RecordingKind::Samples, 2, (true, true, true));
     let second = sampling(10, 7_000, IDENTITY | file::PERIOD | file::AUX);
-    file.more.push((second, vec![SECOND, SECOND + 1]));
-    let mut index = vec![1, SECOND + 1, 1, 1, 1001];
+    file.more
+        .push((second, vec![SECOND_EVENT, SECOND_EVENT + 1]));
+    let mut index = vec![1, SECOND_EVENT + 1, 1, 1, 1001];
     index.extend([77, 0]);
     file.record(69, 0, &words_as_bytes(&index));
     file.comm(1000, 1000, 1);

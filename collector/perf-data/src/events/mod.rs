@@ -112,8 +112,8 @@ pub struct PartResult<T> {
 /// Receives the events of one window, or some of a full trace's, in order.
 pub type Sink<'s> = dyn FnMut(&[PtwriteEvent]) -> std::io::Result<()> + 's;
 
-/// Bytes that are decoded before their events are passed on: bounds memory.
-const BATCH: usize = 16 << 20;
+/// Bytes that are decoded before their events are passed on: bounds memory. Source: Chosen.
+const MAX_BYTES_PER_BATCH: usize = 16 << 20;
 
 /// Reads all PT data of a session. Events come window by window in the order of the file, then full
 /// traces stream by stream.

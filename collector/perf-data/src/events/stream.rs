@@ -1,14 +1,16 @@
 //! Full traces: a stream in pieces, put together and cut at PSBs.
 
-use crate::events::{BATCH, Before, PartResult, PtwriteEvent, Totals, time, window, with_process};
+use crate::events::{
+    Before, MAX_BYTES_PER_BATCH, PartResult, PtwriteEvent, Totals, time, window, with_process,
+};
 use crate::session::{AuxSpan, FullStream, Session, Stream};
 use mgz_pt::{Ptwrites, estimate_unsynchronised, find_psb};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// A full trace is decoded in parts of about this size.
-const PART: usize = 1 << 20;
+/// A full trace is decoded in parts of about this size. Source: Chosen.
+const BYTES_PER_PART: usize = 1 << 20;
 
 /// Bytes of a stream that are being put together, with the pieces they came from.
 #[derive(Default)]
@@ -138,7 +140,7 @@ pub fn read_stream<T: Send>(
             (bytes, offset) = (behind, cut);
         }
         assembly.add(offset, piece.number, bytes);
-        if assembly.bytes.len() >= BATCH {
+        if assembly.bytes.len() >= MAX_BYTES_PER_BATCH {
             context.flush(&mut assembly, false, &mut told, sink)?;
         }
     }
@@ -153,7 +155,7 @@ fn cuts(bytes: &[u8], end: usize) -> Vec<Range<usize>> {
     let mut cuts = Vec::new();
     let mut from = 0;
     while from < end {
-        let to = find_psb(bytes, from.saturating_add(PART))
+        let to = find_psb(bytes, from.saturating_add(BYTES_PER_PART))
             .filter(|&at| at < end)
             .unwrap_or(end);
         cuts.push(from..to);

@@ -1,6 +1,8 @@
 //! Windows: AUX data in samples, and snapshots.
 
-use crate::events::{BATCH, Before, PartResult, PtwriteEvent, Totals, time, with_process};
+use crate::events::{
+    Before, MAX_BYTES_PER_BATCH, PartResult, PtwriteEvent, Totals, time, with_process,
+};
 use crate::overlap::{Overlap, overlap};
 use crate::records::RecordBytes;
 use crate::sample::Identity;
@@ -64,7 +66,7 @@ pub fn read_windows<T: Send>(
         let fits = windows[from..].iter().take_while(|w| {
             let first = bytes == 0;
             bytes += w.bytes.len().max(1);
-            first || bytes <= BATCH
+            first || bytes <= MAX_BYTES_PER_BATCH
         });
         let to = from + fits.count();
         let batch: Vec<_> = (from..to)

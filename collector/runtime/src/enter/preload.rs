@@ -7,7 +7,7 @@ use crate::wrap::raw_syscalls;
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use mgz_abi::shared_memory::{
-    MODE_BURST, MODULE_LATE, MODULE_PLAIN, MODULE_SHADOW_STACK, PAGE, count,
+    MODE_BURST, MODULE_LATE, MODULE_PLAIN, MODULE_SHADOW_STACK, PAGE_SIZE, count,
 };
 
 #[cfg_attr(mgz_cdylib, used)]
@@ -146,12 +146,15 @@ pub fn begin_recording() -> bool {
 /// The stack that the kernel has made. It grows downwards, and nothing else is mapped so close
 /// below it, whatever its limit is (the kernel's `MIN_GAP` is 128 MiB).
 fn first_stack() -> thread_ring::Stack {
-    const USUAL: usize = 8 << 20;
-    match STACK_TOP.load(Ordering::Relaxed).next_multiple_of(PAGE) {
+    const USUAL_STACK_BYTES: usize = 8 << 20;
+    match STACK_TOP
+        .load(Ordering::Relaxed)
+        .next_multiple_of(PAGE_SIZE)
+    {
         0 => thread_ring::Stack::UNKNOWN,
         top => thread_ring::Stack {
-            low: top.saturating_sub(USUAL),
-            bytes: USUAL,
+            low: top.saturating_sub(USUAL_STACK_BYTES),
+            bytes: USUAL_STACK_BYTES,
         },
     }
 }
@@ -306,8 +309,8 @@ fn patch_empty(at: usize) {
     if !empty || !at.is_multiple_of(16) {
         return;
     }
-    let start = (at + body) & !(PAGE - 1);
-    let length = (at + body + JUMP).next_multiple_of(PAGE) - start;
+    let start = (at + body) & !(PAGE_SIZE - 1);
+    let length = (at + body + JUMP).next_multiple_of(PAGE_SIZE) - start;
     let mut jump = [0u8; JUMP];
     jump[..6].copy_from_slice(&[0xff, 0x25, 0, 0, 0, 0]);
     jump[6..].copy_from_slice(&(changed as *const () as u64).to_le_bytes());

@@ -138,7 +138,7 @@ mod tests {
         toll: 0,
         tick: 0,
     };
-    const SECOND: u64 = 1_000_000_000;
+    const SECOND_NS: u64 = 1_000_000_000;
 
     /// Runs for so long; returns the windows, what was spent, and the longest time without a
     /// window.
@@ -174,7 +174,13 @@ mod tests {
                 tick,
                 ..ACCOUNT
             };
-            for until in [SECOND / 10, SECOND / 2, SECOND, 5 * SECOND, 60 * SECOND] {
+            for until in [
+                SECOND_NS / 10,
+                SECOND_NS / 2,
+                SECOND_NS,
+                5 * SECOND_NS,
+                60 * SECOND_NS,
+            ] {
                 let (windows, spent, longest) = run(account, until);
                 let allowed = allowed(&account, until);
                 // The trickle is spent on top of the allowed time.
@@ -184,7 +190,7 @@ mod tests {
                 );
                 assert!(longest <= MAX_WINDOW_DISTANCE_NS);
                 let most = until / MIN_WINDOW_DISTANCE_NS;
-                if tick == 0 && until >= 5 * SECOND {
+                if tick == 0 && until >= 5 * SECOND_NS {
                     assert!(
                         spent > allowed / 2 || windows > most / 2,
                         "{account:?} {until}: {windows} windows, {spent} ns"
@@ -196,20 +202,20 @@ mod tests {
 
     #[test]
     fn what_is_allowed_grows_to_the_share() {
-        let ms = |seconds: u64| allowed(&ACCOUNT, seconds * SECOND) / 1_000_000;
-        assert_eq!(allowed(&ACCOUNT, SECOND / 4), 14_000_000);
+        let ms = |seconds: u64| allowed(&ACCOUNT, seconds * SECOND_NS) / 1_000_000;
+        assert_eq!(allowed(&ACCOUNT, SECOND_NS / 4), 14_000_000);
         assert_eq!((ms(1), ms(10), ms(60)), (30, 100, 600));
     }
 
     #[test]
     fn short_runs_have_hundreds_of_windows() {
-        assert!(run(ACCOUNT, SECOND / 2).0 >= 500);
+        assert!(run(ACCOUNT, SECOND_NS / 2).0 >= 500);
         let dear = Account {
             toll: 45_000,
             tick: 4_000_000,
             ..ACCOUNT
         };
-        assert!(run(dear, SECOND / 2).0 >= 350);
+        assert!(run(dear, SECOND_NS / 2).0 >= 350);
     }
 
     #[test]
@@ -221,7 +227,7 @@ mod tests {
         };
         assert!(!plan_windows(&dear).at_ticks);
         let late = Account {
-            cpu: 60 * SECOND,
+            cpu: 60 * SECOND_NS,
             spent: 605_000_000,
             ..dear
         };

@@ -31,16 +31,16 @@ use crate::sys::syscall::map;
 use crate::sys::{process, syscall};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use mgz_abi::module_note::{Cover, ModuleNote, Patch};
-use mgz_abi::shared_memory::{PAGE, count};
+use mgz_abi::shared_memory::{PAGE_SIZE, count};
 
 /// Bytes of a jump.
 const JUMP: u64 = 5;
 
 /// Held by the thread that changes code that may be running.
 static LOCK: AtomicU32 = AtomicU32::new(0);
-/// State of the permission to take jumps back: [`CAN`], [`GIVING_UP`], [`GIVEN_UP`].
-static STATE: AtomicU32 = AtomicU32::new(CAN);
-const CAN: u32 = 0;
+/// State of the permission to take jumps back: [`CAN_TAKE_BACK`], [`GIVING_UP`], [`GIVEN_UP`].
+static STATE: AtomicU32 = AtomicU32::new(CAN_TAKE_BACK);
+const CAN_TAKE_BACK: u32 = 0;
 /// They are being taken back for the last time, and no more are written that may have to be.
 const GIVING_UP: u32 = 1;
 /// They cannot any more.
@@ -68,17 +68,24 @@ pub fn give_up() {
 /// True if the process may have begun with a filter of system calls. Such a filter could end the
 /// process for an unexpected call.
 fn may_be_filtered() -> bool {
-    const NO: u32 = 1;
-    const YES: u32 = 2;
+    const UNFILTERED: u32 = 1;
+    const FILTERED: u32 = 2;
     static KNOWN: AtomicU32 = AtomicU32::new(0);
     if KNOWN.load(Ordering::Relaxed) == 0 {
-        KNOWN.store(if has_no_filter() { NO } else { YES }, Ordering::Relaxed);
+        KNOWN.store(
+            if has_no_filter() {
+                UNFILTERED
+            } else {
+                FILTERED
+            },
+            Ordering::Relaxed,
+        );
     }
-    KNOWN.load(Ordering::Relaxed) == YES
+    KNOWN.load(Ordering::Relaxed) == FILTERED
 }
 
 fn has_no_filter() -> bool {
-    const SAID: &[u8] = b"\nSeccomp:\t0\n";
+    const NO_FILTER_LINE: &[u8] = b"\nSeccomp:\t0\n";
     let mut text = [0u8; 4096];
     let fd = syscall::open_file(c"/proc/self/status".as_ptr().cast(), false);
     if fd < 0 {
@@ -86,8 +93,10 @@ fn has_no_filter() -> bool {
     }
     let read = syscall::pread(fd, &mut text, 0);
     syscall::close(fd);
-    text.get(..read.max(0) as usize)
-        .is_some_and(|text| text.windows(SAID.len()).any(|w| w == SAID))
+    text.get(..read.max(0) as usize).is_some_and(|text| {
+        text.windows(NO_FILTER_LINE.len())
+            .any(|w| w == NO_FILTER_LINE)
+    })
 }
 
 /// True if the kernel allows execution of memory that was written to, as code with jumps requires.
@@ -97,7 +106,7 @@ pub fn can_be_executed() -> bool {
     unsafe {
         let Ok(page) = syscall::mmap(
             0,
-            PAGE,
+            PAGE_SIZE,
             map::READ | map::WRITE,
             map::PRIVATE | map::ANONYMOUS,
             -1,
@@ -105,8 +114,8 @@ pub fn can_be_executed() -> bool {
         ) else {
             return false;
         };
-        let done = syscall::mprotect(page, PAGE, map::READ | map::EXEC) == 0;
-        syscall::munmap(page, PAGE);
+        let done = syscall::mprotect(page, PAGE_SIZE, map::READ | map::EXEC) == 0;
+        syscall::munmap(page, PAGE_SIZE);
         done
     }
 }
@@ -177,8 +186,9 @@ impl Patches {
         if !can_be_executed() {
             return false;
         }
-        let may_change =
-            !self.covers.is_empty() && STATE.load(Ordering::SeqCst) == CAN && !may_be_filtered();
+        let may_change = !self.covers.is_empty()
+            && STATE.load(Ordering::SeqCst) == CAN_TAKE_BACK
+            && !may_be_filtered();
         let mut left_out = 0;
         for segment in headers.iter().filter(is_code) {
             let mine = || self.all.iter().filter(|p| inside(p, segment));
@@ -186,8 +196,9 @@ impl Patches {
             else {
                 continue;
             };
-            let start = (self.bias + u64::from(low)) as usize & !(PAGE - 1);
-            let end = (self.bias + u64::from(high) + JUMP).next_multiple_of(PAGE as u64) as usize;
+            let start = (self.bias + u64::from(low)) as usize & !(PAGE_SIZE - 1);
+            let end =
+                (self.bias + u64::from(high) + JUMP).next_multiple_of(PAGE_SIZE as u64) as usize;
             let kept = map::READ
                 | map::EXEC
                 | if segment.flags & PF_W != 0 {
@@ -261,7 +272,7 @@ impl Patches {
     pub fn take_all_back(&self) {
         // (Another thread may be closing the module.)
         if syscall::is_readable(self.covers.as_ptr() as usize, size_of_val(self.covers)) {
-            let page = |c: &Cover| self.address(c.at) / PAGE as u64;
+            let page = |c: &Cover| self.address(c.at) / PAGE_SIZE as u64;
             self.covers
                 .chunk_by(|a, b| page(a) == page(b))
                 .for_each(|covers| self.take_back(covers));
@@ -282,14 +293,15 @@ impl Patches {
             let Some(first) = standing().next() else {
                 return;
             };
-            let page = self.address(first.at) as usize & !(PAGE - 1);
+            let page = self.address(first.at) as usize & !(PAGE_SIZE - 1);
             // (The program may have made it writable and count on that.)
             let closed = !syscall::is_writable(page);
             let mut taken = 0;
             // SAFETY: code of the module, which stays readable and executable throughout; each
             // store replaces a jump by the old code, see above.
             unsafe {
-                if closed && syscall::mprotect(page, PAGE, map::READ | map::WRITE | map::EXEC) != 0
+                if closed
+                    && syscall::mprotect(page, PAGE_SIZE, map::READ | map::WRITE | map::EXEC) != 0
                 {
                     return;
                 }
@@ -298,7 +310,7 @@ impl Patches {
                     taken += 1;
                 }
                 if closed {
-                    syscall::mprotect(page, PAGE, map::READ | map::EXEC);
+                    syscall::mprotect(page, PAGE_SIZE, map::READ | map::EXEC);
                 }
             }
             process::count(count::ENTRIES_TAKEN_BACK, taken);

@@ -55,9 +55,9 @@ const EMPTY: Module = Module {
     displacements: &[],
 };
 
-/// Modules of one process at most.
-const MOST: usize = 512;
-static mut MODULES: [Module; MOST] = [EMPTY; MOST];
+/// Source: Chosen.
+const MAX_MODULES_PER_PROCESS: usize = 512;
+static mut MODULES: [Module; MAX_MODULES_PER_PROCESS] = [EMPTY; MAX_MODULES_PER_PROCESS];
 /// Modules in the table. Entries of modules that were unloaded have `clone_end` 0.
 static LEN: AtomicUsize = AtomicUsize::new(0);
 static LOCK: AtomicU32 = AtomicU32::new(0);
@@ -121,7 +121,7 @@ pub fn scan() {
     let Some(iterate) = crate::sys::libc_symbols::dl_iterate_phdr() else {
         return;
     };
-    let mut seen = [false; MOST];
+    let mut seen = [false; MAX_MODULES_PER_PROCESS];
     // SAFETY: the C library's function with a callback of its type.
     unsafe { iterate(visit, (&raw mut seen).cast()) };
     for (i, module) in modules().iter().enumerate() {
@@ -173,7 +173,7 @@ pub fn add_loaded(module: &LoadedModule) {
         phdr: module.phdr as *const ProgramHeader,
         phnum: module.phnum as u16,
     };
-    let mut seen = [false; MOST];
+    let mut seen = [false; MAX_MODULES_PER_PROCESS];
     visit(&info, size_of::<PhdrInfo>(), (&raw mut seen).cast());
 }
 
@@ -207,7 +207,7 @@ pub(crate) fn notes(info: &PhdrInfo) -> impl Iterator<Item = ModuleNote> {
 
 extern "C" fn visit(info: *const PhdrInfo, _size: usize, data: *mut u8) -> i32 {
     // SAFETY: the C library passes a valid description, and `data` is `scan`'s array.
-    let (info, seen) = unsafe { (&*info, &mut *(data as *mut [bool; MOST])) };
+    let (info, seen) = unsafe { (&*info, &mut *(data as *mut [bool; MAX_MODULES_PER_PROCESS])) };
     for note in notes(info) {
         let known = modules().iter().position(|m| {
             m.bias == info.addr && m.clone_start == note.clone_start + info.addr && m.clone_end != 0
@@ -256,7 +256,7 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
     };
     let len = LEN.load(Ordering::Relaxed);
     // A place whose module is gone, once all have been used.
-    let place = if len < MOST {
+    let place = if len < MAX_MODULES_PER_PROCESS {
         Some(len)
     } else {
         modules().iter().position(|m| m.clone_end == 0)
@@ -628,15 +628,15 @@ fn tell(
 /// Waits for the recorder to have looked for functions in the module of a row, if recording begins
 /// at functions. Returns true if it has.
 fn wait_for_functions(row: u32) -> bool {
-    const PATIENCE: u64 = 50_000_000;
-    const ATTEMPTS: u32 = 100;
+    const WAIT_FOR_RECORDER_NS: u64 = 50_000_000;
+    const MAX_ATTEMPTS: u32 = 100;
     let Some(header) = process::header() else {
         return false;
     };
     if header.phases.by_function.load(Ordering::Relaxed) == 0 {
         return false;
     }
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         let read = header.modules_read.load(Ordering::Acquire);
         if read.wrapping_sub(row) as i32 > 0 {
             return true;
@@ -644,7 +644,7 @@ fn wait_for_functions(row: u32) -> bool {
         if !syscall::process_exists(header.recorder) {
             break;
         }
-        syscall::futex_wait(header.modules_read.as_ptr(), read, PATIENCE);
+        syscall::futex_wait(header.modules_read.as_ptr(), read, WAIT_FOR_RECORDER_NS);
     }
     header.phases.unplaced.fetch_add(1, Ordering::Relaxed);
     false
@@ -653,8 +653,8 @@ fn wait_for_functions(row: u32) -> bool {
 /// Number of a free row of the recorder's table; waits for one if the recorder has many to read.
 /// `None` if that takes too long.
 fn claim_row(header: &Header) -> Option<u32> {
-    const PATIENCE: u64 = 50_000_000;
-    const ATTEMPTS: u32 = 100;
+    const WAIT_FOR_RECORDER_NS: u64 = 50_000_000;
+    const MAX_ATTEMPTS: u32 = 100;
     let mut waited = 0;
     loop {
         let (read, index) = (
@@ -673,7 +673,7 @@ fn claim_row(header: &Header) -> Option<u32> {
             continue;
         }
         waited += 1;
-        if waited > ATTEMPTS
+        if waited > MAX_ATTEMPTS
             || header.stop.load(Ordering::Relaxed) != 0
             || !syscall::process_exists(header.recorder)
         {
@@ -681,7 +681,7 @@ fn claim_row(header: &Header) -> Option<u32> {
         }
         header.doorbell.fetch_add(1, Ordering::Release);
         syscall::futex_wake(header.doorbell.as_ptr());
-        syscall::futex_wait(header.modules_read.as_ptr(), read, PATIENCE);
+        syscall::futex_wait(header.modules_read.as_ptr(), read, WAIT_FOR_RECORDER_NS);
     }
 }
 
@@ -706,10 +706,10 @@ fn catch_calls(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) ->
         let inside =
             |h: &&ProgramHeader| h.is_code() && at >= h.vaddr && at + 2 <= h.vaddr + h.filesz;
         let (start, place) = (
-            (info.addr + at) as usize & !(PAGE - 1),
+            (info.addr + at) as usize & !(PAGE_SIZE - 1),
             (info.addr + at) as *mut u8,
         );
-        let end = (info.addr + at + 2).next_multiple_of(PAGE as u64) as usize;
+        let end = (info.addr + at + 2).next_multiple_of(PAGE_SIZE as u64) as usize;
         if !headers.iter().any(|h| inside(&h)) {
             return false;
         }
@@ -906,9 +906,9 @@ pub fn original_of_back(back: u64) -> Option<u64> {
 /// behind it in a row.
 pub fn call_before(back: u64) -> Option<u64> {
     /// No call's bytes in the clone, with the way back that follows, are more.
-    const REACH: u64 = 64;
+    const MAX_CALL_BYTES: u64 = 64;
     let (behind, _) = first_clone_instruction(back)?;
-    let call = (1..=REACH)
+    let call = (1..=MAX_CALL_BYTES)
         .filter_map(|n| clone_point_at(behind - n))
         .map(|p| p.orig)
         .find(|&at| at != back)?;
@@ -975,7 +975,7 @@ pub fn way_out(ip: u64) -> Option<(u64, bool, bool)> {
     /// Layout of what the rewriter puts there: `mov gs:[rax's place], rax; lea rax, [rip+target];
     /// …; jmp gs:[hook]`.
     const BYTES: u64 = 48;
-    const DISTANCE: u64 = 12;
+    const DISTANCE_OFFSET: u64 = 12;
     const HOOK: u64 = 38;
     let module = modules()
         .iter()
@@ -984,12 +984,12 @@ pub fn way_out(ip: u64) -> Option<(u64, bool, bool)> {
     // SAFETY: inside the clone's segment.
     let (distance, hook) = unsafe {
         (
-            ((start + DISTANCE) as *const i32).read_unaligned(),
+            ((start + DISTANCE_OFFSET) as *const i32).read_unaligned(),
             ((start + HOOK) as *const u32).read_unaligned(),
         )
     };
     Some((
-        (start + DISTANCE + 4).wrapping_add_signed(distance.into()),
+        (start + DISTANCE_OFFSET + 4).wrapping_add_signed(distance.into()),
         ip != start,
         hook == mgz_abi::probe::GS_CALL,
     ))

@@ -101,7 +101,7 @@ macro_rules! asm_with_own_stack {
             get_gs = const $crate::sys::syscall::GET_GS,
             reservations = sym $crate::record::thread_ring::RESERVATIONS,
             most = const $crate::record::thread_ring::MAX_RESERVATIONS,
-            spare = const $crate::record::thread_ring::SPARE,
+            spare = const $crate::record::thread_ring::SPARE_OFFSET,
             owner = sym $crate::sys::process::OWNER,
             sealed = sym $crate::sys::seccomp_state::NO_RECORDING,
             gettid = const $crate::sys::syscall::nr::GETTID,

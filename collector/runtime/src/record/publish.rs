@@ -10,8 +10,8 @@ use crate::sys::{process, syscall};
 use core::sync::atomic::Ordering;
 use mgz_abi::shared_memory::*;
 
-/// Longest wait for the recorder before its health is checked, nanoseconds.
-const PATIENCE: u64 = 50_000_000;
+/// Longest wait for the recorder before its health is checked. Source: Chosen.
+const WAIT_FOR_RECORDER_NS: u64 = 50_000_000;
 
 /// Sets cursor, base and guard for the next chunk or lap. The place must be free.
 pub fn begin_stretch(header: &Header, ring: Ring) {
@@ -80,7 +80,7 @@ pub fn turn(header: &Header, ring: Ring, at: impl FnOnce() -> Option<ThreadPosit
         return false;
     }
     let slots = (control.guard.get() - control.base.get()) / 16;
-    if let Some(parts) = phases::parts(header, ring, slots) {
+    if let Some(parts) = phases::split_by_phase(header, ring, slots) {
         phases::count_loads(header, ring, slots, parts.slots);
         if !publish_parts(header, ring, slots, &parts) {
             return false;
@@ -196,10 +196,9 @@ fn publish_parts(header: &Header, ring: Ring, slots: u64, parts: &PhaseSplit) ->
 }
 
 fn clear_ids(base: u64, slots: u64) {
-    const LINE: u64 = 64;
     let end = base + 16 * slots;
-    for line in (base & !(LINE - 1)..end).step_by(LINE as usize) {
-        for slot in (line..line + LINE)
+    for line in (base & !(CACHE_LINE as u64 - 1)..end).step_by(CACHE_LINE) {
+        for slot in (line..line + CACHE_LINE as u64)
             .step_by(16)
             .filter(|s| (base..end).contains(s))
         {
@@ -223,7 +222,7 @@ pub fn publish_rest(header: &Header, ring: Ring, cause: u32) {
         publish_burst(header, ring, slots, cause, syscall::now_ns(), period);
         return crate::record::window::rest(header, ring);
     }
-    if let Some(parts) = phases::parts(header, ring, slots) {
+    if let Some(parts) = phases::split_by_phase(header, ring, slots) {
         publish_parts(header, ring, slots, &parts);
         control.period_before.set(0);
         ring.private().drawn.set(false);
@@ -378,7 +377,7 @@ fn wait_for(header: &Header, ring: Ring, most: u32) -> bool {
         if (published as u32).wrapping_sub(drained) < most {
             return true;
         }
-        syscall::futex_wait(control.drained.as_ptr(), drained, PATIENCE);
+        syscall::futex_wait(control.drained.as_ptr(), drained, WAIT_FOR_RECORDER_NS);
         if control.drained.load(Ordering::Acquire) == drained
             && !syscall::process_exists(header.recorder)
         {

@@ -21,12 +21,11 @@ use crate::sys::signal_frame::{Context, RIP, RSP};
 use crate::sys::{process, seccomp_state, syscall};
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
-use mgz_abi::shared_memory::{Control, Header};
+use mgz_abi::shared_memory::{CACHE_LINE, Control, Header};
 use mgz_abi::slot::{ID_PAIR, MARK_FIRST, RingSlot};
 use mgz_abi::stack_log::{StackCell, WatchedAccess};
 
-/// Binary logarithm of the bytes in a line.
-const LINE: u32 = 6;
+const LINE_SHIFT: u32 = CACHE_LINE.trailing_zeros();
 
 /// One of a thread's watches.
 #[repr(C)]
@@ -134,8 +133,8 @@ fn drawn(window: &[RingSlot], random: u64) -> Option<u64> {
     // Which load another record is of is not looked up: its payload is an address, or that of
     // something nearby.
     let same = |payload: u64| {
-        payload >> LINE == address >> LINE
-            || payload.wrapping_add(displacement) >> LINE == address >> LINE
+        payload >> LINE_SHIFT == address >> LINE_SHIFT
+            || payload.wrapping_add(displacement) >> LINE_SHIFT == address >> LINE_SHIFT
     };
     let again = |slot: &RingSlot| same(slot.first()) || slot.is_pair() && same(slot.second());
     (!window[at + 1..].iter().any(again)).then_some(address & !7)

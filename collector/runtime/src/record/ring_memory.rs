@@ -3,8 +3,8 @@
 
 use crate::record::counters;
 use crate::record::thread_ring::{
-    ENVIRONMENT_BYTES, HOOK_STACK, KEPT_BYTES, LAP_SLOTS, PRIVATE, Ring, SIGNAL_STACK, SPARE,
-    SPARE_RING,
+    ENVIRONMENT_BYTES, HOOK_STACK, KEPT_BYTES, LAP_SLOTS, PRIVATE, Ring, SIGNAL_STACK,
+    SPARE_OFFSET, SPARE_RING,
 };
 use crate::sys::errno::ESRCH;
 use crate::sys::syscall::map;
@@ -14,33 +14,34 @@ use mgz_abi::shared_memory::*;
 
 /// Bytes of the mirrored ring.
 pub(crate) fn lap_bytes(header: &Header) -> usize {
-    let ring = header.ring_bytes.max(PAGE as u64);
+    let ring = header.ring_bytes.max(PAGE_SIZE as u64);
     ((LAP_SLOTS.max(2 * header.window) * 16).div_ceil(ring) * ring) as usize
 }
 
 fn area_bytes(header: &Header) -> usize {
     let chunk = header.chunk_bytes as usize;
     match header.mode {
-        MODE_RING => lap_bytes(header) + PAGE + CHUNKS * chunk,
-        _ => header.places as usize * (chunk + PAGE),
+        MODE_RING => lap_bytes(header) + PAGE_SIZE + CHUNKS * chunk,
+        _ => header.places as usize * (chunk + PAGE_SIZE),
     }
 }
 
 /// Bytes of a reservation before its control page.
-const BEFORE: usize = ENVIRONMENT_BYTES + KEPT_BYTES + HOOK_STACK + SIGNAL_STACK + SPARE;
+const BYTES_BEFORE_CONTROL: usize =
+    ENVIRONMENT_BYTES + KEPT_BYTES + HOOK_STACK + SIGNAL_STACK + SPARE_OFFSET;
 
 pub(crate) fn reserve_slot(header: &Header) -> Option<Ring> {
-    let total = BEFORE + PAGE + area_bytes(header);
+    let total = BYTES_BEFORE_CONTROL + PAGE_SIZE + area_bytes(header);
     let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE;
     // SAFETY: a new mapping.
     let low = unsafe { syscall::mmap(0, total, map::NONE, flags | map::LOW, -1, 0) };
     let ring = ring_in(low.ok().or_else(|| HIGHER.take(total))?, total)?;
     if !claim(header, ring) {
         // SAFETY: nobody knows of the reservation yet.
-        unsafe { syscall::munmap(ring.address - BEFORE, total) };
+        unsafe { syscall::munmap(ring.address - BYTES_BEFORE_CONTROL, total) };
         return None;
     }
-    own_memory::add_own_range(ring.address - BEFORE, total);
+    own_memory::add_own_range(ring.address - BYTES_BEFORE_CONTROL, total);
     Some(ring)
 }
 
@@ -50,22 +51,32 @@ pub(crate) fn reserve_private() -> Option<Ring> {
     let anywhere = || {
         let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE;
         // SAFETY: a new mapping.
-        unsafe { syscall::mmap(0, BEFORE + PAGE, map::NONE, flags, -1, 0) }
+        unsafe { syscall::mmap(0, BYTES_BEFORE_CONTROL + PAGE_SIZE, map::NONE, flags, -1, 0) }
             .ok()
             .filter(|_| SCRAP.load(Ordering::Relaxed) != 0)
     };
     let ring = ring_in(
-        HIGHEST.take(BEFORE + PAGE).or_else(anywhere)?,
-        BEFORE + PAGE,
+        HIGHEST
+            .take(BYTES_BEFORE_CONTROL + PAGE_SIZE)
+            .or_else(anywhere)?,
+        BYTES_BEFORE_CONTROL + PAGE_SIZE,
     )?;
     // SAFETY: inside the new reservation: the control page.
-    if unsafe { syscall::mprotect(ring.address, PAGE, map::READ | map::WRITE) } != 0 {
+    if unsafe { syscall::mprotect(ring.address, PAGE_SIZE, map::READ | map::WRITE) } != 0 {
         // SAFETY: nobody knows of the reservation yet.
-        unsafe { syscall::munmap(ring.address - BEFORE, BEFORE + PAGE) };
+        unsafe {
+            syscall::munmap(
+                ring.address - BYTES_BEFORE_CONTROL,
+                BYTES_BEFORE_CONTROL + PAGE_SIZE,
+            )
+        };
         return None;
     }
     ring.control().state.store(PRIVATE, Ordering::Relaxed);
-    own_memory::add_own_range(ring.address - BEFORE, BEFORE + PAGE);
+    own_memory::add_own_range(
+        ring.address - BYTES_BEFORE_CONTROL,
+        BYTES_BEFORE_CONTROL + PAGE_SIZE,
+    );
     Some(ring)
 }
 
@@ -74,13 +85,18 @@ pub(crate) fn reserve_private() -> Option<Ring> {
 fn ring_in(start: usize, bytes: usize) -> Option<Ring> {
     // SAFETY: inside the caller's new reservation, of which nobody knows yet.
     unsafe {
-        if syscall::mprotect(start, BEFORE - PAGE, map::READ | map::WRITE) != 0 {
+        if syscall::mprotect(
+            start,
+            BYTES_BEFORE_CONTROL - PAGE_SIZE,
+            map::READ | map::WRITE,
+        ) != 0
+        {
             syscall::munmap(start, bytes);
             return None;
         }
     }
     Some(Ring {
-        address: start + BEFORE,
+        address: start + BYTES_BEFORE_CONTROL,
     })
 }
 
@@ -100,9 +116,14 @@ pub fn provide() -> bool {
             .compare_exchange(0, ring.address, Ordering::Release, Ordering::Relaxed)
             .is_err()
         {
-            own_memory::remove(ring.address - BEFORE);
+            own_memory::remove(ring.address - BYTES_BEFORE_CONTROL);
             // SAFETY: nobody else knows of it.
-            unsafe { syscall::munmap(ring.address - BEFORE, BEFORE + PAGE) };
+            unsafe {
+                syscall::munmap(
+                    ring.address - BYTES_BEFORE_CONTROL,
+                    BYTES_BEFORE_CONTROL + PAGE_SIZE,
+                )
+            };
         }
     }
     PROVISIONS.iter().any(|p| p.load(Ordering::Relaxed) != 0)
@@ -124,7 +145,7 @@ pub(crate) static SCRAP: AtomicUsize = AtomicUsize::new(0);
 /// Makes [`SCRAP`]. Called once at the start of a process.
 pub fn set_up_scrap() {
     counters::set_up();
-    let bytes = SPARE_RING + PAGE;
+    let bytes = SPARE_RING + PAGE_SIZE;
     let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE;
     // SAFETY: a new mapping.
     let low = unsafe { syscall::mmap(0, bytes, map::NONE, flags | map::LOW, -1, 0) };
@@ -158,7 +179,7 @@ static HIGHEST: Range = Range {
 impl Range {
     /// Reserves memory in the range, where nobody else has any.
     fn take(&self, bytes: usize) -> Option<usize> {
-        let bytes = bytes.next_multiple_of(PAGE);
+        let bytes = bytes.next_multiple_of(PAGE_SIZE);
         loop {
             let at = self.next.fetch_add(bytes, Ordering::Relaxed);
             if at > self.end - bytes {
@@ -181,7 +202,7 @@ impl Range {
 /// Reserves the part of a reservation that children do not inherit.
 pub(crate) fn hold(header: &Header, ring: Ring) {
     let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE | map::FIXED_NOREPLACE;
-    let bytes = PAGE + area_bytes(header);
+    let bytes = PAGE_SIZE + area_bytes(header);
     // SAFETY: a new mapping, never over another one. A kernel that does not know the flag has put
     // it elsewhere.
     unsafe {
@@ -193,10 +214,11 @@ pub(crate) fn hold(header: &Header, ring: Ring) {
     }
 }
 
-/// Scans for a free thread slot, and the time between them, nanoseconds: the recorder looks for
-/// dead threads some fifty times a second.
-const ATTEMPTS: usize = 40;
-const PATIENCE: u64 = 10_000_000;
+/// Scans for a free thread slot. Source: Chosen.
+const MAX_SCANS: usize = 40;
+/// Time between these scans: the recorder looks for dead threads some fifty times a second. Source:
+/// Chosen.
+const SCAN_INTERVAL_NS: u64 = 10_000_000;
 
 /// Maps a free thread slot of the file behind `ring.address`.
 pub(crate) fn claim(header: &Header, ring: Ring) -> bool {
@@ -212,7 +234,7 @@ pub(crate) fn claim(header: &Header, ring: Ring) -> bool {
         return false;
     }
     let mut found = false;
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_SCANS {
         let left = match claim_once(header, ring, fd) {
             Claim::Found => {
                 found = true;
@@ -229,7 +251,7 @@ pub(crate) fn claim(header: &Header, ring: Ring) -> bool {
             break;
         }
         static NEVER: AtomicU32 = AtomicU32::new(0);
-        syscall::futex_wait(NEVER.as_ptr(), 0, PATIENCE);
+        syscall::futex_wait(NEVER.as_ptr(), 0, SCAN_INTERVAL_NS);
     }
     syscall::close(fd);
     found
@@ -250,13 +272,13 @@ fn claim_once(header: &Header, ring: Ring, fd: isize) -> Claim {
     for _ in 0..MAX_THREADS {
         let index = header.next_slot.fetch_add(1, Ordering::Relaxed) as usize % MAX_THREADS;
         let offset = slot_offset(index, header.stride);
-        if !place(ring.address, PAGE, fd, offset) {
+        if !place(ring.address, PAGE_SIZE, fd, offset) {
             return Claim::Failed;
         }
         let control = ring.control();
         if control
             .state
-            .compare_exchange(FREE, LIVE, Ordering::AcqRel, Ordering::Relaxed)
+            .compare_exchange(STATE_FREE, STATE_LIVE, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
         {
             // First of all whose it is: a process that ends meanwhile shall not leave a thread that
@@ -269,7 +291,7 @@ fn claim_once(header: &Header, ring: Ring, fd: isize) -> Claim {
             if place_rest(header, ring, fd, offset) && counters::provide(header, ring, fd, index) {
                 return Claim::Found;
             }
-            control.state.store(FREE, Ordering::Release);
+            control.state.store(STATE_FREE, Ordering::Release);
             return Claim::Failed;
         }
         left |= control.pid.get() != 0
@@ -294,7 +316,7 @@ fn place_rest(header: &Header, ring: Ring, fd: isize, offset: u64) -> bool {
         let ring_bytes = header.ring_bytes as usize;
         for lap in (0..lap_bytes(header)).step_by(ring_bytes) {
             done &= place(
-                ring.address + PAGE + lap,
+                ring.address + PAGE_SIZE + lap,
                 ring_bytes,
                 fd,
                 offset + RING_OFFSET,
@@ -308,7 +330,7 @@ fn place_rest(header: &Header, ring: Ring, fd: isize, offset: u64) -> bool {
     // A child has none of its parent's other places; nothing else may come to lie there.
     let (rest, end) = (
         ring.chunk(CHUNKS, header),
-        ring.address + PAGE + area_bytes(header),
+        ring.address + PAGE_SIZE + area_bytes(header),
     );
     if header.mode != MODE_RING && rest < end {
         let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE | map::FIXED;
@@ -367,27 +389,35 @@ pub fn free_place(header: &Header, ring: Ring) -> Option<usize> {
 
 /// The place of the queue in which an address lies.
 pub fn place_of(header: &Header, ring: Ring, address: u64) -> usize {
-    (address as usize).saturating_sub(ring.address + PAGE) / (header.chunk_bytes as usize + PAGE)
+    (address as usize).saturating_sub(ring.address + PAGE_SIZE)
+        / (header.chunk_bytes as usize + PAGE_SIZE)
 }
 
 /// `burst`: true if an address lies in a guard page of this ring. Reads no memory that a forked
 /// child may lack.
 pub fn in_guard(header: &Header, ring: Ring, address: u64) -> bool {
-    let from = (address as usize).wrapping_sub(ring.address + PAGE);
+    let from = (address as usize).wrapping_sub(ring.address + PAGE_SIZE);
     let chunk = header.chunk_bytes as usize;
-    from < header.places as usize * (chunk + PAGE) && from % (chunk + PAGE) >= chunk
+    from < header.places as usize * (chunk + PAGE_SIZE) && from % (chunk + PAGE_SIZE) >= chunk
 }
 
 /// End of the spare ring of a ring in low memory, where its guard page is.
 pub fn spare_end(ring: Ring) -> u64 {
-    (ring.address - SPARE + PAGE + SPARE_RING) as u64
+    (ring.address - SPARE_OFFSET + PAGE_SIZE + SPARE_RING) as u64
 }
 
 pub(crate) fn private_page(ring: Ring) {
     let flags = map::PRIVATE | map::ANONYMOUS | map::FIXED | map::NORESERVE;
     // SAFETY: the reservation's own range.
     unsafe {
-        let _ = syscall::mmap(ring.address, PAGE, map::READ | map::WRITE, flags, -1, 0);
+        let _ = syscall::mmap(
+            ring.address,
+            PAGE_SIZE,
+            map::READ | map::WRITE,
+            flags,
+            -1,
+            0,
+        );
     }
     ring.control().state.store(PRIVATE, Ordering::Relaxed);
 }
@@ -403,5 +433,5 @@ pub fn next_lap(header: &Header, stretch: u64, period_before: u64) -> u64 {
 
 /// End of the mirrored ring: its guard page.
 pub fn lap_end(header: &Header, ring: Ring) -> u64 {
-    (ring.address + PAGE + lap_bytes(header)) as u64
+    (ring.address + PAGE_SIZE + lap_bytes(header)) as u64
 }

@@ -12,7 +12,7 @@ use crate::sys::{clock, process, seccomp_state, syscall};
 use core::sync::atomic::{AtomicU32, Ordering};
 use mgz_abi::address_map::NO_REG;
 use mgz_abi::probe::SPILL_SLOTS;
-use mgz_abi::shared_memory::{Control, Header, PAGE};
+use mgz_abi::shared_memory::{Control, Header, PAGE_SIZE};
 use mgz_abi::stack_log::{BEGIN, CELLS, FORK, STACK_BYTES, StackCell, StackLog, WINDOW};
 
 /// Hardware number of the frame pointer's register.
@@ -152,7 +152,7 @@ fn readable(at: usize, most: usize) -> usize {
         if !syscall::is_readable(readable, 1) {
             break;
         }
-        readable = ((readable | (PAGE - 1)) + 1).min(end);
+        readable = ((readable | (PAGE_SIZE - 1)) + 1).min(end);
     }
     readable - at
 }

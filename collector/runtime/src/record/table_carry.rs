@@ -7,8 +7,8 @@
 
 use crate::sys::signal_frame::{Context, RIP};
 
-/// Instructions that are looked at.
-const MOST: usize = 16;
+/// Source: Chosen.
+const MAX_INSTRUCTIONS: usize = 16;
 
 /// Effect of an instruction.
 enum Act {
@@ -62,7 +62,7 @@ fn flags(a: u64, b: u64) -> u64 {
 pub fn carry_out(context: &mut Context, code: &[u8]) {
     const SET_BY_ADD: u64 = 0x8d5;
     let (mut jump, mut at) = (None, 0);
-    for _ in 0..MOST {
+    for _ in 0..MAX_INSTRUCTIONS {
         match code.get(at..).and_then(decode) {
             Some((Act::Jump(register), _)) => {
                 jump = Some(register);

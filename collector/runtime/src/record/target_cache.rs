@@ -12,7 +12,7 @@
 use core::cell::Cell;
 
 /// Entries of the near table.
-pub const NEAR: usize = 128;
+pub const NEAR_ENTRIES: usize = 128;
 /// Bytes of the far table; the table of facts is as large, and lies behind it.
 const FAR_BYTES: usize = 16 * 1024;
 /// Bytes of the far table and that of facts.
@@ -21,7 +21,7 @@ pub const BYTES: usize = 2 * FAR_BYTES;
 /// would often throw each other out.
 const WAYS: usize = 2;
 /// Hashes of the far table.
-pub const SETS: usize = FAR_BYTES / 16 / WAYS;
+pub const FAR_SETS: usize = FAR_BYTES / 16 / WAYS;
 /// Multiplicative hash of the low half: the uppermost bits of the product. (Functions begin at
 /// multiples of 16 and lie far apart, so that low bits alone make pairs of them throw each other
 /// out at every call.)
@@ -39,8 +39,12 @@ const fn nothing(place: usize) -> u64 {
     (place == 0) as u64
 }
 
-const _: () =
-    assert!(hash(0, NEAR) == 0 && hash(0, SETS) == 0 && hash(1, NEAR) != 0 && hash(1, SETS) != 0);
+const _: () = assert!(
+    hash(0, NEAR_ENTRIES) == 0
+        && hash(0, FAR_SETS) == 0
+        && hash(1, NEAR_ENTRIES) != 0
+        && hash(1, FAR_SETS) != 0
+);
 
 /// Facts about an address other than the location of its clone. Each is a bit that is set in keys
 /// of the table of facts, and in no address of a program.
@@ -79,8 +83,8 @@ pub struct KnownTargets {
 impl KnownTargets {
     /// # Safety
     ///
-    /// There are [`NEAR`] entries of 16 bytes at `near`, and [`BYTES`] at `far`, for nothing else
-    /// and as long as this is used.
+    /// There are [`NEAR_ENTRIES`] entries of 16 bytes at `near`, and [`BYTES`] at `far`, for
+    /// nothing else and as long as this is used.
     pub const unsafe fn at(near: usize, far: usize) -> KnownTargets {
         KnownTargets { near, far }
     }
@@ -90,9 +94,9 @@ impl KnownTargets {
     /// unmapped, nobody looks for who may call it.)
     pub fn forget(self) {
         for (table, places, ways) in [
-            (self.near, NEAR, 1),
-            (self.far, SETS, WAYS),
-            (self.far + FAR_BYTES, SETS, WAYS),
+            (self.near, NEAR_ENTRIES, 1),
+            (self.far, FAR_SETS, WAYS),
+            (self.far + FAR_BYTES, FAR_SETS, WAYS),
         ] {
             for n in 0..places * ways {
                 // SAFETY: an entry of the table, see [`KnownTargets::at`]. Its thread reads and
@@ -104,7 +108,7 @@ impl KnownTargets {
 
     /// Notes where an original address goes on.
     pub fn note_near(self, original: u64, clone: u64) {
-        let place = hash(original, NEAR);
+        let place = hash(original, NEAR_ENTRIES);
         put((self.near + 16 * place) as *mut u64, place, original, clone);
     }
 
@@ -132,14 +136,14 @@ impl KnownTargets {
     }
 }
 
-/// An entry of a table of [`SETS`] hashes.
+/// An entry of a table of [`FAR_SETS`] hashes.
 fn way(table: usize, place: usize, way: usize) -> *mut u64 {
     (table + 16 * (WAYS * place + way)) as *mut u64
 }
 
-/// The value of a key in a table of [`SETS`] hashes of this thread.
+/// The value of a key in a table of [`FAR_SETS`] hashes of this thread.
 fn find(table: usize, key: u64) -> Option<u64> {
-    let place = hash(key, SETS);
+    let place = hash(key, FAR_SETS);
     // SAFETY: entries of this thread's table.
     (0..WAYS)
         .map(|n| way(table, place, n))
@@ -148,11 +152,11 @@ fn find(table: usize, key: u64) -> Option<u64> {
         })
 }
 
-/// Adds a key to a table of [`SETS`] hashes of this thread. One of two makes room, in turns. All
-/// other entries stay in place: another thread may be forgetting one, and would miss an entry that
-/// moves.
+/// Adds a key to a table of [`FAR_SETS`] hashes of this thread. One of two makes room, in turns.
+/// All other entries stay in place: another thread may be forgetting one, and would miss an entry
+/// that moves.
 fn add(table: usize, key: u64, value: u64, turn: &Cell<u32>) {
-    let place = hash(key, SETS);
+    let place = hash(key, FAR_SETS);
     // SAFETY: entries of this thread's table.
     let free =
         (0..WAYS).find(|&n| unsafe { way(table, place, n).read_volatile() == nothing(place) });
@@ -184,14 +188,14 @@ mod tests {
     fn tables() -> KnownTargets {
         let at = |bytes: usize| vec![0u64; bytes / 8].leak().as_ptr() as usize;
         // SAFETY: memory of that size, which nobody else has.
-        let known = unsafe { KnownTargets::at(at(16 * NEAR), at(BYTES)) };
+        let known = unsafe { KnownTargets::at(at(16 * NEAR_ENTRIES), at(BYTES)) };
         known.forget();
         known
     }
 
     /// Value that hooks find.
     fn found(known: KnownTargets, key: u64) -> Option<u64> {
-        let entry = (known.near + 16 * hash(key, NEAR)) as *const u64;
+        let entry = (known.near + 16 * hash(key, NEAR_ENTRIES)) as *const u64;
         // SAFETY: an entry of the near table.
         let near = unsafe { (entry.read() == key).then(|| entry.add(1).read()) };
         near.or_else(|| known.recall(key))
@@ -199,10 +203,10 @@ mod tests {
 
     /// Two addresses for each hash.
     fn addresses() -> [Vec<u64>; 2] {
-        let mut sets = vec![Vec::new(); SETS];
+        let mut sets = vec![Vec::new(); FAR_SETS];
         let mut at = 0x40_0000;
         while sets.iter().any(|s| s.len() < 2) {
-            sets[hash(at, SETS)].push(at);
+            sets[hash(at, FAR_SETS)].push(at);
             at += 16;
         }
         [0, 1].map(|n| sets.iter().map(|s| s[n]).collect())

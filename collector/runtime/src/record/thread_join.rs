@@ -69,12 +69,12 @@ pub(crate) fn note_stack_and_mask(alternate: [usize; 3], mask: u64) {
 /// signals for a moment when it makes a thread and when one ends, so the check is repeated for a
 /// while.
 pub fn all_can_join() -> bool {
-    const ATTEMPTS: usize = 50;
-    const PAUSE: u64 = 1_000_000;
+    const MAX_ATTEMPTS: usize = 50;
+    const ATTEMPT_INTERVAL_NS: u64 = 1_000_000;
     static NEVER: AtomicU32 = AtomicU32::new(0);
-    for attempt in 0..ATTEMPTS {
+    for attempt in 0..MAX_ATTEMPTS {
         if attempt > 0 {
-            syscall::futex_wait(NEVER.as_ptr(), 0, PAUSE);
+            syscall::futex_wait(NEVER.as_ptr(), 0, ATTEMPT_INTERVAL_NS);
         }
         let mut all = true;
         others(|_, blocked| all &= blocked & signals::SEGV_BIT == 0);
@@ -135,7 +135,7 @@ pub fn others(mut tell: impl FnMut(u32, u64)) {
 
 /// The signals that a thread has blocked.
 pub(crate) fn blocked_by(id: &[u8]) -> u64 {
-    const SAID: &[u8] = b"\nSigBlk:\t";
+    const BLOCKED_PREFIX: &[u8] = b"\nSigBlk:\t";
     let mut path = [0u8; 64];
     let mut at = 0;
     for part in [b"/proc/self/task/", id, b"/status"] {
@@ -150,10 +150,13 @@ pub(crate) fn blocked_by(id: &[u8]) -> u64 {
     let read = syscall::pread(fd, &mut text, 0).max(0) as usize;
     syscall::close(fd);
     let text = &text[..read];
-    let Some(place) = text.windows(SAID.len()).position(|w| w == SAID) else {
+    let Some(place) = text
+        .windows(BLOCKED_PREFIX.len())
+        .position(|w| w == BLOCKED_PREFIX)
+    else {
         return !0;
     };
-    let digits = text[place + SAID.len()..]
+    let digits = text[place + BLOCKED_PREFIX.len()..]
         .iter()
         .map(|&c| (c as char).to_digit(16));
     digits

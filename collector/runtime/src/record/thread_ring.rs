@@ -38,13 +38,13 @@ pub const SIGNAL_STACK: usize = 64 * 1024;
 pub const HOOK_STACK: usize = 16 * 1024 + crate::record::target_cache::BYTES;
 /// Bytes for the state that is kept while handlers of the program run
 /// ([`signals::kept`](crate::record::signals)).
-pub const KEPT_BYTES: usize = 3 * PAGE;
+pub const KEPT_BYTES: usize = 3 * PAGE_SIZE;
 /// Bytes for the environment of a program that is executed.
-pub const ENVIRONMENT_BYTES: usize = 4 * PAGE;
+pub const ENVIRONMENT_BYTES: usize = 4 * PAGE_SIZE;
 /// Bytes of the spare ring.
 pub const SPARE_RING: usize = 64 * 1024;
 /// From a control page back to its spare control page.
-pub const SPARE: usize = SPARE_RING + 2 * PAGE;
+pub const SPARE_OFFSET: usize = SPARE_RING + 2 * PAGE_SIZE;
 /// [`Control::state`] of a page that is not in the recorder's file: the recorder is gone or has no
 /// slot left. Its thread's probes write into the spare ring.
 pub(crate) const PRIVATE: u32 = 3;
@@ -128,8 +128,8 @@ pub(crate) static RESERVATIONS: [AtomicUsize; MAX_RESERVATIONS] =
 /// More than thread slots, since threads without a slot need a reservation as well.
 pub(crate) const MAX_RESERVATIONS: usize = 1 << 16;
 /// Reservations that a new thread looks at for one to take over; those of many threads are looked
-/// at in turn.
-const LOOKS: usize = 64;
+/// at in turn. Source: Chosen.
+const MAX_RESERVATION_LOOKS: usize = 64;
 static NEXT_LOOK: AtomicUsize = AtomicUsize::new(0);
 /// Reservations before this one were made for another recorder, whose rings had another size.
 static FIRST: AtomicUsize = AtomicUsize::new(0);
@@ -174,7 +174,7 @@ pub fn exclusively<R>(lock: &AtomicU32, work: impl FnOnce() -> R) -> R {
 ///   of the runtime looks at the field; its probes change `cursor` and `spill` between two
 ///   instructions of the program;
 /// * of a thread that has ended, or of none: the thread that holds [`LOCK`], or that has changed
-///   [`Control::state`] from FREE;
+///   [`Control::state`] from STATE_FREE;
 /// * `hooks` and the tables of known targets: any thread that unloads a module ([`forget_code`]),
 ///   by volatile writes.
 ///
@@ -196,13 +196,13 @@ impl Ring {
     /// The spare control page's fields (cursor, base and guard are used).
     pub fn spare(self) -> &'static Control {
         // SAFETY: as above; every reservation has one.
-        unsafe { &*((self.address - SPARE) as *const Control) }
+        unsafe { &*((self.address - SPARE_OFFSET) as *const Control) }
     }
 
     /// The program's view of this thread's signal settings.
     pub fn private(self) -> &'static Private {
         // SAFETY: the second half of the spare page is reserved for it; zero is a valid value.
-        unsafe { &*((self.address - SPARE + PAGE / 2) as *const Private) }
+        unsafe { &*((self.address - SPARE_OFFSET + PAGE_SIZE / 2) as *const Private) }
     }
 
     /// Bottom of the stack of hooks; that of handlers follows it.
@@ -222,7 +222,7 @@ impl Ring {
 
     /// Bottom of the handler's stack.
     pub fn signal_stack(self) -> usize {
-        self.address - SPARE - SIGNAL_STACK
+        self.address - SPARE_OFFSET - SIGNAL_STACK
     }
 
     /// The handler's stack as the kernel is told: address, flags, size.
@@ -234,8 +234,8 @@ impl Ring {
     pub fn chunk(self, place: usize, header: &Header) -> usize {
         let chunk = header.chunk_bytes as usize;
         match header.mode {
-            MODE_RING => self.address + PAGE + lap_bytes(header) + PAGE + place * chunk,
-            _ => self.address + PAGE + place * (chunk + PAGE),
+            MODE_RING => self.address + PAGE_SIZE + lap_bytes(header) + PAGE_SIZE + place * chunk,
+            _ => self.address + PAGE_SIZE + place * (chunk + PAGE_SIZE),
         }
     }
 }
@@ -248,7 +248,9 @@ pub fn ring_at(gs: usize) -> Option<Ring> {
     for entry in &RESERVATIONS {
         match entry.load(Ordering::Acquire) {
             0 => return None,
-            address if gs == address || gs + SPARE == address => return Some(Ring { address }),
+            address if gs == address || gs + SPARE_OFFSET == address => {
+                return Some(Ring { address });
+            }
             _ => {}
         }
     }
@@ -394,7 +396,7 @@ fn forget_others(ring: Option<Ring>) {
 /// nowhere and are not counted as kept.
 pub fn set_up() {
     set_up_with(|header| {
-        reuse(header, LOOKS)
+        reuse(header, MAX_RESERVATION_LOOKS)
             .or_else(|| list(|| reserve_slot(header).or_else(reserve_private)))
             .or_else(|| reuse(header, MAX_RESERVATIONS))
     });
@@ -427,7 +429,7 @@ fn set_up_with(take: impl FnOnce(&Header) -> Option<Ring>) {
     };
     let gs = if ring.control().state.load(Ordering::Relaxed) == PRIVATE {
         process::count(count::THREADS_WITHOUT_RING, 1);
-        ring.address - SPARE
+        ring.address - SPARE_OFFSET
     } else {
         ring.address
     };
@@ -487,13 +489,19 @@ fn reuse(header: &Header, looks: usize) -> Option<Ring> {
         let ring = Ring { address };
         let control = ring.control();
         match control.state.load(Ordering::Acquire) {
-            LIVE if control.pid.get() == pid
-                && syscall::tgkill(pid, control.tid.get(), 0) == -ESRCH =>
+            STATE_LIVE
+                if control.pid.get() == pid
+                    && syscall::tgkill(pid, control.tid.get(), 0) == -ESRCH =>
             {
                 let dead = control.tid.get();
                 if control
                     .state
-                    .compare_exchange(LIVE, CLOSING, Ordering::AcqRel, Ordering::Relaxed)
+                    .compare_exchange(
+                        STATE_LIVE,
+                        STATE_CLOSING,
+                        Ordering::AcqRel,
+                        Ordering::Relaxed,
+                    )
                     .is_ok()
                 {
                     // SAFETY: in this process's mapping; others may have written it.
@@ -505,13 +513,13 @@ fn reuse(header: &Header, looks: usize) -> Option<Ring> {
                     };
                     if now != [pid, dead] {
                         // The recorder was faster, and the slot is somebody else's by now.
-                        control.state.store(LIVE, Ordering::Release);
+                        control.state.store(STATE_LIVE, Ordering::Release);
                         continue;
                     }
                     close(header, ring, CAUSE_END_OF_THREAD);
                     // Before the state, or the recorder takes the new owner for the dead one.
                     control.tid.set(syscall::gettid());
-                    control.state.store(LIVE, Ordering::Release);
+                    control.state.store(STATE_LIVE, Ordering::Release);
                     return Some(ring);
                 }
             }
@@ -521,10 +529,11 @@ fn reuse(header: &Header, looks: usize) -> Option<Ring> {
             {
                 return Some(ring);
             }
-            FREE if control
-                .state
-                .compare_exchange(FREE, LIVE, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok() =>
+            STATE_FREE
+                if control
+                    .state
+                    .compare_exchange(STATE_FREE, STATE_LIVE, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok() =>
             {
                 return Some(ring);
             }
@@ -656,11 +665,11 @@ pub fn begin_spare(ring: Ring) {
     // Probes handle addresses of slots as 32-bit numbers.
     let low = ring.address < 1 << 32;
     let start = if low {
-        ring.address - SPARE + PAGE
+        ring.address - SPARE_OFFSET + PAGE_SIZE
     } else {
         SCRAP.load(Ordering::Relaxed)
     } as u64;
-    spare.self_addr.set((ring.address - SPARE) as u64);
+    spare.self_addr.set((ring.address - SPARE_OFFSET) as u64);
     spare.base.set(start);
     spare.cursor.set(start);
     spare.guard.set(start + SPARE_RING as u64);
@@ -733,7 +742,7 @@ fn begin(header: &Header, ring: Ring) {
     control.boundary_count.store(0, Ordering::Relaxed);
     ring.private().drawn.set(false);
     control.ring_start.set(if header.mode == MODE_RING {
-        (ring.address + PAGE) as u64
+        (ring.address + PAGE_SIZE) as u64
     } else {
         0
     });

@@ -22,12 +22,12 @@ use core::mem::offset_of;
 use mgz_abi::shared_memory::*;
 
 /// Offset of the near table of known addresses in a control page.
-pub const CACHE: usize = PAGE / 2;
+pub const CACHE: usize = PAGE_SIZE / 2;
 
 const RAX: usize = offset_of!(Control, hold);
 const RCX: usize = RAX + 8;
 const FLAGS: usize = RAX + 16;
-const TO: usize = RAX + 24;
+const TARGET: usize = RAX + 24;
 const RSP: usize = RAX + 32;
 const REST: usize = RAX + 40;
 /// Place of the program's flags while [`slow`] runs, bytes below the top of the stack of hooks:
@@ -47,7 +47,7 @@ const _: () = {
     assert!(offset_of!(Control, hooks) + 8 == mgz_abi::probe::GS_CALL as usize);
     assert!(offset_of!(Control, hooks) + 16 == mgz_abi::probe::GS_JUMP as usize);
     assert!(offset_of!(Control, hooks) + 24 == mgz_abi::probe::GS_BACK as usize);
-    assert!(size_of::<Control>() <= CACHE && CACHE + 16 * target_cache::NEAR <= PAGE);
+    assert!(size_of::<Control>() <= CACHE && CACHE + 16 * target_cache::NEAR_ENTRIES <= PAGE_SIZE);
 };
 
 // Flags are kept by lahf and seto, which need no stack. Of the vector registers the runtime uses
@@ -208,15 +208,15 @@ global_asm!(
     rax = const RAX,
     rcx = const RCX,
     flags = const FLAGS,
-    to = const TO,
+    to = const TARGET,
     rsp = const RSP,
     rest = const REST,
     top = const offset_of!(Control, hook_top),
     in_hook = const offset_of!(Control, in_hook),
     cache = const CACHE,
     hash = const target_cache::HASH as i32,
-    shift = const 32 - target_cache::NEAR.trailing_zeros(),
-    memory_shift = const 32 - target_cache::SETS.trailing_zeros(),
+    shift = const 32 - target_cache::NEAR_ENTRIES.trailing_zeros(),
+    memory_shift = const 32 - target_cache::FAR_SETS.trailing_zeros(),
     memory = const thread_ring::HOOK_STACK,
     target = const offset_of!(Control, spill) + 8 * mgz_abi::probe::PLACE_TARGET as usize,
     return_kind = const RETURN,
@@ -226,7 +226,7 @@ global_asm!(
     slow = sym slow,
     kept_flags = const KEPT_FLAGS,
     cleared = sym flags::CLEARED,
-    plain = const flags::KEPT,
+    plain = const flags::KEPT_FLAGS,
 );
 
 /// The address of a label of the hooks.
@@ -633,12 +633,12 @@ fn is_address(target: u64) -> bool {
         return is_canonical(target);
     }
     // With page tables of five levels only. Whether there are, no instruction tells.
-    let page = target as usize & !(PAGE - 1);
+    let page = target as usize & !(PAGE_SIZE - 1);
     // SAFETY: nothing is replaced, and what is mapped is not used.
     match unsafe {
         syscall::mmap(
             page,
-            PAGE,
+            PAGE_SIZE,
             syscall::map::NONE,
             syscall::map::PRIVATE
                 | syscall::map::ANONYMOUS
@@ -650,7 +650,7 @@ fn is_address(target: u64) -> bool {
     } {
         Ok(mapped) => {
             // SAFETY: mapped above.
-            unsafe { syscall::munmap(mapped, PAGE) };
+            unsafe { syscall::munmap(mapped, PAGE_SIZE) };
             mapped == page
         }
         Err(error) => error == EEXIST,

@@ -632,10 +632,9 @@ fn set_timer(number: i32, ns: u64) {
 /// True if a timer's signal, which found the thread at this instruction of an instrumented file,
 /// came while the kernel was at work for it. (The clock leaves that time out by itself.)
 pub fn is_behind_call(ring: Ring, rip: u64) -> bool {
-    const PAGE: u64 = 4096;
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
     // The page before may not be mapped; a call that reaches into it counts as no call.
-    ring.private().trigger.get().kind == TRIGGER_TIMER && rip % PAGE >= 2
+    ring.private().trigger.get().kind == TRIGGER_TIMER && rip % PAGE_SIZE as u64 >= 2
         // SAFETY: the two bytes lie on the page of an instruction that the thread is about to execute.
         && unsafe { *((rip - 2) as *const [u8; 2]) } == SYSCALL
 }

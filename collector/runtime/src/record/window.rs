@@ -186,7 +186,9 @@ pub fn set_out(
     let mut start = base - 16 * u64::from(state.slots_done);
     if state.flags & mgz_abi::address_map::STATE_HALF != 0 {
         // SAFETY: a slot in this thread's ring.
-        unsafe { (base as *mut mgz_abi::slot::RingSlot).write(crate::record::signals::REPEAT) };
+        unsafe {
+            (base as *mut mgz_abi::slot::RingSlot).write(crate::record::signals::SECOND_ONLY_MARK)
+        };
         start += 16;
     }
     control.cursor.set(start);
@@ -198,8 +200,8 @@ pub fn set_out(
 /// A trigger met code without a clone at this address: the user wants to know the code's owner.
 fn tell_elsewhere(header: &Header, address: u64, period: u64) {
     let number = header.counters[count::TRIGGERS_OUTSIDE].load(Ordering::Relaxed) as usize;
-    header.elsewhere[number % ELSEWHERE].store(address, Ordering::Relaxed);
-    header.elsewhere_periods[number % ELSEWHERE].store(period, Ordering::Relaxed);
+    header.elsewhere[number % ELSEWHERE_ENTRIES].store(address, Ordering::Relaxed);
+    header.elsewhere_periods[number % ELSEWHERE_ENTRIES].store(period, Ordering::Relaxed);
 }
 
 /// Fetches the memory of a window, which the recorder has read on another processor, while the way
@@ -384,7 +386,7 @@ fn begin_lap(header: &Header, ring: Ring, slots: u64, context: &mut Context) {
     let end = thread_ring::spare_end(ring);
     control.guard.set(end);
     control.base.set(end - 16 * slots);
-    for page in (control.base.get()..end).step_by(PAGE) {
+    for page in (control.base.get()..end).step_by(PAGE_SIZE) {
         // SAFETY: the spare ring, which nobody reads. Its pages shall not be made while time is
         // taken.
         unsafe { (page as *mut u64).write_volatile(0) };

@@ -88,7 +88,7 @@ pub fn since(earlier: u64) -> u64 {
 /// Reads the kernel's clock, and learns from it.
 pub fn now_ns() -> u64 {
     /// Shorter spans say too little: reading both takes some 50 ns.
-    const LEAST: u64 = 50_000;
+    const MIN_SPAN_NS: u64 = 50_000;
     if FORBIDDEN.load(Ordering::Relaxed) {
         return syscall::now_ns();
     }
@@ -97,7 +97,7 @@ pub fn now_ns() -> u64 {
     if first == 0 {
         TICKS.store(ticks, Ordering::Relaxed);
         NS.store(now, Ordering::Relaxed);
-    } else if let (span @ LEAST.., counted @ 1..) =
+    } else if let (span @ MIN_SPAN_NS.., counted @ 1..) =
         (now.wrapping_sub(first), ticks.wrapping_sub(first_ticks))
         && span < 1 << 62
         && counted < 1 << 62

@@ -8,6 +8,7 @@
 
 use crate::sys::syscall;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use mgz_abi::shared_memory::PAGE_SIZE;
 
 /// Threads of a process that may have it at a time.
 const THREADS: usize = 64;
@@ -85,10 +86,9 @@ pub fn forget_dispatch() {
 /// The first `syscall` instruction of a range that can be read.
 fn gate(range: core::ops::Range<usize>) -> usize {
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
-    const PAGE: usize = 4096;
     let mut from = range.start;
     while from < range.end {
-        let end = range.end.min((from & !(PAGE - 1)) + PAGE);
+        let end = range.end.min((from & !(PAGE_SIZE - 1)) + PAGE_SIZE);
         if syscall::is_readable(from, end - from) {
             // SAFETY: just asked.
             let code = unsafe { core::slice::from_raw_parts(from as *const u8, end - from) };

@@ -21,7 +21,7 @@ pub const ALIGNMENT: u64 = 1 << 18;
 /// Flags that the program may have set.
 const FOREIGN: u64 = TRAP | DIRECTION | ALIGNMENT;
 /// The bits that stay, as the operand of an `and`.
-pub const KEPT: i64 = !(FOREIGN as i64);
+pub const KEPT_FLAGS: i64 = !(FOREIGN as i64);
 /// All bits but the trap flag, likewise.
 pub const NO_TRAP: i64 = !(TRAP as i64);
 
@@ -39,7 +39,7 @@ pub fn foreign(flags: u64) -> u64 {
 }
 
 /// The instructions that clear [`CLEARED`], where one word of the stack below may be written. They
-/// change the arithmetic flags and the named register. Operands: [`CLEARED`] and [`KEPT`].
+/// change the arithmetic flags and the named register. Operands: [`CLEARED`] and [`KEPT_FLAGS`].
 macro_rules! clear_foreign {
     ($free:literal) => {
         concat!(

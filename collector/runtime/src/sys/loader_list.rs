@@ -8,6 +8,7 @@ use crate::sys::syscall;
 use core::arch::asm;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering};
+use mgz_abi::shared_memory::PAGE_SIZE;
 
 /// Entry of the loader's list for debuggers (`struct link_map`).
 #[repr(C)]
@@ -23,10 +24,10 @@ static LOADER: AtomicUsize = AtomicUsize::new(0);
 
 /// Notes that code at `inside` is the loader's.
 pub(crate) fn know_loader(inside: usize) {
-    const PAGE: usize = 4096;
-    /// Bytes of a loader at most.
-    const LARGEST: usize = 16 << 20;
-    let pages = (0..LARGEST / PAGE).map(|n| (inside & !(PAGE - 1)).wrapping_sub(n * PAGE));
+    /// Source: Chosen.
+    const MAX_LOADER_BYTES: usize = 16 << 20;
+    let pages = (0..MAX_LOADER_BYTES / PAGE_SIZE)
+        .map(|n| (inside & !(PAGE_SIZE - 1)).wrapping_sub(n * PAGE_SIZE));
     let found = pages
         .take_while(|&page| syscall::is_readable(page, 8))
         // SAFETY: just asked.

@@ -3,8 +3,8 @@
 //! The ranges stay in the list, so that a search for free addresses finds none there. Mappings that
 //! the kernel has merged with the program's are split.
 
-/// Bytes of a line that are looked at. Longer ones have the path of a file.
-const LINE: usize = 256;
+/// Bytes of a line that are looked at. Longer ones have the path of a file. Source: Chosen.
+const MAX_LINE_BYTES: usize = 256;
 /// Prefix of the names of the recorder's files.
 const NAME: &[u8] = b"/memfd:mgz-";
 /// Instead of the permissions.
@@ -15,7 +15,7 @@ const RESERVED: &[u8] = b"---p";
 pub struct MappingList<O, W> {
     own: O,
     out: W,
-    line: [u8; LINE],
+    line: [u8; MAX_LINE_BYTES],
     length: usize,
     /// The line is too long, and its beginning is given on.
     is_begun: bool,
@@ -31,7 +31,7 @@ where
         MappingList {
             own,
             out,
-            line: [0; LINE],
+            line: [0; MAX_LINE_BYTES],
             length: 0,
             is_begun: false,
         }
@@ -47,7 +47,7 @@ where
             if byte == b'\n' {
                 self.give_line();
                 self.is_begun = false;
-            } else if self.length == LINE {
+            } else if self.length == MAX_LINE_BYTES {
                 self.give_line();
                 self.is_begun = true;
             }

@@ -5,11 +5,12 @@
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Ranges that are noted. A thread has one; where there are more, those beyond stay as they are.
-const MOST: usize = 4096;
+/// Source: Chosen.
+const MAX_RANGES: usize = 4096;
 
 /// First address and end; an end of 0 is free.
-static RANGES: [[AtomicUsize; 2]; MOST] =
-    [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; MOST];
+static RANGES: [[AtomicUsize; 2]; MAX_RANGES] =
+    [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; MAX_RANGES];
 
 /// Places of [`RANGES`] that may be in use.
 static USED: AtomicUsize = AtomicUsize::new(0);
@@ -56,14 +57,17 @@ pub fn first_in(start: usize, end: usize) -> Option<(usize, usize)> {
 /// The pages of the runtime's variables that come from no file.
 #[cfg(mgz_cdylib)]
 fn own_variables() -> (usize, usize) {
-    const PAGE: usize = mgz_abi::shared_memory::PAGE;
+    use mgz_abi::shared_memory::PAGE_SIZE;
     unsafe extern "C" {
         // The linker's names for where they begin and end.
         static __bss_start: u8;
         static _end: u8;
     }
     let (start, end) = (&raw const __bss_start as usize, &raw const _end as usize);
-    (start.next_multiple_of(PAGE), end.next_multiple_of(PAGE))
+    (
+        start.next_multiple_of(PAGE_SIZE),
+        end.next_multiple_of(PAGE_SIZE),
+    )
 }
 
 #[cfg(not(mgz_cdylib))]

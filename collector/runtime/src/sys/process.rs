@@ -4,7 +4,7 @@ use crate::sys::syscall;
 use crate::sys::syscall::{map, nr};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use mgz_abi::shared_memory::{
-    ENV_NAME, HEADER_BYTES, Header, MAGIC, PAGE, PRELOAD_NAME, VERSION, count, name_hash,
+    ENV_NAME, HEADER_BYTES, Header, MAGIC, PAGE_SIZE, PRELOAD_NAME, VERSION, count, name_hash,
     place_in_preload,
 };
 
@@ -121,7 +121,7 @@ fn note_owner() -> bool {
     unsafe {
         let Ok(page) = syscall::mmap(
             0,
-            PAGE,
+            PAGE_SIZE,
             map::READ | map::WRITE,
             map::PRIVATE | map::ANONYMOUS,
             -1,
@@ -129,12 +129,12 @@ fn note_owner() -> bool {
         ) else {
             return false;
         };
-        if syscall::call(nr::MADVISE, page, PAGE, map::WIPEONFORK, 0, 0, 0) != 0 {
-            syscall::munmap(page, PAGE);
+        if syscall::call(nr::MADVISE, page, PAGE_SIZE, map::WIPEONFORK, 0, 0, 0) != 0 {
+            syscall::munmap(page, PAGE_SIZE);
             return false;
         }
         OWNER.store(page as *mut AtomicU32, Ordering::Relaxed);
-        crate::sys::own_memory::add_own_range(page, PAGE);
+        crate::sys::own_memory::add_own_range(page, PAGE_SIZE);
     }
     take_ownership();
     true

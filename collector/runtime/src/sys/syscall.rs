@@ -3,6 +3,7 @@
 
 use crate::sys::errno::{EFAULT, ESRCH};
 use core::arch::asm;
+use mgz_abi::shared_memory::PAGE_SIZE;
 
 /// System call numbers of x86-64 Linux.
 pub mod nr {
@@ -248,13 +249,13 @@ pub fn file_owner(fd: isize) -> Option<(u32, u32, u32)> {
 
 /// True if all of the memory can be read.
 pub fn is_readable(at: usize, bytes: usize) -> bool {
-    const PAGE: usize = 4096;
     const NO_SUCH_HOW: usize = 99;
     let Some(end) = at.checked_add(bytes) else {
         return false;
     };
     let first = at & !7;
-    let mut places = core::iter::once(first).chain((first / PAGE * PAGE + PAGE..end).step_by(PAGE));
+    let mut places = core::iter::once(first)
+        .chain((first / PAGE_SIZE * PAGE_SIZE + PAGE_SIZE..end).step_by(PAGE_SIZE));
     // SAFETY: the kernel reads eight bytes there and then finds nothing to do: it answers EFAULT or
     // EINVAL.
     places

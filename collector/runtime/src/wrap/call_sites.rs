@@ -24,8 +24,9 @@
 //! place of one instruction, so that a branch to the next instruction still finds it unchanged.
 //!
 //! Not found: calls whose number is not set right before (`syscall(2)`, which has a wrapper), code
-//! that is generated at run time, and libraries without instrumentation larger than [`LARGEST`].
-//! The recorder sees such threads by their ids, and reports their number.
+//! that is generated at run time, and libraries without instrumentation larger than
+//! [`MAX_LIBRARY_CODE_BYTES`]. The recorder sees such threads by their ids, and reports their
+//! number.
 
 use crate::record::modules::{PhdrInfo, ProgramHeader, headers, notes};
 use crate::record::{entry_patches, signals, thread_ring, trigger};
@@ -38,7 +39,7 @@ use crate::wrap::{exec, gs_base, prctl_calls, proc_files, seccomp, threads};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use mgz_abi::module_note::ModuleNote;
-use mgz_abi::shared_memory::{PAGE, count};
+use mgz_abi::shared_memory::{PAGE_SIZE, count};
 
 /// Calls that make threads, children and programs, set the bases of segments, or change the
 /// process's permissions.
@@ -76,10 +77,10 @@ const NUMBERS: [u32; 15] = [
 const OPENS: [u32; 3] = [nr::OPEN as u32, nr::OPENAT as u32, nr::OPENAT2 as u32];
 
 /// Largest code of a library that is searched, bytes. The C library, the executable and
-/// instrumented files are searched whatever their size.
-const LARGEST: u64 = 4 << 20;
-/// Code that is searched in all.
-const MOST: u64 = 64 << 20;
+/// instrumented files are searched whatever their size. Source: Chosen.
+const MAX_LIBRARY_CODE_BYTES: u64 = 4 << 20;
+/// Code that is searched in all. Source: Chosen.
+const MAX_SEARCHED_BYTES: u64 = 64 << 20;
 /// Places in one module, and those that a page has room for.
 const SITES: usize = 96;
 const IN_A_PAGE: usize = 28;
@@ -100,14 +101,14 @@ static ROOM_USED: AtomicUsize = AtomicUsize::new(0);
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 unsafe extern "C" fn mgz_room() {
-    naked_asm!(".p2align 12", ".skip {bytes}, 0xcc", ".p2align 12, 0xcc", bytes = const ROOM_PAGES * PAGE)
+    naked_asm!(".p2align 12", ".skip {bytes}, 0xcc", ".p2align 12, 0xcc", bytes = const ROOM_PAGES * PAGE_SIZE)
 }
 
 /// Bytes of a detour at most.
 const DETOUR: usize = 144;
 /// A page of detours begins with the addresses of [`before`], [`after`] and [`before_mask`].
 const POINTERS: usize = 24;
-const _: () = assert!(POINTERS + IN_A_PAGE * DETOUR <= PAGE);
+const _: () = assert!(POINTERS + IN_A_PAGE * DETOUR <= PAGE_SIZE);
 
 hook!(
     /// In front of such a system call, rcx its address: goes there, or behind it if the call is done.
@@ -352,7 +353,9 @@ pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: boo
         || holds(libc_symbols::in_library(
             libc_symbols::place_behind_wrappers(c"execve"),
         ));
-    if (bytes > LARGEST && !always) || BYTES.fetch_add(bytes, Ordering::Relaxed) > MOST {
+    if (bytes > MAX_LIBRARY_CODE_BYTES && !always)
+        || BYTES.fetch_add(bytes, Ordering::Relaxed) > MAX_SEARCHED_BYTES
+    {
         return;
     }
     let mut found = [(0u64, NumberedCall { room: 0, before: 0 }); SITES];
@@ -464,11 +467,11 @@ fn search(code: &[u8], mut tell: impl FnMut(usize, NumberedCall)) {
 /// sets `%fs`).
 fn sets_another_base(code: &[u8], at: usize, call: &NumberedCall) -> bool {
     /// Bytes before it that are looked at.
-    const BEFORE: usize = 12;
+    const BYTES_BEFORE_CALL: usize = 12;
     const NUMBER: [u8; 2] = [(nr::ARCH_PRCTL & 0xff) as u8, 0];
     const MOV_EDI: u8 = 0xbf;
     const SET_GS: [u8; 4] = (syscall::SET_GS as u32).to_le_bytes();
-    let around = &code[at.saturating_sub(BEFORE)..at + call.before];
+    let around = &code[at.saturating_sub(BYTES_BEFORE_CALL)..at + call.before];
     let is_it = code[at..at + call.before].windows(2).take(4).any(|w| {
         // (`mov eax`, `mov rax`, or `mov al` behind `xor eax, eax`.)
         w == NUMBER || w[1] == NUMBER[0] && w[0] == 0xb0
@@ -505,33 +508,33 @@ fn find(code: &[u8], from: usize) -> Option<usize> {
 /// A page for detours that can be reached from `address`.
 fn page_near(address: u64) -> Option<usize> {
     // Both ends of the module's code, and the page's.
-    const REACH: u64 = (1 << 31) - (64 << 20);
-    const STEP: usize = 1 << 20;
-    let near = |page: usize| (page as u64).abs_diff(address) < REACH;
+    const MAX_PAGE_DISTANCE: u64 = (1 << 31) - (64 << 20);
+    const SEARCH_STEP: usize = 1 << 20;
+    let near = |page: usize| (page as u64).abs_diff(address) < MAX_PAGE_DISTANCE;
     let own = mgz_room as *const () as usize;
     if near(own) {
         let used = ROOM_USED.fetch_add(1, Ordering::Relaxed);
         if used < ROOM_PAGES {
-            return Some(own + used * PAGE);
+            return Some(own + used * PAGE_SIZE);
         }
     }
     let flags = map::PRIVATE | map::ANONYMOUS | map::FIXED_NOREPLACE;
-    let start = address as usize & !(STEP - 1);
+    let start = address as usize & !(SEARCH_STEP - 1);
     for step in 1..=512 {
         for place in [
-            start.checked_sub(step * STEP),
-            start.checked_add(step * STEP),
+            start.checked_sub(step * SEARCH_STEP),
+            start.checked_add(step * SEARCH_STEP),
         ] {
-            let Some(place) = place.filter(|&p| p >= STEP && near(p)) else {
+            let Some(place) = place.filter(|&p| p >= SEARCH_STEP && near(p)) else {
                 continue;
             };
             // SAFETY: a new mapping, never over another one.
-            match unsafe { syscall::mmap(place, PAGE, map::READ | map::WRITE, flags, -1, 0) } {
+            match unsafe { syscall::mmap(place, PAGE_SIZE, map::READ | map::WRITE, flags, -1, 0) } {
                 Ok(page) if page == place => return Some(page),
                 // A kernel that does not know the flag has put it elsewhere.
                 // SAFETY: the mapping that was just made.
                 Ok(page) => unsafe {
-                    syscall::munmap(page, PAGE);
+                    syscall::munmap(page, PAGE_SIZE);
                 },
                 Err(_) => {}
             }
@@ -554,7 +557,7 @@ fn lead(found: &[(u64, NumberedCall)]) -> bool {
     }
     // SAFETY: a page that nobody else uses; its code is complete before anything leads there.
     unsafe {
-        if syscall::mprotect(page, PAGE, map::READ | map::WRITE) != 0 {
+        if syscall::mprotect(page, PAGE_SIZE, map::READ | map::WRITE) != 0 {
             return false;
         }
         (page as *mut [u64; 3]).write([
@@ -568,7 +571,7 @@ fn lead(found: &[(u64, NumberedCall)]) -> bool {
         for (number, (at, call)) in found.iter().enumerate() {
             write(page, page + POINTERS + number * DETOUR, *at, call);
         }
-        if syscall::mprotect(page, PAGE, map::READ | map::EXEC) != 0 {
+        if syscall::mprotect(page, PAGE_SIZE, map::READ | map::EXEC) != 0 {
             return false;
         }
     }
@@ -628,8 +631,8 @@ unsafe fn write(page: usize, detour: usize, at: u64, call: &NumberedCall) {
 
 /// Lets a place lead to its detour.
 fn divert(at: u64, call: &NumberedCall, detour: usize) -> bool {
-    let start = at as usize & !(PAGE - 1);
-    let length = (at as usize + call.room).next_multiple_of(PAGE) - start;
+    let start = at as usize & !(PAGE_SIZE - 1);
+    let length = (at as usize + call.room).next_multiple_of(PAGE_SIZE) - start;
     // SAFETY: code that nobody runs, see the module.
     unsafe {
         if syscall::mprotect(start, length, map::READ | map::WRITE) != 0 {

@@ -20,8 +20,8 @@ const NOT_YET: u32 = 0;
 const UNDER_WAY: u32 = 1;
 const DONE: u32 = 2;
 static STATE: AtomicU32 = AtomicU32::new(NOT_YET);
-/// Longest wait for another thread that prepares, nanoseconds: a forked child may wait in vain.
-const PATIENCE: u64 = 100_000_000;
+/// Longest wait for another thread that prepares: a forked child may wait in vain. Source: Chosen.
+const MAX_WAIT_NS: u64 = 100_000_000;
 /// The thread that is cancelled may end.
 static OVER: AtomicU32 = AtomicU32::new(0);
 
@@ -37,7 +37,7 @@ extern "C" fn prepare(kind: i32) {
             STATE.store(DONE, Ordering::Release);
             syscall::futex_wake(STATE.as_ptr());
         }
-        Err(UNDER_WAY) => syscall::futex_wait(STATE.as_ptr(), UNDER_WAY, PATIENCE),
+        Err(UNDER_WAY) => syscall::futex_wait(STATE.as_ptr(), UNDER_WAY, MAX_WAIT_NS),
         Err(_) => {}
     }
 }
@@ -72,7 +72,7 @@ fn cancel_somebody() {
 /// Does nothing, and nothing that would end it.
 extern "C" fn somebody(_argument: usize) -> usize {
     while OVER.load(Ordering::Acquire) == 0 {
-        syscall::futex_wait(OVER.as_ptr(), 0, PATIENCE);
+        syscall::futex_wait(OVER.as_ptr(), 0, MAX_WAIT_NS);
     }
     0
 }

@@ -63,7 +63,7 @@ enum Target {
 }
 
 /// Interpreters of interpreters that the kernel goes through.
-const DEPTH: usize = 5;
+const MAX_INTERPRETER_DEPTH: usize = 5;
 
 // The C library may execute programs on a stack of a few KiB (musl's `posix_spawn`). So code that
 // needs room there is in separate functions, whose frames are gone when the next one needs some.
@@ -89,7 +89,7 @@ fn look_into(fd: isize, depth: usize) -> Target {
             .split(|b| matches!(b, b' ' | b'\t' | 0))
             .filter(|w| !w.is_empty());
         let mut path = [0u8; 256];
-        let Some(interpreter) = words.next().filter(|_| depth < DEPTH) else {
+        let Some(interpreter) = words.next().filter(|_| depth < MAX_INTERPRETER_DEPTH) else {
             return Target::Unknown;
         };
         path[..interpreter.len()].copy_from_slice(interpreter);
@@ -138,7 +138,7 @@ fn gains_privileges(fd: isize) -> bool {
 /// environment is too long for the stack.
 fn follow_here(list: Strings, open: impl FnOnce() -> isize) -> Option<Loading> {
     crate::sys::begin::early();
-    let later = crate::wrap::call_sites::are_met() && length(list) <= MANY;
+    let later = crate::wrap::call_sites::are_met() && length(list) <= MANY_ENTRIES;
     if later { None } else { follow(open) }
 }
 
@@ -204,9 +204,10 @@ fn tell_unfollowed(fd: isize, why: u32) {
     crate::record::modules::tell_program(why, &name);
 }
 
-/// Most entries of an environment for which there is room on the stack.
-const FEW: usize = 120;
-const MANY: usize = 1020;
+/// Most entries of an environment for which there is room on the stack. Source: Chosen.
+const FEW_ENTRIES: usize = 120;
+/// The same for larger environments. Source: Chosen.
+const MANY_ENTRIES: usize = 1020;
 /// Bytes of text for which there is room there.
 const TEXT: usize = 768;
 
@@ -226,8 +227,8 @@ fn with_environment<R>(
     let n = made.n;
     let text = made.text();
     match n {
-        ..=FEW if text <= TEXT => on_stack::<{ FEW + 5 }, R>(&made, exec),
-        ..=MANY if text <= TEXT => on_stack::<{ MANY + 5 }, R>(&made, exec),
+        ..=FEW_ENTRIES if text <= TEXT => on_stack::<{ FEW_ENTRIES + 5 }, R>(&made, exec),
+        ..=MANY_ENTRIES if text <= TEXT => on_stack::<{ MANY_ENTRIES + 5 }, R>(&made, exec),
         _ => elsewhere(&made, text, exec),
     }
 }

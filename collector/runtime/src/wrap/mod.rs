@@ -60,5 +60,8 @@ pub mod threads;
 #[path = "heap/pace.rs"]
 mod pace;
 #[cfg(test)]
+#[path = "heap/params.rs"]
+mod params;
+#[cfg(test)]
 #[path = "heap/sampling.rs"]
 mod sampling;

@@ -22,14 +22,14 @@ use crate::sys::seccomp_state::is_filtered;
 use crate::sys::syscall::{is_readable, link_of_descriptor, nr};
 use crate::sys::{own_memory, process, rseq_area, syscall};
 use core::arch::naked_asm;
-use mgz_abi::shared_memory::{MODE_BURST, PAGE, count};
+use mgz_abi::shared_memory::{MODE_BURST, PAGE_SIZE, count};
 
 const O_CLOEXEC: usize = 0o2_000_000;
 const O_ACCMODE: usize = 3;
 /// Opened to be looked at as a path only.
 const O_PATH: usize = 0o10_000_000;
-/// Bytes of the longest path that is looked at.
-const LONGEST: usize = 128;
+/// Source: Chosen.
+const MAX_PATH_BYTES: usize = 128;
 
 /// File that a path may lead to.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -224,8 +224,8 @@ fn last_part(path: usize) -> Option<LastPart> {
     if path == 0 || !is_readable(path, 1) {
         return None;
     }
-    for at in path..path + LONGEST {
-        if at.is_multiple_of(PAGE) && at != path && !is_readable(at, 1) {
+    for at in path..path + MAX_PATH_BYTES {
+        if at.is_multiple_of(PAGE_SIZE) && at != path && !is_readable(at, 1) {
             return None;
         }
         // SAFETY: just asked, for the whole page.

@@ -14,7 +14,7 @@ use crate::sys::errno::ENOMEM;
 use crate::sys::syscall::nr;
 use crate::sys::{process, syscall};
 use crate::wrap::{exec, proc_files, seccomp, threads};
-use mgz_abi::shared_memory::PAGE;
+use mgz_abi::shared_memory::PAGE_SIZE;
 
 /// Length of the system call instruction and of the code that leads to [`after`] (`mgz-instrument`,
 /// `emit/syscall_hooks.rs`).
@@ -136,7 +136,7 @@ macro_rules! hook {
                 ;
                 header = sym $crate::sys::process::HEADER,
                 never_blocked = sym $crate::record::signals::NEVER_BLOCKED,
-                kept = const $crate::sys::flags::KEPT,
+                kept = const $crate::sys::flags::KEPT_FLAGS,
                 sigaltstack = const $crate::sys::syscall::nr::SIGALTSTACK,
                 bytes = const size_of::<$crate::wrap::raw_syscalls::Saved>(),
                 work = sym $work,
@@ -305,4 +305,4 @@ unsafe extern "C" fn settle(registers: *mut Saved) {
     }
 }
 
-const _: () = assert!(PAGE == 4096);
+const _: () = assert!(PAGE_SIZE == 4096);

@@ -15,13 +15,13 @@ use crate::wrap::raw_syscalls::REST;
 use crate::wrap::{call_sites, gs_base, prctl_calls};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
-use mgz_abi::shared_memory::{PAGE, count};
+use mgz_abi::shared_memory::{PAGE_SIZE, count};
 
-/// Longest filter.
-const MOST: u16 = 4096;
+/// The kernel's limit.
+const MAX_FILTER_INSTRUCTIONS: u16 = 4096;
 /// Operations of `seccomp`. The modes of `prctl` are one more.
-const STRICT: usize = 0;
-const FILTER: usize = 1;
+const SET_MODE_STRICT: usize = 0;
+const SET_MODE_FILTER: usize = 1;
 const SECCOMP: usize = nr::SECCOMP;
 const PRCTL: usize = nr::PRCTL;
 const PR_SET_SECCOMP: usize = 22;
@@ -47,7 +47,7 @@ const NOTHING_CHANGES: Foreseen = Foreseen {
 };
 
 fn foresee(operation: usize, program: *const Program) -> Foreseen {
-    if operation == STRICT {
+    if operation == SET_MODE_STRICT {
         return Foreseen {
             recording: false,
             rings: false,
@@ -65,7 +65,7 @@ fn foresee(operation: usize, program: *const Program) -> Foreseen {
     }
     // SAFETY: just asked.
     let Program { length, filter } = unsafe { program.read() };
-    if !(1..=MOST).contains(&length)
+    if !(1..=MAX_FILTER_INSTRUCTIONS).contains(&length)
         || !crate::sys::syscall::is_readable(
             filter as usize,
             usize::from(length) * size_of::<Instruction>(),
@@ -112,10 +112,12 @@ fn foresee(operation: usize, program: *const Program) -> Foreseen {
         && triggers.into_iter().all(|n| allows(n, [0; 3]));
     // Not the calls alone: some refuse memory that can be both written and executed.
     let protections = [map::READ | map::WRITE | map::EXEC, map::READ | map::EXEC];
-    let code = allows(nr::FUTEX, [PAGE, crate::sys::syscall::WAKE_OP_PRIVATE, 0])
-        && protections
-            .into_iter()
-            .all(|p| allows(nr::MPROTECT, [PAGE, PAGE, p]));
+    let code = allows(
+        nr::FUTEX,
+        [PAGE_SIZE, crate::sys::syscall::WAKE_OP_PRIVATE, 0],
+    ) && protections
+        .into_iter()
+        .all(|p| allows(nr::MPROTECT, [PAGE_SIZE, PAGE_SIZE, p]));
     Foreseen {
         recording,
         rings: recording && rings,
@@ -168,7 +170,7 @@ fn prepare(operation: usize, program: *const Program) -> Prepared {
         if !returns {
             signals::return_without_kernel(true);
         }
-        if operation == STRICT {
+        if operation == SET_MODE_STRICT {
             // The kernel forbids the time stamp counter as well.
             clock::forbid();
         }
@@ -214,7 +216,7 @@ pub fn prepare_by_number(
         (PRCTL, PR_SET_SECCOMP) if matches!(second, 1 | 2) => {
             Some(prepare(second - 1, third as *const Program))
         }
-        (SECCOMP, operation @ (STRICT | FILTER)) => {
+        (SECCOMP, operation @ (SET_MODE_STRICT | SET_MODE_FILTER)) => {
             Some(prepare(operation, third as *const Program))
         }
         _ => None,

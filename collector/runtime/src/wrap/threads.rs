@@ -9,7 +9,7 @@ use crate::sys::syscall::map;
 use crate::sys::{process, syscall};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicU32, Ordering};
-use mgz_abi::shared_memory::PAGE;
+use mgz_abi::shared_memory::PAGE_SIZE;
 
 /// Function and argument of a new thread, handed over in a place of a fixed pool or, while that is
 /// in use, in a page of its own.
@@ -27,7 +27,7 @@ const POOL: usize = 256;
     clippy::declare_interior_mutable_const,
     reason = "only initialises the pool"
 )]
-const FREE: Start = Start {
+const FREE_START: Start = Start {
     used: AtomicU32::new(0),
     function: 0,
     argument: 0,
@@ -35,7 +35,7 @@ const FREE: Start = Start {
     trigger_blocked: false,
     stack: Stack::UNKNOWN,
 };
-static mut STARTS: [Start; POOL] = [FREE; POOL];
+static mut STARTS: [Start; POOL] = [FREE_START; POOL];
 
 /// Takes a place for a thread of which the stack is not known. 0 if there is no memory for one.
 extern "C" fn prepare(function: usize, argument: usize) -> usize {
@@ -72,7 +72,7 @@ fn prepare_on(function: usize, argument: usize, stack: Stack) -> usize {
         }
         let Ok(page) = syscall::mmap(
             0,
-            PAGE,
+            PAGE_SIZE,
             map::READ | map::WRITE,
             map::PRIVATE | map::ANONYMOUS,
             -1,
@@ -89,8 +89,8 @@ fn prepare_on(function: usize, argument: usize, stack: Stack) -> usize {
 extern "C" fn release(start: usize) {
     // SAFETY: made by `prepare`, and used no more.
     unsafe {
-        if start.is_multiple_of(PAGE) && !in_pool(start) {
-            syscall::munmap(start, PAGE);
+        if start.is_multiple_of(PAGE_SIZE) && !in_pool(start) {
+            syscall::munmap(start, PAGE_SIZE);
         } else {
             // (A leak checker takes a value that still stands there for a use of it.)
             (*(start as *mut Start)).argument = 0;

@@ -16,8 +16,8 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Time between two reads of the rings.
-const TICK: Duration = Duration::from_millis(50);
+/// Time between two reads of the rings. Source: Chosen.
+const READ_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs the program under the clock; returns its exit status.
 pub fn run_under_clock(cli: &Cli) -> Result<i32, Failure> {
@@ -57,7 +57,7 @@ pub fn run_under_clock(cli: &Cli) -> Result<i32, Failure> {
         }
         sampler.drain();
         // Short programs end soon; long ones are not worth frequent looks.
-        std::thread::sleep(TICK.min(began.elapsed() / 8 + Duration::from_millis(1)));
+        std::thread::sleep(READ_INTERVAL.min(began.elapsed() / 8 + Duration::from_millis(1)));
     };
     let wall = began.elapsed();
     let profile = report::Profile::new(sampler.finish(), &program);

@@ -11,12 +11,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// The suggestion covers this share of the samples, as far as they can be covered.
-const COVER: f64 = 0.9;
+/// The suggestion covers this share of the samples, as far as they can be covered. Source: Chosen.
+const SUGGESTED_SAMPLE_SHARE: f64 = 0.9;
 /// Rows of the table.
 const ROWS: usize = 25;
-/// Functions in the suggestion.
-const MOST: usize = 60;
+/// Source: Chosen.
+const MAX_SUGGESTED_FUNCTIONS: usize = 60;
 
 /// A function's share.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,8 +69,8 @@ impl Profile {
         }
     }
 
-    /// Functions that together cover [`COVER`] of the samples, as far as they lie in the program
-    /// and its libraries; and the share that they cover.
+    /// Functions that together cover [`SUGGESTED_SAMPLE_SHARE`] of the samples, as far as they lie
+    /// in the program and its libraries; and the share that they cover.
     fn chosen(&self) -> (Vec<&Row>, f64) {
         let mut covered = 0;
         let mut chosen = Vec::new();
@@ -78,9 +78,9 @@ impl Profile {
             .rows
             .iter()
             .filter(|r| self.coverable.contains_key(&r.module))
-            .take(MOST)
+            .take(MAX_SUGGESTED_FUNCTIONS)
         {
-            if covered as f64 >= COVER * self.total as f64 {
+            if covered as f64 >= SUGGESTED_SAMPLE_SHARE * self.total as f64 {
                 break;
             }
             covered += row.samples;

@@ -8,7 +8,7 @@ use mgz_abi::leb128::{self, zigzag};
 
 /// Differences of a block, and of each of its parts.
 const BLOCK: usize = 256;
-const PART: usize = 64;
+const DIFFERENCES_PER_PART: usize = 64;
 
 /// A number of a column stored as differences.
 pub(crate) trait Number: Copy + PartialEq {
@@ -79,7 +79,7 @@ pub(crate) fn pack<T: Number>(values: &[T], to: &mut Vec<u8>) {
         return pack_even(first, step, values.len(), to);
     }
     let (first, steps) = (first.stored(), values.len() - 1);
-    header(BLOCK, BLOCK / PART, values.len(), first, to);
+    header(BLOCK, BLOCK / DIFFERENCES_PER_PART, values.len(), first, to);
     // Each block sees the number before it.
     for block in (0..steps)
         .step_by(BLOCK)
@@ -132,7 +132,7 @@ fn pack_block<T: Number>(values: &[T], to: &mut Vec<u8>) {
     for (over, difference) in over.iter_mut().zip(&differences[..count]) {
         *over = difference.wrapping_sub(least).cast_unsigned();
     }
-    let parts = over.as_chunks::<PART>().0;
+    let parts = over.as_chunks::<DIFFERENCES_PER_PART>().0;
     let widths = parts
         .iter()
         .map(|part| u64::BITS - part.iter().fold(0, |all, &v| all | v).leading_zeros());
@@ -144,11 +144,11 @@ fn pack_block<T: Number>(values: &[T], to: &mut Vec<u8>) {
 }
 
 /// Numbers of `width` bits each, the lowest bits first.
-fn pack_part(part: &[u64; PART], width: u32, to: &mut Vec<u8>) {
+fn pack_part(part: &[u64; DIFFERENCES_PER_PART], width: u32, to: &mut Vec<u8>) {
     if width == 0 {
         return;
     }
-    let mut words = [0u64; PART];
+    let mut words = [0u64; DIFFERENCES_PER_PART];
     let (mut held, mut bits, mut word) = (0, 0, 0);
     for &value in part {
         held |= value << bits;

@@ -32,8 +32,8 @@ use parquet::schema::types::ColumnDescPtr;
 use std::ops::Range;
 
 /// Bytes of a page's values as the file's types have them, at most: what a page is unpacked to
-/// stays in the cache.
-const PAGE: usize = 1 << 18;
+/// stays in the cache. Source: Chosen.
+const MAX_PAGE_BYTES: usize = 1 << 18;
 
 /// A column of a row group. Parquet stores 64-bit numbers as such and smaller ones as 32 bits.
 #[derive(Clone, Copy, Debug)]
@@ -148,9 +148,9 @@ impl ColumnValues<'_> {
 /// are cheap: a page of them has as many rows as if they were bytes.
 fn page_rows(kind: &str) -> usize {
     match kind {
-        "u64" => PAGE / 8,
-        "bool" => PAGE,
-        _ => PAGE / 4,
+        "u64" => MAX_PAGE_BYTES / 8,
+        "bool" => MAX_PAGE_BYTES,
+        _ => MAX_PAGE_BYTES / 4,
     }
 }
 

@@ -157,7 +157,7 @@ fn lengths() -> impl Strategy<Value = usize> {
     prop_oneof![
         4 => 0usize..300,
         2 => prop::sample::select(vec![0usize, 1, 2, 15, 16, 17, 63, 64, 65, 66, 127, 128, 129, 130, 255, 256, 257, 258, 511, 512, 513, 514]),
-        1 => prop::sample::select(vec![PAGE / 8 - 1, PAGE / 8, PAGE / 8 + 1, PAGE / 4, PAGE / 4 + 1, 3 * PAGE / 8 + 2, PAGE + 3]),
+        1 => prop::sample::select(vec![MAX_PAGE_BYTES / 8 - 1, MAX_PAGE_BYTES / 8, MAX_PAGE_BYTES / 8 + 1, MAX_PAGE_BYTES / 4, MAX_PAGE_BYTES / 4 + 1, 3 * MAX_PAGE_BYTES / 8 + 2, MAX_PAGE_BYTES + 3]),
     ]
 }
 
@@ -299,14 +299,18 @@ fn numbers_that_are_only_told_are_packed_like_those_that_are_there() {
 #[test]
 fn even_pages_take_a_few_bytes() {
     for (numbers, most) in [
-        (Numbers::U32(vec![7; PAGE / 4]), 60),
+        (Numbers::U32(vec![7; MAX_PAGE_BYTES / 4]), 60),
         (
-            Numbers::U64((0..PAGE as u64 / 8).map(|row| (1 << 40) + row).collect()),
+            Numbers::U64(
+                (0..MAX_PAGE_BYTES as u64 / 8)
+                    .map(|row| (1 << 40) + row)
+                    .collect(),
+            ),
             60,
         ),
         (
             Numbers::U64(
-                (0..PAGE as u64 / 8)
+                (0..MAX_PAGE_BYTES as u64 / 8)
                     .map(|row| 0u64.wrapping_sub(row * 3))
                     .collect(),
             ),

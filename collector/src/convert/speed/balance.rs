@@ -137,7 +137,7 @@ fn solve(factor: &[f64], n: usize, right: &mut [f64]) {
 mod tests {
     use super::*;
 
-    const UNSURE: f64 = 0.7;
+    const LOG_ERROR: f64 = 0.7;
 
     /// Moves of windows that begin by time: a walk through three pieces of code that take `ns` a
     /// record and are left after `stay` windows' lengths on average, for the next of them.
@@ -178,7 +178,7 @@ mod tests {
         let moves = windows(ns, [3.0, 1.5, 0.6], 20_000);
         let same = [Rate {
             log: 0.0,
-            sigma: UNSURE,
+            sigma: LOG_ERROR,
         }; 3];
         let found = balanced(&moves, &same);
         for (a, b) in [(0, 1), (1, 2), (0, 2)] {
@@ -187,7 +187,7 @@ mod tests {
         }
         // No window tells the overall speed.
         assert!(
-            found.iter().all(|r| (0.3..=UNSURE).contains(&r.sigma)),
+            found.iter().all(|r| (0.3..=LOG_ERROR).contains(&r.sigma)),
             "{found:?}"
         );
     }

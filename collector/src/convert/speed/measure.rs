@@ -317,9 +317,9 @@ fn pooled(watched: Option<(f64, f64)>, lap: Option<(f64, f64)>, changes: Changes
 
 /// Logarithms of the nanoseconds that a record may take: from [`MIN_NS_PER_RECORD`] to 5,000.
 fn logs() -> impl Iterator<Item = f64> {
-    const STEP: f64 = 0.05;
-    const STEPS: u32 = 217;
-    (0..STEPS).map(|k| MIN_NS_PER_RECORD.ln() + f64::from(k) * STEP)
+    const LOG_STEP: f64 = 0.05;
+    const LOG_STEPS: u32 = 217;
+    (0..LOG_STEPS).map(|k| MIN_NS_PER_RECORD.ln() + f64::from(k) * LOG_STEP)
 }
 
 /// The normal distribution, but for a factor.
@@ -331,7 +331,7 @@ fn normal(x: f64, (mean, sigma): (f64, f64)) -> f64 {
 /// standard error), if recording added the rest.
 fn left_of((ns, error): (f64, f64), changes: Changes) -> Vec<f64> {
     /// Standard deviations to either side, in so many steps each.
-    const SIDES: (f64, i32) = (2.6, 8);
+    const DEVIATIONS_AND_STEPS: (f64, i32) = (2.6, 8);
     let usual = changes.added();
     let sigma = ADDED_NS_PER_RECORD[1].hypot(error);
     // The time that changes add is not negative, and may be many times the usual. A time that is
@@ -347,9 +347,9 @@ fn left_of((ns, error): (f64, f64), changes: Changes) -> Vec<f64> {
         };
         return logs().map(of).collect();
     }
-    let draws: Vec<(f64, f64)> = (-SIDES.1..=SIDES.1)
+    let draws: Vec<(f64, f64)> = (-DEVIATIONS_AND_STEPS.1..=DEVIATIONS_AND_STEPS.1)
         .map(|k| {
-            let z = SIDES.0 * f64::from(k) / f64::from(SIDES.1);
+            let z = DEVIATIONS_AND_STEPS.0 * f64::from(k) / f64::from(DEVIATIONS_AND_STEPS.1);
             (
                 (ADDED_NS_PER_RECORD[0] + sigma * z).max(MIN_ADDED_NS_PER_RECORD),
                 normal(z, (0.0, 1.0)),
@@ -780,7 +780,7 @@ mod tests {
 
     /// Programs whose code is spread over small functions, as they were measured: nanoseconds by
     /// record in laps, changes by record, ways, and the original's time by record.
-    const SPREAD: [(&str, f64, f64, u32, f64); 6] = [
+    const SPREAD_PROGRAMS: [(&str, f64, f64, u32, f64); 6] = [
         ("table of functions", 42.4, 0.577, 512, 6.9),
         ("opcodes", 9.6, 0.487, 295, 2.86),
         ("parser", 5.3, 0.601, 97, 1.58),
@@ -792,7 +792,7 @@ mod tests {
     #[test]
     fn the_stated_factor_holds_where_code_is_spread_over_small_functions() {
         const FUNCTIONS: u32 = 300;
-        for (name, lap, changes, ways, truth) in SPREAD {
+        for (name, lap, changes, ways, truth) in SPREAD_PROGRAMS {
             // A lap behind every third window, each of which ends in another function.
             let list: Vec<ExpandedWindow> = (0..FUNCTIONS)
                 .map(|f| {

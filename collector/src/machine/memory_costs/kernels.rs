@@ -6,8 +6,8 @@ use std::hint::black_box;
 
 /// Words of a line of 64 bytes.
 pub const LINE_WORDS: usize = 8;
-/// Chains that run at a time in [`parallel`].
-pub const CHAINS: usize = 8;
+/// Chains that run at a time in [`parallel`]. Source: Chosen.
+pub const PARALLEL_CHAINS: usize = 8;
 
 /// Pseudo-random numbers (xorshift).
 pub struct Random(pub u64);
@@ -54,7 +54,11 @@ pub fn chase(words: &[usize], from: usize, steps: usize) -> usize {
 
 /// Follows several chains at a time, for some steps each.
 #[inline(never)]
-pub fn parallel(words: &[usize], from: [usize; CHAINS], steps: usize) -> [usize; CHAINS] {
+pub fn parallel(
+    words: &[usize],
+    from: [usize; PARALLEL_CHAINS],
+    steps: usize,
+) -> [usize; PARALLEL_CHAINS] {
     let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = from;
     let mut left = steps;
     while left > 0 {

@@ -1,17 +1,19 @@
 //! The measurement of one level.
 
 use super::buffer::{Buffer, Pages};
-use super::kernels::{CHAINS, LINE_WORDS, Random, chase, link, parallel, shuffled, stream};
+use super::kernels::{
+    LINE_WORDS, PARALLEL_CHAINS, Random, chase, link, parallel, shuffled, stream,
+};
 use super::plan::LevelPlan;
-use super::{Deadline, STRETCHES, platform, repeat, timed};
+use super::{Deadline, STRETCHES_PER_REPETITION, platform, repeat, timed};
 use mgz_annotations_schema::memory_costs::{LevelCosts, Spread};
 
 /// Lines of a stride that no prefetcher of neighbors covers.
 const STRIDE_LINES: usize = 4;
 /// Bytes of a stretch of a stream.
 const STREAM_BYTES: usize = 2 << 20;
-/// Steps of a stretch in a small working set.
-const STEPS: usize = 32_768;
+/// Steps of a stretch in a small working set. Source: Chosen.
+const STEPS_PER_STRETCH: usize = 32_768;
 /// Steps of a stretch in a large working set.
 const STEPS_OF_LARGE_SET: usize = 8192;
 /// Bytes from which on a working set is large.
@@ -130,7 +132,7 @@ fn random_order(buffer: &mut Buffer, plan: &LevelPlan) -> Vec<usize> {
 impl<'a> Chain<'a> {
     fn new(plan: &LevelPlan, words: &'a [usize], order: &'a [usize]) -> Chain<'a> {
         let steps = match plan.working_set {
-            small if small < LARGE_SET => STEPS,
+            small if small < LARGE_SET => STEPS_PER_STRETCH,
             _ => STEPS_OF_LARGE_SET,
         };
         Chain {
@@ -139,7 +141,7 @@ impl<'a> Chain<'a> {
             flushed: plan.flushed,
             // Flushed lines are accessed once.
             steps: match plan.flushed {
-                true => steps.min(order.len() / STRETCHES).max(1),
+                true => steps.min(order.len() / STRETCHES_PER_REPETITION).max(1),
                 false => steps,
             },
         }
@@ -148,7 +150,9 @@ impl<'a> Chain<'a> {
     /// Flushes the lines of a repetition. Chains begin at these places of the order.
     fn flush(&self, begins: &[usize], steps: usize) {
         if self.flushed {
-            let places = |&begin: &usize| begin..(begin + STRETCHES * steps).min(self.order.len());
+            let places = |&begin: &usize| {
+                begin..(begin + STRETCHES_PER_REPETITION * steps).min(self.order.len())
+            };
             let touched = begins.iter().flat_map(places);
             platform::flush(touched.map(|at| &self.words[self.order[at]]));
         }
@@ -176,12 +180,14 @@ impl<'a> Chain<'a> {
 
     /// Nanoseconds per load of several chains at a time.
     fn in_parallel(&self, deadline: Deadline) -> Vec<f64> {
-        let part = self.order.len() / CHAINS;
-        let begins: [usize; CHAINS] = std::array::from_fn(|chain| chain * part);
+        let part = self.order.len() / PARALLEL_CHAINS;
+        let begins: [usize; PARALLEL_CHAINS] = std::array::from_fn(|chain| chain * part);
         let begin = begins.map(|at| self.order[at]);
         let steps = match self.flushed {
-            true => (self.steps / CHAINS).min(part / STRETCHES).max(1),
-            false => self.steps / CHAINS,
+            true => (self.steps / PARALLEL_CHAINS)
+                .min(part / STRETCHES_PER_REPETITION)
+                .max(1),
+            false => self.steps / PARALLEL_CHAINS,
         };
         let places = std::cell::Cell::new(begin);
         let prepare = || {
@@ -193,7 +199,7 @@ impl<'a> Chain<'a> {
         repeat(deadline, prepare, || {
             let (ns, to) = timed(|| parallel(self.words, places.get(), steps));
             places.set(to);
-            ns / (steps * CHAINS) as f64
+            ns / (steps * PARALLEL_CHAINS) as f64
         })
     }
 }
@@ -206,7 +212,7 @@ fn bandwidths(plan: &LevelPlan, words: &[usize], deadline: Deadline) -> Vec<f64>
     let prepare = || {
         if plan.flushed {
             let touched = words.iter().step_by(LINE_WORDS);
-            platform::flush(touched.take(STRETCHES * piece / LINE_WORDS));
+            platform::flush(touched.take(STRETCHES_PER_REPETITION * piece / LINE_WORDS));
             place.set(0);
         }
     };

@@ -25,12 +25,12 @@ use plan::LevelPlan;
 use std::time::Duration;
 use stored::{load, store};
 
-/// Repetitions of each value in a round.
-const REPETITIONS: usize = 7;
+/// Source: Chosen.
+const REPETITIONS_PER_ROUND: usize = 7;
 /// Repetitions of a value that are done even if the time is over.
 const MIN_REPETITIONS: usize = MIN_REPETITIONS_OF_SPREAD as usize;
-/// The best of so many stretches is the value of a repetition.
-const STRETCHES: usize = 3;
+/// The best of so many stretches is the value of a repetition. Source: Chosen.
+const STRETCHES_PER_REPETITION: usize = 3;
 /// Rounds at most.
 const MAX_ROUNDS: u32 = 8;
 /// Pages of the chain of page walks: several times as many as a TLB has entries.
@@ -180,9 +180,9 @@ fn repeat(
     mut stretch: impl FnMut() -> f64,
 ) -> Vec<f64> {
     let mut values = Vec::new();
-    for _ in 0..REPETITIONS {
+    for _ in 0..REPETITIONS_PER_ROUND {
         prepare();
-        let best = (0..STRETCHES)
+        let best = (0..STRETCHES_PER_REPETITION)
             .map(|_| stretch())
             .fold(f64::INFINITY, f64::min);
         values.push(best);
@@ -254,7 +254,7 @@ mod tests {
             next
         };
         let values = repeat(Deadline(u64::MAX), || {}, stretch);
-        assert_eq!(values.len(), REPETITIONS);
+        assert_eq!(values.len(), REPETITIONS_PER_ROUND);
         assert_eq!(values[..2], [1.0, 4.0]);
         assert_eq!(repeat(Deadline(0), || {}, || 1.0).len(), MIN_REPETITIONS);
     }

@@ -14,10 +14,10 @@ use iced_x86::{
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Instructions behind a call that are followed.
-const AHEAD: usize = 64;
-/// Instructions of a function before a call that are read, at most.
-const BEFORE: usize = 20_000;
+/// Source: Chosen.
+const MAX_INSTRUCTIONS_AFTER_CALL: usize = 64;
+/// Source: Chosen.
+const MAX_INSTRUCTIONS_BEFORE_CALL: usize = 20_000;
 /// Jumps that are followed.
 const JUMPS: usize = 4;
 
@@ -193,7 +193,7 @@ pub(crate) fn follow(types: &Types<'_, '_>, scope: &Scope, code: &FileCode<'_>, 
     let before: Vec<Instruction> = Decoder::with_ip(64, bytes, begin, DecoderOptions::NONE)
         .into_iter()
         .take_while(|i| i.ip() <= call)
-        .take(BEFORE)
+        .take(MAX_INSTRUCTIONS_BEFORE_CALL)
         .collect();
     if before.last().is_none_or(|i| i.next_ip() != call + 1) {
         return Goes::Somewhere;
@@ -221,7 +221,7 @@ impl Walk<'_, '_, '_, '_> {
     fn after(&mut self, bytes: &[u8], from: u64) {
         let (begin, end) = self.scope.code;
         let (mut at, mut jumps) = (from, 0);
-        for _ in 0..AHEAD {
+        for _ in 0..MAX_INSTRUCTIONS_AFTER_CALL {
             if !(begin..end).contains(&at) || self.registers.is_empty() && self.slots.is_empty() {
                 return;
             }
@@ -261,7 +261,7 @@ impl Walk<'_, '_, '_, '_> {
         if self
             .best
             .as_ref()
-            .is_none_or(|b| b.0 < rank || rank == VIRTUAL)
+            .is_none_or(|b| b.0 < rank || rank == MADE_VIRTUAL_OBJECT)
         {
             self.best = Some((rank, goes));
         }
@@ -286,9 +286,9 @@ impl Walk<'_, '_, '_, '_> {
             .collect();
         for (is_made, of, name) in found {
             match is_made {
-                true => self.goes(MADE, of, String::new()),
+                true => self.goes(MADE_OBJECT, of, String::new()),
                 false if name == "this" => {}
-                false => self.goes(KEPT, of, name),
+                false => self.goes(KEPT_SOMEWHERE, of, name),
             }
         }
     }
@@ -541,7 +541,7 @@ impl Walk<'_, '_, '_, '_> {
             && let Some(of) = self.types.pointee(of)
             && name != "this"
         {
-            self.goes(KEPT, of, name);
+            self.goes(KEPT_SOMEWHERE, of, name);
         }
         if let Some(slot) = slot {
             self.slots.insert(slot);
@@ -578,8 +578,8 @@ impl Walk<'_, '_, '_, '_> {
             }
         }
         match found {
-            Some(of) => self.goes(VIRTUAL, of, String::new()),
-            None => self.found(VIRTUAL, Goes::Named(class)),
+            Some(of) => self.goes(MADE_VIRTUAL_OBJECT, of, String::new()),
+            None => self.found(MADE_VIRTUAL_OBJECT, Goes::Named(class)),
         }
     }
 
@@ -606,9 +606,9 @@ impl Walk<'_, '_, '_, '_> {
             return;
         };
         let rank = if is_constructor(types, callee) {
-            MADE
+            MADE_OBJECT
         } else {
-            PASSED
+            PASSED_ON
         };
         self.goes(rank, of, String::new());
     }
@@ -616,7 +616,7 @@ impl Walk<'_, '_, '_, '_> {
 
 /// Strength of a finding, the least first: the result is handed to a function, is kept somewhere,
 /// becomes an object, or becomes an object with virtual functions.
-const PASSED: u8 = 0;
-const KEPT: u8 = 1;
-const MADE: u8 = 2;
-const VIRTUAL: u8 = 3;
+const PASSED_ON: u8 = 0;
+const KEPT_SOMEWHERE: u8 = 1;
+const MADE_OBJECT: u8 = 2;
+const MADE_VIRTUAL_OBJECT: u8 = 3;

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 /// Functions of one kind that can be given.
-const EACH: usize = HOOKS / HOOK_KINDS.len();
+const HOOKS_PER_KIND: usize = HOOKS / HOOK_KINDS.len();
 
 /// A function that allocates or frees.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,9 +60,9 @@ pub fn with_hooks(image: &[u8], hooks: &[Hook]) -> Result<Vec<u8>, String> {
     for hook in hooks {
         let number = used[hook.kind];
         used[hook.kind] += 1;
-        if number == EACH {
+        if number == HOOKS_PER_KIND {
             return Err(format!(
-                "--heap-hook {}=… can be given at most {EACH} times",
+                "--heap-hook {}=… can be given at most {HOOKS_PER_KIND} times",
                 HOOK_KINDS[hook.kind]
             ));
         }
@@ -79,7 +79,7 @@ pub fn with_hooks(image: &[u8], hooks: &[Hook]) -> Result<Vec<u8>, String> {
                 .position(|w| &w[..HOOK_NAME - 1] == placeholder.as_bytes())?;
             Some(range.start + at)
         });
-        let slot = names + (hook.kind * EACH + number) * HOOK_NAME;
+        let slot = names + (hook.kind * HOOKS_PER_KIND + number) * HOOK_NAME;
         for at in [text.ok_or("the runtime's image lacks a stand-in")?, slot] {
             out.get_mut(at..at + HOOK_NAME)
                 .ok_or("the runtime's image is too short")?
@@ -226,7 +226,7 @@ mod tests {
                 "{hook:?}"
             );
         }
-        let too_many: Vec<Hook> = (0..=EACH)
+        let too_many: Vec<Hook> = (0..=HOOKS_PER_KIND)
             .map(|n| Hook {
                 kind: 0,
                 name: format!("a{n}"),

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-/// Lives that are kept, at most; more are counted only.
-const MOST: usize = 1 << 23;
+/// More are counted only. Source: Chosen.
+const MAX_LIVES: usize = 1 << 23;
 /// Places below a new block, and above its start, that are searched for blocks that it overlaps.
-const LOOKS: usize = 1 << 12;
+/// Source: Chosen.
+const MAX_PLACES_SEARCHED: usize = 1 << 12;
 
 /// A block, from its allocation to its end. Several that followed one another at the same place, of
 /// the same size and from the same stack, are one, unless another block overlapped the place in
@@ -107,11 +108,14 @@ impl Lives {
         let life = |at: &u32| &self.lives[*at as usize];
         let below = self.last.range((pid, 0)..(pid, start)).rev();
         let below = below
-            .take(LOOKS)
+            .take(MAX_PLACES_SEARCHED)
             .take_while(|(key, at)| key.1.saturating_add(life(at).bytes) > start);
         let next = start.saturating_add(1);
         let end = start.saturating_add(bytes).max(next);
-        let above = self.last.range((pid, next)..(pid, end)).take(LOOKS);
+        let above = self
+            .last
+            .range((pid, next)..(pid, end))
+            .take(MAX_PLACES_SEARCHED);
         let over = below
             .chain(above)
             .filter(|(_, at)| life(at).end_ns != u64::MAX);
@@ -122,7 +126,7 @@ impl Lives {
     }
 
     fn push(&mut self, life: Life) {
-        if self.lives.len() >= MOST {
+        if self.lives.len() >= MAX_LIVES {
             self.forgotten += 1;
             self.last.remove(&(life.pid, life.start));
             return;

@@ -12,8 +12,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// A record that its writer has claimed and not completed for so long is passed over.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// A record that its writer has claimed and not completed for so long is passed over. Source:
+/// Chosen.
+const MAX_WAIT_FOR_WRITER: Duration = Duration::from_secs(1);
 
 /// The mapped file.
 pub struct Log {
@@ -219,7 +220,7 @@ impl HeapLogReader<'_> {
                 break;
             }
             let since = *self.stuck.get_or_insert_with(Instant::now);
-            if !last && since.elapsed() < PATIENCE {
+            if !last && since.elapsed() < MAX_WAIT_FOR_WRITER {
                 return None;
             }
             // One event, however many units it has.

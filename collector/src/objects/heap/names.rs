@@ -68,7 +68,7 @@ fn is_plumbing(function: &str) -> bool {
         "realloc",
         "g_malloc",
     ];
-    const WHOLE: [&str; 8] = [
+    const WHOLE_NAMES: [&str; 8] = [
         "xmalloc",
         "xcalloc",
         "xrealloc",
@@ -82,7 +82,7 @@ fn is_plumbing(function: &str) -> bool {
     STARTS
         .iter()
         .any(|s| function.starts_with(s) || named.starts_with(s))
-        || WHOLE.contains(&function)
+        || WHOLE_NAMES.contains(&function)
 }
 
 /// A name without the type of the result that templates have before it.

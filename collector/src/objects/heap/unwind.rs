@@ -4,6 +4,7 @@
 use crate::objects::heap::log::HeapLogRecord;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
+use mgz_abi::shared_memory::PAGE_SIZE;
 use mgz_perf::proc_maps;
 use object::LittleEndian;
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -13,13 +14,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Frames of a call stack, at most.
-const DEPTH: usize = 24;
-/// Words that differ from the stack pointer by less than this may be frame pointers.
-const NEAR: u64 = 1 << 20;
+/// Source: Chosen.
+const MAX_FRAMES: usize = 24;
+/// Words that differ from the stack pointer by less than this may be frame pointers. Source:
+/// Chosen.
+const MAX_FRAME_DISTANCE: u64 = 1 << 20;
 /// An address that lies in no known file makes the mappings be read again, but not more often than
-/// this.
-const AGAIN: Duration = Duration::from_millis(5);
+/// this. Source: Chosen.
+const MAPPINGS_INTERVAL: Duration = Duration::from_millis(5);
 /// The same where only a part of a call stack could be found, which generated code does all the
 /// time.
 const AGAIN_FOR_REST: Duration = Duration::from_millis(50);
@@ -104,7 +106,9 @@ impl Image {
                 .iter()
                 .filter(|s| s.p_type(endian) == object::elf::PT_LOAD)
         };
-        let base = loads().map(|s| s.p_vaddr(endian) & !0xfff).min()?;
+        let base = loads()
+            .map(|s| s.p_vaddr(endian) & !(PAGE_SIZE as u64 - 1))
+            .min()?;
         let mut image = Image {
             path: Arc::new(path.to_owned()),
             base,
@@ -335,7 +339,8 @@ impl Unwinders {
             return stacks.number(Vec::new());
         };
         let process = self.processes.get(&record.pid);
-        let stale = process.is_none_or(|p| p.file(back).is_none() && p.looked.elapsed() > AGAIN);
+        let stale = process
+            .is_none_or(|p| p.file(back).is_none() && p.looked.elapsed() > MAPPINGS_INTERVAL);
         if stale {
             let fresh = self.look(record.pid);
             // A process that is gone shows nothing; its known mappings stay.
@@ -430,7 +435,7 @@ impl Process {
             |word: u64| hash = (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         for &word in std::iter::once(&record.bp).chain(record.stack) {
             let near = word.wrapping_sub(record.sp);
-            add(if near < NEAR {
+            add(if near < MAX_FRAME_DISTANCE {
                 near | 1 << 63
             } else if code.contains(&word) {
                 word
@@ -449,7 +454,7 @@ impl Process {
         // the call.
         let at = back.wrapping_sub(1);
         let registers = UnwindRegsX86_64::new(at, record.sp.wrapping_add(8), record.bp);
-        let (addresses, ..) = self.addresses(at, registers, (record.sp, record.stack), DEPTH);
+        let (addresses, ..) = self.addresses(at, registers, (record.sp, record.stack), MAX_FRAMES);
         addresses.into_iter().map(|a| self.frame(a)).collect()
     }
 

@@ -19,7 +19,8 @@ use crate::soft::shared_memory::Arena;
 use crate::soft::static_image::{Flat, flatten};
 use mgz_abi::module_note::{FEATURE_OWN_ALLOCATOR, FEATURE_SANITIZER_INSIDE, FEATURE_TRANSLATED};
 use mgz_abi::shared_memory::{
-    Attachment, BEHIND_WRAPPERS, ENV_NAME, LoadedModule, MAX_FUNCTIONS, PAGE, attached, name_hash,
+    Attachment, BEHIND_WRAPPERS, ENV_NAME, LoadedModule, MAX_FUNCTIONS, PAGE_SIZE, attached,
+    name_hash,
 };
 use mgz_perf::proc_maps;
 use object::{Object, ObjectSymbol};
@@ -41,15 +42,15 @@ pub struct Refused(pub String);
 const CALLED: [&str; 3] = ["__errno_location", "dl_iterate_phdr", "environ"];
 const _: () = assert!(BEHIND_WRAPPERS.len() + CALLED.len() <= MAX_FUNCTIONS);
 
-/// Attempts to find all threads outside of places where they cannot be taken in.
-const ATTEMPTS: usize = 100;
-/// Between them.
-const PAUSE: Duration = Duration::from_millis(2);
+/// Attempts to find all threads outside of places where they cannot be taken in. Source: Chosen.
+const MAX_ATTEMPTS: usize = 100;
+/// Time between them. Source: Chosen.
+const ATTEMPT_INTERVAL: Duration = Duration::from_millis(2);
 /// Bytes of the stack and of the runtime's arguments, in the process.
 const SCRATCH: u64 = 512 << 10;
 /// Ticks for which the tables of a new module are looked at: it is in the loader's list before it
-/// is linked.
-const FRESH: u32 = 50;
+/// is linked. Source: Chosen.
+const TICKS_OF_NEW_MODULE: u32 = 50;
 
 /// A process that could be attached to.
 pub struct Candidate {
@@ -90,10 +91,10 @@ impl Candidate {
                 direct.path.display()
             )));
         }
-        const WHOLE: u32 = FEATURE_SANITIZER_INSIDE | FEATURE_OWN_ALLOCATOR;
+        const SANITIZED_ALLOCATOR: u32 = FEATURE_SANITIZER_INSIDE | FEATURE_OWN_ALLOCATOR;
         if let Some(inside) = instrumented
             .iter()
-            .find(|m| m.note.features & WHOLE == WHOLE)
+            .find(|m| m.note.features & SANITIZED_ALLOCATOR == SANITIZED_ALLOCATOR)
         {
             // It has the addresses of the functions that the runtime would have to stand in for,
             // and takes away its threads' alternate stacks.
@@ -187,7 +188,7 @@ pub fn attach_to_process(
     }
     // SAFETY: just opened, and nobody else's.
     let handle = unsafe { OwnedFd::from_raw_fd(handle as i32) };
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         let modules = modules_of(&process)?;
         let wanted: Vec<&str> = BEHIND_WRAPPERS
             .iter()
@@ -237,7 +238,7 @@ pub fn attach_to_process(
             Err(Failed::Refused(refused)) => return Err(refused),
         }
         drop(held);
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(ATTEMPT_INTERVAL);
     }
     Err(Refused(format!(
         "process {pid}: its threads never stood still where they could be taken in (it loads libraries all the time, perhaps); try again"
@@ -259,7 +260,7 @@ fn wrappers(base: u64) -> Result<BTreeMap<String, u64>, Refused> {
 /// Wrappers that do not call the function that they stand in for, since they know its effect, and
 /// that can be done without: the next trigger notices a handler that the runtime has not been told
 /// of. (Masks and alternate stacks must be seen.)
-const DISPENSABLE: [&str; 13] = [
+const DISPENSABLE_WRAPPERS: [&str; 13] = [
     "sigaction",
     "__sigaction",
     "signal",
@@ -283,7 +284,7 @@ fn stood_in_for(process: &Process, modules: &[Module]) -> Vec<String> {
     };
     let own = modules.iter().take_while(|module| !is_c_library(module));
     let own: Vec<Module> = own.cloned().collect();
-    process::definitions(process, &own, &DISPENSABLE)
+    process::definitions(process, &own, &DISPENSABLE_WRAPPERS)
         .into_keys()
         .collect()
 }
@@ -599,7 +600,7 @@ impl Request<'_> {
             bytes[..length].copy_from_slice(&text.as_bytes()[..length]);
             bytes
         };
-        let mut names = at + (size_of::<Attachment>() as u64).next_multiple_of(PAGE as u64);
+        let mut names = at + (size_of::<Attachment>() as u64).next_multiple_of(PAGE_SIZE as u64);
         let mut list = Vec::new();
         for module in self.modules {
             // The runtime finds the executable's path itself.
@@ -619,7 +620,7 @@ impl Request<'_> {
             });
             names += name.len() as u64 + 1;
         }
-        let modules = names.next_multiple_of(PAGE as u64);
+        let modules = names.next_multiple_of(PAGE_SIZE as u64);
         // Half of the scratch memory is the stack.
         if modules + (list.len() * size_of::<LoadedModule>()) as u64 > at + SCRATCH / 2 {
             return Err(io::Error::other("it has too many modules"));
@@ -754,7 +755,7 @@ impl Attached {
                 Ok(data) => {
                     let entries = process::linked(&data, module.bias, &|name| self.wrappers.contains_key(name));
                     lead(&self.process, &self.wrappers, &entries);
-                    self.fresh.push((entries, FRESH));
+                    self.fresh.push((entries, TICKS_OF_NEW_MODULE));
                 }
                 Err(error) => self.problems.push(format!(
                     "{}: cannot be read any more ({error}): threads and signal handlers that it makes are met late",
@@ -773,11 +774,11 @@ fn lead(process: &Process, wrappers: &BTreeMap<String, u64>, entries: &[(String,
             continue;
         };
         // An entry that is not relocated yet holds no address of this process.
-        const LEAST: u64 = 1 << 16;
+        const MIN_ADDRESS: u64 = 1 << 16;
         let Ok(now) = process.memory.word(*entry) else {
             continue;
         };
-        if now != wrapper && now >= LEAST && process.memory.word(now).is_ok() {
+        if now != wrapper && now >= MIN_ADDRESS && process.memory.word(now).is_ok() {
             // A failure leaves the C library's function there.
             let _ = process.memory.write(*entry, &wrapper.to_le_bytes());
         }

@@ -3,6 +3,7 @@
 
 use crate::soft::attach::Refused;
 use crate::soft::static_image::Flat;
+use mgz_abi::shared_memory::PAGE_SIZE;
 use mgz_perf::proc_maps;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{Endianness, elf};
@@ -59,7 +60,7 @@ impl Memory {
         while text.len() < MOST_PATH {
             let mut piece = [0u8; 64];
             // Not beyond the page, which may be the last one.
-            let room = (4096 - (at + text.len() as u64) % 4096).min(64) as usize;
+            let room = (PAGE_SIZE - (at as usize + text.len()) % PAGE_SIZE).min(64);
             self.read(at + text.len() as u64, &mut piece[..room])?;
             match piece[..room].iter().position(|&b| b == 0) {
                 Some(end) => {

@@ -8,8 +8,8 @@ use crate::soft::attach::Refused;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Longest wait for a thread to stop.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Source: Chosen.
+const MAX_WAIT_FOR_STOP: Duration = Duration::from_secs(3);
 /// Bytes of vector registers and the like, at most.
 const EXTENDED: usize = 1 << 14;
 const NT_X86_XSTATE: usize = 0x202;
@@ -41,7 +41,7 @@ enum Waited {
 
 /// Waits for a thread to stop or end.
 fn wait(thread: i32) -> io::Result<Waited> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + MAX_WAIT_FOR_STOP;
     loop {
         let mut status = 0;
         // SAFETY: the status lives across the call.

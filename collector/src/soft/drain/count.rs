@@ -8,20 +8,20 @@ use mgz_abi::slot::{ID_LIMIT, ID_PAIR, MARK_FIRST, RingSlot};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Ids of a page: a power of two.
-const PAGE: usize = 1 << 12;
+/// A power of two. Source: Chosen.
+const IDS_PER_PAGE: usize = 1 << 12;
 
 /// The page of a slot's first record; none of a marker.
 #[inline(always)]
 fn page_of(slot: &RingSlot) -> Option<usize> {
     let first = slot.id & !ID_PAIR;
-    (slot.id < MARK_FIRST && first < ID_LIMIT).then_some(first as usize / PAGE)
+    (slot.id < MARK_FIRST && first < ID_LIMIT).then_some(first as usize / IDS_PER_PAGE)
 }
 
 /// Numbers by id.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CountTable {
-    pages: Vec<Option<Box<[u64; PAGE]>>>,
+    pages: Vec<Option<Box<[u64; IDS_PER_PAGE]>>>,
 }
 
 impl CountTable {
@@ -37,7 +37,7 @@ impl CountTable {
             let same = left
                 .iter()
                 .take_while(|slot| page_of(slot) == Some(page))
-                .map(|slot| numbers[slot.id as usize % PAGE] += 1)
+                .map(|slot| numbers[slot.id as usize % IDS_PER_PAGE] += 1)
                 .count();
             left = &left[same..];
         }
@@ -45,16 +45,16 @@ impl CountTable {
 
     /// Counts a record that was written so many times.
     pub(crate) fn add_times(&mut self, id: u32, times: u64) {
-        let number = &mut self.page(id as usize / PAGE)[id as usize % PAGE];
+        let number = &mut self.page(id as usize / IDS_PER_PAGE)[id as usize % IDS_PER_PAGE];
         *number = number.saturating_add(times);
     }
 
     /// A page, made if need be.
-    fn page(&mut self, page: usize) -> &mut [u64; PAGE] {
+    fn page(&mut self, page: usize) -> &mut [u64; IDS_PER_PAGE] {
         if self.pages.len() <= page {
             self.pages.resize(page + 1, None);
         }
-        self.pages[page].get_or_insert_with(|| Box::new([0; PAGE]))
+        self.pages[page].get_or_insert_with(|| Box::new([0; IDS_PER_PAGE]))
     }
 
     fn merge(&mut self, other: &CountTable) {
@@ -71,7 +71,8 @@ impl CountTable {
         let pages = pages.filter_map(|(number, page)| Some((number, page.as_ref()?)));
         pages
             .flat_map(|(number, page)| {
-                let of = move |(place, &n): (usize, &u64)| ((number * PAGE + place) as u32, n);
+                let of =
+                    move |(place, &n): (usize, &u64)| ((number * IDS_PER_PAGE + place) as u32, n);
                 page.iter().enumerate().map(of).filter(|(_, n)| *n > 0)
             })
             .collect()

@@ -3,7 +3,7 @@
 
 use crate::soft::shared_memory::{SLOT, Settings};
 use mgz_abi::shared_memory::Snapshot;
-use mgz_abi::shared_memory::{CHUNKS, ChunkInfo, MODE_BURST, MODE_RING, PAGE};
+use mgz_abi::shared_memory::{CHUNKS, ChunkInfo, MODE_BURST, MODE_RING, PAGE_SIZE};
 use mgz_abi::slot::MAX_REGION_SLOTS;
 use mgz_annotations_schema::spill::cause;
 
@@ -93,7 +93,7 @@ pub fn unpublished(settings: &Settings, s: &Snapshot, known: u64) -> Rest {
         return Rest::Nothing;
     }
     let chunk = settings.chunk_bytes;
-    let first = s.self_addr.wrapping_add(PAGE as u64);
+    let first = s.self_addr.wrapping_add(PAGE_SIZE as u64);
     let Some(from_first) = s
         .guard
         .checked_sub(chunk)
@@ -101,9 +101,9 @@ pub fn unpublished(settings: &Settings, s: &Snapshot, known: u64) -> Rest {
     else {
         return Rest::Nonsense;
     };
-    let place = (from_first / (chunk + PAGE as u64)) as usize;
+    let place = (from_first / (chunk + PAGE_SIZE as u64)) as usize;
     if place >= settings.places
-        || from_first % (chunk + PAGE as u64) != 0
+        || from_first % (chunk + PAGE_SIZE as u64) != 0
         || s.guard - s.base > chunk
     {
         return Rest::Nonsense;

@@ -23,7 +23,9 @@ use crate::target::thread_alive::{Owner, owner_state};
 use count::{CountTable, Counter, CountsByProcess};
 use leftover::Rest;
 use mgz_abi::shared_memory::Snapshot;
-use mgz_abi::shared_memory::{CLOSING, ChunkInfo, FREE, LIVE, MAX_THREADS, MODE_RING};
+use mgz_abi::shared_memory::{
+    ChunkInfo, MAX_THREADS, MODE_RING, STATE_CLOSING, STATE_FREE, STATE_LIVE,
+};
 use mgz_annotations_schema::spill::{
     EncodedSegment, Pace, SegmentHeader, SegmentKind, SpillWriter, ThreadKey, cause,
 };
@@ -34,8 +36,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Number of reads of a ring that is still being written, at most.
-const ATTEMPTS: usize = 5;
+/// Number of reads of a ring that is still being written, at most. Source: Chosen.
+const MAX_READS: usize = 5;
 
 /// Counts of the slots that a thread wrote and of those that were kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -519,7 +521,7 @@ impl<'a> Drainer<'a> {
         for index in 0..self.arena.slots_tried() {
             let slot = self.arena.slot(index);
             let state = slot.state();
-            if state != LIVE && state != CLOSING {
+            if state != STATE_LIVE && state != STATE_CLOSING {
                 continue;
             }
             let queue = &self.queues[index];
@@ -540,12 +542,12 @@ impl<'a> Drainer<'a> {
                 (verdict == Verdict::Suspect).then_some((pid, tid, base, slots_before));
             match verdict {
                 Verdict::Dead(cause) => {
-                    // The owner's process may be closing it itself (state CLOSING) and have died
-                    // over it.
+                    // The owner's process may be closing it itself (state STATE_CLOSING) and have
+                    // died over it.
                     if take(slot, state, (pid, tid)) {
                         self.close(index, &mut intake, cause, segment);
                         self.forget(index, slot);
-                        slot.change_state(CLOSING, FREE);
+                        slot.change_state(STATE_CLOSING, STATE_FREE);
                     }
                 }
                 Verdict::Suspect => living += 1,
@@ -553,7 +555,7 @@ impl<'a> Drainer<'a> {
                     living += 1;
                     // (One that has not begun yet is not older than the one that it takes the place
                     // of.)
-                    if pid == 0 || begin_ns == 0 || state != LIVE {
+                    if pid == 0 || begin_ns == 0 || state != STATE_LIVE {
                         continue;
                     }
                     // A thread has one ring. If there are two, it has executed another program and
@@ -594,7 +596,7 @@ impl<'a> Drainer<'a> {
             Owner::ProcessGone => Verdict::Dead(cause::END_OF_PROCESS),
             // Its process may be handing the ring to a new thread just now: then the numbers
             // change.
-            Owner::ThreadGone if state == LIVE && intake.suspect == Some(position) => {
+            Owner::ThreadGone if state == STATE_LIVE && intake.suspect == Some(position) => {
                 Verdict::Dead(cause::END_OF_THREAD)
             }
             Owner::ThreadGone => Verdict::Suspect,
@@ -610,12 +612,12 @@ impl<'a> Drainer<'a> {
     ) -> bool {
         let slot = self.arena.slot(index);
         let mut intake = lock(&self.queues[index].intake);
-        if !take(slot, LIVE, owner) {
+        if !take(slot, STATE_LIVE, owner) {
             return false;
         }
         self.close(index, &mut intake, cause::EXEC, segment);
         self.forget(index, slot);
-        slot.change_state(CLOSING, FREE);
+        slot.change_state(STATE_CLOSING, STATE_FREE);
         true
     }
 
@@ -626,10 +628,10 @@ impl<'a> Drainer<'a> {
         for index in 0..self.arena.slots_tried() {
             let slot = self.arena.slot(index);
             let mut intake = lock(&self.queues[index].intake);
-            if intake.abandoned || !matches!(slot.state(), LIVE | CLOSING) {
+            if intake.abandoned || !matches!(slot.state(), STATE_LIVE | STATE_CLOSING) {
                 continue;
             }
-            slot.change_state(LIVE, CLOSING);
+            slot.change_state(STATE_LIVE, STATE_CLOSING);
             threads += u64::from(leftover::has_begun(&slot.snapshot()));
             self.close(index, &mut intake, cause::RECORDER_STOPPED, segment);
             intake.abandoned = true;
@@ -650,7 +652,7 @@ impl<'a> Drainer<'a> {
         let slot = self.arena.slot(index);
         self.queues[index].closing.store(true, Ordering::Relaxed);
         let mut settled = false;
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_READS {
             // There are not more, unless someone scribbles on the number of chunks.
             for _ in 0..2 * self.arena.settings().places {
                 let Some(claim) = self.claim(index, intake) else {
@@ -859,13 +861,13 @@ impl<'a> Drainer<'a> {
 /// Takes a slot in this state for closing, if it is still `owner`'s: while that was found to be
 /// dead, its process may have handed the slot on.
 fn take(slot: ThreadSlot<'_>, state: u32, owner: (u32, u32)) -> bool {
-    if !slot.change_state(state, CLOSING) {
+    if !slot.change_state(state, STATE_CLOSING) {
         return false;
     }
     let Snapshot { pid, tid, .. } = slot.snapshot();
     let same = (pid, tid) == owner;
     if !same {
-        slot.change_state(CLOSING, state);
+        slot.change_state(STATE_CLOSING, state);
     }
     same
 }

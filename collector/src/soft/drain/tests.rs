@@ -60,7 +60,7 @@ fn small_full() -> Settings {
     }
 }
 
-const NOBODY: KnownProcess = KnownProcess {
+const NO_PROCESS: KnownProcess = KnownProcess {
     pid: 0,
     ended: None,
 };
@@ -113,7 +113,7 @@ fn a_thread_that_is_killed_before_it_begins_has_run_nothing() {
             drainer.sweep(&killed(pid), &mut EncodedSegment::default()),
             0
         );
-        assert_eq!(arena.slot(0).state(), FREE);
+        assert_eq!(arena.slot(0).state(), STATE_FREE);
         let tally = drainer.tally();
         assert!(
             tally.dropped.is_empty() && tally.threads.is_empty() && tally.truncated.is_empty(),
@@ -130,11 +130,14 @@ fn a_slot_that_was_handed_on_is_left_to_its_new_owner() {
     let slot = arena.slot(0);
     // The old owner was found to be dead, and meanwhile a new one has come.
     producer.control(|c| c.tid.set(pid + 1));
-    assert!(!take(slot, LIVE, (pid, pid)));
-    assert_eq!(slot.state(), LIVE);
-    assert!(take(slot, LIVE, (pid, pid + 1)));
-    assert_eq!(slot.state(), CLOSING);
-    assert!(!take(slot, LIVE, (pid, pid + 1)), "it is taken already");
+    assert!(!take(slot, STATE_LIVE, (pid, pid)));
+    assert_eq!(slot.state(), STATE_LIVE);
+    assert!(take(slot, STATE_LIVE, (pid, pid + 1)));
+    assert_eq!(slot.state(), STATE_CLOSING);
+    assert!(
+        !take(slot, STATE_LIVE, (pid, pid + 1)),
+        "it is taken already"
+    );
 }
 
 #[test]
@@ -143,7 +146,7 @@ fn a_full_recording_is_complete_and_in_order_while_both_sides_run() {
     let arena = Arena::new(small_full()).unwrap();
     let drainer = Drainer::new(&arena, dir.path(), None);
     let pid = dead_process();
-    const TOTAL: u64 = 256 * 50 + 100;
+    const TOTAL_SLOTS: u64 = 256 * 50 + 100;
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -156,7 +159,7 @@ fn a_full_recording_is_complete_and_in_order_while_both_sides_run() {
             });
         }
         let mut producer = Producer::claim(&arena, pid, pid);
-        for n in 0..TOTAL {
+        for n in 0..TOTAL_SLOTS {
             if n != 0 && n % 256 == 0 {
                 producer.publish(0);
                 producer.wait_for_place();
@@ -173,8 +176,8 @@ fn a_full_recording_is_complete_and_in_order_while_both_sides_run() {
     let expected = ThreadSeen {
         process: pid,
         thread: pid,
-        slots_executed: TOTAL,
-        slots_kept: TOTAL,
+        slots_executed: TOTAL_SLOTS,
+        slots_kept: TOTAL_SLOTS,
         segments: 51,
     };
     assert_eq!(tally.threads, [expected]);
@@ -197,7 +200,7 @@ fn a_full_recording_is_complete_and_in_order_while_both_sides_run() {
             .flat_map(|s| &s.1)
             .copied()
             .collect::<Vec<_>>(),
-        (0..TOTAL).map(slot).collect::<Vec<_>>()
+        (0..TOTAL_SLOTS).map(slot).collect::<Vec<_>>()
     );
     let last = segments.last().unwrap().0;
     assert_eq!(
@@ -386,11 +389,14 @@ fn a_freed_slot_can_be_claimed_again() {
             }
             producer.record(slot(n));
         }
-        assert_eq!(drainer.sweep(&NOBODY, &mut EncodedSegment::default()), 0);
+        assert_eq!(
+            drainer.sweep(&NO_PROCESS, &mut EncodedSegment::default()),
+            0
+        );
         for _ in 1..MAX_THREADS {
             Producer::claim(&arena, dead_process_id_range(), 1);
         }
-        drainer.sweep(&NOBODY, &mut EncodedSegment::default());
+        drainer.sweep(&NO_PROCESS, &mut EncodedSegment::default());
     }
     let tally = drainer.tally();
     assert_eq!(tally.threads.len(), 2);
@@ -412,13 +418,16 @@ fn what_a_dead_thread_left_is_not_found_behind_the_next_ones_slots() {
         let pid = dead_process();
         let mut producer = Producer::claim(&arena, pid, pid);
         (0..slots).for_each(|n| producer.record(slot(n)));
-        assert_eq!(drainer.sweep(&NOBODY, &mut EncodedSegment::default()), 0);
+        assert_eq!(
+            drainer.sweep(&NO_PROCESS, &mut EncodedSegment::default()),
+            0
+        );
         kept.push((pid, slots));
         // Back to the first slot.
         for _ in 1..MAX_THREADS {
             Producer::claim(&arena, dead_process_id_range(), 1);
         }
-        drainer.sweep(&NOBODY, &mut EncodedSegment::default());
+        drainer.sweep(&NO_PROCESS, &mut EncodedSegment::default());
     }
     kept.sort_unstable();
     assert_eq!(
@@ -446,15 +455,21 @@ fn a_dead_thread_of_a_living_process_is_closed_at_the_second_look() {
     // No thread has this id.
     let mut producer = Producer::claim(&arena, me, 0x7fff_fff1);
     producer.record(slot(1));
-    assert_eq!(drainer.sweep(&NOBODY, &mut EncodedSegment::default()), 1);
+    assert_eq!(
+        drainer.sweep(&NO_PROCESS, &mut EncodedSegment::default()),
+        1
+    );
     producer.record(slot(2));
     producer.control(|c| c.slots_before.set(c.slots_before.get() + 1));
     assert_eq!(
-        drainer.sweep(&NOBODY, &mut EncodedSegment::default()),
+        drainer.sweep(&NO_PROCESS, &mut EncodedSegment::default()),
         1,
         "something changed: not dead"
     );
-    assert_eq!(drainer.sweep(&NOBODY, &mut EncodedSegment::default()), 0);
+    assert_eq!(
+        drainer.sweep(&NO_PROCESS, &mut EncodedSegment::default()),
+        0
+    );
     let tally = drainer.tally();
     assert_eq!(tally.threads[0].slots_kept, 2);
     assert!(
@@ -472,11 +487,17 @@ fn the_ring_that_exec_left_behind_is_closed() {
     let me = std::process::id();
     let mut old = Producer::claim(&arena, me, me);
     old.record(slot(1));
-    assert_eq!(drainer.sweep(&NOBODY, &mut EncodedSegment::default()), 1);
+    assert_eq!(
+        drainer.sweep(&NO_PROCESS, &mut EncodedSegment::default()),
+        1
+    );
     let mut new = Producer::claim(&arena, me, me);
     new.control(|c| c.begin_ns.set(c.begin_ns.get() + 1));
     new.record(slot(2));
-    assert_eq!(drainer.sweep(&NOBODY, &mut EncodedSegment::default()), 1);
+    assert_eq!(
+        drainer.sweep(&NO_PROCESS, &mut EncodedSegment::default()),
+        1
+    );
     assert_eq!(drainer.abandon(&mut EncodedSegment::default()), 1);
     let tally = drainer.tally();
     assert_eq!(

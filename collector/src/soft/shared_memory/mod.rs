@@ -23,9 +23,10 @@ use crate::util::memfd::{fd_path, memfd, seal};
 use mgz_abi::counters::area_offset;
 use mgz_abi::module_note::STATIC_MAGIC;
 use mgz_abi::shared_memory::{
-    CHUNKS, ChunkInfo, Control, HEADER_BYTES, Header, MAGIC, MAX_MODULES, MAX_THREADS, MODE_BURST,
-    MODE_COUNT, MODE_FULL, MODE_OFF, MODE_RING, PAGE, PATH_BYTES, QUEUE, RING_OFFSET, ROW_SKIPPED,
-    STACK_ROWS, Snapshot, StaticImage, VERSION, chunk_offset, slot_offset, stride,
+    CACHE_LINE, CHUNKS, ChunkInfo, Control, HEADER_BYTES, Header, MAGIC, MAX_MODULES, MAX_THREADS,
+    MODE_BURST, MODE_COUNT, MODE_FULL, MODE_OFF, MODE_RING, PAGE_SIZE, PATH_BYTES, QUEUE,
+    RING_OFFSET, ROW_SKIPPED, STACK_ROWS, Snapshot, StaticImage, VERSION, chunk_offset,
+    slot_offset, stride,
 };
 use mgz_abi::slot::{RingSlot, SLOT_ID, Slot};
 use mgz_annotations_schema::ring::unpack;
@@ -39,8 +40,6 @@ use std::time::Duration;
 
 /// Bytes of a record slot.
 pub const SLOT: u64 = 16;
-/// Bytes of a line of the cache.
-const LINE: u64 = 64;
 /// Longest window, records: rings lie in the 2 GiB of low memory, and every thread has one.
 pub const MAX_WINDOW: u64 = 1 << 20;
 /// Bytes of a chunk in `full`: large enough that handing one over costs nothing against filling it,
@@ -118,7 +117,7 @@ impl Settings {
             mode: MODE_RING,
             period,
             window,
-            chunk_bytes: bytes.next_multiple_of(PAGE as u64),
+            chunk_bytes: bytes.next_multiple_of(PAGE_SIZE as u64),
             ring_bytes: (4 * bytes).max(MIN_RING).next_power_of_two(),
             places: CHUNKS,
             trigger: None,
@@ -132,7 +131,7 @@ impl Settings {
         if window == 0 || window > MAX_WINDOW || trigger.period == 0 {
             return None;
         }
-        let chunk_bytes = (window * SLOT).next_multiple_of(PAGE as u64);
+        let chunk_bytes = (window * SLOT).next_multiple_of(PAGE_SIZE as u64);
         let places = (BURST_QUEUE / chunk_bytes).clamp(CHUNKS as u64, QUEUE as u64) as usize;
         Some(Settings {
             mode: MODE_BURST,
@@ -223,7 +222,7 @@ impl Arena {
         // Start of the counters, which are not mapped here: only those are read that a thread has
         // added to.
         let counters_at = match settings.counting {
-            true => length.next_multiple_of(PAGE as u64),
+            true => length.next_multiple_of(PAGE_SIZE as u64),
             false => 0,
         };
         let size = match settings.counting {
@@ -580,7 +579,7 @@ impl<'a> ThreadSlot<'a> {
         unsafe { &(*self.control()).state }
     }
 
-    /// FREE, LIVE, CLOSING, or nonsense.
+    /// STATE_FREE, STATE_LIVE, STATE_CLOSING, or nonsense.
     pub fn state(self) -> u32 {
         self.state_word().load(Ordering::Acquire)
     }
@@ -727,12 +726,12 @@ impl<'a> ThreadSlot<'a> {
             ..
         } = self.arena.settings;
         let part = if place < places {
-            offset.next_multiple_of(LINE)..chunk_bytes
+            offset.next_multiple_of(CACHE_LINE as u64)..chunk_bytes
         } else {
             0..0
         };
         let start = chunk_offset(place.min(places - 1), ring_bytes, chunk_bytes);
-        part.step_by(LINE as usize).map(move |at| {
+        part.step_by(CACHE_LINE).map(move |at| {
             self.start
                 .wrapping_add((start + at) as usize + SLOT_ID)
                 .cast()
@@ -769,16 +768,16 @@ impl<'a> ThreadSlot<'a> {
     fn copy(self, offset: u64, slots: u64, to: &mut impl FnMut(&[RingSlot])) {
         /// Slots that are copied at a time, to where nobody else writes: they and their records
         /// stay in the nearest cache.
-        const PIECE: usize = 256;
+        const SLOTS_PER_PIECE: usize = 256;
         assert!(
             offset + slots * SLOT <= self.arena.settings.stride(),
             "copy out of a thread slot"
         );
         let mut from = self.start.wrapping_add(offset as usize);
-        let mut piece = [RingSlot::default(); PIECE];
+        let mut piece = [RingSlot::default(); SLOTS_PER_PIECE];
         let mut left = slots as usize;
         while left > 0 {
-            let count = left.min(PIECE);
+            let count = left.min(SLOTS_PER_PIECE);
             // SAFETY: the source lies in this thread slot (asserted), the target is ours. Bytes are
             // copied, so alignment does not matter; another process may change them
             // meanwhile, and any bytes are a valid RingSlot.
@@ -819,7 +818,7 @@ mod tests {
         for (period, window) in [(10, 0), (9, 10), (u64::MAX, MAX_WINDOW + 1)] {
             assert_eq!(Settings::ring(period, window), None);
         }
-        assert_eq!(Settings::full().chunk_bytes % PAGE as u64, 0);
+        assert_eq!(Settings::full().chunk_bytes % PAGE_SIZE as u64, 0);
     }
 
     #[test]
@@ -891,14 +890,17 @@ mod tests {
             (slot.written_from(1, 0), slot.written_from(1, 17 * SLOT)),
             (397, 380)
         );
-        slot.clear(1, 2 * LINE);
+        slot.clear(1, 2 * CACHE_LINE as u64);
         assert_eq!(
-            (slot.written_from(1, 0), slot.written_from(1, 2 * LINE)),
+            (
+                slot.written_from(1, 0),
+                slot.written_from(1, 2 * CACHE_LINE as u64)
+            ),
             (5, 0),
             "whatever was said of it, nothing behind is left"
         );
         write(4);
-        assert_eq!(slot.written_from(1, 2 * LINE), 9);
+        assert_eq!(slot.written_from(1, 2 * CACHE_LINE as u64), 9);
         assert_eq!(slot.written_from(CHUNKS, 0), 0, "there is no such place");
     }
 

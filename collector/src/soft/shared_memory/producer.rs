@@ -1,7 +1,7 @@
 //! The traced side, for tests: the work of the runtime, without its speed.
 
 use crate::soft::shared_memory::*;
-use mgz_abi::shared_memory::{FREE, LIVE, ModuleRow};
+use mgz_abi::shared_memory::{ModuleRow, STATE_FREE, STATE_LIVE};
 
 /// A traced thread's view of its slot. Chunk and ring addresses are made up: `SELF` is where the
 /// control page claims to be.
@@ -33,7 +33,7 @@ impl<'a> Producer<'a> {
         let next = unsafe { &(*header).next_slot };
         loop {
             let slot = arena.slot(next.fetch_add(1, Ordering::Relaxed) as usize % MAX_THREADS);
-            if slot.change_state(FREE, LIVE) {
+            if slot.change_state(STATE_FREE, STATE_LIVE) {
                 let mut producer = Producer {
                     arena,
                     slot,
@@ -45,7 +45,7 @@ impl<'a> Producer<'a> {
                     c.pid.set(pid);
                     c.tid.set(tid);
                     c.self_addr.set(SELF);
-                    c.ring_start.set(SELF + PAGE as u64);
+                    c.ring_start.set(SELF + PAGE_SIZE as u64);
                 });
                 producer.begin(0);
                 return producer;
@@ -67,12 +67,12 @@ impl<'a> Producer<'a> {
         let written = self.written;
         self.control(|c| {
             if mode == MODE_RING {
-                c.guard.set(SELF + PAGE as u64 + LAP);
+                c.guard.set(SELF + PAGE_SIZE as u64 + LAP);
                 c.base.set(c.guard.get() - lap_slots * SLOT);
             } else {
                 let place = c.published.load(Ordering::Relaxed) % CHUNKS as u64;
                 c.base
-                    .set(SELF + PAGE as u64 + place * (chunk_bytes + PAGE as u64));
+                    .set(SELF + PAGE_SIZE as u64 + place * (chunk_bytes + PAGE_SIZE as u64));
                 c.guard.set(c.base.get() + chunk_bytes);
             }
             c.cursor.set(c.base.get());
@@ -89,13 +89,13 @@ impl<'a> Producer<'a> {
             ring_bytes,
             ..
         } = *self.arena.settings();
-        let from = address - SELF - PAGE as u64;
+        let from = address - SELF - PAGE_SIZE as u64;
         let offset = if mode == MODE_RING {
             RING_OFFSET + from % ring_bytes
         } else {
-            let place = from / (chunk_bytes + PAGE as u64);
+            let place = from / (chunk_bytes + PAGE_SIZE as u64);
             chunk_offset(place as usize, ring_bytes, chunk_bytes)
-                + from % (chunk_bytes + PAGE as u64)
+                + from % (chunk_bytes + PAGE_SIZE as u64)
         };
         assert!(offset + SLOT <= self.arena.settings.stride());
         // SAFETY: inside this thread slot.

@@ -11,7 +11,7 @@ use std::path::Path;
 
 /// True if a function of the C library reads memory that its caller gives it, and does little else.
 fn reads(name: &str) -> bool {
-    const OTHERS: [&str; 10] = [
+    const OTHERS_WITH_MEM: [&str; 10] = [
         "memset",
         "memfd_create",
         "memalign",
@@ -30,7 +30,7 @@ fn reads(name: &str) -> bool {
     let plain = plain.strip_suffix("_chk").unwrap_or(plain);
     let plain = plain.strip_prefix("isoc23_").unwrap_or(plain);
     (STARTS.iter().any(|s| plain.starts_with(s)) || matches!(plain, "qsort" | "bsearch"))
-        && !OTHERS.contains(&plain)
+        && !OTHERS_WITH_MEM.contains(&plain)
         && !plain.starts_with("strf")
 }
 

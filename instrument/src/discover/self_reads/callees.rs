@@ -3,7 +3,8 @@
 use crate::discover::self_reads::search::{Given, Search, Taker, Uses};
 use crate::discover::self_reads::value::State;
 use crate::discover::self_reads::{
-    DEEP, DEPTH, FIRST, LONGEST, OBJECTS, Reading, SEGMENT, WORDS, deep_bit, functions_in, ones,
+    FIRST_ARGUMENT_BIT, FIRST_WORD_BIT, MAX_CALL_DEPTH, MAX_RANGE_BYTES, OBJECTS, Reading, SEGMENT,
+    WORDS, deep_bit, functions_in, ones,
 };
 use crate::ir::FunctionId;
 use crate::program::section_bounds::KnownFunction;
@@ -69,11 +70,11 @@ impl<'s, 'a> Callees<'s, 'a> {
         let mut demands: BTreeMap<FunctionId, u32> = BTreeMap::new();
         let mut next: BTreeMap<FunctionId, u32> = BTreeMap::new();
         for taker in takers {
-            let own = (1 << DEEP) - 1;
+            let own = (1 << FIRST_WORD_BIT) - 1;
             let all = taker.callbacks.iter().map(|c| &c.1).chain([&taker.uses]);
             all.for_each(|uses| callees.demand(uses, own, &mut next));
         }
-        for _ in 0..DEPTH {
+        for _ in 0..MAX_CALL_DEPTH {
             let fresh: Vec<FunctionId> = next
                 .keys()
                 .copied()
@@ -137,7 +138,7 @@ impl<'s, 'a> Callees<'s, 'a> {
     /// Finds what all do with their arguments: what callees do is added until nothing changes.
     fn settle(&mut self) {
         // (Each round hands on over one more call.)
-        for _ in 0..=DEPTH {
+        for _ in 0..=MAX_CALL_DEPTH {
             let found: Vec<Params> = self
                 .uses
                 .par_iter()
@@ -154,8 +155,8 @@ impl<'s, 'a> Callees<'s, 'a> {
 
     fn params_of(&self, uses: &Uses) -> Params {
         let all = self.resolve(uses);
-        let arguments = |set: u64| (set >> FIRST) as u8;
-        let words = |set: u64| (set >> DEEP) as u8;
+        let arguments = |set: u64| (set >> FIRST_ARGUMENT_BIT) as u8;
+        let words = |set: u64| (set >> FIRST_WORD_BIT) as u8;
         let mut pairs = 0;
         for (a, b, _) in uses.pairs.iter().chain(&all.pairs) {
             // (A sum of several arguments is an end of what begins at one of them.)
@@ -227,7 +228,9 @@ impl<'s, 'a> Callees<'s, 'a> {
             // (Pages are made writable as a whole.)
             let whole_pages = params.unprotected != 0;
             let is_length = |n: &u64| {
-                (2..LONGEST).contains(n) && !whole_pages && self.input.segment_at(*n).is_none()
+                (2..MAX_RANGE_BYTES).contains(n)
+                    && !whole_pages
+                    && self.input.segment_at(*n).is_none()
             };
             let numbers = call.args.iter().filter_map(|a| a.number());
             let longest = numbers.filter(is_length).max();
@@ -469,8 +472,8 @@ impl<'s, 'a> Callees<'s, 'a> {
 /// The addresses that a demand is about.
 fn demanded(asked: u32) -> u64 {
     let bits = ones(u64::from(asked)).map(|bit| match bit as u32 {
-        argument @ 0..6 => 1 << (FIRST + argument),
-        word @ 6..DEMANDS => 1 << (DEEP + word - 6),
+        argument @ 0..6 => 1 << (FIRST_ARGUMENT_BIT + argument),
+        word @ 6..DEMANDS => 1 << (FIRST_WORD_BIT + word - 6),
         _ => 0u64,
     });
     bits.fold(0, |set, bit| set | bit)
@@ -482,7 +485,7 @@ fn held_words(call: &Given) -> impl Iterator<Item = (usize, usize, u64)> + '_ {
     let all = (0..OBJECTS).flat_map(|n| (0..WORDS).map(move |word| (n, word)));
     all.map(|(n, word)| {
         let from = call.args[n].from;
-        let handed = (0..OBJECTS).filter(|own| from >> (FIRST + *own as u32) & 1 == 1);
+        let handed = (0..OBJECTS).filter(|own| from >> (FIRST_ARGUMENT_BIT + *own as u32) & 1 == 1);
         let handed: u64 = handed.map(|own| 1 << deep_bit(own, word)).sum();
         (n, word, call.deep[n].0[word] | handed)
     })

@@ -45,27 +45,27 @@ use std::ops::Range;
 
 /// Argument registers in order, by hardware number: rdi, rsi, rdx, rcx, r8, r9.
 const ARGUMENTS: [usize; 6] = [7, 6, 2, 1, 8, 9];
-/// Addresses that are followed in one function.
-const MOST: usize = 48;
+/// Addresses that are followed in one function. Source: Chosen.
+const MAX_ADDRESSES: usize = 48;
 /// The bit of the first argument in [`value::Value::from`].
-const FIRST: u32 = 56;
-/// That of the first word where the first argument points to; the others of such an object follow,
-/// and those of the next argument's.
-const DEEP: u32 = MOST as u32;
+const FIRST_ARGUMENT_BIT: u32 = 56;
+/// The bit of the first word where the first argument points to; the others of such an object
+/// follow, and those of the next argument's.
+const FIRST_WORD_BIT: u32 = MAX_ADDRESSES as u32;
 /// Words of an object that are told apart, and arguments that may point to one.
 const WORDS: usize = 4;
 const OBJECTS: usize = 2;
-const _: () = assert!(DEEP as usize + WORDS * OBJECTS == FIRST as usize);
+const _: () = assert!(FIRST_WORD_BIT as usize + WORDS * OBJECTS == FIRST_ARGUMENT_BIT as usize);
 /// Words of a table of functions that are looked at.
 const LONGEST_TABLE: u64 = 4096;
-/// Calls through which arguments are followed.
-const DEPTH: usize = 4;
-/// Times that a function is gone through, for what loops bring round.
-const ROUNDS: usize = 6;
-/// Longest range that a number tells.
-const LONGEST: u64 = 1 << 24;
-/// Share of the code from where on reading it is reading all of it: one in so many.
-const LARGE: u64 = 4;
+/// Source: Chosen.
+const MAX_CALL_DEPTH: usize = 4;
+/// Times that a function is gone through, for what loops bring round. Source: Chosen.
+const MAX_ROUNDS: usize = 6;
+/// Longest range that a number tells. Source: Chosen.
+const MAX_RANGE_BYTES: u64 = 1 << 24;
+/// Reading one part in this many of the code, or more, is reading all of it. Source: Chosen.
+const WHOLE_CODE_DIVISOR: u64 = 4;
 
 /// A kind for [`value::Value::kind`]: a pointer that `dl_iterate_phdr` hands out.
 const INFO: u8 = 1;
@@ -120,7 +120,7 @@ pub fn may_be_read(input: &Input, used: &Used) -> bool {
 /// True if a function begins with a read through one of these registers, or stores them into its
 /// frame first, as code without optimization does.
 fn reads_at_once(input: &Input, function: u64, mut held: RegSet) -> bool {
-    const GLANCE: usize = 24;
+    const MAX_FIRST_INSTRUCTIONS: usize = 24;
     let bytes = match input.bytes_at(function) {
         Some(bytes) if input.is_code(function) => bytes,
         _ => return false,
@@ -128,7 +128,7 @@ fn reads_at_once(input: &Input, function: u64, mut held: RegSet) -> bool {
     let mut factory = InstructionInfoFactory::new();
     for inst in Decoder::with_ip(64, bytes, function, DecoderOptions::NONE)
         .into_iter()
-        .take(GLANCE)
+        .take(MAX_FIRST_INSTRUCTIONS)
     {
         let holds = |r: Register| gpr(r).is_some_and(|r| held.contains(r));
         if inst.is_invalid() || held == RegSet::EMPTY {
@@ -216,7 +216,7 @@ pub fn find_self_reads(input: &Input, program: &mut Program, takers: &[Range<u64
     for reading in read {
         let size = code.within(&reading.range);
         // (Without entry jumps it is as it was, however much it is.)
-        if size >= code.all() / LARGE && size > 0 && !reading.doubted {
+        if size >= code.all() / WHOLE_CODE_DIVISOR && size > 0 && !reading.doubted {
             program.reads_code.get_or_insert(reading.by);
         } else {
             program.data.push(reading.range);
@@ -312,13 +312,13 @@ pub(crate) fn opens(input: &Input, name: &[u8]) -> Option<u64> {
 
 /// True if the next call goes to such a function.
 fn goes_to(input: &Input, at: u64, fits: impl Fn(&KnownFunction) -> bool) -> bool {
-    const GLANCE: usize = 16;
+    const MAX_INSTRUCTIONS_TO_CALL: usize = 16;
     let Some(bytes) = input.bytes_at(at) else {
         return false;
     };
     let call = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE)
         .into_iter()
-        .take(GLANCE)
+        .take(MAX_INSTRUCTIONS_TO_CALL)
         .take_while(|i| !i.is_invalid())
         .find(|i| i.flow_control() != FlowControl::Next);
     let callee = call.and_then(|inst| {
@@ -345,7 +345,7 @@ fn functions_in(input: &Input, at: u64) -> impl Iterator<Item = u64> {
 
 /// The bit of a word where an argument points to.
 fn deep_bit(argument: usize, word: usize) -> u32 {
-    DEEP + (argument * WORDS + word) as u32
+    FIRST_WORD_BIT + (argument * WORDS + word) as u32
 }
 
 /// The bits of a set.

@@ -3,7 +3,7 @@
 use crate::discover::self_reads::value::State;
 use crate::discover::self_reads::value::Value;
 use crate::discover::self_reads::walk::Walk;
-use crate::discover::self_reads::{ARGUMENTS, INFO, OBJECTS, ROUNDS, WORDS, ones};
+use crate::discover::self_reads::{ARGUMENTS, INFO, MAX_ROUNDS, OBJECTS, WORDS, ones};
 use crate::program::section_bounds::KnownFunction;
 use crate::program::{Input, Program};
 use crate::util::fast_hash::FastMap;
@@ -139,7 +139,7 @@ impl<'s, 'a> Search<'s, 'a> {
         };
         // By target: what came there from further on, in the round before.
         let mut back: FastMap<u64, State> = FastMap::default();
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let (mut waiting, mut next) = (back.clone(), FastMap::default());
             walk.state = entry.clone();
             // (What the last round says, which knows of all ways.)

@@ -1,6 +1,6 @@
 //! Possible contents of registers and the frame on one way through a function.
 
-use crate::discover::self_reads::{ARGUMENTS, FIRST};
+use crate::discover::self_reads::{ARGUMENTS, FIRST_ARGUMENT_BIT};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -32,7 +32,7 @@ pub(super) enum Fact {
 /// Possible content of a register or a word of the frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Value {
-    /// Addresses of code that it may be made of: a bit each; arguments from bit [`FIRST`] on.
+    /// Addresses of code that it may be made of: a bit each; arguments from bit [`FIRST_ARGUMENT_BIT`] on.
     pub(super) from: u64,
     pub(super) fact: Fact,
     pub(super) kind: u8,
@@ -164,7 +164,7 @@ impl State {
             ..State::default()
         };
         for (n, &register) in ARGUMENTS.iter().enumerate() {
-            state.regs[register].from = 1 << (FIRST + n as u32);
+            state.regs[register].from = 1 << (FIRST_ARGUMENT_BIT + n as u32);
         }
         state
     }

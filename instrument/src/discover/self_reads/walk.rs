@@ -3,8 +3,8 @@
 use crate::discover::self_reads::search::{Given, Search, Uses};
 use crate::discover::self_reads::value::{Fact, JOINED, Lanes, State, Value, mixed};
 use crate::discover::self_reads::{
-    ARGUMENTS, FIRST, FLAGS, HEADER, INFO, MOST, OBJECTS, SEGMENT, WORDS, deep_bit, functions_in,
-    is_table,
+    ARGUMENTS, FIRST_ARGUMENT_BIT, FLAGS, HEADER, INFO, MAX_ADDRESSES, OBJECTS, SEGMENT, WORDS,
+    deep_bit, functions_in, is_table,
 };
 use crate::program::section_bounds::KnownFunction;
 use crate::x86::effects::uses;
@@ -51,7 +51,7 @@ impl Walk<'_, '_, '_> {
     pub(super) fn bit(&mut self, at: u64) -> Value {
         let bit = match self.uses.origins.iter().position(|o| *o == at) {
             Some(bit) => bit,
-            None if self.uses.origins.len() < MOST => {
+            None if self.uses.origins.len() < MAX_ADDRESSES => {
                 self.uses.origins.push(at);
                 self.uses.origins.len() - 1
             }
@@ -191,7 +191,8 @@ impl Walk<'_, '_, '_> {
             .ok()
             .filter(|at| at % 8 == 0)
             .map(|at| at / 8);
-        let pointed = (0..OBJECTS).filter(|n| address.from >> (FIRST + *n as u32) & 1 == 1);
+        let pointed =
+            (0..OBJECTS).filter(|n| address.from >> (FIRST_ARGUMENT_BIT + *n as u32) & 1 == 1);
         let from = word
             .filter(|&word| size == 8 && word < WORDS)
             .map_or(0, |word| pointed.map(|n| 1 << deep_bit(n, word)).sum());

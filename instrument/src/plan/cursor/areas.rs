@@ -8,7 +8,7 @@
 //! this is done for each register that may serve, and the best is taken.
 
 use crate::plan::cursor::{
-    CALLEE_SAVED, Finder, Kept, RBP, Residencies, Residency, USABLE, cheapest,
+    CALLEE_SAVED, Finder, Kept, RBP, Residencies, Residency, USABLE_REGISTERS, cheapest,
 };
 use crate::x86::regs::RegSet;
 use smallvec::SmallVec;
@@ -19,8 +19,8 @@ const LOAD: i32 = 16;
 const MOVE: i32 = 9;
 /// Code on the way of a jump needs a jump of its own.
 const DETOUR: i32 = 3;
-/// Passes over the stretches; few change after the second.
-const PASSES: usize = 4;
+/// Passes over the stretches; few change after the second. Source: Chosen.
+const MAX_PASSES: usize = 4;
 
 /// A set of stretches, and the cost that it saves.
 struct Area {
@@ -209,7 +209,7 @@ impl Growing<'_> {
 
     /// Lets stretches change sides as long as that saves something.
     fn settle(&mut self) {
-        for _ in 0..PASSES {
+        for _ in 0..MAX_PASSES {
             let mut changed = false;
             let mut from = 0;
             while let Some(b) = self.look.take_from(from) {
@@ -349,10 +349,14 @@ impl Finder<'_> {
                 None
             }
         };
-        let borrowed = RegSet(USABLE.0 & (!CALLEE_SAVED.0 | self.saved.0));
+        let borrowed = RegSet(USABLE_REGISTERS.0 & (!CALLEE_SAVED.0 | self.saved.0));
         let first = most(&unused, borrowed, true);
         let second = first.and_then(|f| most(&unused, borrowed.without(f.reg), true));
-        [most(&dead, RegSet(USABLE.0 & !RBP.0), false), first, second]
+        [
+            most(&dead, RegSet(USABLE_REGISTERS.0 & !RBP.0), false),
+            first,
+            second,
+        ]
     }
 
     /// Cost of a stretch that has no neighbours inside.

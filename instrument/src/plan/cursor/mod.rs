@@ -36,7 +36,7 @@ const RBP: RegSet = RegSet(1 << 5);
 /// rbx, rbp, r12–r15.
 const CALLEE_SAVED: RegSet = RegSet(1 << 3 | 1 << 5 | 0xf << 12);
 /// Everything but rsp.
-const USABLE: RegSet = RegSet(!(1 << 4));
+const USABLE_REGISTERS: RegSet = RegSet(!(1 << 4));
 
 /// A register that a residency keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -331,7 +331,7 @@ struct Registers {
 
 impl Registers {
     const NONE: Registers = Registers {
-        dead: USABLE,
+        dead: USABLE_REGISTERS,
         used: RegSet::EMPTY,
         addresses: false,
         tight: false,
@@ -374,7 +374,7 @@ impl Cutter<'_> {
     /// and where the next one begins.
     #[inline(never)]
     fn cut(&mut self, start: usize, limit: usize, external: bool) -> (Stretch, usize) {
-        let (mut dead, mut read, mut written) = (USABLE.0, 0u16, 0u16);
+        let (mut dead, mut read, mut written) = (USABLE_REGISTERS.0, 0u16, 0u16);
         let (mut allowed, mut calls, mut end) = (true, false, start);
         for (insn, u) in self.view.insns[start..limit]
             .iter()
@@ -676,7 +676,7 @@ impl<'a> Finder<'a> {
                 spilled: false,
             });
         }
-        let unused = USABLE.0 & !all.used.0 & !not;
+        let unused = USABLE_REGISTERS.0 & !all.used.0 & !not;
         let sets = [
             unused & !CALLEE_SAVED.0,
             unused & self.saved.0,
@@ -917,7 +917,7 @@ mod tests {
     use crate::ir::cfg::{Cfg, Entries};
     use crate::ir::jump_table::TableForm;
     use crate::program::Input;
-    use crate::x86::decode::decode;
+    use crate::x86::decode::decode_function;
     use crate::x86::insn::InsnId;
     use crate::x86::operands::accesses;
     use crate::x86::regs::reg_use;
@@ -926,7 +926,7 @@ mod tests {
     /// The residencies of a function, and the residency of each block.
     pub(crate) fn residencies(parts: &[&[u8]]) -> (Residencies, Vec<Option<Residency>>) {
         let bytes = parts.concat();
-        let body = decode(&bytes, 0x100, &[]).unwrap();
+        let body = decode_function(&bytes, 0x100, &[]).unwrap();
         let mut g = Cfg::build(
             body,
             &(0x100..0x100 + bytes.len() as u64),
@@ -1167,7 +1167,7 @@ mod tests {
         // 100: mov eax,[rdi]; jmp *rax | 104: add rdi,4; cmp rdi,rsi; jne 100 | ret
         let bytes = [LOAD, &[0xff, 0xe0], NEXT, &[0x75, 0xf3], RET].concat();
         let residencies = |external: bool| {
-            let body = decode(&bytes, 0x100, &[]).unwrap();
+            let body = decode_function(&bytes, 0x100, &[]).unwrap();
             let jump = crate::ir::cfg::KnownJump {
                 ip: 0x102,
                 targets: vec![0x104],

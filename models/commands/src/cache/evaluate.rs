@@ -7,7 +7,7 @@ use mgz_models::cache::prefetch::NO_INSTRUCTION;
 use mgz_models::cache::{
     Hierarchy, LevelSpec, Seen, SetDistances, SetHits, Shape, System, expected_hits,
 };
-use mgz_models::histogram::{Fine, WHOLE};
+use mgz_models::histogram::{Fine, TRACE_BITS};
 use mgz_models::reuse::{ReuseEngine, ReuseSink};
 
 /// The caches of a setting.
@@ -146,7 +146,7 @@ fn profile(
 ) -> LevelOutcome {
     let mut engine = ReuseEngine::new(shape.line.trailing_zeros());
     let mut sink = Profile {
-        fine: Fine::new(WHOLE),
+        fine: Fine::new(TRACE_BITS),
         sets: SetDistances::new(shape, follow, 1),
         new: false,
         greatest: None,

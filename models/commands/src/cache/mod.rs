@@ -30,7 +30,7 @@ use mgz_models::threads::schedule::Schedule;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-const EXAMPLES: &str = "\
+const EXAMPLES_HELP: &str = "\
 Examples:
   mgz-analyze cache trace
       the caches of this machine
@@ -57,7 +57,7 @@ docs/reference/models-json.md the keys.";
 
 /// Arguments of `cache`.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES_HELP)]
 pub struct CacheArguments {
     /// The folder that mgz-record or mgz run wrote.
     #[arg(value_parser = trace())]

@@ -10,7 +10,7 @@ use mgz_analyzer::output::document::{
     ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value,
 };
 use mgz_models::cache::{Cache, Shape, expected_hits};
-use mgz_models::histogram::{Fine, SMALL};
+use mgz_models::histogram::{Fine, PART_BITS};
 use mgz_models::reuse::{ReuseEngine, ReuseSink};
 use serde_json::Value;
 use std::path::Path;
@@ -59,7 +59,7 @@ impl Groups {
         let levels = self.caches.len();
         self.parts[tag as usize].get_or_insert_with(|| {
             Box::new(PieceReuse {
-                distances: Fine::new(SMALL),
+                distances: Fine::new(PART_BITS),
                 first: 0,
                 hits: vec![0; levels],
             })

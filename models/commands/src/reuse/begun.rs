@@ -8,7 +8,7 @@ use mgz_analyzer::data::code_map::CodeMap;
 use mgz_analyzer::data::group::{AccessClass, Group};
 use mgz_analyzer::data::object_map::UNKNOWN;
 use mgz_annotations_schema::row_stream::RowCode;
-use mgz_models::histogram::SMALL;
+use mgz_models::histogram::PART_BITS;
 
 /// Cuts a thread's run into windows, and counts.
 pub(super) struct Windows {
@@ -98,7 +98,7 @@ impl Begun {
             let threads = &mut begun.counts.threads;
             let first = threads.is_empty();
             if first {
-                threads.push((rows.process, rows.thread, 0, ReuseTally::new(SMALL)));
+                threads.push((rows.process, rows.thread, 0, ReuseTally::new(PART_BITS)));
             }
             if first || rows.sample != begun.sample {
                 begun.sample = rows.sample;

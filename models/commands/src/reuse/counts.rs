@@ -3,7 +3,7 @@
 use mgz_analyzer::commands::owners::Owners;
 use mgz_analyzer::commands::stream::View;
 use mgz_analyzer::data::group::Group;
-use mgz_models::histogram::{Fine, SMALL, WHOLE};
+use mgz_models::histogram::{Fine, PART_BITS, TRACE_BITS};
 use mgz_models::reuse::ReuseSink;
 
 /// Counts of a thread, function or line.
@@ -47,8 +47,8 @@ impl ReuseHistograms {
     /// Nothing counted yet.
     pub fn new() -> ReuseHistograms {
         ReuseHistograms {
-            distances: Fine::new(WHOLE),
-            intervals: Fine::new(WHOLE),
+            distances: Fine::new(TRACE_BITS),
+            intervals: Fine::new(TRACE_BITS),
             firsts: 0,
             groups: Vec::new(),
             tags: Tags::default(),
@@ -61,7 +61,7 @@ impl ReuseHistograms {
         if tag as usize >= self.groups.len() {
             self.groups.resize(tag as usize + 1, None);
         }
-        self.groups[tag as usize].get_or_insert_with(|| Box::new(ReuseTally::new(SMALL)))
+        self.groups[tag as usize].get_or_insert_with(|| Box::new(ReuseTally::new(PART_BITS)))
     }
 }
 

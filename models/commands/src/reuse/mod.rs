@@ -18,17 +18,17 @@ use mgz_analyzer::commands::{
 };
 use mgz_analyzer::input::{ColumnSet, Trace};
 use mgz_analyzer::output::document::{ColumnUnit, Document, maybe};
-use mgz_models::histogram::{SMALL, Scale};
+use mgz_models::histogram::{PART_BITS, Scale};
 use mgz_models::reuse::approx::ApproxEngine;
 use mgz_models::reuse::scale_tree::Bound;
 use mgz_models::reuse::{ReuseEngine, ReuseSink};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use tables::{miss_ratios, objects, reference, tables_of_code, threads};
+use tables::{miss_ratios, object_tables, reference, tables_of_code, threads};
 
 pub(crate) use tables::{histogram, histogram_rows};
 
-const EXAMPLES: &str = "\
+const EXAMPLES_HELP: &str = "\
 Examples:
   mgz-analyze reuse trace
       exact distances of each thread's whole run
@@ -55,7 +55,7 @@ definitions, docs/reference/models-json.md the keys.";
 
 /// Arguments of `reuse`.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES_HELP)]
 pub struct ReuseArguments {
     /// The folder that mgz-record or mgz run wrote.
     #[arg(value_parser = trace())]
@@ -125,7 +125,8 @@ pub struct ReuseArguments {
     /// Sizes of caches whose miss ratio is wanted besides the curve.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub cache: Vec<u64>,
-    /// Leaves out the tables of data objects, which need times of all rows and of all allocations.
+    /// Leaves out the tables of data object_tables, which need times of all rows and of all
+    /// allocations.
     #[arg(long)]
     pub no_objects: bool,
     /// For mgz-record: rows come on standard input, and the trace has those that follow.
@@ -320,7 +321,7 @@ pub fn run_reuse(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)>
     ]);
     tables_of_code(&counts, &trace, &mut document);
     if owners.known() {
-        objects(&counts, &owners, &mut document);
+        object_tables(&counts, &owners, &mut document);
     }
     threads(&counts, &mut document);
     Ok((document, measured.damaged))
@@ -393,7 +394,9 @@ fn alone(
                     starts = segment.run.sample != before.sample;
                     before.go_on(engine, &mut windows, counts);
                 }
-                None => counts.threads.push((id.0, id.1, 0, ReuseTally::new(SMALL))),
+                None => counts
+                    .threads
+                    .push((id.0, id.1, 0, ReuseTally::new(PART_BITS))),
             }
         }
         if starts {
@@ -473,7 +476,7 @@ fn together(
         let mut buffer = Accesses::default();
         counts
             .threads
-            .push((process[0].process, 0, 0, ReuseTally::new(SMALL)));
+            .push((process[0].process, 0, 0, ReuseTally::new(PART_BITS)));
         let mut flush = |buffer: &mut Accesses<u32>| {
             measured.accesses += buffer.address.len() as u64;
             if let Some(all) = counts.threads.last_mut() {

@@ -8,7 +8,7 @@ use mgz_analyzer::input::Trace;
 use mgz_analyzer::output::document::{
     ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value,
 };
-use mgz_models::histogram::{Bin, Fine, SMALL, Scale};
+use mgz_models::histogram::{Bin, Fine, PART_BITS, Scale};
 use mgz_models::miss_ratio::MissRatio;
 use serde_json::Value;
 
@@ -180,7 +180,7 @@ fn by<K: Fn(&CodeMap, usize, u32) -> u32>(
     for (part, &(group, object)) in counts.groups.iter().zip(&counts.tags.pairs) {
         if let Some(part) = part {
             sums.entry(key(code, group.piece() as usize, object))
-                .or_insert_with(|| ReuseTally::new(SMALL))
+                .or_insert_with(|| ReuseTally::new(PART_BITS))
                 .merge(part);
         }
     }
@@ -280,7 +280,7 @@ pub(crate) fn tables_of_code(counts: &ReuseHistograms, trace: &Trace, document: 
 }
 
 /// Objects of the reusing access, and their histograms.
-pub(crate) fn objects(counts: &ReuseHistograms, owners: &Owners, document: &mut Document) {
+pub(crate) fn object_tables(counts: &ReuseHistograms, owners: &Owners, document: &mut Document) {
     let parts = by(counts, &CodeMap::new(), |_, _, object| object);
     document.tables.push(DocumentTable {
         name: "objects",

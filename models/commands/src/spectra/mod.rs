@@ -15,13 +15,13 @@ use mgz_analyzer::commands::{Common, block_size, open_trace, require_full, visit
 use mgz_analyzer::data::code_map::CodeMap;
 use mgz_analyzer::input::ColumnSet;
 use mgz_analyzer::output::document::{ColumnUnit, Document};
-use parts::{NOBODY, Part, Parts, SegmentPlace};
+use parts::{NO_FUNCTION, Part, Parts, SegmentPlace};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use tables::SpectraRows;
 
-const EXAMPLES: &str = "\
+const EXAMPLES_HELP: &str = "\
 Examples:
   mgz-analyze spectra trace                              64 B, 4 KiB and 2 MiB
   mgz-analyze spectra trace --granularity 64,4K,64K,2M   other block sizes
@@ -33,7 +33,7 @@ docs/reference/models.md says what the advice rests on.";
 
 /// Arguments of `spectra`.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES_HELP)]
 pub struct SpectraArguments {
     /// The folder that mgz-record or mgz run wrote.
     #[arg(value_parser = trace())]
@@ -55,8 +55,8 @@ pub struct SpectraArguments {
     pub stores: bool,
 }
 
-/// Accesses that stay in the cache while each band goes over them.
-const PIECE: usize = 4096;
+/// Accesses that stay in the cache while each band goes over them. Source: Chosen.
+const ACCESSES_PER_PIECE: usize = 4096;
 /// Runs the command. Also tells whether something could not be read.
 pub fn run_spectra(arguments: &SpectraArguments) -> anyhow::Result<(Document, bool)> {
     let mut document = Document::new("spectra");
@@ -123,7 +123,7 @@ pub fn run_spectra(arguments: &SpectraArguments) -> anyhow::Result<(Document, bo
         }
         let mut at = 0;
         while at < view.len() {
-            let end = (at + PIECE).min(view.len());
+            let end = (at + ACCESSES_PER_PIECE).min(view.len());
             bands
                 .iter_mut()
                 .for_each(|b| b.run(view.slice(at..end), &objects[at..end]));
@@ -322,7 +322,7 @@ fn of_parts(sizes: &[u64], bands: &[Band], parts: &Parts, code: &CodeMap) -> Vec
     let found = |(part, tags, blocks): (Part, Vec<u32>, &parts::BlockSet)| Found {
         name: Value::from(match part {
             Part::Function(f) => {
-                let known = code.functions.get(f as usize).filter(|_| f != NOBODY);
+                let known = code.functions.get(f as usize).filter(|_| f != NO_FUNCTION);
                 let name = known.map_or("[unknown]", |f| f.function.as_str());
                 format!("function {name}")
             }

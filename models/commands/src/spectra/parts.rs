@@ -10,8 +10,8 @@ use mgz_analyzer::data::code_map::{CodeMap, Target};
 use mgz_analyzer::data::group::Group;
 use std::collections::HashMap;
 
-/// No function: its row is unknown, or functions were not asked for.
-pub(crate) const NOBODY: u32 = u32::MAX;
+/// Instead of a function's number: its row is unknown, or functions were not asked for.
+pub(crate) const NO_FUNCTION: u32 = u32::MAX;
 /// Bits of the block number within a leaf of a [`BlockSet`].
 const LEAF: u32 = 12;
 
@@ -127,9 +127,9 @@ impl Parts {
             let function = if self.functions {
                 let targets = |&group: &Group| code.targets(Target::Function, group).first();
                 let found = accesses.group.get(i).and_then(targets);
-                found.copied().unwrap_or(NOBODY)
+                found.copied().unwrap_or(NO_FUNCTION)
             } else {
-                NOBODY
+                NO_FUNCTION
             };
             let row = place.before + place.rows * i as u64 / steps;
             let interval = if self.intervals > 0 && place.all > 0 {

@@ -11,12 +11,12 @@ pub(crate) struct Verdict {
     pub(crate) text: &'static str,
 }
 
-/// Bins that mass must move on average for a shift.
-const SHIFT: f64 = 0.5;
-/// Share in the first bin from which a signature counts as local already.
-const LOCAL: f64 = 0.85;
-/// Share of a page that must be used for it to be advised.
-const USED: f64 = 0.5;
+/// Bins that mass must move on average for a shift. Source: Chosen.
+const MIN_SHIFT_BINS: f64 = 0.5;
+/// Share in the first bin from which a signature counts as local already. Source: Chosen.
+const MIN_LOCAL_SHARE: f64 = 0.85;
+/// Share of a page that must be used for it to be advised. Source: Chosen.
+const MIN_USED_PAGE_SHARE: f64 = 0.5;
 
 /// The paper's reading, sections IV-A and IV-B: mass that shifts to short distances means spatially
 /// dense accesses, which larger pages serve, unless much of those pages is never used. The use of
@@ -34,9 +34,9 @@ pub(crate) fn judge(sizes: &[u64], signatures: &[Vec<f64>], bytes: &[u64]) -> Ve
     let in_pages = |i: usize| bytes[base] as f64 / bytes[i].max(1) as f64;
     let largest = (base..sizes.len())
         .rev()
-        .find(|&i| in_pages(i) >= USED)
+        .find(|&i| in_pages(i) >= MIN_USED_PAGE_SHARE)
         .unwrap_or(base);
-    if share_first(&signatures[0]) >= LOCAL {
+    if share_first(&signatures[0]) >= MIN_LOCAL_SHARE {
         return Verdict {
             prototype: "shape stays: local at every size",
             page: sizes[base],
@@ -44,8 +44,8 @@ pub(crate) fn judge(sizes: &[u64], signatures: &[Vec<f64>], bytes: &[u64]) -> Ve
             text: "reuse is local in the smallest blocks already; page size matters little for locality",
         };
     }
-    if total < SHIFT {
-        let text = if used(sizes.len() - 1) >= USED {
+    if total < MIN_SHIFT_BINS {
+        let text = if used(sizes.len() - 1) >= MIN_USED_PAGE_SHARE {
             "larger pages do not shorten reuses, though all of them is used in the end: a candidate for another data layout"
         } else {
             "larger pages neither shorten reuses nor are used: keep small pages"
@@ -57,11 +57,11 @@ pub(crate) fn judge(sizes: &[u64], signatures: &[Vec<f64>], bytes: &[u64]) -> Ve
             text,
         };
     }
-    let text = if largest > base && used(largest) < USED {
+    let text = if largest > base && used(largest) < MIN_USED_PAGE_SHARE {
         "reuses move to short distances and large pages take no more memory: large pages pay, but most of them is unused: pack the data"
     } else if largest > base {
         "reuses move to short distances and the larger pages are used: large pages pay"
-    } else if used(base) >= USED {
+    } else if used(base) >= MIN_USED_PAGE_SHARE {
         "reuses move to short distances, but most of larger pages would stay unused: keep small pages"
     } else {
         "reuses move to short distances, but even small pages are mostly unused: pack the data"

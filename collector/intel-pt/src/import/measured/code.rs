@@ -7,7 +7,7 @@ use crate::import::modules::{Modules, same_build_id};
 use crate::import::paths::file_of;
 use mgz_annotations_schema::sidecar::Sidecar;
 use mgz_collector::paths::names::{CodeLookup, FunctionLine};
-use mgz_collector::trace::call_paths::{function, original};
+use mgz_collector::trace::call_paths::{function_at, original};
 use mgz_collector::trace::measured::CodeNames;
 use mgz_perf_data::Session;
 use object::Object;
@@ -117,7 +117,7 @@ pub fn with_lookup<T>(files: &Files<'_>, work: impl FnOnce(Code<'_, '_>) -> T) -
     let elsewhere = |path: &Path, address: u64| {
         let file = files.file(path.to_str()?)?;
         let sidecar = file.sidecar.as_deref().filter(|_| !file.is_here)?;
-        Some(function(sidecar, address).unwrap_or_else(|| format!("fn_{address:x}")))
+        Some(function_at(sidecar, address).unwrap_or_else(|| format!("fn_{address:x}")))
     };
     work(Code {
         files,

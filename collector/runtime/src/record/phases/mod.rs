@@ -247,7 +247,7 @@ fn others(own: Option<Ring>, mut work: impl FnMut(Ring)) {
     thread_ring::each(|ring| {
         let control = ring.control();
         if own.is_none_or(|own| own.address != ring.address)
-            && control.state.load(Ordering::Relaxed) == LIVE
+            && control.state.load(Ordering::Relaxed) == STATE_LIVE
             && control.pid.get() == pid
         {
             work(ring)
@@ -321,7 +321,7 @@ impl PhaseSplit {
 
 /// If not all `slots` from the base on belong to a phase, or the next ones do not: which do. The
 /// boundaries are used up.
-pub fn parts(header: &Header, ring: Ring, slots: u64) -> Option<PhaseSplit> {
+pub fn split_by_phase(header: &Header, ring: Ring, slots: u64) -> Option<PhaseSplit> {
     let control = ring.control();
     let began_outside = control.outside.get() != 0;
     if control.boundary_count.load(Ordering::Acquire) == 0 && !began_outside && is_on(header) {

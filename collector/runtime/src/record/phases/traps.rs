@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use mgz_abi::module_note::{FEATURE_READS_CODE, ModuleNote};
 use mgz_abi::phases::{Marker, Phases};
 use mgz_abi::probe::TRAP;
-use mgz_abi::shared_memory::{Header, MODE_BURST, PAGE};
+use mgz_abi::shared_memory::{Header, MODE_BURST, PAGE_SIZE};
 
 /// Kind of a trap: `START`, `STOP`, or this.
 pub const FUNCTION: u8 = 3;
@@ -27,18 +27,18 @@ struct Trap {
     about: AtomicU32,
 }
 
-/// Traps of one process at most.
-const MOST: usize = 4096;
-static TRAPS: [Trap; MOST] = [const {
+/// Traps of one process. Source: Chosen.
+const MAX_TRAPS: usize = 4096;
+static TRAPS: [Trap; MAX_TRAPS] = [const {
     Trap {
         address: AtomicU64::new(0),
         about: AtomicU32::new(0),
     }
-}; MOST];
+}; MAX_TRAPS];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 fn traps() -> &'static [Trap] {
-    &TRAPS[..COUNT.load(Ordering::Acquire).min(MOST)]
+    &TRAPS[..COUNT.load(Ordering::Acquire).min(MAX_TRAPS)]
 }
 
 /// Kind of the trap at an address, and the length of the instruction there. The trap may have been
@@ -62,12 +62,12 @@ unsafe fn put(address: u64, what: u8, length: u8, protection: usize) -> bool {
     let Some(trap) = TRAPS.get(number) else {
         return false;
     };
-    let page = address as usize & !(PAGE - 1);
+    let page = address as usize & !(PAGE_SIZE - 1);
     // As it will be when a function's is taken back: who refuses that refuses it now.
     let open = map::READ | map::WRITE | map::EXEC;
     // SAFETY: the caller's contract; the page is given back as it was.
     unsafe {
-        if syscall::mprotect(page, PAGE, open) != 0 {
+        if syscall::mprotect(page, PAGE_SIZE, open) != 0 {
             return false;
         }
         let place = AtomicU8::from_ptr(address as *mut u8);
@@ -79,7 +79,7 @@ unsafe fn put(address: u64, what: u8, length: u8, protection: usize) -> bool {
         );
         COUNT.store(number + 1, Ordering::Release);
         place.store(TRAP, Ordering::Release);
-        syscall::mprotect(page, PAGE, protection);
+        syscall::mprotect(page, PAGE_SIZE, protection);
     }
     true
 }
@@ -93,7 +93,7 @@ pub fn take_functions_back() {
         if what != FUNCTION || !syscall::is_readable(address as usize, 1) {
             continue;
         }
-        let page = address as usize & !(PAGE - 1);
+        let page = address as usize & !(PAGE_SIZE - 1);
         // SAFETY: code in which a trap was put, or what lies there now, which is not changed: one
         // byte is replaced if it is the trap.
         unsafe {
@@ -101,9 +101,9 @@ pub fn take_functions_back() {
             if place.load(Ordering::Relaxed) != TRAP {
                 continue;
             }
-            syscall::mprotect(page, PAGE, map::READ | map::WRITE | map::EXEC);
+            syscall::mprotect(page, PAGE_SIZE, map::READ | map::WRITE | map::EXEC);
             place.store(byte, Ordering::Release);
-            syscall::mprotect(page, PAGE, protection.into());
+            syscall::mprotect(page, PAGE_SIZE, protection.into());
         }
     }
 }

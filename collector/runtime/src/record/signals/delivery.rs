@@ -345,7 +345,7 @@ fn settle(delivery: &Delivery, c: &mut Context) {
     }
     if recording() && half(&place).is_some() {
         // The first of two records stands before the handler's already.
-        append(ring, REPEAT);
+        append(ring, SECOND_ONLY_MARK);
     }
     if recording() {
         go_on_with(ring, *begun);
@@ -362,7 +362,7 @@ fn settle(delivery: &Delivery, c: &mut Context) {
 }
 
 /// Mark before a slot that holds two records, the first of which is not valid.
-pub const REPEAT: RingSlot = RingSlot {
+pub const SECOND_ONLY_MARK: RingSlot = RingSlot {
     payload: 0,
     aux: 0,
     id: mgz_abi::slot::MARK_REPEAT,
@@ -424,7 +424,7 @@ fn avoid_patch(context: &mut Context) {
         return;
     };
     if state.flags & mgz_abi::address_map::STATE_HALF != 0 && syscall::gs() == ring.address {
-        append(ring, REPEAT);
+        append(ring, SECOND_ONLY_MARK);
     }
     // Recording may have ended just now.
     let control = if syscall::gs() == ring.address {

@@ -4,7 +4,7 @@ use crate::record::own_stack::{asm_with_own_stack, to_own_stack};
 use crate::record::signals::delivery::{DIRECT, THROUGH_FILE, deliver, returned};
 use crate::record::signals::internal::{segv, triggered};
 use crate::sys::dispatch;
-use crate::sys::flags::{ALIGNMENT, CLEARED, KEPT, clear_foreign};
+use crate::sys::flags::{ALIGNMENT, CLEARED, KEPT_FLAGS, clear_foreign};
 use crate::sys::signal_frame::{Context, EXTENDED_MAGIC, FLAGS, RIP, RSP};
 use crate::sys::syscall::{self, nr};
 use core::arch::naked_asm;
@@ -87,7 +87,7 @@ pub(crate) unsafe extern "C" fn on_segv() {
         return_alone = sym return_alone,
         deliver = sym on_signal,
         context = const size_of::<Context>(),
-        kept = const KEPT,
+        kept = const KEPT_FLAGS,
         cleared = sym CLEARED,
     )
 }
@@ -171,7 +171,7 @@ pub(crate) unsafe extern "C" fn on_trigger() {
         triggered = sym triggered,
         deliver = sym on_signal,
         context = const size_of::<Context>(),
-        kept = const KEPT,
+        kept = const KEPT_FLAGS,
         cleared = sym CLEARED,
     )
 }
@@ -345,7 +345,7 @@ pub(crate) unsafe extern "C" fn on_signal() {
         ;
         // The kernel ignores those words of the frame.
         reserved = const core::mem::offset_of!(Context, reserved),
-        kept = const KEPT,
+        kept = const KEPT_FLAGS,
         cleared = sym CLEARED,
         alignment = const ALIGNMENT,
         flags = const FLAGS_AT,

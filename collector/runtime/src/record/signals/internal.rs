@@ -13,7 +13,7 @@ use crate::sys::signal_frame::{Context, Info, RIP, RSP};
 use crate::sys::syscall::{KernelAction, nr};
 use crate::sys::{process, syscall};
 use core::sync::atomic::{AtomicUsize, Ordering};
-use mgz_abi::shared_memory::{MODE_BURST, PAGE};
+use mgz_abi::shared_memory::{MODE_BURST, PAGE_SIZE};
 use mgz_abi::slot::RingSlot;
 
 /// The register that holds the address of the call there.
@@ -42,7 +42,7 @@ pub(crate) unsafe extern "C" fn segv(
         }
         let gs = syscall::gs();
         if gs == 0
-            && i.address < PAGE as u64
+            && i.address < PAGE_SIZE as u64
             && modules::in_clone(c.registers[RIP])
             && crate::record::thread_join::join(c)
         {
@@ -138,7 +138,7 @@ fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool
     if gs != ring.address {
         let spare = ring.spare();
         if address < spare.guard.get()
-            || address >= spare.guard.get() + mgz_abi::shared_memory::PAGE as u64
+            || address >= spare.guard.get() + mgz_abi::shared_memory::PAGE_SIZE as u64
         {
             return false;
         }
@@ -149,7 +149,7 @@ fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool
     let at_guard = |address| {
         thread_ring::in_guard(header, ring, address)
             || address.wrapping_sub(thread_ring::spare_end(ring))
-                < mgz_abi::shared_memory::PAGE as u64
+                < mgz_abi::shared_memory::PAGE_SIZE as u64
     };
     if header.mode == MODE_BURST && at_guard(address) && modules::in_clone(context.registers[RIP]) {
         window::full(header, ring, context);
@@ -162,7 +162,7 @@ fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool
         return thread_ring::adopt_after_fork(ring);
     }
     let guard = ring.control().guard.get();
-    if address < guard || address >= guard + mgz_abi::shared_memory::PAGE as u64 {
+    if address < guard || address >= guard + mgz_abi::shared_memory::PAGE_SIZE as u64 {
         return false;
     }
     #[cfg(mgz_cdylib)]

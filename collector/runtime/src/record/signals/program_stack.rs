@@ -26,7 +26,7 @@ pub(crate) fn counts_as_on(stack: [usize; 3], sp: usize) -> bool {
 
 /// Sets the program's alternate stack, where its stack pointer is `sp`. Returns 0 or −errno.
 pub(crate) fn set_stack(ring: Ring, wanted: [usize; 3], sp: usize) -> isize {
-    const MINIMUM: usize = 2048;
+    const MIN_STACK_BYTES: usize = 2048;
     let [address, flags, size] = wanted;
     // The flags are an int; the other half of the word is padding.
     let flags = flags & 0xffff_ffff;
@@ -37,7 +37,7 @@ pub(crate) fn set_stack(ring: Ring, wanted: [usize; 3], sp: usize) -> isize {
     if ![0, SS_ONSTACK, thread_ring::SS_DISABLE].contains(&mode) {
         return -EINVAL;
     }
-    if mode != thread_ring::SS_DISABLE && size < MINIMUM {
+    if mode != thread_ring::SS_DISABLE && size < MIN_STACK_BYTES {
         return -ENOMEM;
     }
     let disarms = flags & thread_ring::SS_AUTODISARM;

@@ -6,7 +6,8 @@
 //! the word at the stack pointer is the return address, from which the recorder unwinds in the copy
 //! of the stack. No frame of the runtime stands in between.
 
-use super::sampling::{self, KNOWN, LARGE, Left};
+use super::params::MIN_ALWAYS_LOGGED_BYTES;
+use super::sampling::{self, KNOWN, Left};
 use super::{allocated, counted, freed};
 use crate::sys::errno::ENOMEM;
 use crate::sys::libc_symbols::{fail, next_definition};
@@ -77,29 +78,34 @@ pub(super) fn begin(which: u32) {
         .all(|(cache, name)| real(cache, name).is_some())
     {
         FREE_UNKNOWN.store(FREE.load(Ordering::Relaxed), Ordering::Release);
-        let from = if which == BUDGET { usize::MAX } else { LARGE };
+        let from = if which == BUDGET {
+            usize::MAX
+        } else {
+            MIN_ALWAYS_LOGGED_BYTES
+        };
         FROM.store(from, Ordering::Release);
     }
 }
 
-/// Memory for allocations of the C library during the look-up of the real functions.
-const NURSERY: usize = 1 << 16;
+/// Memory for allocations of the C library during the look-up of the real functions. Source:
+/// Chosen.
+const NURSERY_BYTES: usize = 1 << 16;
 #[repr(align(16))]
-struct Nursery(core::cell::UnsafeCell<[u8; NURSERY]>);
+struct Nursery(core::cell::UnsafeCell<[u8; NURSERY_BYTES]>);
 // SAFETY: parts are handed out once each, by an atomic.
 unsafe impl Sync for Nursery {}
-static NURSERY_MEMORY: Nursery = Nursery(core::cell::UnsafeCell::new([0; NURSERY]));
+static NURSERY_MEMORY: Nursery = Nursery(core::cell::UnsafeCell::new([0; NURSERY_BYTES]));
 static NURSERY_USED: AtomicUsize = AtomicUsize::new(0);
 static RESOLVING: AtomicU32 = AtomicU32::new(0);
 
 pub(super) fn in_nursery(block: usize) -> bool {
     let start = NURSERY_MEMORY.0.get() as usize;
-    (start..start + NURSERY).contains(&block)
+    (start..start + NURSERY_BYTES).contains(&block)
 }
 
 fn from_nursery(bytes: usize) -> usize {
     let at = NURSERY_USED.fetch_add(bytes.saturating_add(15) & !15, Ordering::Relaxed);
-    if at.saturating_add(bytes) > NURSERY {
+    if at.saturating_add(bytes) > NURSERY_BYTES {
         return 0;
     }
     let block = NURSERY_MEMORY.0.get() as usize + at;
@@ -289,7 +295,7 @@ unsafe extern "C" fn on_realloc(block: usize, bytes: usize, sp: usize, bp: usize
     if in_nursery(block) {
         // SAFETY: as above. The nursery has no sizes: what lies behind the block is copied with it.
         let new = unsafe { on_malloc(bytes, sp, bp) };
-        let length = bytes.min(NURSERY_MEMORY.0.get() as usize + NURSERY - block);
+        let length = bytes.min(NURSERY_MEMORY.0.get() as usize + NURSERY_BYTES - block);
         if new != 0 {
             // SAFETY: `length` bytes lie in the nursery and in the new block.
             unsafe { core::ptr::copy_nonoverlapping(block as *const u8, new as *mut u8, length) };

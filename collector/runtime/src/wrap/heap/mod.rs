@@ -7,6 +7,7 @@
 pub(crate) mod functions;
 pub(crate) mod named;
 pub(crate) mod pace;
+mod params;
 pub(crate) mod sampling;
 
 pub(crate) use functions::real;
@@ -18,13 +19,13 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use functions::FROM;
 use mgz_abi::heap_log;
 use mgz_abi::heap_log::{ALLOC, BEGIN, BUDGET, FORK, FREE, Head, HeapEvent, STACK, UNIT, UNITS};
-use mgz_abi::shared_memory::Header;
+use mgz_abi::shared_memory::{Header, PAGE_SIZE};
 use pace::HeapAccount;
 
 /// The log, or null.
 static LOG: AtomicPtr<Head> = AtomicPtr::new(core::ptr::null_mut());
 /// A page with the process id, which the kernel clears in forked children.
-static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+static PROCESS_PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 /// Blocks that are logged: [`heap_log::SAMPLE`], [`heap_log::ALL`] or [`BUDGET`].
 static WHICH: AtomicU32 = AtomicU32::new(heap_log::SAMPLE);
 /// Time stamp when the log was opened.
@@ -36,10 +37,11 @@ static PARENT: AtomicU32 = AtomicU32::new(0);
 /// The recorder.
 static RECORDER: AtomicU32 = AtomicU32::new(0);
 
-/// Nanoseconds of a nap of a waiting thread.
-const NAP: u64 = 100_000;
+/// Nap of a waiting thread. Source: Chosen.
+const NAP_NS: u64 = 100_000;
 /// Naps until an event has room, or until the recorder has read the mappings of a new process.
-const PATIENCE: usize = 30_000;
+/// Source: Chosen.
+const MAX_NAPS: usize = 30_000;
 
 /// Opens the log, if the recorder keeps one, and tells of the process.
 pub fn attach_heap_log(header: &Header) {
@@ -86,7 +88,7 @@ pub fn attach_heap_log(header: &Header) {
     let pid = syscall::getpid();
     RECORDER.store(header.recorder, Ordering::Relaxed);
     PARENT.store(pid, Ordering::Relaxed);
-    PAGE.store(page as *mut AtomicU32, Ordering::Relaxed);
+    PROCESS_PAGE.store(page as *mut AtomicU32, Ordering::Relaxed);
     // SAFETY: mapped above.
     unsafe { &*(page as *const AtomicU32) }.store(pid, Ordering::Relaxed);
     // SAFETY: the log's head.
@@ -135,7 +137,7 @@ fn keep_addresses(which: u32) {
 fn wait_for_look_at_mappings(head: &Head, at: u64) {
     head.bell.fetch_add(1, Ordering::Release);
     syscall::futex_wake(head.bell.as_ptr());
-    for _ in 0..PATIENCE {
+    for _ in 0..MAX_NAPS {
         if head.tail.load(Ordering::Acquire) > at || !recorder_lives() {
             break;
         }
@@ -145,7 +147,7 @@ fn wait_for_look_at_mappings(head: &Head, at: u64) {
 
 fn nap() {
     static NEVER: AtomicU32 = AtomicU32::new(0);
-    syscall::futex_wait(NEVER.as_ptr(), 0, NAP);
+    syscall::futex_wait(NEVER.as_ptr(), 0, NAP_NS);
 }
 
 fn recorder_lives() -> bool {
@@ -155,7 +157,7 @@ fn recorder_lives() -> bool {
 /// This process; tells the recorder first if it has just come into being by a fork.
 fn process() -> Option<u32> {
     // SAFETY: null or a page that is never removed.
-    let word = unsafe { PAGE.load(Ordering::Relaxed).as_ref() }?;
+    let word = unsafe { PROCESS_PAGE.load(Ordering::Relaxed).as_ref() }?;
     let pid = word.load(Ordering::Relaxed);
     if pid != 0 {
         return Some(pid);
@@ -182,8 +184,7 @@ pub fn forked() {
 
 /// Bytes from `at` on that can be read, at most [`STACK`].
 fn readable(at: usize) -> usize {
-    const PAGE_BYTES: usize = 4096;
-    let next = (at | (PAGE_BYTES - 1)) + 1;
+    let next = (at | (PAGE_SIZE - 1)) + 1;
     if at + STACK <= next {
         return STACK;
     }
@@ -252,7 +253,7 @@ fn log_event(event: &Event) -> Option<u64> {
         let at = head.head.load(Ordering::Relaxed);
         if at + units - head.tail.load(Ordering::Acquire) > size.min(UNITS as u64) {
             waited += 1;
-            if waited > PATIENCE || !recorder_lives() {
+            if waited > MAX_NAPS || !recorder_lives() {
                 head.dropped.fetch_add(1, Ordering::Relaxed);
                 head.over
                     .store(u32::from(!recorder_lives()), Ordering::Relaxed);
@@ -343,12 +344,12 @@ fn sample(head: &Head, block: usize, bytes: usize, sp: usize, bp: usize) {
     head.calls.fetch_add(taken.weight as u64, Ordering::Relaxed);
     let began = clock::ticks();
     log_block(block, bytes, sp, bp, taken.weight);
-    let took = clock::since(began).min(LONGEST);
+    let took = clock::since(began).min(MAX_LOGGING_NS);
     head.spent.fetch_add(took, Ordering::Relaxed);
 }
 
-/// Nanoseconds that logging a block takes at most: beyond, another thread had the processor.
-const LONGEST: u64 = 20_000;
+/// Longer logging of a block is cut to this: another thread had the processor. Source: Chosen.
+const MAX_LOGGING_NS: u64 = 20_000;
 
 /// Bytes from one logged block to the next, on average.
 fn mean(head: &Head) -> u64 {

@@ -3,25 +3,10 @@
 //!
 //! All processes of a recording use one account, in the log's head.
 
-use super::sampling::MEAN;
-
-/// Nanoseconds that logging may take before the program has used any CPU time.
-const FIRST: u64 = 4_000_000;
-/// Millionths of the CPU time that it may take.
-const SHARE: u64 = 2_500;
-/// Time over which unspent or overspent budget is corrected: at least this many nanoseconds, or a
-/// part of the CPU time so far.
-const AHEAD: u64 = 50_000_000;
-const AHEAD_OF: u64 = 4;
-/// This part of the budget (as a power of two) is spent even if the budget is exhausted.
-const TRICKLE: u32 = 4;
-/// Nanoseconds that a logged block costs elsewhere: its end is logged too, and the recorder unwinds
-/// its stack.
-const ELSEWHERE: u64 = 1_500;
-/// CPU time from which an allocation rate is known, nanoseconds.
-const KNOWN_FROM: u64 = 1_000_000;
-/// Largest mean, bytes.
-const MOST: u64 = 1 << 34;
+use super::params::{
+    COST_ELSEWHERE_NS, CPU_SHARE_PPM, EXHAUSTED_SHARE_LOG2, FIRST_BUDGET_NS, MAX_MEAN_BYTES,
+    MIN_CPU_TIME_OF_RATE_NS, MIN_MEAN_BYTES, MIN_TIME_OF_CORRECTION_NS, TIME_SHARE_OF_CORRECTION,
+};
 
 /// State of the account.
 #[derive(Clone, Copy, Debug)]
@@ -37,19 +22,19 @@ pub struct HeapAccount {
 }
 
 fn share(ns: u64) -> f64 {
-    ns as f64 * (SHARE as f64 / 1e6)
+    ns as f64 * (CPU_SHARE_PPM as f64 / 1e6)
 }
 
 /// Bytes from one logged block to the next that the budget allows, on average.
 pub fn mean(account: &HeapAccount) -> u64 {
-    let ahead = (account.cpu / AHEAD_OF).max(AHEAD);
-    let spent = account.spent + account.blocks * ELSEWHERE;
-    let allowed = FIRST as f64 + share(account.cpu.saturating_add(ahead)) - spent as f64;
-    let allowed = allowed.max(share(ahead) / f64::from(1 << TRICKLE));
-    let each = (spent / account.blocks.max(1)).max(ELSEWHERE) as f64;
-    let rate = account.bytes as f64 / account.cpu.max(KNOWN_FROM) as f64;
+    let ahead = (account.cpu / TIME_SHARE_OF_CORRECTION).max(MIN_TIME_OF_CORRECTION_NS);
+    let spent = account.spent + account.blocks * COST_ELSEWHERE_NS;
+    let allowed = FIRST_BUDGET_NS as f64 + share(account.cpu.saturating_add(ahead)) - spent as f64;
+    let allowed = allowed.max(share(ahead) / f64::from(1 << EXHAUSTED_SHARE_LOG2));
+    let each = (spent / account.blocks.max(1)).max(COST_ELSEWHERE_NS) as f64;
+    let rate = account.bytes as f64 / account.cpu.max(MIN_CPU_TIME_OF_RATE_NS) as f64;
     let mean = rate * ahead as f64 * each / allowed;
-    (mean as u64).clamp(MEAN, MOST)
+    (mean as u64).clamp(MIN_MEAN_BYTES, MAX_MEAN_BYTES)
 }
 
 #[cfg(test)]
@@ -59,7 +44,7 @@ mod tests {
     /// CPU seconds of a program that allocates so many bytes a second: share of the time that
     /// logging took, and the blocks that were logged.
     fn run(seconds: f64, rate: impl Fn(f64) -> f64) -> (f64, u64) {
-        const COST: u64 = 500;
+        const BLOCK_COST_NS: u64 = 500;
         let mut account = HeapAccount {
             cpu: 0,
             spent: 0,
@@ -71,14 +56,14 @@ mod tests {
             let mean = mean(&account);
             now += mean as f64 / rate(now);
             if now > seconds {
-                let spent = account.spent + account.blocks * ELSEWHERE;
+                let spent = account.spent + account.blocks * COST_ELSEWHERE_NS;
                 return (spent as f64 / 1e9 / seconds, account.blocks);
             }
             // The account hears of CPU time now and then.
             account.cpu = (now * 500.0) as u64 * 2_000_000;
             account.blocks += 1;
             account.bytes += mean;
-            account.spent += COST;
+            account.spent += BLOCK_COST_NS;
         }
     }
 

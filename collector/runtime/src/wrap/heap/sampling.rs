@@ -10,15 +10,11 @@
 //! Addresses of logged blocks are kept in a table, since only their ends are logged. Most calls of
 //! `free` are of other blocks; a byte in a small filter tells them apart.
 
+use super::params::{
+    FILTER_BYTES_LOG2, LOGGED_BLOCKS_BEFORE_GROWTH_LOG2, MAX_PROBES, MIN_MEAN_BYTES,
+};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-
-/// Blocks from this size on are all logged, unless a budget decides.
-pub const LARGE: usize = 4096;
-/// Bytes from one logged block to the next, on average, at first.
-pub const MEAN: u64 = 16 << 10;
-/// Log2 of the logged blocks after which the mean begins to grow.
-const MANY: u32 = 16;
 
 /// A thread's counter. The stubs in front of the allocator change its first word.
 #[repr(C, align(16))]
@@ -65,7 +61,7 @@ fn exponential(bits: u64) -> f64 {
 
 /// The mean without a budget.
 pub fn growing_mean() -> u64 {
-    (BYTES.load(Ordering::Relaxed) >> MANY).max(MEAN)
+    (BYTES.load(Ordering::Relaxed) >> LOGGED_BLOCKS_BEFORE_GROWTH_LOG2).max(MIN_MEAN_BYTES)
 }
 
 fn distance(mean: u64) -> i64 {
@@ -75,13 +71,13 @@ fn distance(mean: u64) -> i64 {
 /// 1 − exp(−x).
 fn complement_of_exp(x: f64) -> f64 {
     // Beyond, nothing is left in 32 bits.
-    const CERTAIN: f64 = 17.5;
+    const CERTAIN_EXPONENT: f64 = 17.5;
     const HALVINGS: i32 = 6;
     let series = |x: f64| {
         let inner = 1.0 - x / 4.0 * (1.0 - x / 5.0 * (1.0 - x / 6.0 * (1.0 - x / 7.0)));
         x * (1.0 - x / 2.0 * (1.0 - x / 3.0 * inner))
     };
-    if x >= CERTAIN {
+    if x >= CERTAIN_EXPONENT {
         return 1.0;
     }
     if x <= 0.25 {
@@ -141,18 +137,15 @@ pub fn weight(bytes: usize, mean: u64) -> f32 {
     }
 }
 
-/// Log2 of the filter's bytes.
-const FILTER: u32 = 16;
-/// Places that an address may have in the table.
-const PROBES: usize = 64;
 /// A place whose address was taken out.
-const GONE: u64 = 1;
+const REMOVED: u64 = 1;
 /// Entries of the filter stay there once they have got so far.
-const STAYS: u8 = u8::MAX;
+const PERMANENT_COUNT: u8 = u8::MAX;
 
 /// Numbers of logged blocks by bits 4 to 19 of their addresses: neighbors share a cache line. The
 /// stubs read it.
-pub static KNOWN: [AtomicU8; 1 << FILTER] = [const { AtomicU8::new(0) }; 1 << FILTER];
+pub static KNOWN: [AtomicU8; 1 << FILTER_BYTES_LOG2] =
+    [const { AtomicU8::new(0) }; 1 << FILTER_BYTES_LOG2];
 /// The table, or null.
 static TABLE: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
 /// Its places, a power of two.
@@ -169,13 +162,13 @@ pub unsafe fn keep_in(memory: *mut u64, places: usize) {
 
 #[inline(always)]
 fn filter(block: usize) -> &'static AtomicU8 {
-    &KNOWN[block >> 4 & ((1 << FILTER) - 1)]
+    &KNOWN[block >> 4 & ((1 << FILTER_BYTES_LOG2) - 1)]
 }
 
 fn places(table: *mut AtomicU64, block: usize) -> impl Iterator<Item = &'static AtomicU64> {
     let first = ((block >> 4) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
     let mask = PLACES.load(Ordering::Relaxed).wrapping_sub(1);
-    (0..PROBES).map(move |n| {
+    (0..MAX_PROBES).map(move |n| {
         let place = (first as usize + n) & mask;
         // SAFETY: inside the memory of `keep_in`.
         unsafe { &*table.add(place) }
@@ -184,7 +177,7 @@ fn places(table: *mut AtomicU64, block: usize) -> impl Iterator<Item = &'static 
 
 /// Calls of `free` for the block's address are never told to be of unlogged blocks.
 pub fn always_look(block: usize) {
-    filter(block).store(STAYS, Ordering::Relaxed);
+    filter(block).store(PERMANENT_COUNT, Ordering::Relaxed);
 }
 
 /// A block is logged. Returns false if there is no room for its address.
@@ -195,14 +188,14 @@ pub fn insert(block: usize) -> bool {
     }
     let put = places(table, block).any(|place| {
         let there = place.load(Ordering::Relaxed);
-        there <= GONE
+        there <= REMOVED
             && place
                 .compare_exchange(there, block as u64, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
     });
     if put {
         let _ = filter(block).fetch_update(Ordering::Release, Ordering::Relaxed, |n| {
-            (n != STAYS).then_some(n + 1)
+            (n != PERMANENT_COUNT).then_some(n + 1)
         });
     }
     put
@@ -224,12 +217,12 @@ fn remove_slowly(block: usize) -> bool {
         .take_while(|place| place.load(Ordering::Relaxed) != 0)
         .any(|place| {
             place
-                .compare_exchange(block as u64, GONE, Ordering::Relaxed, Ordering::Relaxed)
+                .compare_exchange(block as u64, REMOVED, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         });
     if found {
         let _ = filter(block).fetch_update(Ordering::Release, Ordering::Relaxed, |n| {
-            (n != STAYS && n != 0).then(|| n - 1)
+            (n != PERMANENT_COUNT && n != 0).then(|| n - 1)
         });
     }
     found
@@ -308,10 +301,10 @@ mod tests {
 
     #[test]
     fn ends_are_told_apart() {
-        const PLACES: usize = 1 << 14;
-        let memory: &'static mut [u64] = Box::leak(vec![0; PLACES].into_boxed_slice());
+        const TABLE_PLACES: usize = 1 << 14;
+        let memory: &'static mut [u64] = Box::leak(vec![0; TABLE_PLACES].into_boxed_slice());
         // SAFETY: memory of its own, which stays.
-        unsafe { keep_in(memory.as_mut_ptr(), PLACES) };
+        unsafe { keep_in(memory.as_mut_ptr(), TABLE_PLACES) };
         let block = |n: usize| 0x10_0000 + 16 * n;
         for n in (0..10_000).step_by(10) {
             assert!(insert(block(n)));
@@ -324,7 +317,7 @@ mod tests {
         assert!(insert(block(1)) && remove(block(1)) && !remove(block(1)));
         always_look(block(2));
         assert!(!remove(block(2)) && KNOWN[block(2) >> 4 & 0xffff].load(Ordering::Relaxed) != 0);
-        let room = (0..2 * PLACES).filter(|n| insert(block(*n))).count();
-        assert!(room > PLACES / 2 && room <= PLACES, "{room}");
+        let room = (0..2 * TABLE_PLACES).filter(|n| insert(block(*n))).count();
+        assert!(room > TABLE_PLACES / 2 && room <= TABLE_PLACES, "{room}");
     }
 }
