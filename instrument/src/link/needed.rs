@@ -8,7 +8,8 @@ use crate::link::elf_writer::{self, Additions, Image, NewSection};
 use crate::program::sanitizers::is_runtime_library;
 use mgz_elf::image::{Elf, dt};
 use mgz_elf::payload::find_payload;
-use mgz_elf::{PAGE, Refusal};
+use mgz_abi::shared_memory::PAGE_SIZE;
+use mgz_elf::Refusal;
 use object::elf;
 
 /// Bytes of an entry of the dynamic section.
@@ -61,7 +62,7 @@ pub fn with_library<'a>(elf: &Elf<'a>, name: &str) -> Result<Image<'a>, Refusal>
     } else {
         array.extend_from_slice(&[0; ENTRY]);
         // The loader writes into the array.
-        segment.resize(segment.len().next_multiple_of(PAGE as usize), 0);
+        segment.resize(segment.len().next_multiple_of(PAGE_SIZE as usize), 0);
         let at = vaddr + segment.len() as u64;
         new.writable_from = Some(segment.len());
         new.dynamic = Some((at, array.len() as u64));

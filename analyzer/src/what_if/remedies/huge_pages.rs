@@ -4,7 +4,7 @@ use crate::findings::gains::Costs;
 use crate::util::fast_hash::Mixed;
 use crate::what_if::memory::Memory;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
-use crate::what_if::target::objects;
+use crate::what_if::target::objects_named;
 use std::collections::HashSet;
 
 pub(crate) const HUGE_PAGES: Kind = Kind {
@@ -19,7 +19,7 @@ struct HugePages {
 }
 
 fn make(costs: &Costs, spec: &Spec) -> Result<Box<dyn Remedy>, String> {
-    let found = objects(costs, &spec.target)?;
+    let found = objects_named(costs, &spec.target)?;
     Ok(Box::new(HugePages {
         objects: found.into_iter().collect(),
     }))

@@ -6,7 +6,7 @@ use crate::util::fast_hash::Mixed;
 use crate::what_if::memory::Memory;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
 use crate::what_if::replay::load;
-use crate::what_if::target::objects;
+use crate::what_if::target::objects_named;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
@@ -38,7 +38,7 @@ struct Interleave {
 }
 
 fn make(costs: &Costs, spec: &Spec) -> Result<Box<dyn Remedy>, String> {
-    let found = objects(costs, &spec.target)?;
+    let found = objects_named(costs, &spec.target)?;
     let context = &costs.context;
     // By process and first address: bytes of the block, and loads by their size.
     let mut blocks: BTreeMap<(u32, u64), (u64, BTreeMap<u64, u64>)> = BTreeMap::new();

@@ -8,7 +8,9 @@ use crate::sys::syscall;
 use core::arch::asm;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use mgz_abi::shared_memory::PAGE_SIZE;
+
+/// Bytes of a page. (Not that of `mgz_abi`: the library of `mgz fix` takes in this file alone.)
+const PAGE_SIZE: usize = 4096;
 
 /// Entry of the loader's list for debuggers (`struct link_map`).
 #[repr(C)]
