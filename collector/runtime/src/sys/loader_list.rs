@@ -12,10 +12,10 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 /// Entry of the loader's list for debuggers (`struct link_map`).
 #[repr(C)]
 pub(crate) struct LoadedModule {
-    bias: usize,
-    name: *const u8,
-    dynamic: *const [u64; 2],
-    next: *const LoadedModule,
+    pub(crate) bias: usize,
+    pub(crate) name: *const u8,
+    pub(crate) dynamic: *const [u64; 2],
+    pub(crate) next: *const LoadedModule,
 }
 
 /// Address of the loader, or 0 while it is unknown.
@@ -111,14 +111,20 @@ pub(crate) fn of_loader(name: &CStr) -> usize {
         .unwrap_or(0)
 }
 
+/// Address of the loader's `struct r_debug`, [`NO_DEBUG`] if there is none, or 0 while it is unknown.
+static DEBUG: AtomicUsize = AtomicUsize::new(0);
+const NO_DEBUG: usize = 1;
+
+/// Notes the address of the loader's `struct r_debug`.
+pub(crate) fn know_debug(address: usize) {
+    DEBUG.store(address, Ordering::Relaxed);
+}
+
 /// The loader's `struct r_debug`, or 0.
 fn loader_debug() -> usize {
-    static FOUND: AtomicUsize = AtomicUsize::new(0);
-    /// There is none.
-    const NONE: usize = 1;
-    let known = FOUND.load(Ordering::Relaxed);
+    let known = DEBUG.load(Ordering::Relaxed);
     if known != 0 {
-        return known & !NONE;
+        return known & !NO_DEBUG;
     }
     // glibc has the structure itself, musl its address.
     let debug = match (of_loader(c"_r_debug"), of_loader(c"_dl_debug_addr")) {
@@ -127,7 +133,7 @@ fn loader_debug() -> usize {
         (0, at) => unsafe { read_word(at) },
         (debug, _) => debug,
     };
-    FOUND.store(debug.max(NONE), Ordering::Relaxed);
+    DEBUG.store(debug.max(NO_DEBUG), Ordering::Relaxed);
     debug
 }
 
@@ -257,12 +263,15 @@ impl ModuleSymbols {
 
     /// True if the module's own name is one of these.
     fn is_called(&self, names: &[&CStr]) -> bool {
-        let Some(at) = self.name else {
-            return false;
-        };
+        self.soname()
+            .is_some_and(|name| names.iter().any(|known| known.to_bytes() == name))
+    }
+
+    /// The module's own name.
+    pub(crate) fn soname(&self) -> Option<&'static [u8]> {
+        let at = self.name?;
         // SAFETY: the module's table of strings, which end with zeros.
-        let name = unsafe { crate::sys::process::c_bytes((self.strings + at) as *const u8) };
-        names.iter().any(|known| known.to_bytes() == name)
+        Some(unsafe { crate::sys::process::c_bytes((self.strings + at) as *const u8) })
     }
 
     /// The address of a function or variable that the module defines for others.

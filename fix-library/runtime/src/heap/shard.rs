@@ -1,0 +1,166 @@
+//! A part of a pool: chunks that one lock guards.
+
+use super::chunk::{Chunk, Fit, Freed, Taken, Unused};
+use super::lock::{Guard, Lock};
+use super::pages::map_chunks;
+use super::pool::Pool;
+use super::table;
+use crate::params::CHUNK;
+use crate::size_class::CLASSES;
+use crate::sys::syscall;
+use core::cell::UnsafeCell;
+use core::ptr::null_mut;
+
+/// All zero at first, apart from the owner.
+#[repr(C, align(128))]
+pub(crate) struct Shard {
+    pub(super) pool: *const Pool,
+    pub(super) lock: Lock,
+    chunks: UnsafeCell<Chunks>,
+}
+
+/// The chunks of a shard.
+struct Chunks {
+    /// The chunk that new blocks come from, or null.
+    current: *mut Chunk,
+    /// By class: chunks that have had free blocks.
+    with_free: [*mut Chunk; CLASSES],
+    /// An empty chunk, or null.
+    spare: *mut Chunk,
+    /// Data of chunks without memory.
+    retired: *mut Chunk,
+    unused: Unused,
+}
+
+impl Shard {
+    pub(super) fn new(pool: *const Pool) -> Shard {
+        Shard {
+            pool,
+            lock: Lock::new(),
+            chunks: UnsafeCell::new(Chunks {
+                current: null_mut(),
+                with_free: [null_mut(); CLASSES],
+                spare: null_mut(),
+                retired: null_mut(),
+                unused: Unused::new(),
+            }),
+        }
+    }
+
+    /// A block of a class. `align`: its alignment, also where it was freed before. `None` where no
+    /// memory is left.
+    pub(super) fn take(
+        &self,
+        _lock: &Guard,
+        class: usize,
+        align: usize,
+        fit: Fit,
+    ) -> Option<Taken> {
+        // SAFETY: the lock is held, as the argument says.
+        let chunks = unsafe { &mut *self.chunks.get() };
+        if let Some(taken) = chunks.take_free(class, align) {
+            return Some(taken);
+        }
+        // SAFETY: null or data of a chunk, which stay and which the lock guards.
+        if let Some(current) = unsafe { chunks.current.as_mut() }
+            && let Some(taken) = current.take_new(class, fit)
+        {
+            return Some(taken);
+        }
+        let chunk = chunks.another(self);
+        if chunk.is_null() {
+            return None;
+        }
+        chunks.current = chunk;
+        // SAFETY: as above.
+        unsafe { (*chunk).take_new(class, fit) }
+    }
+
+    /// Frees a block of a chunk of this shard. False if there is no such block.
+    ///
+    /// # Safety
+    /// The chunk is one of this shard.
+    pub(super) unsafe fn release(&self, chunk: *mut Chunk, address: usize) -> bool {
+        let _lock = self.lock.take();
+        // SAFETY: the lock is held; the chunk's data stay.
+        let (chunks, data) = unsafe { (&mut *self.chunks.get(), &mut *chunk) };
+        match data.release(address) {
+            Freed::NoBlock => return false,
+            Freed::Listed(class) => {
+                if !data.listed[class] {
+                    data.listed[class] = true;
+                    data.next_listed[class] = chunks.with_free[class];
+                    chunks.with_free[class] = chunk;
+                }
+            }
+            Freed::Last => {
+                if chunk != chunks.current {
+                    chunks.is_empty(chunk);
+                }
+            }
+        }
+        true
+    }
+}
+
+impl Chunks {
+    fn take_free(&mut self, class: usize, align: usize) -> Option<Taken> {
+        loop {
+            // SAFETY: null or data of a chunk, which stay and which the lock guards.
+            let chunk = unsafe { self.with_free[class].as_mut() }?;
+            if chunk.has_free(class) {
+                return chunk.take_free(class, align);
+            }
+            chunk.listed[class] = false;
+            self.with_free[class] = chunk.next_listed[class];
+        }
+    }
+
+    /// An empty chunk, or null.
+    fn another(&mut self, shard: &Shard) -> *mut Chunk {
+        if !self.spare.is_null() {
+            return core::mem::replace(&mut self.spare, null_mut());
+        }
+        let chunk = if self.retired.is_null() {
+            self.unused.take()
+        } else {
+            let chunk = self.retired;
+            // SAFETY: data of a chunk, which stay.
+            self.retired = unsafe { (*chunk).next };
+            chunk
+        };
+        if chunk.is_null() {
+            return chunk;
+        }
+        // SAFETY: data of a chunk that no list of memory has.
+        let data = unsafe { &mut *chunk };
+        let base = map_chunks(CHUNK);
+        if let Some(base) = base {
+            data.begin(base, shard);
+            if table::enter(base, chunk as usize) {
+                return chunk;
+            }
+            // SAFETY: just mapped.
+            unsafe { syscall::unmap(data.end(), CHUNK) };
+        }
+        data.next = self.retired;
+        self.retired = chunk;
+        null_mut()
+    }
+
+    /// Keeps an empty chunk, or gives its memory back if there is one already.
+    fn is_empty(&mut self, chunk: *mut Chunk) {
+        if self.spare.is_null() {
+            self.spare = chunk;
+            return;
+        }
+        // SAFETY: data of a chunk, which stay; nothing in the memory is used.
+        unsafe {
+            let base = (*chunk).end();
+            table::enter(base, 0);
+            syscall::unmap(base, CHUNK);
+            (*chunk).next = self.retired;
+        }
+        self.retired = chunk;
+    }
+}
