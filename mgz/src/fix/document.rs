@@ -35,7 +35,7 @@ impl Subject {
         let mut hash = XxHash3_64::with_seed(0);
         hash.write(&bytes);
         Ok(Subject {
-            path: path.display().to_string(),
+            path: std::path::absolute(path)?.display().to_string(),
             build_id: elf.build_id(),
             hash: format!("{:016x}", hash.finish()),
         })

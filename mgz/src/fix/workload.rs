@@ -12,7 +12,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// What all runs have in common.
+/// Common parts of all runs.
 pub struct Workload {
     /// Name that the program is started by (`argv[0]`).
     name: OsString,
@@ -21,7 +21,7 @@ pub struct Workload {
     input: Option<PathBuf>,
     /// Files and folders that the program writes, which are compared too.
     files: Vec<PathBuf>,
-    /// A copy of what came through a pipe.
+    /// A copy of the bytes that came through a pipe.
     _copy: Option<tempfile::NamedTempFile>,
 }
 
