@@ -89,18 +89,13 @@ impl Bench {
             true => [original, candidate],
             false => [candidate, original],
         };
-        let mut ran: Vec<Ran> = Vec::with_capacity(2);
-        for file in order {
-            match self.workload.run(file, Some(self.limit))? {
-                Some(one) => ran.push(one),
-                None => return Ok(Err("it takes more than ten times as long".into())),
-            }
-        }
-        if number % 2 == 1 {
-            ran.reverse();
-        }
-        let [before, after] = &ran[..] else {
-            bail!("a run is missing");
+        let run = |file: &Path| self.workload.run(file, Some(self.limit));
+        let (Some(first), Some(second)) = (run(order[0])?, run(order[1])?) else {
+            return Ok(Err("it takes more than ten times as long".into()));
+        };
+        let (before, after) = match number.is_multiple_of(2) {
+            true => (&first, &second),
+            false => (&second, &first),
         };
         if let Some(difference) = self.comparison.difference(before, after)? {
             return Ok(Err(format!("it behaves in another way: {difference}")));

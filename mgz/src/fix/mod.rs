@@ -1,11 +1,11 @@
 //! `mgz fix`: findings become measured speed-ups of a finished program.
 //!
 //! A recording gives findings, findings give [`candidates`], and each candidate becomes a file
-//! ([`build`]) that is timed against the original in alternating pairs of runs ([`bench`],
+//! ([`builder`]) that is timed against the original in alternating pairs of runs ([`bench`],
 //! [`sequential`]). What helps is combined ([`search`]). The original is never written.
 
 mod bench;
-mod build;
+mod builder;
 mod candidates;
 mod compare;
 pub mod document;
@@ -23,7 +23,7 @@ use crate::run::{self, Recorded, TRACE};
 use crate::{report, signals};
 use anyhow::{Context, bail};
 use bench::Bench;
-use build::Builder;
+use builder::Builder;
 use candidates::Candidate;
 use compare::Comparison;
 use document::{Document, Subject};
@@ -161,7 +161,7 @@ fn search(fix: &Fix, program: &Program, places: &Places) -> anyhow::Result<i32> 
         recipe,
     };
     write(&builder, &document, places)?;
-    let library = build::library_of(&places.output);
+    let library = builder::library_of(&places.output);
     let mut paths = vec![&*places.output, &*places.document];
     if document.recipe.has_library() {
         paths.push(&library);
@@ -268,7 +268,7 @@ fn with_predictions(
 
 /// Writes the fixed program and its document.
 fn write(builder: &Builder, document: &Document, places: &Places) -> anyhow::Result<()> {
-    let library = build::library_of(&places.output);
+    let library = builder::library_of(&places.output);
     let built = match builder.build(&document.recipe, library.file_name())? {
         Ok(built) => built,
         Err(why) => bail!("{}: cannot be made: {why}", places.output.display()),
@@ -276,7 +276,7 @@ fn write(builder: &Builder, document: &Document, places: &Places) -> anyhow::Res
     let text = serde_json::to_vec_pretty(document)?;
     workload::stop_if_asked()?;
     report::write_private(&places.document, &text)?;
-    build::place(built, &places.output)
+    builder::place(built, &places.output)
 }
 
 /// Applies a fix without measuring it.
@@ -292,9 +292,9 @@ fn apply(document: &Path, program: &Program, places: &Places) -> anyhow::Result<
         build_id: subject.build_id,
         folder: places.folder.clone(),
     };
-    let library = build::library_of(&places.output);
+    let library = builder::library_of(&places.output);
     match builder.build(&fix.recipe, library.file_name())? {
-        Ok(built) => build::place(built, &places.output)?,
+        Ok(built) => builder::place(built, &places.output)?,
         Err(why) => bail!("{}: cannot be made: {why}", places.output.display()),
     }
     let text = format!(

@@ -1,7 +1,7 @@
 //! Search for the remedies that help, alone and together.
 
 use crate::fix::bench::{Bench, Tested};
-use crate::fix::build::{Builder, Built};
+use crate::fix::builder::{Builder, Built};
 use crate::fix::candidates::Candidate;
 use crate::fix::document::{Measured, Outcome, Recipe, Tried};
 use crate::fix::params;

@@ -5,7 +5,7 @@ use crate::signals;
 use anyhow::{Context, bail};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{IsTerminal, Read};
+use std::io::IsTerminal;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -162,7 +162,7 @@ fn redirected_input() -> anyhow::Result<(Option<PathBuf>, Option<tempfile::Named
     }
     let mut copy = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
     let cannot = "standard input cannot be copied, so that each run could read it";
-    std::io::copy(&mut stdin.lock().by_ref(), copy.as_file_mut()).context(cannot)?;
+    std::io::copy(&mut stdin.lock(), copy.as_file_mut()).context(cannot)?;
     Ok((Some(copy.path().to_path_buf()), Some(copy)))
 }
 
