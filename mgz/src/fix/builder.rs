@@ -5,6 +5,7 @@ use crate::tools;
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use serde_json::json;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempPath;
@@ -24,6 +25,8 @@ pub struct Builder {
 pub struct Built {
     /// The file, which is removed with this value.
     pub file: TempPath,
+    /// The library that it needs, if it needs one.
+    library: Option<TempPath>,
     /// Loads that were left alone, and why.
     pub refused: Vec<Refused>,
 }
@@ -45,20 +48,75 @@ struct Report {
 }
 
 impl Builder {
-    /// Makes the file of a recipe. The inner error is the reason why there is none.
-    pub fn build(&self, recipe: &Recipe) -> anyhow::Result<Result<Built, String>> {
+    /// Makes the file of a recipe. The inner error is the reason why there is none. `library`: name
+    /// of the library beside it; a name of its own if it is not given.
+    pub fn build(
+        &self,
+        recipe: &Recipe,
+        library: Option<&OsStr>,
+    ) -> anyhow::Result<Result<Built, String>> {
         let file = self.reserve("")?;
-        let report = match self.prefetch(recipe, &file)? {
-            Ok(report) => report,
-            Err(why) => return Ok(Err(why)),
+        let mut built = Built {
+            file,
+            library: None,
+            refused: Vec::new(),
         };
-        if report.placed.is_empty() {
-            let why = report.refused.first().map(|r| r.reason.clone());
-            return Ok(Err(why.unwrap_or_else(|| "no load is prefetched".into())));
+        if !recipe.loads.is_empty() {
+            let report = match self.prefetch(recipe, &built.file)? {
+                Ok(report) => report,
+                Err(why) => return Ok(Err(why)),
+            };
+            if report.placed.is_empty() {
+                let why = report.refused.first().map(|r| r.reason.clone());
+                return Ok(Err(why.unwrap_or_else(|| "no load is prefetched".into())));
+            }
+            built.refused = report.refused;
+        }
+        match recipe.has_library() {
+            true => self.add_library(recipe, built, library),
+            false => Ok(Ok(built)),
+        }
+    }
+
+    /// Writes the library of a recipe, and lets the file need it.
+    fn add_library(
+        &self,
+        recipe: &Recipe,
+        built: Built,
+        name: Option<&OsStr>,
+    ) -> anyhow::Result<Result<Built, String>> {
+        let bytes = match mgz_fix_library::shared_object(&recipe.library) {
+            Ok(bytes) => bytes,
+            Err(why) => return Ok(Err(why.to_string())),
+        };
+        let library = self.reserve(".so")?;
+        std::fs::write(&library, bytes)
+            .with_context(|| format!("{}: cannot be written", library.display()))?;
+        let own = library.file_name().unwrap_or_default().to_owned();
+        let mut needed = OsString::from("$ORIGIN/");
+        needed.push(name.unwrap_or(&own));
+        let input = match recipe.loads.is_empty() {
+            true => self.program.as_path(),
+            false => &built.file,
+        };
+        let output = self.reserve("")?;
+        let done = Command::new(tools::find_tool("mgz-instrument")?)
+            .arg("--needed")
+            .arg(needed)
+            .args(["--force", "-o"])
+            .arg(&output)
+            .arg("--")
+            .arg(input)
+            .stdin(Stdio::null())
+            .output()
+            .context("mgz-instrument cannot be executed")?;
+        if !done.status.success() {
+            return Ok(Err(last_line(&done.stderr)));
         }
         Ok(Ok(Built {
-            file,
-            refused: report.refused,
+            file: output,
+            library: Some(library),
+            refused: built.refused,
         }))
     }
 
@@ -103,9 +161,7 @@ impl Builder {
             .output()
             .context("mgz-instrument cannot be executed")?;
         if !done.status.success() {
-            let said = String::from_utf8_lossy(&done.stderr);
-            let line = said.lines().last().unwrap_or("no reason was given");
-            return Ok(Err(line.trim_start_matches("mgz-instrument: ").to_owned()));
+            return Ok(Err(last_line(&done.stderr)));
         }
         let report = serde_json::from_slice(&done.stdout)
             .context("mgz-instrument has written no report that can be read")?;
@@ -113,11 +169,31 @@ impl Builder {
     }
 }
 
-/// Gives a built file its name, in place of what had it.
+/// The reason in what the instrumenter has said.
+fn last_line(said: &[u8]) -> String {
+    let said = String::from_utf8_lossy(said);
+    let line = said.lines().last().unwrap_or("no reason was given");
+    line.trim_start_matches("mgz-instrument: ").to_owned()
+}
+
+/// Path of the library of a fixed program.
+pub fn library_of(output: &Path) -> PathBuf {
+    let mut path = output.as_os_str().to_owned();
+    path.push(".so");
+    path.into()
+}
+
+/// Gives a built file and its library their names, in place of what had them. The library comes
+/// first, so that the program never stands there without it.
 pub fn place(built: Built, output: &Path) -> anyhow::Result<()> {
     let cannot = || format!("{}: cannot be written", output.display());
     if output.is_dir() {
         bail!("{}: is a folder; name a file with -o", output.display());
+    }
+    if let Some(library) = built.library {
+        let path = library_of(output);
+        let cannot = || format!("{}: cannot be written", path.display());
+        library.persist(&path).with_context(cannot)?;
     }
     built.file.persist(output).with_context(cannot)
 }

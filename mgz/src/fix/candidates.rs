@@ -4,6 +4,7 @@ use crate::fix::document::{Cause, PrefetchedLoad, Recipe, Saved};
 use crate::fix::params;
 use crate::tools;
 use anyhow::Context;
+use mgz_fix_library::{ANY_MODULE, Action, Frame, Plan, SitePolicy};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -29,7 +30,13 @@ pub fn candidates(analysis: &Value, module: &str) -> (Vec<Candidate>, Vec<LeftOv
     let (mut found, mut left) = (Vec::new(), Vec::new());
     for finding in analysis["findings"].as_array().into_iter().flatten() {
         let cause = cause(finding);
+        let placed = placed(&cause);
+        let is_new = |c: &Candidate| found.iter().all(|f: &Candidate| f.remedy != c.remedy);
+        let placed: Vec<Candidate> = placed.into_iter().filter(is_new).collect();
+        let has_one = !placed.is_empty();
+        found.extend(placed);
         match recipe(finding, module) {
+            Err(_) if has_one => {}
             Ok(recipe) => found.push(Candidate {
                 remedy: format!("prefetch of {}", place(&cause)),
                 predicted: predicted(finding),
@@ -40,6 +47,54 @@ pub fn candidates(analysis: &Value, module: &str) -> (Vec<Candidate>, Vec<LeftOv
         }
     }
     (found, left)
+}
+
+/// Candidates that place data elsewhere.
+fn placed(cause: &Cause) -> Vec<Candidate> {
+    let all = |action| SitePolicy {
+        frames: vec![Frame {
+            module: ANY_MODULE.into(),
+            offset: 0,
+        }],
+        action,
+    };
+    let candidate = |remedy: &str, action, static_huge| Candidate {
+        finding: cause.clone(),
+        remedy: remedy.into(),
+        predicted: None,
+        recipe: Recipe {
+            loads: Vec::new(),
+            library: Plan {
+                sites: vec![all(action)],
+                static_huge,
+            },
+        },
+    };
+    let mut found = Vec::new();
+    if is_scattered(&cause.kind) {
+        found.push(candidate("huge-pages of all data", Action::HugePages, true));
+    }
+    if matches!(cause.kind.as_str(), "list" | "tree" | "hash_chain") {
+        found.push(candidate("pool of all heap blocks", Action::Pool(0), false));
+    }
+    found
+}
+
+/// True if loads of a mechanism come to other pages often.
+fn is_scattered(kind: &str) -> bool {
+    matches!(
+        kind,
+        "gather"
+            | "scattered"
+            | "hash_table"
+            | "hash_chain"
+            | "list"
+            | "tree"
+            | "binary_search"
+            | "column"
+            | "pages"
+            | "irregular"
+    )
 }
 
 fn cause(finding: &Value) -> Cause {
@@ -83,7 +138,10 @@ fn recipe(finding: &Value, module: &str) -> Result<Recipe, String> {
         .collect();
     match loads.is_empty() {
         true => Err("the addresses of its loads are unknown".into()),
-        false => Ok(Recipe { loads }),
+        false => Ok(Recipe {
+            loads,
+            ..Recipe::default()
+        }),
     }
 }
 
@@ -144,16 +202,18 @@ mod tests {
     fn loads_of_findings_are_prefetched() {
         let analysis = json!({"findings": [finding("gather", "a"), finding("tree", "a"), finding("gather", "b.so")]});
         let (found, left) = candidates(&analysis, "a");
-        let [one] = &found[..] else {
+        let [pages, one, pool] = &found[..] else {
             panic!("{found:?}");
         };
+        assert_eq!(pages.remedy, "huge-pages of all data");
+        assert_eq!(pool.remedy, "pool of all heap blocks");
         assert_eq!(one.remedy, "prefetch of /s/a.c:6");
         assert_eq!(one.predicted.unwrap().saved_pct, 40.0);
         assert_eq!(one.recipe.loads.len(), 2);
         assert_eq!(one.recipe.loads[0].address, "0x401234");
         assert_eq!(one.recipe.loads[0].kind, "gather");
         let why: Vec<&str> = left.iter().map(|l| l.1.as_str()).collect();
-        assert!(why[0].contains("source") && why[1].contains("b.so"));
+        assert!(why.len() == 1 && why[0].contains("b.so"), "{why:?}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::fix::sequential::Speedup;
 use anyhow::{Context, bail};
 use mgz_collector::machine::identity;
+use mgz_fix_library::Plan;
 use serde::{Deserialize, Serialize};
 use std::hash::Hasher;
 use std::path::Path;
@@ -65,6 +66,9 @@ pub struct PrefetchedLoad {
 pub struct Recipe {
     /// Loads that are prefetched.
     pub loads: Vec<PrefetchedLoad>,
+    /// Places of heap blocks and static data.
+    #[serde(default)]
+    pub library: Plan,
 }
 
 impl Recipe {
@@ -76,7 +80,19 @@ impl Recipe {
                 joined.loads.push(load.clone());
             }
         }
+        let sites = other.library.sites.iter();
+        for site in sites {
+            if !joined.library.sites.contains(site) {
+                joined.library.sites.push(site.clone());
+            }
+        }
+        joined.library.static_huge |= other.library.static_huge;
         joined
+    }
+
+    /// True if the program needs a library.
+    pub fn has_library(&self) -> bool {
+        self.library != Plan::default()
     }
 
     /// The recipe with another distance.
@@ -245,6 +261,7 @@ mod tests {
     fn recipes_join_without_repeating_a_load() {
         let recipe = |loads: &[PrefetchedLoad]| Recipe {
             loads: loads.to_vec(),
+            ..Recipe::default()
         };
         let one = recipe(&[load("0x10", 4)]);
         let other = recipe(&[load("0x10", 8), load("0x20", 8)]);

@@ -161,7 +161,11 @@ fn search(fix: &Fix, program: &Program, places: &Places) -> anyhow::Result<i32> 
         recipe,
     };
     write(&builder, &document, places)?;
-    let paths = [&*places.output, &*places.document];
+    let library = builder::library_of(&places.output);
+    let mut paths = vec![&*places.output, &*places.document];
+    if document.recipe.has_library() {
+        paths.push(&library);
+    }
     cli::print(screen::result(&document, &paths).as_bytes())
 }
 
@@ -252,7 +256,10 @@ fn with_predictions(
     mut candidates: Vec<Candidate>,
     trace: &Path,
 ) -> anyhow::Result<Vec<Candidate>> {
-    for candidate in candidates.iter_mut().filter(|c| c.predicted.is_none()) {
+    for candidate in candidates
+        .iter_mut()
+        .filter(|c| c.predicted.is_none() && !c.recipe.loads.is_empty())
+    {
         candidate.predicted = candidates::predict(trace, &candidate.remedy)?;
         workload::stop_if_asked()?;
     }
@@ -261,7 +268,8 @@ fn with_predictions(
 
 /// Writes the fixed program and its document.
 fn write(builder: &Builder, document: &Document, places: &Places) -> anyhow::Result<()> {
-    let built = match builder.build(&document.recipe)? {
+    let library = builder::library_of(&places.output);
+    let built = match builder.build(&document.recipe, library.file_name())? {
         Ok(built) => built,
         Err(why) => bail!("{}: cannot be made: {why}", places.output.display()),
     };
@@ -284,7 +292,8 @@ fn apply(document: &Path, program: &Program, places: &Places) -> anyhow::Result<
         build_id: subject.build_id,
         folder: places.folder.clone(),
     };
-    match builder.build(&fix.recipe)? {
+    let library = builder::library_of(&places.output);
+    match builder.build(&fix.recipe, library.file_name())? {
         Ok(built) => builder::place(built, &places.output)?,
         Err(why) => bail!("{}: cannot be made: {why}", places.output.display()),
     }

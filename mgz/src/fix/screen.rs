@@ -17,8 +17,10 @@ fn short_place(cause: &Cause) -> String {
 
 /// The remedy without folders: `prefetch of gather.c:6`.
 fn short_remedy(finding: &Cause, remedy: &str) -> String {
-    let kind = remedy.split(" of ").next().unwrap_or(remedy);
-    format!("{kind} of {}", short_place(finding))
+    match remedy.strip_prefix("prefetch of ") {
+        Some(_) => format!("prefetch of {}", short_place(finding)),
+        None => remedy.to_owned(),
+    }
 }
 
 /// Says that a candidate is being tried.

@@ -86,10 +86,13 @@ impl Search<'_> {
 
     /// Climbs to the distance with the best times of few pairs, and returns its file.
     fn best_distance(&self, recipe: &mut Recipe) -> anyhow::Result<Result<Built, String>> {
+        if recipe.loads.is_empty() {
+            return self.builder.build(recipe, None);
+        }
         let at = |number: usize| -> anyhow::Result<Result<(f64, Built), String>> {
             let built = match self
                 .builder
-                .build(&recipe.at_distance(params::DISTANCES[number]))?
+                .build(&recipe.at_distance(params::DISTANCES[number]), None)?
             {
                 Ok(built) => built,
                 Err(why) => return Ok(Err(why)),
@@ -160,7 +163,7 @@ impl Search<'_> {
             return Ok(Some((recipe, measured)));
         }
         screen::confirm();
-        let confirmed = match self.builder.build(&recipe)? {
+        let confirmed = match self.builder.build(&recipe, None)? {
             Ok(built) => self.bench.test(self.program, &built.file)?,
             Err(why) => Tested::Different(why),
         };
@@ -178,7 +181,10 @@ impl Search<'_> {
 
     /// Tests if a recipe is faster than another one.
     fn gains_more(&self, old: &Recipe, new: &Recipe) -> anyhow::Result<Result<(), String>> {
-        let (old, new) = match (self.builder.build(old)?, self.builder.build(new)?) {
+        let (old, new) = match (
+            self.builder.build(old, None)?,
+            self.builder.build(new, None)?,
+        ) {
             (Ok(old), Ok(new)) => (old, new),
             (Err(why), _) | (_, Err(why)) => return Ok(Err(why)),
         };
