@@ -166,7 +166,7 @@ int main(void) {
 fn a_stopped_fix_leaves_no_file() {
     let place = Place::new(GATHER);
     let mut command = place.command(&["--", "./app", "2000"]);
-    let mut child = tools::interruptible(&mut command)
+    let child = tools::interruptible(&mut command)
         .stdin(std::process::Stdio::null())
         .stderr(std::process::Stdio::piped())
         .spawn()

@@ -6,10 +6,10 @@
 
 use crate::link::elf_writer::{self, Additions, Image, NewSection};
 use crate::program::sanitizers::is_runtime_library;
-use mgz_elf::image::{Elf, dt};
-use mgz_elf::payload::find_payload;
 use mgz_abi::shared_memory::PAGE_SIZE;
 use mgz_elf::Refusal;
+use mgz_elf::image::{Elf, dt};
+use mgz_elf::payload::find_payload;
 use object::elf;
 
 /// Bytes of an entry of the dynamic section.
