@@ -30,21 +30,15 @@ def holds(result):
 def of_fix(entry):
     """A result of a line that `mgz fix` has kept."""
 
-    def ends(name):
-        if entry.get(name) is None:
-            return None
-        if isinstance(entry[name], list):
-            return entry[name]
-        return [entry[f"{name}_lo"], entry[name], entry[f"{name}_hi"]]
+    def ends(saved):
+        return saved and [saved["saved_pct_lo"], saved["saved_pct"], saved["saved_pct_hi"]]
 
-    measured = ends("measured_pct")
-    if measured is None:
-        raise ValueError("a line has no measured_pct")
-    predicted = ends("predicted_pct")
+    measured = ends(entry["measured"])
+    predicted = ends(entry["predicted"])
     return {
         "program": entry["program"],
-        "mechanism": entry.get("finding", ""),
-        "remedy": entry.get("remedy", ""),
+        "mechanism": entry["finding"]["kind"],
+        "remedy": entry["remedy"],
         "like": "",
         "set": "fixes",
         "predicted": predicted,

@@ -195,7 +195,8 @@ Examples:
 const FIX_AFTER: &str = "\
 Each remedy becomes a copy of the program. It is run in turn with the original, with the same arguments, and its \
 output and exit status must be the same. A remedy is kept if the 95 % interval of its gain lies above 1 %. Then the \
-kept ones are joined and measured together. The times are wall times, so let nothing else run meanwhile.
+kept ones are joined and measured together. Times are CPU times of a program with one thread, and wall times of one with more \
+threads: let nothing else run meanwhile.
 
 The program runs some 20 to 100 times. It must succeed, take 0.1 s or more, and print the same each time. It gets \
 no terminal. To undo a fix, delete the written files.

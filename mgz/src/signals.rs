@@ -68,12 +68,23 @@ fn end_session(signal: libc::c_int) {
     }
 }
 
-/// Runs a command in a session of its own, without a terminal, and ends it after `limit`. Returns
-/// its status and its time; None if it has been ended. Signals noted by [`note_stop`] end it too.
+/// End of a command.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// Its status.
+    pub status: ExitStatus,
+    /// Time from its start to its end.
+    pub wall: Duration,
+    /// CPU time of the process and of the children that it has waited for.
+    pub cpu: Duration,
+}
+
+/// Runs a command in a session of its own, without a terminal, and ends it after `limit`. None if it
+/// has been ended. Signals noted by [`note_stop`] end it too.
 pub fn wait_in_session(
     command: &mut Command,
     limit: Option<Duration>,
-) -> std::io::Result<Option<(ExitStatus, Duration)>> {
+) -> std::io::Result<Option<Ended>> {
     // SAFETY: only a call that is safe after a fork.
     unsafe {
         command.pre_exec(|| {
@@ -82,7 +93,7 @@ pub fn wait_in_session(
         });
     }
     let start = Instant::now();
-    let mut child = command.spawn()?;
+    let child = command.spawn()?;
     SESSION.store(child.id() as i32, Ordering::Relaxed);
     if is_stopped() {
         end_session(libc::SIGTERM);
@@ -98,15 +109,35 @@ pub fn wait_in_session(
         })
     });
     let status = wait_without_reaping(&child).and_then(|()| {
-        let time = start.elapsed();
+        let wall = start.elapsed();
         SESSION.store(0, Ordering::Relaxed);
-        Ok((child.wait()?, time))
+        let (status, cpu) = reap(&child)?;
+        Ok(Ended { status, wall, cpu })
     });
     SESSION.store(0, Ordering::Relaxed);
     drop(ended);
     let late = watch.is_some_and(|watch| watch.join().unwrap_or(false));
     let status = status?;
     Ok((!late).then_some(status))
+}
+
+/// Status and CPU time of a child that has ended.
+fn reap(child: &Child) -> std::io::Result<(ExitStatus, Duration)> {
+    let mut status = 0;
+    // SAFETY: the structure is plain data, and the kernel writes into it.
+    let (done, used) = unsafe {
+        let mut used: libc::rusage = std::mem::zeroed();
+        let pid = child.id() as i32;
+        (libc::wait4(pid, &raw mut status, 0, &raw mut used), used)
+    };
+    if done < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    let time = |of: libc::timeval| {
+        Duration::from_secs(of.tv_sec as u64) + Duration::from_micros(of.tv_usec as u64)
+    };
+    let cpu = time(used.ru_utime) + time(used.ru_stime);
+    Ok((ExitStatus::from_raw(status), cpu))
 }
 
 /// Waits for the end of a child, which keeps its number until it is reaped.

@@ -6,7 +6,45 @@ use crate::fix::params;
 use crate::fix::sequential::{Test, Verdict};
 use crate::fix::workload::{self, Ran, Workload, status_in_words};
 use anyhow::{Context, bail};
+use mgz_annotations_schema::manifest::Manifest;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
+
+/// The time that is compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Clock {
+    /// From the start of the process to its end.
+    #[default]
+    Wall,
+    /// CPU time, of programs with one thread. Other programs on the machine disturb it less.
+    Cpu,
+}
+
+impl Clock {
+    /// The clock for a recorded program.
+    pub fn of(manifest: &Manifest) -> Clock {
+        match manifest.threads.len() {
+            1 => Clock::Cpu,
+            _ => Clock::Wall,
+        }
+    }
+
+    fn seconds(self, ran: &Ran) -> f64 {
+        match self {
+            Clock::Wall => ran.seconds,
+            Clock::Cpu => ran.cpu_seconds,
+        }
+    }
+
+    /// Its name in sentences.
+    pub fn name(self) -> &'static str {
+        match self {
+            Clock::Wall => "wall time",
+            Clock::Cpu => "CPU time",
+        }
+    }
+}
 
 /// The means of all comparisons.
 pub struct Bench {
@@ -18,6 +56,8 @@ pub struct Bench {
     pub test: Test,
     /// Seconds after which a run is ended.
     pub limit: f64,
+    /// The time that is compared.
+    pub clock: Clock,
 }
 
 /// Result of a test.
@@ -80,6 +120,7 @@ impl Bench {
             comparison,
             test,
             limit,
+            clock: Clock::default(),
         })
     }
 
@@ -100,7 +141,7 @@ impl Bench {
         if let Some(difference) = self.comparison.difference(before, after)? {
             return Ok(Err(format!("it behaves in another way: {difference}")));
         }
-        Ok(Ok((before.seconds, after.seconds)))
+        Ok(Ok((self.clock.seconds(before), self.clock.seconds(after))))
     }
 
     /// Runs pairs until the test ends.

@@ -114,6 +114,7 @@ mod tests {
         std::fs::write(output.path().join("stderr"), err).unwrap();
         Ran {
             seconds: 1.0,
+            cpu_seconds: 1.0,
             status: ExitStatus::from_raw(status),
             output,
         }

@@ -1,5 +1,6 @@
 //! The document of a fix, `fix.json`. `docs/reference/fix.md` has its definition.
 
+use crate::fix::bench::Clock;
 use crate::fix::sequential::Speedup;
 use anyhow::{Context, bail};
 use mgz_collector::machine::identity;
@@ -192,6 +193,9 @@ pub struct Document {
     pub cpu: String,
     /// The program with its arguments.
     pub command: Vec<String>,
+    /// The time that was compared.
+    #[serde(default)]
+    pub clock: Clock,
     /// The fixed program.
     pub output: String,
     /// Gain of all kept remedies together.

@@ -22,7 +22,7 @@ use crate::program::Program;
 use crate::run::{self, Recorded, TRACE};
 use crate::{report, signals};
 use anyhow::{Context, bail};
-use bench::Bench;
+use bench::{Bench, Clock};
 use builder::Builder;
 use candidates::Candidate;
 use compare::Comparison;
@@ -123,8 +123,9 @@ fn search(fix: &Fix, program: &Program, places: &Places) -> anyhow::Result<i32> 
         None => Comparison::Exact,
     };
     tell!("mgz: running {} twice as it is", program.file.display());
-    let bench = Bench::new(workload, comparison, Test::new(fix.pairs), &program.file)?;
+    let mut bench = Bench::new(workload, comparison, Test::new(fix.pairs), &program.file)?;
     let (trace, _own) = trace(fix, program, &bench.workload)?;
+    bench.clock = Clock::of(&report::manifest(&trace)?);
     let analysis = analysis(&trace)?;
     let module = program.file.file_name().unwrap_or_default();
     let (candidates, left) = candidates::candidates(&analysis, &module.to_string_lossy());
@@ -155,6 +156,7 @@ fn search(fix: &Fix, program: &Program, places: &Places) -> anyhow::Result<i32> 
         program: subject,
         cpu: identity::cpu(),
         command: words(fix),
+        clock: bench.clock,
         output: places.output.display().to_string(),
         result,
         candidates: tried,
@@ -216,7 +218,10 @@ fn trace(
     let mut wait = |command: &mut std::process::Command| {
         (workload.redirect(command, folder.path())).map_err(std::io::Error::other)?;
         let ended = signals::wait_in_session(command, None)?;
-        ended.map_or_else(|| Err(std::io::ErrorKind::TimedOut.into()), |e| Ok(e.0))
+        ended.map_or_else(
+            || Err(std::io::ErrorKind::TimedOut.into()),
+            |e| Ok(e.status),
+        )
     };
     let recorded = run::record(&asked, program, folder.path(), &mut wait)?;
     workload::stop_if_asked()?;

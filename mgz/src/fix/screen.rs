@@ -18,7 +18,10 @@ fn short_place(cause: &Cause) -> String {
 /// The remedy without folders: `prefetch of gather.c:6`.
 fn short_remedy(finding: &Cause, remedy: &str) -> String {
     match remedy.strip_prefix("prefetch of ") {
-        Some(_) => format!("prefetch of {}", short_place(finding)),
+        Some(_) => {
+            let kind = finding.kind.replace('_', " ");
+            format!("prefetch of {} ({kind})", short_place(finding))
+        }
         None => remedy.to_owned(),
     }
 }
@@ -112,10 +115,11 @@ pub fn result(document: &Document, paths: &[&Path]) -> String {
         .filter(|t| t.outcome == Outcome::Kept)
         .count();
     let mut text = format!(
-        "kept {kept} of {}: {}, {:.2} s instead of {:.2} s\n",
+        "kept {kept} of {}: {}, {:.2} s of {} instead of {:.2} s\n",
         document.candidates.len(),
         times_as_fast(&document.result),
         document.result.seconds_after,
+        document.clock.name(),
         document.result.seconds_before,
     );
     text.push_str(&candidate_lines(&document.candidates));
@@ -177,6 +181,7 @@ mod tests {
         };
         Tried {
             finding: Cause {
+                kind: "hash_table".into(),
                 file: "/s/a.c".into(),
                 line: 6,
                 ..Cause::default()
@@ -200,7 +205,7 @@ mod tests {
     fn candidates_have_predicted_and_measured_gains() {
         let text = candidate_lines(&[tried(Outcome::Kept, 1.41), tried(Outcome::Dropped, 0.9)]);
         assert!(
-            text.contains("prefetch of a.c:6: predicted 29 % (28–31) less time"),
+            text.contains("prefetch of a.c:6 (hash table): predicted 29 % (28–31) less time"),
             "{text}"
         );
         assert!(

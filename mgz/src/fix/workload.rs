@@ -30,6 +30,8 @@ pub struct Ran {
     /// Wall time. Users wait for it, and it contains what threads and page faults cost, which CPU
     /// time shows in part or twice.
     pub seconds: f64,
+    /// CPU time, with that of children that the program has waited for.
+    pub cpu_seconds: f64,
     /// Exit status.
     pub status: ExitStatus,
     /// Folder with `stdout`, `stderr` and copies of the compared files.
@@ -102,15 +104,16 @@ impl Workload {
         let ended = signals::wait_in_session(&mut command, limit)
             .with_context(|| format!("{}: cannot be executed", file.display()))?;
         stop_if_asked()?;
-        let Some((status, time)) = ended else {
+        let Some(ended) = ended else {
             return Ok(None);
         };
         for (number, path) in self.files.iter().enumerate() {
             copy(path, &output.path().join(copied_name(number, path)))?;
         }
         Ok(Some(Ran {
-            seconds: time.as_secs_f64(),
-            status,
+            seconds: ended.wall.as_secs_f64(),
+            cpu_seconds: ended.cpu.as_secs_f64(),
+            status: ended.status,
             output,
         }))
     }
