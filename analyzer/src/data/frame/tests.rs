@@ -80,7 +80,11 @@ fn flags_lists_and_records_have_types_of_their_own_in_parquet_and_are_text_in_cs
     write_csv(&table, File::create(&path).unwrap()).unwrap();
     assert_eq!(
         std::fs::read_to_string(&path).unwrap(),
-        "flag,strides,stack\ntrue,\"{\"\"from\"\":-8,\"\"pct\"\":50.0}; {\"\"from\"\":8,\"\"pct\"\":null}\",f < g; h\n,\"\",\n"
+        concat!(
+            "flag,strides,stack\n",
+            "true,\"{\"\"from\"\":-8,\"\"pct\"\":50.0}; {\"\"from\"\":8,\"\"pct\"\":null}\",f < g; h\n",
+            ",\"\",\n"
+        )
     );
     // By another reader than the one that the writer is of.
     write_parquet(&table, File::create(&path).unwrap()).unwrap();
