@@ -4,7 +4,7 @@
 use mgz_fix_library::{ANY_MODULE, Action, EXECUTABLE, Frame, Plan, SitePolicy, shared_object};
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::tools::{self, LIMIT};
-use object::{Object, ObjectSymbol};
+use object::{Object, ObjectSection, ObjectSymbol};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -195,8 +195,9 @@ fn a_damaged_plan_changes_nothing() {
         return;
     };
     let image = shared_object(&everything(Action::Pool(0))).unwrap();
-    let magic = b"mgz-fix\0";
-    let at = image.windows(8).position(|bytes| bytes == magic).unwrap();
+    let section = object::File::parse(&*image).unwrap();
+    let section = section.section_by_name(".mgz_plan").unwrap();
+    let at = section.file_range().unwrap().0 as usize;
     for byte in [0, 8, 12, 16, 24, 40] {
         let mut damaged = image.clone();
         damaged[at + byte] ^= 4;
