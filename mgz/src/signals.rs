@@ -3,7 +3,7 @@
 //! A terminal sends Ctrl-C to the whole foreground group. The program decides how to react, and the
 //! recorded part is still analysed. Signals sent to this process alone are passed on.
 
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::RecvTimeoutError;

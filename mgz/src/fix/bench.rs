@@ -6,8 +6,8 @@ use crate::fix::params;
 use crate::fix::sequential::{Test, Verdict};
 use crate::fix::workload::{self, Ran, Workload, status_in_words};
 use anyhow::{Context, bail};
-use mgz_annotations_schema::manifest::Manifest;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::path::Path;
 
 /// The time that is compared.
@@ -22,10 +22,10 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// The clock for a recorded program.
-    pub fn of(manifest: &Manifest) -> Clock {
-        match manifest.threads.len() {
-            1 => Clock::Cpu,
+    /// The clock for a program by the manifest of its trace.
+    pub fn of(manifest: &Value) -> Clock {
+        match manifest["threads"].as_array().map(Vec::len) {
+            Some(1) => Clock::Cpu,
             _ => Clock::Wall,
         }
     }
