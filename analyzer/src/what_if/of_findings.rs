@@ -91,14 +91,13 @@ fn costs_of(findings: &[Finding], costs: &Costs, saved: &Saved) -> Range {
 }
 
 /// A gain beside a cost. A remedy saves no more than the waits that it removes, and both are
-/// estimates of these waits.
+/// estimates of these waits. So a gain above the cost is lowered, and its interval contains both.
 fn limited(gain: Range, cost: Range) -> Range {
     let [lo, value, hi] = gain;
-    [
-        lo.min(cost[1]),
-        value.min(cost[1]),
-        hi.min(cost[2].max(cost[1])),
-    ]
+    if value <= cost[1] {
+        return gain;
+    }
+    [lo.min(cost[0]), cost[1], hi.max(cost[2])]
 }
 
 /// The time that a remedy saves; None if its target is not what it needs.
@@ -142,8 +141,8 @@ mod tests {
     #[test]
     fn a_gain_is_no_more_than_the_cost_beside_it() {
         let cost = [50.0, 70.0, 90.0];
-        assert_eq!(limited([60.0, 80.0, 95.0], cost), [60.0, 70.0, 90.0]);
-        assert_eq!(limited([75.0, 80.0, 85.0], cost), [70.0, 70.0, 85.0]);
+        assert_eq!(limited([60.0, 80.0, 95.0], cost), [50.0, 70.0, 95.0]);
+        assert_eq!(limited([75.0, 80.0, 85.0], cost), [50.0, 70.0, 90.0]);
         assert_eq!(limited([-5.0, 10.0, 20.0], cost), [-5.0, 10.0, 20.0]);
     }
 }
