@@ -124,7 +124,9 @@ int main(void) { usleep(150000); printf("%d\n", (int)getpid()); return 0; }
     assert!(said.contains("--check ends with status 1"), "{said}");
     let said = refused(short, &["-o", "app", "--", "./app"]);
     assert!(said.contains("is the program itself"), "{said}");
-    assert!(refused(short, &["--", "./app.sh"]).contains("not found"));
+    let absent = Place::new(short).fix(&["--", "./app.sh"]);
+    let said = text(&absent.stderr);
+    assert!(code(&absent) == 127 && said.contains("not found"), "{said}");
 }
 
 #[test]
@@ -194,20 +196,26 @@ fn a_gather_becomes_faster_and_the_fix_can_be_applied_again() {
         return;
     }
     assert_eq!(code(&output), 0, "{said}");
-    assert!(
-        said.contains("kept 1 of ") && said.contains("times as fast ("),
-        "{said}"
-    );
-    assert_eq!(place.written(), ["app.fixed", "fix.json"]);
+    assert!(said.contains("times as fast ("), "{said}");
     let document: Value =
         serde_json::from_slice(&std::fs::read(place.path("fix.json")).unwrap()).unwrap();
     assert_eq!(document["format"], "mgz-fix");
     assert!(document["result"]["times_as_fast_lo"].as_f64().unwrap() > 1.01);
-    assert_eq!(document["candidates"][0]["outcome"], "kept");
+    let candidates = document["candidates"].as_array().unwrap();
+    assert!(candidates.iter().any(|c| c["outcome"] == "kept"), "{said}");
+    let has_library = document["recipe"]["library"]["sites"] != serde_json::json!([]);
+    let files: &[&str] = match has_library {
+        true => &["app.fixed", "app.fixed.so", "fix.json"],
+        false => &["app.fixed", "fix.json"],
+    };
+    assert_eq!(place.written(), files);
     let kept = std::fs::read_to_string(place.path("cache/mgz/fixes")).unwrap();
-    let record: Value = serde_json::from_str(kept.lines().next().unwrap()).unwrap();
-    assert_eq!(record["program"], "app");
-    assert!(record["measured"]["saved_pct"].as_f64().unwrap() > 1.0);
+    let mut records = kept
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let of_kept = records.find(|r| r["outcome"] == "kept").unwrap();
+    assert_eq!(of_kept["program"], "app");
+    assert!(of_kept["measured"]["saved_pct"].as_f64().unwrap() > 1.0);
     // The same output as the original.
     let run = |file: &str| {
         let mut command = Command::new(place.path(file));
