@@ -82,7 +82,8 @@ impl PassPlan {
         }
     }
 
-    /// The pass over the rows, whose incidence is not folded yet, and the first level of the time tree if the zooms are wanted.
+    /// The pass over the rows, whose incidence is not folded yet, and the first level of the time
+    /// tree if the zooms are wanted.
     pub(super) fn count(
         &self,
         (trace, questions): (&Trace, &Questions),

@@ -14,7 +14,7 @@ use iced_x86::{Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 /// Bytes of a pointer.
 const POINTER: i64 = 8;
 
-/// How a loop comes to the next node.
+/// Step of a loop to its next node.
 struct Chase {
     /// The load of the pointer.
     at: usize,
@@ -111,7 +111,7 @@ impl Search<'_, '_, '_> {
         Err(why)
     }
 
-    /// How a loop comes to the next node.
+    /// Step of a loop to its next node.
     fn chase(&mut self, l: LoopId, node: Gpr) -> Option<Chase> {
         let Change::Once(at) = self.change(l, node) else {
             return None;

@@ -22,7 +22,7 @@ struct Writes {
     last: [u32; 16],
 }
 
-/// How a register changes in a loop.
+/// Change of a register in a loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
     /// Not at all.
@@ -79,7 +79,7 @@ impl<'v, 'f, 'a> Search<'v, 'f, 'a> {
         all
     }
 
-    /// How a register changes in a loop.
+    /// Change of a register in a loop.
     pub fn change(&mut self, l: LoopId, r: Gpr) -> Change {
         let writes = self.writes(l);
         let number = usize::from(r.0);
