@@ -62,7 +62,7 @@ pub fn with_library<'a>(elf: &Elf<'a>, name: &str) -> Result<Image<'a>, Refusal>
     } else {
         array.extend_from_slice(&[0; ENTRY]);
         // The loader writes into the array.
-        segment.resize(segment.len().next_multiple_of(PAGE_SIZE as usize), 0);
+        segment.resize(segment.len().next_multiple_of(PAGE_SIZE), 0);
         let at = vaddr + segment.len() as u64;
         new.writable_from = Some(segment.len());
         new.dynamic = Some((at, array.len() as u64));

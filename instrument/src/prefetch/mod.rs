@@ -93,12 +93,11 @@ pub fn place(
             };
             for &insn in view.facts.accesses.insns() {
                 let address = view.graph.insns[insn as usize].ip;
-                match search.one(address, wanted, &mut codes) {
-                    Ok(placed) => codes.outcomes.push(Outcome {
+                if let Ok(placed) = search.one(address, wanted, &mut codes) {
+                    codes.outcomes.push(Outcome {
                         address,
                         result: Ok(placed),
-                    }),
-                    Err(_) => {}
+                    });
                 }
             }
         }

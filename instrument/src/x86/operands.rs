@@ -575,7 +575,6 @@ pub fn literals(insn: &Insn, store: bool, nth: usize) -> (u8, u8, u8, i64, u8) {
 }
 
 /// Count register of repeated string instructions.
-
 pub const COUNT_REGISTER: Gpr = RCX;
 
 #[cfg(test)]

@@ -61,11 +61,12 @@ impl Shard {
         if let Some(taken) = chunks.take_free(class, align) {
             return Some(taken);
         }
-        // SAFETY: null or data of a chunk, which stay; the lock is held, also below.
-        if let Some(current) = unsafe { chunks.current.as_ref() }
-            && let Some(taken) = unsafe { current.take_new(class, fit) }
-        {
-            return Some(taken);
+        // SAFETY: null or data of a chunk, which stay; the lock is held.
+        if let Some(current) = unsafe { chunks.current.as_ref() } {
+            // SAFETY: the lock is held.
+            if let Some(taken) = unsafe { current.take_new(class, fit) } {
+                return Some(taken);
+            }
         }
         let chunk = chunks.another(self);
         if chunk.is_null() {

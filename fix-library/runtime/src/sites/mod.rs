@@ -111,8 +111,11 @@ fn module_at(address: usize) -> Option<&'static LoadedModule> {
         type Find = unsafe extern "C" fn(usize, *mut FoundObject) -> i32;
         core::mem::transmute::<usize, Find>(find)(address, &raw mut found)
     };
+    if status != 0 {
+        return None;
+    }
     // SAFETY: the loader's entry for a module whose code is being executed, so that it stays.
-    (status == 0).then(|| unsafe { (found.module as *const LoadedModule).as_ref() })?
+    unsafe { (found.module as *const LoadedModule).as_ref() }
 }
 
 /// The first site of the plan with this innermost return address.
