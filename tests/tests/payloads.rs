@@ -29,8 +29,6 @@ const LINKED: [(Variant, &[&str]); 4] = [
     (FIXED, &["-static"]),
 ];
 
-/// Bytes of a page.
-
 /// Bytes that look like nothing else.
 fn body(len: usize) -> Vec<u8> {
     let mut state = 1u32;

@@ -177,7 +177,7 @@ fn each_load_of_a_plan_is_placed_or_refused() {
                 .unwrap()
                 .contains("from the one before")
         };
-        assert!(search.iter().any(|r| carried(r)), "{variant} {search:?}");
+        assert!(search.iter().any(carried), "{variant} {search:?}");
         let nowhere = &rows(&report, "refused", "")[0]["reason"];
         assert_eq!(nowhere, "the address is in no function of this file");
         // Functions without a load of the plan have no clone.

@@ -162,7 +162,7 @@ impl<'a> Costs<'a> {
             [0, 2].map(|end| self.gain(&both, 1.0, end)),
             [0, 2].map(|end| self.gain(&with_walks(&misses, &walks, end), 1.0, 1)),
         ];
-        let mut half = [chance; 2];
+        let mut half = [chance.hypot(params::GAIN_ERROR_PCT); 2];
         for [a, b] in pairs {
             half[0] = half[0].hypot(value - a.min(b).min(value));
             half[1] = half[1].hypot(a.max(b).max(value) - value);
