@@ -1,8 +1,8 @@
 //! `mgz fix`: findings become measured speed-ups of a finished program.
 //!
 //! A recording gives findings, findings give [`candidates`], and each candidate becomes a file
-//! ([`builder`]) that is timed against the original in alternating pairs of runs ([`bench`],
-//! [`sequential`]). What helps is combined ([`search`]). The original is never written.
+//! ([`builder`]) that is timed against the original in alternating pairs of runs ([`mod@bench`],
+//! [`sequential`]). What helps is combined ([`mod@search`]). The original is never written.
 
 mod bench;
 mod builder;
