@@ -21,7 +21,7 @@ use std::sync::mpsc::sync_channel;
 
 /// Rows of a slice. Source: Chosen.
 const ROWS_PER_SLICE: usize = 1 << 13;
-/// Total number of ready rows over all threads; each thread has at least [`LEAST`]. Source: Chosen.
+/// Total number of ready rows over all threads; each thread has at least [`MIN_READY_ROWS`]. Source: Chosen.
 const MAX_READY_ROWS: usize = 1 << 16;
 /// Source: Chosen.
 const MIN_READY_ROWS: usize = 1 << 9;

@@ -3,7 +3,7 @@
 //! It stands before the C library in the loader's order and defines the allocator's functions. Each
 //! looks its return address up in the plan ([`sites`]). Blocks of sites in the plan come from own
 //! memory ([`heap`]); all other calls go on to the next allocator by a jump, with their arguments,
-//! stack and return address unchanged ([`entry`]).
+//! stack and return address unchanged (`entry`).
 //!
 //! Guarantees: a block is freed by the allocator that it came from; a damaged plan, another allocator
 //! or a loader without a list leaves only the jumps; where own memory ends, the next allocator is

@@ -201,16 +201,16 @@ fn shorten(outer: &mut Insn, inner: u64) {
 /// take fifteen times as much memory as bytes, so copies of them cost more than one would think.
 #[derive(Clone, Debug)]
 pub struct CodeSource<'a> {
-    /// See [`decode`].
+    /// See [`decode_function`].
     pub bytes: &'a [u8],
-    /// See [`decode`].
+    /// See [`decode_function`].
     pub base: u64,
-    /// See [`decode`].
+    /// See [`decode_function`].
     pub entries: Vec<u64>,
 }
 
 impl CodeSource<'_> {
-    /// See [`decode`].
+    /// See [`decode_function`].
     pub fn decode(&self) -> Result<Body, LeftReason> {
         decode_function(self.bytes, self.base, &self.entries)
     }
