@@ -186,7 +186,7 @@ fn a_stopped_fix_leaves_no_file() {
 #[test]
 fn a_gather_becomes_faster_and_the_fix_can_be_applied_again() {
     let place = Place::new(GATHER);
-    let output = place.fix(&["--pairs", "6", "--", "./app", "4"]);
+    let output = place.fix(&["--pairs", "6", "--", "./app", "2"]);
     let said = text(&output.stdout) + &text(&output.stderr);
     // A busy machine, or one that overlaps these loads by itself, may show no gain.
     if code(&output) == 4 {
