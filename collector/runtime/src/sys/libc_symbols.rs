@@ -144,18 +144,7 @@ static FOUND: [AtomicUsize; BEHIND_WRAPPERS.len()] =
 
 /// The place of a function in [`BEHIND_WRAPPERS`].
 pub const fn place_behind_wrappers(name: &CStr) -> usize {
-    let mut at = 0;
-    loop {
-        let (known, name) = (BEHIND_WRAPPERS[at].to_bytes(), name.to_bytes());
-        let mut same = 0;
-        while same < name.len() && same < known.len() && known[same] == name[same] {
-            same += 1;
-        }
-        if same == name.len() && same == known.len() {
-            return at;
-        }
-        at += 1;
-    }
+    loader_list::place_in(&BEHIND_WRAPPERS, name)
 }
 
 /// The next definition of the function at a place, or 0.

@@ -385,3 +385,19 @@ impl ModuleSymbols {
         }
     }
 }
+
+/// The place of a name in a list that has it.
+pub(crate) const fn place_in(names: &[&CStr], name: &CStr) -> usize {
+    let mut at = 0;
+    loop {
+        let (known, name) = (names[at].to_bytes(), name.to_bytes());
+        let mut same = 0;
+        while same < name.len() && same < known.len() && known[same] == name[same] {
+            same += 1;
+        }
+        if same == name.len() && same == known.len() {
+            return at;
+        }
+        at += 1;
+    }
+}

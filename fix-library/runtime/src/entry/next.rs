@@ -57,18 +57,7 @@ pub(super) static NEXT: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0
 
 /// The place of a function in [`NAMES`].
 pub(super) const fn place(name: &CStr) -> usize {
-    let mut at = 0;
-    loop {
-        let (known, name) = (NAMES[at].to_bytes(), name.to_bytes());
-        let mut same = 0;
-        while same < name.len() && same < known.len() && known[same] == name[same] {
-            same += 1;
-        }
-        if same == name.len() && same == known.len() {
-            return at;
-        }
-        at += 1;
-    }
+    loader_list::place_in(&NAMES, name)
 }
 
 /// Looks all of them up, among the modules that are loaded at the start.
