@@ -6,6 +6,7 @@ use crate::fix::params;
 use crate::fix::sequential::{Test, Verdict};
 use crate::fix::workload::{self, Ran, Workload, status_in_words};
 use anyhow::{Context, bail};
+use mgz_models::statistics::median;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
@@ -168,8 +169,8 @@ impl Bench {
                         saved_pct_hi,
                     },
                     pairs: logs.len(),
-                    seconds_before: median(times.iter().map(|t| t.0)),
-                    seconds_after: median(times.iter().map(|t| t.1)),
+                    seconds_before: median(&times.iter().map(|t| t.0).collect::<Vec<f64>>()),
+                    seconds_after: median(&times.iter().map(|t| t.1).collect::<Vec<f64>>()),
                 };
                 return Ok(Tested::Timed(verdict, measured));
             }
@@ -190,17 +191,6 @@ impl Bench {
                 Ok((before, after)) => logs.push((before / after).ln()),
             }
         }
-        Ok(Ok(median(logs.into_iter())))
-    }
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut sorted: Vec<f64> = values.collect();
-    sorted.sort_by(f64::total_cmp);
-    let half = sorted.len() / 2;
-    match sorted.get(half) {
-        None => f64::NAN,
-        Some(&upper) if sorted.len() % 2 == 1 => upper,
-        Some(&upper) => 0.5 * (sorted[half - 1] + upper),
+        Ok(Ok(median(&logs)))
     }
 }
