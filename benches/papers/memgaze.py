@@ -7,6 +7,7 @@ Only the studied functions are recorded (`--from-function`), as the report ignor
 import os
 import subprocess
 
+from . import originals
 from .lab import count, mean
 
 PROGRAMS = "benches/papers/programs"
@@ -480,3 +481,6 @@ def run(lab):
     layers(lab, study)
     graphs(lab, study)
     packaged(lab, study)
+
+
+STEPS_OF_PART = {"originals": originals.run}
