@@ -2,7 +2,9 @@
 
 use crate::affinity;
 use crate::cli::Report;
+use crate::fix;
 use crate::html::{self, HtmlOptions};
+use crate::program::Program;
 use crate::run::{REPORT, TRACE, read_command};
 use crate::tools;
 use crate::watched;
@@ -18,6 +20,8 @@ pub struct Made {
     pub damaged: bool,
     /// The trace has no loads.
     pub is_empty: bool,
+    /// Some finding has a remedy that can be applied to this finished program.
+    pub is_fixable: bool,
 }
 
 /// Runs the command.
@@ -30,7 +34,7 @@ pub fn command(report: &Report) -> anyhow::Result<i32> {
         command: read_command(&report.trace),
         measured: report.measured.clone(),
     };
-    let made = make_report(&trace, &file, &options, Stdio::null())?;
+    let made = make_report(&trace, &file, &options, (Stdio::null(), None))?;
     crate::cli::print(format!("{}\n", file.display()).as_bytes())?;
     Ok(i32::from(made.damaged))
 }
@@ -48,12 +52,13 @@ pub fn locate_report(given: &Path) -> (PathBuf, PathBuf) {
     (given.to_path_buf(), name.into())
 }
 
-/// Analyses a trace and writes its report; `screen` takes what `mgz-analyze` prints of it.
+/// Analyses a trace and writes its report; `screen` takes what `mgz-analyze` prints of it;
+/// `program`: the program, if it was run.
 pub fn make_report(
     trace: &Path,
     file: &Path,
     options: &HtmlOptions,
-    screen: Stdio,
+    (screen, program): (Stdio, Option<&Program>),
 ) -> anyhow::Result<Made> {
     let manifest = any_manifest(trace)?;
     if is_watched(&manifest) {
@@ -68,6 +73,7 @@ pub fn make_report(
     Ok(Made {
         damaged,
         is_empty: analysis["summary"]["A"].as_u64() == Some(0),
+        is_fixable: program.is_some_and(|program| fix::has_candidates(program, &analysis)),
     })
 }
 

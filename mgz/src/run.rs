@@ -9,7 +9,7 @@ use crate::python::{self, Hook};
 use crate::{elsewhere, measured, nothing, report, signals, tools};
 use anyhow::{Context, bail};
 use mgz_annotations_schema::manifest::Manifest;
-use mgz_annotations_schema::tell;
+use mgz_annotations_schema::{shell, tell};
 use mgz_collector::objects::heap::blocks::HeapBlocks;
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
@@ -48,7 +48,7 @@ pub fn run_program(run: &Run) -> anyhow::Result<i32> {
         Recorded::Trace(status) => status,
         Recorded::Nothing(status) | Recorded::Refused(status) => return Ok(status),
     };
-    match show(run, &folder, &folder.join(TRACE)) {
+    match show(run, &program, &folder) {
         Ok(()) => Ok(status),
         // The program has run, and its status is asked for; but that there is no report must show.
         Err(error) => {
@@ -285,8 +285,8 @@ fn recorded(mut command: Command, trace: &Path, wait: Wait) -> anyhow::Result<Re
 }
 
 /// Analyses, writes the report, and says what was found.
-fn show(run: &Run, folder: &Path, trace: &Path) -> anyhow::Result<()> {
-    let file = folder.join(REPORT);
+fn show(run: &Run, program: &Program, folder: &Path) -> anyhow::Result<()> {
+    let (file, trace) = (folder.join(REPORT), &folder.join(TRACE));
     let options = HtmlOptions {
         source: !run.no_source,
         trace: Some(trace.to_path_buf()),
@@ -296,7 +296,7 @@ fn show(run: &Run, folder: &Path, trace: &Path) -> anyhow::Result<()> {
     // The program's output alone goes where it asked it to go.
     tell!();
     let screen = std::io::stderr().as_fd().try_clone_to_owned()?;
-    let made = report::make_report(trace, &file, &options, screen.into())?;
+    let made = report::make_report(trace, &file, &options, (screen.into(), Some(program)))?;
     if made.is_empty {
         tell!(
             "mgz: {}",
@@ -304,7 +304,18 @@ fn show(run: &Run, folder: &Path, trace: &Path) -> anyhow::Result<()> {
         );
     }
     let tables = format!("mgz-analyze {} --all", trace.display());
-    tell!("mgz: report: {}; every table: {tables}", file.display());
+    // One line: the screen before it has room for no more.
+    let fixes = match made.is_fixable {
+        true => format!(
+            "; to try fixes: mgz fix -- {}",
+            shell::line(options.command.iter().map(String::as_str))
+        ),
+        false => String::new(),
+    };
+    tell!(
+        "mgz: report: {}; every table: {tables}{fixes}",
+        file.display()
+    );
     if !run.no_open && has_display() && std::io::stderr().is_terminal() {
         open_in_browser(file.as_os_str());
     }

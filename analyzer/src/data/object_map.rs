@@ -171,10 +171,55 @@ const ANSWERS_LOG2: u32 = 14;
 /// Log2 of the bytes whose answers take one place: what allocators align blocks to.
 const BYTES_PER_ANSWER_LOG2: u32 = 4;
 
-/// Answers of [`Resolver::find_recent`]. Most rows need an answer that was given before. It takes
-/// no memory until it is used.
+/// Answers that are asked first. Source: Chosen.
+const LAST_ANSWERS: usize = 4;
+/// Answers that are found anew before a table keeps them. Source: Chosen.
+const MIN_ANSWERS_FOR_TABLE: u32 = 32;
+
+/// Answers of [`Resolver::find_recent`]. Most rows need an answer that was given before, and many
+/// one of the last ones. It takes no memory until it is used.
 #[derive(Default)]
-pub struct Recent(Vec<Answer>);
+pub struct Recent {
+    last: [Answer; LAST_ANSWERS],
+    /// Place of the next one among them.
+    next: usize,
+    /// Answers that were found anew.
+    new: u32,
+    table: Vec<Answer>,
+}
+
+impl Recent {
+    /// An answer that was given before.
+    #[inline(always)]
+    fn known(&mut self, process: u32, address: u64, time: u64) -> Option<Answer> {
+        let holds = |answer: &&Answer| answer.holds(process, address, time);
+        if let Some(answer) = self.last.iter().find(holds) {
+            return Some(*answer);
+        }
+        let answer = *self.table.get(place(address)).filter(holds)?;
+        self.add_to_last(answer);
+        Some(answer)
+    }
+
+    #[inline(always)]
+    fn add_to_last(&mut self, answer: Answer) {
+        self.last[self.next] = answer;
+        self.next = (self.next + 1) % LAST_ANSWERS;
+    }
+
+    /// Keeps the answer for an address.
+    fn add(&mut self, address: u64, answer: Answer) {
+        self.add_to_last(answer);
+        self.new = self.new.saturating_add(1);
+        if self.new < MIN_ANSWERS_FOR_TABLE {
+            return;
+        }
+        if self.table.is_empty() {
+            self.table.resize(1 << ANSWERS_LOG2, Answer::default());
+        }
+        self.table[place(address)] = answer;
+    }
+}
 
 /// Place of the answer for an address.
 #[inline(always)]
@@ -445,12 +490,10 @@ impl Resolver {
     /// The same; asks what was answered before first. `recent` must have been used with this resolver only.
     #[inline]
     pub fn find_recent(&self, recent: &mut Recent, process: u32, address: u64, time: u64) -> u32 {
-        if let Some(answer) = recent.0.get(place(address))
-            && answer.holds(process, address, time)
-        {
-            return answer.object;
+        match recent.known(process, address, time) {
+            Some(answer) => answer.object,
+            None => self.find_anew(recent, process, address, time).object,
         }
-        self.find_anew(recent, process, address, time).object
     }
 
     /// The same, and the block or variable that the address is in: first address and bytes. Unknown
@@ -462,9 +505,8 @@ impl Resolver {
         address: u64,
         time: u64,
     ) -> (u32, (u64, u64)) {
-        let known = recent.0.get(place(address)).copied();
-        let answer = known
-            .filter(|answer| answer.holds(process, address, time))
+        let answer = recent
+            .known(process, address, time)
             .unwrap_or_else(|| self.find_anew(recent, process, address, time));
         match answer.object {
             UNKNOWN => (UNKNOWN, (0, 0)),
@@ -481,9 +523,8 @@ impl Resolver {
         address: u64,
         time: u64,
     ) -> (u32, u64) {
-        let known = recent.0.get(place(address)).copied();
-        let answer = known
-            .filter(|answer| answer.holds(process, address, time))
+        let answer = recent
+            .known(process, address, time)
             .unwrap_or_else(|| self.find_anew(recent, process, address, time));
         let object = self.objects.get(answer.object as usize);
         let into = match object.filter(|_| answer.object != UNKNOWN) {
@@ -497,11 +538,8 @@ impl Resolver {
 
     #[inline(never)]
     fn find_anew(&self, recent: &mut Recent, process: u32, address: u64, time: u64) -> Answer {
-        if recent.0.is_empty() {
-            recent.0.resize(1 << ANSWERS_LOG2, Answer::default());
-        }
         let answer = self.answer(process, address, time);
-        recent.0[place(address)] = answer;
+        recent.add(address, answer);
         answer
     }
 

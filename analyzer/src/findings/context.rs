@@ -90,6 +90,18 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// The same data with other misses.
+    pub(crate) fn with_misses<'b>(self, predicted: &'b Predicted) -> Context<'b>
+    where
+        'a: 'b,
+    {
+        let hierarchy = predicted.hierarchy.clone();
+        Context {
+            prices: Prices::new(hierarchy, Some(predicted), &self.sites),
+            ..self
+        }
+    }
+
     /// The places of the rows of some load instructions, in order.
     pub fn places_of(&self, sites: &[u32]) -> Vec<Place> {
         let of_sites = sites.iter().flat_map(|&s| self.places.of(s));

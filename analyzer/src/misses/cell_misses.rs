@@ -10,6 +10,7 @@
 use crate::data::group::Group;
 use crate::misses::fill_time::{Times, doubt_of};
 use crate::misses::params;
+use crate::misses::predictor::Watches;
 use crate::misses::set_conflicts;
 use crate::misses::survival_bounds::{Estimate, Wait};
 use crate::misses::visit_table::{VisitTable, lines_without};
@@ -43,11 +44,16 @@ impl VisitTable<'_> {
         capacities: &[f64],
         levels: &[usize],
         without: Option<usize>,
+        watches: Watches,
     ) -> ByGroup {
-        let estimate = Estimate::new(self, without);
+        let units = match watches {
+            Watches::Used => &self.units[..],
+            Watches::LeftOut => &[],
+        };
+        let estimate = Estimate::new(self, without, units);
         let curves = estimate.curves();
         let has_bursts = estimate.bursts.values().any(|b| b.part > 0.0);
-        let is_doubtful = !self.units.is_empty() || has_bursts;
+        let is_doubtful = !units.is_empty() || has_bursts;
         let least = (without.is_none() && is_doubtful).then(|| estimate.least_curves());
         // Caches fill sooner if walks and bursts return more rarely than estimated.
         let is_seldom = has_bursts

@@ -11,6 +11,7 @@ mod latencies;
 mod load_weights;
 mod pace_bias;
 mod params;
+mod predictor;
 mod reuse_distance;
 mod row_misses;
 mod sample_places;
@@ -26,6 +27,7 @@ mod window_pace;
 
 pub(crate) use latencies::tlb;
 pub use latencies::{Hierarchy, LatencySource};
+pub(crate) use predictor::{Predictor, Watches};
 pub use row_misses::Predicted;
 pub(crate) use row_misses::replicate_spread;
 pub(crate) use variants::Variant;

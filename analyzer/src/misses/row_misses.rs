@@ -1,26 +1,21 @@
 //! Misses of rows, summed from those of groups of code.
 
-use crate::data::detail::Detail;
 use crate::data::group::Group;
 use crate::data::memory_units::LINE_BYTES;
-use crate::data::object_map::Recent;
-use crate::data::reuse_pairs::ReusePairs;
-use crate::data::samples::SampleInfo;
 use crate::engine::EngineOutcome;
 use crate::estimate::Estimate;
 use crate::misses::cell_misses::ByGroup;
 use crate::misses::load_weights::{self, LoadWeights, Part};
-use crate::misses::pace_bias::{self, SpeedFactors};
+use crate::misses::pace_bias::SpeedFactors;
 use crate::misses::params;
+use crate::misses::predictor::Watches;
 use crate::misses::visit_table::VisitTable;
-use crate::misses::watched_reuses::{self, Code, WatchedReuses};
+use crate::misses::watched_reuses::WatchedReuses;
 use crate::misses::{CurvePoint, Hierarchy, LevelMisses, Misses, Range, caches};
-use crate::stages::line_visits::{LineVisits, PARTS, Visit, part};
-use crate::stages::set_conflicts::{LEVELS, Sets};
+use crate::stages::line_visits::{LineVisits, PARTS, part};
 use crate::util::fast_hash::Mixed;
 use mgz_annotations_schema::manifest::Cache;
 use mgz_models::statistics::jackknife_variance;
-use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 
 /// Loads of a group by replicate, each with its weight: recorded loads (`accesses`), and these
@@ -115,7 +110,7 @@ impl Sum {
 }
 
 /// All capacities in bytes: first those of the levels, then those of the curve.
-fn sizes(caches: &[Cache], curve: u32) -> Vec<u64> {
+pub(super) fn sizes(caches: &[Cache], curve: u32) -> Vec<u64> {
     caches
         .iter()
         .map(|c| c.size)
@@ -123,131 +118,36 @@ fn sizes(caches: &[Cache], curve: u32) -> Vec<u64> {
         .collect()
 }
 
-/// Estimates from all samples, then with one replicate left out each.
-fn with_replicates(table: &VisitTable<'_>, capacities: &[f64], levels: &[usize]) -> Vec<ByGroup> {
-    (0..=PARTS)
-        .into_par_iter()
-        .map(|p| table.estimate(capacities, levels, p.checked_sub(1)))
-        .collect()
-}
-
-/// Replaces the misses of these levels by those of another estimate, which has no other levels.
-fn replace_levels(mine: &mut ByGroup, theirs: &ByGroup, levels: &[usize]) {
-    for (group, of_group) in mine.iter_mut() {
-        let Some(other) = theirs.get(group) else {
-            continue;
-        };
-        for (from, &to) in levels.iter().enumerate() {
-            of_group.ratio[to] = other.ratio[from];
-            of_group.least[to] = other.least[from];
-            of_group.most[to] = other.most[from];
-        }
-        for (object, ratios) in &mut of_group.objects {
-            if let Some((_, other)) = other.objects.iter().find(|o| o.0 == *object) {
-                let levels = levels.iter().enumerate();
-                levels.for_each(|(from, &to)| ratios[to] = other[from]);
-            }
-        }
-    }
-}
-
 impl Predicted {
-    /// Predicts misses from samples. `detail`: selects whether curves are computed; `by_time`:
-    /// windows were taken by time; `function`: the function of a group; `object`: the object that a
-    /// visited line belongs to.
-    pub fn new(
-        outcome: &EngineOutcome,
-        hierarchy: Hierarchy,
-        detail: Detail,
-        by_time: bool,
-        function: impl Fn(Group) -> u32,
-        object: impl Fn(&Visit, &SampleInfo, &mut Recent) -> u32 + Sync,
-    ) -> Option<Predicted> {
-        let pairs = outcome.pairs.as_deref();
-        let data = (outcome, pairs);
-        Predicted::with_pairs(data, hierarchy, detail, by_time, function, object)
+    /// No misses yet. `watched`: contribution of the watchpoints.
+    pub(super) fn of_loads(hierarchy: Hierarchy, watched: Option<WatchedReuses>) -> Predicted {
+        Predicted {
+            hierarchy,
+            watched,
+            ..Predicted::default()
+        }
     }
 
-    /// The same with these watched reuses.
-    pub(crate) fn with_pairs(
-        (outcome, pairs): (&EngineOutcome, Option<&ReusePairs>),
-        hierarchy: Hierarchy,
-        detail: Detail,
-        by_time: bool,
-        function: impl Fn(Group) -> u32,
-        object: impl Fn(&Visit, &SampleInfo, &mut Recent) -> u32 + Sync,
+    /// The same loads with their misses. `estimates` and `slower` as of
+    /// [`Predicted::add_estimates`]; `curve`: number of points of the curve.
+    pub(super) fn with_misses(
+        &self,
+        estimates: Vec<ByGroup>,
+        slower: &SpeedFactors,
+        (curve, watches): (u32, Watches),
     ) -> Option<Predicted> {
-        let lines = &outcome.lines;
-        if lines.samples.is_empty() {
-            return None;
-        }
-        let by_number: HashMap<u32, &SampleInfo, Mixed> =
-            outcome.samples.iter().map(|s| (s.sample, s)).collect();
-        let object = |visit: &Visit, recent: &mut Recent| {
-            by_number
-                .get(&visit.sample)
-                .map_or(0, |sample| object(visit, sample, recent))
-        };
-        let curve = if detail.is_all() {
-            params::POINTS_OF_MISS_CURVE
-        } else {
-            0
-        };
-        let sizes = sizes(&hierarchy.caches, curve);
-        let capacities: Vec<f64> = sizes.iter().map(|&s| (s / LINE_BYTES) as f64).collect();
-        let mut sets = [Sets::default(); LEVELS];
-        for (to, of) in sets.iter_mut().zip(&hierarchy.caches) {
-            *to = Sets::new(of.size, of.ways);
-        }
-        let levels: Vec<usize> = (0..hierarchy.caches.len().min(LEVELS)).collect();
-        let weights = LoadWeights::new(outcome, by_time);
-        let (watches, mut seen) = match pairs {
-            Some(pairs) => {
-                let (watches, seen) = watched_reuses::timed(lines, pairs, &weights);
-                (watches, Some(seen))
-            }
-            None => (Vec::new(), None),
-        };
-        let code = |group: Group| -> Code { (function(group), group.class()) };
-        let table = |by_process: bool| {
-            let watched: (_, &dyn Fn(Group) -> Code) = (&watches[..], &code);
-            VisitTable::new(lines, &outcome.samples, &sets, by_process, watched, object)
-        };
-        let private = table(false);
-        if let Some(seen) = &mut seen {
-            seen.used = private.used;
-        }
-        let mut estimates = with_replicates(&private, &capacities, &levels);
-        // All threads of a process fill a shared level.
-        let shared: Vec<usize> = (0..levels.len())
-            .filter(|&c| hierarchy.caches[c].shared_by > 1 && outcome.census.threads > 1)
-            .collect();
-        if !shared.is_empty() {
-            let of: Vec<f64> = shared.iter().map(|&c| capacities[c]).collect();
-            let others = with_replicates(&table(true), &of, &shared);
-            for (mine, theirs) in estimates.iter_mut().zip(&others) {
-                replace_levels(mine, theirs, &shared);
-            }
-        }
         let mut predicted = Predicted {
-            hierarchy,
             curve,
-            watched: seen,
-            ..Predicted::default()
+            watched: self.watched.filter(|_| watches == Watches::Used),
+            ..self.clone()
         };
-        predicted.weigh(lines, &weights, &function);
-        let slower = match by_time && !weights.are_counted() {
-            true => pace_bias::speed_factors(&private, &weights, &function),
-            false => HashMap::default(),
-        };
-        predicted.add_estimates(estimates, &slower)?;
-        predicted.add_sequences(&private);
+        predicted.add_estimates(estimates, slower)?;
         predicted.whole();
         Some(predicted)
     }
 
     /// Adds the loads of groups, with the errors of their weights.
-    fn weigh(
+    pub(super) fn weigh(
         &mut self,
         lines: &LineVisits,
         weights: &LoadWeights,
@@ -323,7 +223,7 @@ impl Predicted {
     }
 
     /// Adds late visits in sequence, and all late visits.
-    fn add_sequences(&mut self, table: &VisitTable<'_>) {
+    pub(super) fn add_sequences(&mut self, table: &VisitTable<'_>) {
         for ((group, object), part, all) in table.sequences() {
             for sums in [
                 self.sequences.entry(group).or_default(),

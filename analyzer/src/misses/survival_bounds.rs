@@ -9,7 +9,7 @@ use crate::misses::params;
 use crate::misses::reuse_distance::Near;
 use crate::misses::survival_curve::{Fit, grid};
 use crate::misses::visit_table::{VisitTable, near_of};
-use crate::misses::watched_reuses;
+use crate::misses::watched_reuses::{self, Unit};
 use crate::stages::line_visits::part;
 use crate::util::fast_hash::Mixed;
 use std::collections::HashMap;
@@ -76,7 +76,11 @@ pub(super) struct Estimate<'t, 'a> {
 }
 
 impl<'t, 'a> Estimate<'t, 'a> {
-    pub(super) fn new(table: &'t VisitTable<'a>, without: Option<usize>) -> Estimate<'t, 'a> {
+    pub(super) fn new(
+        table: &'t VisitTable<'a>,
+        without: Option<usize>,
+        units: &[Unit],
+    ) -> Estimate<'t, 'a> {
         let near = |&group: &Group| {
             let mut near = near_of(table.lines, group, without);
             // A replicate has its own counts, but the reach of all data.
@@ -107,7 +111,7 @@ impl<'t, 'a> Estimate<'t, 'a> {
             .map(|cell| estimate.part_at_random(cell))
             .collect();
         estimate.bursts = estimate.find_bursts();
-        for unit in &table.units {
+        for unit in units {
             if unit.walks && without.is_some() {
                 continue;
             }

@@ -17,6 +17,7 @@ use crate::misses::watched_reuses::{self, CellVisits, Code, InSamples, ObjectWat
 use crate::stages::line_visits::{GroupLines, LineVisits, PARTS, Visit, part};
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;
+use crate::util::radix;
 use rayon::prelude::*;
 use std::collections::HashMap;
 
@@ -46,12 +47,15 @@ pub(crate) struct VisitTable<'a> {
     pub(super) used: u64,
 }
 
+/// Visits that one thread finds the objects of. Source: Chosen: answers are kept by thread.
+const MIN_VISITS_OF_TASK: usize = 1 << 13;
+
 /// A visit in the form that is sorted: line, address space, thread, place of the sample in the
 /// thread, cell.
 type Ordered = (CacheLine, u32, u32, u32, Late);
 
 /// The cell of a visit, with one bit for visits in sequence.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Late(u32);
 
 impl Late {
@@ -168,6 +172,7 @@ fn late_keys(
     lines
         .visits
         .par_iter()
+        .with_min_len(MIN_VISITS_OF_TASK)
         .map_init(Recent::default, |recent, v| {
             is_late(v).then(|| (v.group, object(v, recent)))
         })
@@ -220,7 +225,14 @@ fn sorted(
     };
     let visits = lines.visits.par_iter().zip(keys);
     let mut visits: Vec<Ordered> = visits.filter_map(ordered).collect();
-    visits.par_sort_unstable();
+    // The last part first; counting keeps the order of equals.
+    radix::sort(&mut visits, |v| u64::from(v.2) << 32 | u64::from(v.3));
+    radix::sort(&mut visits, |v| u64::from(v.1));
+    radix::sort(&mut visits, |v| v.0.number());
+    // Few visits are compared, and a sample may come twice.
+    if !visits.is_sorted() {
+        visits.par_sort_unstable();
+    }
     visits
 }
 

@@ -1,12 +1,9 @@
 //! From an opened trace and the options to the whole result.
 
-use crate::data::code_map::Target;
 use crate::data::detail::Detail;
-use crate::data::group::Group;
 use crate::data::memory_units::LINE_BYTES;
-use crate::data::object_map::{Recent, Resolver, UNKNOWN};
+use crate::data::object_map::Resolver;
 use crate::data::reuse_pairs::ReusePairs;
-use crate::data::samples::SampleInfo;
 use crate::engine::partial::{Partial, PartialError};
 use crate::engine::{Aids, Collect, EngineOptions, EngineOutcome, analyse_with};
 use crate::estimate::row_estimates::Estimator;
@@ -19,12 +16,12 @@ use crate::input::source::ChunkSource;
 use crate::input::weights::Weights;
 use crate::input::{ColumnSet, Trace};
 use crate::measured::counters::counted_run;
-use crate::misses::{Hierarchy, Predicted, caches};
+use crate::misses::{Hierarchy, caches};
 use crate::report::counted::reweighted;
+use crate::report::prediction::Prediction;
 use crate::report::row_counts::{PassPlan, RowCounts};
 use crate::report::{Analysis, build, measured_beside};
 use crate::stages::incidence::Incidence;
-use crate::stages::line_visits::Visit;
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::views::context::Basis;
 use crate::views::location;
@@ -244,45 +241,6 @@ pub(super) fn is_thinned(questions: &Questions) -> bool {
     !questions.filter.functions.is_empty() || !questions.filter.objects.is_empty()
 }
 
-/// Misses of these caches.
-fn predicted(
-    trace: &Trace,
-    outcome: &EngineOutcome,
-    (questions, detail): (&Questions, Detail),
-    objects: Option<&Resolver>,
-    warnings: &mut Vec<String>,
-) -> Option<Predicted> {
-    if is_thinned(questions) {
-        return None;
-    }
-    let levels = hierarchy(trace, questions);
-    if trace.manifest.mode.has_all_loads() {
-        if questions.block != LINE_BYTES {
-            return None;
-        }
-        return Predicted::exact(outcome, levels);
-    }
-    if !questions.misses {
-        return None;
-    }
-    let function = |group: Group| {
-        let functions = trace.code.targets(Target::Function, group);
-        functions.first().copied().unwrap_or(u32::MAX)
-    };
-    let object = |visit: &Visit, sample: &SampleInfo, recent: &mut Recent| {
-        objects.map_or(UNKNOWN, |objects| {
-            let middle = sample.first_time + sample.last_time.saturating_sub(sample.first_time) / 2;
-            objects.find_recent(recent, sample.process, visit.address(), middle)
-        })
-    };
-    let by_time = trace.manifest.triggers_by_time();
-    let predicted = Predicted::new(outcome, levels, detail, by_time, function, object);
-    if predicted.is_some() && questions.asked_for_misses && trace.manifest.caches.is_empty() {
-        warnings.push("the trace does not tell the caches of its machine: misses are predicted of common ones (32K, 1M, 32M); --caches names others".into());
-    }
-    predicted
-}
-
 /// Sentences about what is missing.
 struct Messages {
     /// Data that could not be read.
@@ -410,16 +368,24 @@ pub fn examine_in_steps(
         0 => Detail::All,
         _ => questions.detail,
     };
-    let asked = (questions, detail);
+    let early = early.filter(|_| outcome.census.loads > 0);
+    let first_detail = early
+        .as_ref()
+        .map_or(detail, |early| Detail::Screen(early.rows));
+    let zoom = outcome.buckets[0].reuse.zoom.as_mut();
+    let mixed = zoom.map(|z| z.mixed.finish()).unwrap_or_default();
     // The marks are sorted by one thread, for the tables; misses are predicted meanwhile.
     let unfolded = std::mem::take(&mut outcome.unfolded);
-    let (predicted, incidence) = rayon::join(
-        || predicted(trace, &outcome, asked, objects, &mut warnings),
+    let lines = &outcome.lines;
+    let (prediction, incidence) = rayon::join(
+        || {
+            let counts = (&outcome, lines);
+            Prediction::new((trace, questions), counts, objects, first_detail)
+        },
         || Incidence::fold(unfolded),
     );
     outcome.incidence = incidence;
-    let zoom = outcome.buckets[0].reuse.zoom.as_mut();
-    let mixed = zoom.map(|z| z.mixed.finish()).unwrap_or_default();
+    warnings.extend(prediction.warning(trace, questions));
     let counted = RowCounts {
         trace,
         questions,
@@ -427,30 +393,34 @@ pub fn examine_in_steps(
         source,
         manifest,
         outcome: &outcome,
-        detail,
+        detail: first_detail,
         objects,
-        predicted: predicted.as_ref(),
+        prediction: &prediction,
+        predicted: prediction.predicted.as_ref(),
         windows: &windows,
         paths: paths.as_ref(),
     };
     let filter = filtered.as_ref().map(|f| f.row(&trace.manifest));
     let weights = aids.weights.clone();
-    let (built, found) = match early.filter(|_| outcome.census.loads > 0) {
+    let (built, found) = counted.tables_and_findings(observed, warnings.clone(), weights);
+    let in_full;
+    let (counted, built) = match early {
         Some(early) => {
-            let of_screen = RowCounts {
-                detail: Detail::Screen(early.rows),
+            (early.show)(counted.screen(built, found.clone(), &mixed, filter.clone()));
+            in_full = prediction.in_detail(detail);
+            let counted = RowCounts {
+                detail,
+                predicted: in_full.as_ref(),
                 ..counted
             };
-            let (built, found) = of_screen.tables_and_findings(observed, warnings.clone(), weights);
-            (early.show)(of_screen.screen(built, found.clone(), &mixed, filter.clone()));
-            (counted.tables(warnings), found)
+            (counted, counted.tables(warnings))
         }
-        None => counted.tables_and_findings(observed, warnings, weights),
+        None => (counted, built),
     };
     let mut analysis = built.analysis;
     analysis.filter = filter;
-    let basis = Basis::new(&outcome, &trace.code, built.places, built.times)
-        .with_misses(predicted.as_ref());
+    let basis =
+        Basis::new(&outcome, &trace.code, built.places, built.times).with_misses(counted.predicted);
     let summary = analysis.summary.clone();
     let (threads, ()) = rayon::join(
         || (detail.is_all()).then(|| counted.thread_tables(&summary, &basis, aids.clone())),

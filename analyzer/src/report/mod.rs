@@ -6,6 +6,7 @@ mod functions;
 mod lines;
 mod loops;
 pub(crate) mod measured_beside;
+mod prediction;
 mod row_counts;
 mod rows;
 mod summary;

@@ -14,6 +14,7 @@ use crate::input::source::ChunkSource;
 use crate::input::weights::Weights;
 use crate::misses::Predicted;
 use crate::report::build::{Questions, add_found, add_measured, hierarchy, is_thinned, sets};
+use crate::report::prediction::Prediction;
 use crate::report::{Analysis, Built, Material, ProcessRow, Summary, ThreadRow, threads};
 use crate::stages::footprint::FootprintSet;
 use crate::stages::pages::{self, UnitEntry};
@@ -138,6 +139,8 @@ pub(super) struct RowCounts<'a> {
     pub(super) outcome: &'a EngineOutcome,
     pub(super) detail: Detail,
     pub(super) objects: Option<&'a Resolver>,
+    pub(super) prediction: &'a Prediction<'a>,
+    /// Misses in the detail of the tables.
     pub(super) predicted: Option<&'a Predicted>,
     pub(super) windows: &'a [Window],
     pub(super) paths: Option<&'a CallPaths>,
@@ -220,8 +223,12 @@ impl RowCounts<'_> {
             weights,
             hierarchy: hierarchy(self.trace, self.questions),
         };
-        let counted = (self.outcome, self.paths);
-        add_gains(&replayed, counted, self.windows, looked, findings);
+        // Words that were watched have not moved.
+        let has_watches = self.outcome.pairs.is_some();
+        let unwatched = || self.prediction.unwatched();
+        let unwatched =
+            has_watches.then_some(&unwatched as &(dyn Fn() -> Option<Predicted> + Sync));
+        add_gains(&replayed, unwatched, self.windows, looked, findings);
     }
 
     /// The contents of a screen.

@@ -67,7 +67,11 @@ pub struct Bins(pub Vec<u32>);
 
 impl Bins {
     fn add(&mut self, value: u64) {
-        let at = bin(value);
+        self.add_to(bin(value));
+    }
+
+    /// Counts in a bin.
+    fn add_to(&mut self, at: usize) {
         if self.0.len() <= at {
             self.0.resize(at + 1, 0);
         }
@@ -220,6 +224,8 @@ struct Work {
     last: LastAccesses,
     /// By set of the first-level cache: lines in the order of their last accesses.
     in_set: Vec<Vec<CacheLine>>,
+    /// The set of the last access.
+    last_set: usize,
     /// Rows of the sample.
     address: Vec<u64>,
     group: Vec<Group>,
@@ -228,8 +234,10 @@ struct Work {
     site: Vec<u32>,
     /// True for the first row in each line.
     first: Vec<bool>,
-    /// By group of the sample.
-    local: HashMap<Group, GroupInSample, Mixed>,
+    /// The groups of the sample.
+    local: Vec<GroupInSample>,
+    /// Their places in the list.
+    places: HashMap<Group, usize, Mixed>,
     caches: [Sets; LEVELS],
     conflicts: Conflicts,
     /// Words that are watched behind the sample: which watch, and where.
@@ -241,6 +249,7 @@ struct Work {
 /// A group of code in the current sample.
 #[derive(Clone, Default)]
 struct GroupInSample {
+    group: Group,
     /// Its counts, taken out while they grow.
     counts: GroupLines,
     /// Its last new line, and the step to that.
@@ -259,41 +268,50 @@ impl Work {
         let distinct = self.last.lines();
         let late = u32::from(2 * at >= self.address.len());
         let counts = &mut of.counts;
-        counts.before.add(distinct);
+        let (lines, time) = (bin(distinct), bin(at as u64));
+        counts.before.add_to(lines);
         counts.late += late;
-        counts.times[2].add(at as u64);
-        let time = bin(at as u64);
+        counts.times[2].add_to(time);
         if counts.lines.len() <= time {
             counts.lines.resize(time + 1, 0);
         }
         counts.lines[time] += distinct;
+        if line == last {
+            counts.times[0].add(1);
+            counts.known.add_to(0);
+            counts.in_set[2].add(self.in_set[self.last_set].len() as u64);
+            counts.in_set[0].add_to(0);
+            self.first.push(false);
+            self.last.stay(at);
+            return None;
+        }
         let place = self.last.find(line);
         let is_new = place.before.is_none();
         self.first.push(is_new);
-        let sets = self.in_set.len() as u64;
-        let in_set = &mut self.in_set[(line.number() % sets) as usize];
+        let sets = Sets {
+            sets: self.in_set.len() as u32,
+            ..Sets::default()
+        };
+        self.last_set = sets.of(line) as usize;
+        let in_set = &mut self.in_set[self.last_set];
         counts.in_set[2].add(in_set.len() as u64);
         let others = touch(in_set, line, is_new);
         counts.in_set[usize::from(is_new)].add(others as u64);
         let visit = match place.before {
             Some(before) => {
                 counts.times[0].add((at - before) as u64);
-                if line == last {
-                    counts.known.add(0);
-                } else {
-                    let since = self.last.since(before);
-                    counts.known.add(since);
-                    if since >= MAX_LINES_IN_PASS {
-                        counts.again += 1;
-                        let last_word = self.address[before] / WORD_BYTES;
-                        counts.same_word += u32::from(self.address[at] / WORD_BYTES == last_word);
-                    }
+                let since = self.last.since(&place);
+                counts.known.add(since);
+                if since >= MAX_LINES_IN_PASS {
+                    counts.again += 1;
+                    let last_word = self.address[before] / WORD_BYTES;
+                    counts.same_word += u32::from(self.address[at] / WORD_BYTES == last_word);
                 }
                 None
             }
             None => {
-                counts.censored.add(distinct);
-                counts.times[1].add(at as u64);
+                counts.censored.add_to(lines);
+                counts.times[1].add_to(time);
                 counts.late_firsts += late;
                 Some(self.visit(at, of))
             }
@@ -323,15 +341,15 @@ impl Work {
     }
 
     /// Counts conflicts in the sets of the other levels.
-    fn count_conflicts(&mut self, local: &mut HashMap<Group, GroupInSample, Mixed>) {
-        let (address, groups) = (&self.address, &self.group);
+    fn count_conflicts(&mut self, local: &mut [GroupInSample]) {
+        let (address, groups, places) = (&self.address, &self.group, &self.places);
         self.conflicts.of_sample(
             &self.caches,
             address.len(),
             |row| CacheLine::of(address[row]),
             &self.first,
             |row, level, again| {
-                if let Some(of) = local.get_mut(&groups[row]) {
+                if let Some(of) = places.get(&groups[row]).and_then(|&at| local.get_mut(at)) {
                     match again {
                         true => of.counts.conflicts[level] += 1,
                         false => of.counts.full[level] += 1,
@@ -432,14 +450,18 @@ impl LineVisits {
         work.last.begin(n);
         let of_part = part(work.sample) as u32;
         let mut local = std::mem::take(&mut work.local);
-        let counts = &mut self.groups;
         let mut last = CacheLine::from_number(u64::MAX);
+        let mut place = 0;
         for at in 0..n {
             let group = work.group[at];
-            let of = local.entry(group).or_insert_with(|| GroupInSample {
-                counts: (counts.get_mut(&(group, of_part)).map(std::mem::take)).unwrap_or_default(),
-                ..GroupInSample::default()
-            });
+            // Rows of a group mostly follow one another.
+            if local.get(place).is_none_or(|of| of.group != group) {
+                place = *work.places.entry(group).or_insert_with(|| {
+                    local.push(self.begin_group(group, of_part));
+                    local.len() - 1
+                });
+            }
+            let of = &mut local[place];
             of.accesses += 1;
             of.implied += u32::from(work.implied[at]);
             let visit = work.access(at, of, last);
@@ -449,16 +471,27 @@ impl LineVisits {
         }
         self.check_watches(work);
         work.count_conflicts(&mut local);
-        for (group, of) in local.drain() {
-            self.groups.insert((group, of_part), of.counts);
+        for of in local.drain(..) {
+            self.groups.insert((of.group, of_part), of.counts);
             self.samples.push(SampleGroup {
                 sample: work.sample,
-                group,
+                group: of.group,
                 accesses: of.accesses,
                 implied: of.implied,
             });
         }
+        work.places.clear();
         work.local = local;
+    }
+
+    /// A group without accesses in the sample yet, with its counts so far.
+    fn begin_group(&mut self, group: Group, part: u32) -> GroupInSample {
+        let counts = self.groups.get_mut(&(group, part)).map(std::mem::take);
+        GroupInSample {
+            group,
+            counts: counts.unwrap_or_default(),
+            ..GroupInSample::default()
+        }
     }
 
     /// Adds the uses of watched words that the rows agree with.
@@ -466,8 +499,11 @@ impl LineVisits {
         let n = work.address.len();
         for &(pair, word) in &work.pairs {
             // Another word of the line, or none, came last: the watch is not what it seems.
-            let last = work.last.find(CacheLine::of(word)).before;
-            let Some(at) = last.filter(|&at| work.address[at] & !(WORD_BYTES - 1) == word) else {
+            let last = work.last.find(CacheLine::of(word));
+            let Some(at) = last
+                .before
+                .filter(|&at| work.address[at] & !(WORD_BYTES - 1) == word)
+            else {
                 continue;
             };
             self.watched.push(WatchedUse {
@@ -475,7 +511,7 @@ impl LineVisits {
                 space: work.space,
                 group: work.group[at],
                 rest: (n - 1 - at) as f32 / n as f32,
-                after: work.last.since(at) as u32,
+                after: work.last.since(&last) as u32,
             });
         }
     }

@@ -34,8 +34,13 @@ impl Sets {
     }
 
     /// The set of a line.
+    #[inline(always)]
     pub fn of(&self, line: CacheLine) -> u32 {
-        (line.number() % u64::from(self.sets.max(1))) as u32
+        // A division takes as long as the other work on a line.
+        match self.sets.is_power_of_two() {
+            true => line.number() as u32 & (self.sets - 1),
+            false => (line.number() % u64::from(self.sets.max(1))) as u32,
+        }
     }
 }
 
@@ -44,6 +49,8 @@ impl Sets {
 pub struct Conflicts {
     /// By level and set: lines.
     lines: [Vec<u32>; LEVELS],
+    /// Sets of the lines.
+    sets: Vec<u32>,
     /// By set: its lines in the order of their last accesses.
     recent: HashMap<u32, Vec<CacheLine>, Mixed>,
 }
@@ -70,8 +77,10 @@ impl Conflicts {
             let lines = &mut self.lines[level];
             lines.resize(cache.sets as usize, 0);
             let mut crowded = false;
-            for row in new() {
-                let of_set = &mut lines[cache.of(line(row)) as usize];
+            self.sets.clear();
+            self.sets.extend(new().map(|row| cache.of(line(row))));
+            for &set in &self.sets {
+                let of_set = &mut lines[set as usize];
                 *of_set += 1;
                 crowded |= *of_set > cache.ways;
             }
@@ -91,7 +100,7 @@ impl Conflicts {
                 }
             }
             let lines = &mut self.lines[level];
-            new().for_each(|row| lines[cache.of(line(row)) as usize] = 0);
+            (self.sets.iter()).for_each(|&set| lines[set as usize] = 0);
         }
     }
 }

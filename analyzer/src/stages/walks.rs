@@ -205,6 +205,10 @@ pub struct Walks {
     work: HashMap<u32, Rows, Mixed>,
     /// Those that the sample at hand has.
     seen: Vec<u32>,
+    /// Their most frequent steps, and how often these are there.
+    even: Vec<(i64, u32)>,
+    /// Steps of the instruction at hand.
+    steps: Vec<i64>,
 }
 
 /// Rows of an instruction in the sample at hand: group, addresses and whether they are late first touches.
@@ -239,9 +243,14 @@ impl Walks {
             let late = rows.iter().filter(|r| r.1).map(|r| r.0);
             let place = late.min().map(|address| (address, sample, space));
             of.place = [of.place, place].into_iter().flatten().min();
-            add(of, rows);
+            self.steps.clear();
+            self.steps.extend(steps(rows));
+            let even = even(&self.steps);
+            add(of, rows, &self.steps, even);
+            self.even.push(even);
         }
         self.followers();
+        self.even.clear();
         for site in self.seen.drain(..) {
             self.work.entry(site).or_default().1.clear();
         }
@@ -250,12 +259,11 @@ impl Walks {
     /// Which walks of the sample at hand follow which.
     fn followers(&mut self) {
         let mut even: Vec<(i64, u32)> = Vec::new();
-        for &site in &self.seen {
+        for (&site, &(step, times)) in self.seen.iter().zip(&self.even) {
             let rows = &self.work[&site].1;
             if rows.len() < MIN_ROWS {
                 continue;
             }
-            let (step, times) = self::even(&steps(rows));
             if step != 0 && times as usize * 10 >= rows.len() * 6 {
                 even.push((step, site));
             }
@@ -311,6 +319,9 @@ impl Walks {
 
 /// The most frequent difference and how often it is there.
 fn even(steps: &[i64]) -> (i64, u32) {
+    if let Some(most) = majority(steps) {
+        return most;
+    }
     let mut sorted = steps.to_vec();
     sorted.sort_unstable();
     let best = sorted
@@ -320,9 +331,23 @@ fn even(steps: &[i64]) -> (i64, u32) {
     (best.first().copied().unwrap_or(0), best.len() as u32)
 }
 
-fn steps(rows: &[(u64, bool)]) -> Vec<i64> {
+/// The difference that more than half of them have, and how often it is there.
+fn majority(steps: &[i64]) -> Option<(i64, u32)> {
+    let (mut candidate, mut lead) = (0, 0u32);
+    for &step in steps {
+        match (lead, step == candidate) {
+            (0, _) => (candidate, lead) = (step, 1),
+            (_, true) => lead += 1,
+            (_, false) => lead -= 1,
+        }
+    }
+    let times = steps.iter().filter(|&&s| s == candidate).count();
+    (2 * times > steps.len()).then_some((candidate, times as u32))
+}
+
+fn steps(rows: &[(u64, bool)]) -> impl Iterator<Item = i64> + '_ {
     let step = |w: &[(u64, bool)]| w[1].0.wrapping_sub(w[0].0) as i64;
-    rows.windows(2).map(step).collect()
+    rows.windows(2).map(step)
 }
 
 /// Distance by which `other` is ahead in the direction of the step: at least a line, and the whole
@@ -340,9 +365,8 @@ fn ahead(own: &[(u64, bool)], other: &[(u64, bool)], step: i64) -> Option<i64> {
     (alike && by.signum() == step.signum() && by.unsigned_abs() >= LINE_BYTES).then_some(by)
 }
 
-fn add(of: &mut Walk, rows: &[(u64, bool)]) {
-    let steps = steps(rows);
-    let (step, times) = even(&steps);
+/// Adds the rows of a sample. `step`: their most frequent step, and how often it is there.
+fn add(of: &mut Walk, rows: &[(u64, bool)], steps: &[i64], (step, times): (i64, u32)) {
     let is_back = |s: i64| {
         let s = if step < 0 { s.saturating_neg() } else { s };
         s <= -BACK

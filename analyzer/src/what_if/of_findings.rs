@@ -1,7 +1,6 @@
 //! Gains of the remedies of findings.
 
-use crate::data::call_paths::CallPaths;
-use crate::engine::EngineOutcome;
+use crate::findings::cause::causes as causes_of;
 use crate::findings::gains::{Changed, Costs, Saved};
 use crate::findings::windows::Window;
 use crate::findings::{Finding, Gain, Looked};
@@ -22,10 +21,10 @@ fn is_wanted(finding: &Finding) -> bool {
 }
 
 /// Predicts the gains of the remedies of the most costly findings. `looked`: the data that the
-/// findings were made of.
+/// findings were made of; `unwatched`: predicts misses without watched reuses, if there are any.
 pub(crate) fn add_gains(
     replayed: &Replayed,
-    (outcome, paths): (&EngineOutcome, Option<&CallPaths>),
+    unwatched: Option<&(dyn Fn() -> Option<Predicted> + Sync)>,
     windows: &[Window],
     looked: Looked<'_>,
     findings: &mut [Finding],
@@ -33,31 +32,23 @@ pub(crate) fn add_gains(
     if !findings.iter().any(is_wanted) {
         return;
     }
-    let pages = replayed.count_pages(None);
+    // Watched reuses are left out on both sides.
+    let (pages, unwatched) = rayon::join(
+        || replayed.count_pages(None),
+        || unwatched.map(|predict| predict()),
+    );
     let pages = pages.as_ref();
-    let again;
-    let (costs, before) = match (outcome.pairs.is_some(), looked.predicted) {
-        (false, Some(predicted)) => {
-            let known = (looked.context, looked.causes);
-            let times = looked.times.as_ref();
-            (Costs::of(known, times, (predicted, pages)), predicted)
+    let (context, causes) = (looked.context, looked.causes);
+    let (before, known) = match (&unwatched, looked.predicted) {
+        (Some(Some(before)), _) => {
+            let context = context.with_misses(before);
+            let causes = causes_of(&context);
+            (before, (context, causes))
         }
-        // Watched reuses are left out on both sides.
-        _ => {
-            let Some(predicted) = replayed.predict(outcome, None) else {
-                return;
-            };
-            again = predicted;
-            let costs = Costs::new(
-                &replayed.trace.code,
-                (replayed.objects, paths),
-                windows,
-                (outcome, &again, pages),
-                replayed.trace.manifest.triggers_by_time(),
-            );
-            (costs, &again)
-        }
+        (None, Some(before)) => (before, (context, causes)),
+        (Some(None), _) | (None, None) => return,
     };
+    let costs = Costs::of(known, looked.times.as_ref(), (before, pages));
     let mut known: BTreeMap<String, Option<Range>> = BTreeMap::new();
     let wanted = findings.iter().filter(|f| is_wanted(f));
     for remedy in wanted.map(|f| f.remedy.clone()) {
@@ -109,22 +100,21 @@ fn saved(
 ) -> Option<Saved> {
     let spec = Spec::parse(remedy).ok()?;
     let plan = Plan::of((spec.kind().ok()?.make)(costs, &spec).ok()?);
-    let moved = match plan.moves() {
-        true => {
-            let (after, windows) = rayon::join(
-                || replayed.count(Some(&plan)).1,
-                || plan.windows(windows, replayed.objects),
-            );
-            Some((windows, after?))
-        }
+    // A remedy may place data in the order in which it sees them first, which is that of the rows.
+    let after = match plan.moves() {
+        true => Some(replayed.count(Some(&plan)).1?),
         false => None,
     };
-    let (windows, predicted) =
-        (moved.as_ref()).map_or((windows, before), |(windows, after)| (&windows[..], after));
-    let pages_after = match plan.changes_pages() {
-        true => replayed.count_pages(Some(&plan)),
-        false => None,
-    };
+    let (moved, pages_after) = rayon::join(
+        || (plan.moves()).then(|| plan.windows(windows, replayed.objects)),
+        || {
+            (plan.changes_pages())
+                .then(|| replayed.count_pages(Some(&plan)))
+                .flatten()
+        },
+    );
+    let windows = moved.as_deref().unwrap_or(windows);
+    let predicted = after.as_ref().unwrap_or(before);
     Some(costs.saved(&Changed {
         windows,
         predicted,

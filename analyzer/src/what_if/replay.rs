@@ -12,21 +12,45 @@ use crate::findings::windows::Window;
 use crate::input::Trace;
 use crate::input::source::ChunkSource;
 use crate::input::weights::Weights;
-use crate::misses::{Hierarchy, Predicted, tlb};
+use crate::misses::{Hierarchy, Predicted, Predictor, Watches, tlb};
 use crate::stages::line_visits::Visit;
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;
 use crate::what_if::memory::Memory;
 use crate::what_if::pages;
 use crate::what_if::remedy::{Load, Remedy};
-use std::collections::HashSet;
-use std::sync::Arc;
+use polars_buffer::Buffer;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Remedies in the order in which they are applied, with the memory that they take.
 #[derive(Default)]
 pub(crate) struct Plan {
     pub(crate) remedies: Vec<Box<dyn Remedy>>,
     pub(crate) memory: Memory,
+    moved: MovedRows,
+}
+
+/// Rows whose moved addresses are kept for another count. Source: Chosen: 32 MiB.
+const MAX_KEPT_ROWS: usize = 4 << 20;
+
+/// Moved addresses by piece of the trace.
+#[derive(Default)]
+struct MovedRows(Mutex<HashMap<usize, Buffer<u64>>>);
+
+impl MovedRows {
+    fn of(&self, piece: usize) -> Option<Buffer<u64>> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.get(&piece).cloned()
+    }
+
+    fn keep(&self, piece: usize, address: &Buffer<u64>) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let rows: usize = kept.values().map(|of| of.len()).sum();
+        if rows + address.len() <= MAX_KEPT_ROWS {
+            kept.insert(piece, address.clone());
+        }
+    }
 }
 
 impl Plan {
@@ -56,6 +80,11 @@ impl Plan {
     /// True if some page changes.
     pub(crate) fn changes_pages(&self) -> bool {
         self.moves() || self.remedies.iter().any(|r| r.changes_pages())
+    }
+
+    /// True if pages have several sizes.
+    fn mixes_pages(&self) -> bool {
+        self.remedies.iter().any(|r| r.changes_pages())
     }
 
     /// True if the memory of an object has huge pages.
@@ -110,6 +139,7 @@ pub(crate) fn load(
 }
 
 /// Rows as remedies move them.
+#[derive(Clone, Copy)]
 struct Moved<'a> {
     source: &'a dyn ChunkSource,
     objects: Option<&'a Resolver>,
@@ -119,22 +149,53 @@ struct Moved<'a> {
 }
 
 impl Moved<'_> {
-    fn chunk(&self, chunk: Chunk) -> Chunk {
-        let mut address = chunk.loads.address.clone().to_vec();
-        let mut recent = Recent::default();
-        for run in &chunk.runs {
-            self.run(run, &chunk.loads, &mut address, &mut recent);
-        }
+    fn chunk(&self, piece: usize, chunk: Chunk) -> Chunk {
+        let address = match self.plan {
+            None => chunk.loads.address.clone(),
+            Some(plan) if self.by_page && plan.mixes_pages() => self.moved(plan, &chunk),
+            Some(plan) => plan.moved.of(piece).unwrap_or_else(|| {
+                let lines = Moved {
+                    by_page: false,
+                    ..*self
+                };
+                let address = lines.moved(plan, &chunk);
+                plan.moved.keep(piece, &address);
+                address
+            }),
+        };
+        let has_pages = self.plan.is_some_and(Plan::mixes_pages);
+        let address = match self.by_page && !has_pages {
+            true => (address.iter().map(|&a| pages::as_line(a, false)))
+                .collect::<Vec<u64>>()
+                .into(),
+            false => address,
+        };
         Chunk {
             loads: RowColumns {
-                address: address.into(),
+                address,
                 ..chunk.loads
             },
             ..chunk
         }
     }
 
-    fn run(&self, run: &Run, rows: &RowColumns, address: &mut [u64], recent: &mut Recent) {
+    /// The addresses of a chunk's loads behind a plan.
+    fn moved(&self, plan: &Plan, chunk: &Chunk) -> Buffer<u64> {
+        let mut address = chunk.loads.address.clone().to_vec();
+        let mut recent = Recent::default();
+        for run in &chunk.runs {
+            self.run(plan, run, (&chunk.loads, &mut address), &mut recent);
+        }
+        address.into()
+    }
+
+    fn run(
+        &self,
+        plan: &Plan,
+        run: &Run,
+        (rows, address): (&RowColumns, &mut [u64]),
+        recent: &mut Recent,
+    ) {
         let range = run.loads.start..run.loads.end.min(address.len());
         let sites = rows.sites(range.clone());
         let span = run.last_time.saturating_sub(run.first_time);
@@ -146,11 +207,9 @@ impl Moved<'_> {
                 load(self.objects, recent, (run.process, address, time), site)
             })
             .collect();
-        if let Some(plan) = self.plan {
-            plan.apply(run.process, &mut loads);
-        }
+        plan.apply(run.process, &mut loads);
         for (to, load) in address[range].iter_mut().zip(loads) {
-            let huge = || self.plan.is_some_and(|p| p.has_huge_pages(load.object));
+            let huge = || plan.has_huge_pages(load.object);
             *to = match self.by_page {
                 true => pages::as_line(load.address, huge()),
                 false => load.address,
@@ -169,8 +228,10 @@ impl ChunkSource for Moved<'_> {
     }
 
     fn read(&self, pieces: &[usize]) -> Vec<Result<Chunk, (String, u64)>> {
-        let chunks = self.source.read(pieces).into_iter();
-        chunks.map(|read| read.map(|c| self.chunk(c))).collect()
+        let chunks = self.source.read(pieces).into_iter().zip(pieces);
+        chunks
+            .map(|(read, &piece)| read.map(|chunk| self.chunk(piece, chunk)))
+            .collect()
     }
 }
 
@@ -257,19 +318,6 @@ impl Replayed<'_> {
     }
 
     /// Predicts misses from the counted rows, without watched reuses.
-    pub(crate) fn predict(
-        &self,
-        outcome: &EngineOutcome,
-        plan: Option<&Plan>,
-    ) -> Option<Predicted> {
-        let counted = Counted {
-            plan,
-            hierarchy: &self.hierarchy,
-            by_page: false,
-        };
-        self.predict_by(outcome, &counted)
-    }
-
     fn predict_by(&self, outcome: &EngineOutcome, counted: &Counted) -> Option<Predicted> {
         let &Counted {
             plan,
@@ -296,13 +344,8 @@ impl Replayed<'_> {
         let by_time = self.trace.manifest.triggers_by_time();
         // A screen has no curves.
         let detail = Detail::Screen(0);
-        Predicted::with_pairs(
-            (outcome, None),
-            hierarchy.clone(),
-            detail,
-            by_time,
-            function,
-            object,
-        )
+        let counts = (outcome, &outcome.lines, None);
+        Predictor::new(counts, hierarchy.clone(), by_time, function, object)?
+            .predict(detail, Watches::LeftOut)
     }
 }

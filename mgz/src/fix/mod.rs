@@ -176,6 +176,13 @@ fn words(fix: &Fix) -> Vec<String> {
     words.map(|w| w.to_string_lossy().into_owned()).collect()
 }
 
+/// True if some finding of an analysis of the program has a remedy to try.
+pub fn has_candidates(program: &Program, analysis: &Value) -> bool {
+    let module = program.file.file_name().unwrap_or_default();
+    let found = || candidates::candidates(analysis, &module.to_string_lossy()).0;
+    check_program(program).is_ok() && !found().is_empty()
+}
+
 /// Refuses programs whose file is not what runs, or whose copy would run otherwise.
 fn check_program(program: &Program) -> anyhow::Result<()> {
     if let Some(script) = &program.script {

@@ -2,12 +2,13 @@
 
 use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter, Instruction};
 use mgz_annotations_schema::sidecar::{
-    CLASS_CONSTANT, CLASS_STRIDED, NONE, Sidecar, Site, SiteFlags, reason,
+    CLASS_CONSTANT, CLASS_STRIDED, Header, NONE, Sidecar, Site, SiteFlags, reason,
 };
 use object::{Object, ObjectSegment};
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 /// Lines whose code is embedded. Source: Chosen.
 const MAX_LINES: usize = 40;
@@ -43,12 +44,19 @@ pub fn machine_code(lines: &[Value], manifest: &Value, trace: &Path) -> Value {
             continue;
         }
         done.push(id);
-        let Some(sidecar) = sidecar(module, trace) else {
+        // A header is read sooner than the sidecar of a module without such lines.
+        let Some(file) = sidecar_file(module, trace) else {
+            continue;
+        };
+        let is_wanted = |header: &Header| wanted.contains_key(&*file_name(header));
+        if !Sidecar::read_header(&file).is_ok_and(|(_, header)| is_wanted(&header)) {
+            continue;
+        }
+        let Ok(sidecar) = Sidecar::read(&file) else {
             continue;
         };
         let path = Path::new(&sidecar.header.input.path);
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let Some(rows) = wanted.remove(&*name) else {
+        let Some(rows) = wanted.remove(&*file_name(&sidecar.header)) else {
             continue;
         };
         if let Some(bytes) = original(path, &sidecar)
@@ -62,8 +70,14 @@ pub fn machine_code(lines: &[Value], manifest: &Value, trace: &Path) -> Value {
     json!({ "ranges": ranges })
 }
 
+/// The name of the file that was instrumented.
+fn file_name(header: &Header) -> Cow<'_, str> {
+    let path = Path::new(&header.input.path);
+    path.file_name().unwrap_or_default().to_string_lossy()
+}
+
 /// The sidecar of a module of the trace.
-fn sidecar(module: &Value, trace: &Path) -> Option<Sidecar> {
+fn sidecar_file(module: &Value, trace: &Path) -> Option<PathBuf> {
     let relative = Path::new(module["sidecar"].as_str()?);
     let is_inside = relative
         .components()
@@ -71,7 +85,7 @@ fn sidecar(module: &Value, trace: &Path) -> Option<Sidecar> {
     if relative.as_os_str().is_empty() || !is_inside {
         return None;
     }
-    Sidecar::read(&trace.join(relative)).ok()
+    Some(trace.join(relative))
 }
 
 /// The file that was instrumented, if it is the same still.

@@ -16,7 +16,9 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Map, Value};
 use std::io::Write;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
+use std::thread::ScopedJoinHandle;
 
 /// The viewer: markup, style and code in one file.
 const VIEWER: &str = include_str!("../../../report/dist/report.html");
@@ -68,11 +70,31 @@ fn filled(viewer: &str, parts: &[Part]) -> anyhow::Result<Vec<u8>> {
         .context("the viewer has no place for data")?;
     let mut out = Vec::with_capacity(viewer.len() + (1 << 20));
     out.extend_from_slice(head.as_bytes());
-    for (name, value) in parts {
-        part(&mut out, name, value)?;
+    for part in packed(parts) {
+        out.extend(part?);
     }
     out.extend_from_slice(tail.as_bytes());
     Ok(out)
+}
+
+/// The elements of the parts. Each has a thread, since packing takes most of the time of a report.
+fn packed(parts: &[Part]) -> Vec<anyhow::Result<Vec<u8>>> {
+    std::thread::scope(|scope| {
+        let packing: Vec<_> = parts
+            .iter()
+            .map(|(name, value)| {
+                let thread = std::thread::Builder::new();
+                let begun = thread.spawn_scoped(scope, move || element(name, value));
+                begun.map_err(|_| (name, value))
+            })
+            .collect();
+        let end = |begun: Result<ScopedJoinHandle<'_, _>, (&&'static str, &Value)>| match begun {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            // The system has no more threads.
+            Err((name, value)) => element(name, value),
+        };
+        packing.into_iter().map(end).collect()
+    })
 }
 
 /// Adds the source lines of both sides to a comparison.
@@ -149,16 +171,15 @@ fn run_card(manifest: &Value) -> Value {
     Value::Object(card)
 }
 
-fn part(out: &mut Vec<u8>, name: &str, value: &Value) -> anyhow::Result<()> {
+/// The element of a part.
+fn element(name: &str, value: &Value) -> anyhow::Result<Vec<u8>> {
     let mut packed = GzEncoder::new(Vec::new(), Compression::new(6));
     // In one piece: the encoder clears its buffer for each.
     packed.write_all(&serde_json::to_vec(value)?)?;
     let text = STANDARD.encode(packed.finish()?);
-    writeln!(
-        out,
-        "<script type=\"application/octet-stream\" id=\"mgz-{name}\">{text}</script>"
-    )?;
-    Ok(())
+    let element =
+        format!("<script type=\"application/octet-stream\" id=\"mgz-{name}\">{text}</script>\n");
+    Ok(element.into_bytes())
 }
 
 /// A part of a page.

@@ -244,8 +244,14 @@ impl ZoomSink<'_> {
     /// True if the objects of a page's rows are looked up one by one.
     #[inline(always)]
     fn is_mixed(&self, address: u64) -> bool {
+        self.mixed.is_some() && (self.each || self.is_shared(address))
+    }
+
+    /// True if several objects share a page.
+    #[inline(always)]
+    fn is_shared(&self, address: u64) -> bool {
         self.mixed
-            .is_some_and(|pages| self.each || pages.contains(&Page::of(address)))
+            .is_some_and(|pages| pages.contains(&Page::of(address)))
     }
 
     /// Object of a row on a page that several objects share. The touched part of a page belongs to
@@ -270,16 +276,14 @@ impl ZoomSink<'_> {
     }
 
     /// Adds what a row touches of pages that several objects share to the footprints of these.
+    /// `is_mixed`: true if the row's page is looked up.
     #[inline(always)]
-    fn footprint(&mut self, row: u64, at: usize) {
+    fn footprint(&mut self, row: u64, at: usize, is_mixed: bool) {
         let (address, size) = (self.rows.address[at], self.rows.size[at].max(1));
         let end = address.saturating_add(u64::from(size) - 1);
         if Page::of(end) != Page::of(address) {
             self.long_footprint(row, at, end);
-        } else if self
-            .mixed
-            .is_some_and(|pages| pages.contains(&Page::of(address)))
-        {
+        } else if is_mixed && (!self.each || self.is_shared(address)) {
             let object = self.object(row, address);
             self.footprints
                 .add(self.place.space, address, size, object, self.rows.group[at]);
@@ -324,11 +328,12 @@ impl Extra for ZoomSink<'_> {
             } else {
                 block << self.wanted.block_shift
             };
-            if self.is_mixed(address) {
+            let is_mixed = self.is_mixed(address);
+            if is_mixed {
                 object = self.object(row, address);
             }
             if starts {
-                self.footprint(row, at);
+                self.footprint(row, at, is_mixed);
             }
         }
         let implied = if starts {
