@@ -82,14 +82,22 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         std::fs::write(path("lib.c"), "int one(void) { return 1; }\n").unwrap();
-        std::fs::write(path("a.c"), "int one(void); int main(void) { return one(); }\n").unwrap();
+        std::fs::write(
+            path("a.c"),
+            "int one(void); int main(void) { return one(); }\n",
+        )
+        .unwrap();
         let compile = |soname: &str| {
             let mut library = Command::new("cc");
             library.args(["-shared", "-fPIC", &format!("-Wl,-soname,{soname}"), "-o"]);
             library.args([path("lib.so"), path("lib.c")]);
             let mut program = Command::new("cc");
-            program.arg("-o").args([path("a"), path("a.c"), path("lib.so")]);
-            [library, program].iter_mut().all(|c| c.status().is_ok_and(|s| s.success()))
+            program
+                .arg("-o")
+                .args([path("a"), path("a.c"), path("lib.so")]);
+            [library, program]
+                .iter_mut()
+                .all(|c| c.status().is_ok_and(|s| s.success()))
         };
         if !compile("lib.so") {
             eprintln!("SKIPPED: cc cannot link a library");

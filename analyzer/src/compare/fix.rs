@@ -63,13 +63,13 @@ struct Record {
     remedies: Vec<String>,
     candidates: Vec<Candidate>,
     predicted: Option<Saved>,
-    /// Of a record.
+    /// In records.
     measured: Option<Saved>,
-    /// Of a document.
+    /// In documents.
     result: Option<Saved>,
-    /// Of a record.
+    /// In records.
     files: Option<Vec<PatchedFile>>,
-    /// Of a document.
+    /// In documents.
     source: Option<Source>,
 }
 
@@ -102,7 +102,9 @@ pub struct KnownFix {
 /// The fix that leads from the base to the new build. None if none is known.
 pub fn known(base: &[RunEntries], new: &[RunEntries], changes: &[Change]) -> Option<KnownFix> {
     let programs = |runs: &[RunEntries]| -> BTreeSet<Original> {
-        runs.iter().flat_map(|r| r.originals.iter().cloned()).collect()
+        runs.iter()
+            .flat_map(|r| r.originals.iter().cloned())
+            .collect()
     };
     let (base, new) = (programs(base), programs(new));
     let records = places(base.iter().chain(&new));
@@ -120,7 +122,9 @@ impl Record {
             o.name() == self.program.name() && !is_original(o) && self.is_in_sources()
         };
         base.iter().any(is_original)
-            && new.iter().any(|o| o.is(&self.fixed, &self.program) || is_patched(o))
+            && new
+                .iter()
+                .any(|o| o.is(&self.fixed, &self.program) || is_patched(o))
     }
 
     fn files(&self) -> &[PatchedFile] {
@@ -168,7 +172,9 @@ fn places<'a>(programs: impl Iterator<Item = &'a Original>) -> Vec<PathBuf> {
     let folders = programs.filter_map(|p| Some(Path::new(&p.path).parent()?.to_path_buf()));
     let documents: BTreeSet<PathBuf> = folders.chain([PathBuf::from(".")]).collect();
     let documents = documents.into_iter().map(|folder| folder.join("fix.json"));
-    documents.chain(cache.map(|c| c.join("mgz").join("fixes"))).collect()
+    documents
+        .chain(cache.map(|c| c.join("mgz").join("fixes")))
+        .collect()
 }
 
 /// Records of a file: a document, or lines. What is neither is none.
@@ -180,7 +186,9 @@ fn read(place: &Path) -> Vec<Record> {
         return vec![one];
     }
     // Records of single remedies name no fixed program.
-    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    text.lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect()
 }
 
 /// Saved share of the CPU time of the runs.
@@ -284,9 +292,7 @@ mod tests {
     #[test]
     fn documents_and_lines_are_read_and_gains_stand_side_by_side() {
         let dir = tempfile::tempdir().unwrap();
-        let saved = |pct: f64| {
-            serde_json::json!({"saved_pct": pct, "saved_pct_lo": pct - 1.0, "saved_pct_hi": pct + 1.0})
-        };
+        let saved = |pct: f64| serde_json::json!({"saved_pct": pct, "saved_pct_lo": pct - 1.0, "saved_pct_hi": pct + 1.0});
         let document = serde_json::json!({
             "format": "mgz-fix", "program": {"path": "/p/app", "build_id": "ab", "hash": "1"},
             "result": saved(-5.0), "predicted": saved(30.0),
@@ -305,6 +311,9 @@ mod tests {
         let whole = serde_json::json!({"program": {"path": "/p/app"}, "remedies": ["z"]});
         std::fs::write(&place, format!("{line}\n{whole}\ndamaged\n")).unwrap();
         let found = read(&place);
-        assert_eq!((found.len(), &found[0].remedies[..]), (1, &["z".to_owned()][..]));
+        assert_eq!(
+            (found.len(), &found[0].remedies[..]),
+            (1, &["z".to_owned()][..])
+        );
     }
 }

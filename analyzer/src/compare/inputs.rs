@@ -1,7 +1,7 @@
 //! Inputs of a comparison: traces, folders of `mgz run`, partial results, and folders of these.
 
-use crate::compare::fix::Original;
 use crate::compare::entries::{Cell, Entry, EntryKind, Metric, RunEntries, entries};
+use crate::compare::fix::Original;
 use crate::data::code_map::Target;
 use crate::engine::partial::Partial;
 use crate::input::{ColumnSet, Trace, executions, folder_of, is_trace, manifest_of};

@@ -2,7 +2,8 @@
 //! uncertain.
 //!
 //! [`inputs`] reads traces, [`entries`] computes numbers with intervals, [`matching`] finds
-//! corresponding entries, [`judge`] compares them, [`fix`] knows fixes of `mgz fix`, [`words`] and [`show`] print the result.
+//! corresponding entries, [`judge`] compares them, [`fix`] knows fixes of `mgz fix`, [`words`] and
+//! [`show`] print the result.
 //! `docs/reference/compare.md` has the definitions.
 
 pub mod entries;

@@ -252,9 +252,16 @@ mod tests {
             [
                 (
                     "prefetch of /s/a.c:6",
-                    vec![("0x401234", "gather"), ("0x401240", "gather"), ("0x401260", "auto")]
+                    vec![
+                        ("0x401234", "gather"),
+                        ("0x401240", "gather"),
+                        ("0x401260", "auto")
+                    ]
                 ),
-                ("prefetch of /s/a.c:7", vec![("0x401234", "gather"), ("0x401240", "gather")]),
+                (
+                    "prefetch of /s/a.c:7",
+                    vec![("0x401234", "gather"), ("0x401240", "gather")]
+                ),
             ]
         );
     }

@@ -19,7 +19,12 @@ const OFF: &str = "MGZ_NO_KEEP";
 
 /// Adds the measured remedies of a fix. A cache that cannot be written to has none.
 pub fn keep(program: &Subject, tried: &[Tried]) {
-    append(&tried.iter().filter_map(|t| line(program, t)).collect::<String>());
+    append(
+        &tried
+            .iter()
+            .filter_map(|t| line(program, t))
+            .collect::<String>(),
+    );
 }
 
 /// Adds the result of a whole fix, with both programs, so that comparisons of their traces know it.
@@ -49,7 +54,9 @@ pub fn predicted_together(tried: &[Tried]) -> Option<Saved> {
         .filter(|t| t.outcome == Outcome::Kept)
         .collect();
     let product = |of: fn(&Saved) -> f64| -> Option<f64> {
-        let left = remedies.iter().map(|t| Some(1.0 - of(t.predicted.as_ref()?) / 100.0));
+        let left = remedies
+            .iter()
+            .map(|t| Some(1.0 - of(t.predicted.as_ref()?) / 100.0));
         Some(100.0 * (1.0 - left.product::<Option<f64>>()?))
     };
     Some(Saved {

@@ -140,7 +140,6 @@ impl Search<'_> {
         *recipe = recipe.at_distance(params::DISTANCES[number]);
         Ok(Ok(best.1))
     }
-
 }
 
 /// Makes files of recipes.

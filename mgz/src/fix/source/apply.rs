@@ -65,7 +65,12 @@ fn prepare(patch: &PatchFile, root: &Path) -> anyhow::Result<Vec<Change>> {
 
 /// A new file in the folder of another one, with its rights.
 fn beside(path: &Path, bytes: &[u8]) -> anyhow::Result<TempPath> {
-    let cannot = || format!("{}: cannot be replaced, so nothing was changed", path.display());
+    let cannot = || {
+        format!(
+            "{}: cannot be replaced, so nothing was changed",
+            path.display()
+        )
+    };
     let folder = path.parent().unwrap_or(Path::new("."));
     let new = tempfile::Builder::new()
         .prefix(".mgz-fix-")
@@ -96,7 +101,10 @@ fn replace(changes: Vec<Change>) -> anyhow::Result<()> {
                     beside(path, old)?.persist(path).map_err(|e| e.error)?;
                 }
                 return Err(error.error).with_context(|| {
-                    format!("{}: cannot be replaced, so nothing was changed", path.display())
+                    format!(
+                        "{}: cannot be replaced, so nothing was changed",
+                        path.display()
+                    )
                 });
             }
         }

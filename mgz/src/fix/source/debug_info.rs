@@ -107,9 +107,7 @@ impl DebugInfo {
             .and_then(|data| object::File::parse(data).ok())
             .filter(|f| f.section_by_name(".debug_info").is_some());
         let debug = apart.as_ref().unwrap_or(&file);
-        let size = debug
-            .section_by_name(".debug_info")
-            .map_or(0, |s| s.size());
+        let size = debug.section_by_name(".debug_info").map_or(0, |s| s.size());
         if size == 0 {
             bail!(
                 "{}: has no debug information, so that nothing leads to its source; compile it with -g",
@@ -128,9 +126,7 @@ impl DebugInfo {
         })?;
         let dwarf = sections.borrow(|bytes| EndianSlice::new(bytes, LittleEndian));
         let damaged = || format!("{}: its debug information is damaged", program.display());
-        Reader::default()
-            .run(&dwarf, debug)
-            .with_context(damaged)
+        Reader::default().run(&dwarf, debug).with_context(damaged)
     }
 
     /// The structure of a type as traces name it: `struct node[100]`. The error is the reason why
@@ -138,8 +134,8 @@ impl DebugInfo {
     pub fn structure(&self, of_type: &str) -> Result<&Structure, String> {
         let name = of_type.split('[').next().unwrap_or_default().trim();
         let name = name.strip_prefix("struct ").unwrap_or(name);
-        let mut found = (self.structures.iter())
-            .filter(|s| s.name == name || s.aliases.contains(name));
+        let mut found =
+            (self.structures.iter()).filter(|s| s.name == name || s.aliases.contains(name));
         match (found.next(), found.next()) {
             _ if name.is_empty() => Err("the type of the data is unknown".into()),
             (Some(one), None) => Ok(one),
@@ -353,9 +349,7 @@ impl<'a> Unit<'_, 'a> {
             path.push(self.text(file.path_name())?);
             Some(plain(&path))
         };
-        (0..count)
-            .map(|n| path(n).unwrap_or_default())
-            .collect()
+        (0..count).map(|n| path(n).unwrap_or_default()).collect()
     }
 
     fn number(entry: &Entry<'a>, by: gimli::DwAt) -> Option<u64> {
@@ -442,9 +436,7 @@ impl<'a> Unit<'_, 'a> {
                 let all = all.fold(Some(bytes), |all, n| all?.checked_mul(n))?;
                 Some((all, align))
             }
-            gimli::DW_TAG_structure_type
-            | gimli::DW_TAG_class_type
-            | gimli::DW_TAG_union_type => {
+            gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type => {
                 let mut align = Some(1);
                 self.children(at, |child| {
                     let is_part = matches!(
@@ -635,7 +627,10 @@ int main(void) {
         assert!(info.main_files.contains(&source), "{:?}", info.main_files);
         assert_eq!(info.unknown_code, None);
         let particle = info.structure("particle[100]").unwrap();
-        assert_eq!((particle.bytes, particle.line, &particle.file), (32, 3, &source));
+        assert_eq!(
+            (particle.bytes, particle.line, &particle.file),
+            (32, 3, &source)
+        );
         let members: Vec<(&str, u64, u64, u64)> = (particle.members.iter())
             .map(|m| (m.name.as_str(), m.offset, m.bytes, m.align))
             .collect();

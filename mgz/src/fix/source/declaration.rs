@@ -137,9 +137,13 @@ impl Declaration {
             return Err("it has bit fields".into());
         }
         let order: Vec<usize> = (0..structure.members.len()).collect();
-        let (offsets, bytes) = layout(structure, &order)
-            .ok_or("the alignment of a member is not known")?;
-        let is_same = structure.members.iter().zip(&offsets).all(|(m, o)| m.offset == *o);
+        let (offsets, bytes) =
+            layout(structure, &order).ok_or("the alignment of a member is not known")?;
+        let is_same = structure
+            .members
+            .iter()
+            .zip(&offsets)
+            .all(|(m, o)| m.offset == *o);
         if !is_same || bytes != structure.bytes {
             return Err("its layout is not the ordinary one: it is packed, or members have alignments of their own".into());
         }
@@ -205,7 +209,7 @@ fn behind_line(file: &SourceFile, at: usize, next: usize) -> usize {
     let line_end = file.line_end(end);
     let next = file.tokens.get(next).map_or(file.text.len(), |t| t.start);
     let comment = &file.text[end..line_end.min(next)];
-    // Of block comments, the last must end in the line.
+    // The last block comment must end in the line.
     let is_open = comment.rfind("/*") > comment.rfind("*/");
     match next < line_end || is_open {
         true => end,

@@ -6,6 +6,9 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+/// Follows a last line that has no end.
+const NO_NEWLINE: &str = "\n\\ No newline at end of file\n";
+
 /// A replaced range of one file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Edit {
@@ -251,7 +254,7 @@ fn put(body: &mut String, sign: char, line: &str) {
     body.push(sign);
     body.push_str(line);
     if !line.ends_with('\n') {
-        body.push_str("\n\\ No newline at end of file\n");
+        *body += NO_NEWLINE;
     }
 }
 

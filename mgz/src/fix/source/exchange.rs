@@ -12,9 +12,29 @@ use std::ops::Range;
 
 /// Types whose sums do not depend on the order.
 const INTEGERS: [&str; 23] = [
-    "int", "long", "short", "char", "unsigned", "signed", "size_t", "ssize_t", "ptrdiff_t",
-    "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t",
-    "uintptr_t", "intptr_t", "std", "::", "bool", "_Bool",
+    "int",
+    "long",
+    "short",
+    "char",
+    "unsigned",
+    "signed",
+    "size_t",
+    "ssize_t",
+    "ptrdiff_t",
+    "int8_t",
+    "int16_t",
+    "int32_t",
+    "int64_t",
+    "uint8_t",
+    "uint16_t",
+    "uint32_t",
+    "uint64_t",
+    "uintptr_t",
+    "intptr_t",
+    "std",
+    "::",
+    "bool",
+    "_Bool",
 ];
 /// Words of statements that do more than compute.
 const JUMPS: [&str; 16] = [
@@ -97,7 +117,10 @@ impl Body<'_> {
             if file.is_word(at) && file.word(at + 1) == "(" && word != "sizeof" {
                 return Err(format!("the body calls {word}"));
             }
-            if matches!(word, "++" | "--" | "&&" | "||" | "?" | "{" | "->*" | "<<=" | ">>=") {
+            if matches!(
+                word,
+                "++" | "--" | "&&" | "||" | "?" | "{" | "->*" | "<<=" | ">>="
+            ) {
                 return Err(format!("the body has `{word}`"));
             }
         }
@@ -139,7 +162,9 @@ impl Body<'_> {
         };
         let name = file.word(range.start);
         if !file.is_word(range.start) {
-            return Err(format!("line {line} sets something else than a variable or an element"));
+            return Err(format!(
+                "line {line} sets something else than a variable or an element"
+            ));
         }
         let value = sign + 1..range.end;
         match sign - range.start {
@@ -159,7 +184,9 @@ impl Body<'_> {
     ) -> Result<(), String> {
         let file = self.file;
         if !matches!(sign, "+=" | "-=" | "^=" | "|=" | "&=") {
-            return Err(format!("sets {name}, whose last value depends on the order"));
+            return Err(format!(
+                "sets {name}, whose last value depends on the order"
+            ));
         }
         if body.clone().filter(|&n| file.word(n) == name).count() > 1 {
             return Err(format!("changes {name}, which the body uses elsewhere"));
@@ -203,10 +230,14 @@ impl Body<'_> {
             })
             && place.last().is_some_and(|r| r.end + 1 == sign);
         if !is_own {
-            return Err(format!("sets {name}, but not one element for each pair of counters"));
+            return Err(format!(
+                "sets {name}, but not one element for each pair of counters"
+            ));
         }
         if !is_array(file, name) {
-            return Err(format!("sets {name}, which is not known to be an array of its own"));
+            return Err(format!(
+                "sets {name}, which is not known to be an array of its own"
+            ));
         }
         let text = |at: usize| -> Vec<String> {
             let words = subscripts(file, at).into_iter().flatten();
@@ -214,7 +245,9 @@ impl Body<'_> {
         };
         for at in body.clone().filter(|&n| file.word(n) == name) {
             if text(at) != text(first) || subscripts(file, at).len() != 2 {
-                return Err(format!("sets {name}, of which the body reads other elements"));
+                return Err(format!(
+                    "sets {name}, of which the body reads other elements"
+                ));
             }
         }
         for at in value.clone() {
@@ -224,8 +257,9 @@ impl Body<'_> {
                 return Err(format!("sets {name} from memory that may be the same"));
             }
             let is_pointer = word == "*"
-                && (at == value.start || matches!(file.tokens[at - 1].kind, Kind::Sign)
-                    && !matches!(file.word(at - 1), ")" | "]"));
+                && (at == value.start
+                    || matches!(file.tokens[at - 1].kind, Kind::Sign)
+                        && !matches!(file.word(at - 1), ")" | "]"));
             if is_pointer {
                 return Err(format!("sets {name} from memory that may be the same"));
             }
@@ -316,7 +350,10 @@ mod tests {
 "
         );
         for (head, body) in [
-            ("double a[9][9]; double b[9][9];", "a[j][i] = 2.0 * b[j][i] + b[i][j];"),
+            (
+                "double a[9][9]; double b[9][9];",
+                "a[j][i] = 2.0 * b[j][i] + b[i][j];",
+            ),
             ("double a[9][9];", "a[i][j] += 1.5;"),
             ("unsigned s; const unsigned char *p;", "s ^= p[j * 64 + i];"),
         ] {
@@ -327,11 +364,23 @@ mod tests {
     #[test]
     fn bodies_whose_order_matters_are_refused() {
         for (head, body, why) in [
-            ("double s; double a[9][9];", "s += a[j][i];", "depend on the order"),
-            ("int s; double a[9][9];", "s += a[j][i];", "depend on the order"),
+            (
+                "double s; double a[9][9];",
+                "s += a[j][i];",
+                "depend on the order",
+            ),
+            (
+                "int s; double a[9][9];",
+                "s += a[j][i];",
+                "depend on the order",
+            ),
             ("int s;", "s += 0.5;", "no integers"),
             ("int s; int a[9][9];", "s = a[j][i];", "last value"),
-            ("int s; int a[9][9];", "s += a[j][i]; a[i][j] = s;", "uses elsewhere"),
+            (
+                "int s; int a[9][9];",
+                "s += a[j][i]; a[i][j] = s;",
+                "uses elsewhere",
+            ),
             ("int a[9][9];", "a[j][i] = a[i][j];", "other elements"),
             ("int a[9][9];", "a[j][0] = 1;", "each pair"),
             ("int **a;", "a[j][i] = 1;", "array of its own"),

@@ -94,7 +94,9 @@ fn allocation(file: &SourceFile, line: u32) -> Result<Allocation, String> {
     };
     let mut calls = (0..file.tokens.len()).filter(is_call);
     let (Some(call), None) = (calls.next(), calls.next()) else {
-        return Err(format!("line {line} has no single call of malloc, calloc or aligned_alloc"));
+        return Err(format!(
+            "line {line} has no single call of malloc, calloc or aligned_alloc"
+        ));
     };
     let close = file.closing(call + 1).ok_or("parentheses do not close")?;
     let start = (0..call)
@@ -113,7 +115,9 @@ fn allocation(file: &SourceFile, line: u32) -> Result<Allocation, String> {
         true => file.word(equals - 1).to_owned(),
         false => return Err("the pointer is no plain variable".into()),
     };
-    if equals >= 2 && matches!(file.word(equals - 2), "." | "->" | "::") || file.word(start) == "static" {
+    if equals >= 2 && matches!(file.word(equals - 2), "." | "->" | "::")
+        || file.word(start) == "static"
+    {
         return Err("the pointer is no plain variable".into());
     }
     let inside = call + 2..close;
@@ -133,7 +137,11 @@ fn allocation(file: &SourceFile, line: u32) -> Result<Allocation, String> {
     let bytes = match (file.word(call), comma) {
         ("malloc", None) if !inside.is_empty() => text(inside),
         ("calloc", Some(at)) => {
-            format!("(size_t)({}) * ({})", text(inside.start..at), text(at + 1..inside.end))
+            format!(
+                "(size_t)({}) * ({})",
+                text(inside.start..at),
+                text(at + 1..inside.end)
+            )
         }
         ("aligned_alloc", Some(at)) => text(at + 1..inside.end),
         _ => return Err("the size is not known".into()),
@@ -159,7 +167,8 @@ mod tests {
     use crate::fix::source::edit::Texts;
 
     fn diff(statement: &str) -> Result<String, String> {
-        let text = format!("#include <stdlib.h>\nint main(void) {{\n    {statement}\n    return 0;\n}}\n");
+        let text =
+            format!("#include <stdlib.h>\nint main(void) {{\n    {statement}\n    return 0;\n}}\n");
         let path = Path::new("/s/a.c");
         let file = SourceFile::new(path, text.clone()).unwrap();
         let edits = advised(&file, 3)?;

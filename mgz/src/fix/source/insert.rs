@@ -11,7 +11,11 @@ pub fn include(file: &SourceFile, header: &str) -> Result<Option<Edit>, String> 
     let mut at = 0;
     while at < file.tokens.len() && file.tokens[at].in_directive {
         let line_end = (at..file.tokens.len())
-            .find(|&n| n > at && (file.word(n) == "#" && file.tokens[n].in_directive || !file.tokens[n].in_directive))
+            .find(|&n| {
+                n > at
+                    && (file.word(n) == "#" && file.tokens[n].in_directive
+                        || !file.tokens[n].in_directive)
+            })
             .unwrap_or(file.tokens.len());
         match file.word(at + 1) {
             "if" | "ifdef" | "ifndef" => depth += 1,
@@ -27,7 +31,8 @@ pub fn include(file: &SourceFile, header: &str) -> Result<Option<Edit>, String> 
         }
         at = line_end;
     }
-    let last = last.ok_or("no #include is at the begin of the file, behind which another one could stand")?;
+    let last = last
+        .ok_or("no #include is at the begin of the file, behind which another one could stand")?;
     let start = file.line_end(file.tokens[last].end);
     Ok(Some(Edit {
         file: file.path.clone(),

@@ -136,7 +136,13 @@ pub fn declarations(file: &SourceFile, name: &str) -> Vec<(usize, Vec<String>)> 
         "return", "case", "goto", "else", "sizeof", "throw", "delete", "new",
     ];
     const QUALIFIERS: [&str; 7] = [
-        "const", "static", "volatile", "restrict", "__restrict", "register", "extern",
+        "const",
+        "static",
+        "volatile",
+        "restrict",
+        "__restrict",
+        "register",
+        "extern",
     ];
     let of = |at: usize| {
         let mut words = Vec::new();
@@ -212,7 +218,10 @@ for (int i = 0; i < N; i++)
     fn declarations_have_types() {
         let file = file("long a; int f(const unsigned *b) { a = b[0] * a; return a; } struct s c;");
         let types = |name: &str| -> Vec<String> {
-            declarations(&file, name).iter().map(|d| d.1.join(" ")).collect()
+            declarations(&file, name)
+                .iter()
+                .map(|d| d.1.join(" "))
+                .collect()
         };
         assert_eq!(types("a"), ["long"]);
         assert_eq!(types("b"), ["unsigned *"]);

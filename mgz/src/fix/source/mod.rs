@@ -68,7 +68,8 @@ fn given(fix: &Fix) -> anyhow::Result<Vec<OsString>> {
     if !fix.program.is_empty() {
         return Ok(fix.program.clone());
     }
-    let given = (fix.trace.as_ref()).context("give a program, or the trace of one by --trace DIR")?;
+    let given =
+        (fix.trace.as_ref()).context("give a program, or the trace of one by --trace DIR")?;
     let told = crate::run::read_command(given);
     if !told.is_empty() {
         return Ok(told.into_iter().map(OsString::from).collect());
@@ -81,14 +82,17 @@ fn given(fix: &Fix) -> anyhow::Result<Vec<OsString>> {
 
 /// The patch file.
 fn output(fix: &Fix, program: &Program) -> anyhow::Result<PathBuf> {
-    let output = (fix.output.clone())
-        .unwrap_or_else(|| PathBuf::from(format!("{}.patch", program.name())));
+    let output =
+        (fix.output.clone()).unwrap_or_else(|| PathBuf::from(format!("{}.patch", program.name())));
     let output = std::path::absolute(output)?;
     let is_program = std::fs::canonicalize(&output)
         .ok()
         .is_some_and(|real| std::fs::canonicalize(&program.file).is_ok_and(|own| own == real));
     if output.is_dir() || is_program {
-        bail!("{}: is a folder or the program; name a file with -o", output.display());
+        bail!(
+            "{}: is a folder or the program; name a file with -o",
+            output.display()
+        );
     }
     Ok(output)
 }
@@ -109,7 +113,9 @@ fn make(fix: &Fix, (program, given): (&Program, &[OsString])) -> anyhow::Result<
     let workload = workload_of(fix, program, given)?;
     let (trace, _own) = trace(fix, (program, given), &workload)?;
     let analysis = super::analysis(&trace)?;
-    let built = std::fs::metadata(&program.file).and_then(|m| m.modified()).ok();
+    let built = std::fs::metadata(&program.file)
+        .and_then(|m| m.modified())
+        .ok();
     let mut sources = Sources::new(built);
     let mut means = Means {
         analysis: &analysis,
@@ -157,13 +163,24 @@ fn propose(
 ) -> anyhow::Result<i32> {
     let proposed = make(fix, (program, given))?;
     let (joined, taken) = joined(&proposed.list);
-    let text = screen::proposed(&program.name(), &proposed.list, &taken, &proposed.no_finding);
+    let text = screen::proposed(
+        &program.name(),
+        &proposed.list,
+        &taken,
+        &proposed.no_finding,
+    );
     if joined.is_empty() {
         cli::print(text.as_bytes())?;
         return Ok(NOTHING_KEPT);
     }
-    let notes = proposed.list.iter().zip(0..).filter(|(_, n)| taken.contains(n));
-    let notes: Vec<String> = notes.map(|(p, _)| format!("{}, not measured", p.remedy)).collect();
+    let notes = proposed
+        .list
+        .iter()
+        .zip(0..)
+        .filter(|(_, n)| taken.contains(n));
+    let notes: Vec<String> = notes
+        .map(|(p, _)| format!("{}, not measured", p.remedy))
+        .collect();
     let patch = patch_file::text(&joined, &proposed.sources.texts(), &proposed.tree, &notes);
     report::write_private(output, patch.as_bytes())?;
     let text = text + &screen::how_to_apply(output);

@@ -3,11 +3,11 @@
 //! Static data gets `alignas`. Heap blocks begin at multiples of 16 bytes only, so a structure that
 //! may be there is padded until the members of two elements never share a line.
 
+use crate::fix::source::debug_info::Structure;
 use crate::fix::source::declaration::Declaration;
 use crate::fix::source::edit::{Edit, Edits};
 use crate::fix::source::params::{HEAP_ALIGNMENT, LINE_BYTES};
 use crate::fix::source::proposals::{Finding, Made, Means, declared, structure_name};
-use crate::fix::source::debug_info::Structure;
 use crate::fix::source::sources::Sources;
 use crate::fix::source::token::SourceFile;
 use crate::fix::source::uses;
@@ -18,13 +18,12 @@ pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
         return None;
     }
     let structure = means.info.structure(finding.of_type()).ok()?;
-    let remedy = format!("lines of its own for {}", structure_name(structure));
     let edits = declared(means, finding.of_type()).and_then(|(structure, declaration)| {
         if let Some(why) = uses::obstacle(structure, means.info, means.sources) {
             return Err(why);
         }
-        let is_static = finding.object["kind"] == "global"
-            && !may_be_allocated(structure, means.sources);
+        let is_static =
+            finding.object["kind"] == "global" && !may_be_allocated(structure, means.sources);
         let file = means.sources.get(&structure.file)?;
         match is_static {
             true => Ok(aligned(file, &declaration)),
@@ -32,7 +31,8 @@ pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
         }
     });
     let edits = edits.and_then(|edit| Edits::new([edit]).ok_or_else(|| "no change".into()));
-    let mut made = Made::patch(remedy, String::new(), edits);
+    let name = structure_name(structure);
+    let mut made = Made::patch(format!("lines of its own for {name}"), String::new(), edits);
     made.recipe = format!(
         "let each element of {} begin a cache line: {} bytes instead of {}\n",
         structure.name,
@@ -51,7 +51,14 @@ fn may_be_allocated(structure: &Structure, sources: &mut Sources) -> bool {
         (0..file.tokens.len()).any(|at| {
             matches!(
                 file.word(at),
-                "malloc" | "calloc" | "realloc" | "aligned_alloc" | "new" | "vector" | "make_unique" | "make_shared"
+                "malloc"
+                    | "calloc"
+                    | "realloc"
+                    | "aligned_alloc"
+                    | "new"
+                    | "vector"
+                    | "make_unique"
+                    | "make_shared"
             )
         })
     })
@@ -60,7 +67,10 @@ fn may_be_allocated(structure: &Structure, sources: &mut Sources) -> bool {
 /// Alignment to lines.
 fn aligned(file: &SourceFile, declaration: &Declaration) -> Edit {
     let (at, text) = match file.is_cpp() {
-        true => (file.tokens[declaration.keyword].end, format!(" alignas({LINE_BYTES})")),
+        true => (
+            file.tokens[declaration.keyword].end,
+            format!(" alignas({LINE_BYTES})"),
+        ),
         false => {
             let first = declaration.units[0].tokens.start;
             (file.tokens[first].start, format!("_Alignas({LINE_BYTES}) "))

@@ -70,7 +70,9 @@ impl PatchFile {
                 patch.hashes.insert(inside(name)?, hash.to_owned());
             } else if let Some(old) = bare.strip_prefix("--- ") {
                 let next = lines.next().unwrap_or_default().trim_end();
-                let new = next.strip_prefix("+++ ").context("a file without a +++ line")?;
+                let new = next
+                    .strip_prefix("+++ ")
+                    .context("a file without a +++ line")?;
                 let (old, new) = (stripped(old, "a/"), stripped(new, "b/"));
                 if old != new {
                     bail!("files are made or removed, or renamed: {old} and {new}");
@@ -157,7 +159,9 @@ fn hunk<'a>(
     };
     while hunk.old.len() < old || hunk.new.len() < new {
         let line = lines.next().context("a hunk that ends too early")?;
-        let (sign, rest) = line.split_at_checked(1).context("an empty line in a hunk")?;
+        let (sign, rest) = line
+            .split_at_checked(1)
+            .context("an empty line in a hunk")?;
         let mut rest = rest.to_owned();
         if lines.peek().is_some_and(|l| l.starts_with('\\')) {
             lines.next();

@@ -42,7 +42,11 @@ fn prefetched(file: &SourceFile, line: u32) -> Result<Edits, String> {
     let statement = statement_at(file, &body, line)
         .ok_or("the load is not in a statement of the loop by itself")?;
     let is_outermost = |at: &usize| {
-        let brackets = |sign| (statement.start..*at).filter(|&n| file.word(n) == sign).count();
+        let brackets = |sign| {
+            (statement.start..*at)
+                .filter(|&n| file.word(n) == sign)
+                .count()
+        };
         brackets("[") == brackets("]")
     };
     let mut found: Vec<Range<usize>> = (statement.clone())
@@ -58,9 +62,14 @@ fn prefetched(file: &SourceFile, line: u32) -> Result<Edits, String> {
         return Err("the statement begins in the middle of a line".into());
     }
     let address = ahead(file, access, &inner.counter);
-    let bound = file.text[file.tokens[inner.bound.start].start..file.tokens[inner.bound.end - 1].end]
+    let bound = file.text
+        [file.tokens[inner.bound.start].start..file.tokens[inner.bound.end - 1].end]
         .to_owned();
-    let bound = if inner.bound.len() > 1 { format!("({bound})") } else { bound };
+    let bound = if inner.bound.len() > 1 {
+        format!("({bound})")
+    } else {
+        bound
+    };
     let text = format!(
         "{}if ({bound} - {} > {PREFETCH_DISTANCE}) __builtin_prefetch(&{address});\n",
         file.indent(at),
@@ -144,7 +153,20 @@ fn access(file: &SourceFile, inner: &Loop, name: usize) -> Option<Range<usize>> 
         Kind::Sign => {
             matches!(
                 file.word(n),
-                "+" | "-" | "*" | "/" | "%" | "&" | "|" | "^" | "<<" | ">>" | "(" | ")" | "[" | "]" | "~"
+                "+" | "-"
+                    | "*"
+                    | "/"
+                    | "%"
+                    | "&"
+                    | "|"
+                    | "^"
+                    | "<<"
+                    | ">>"
+                    | "("
+                    | ")"
+                    | "["
+                    | "]"
+                    | "~"
             )
         }
     };
@@ -154,14 +176,19 @@ fn access(file: &SourceFile, inner: &Loop, name: usize) -> Option<Range<usize>> 
         opens - (whole.start..*n).filter(|&m| file.word(m) == "]").count()
     };
     let deepest = whole.clone().map(|n| depth(&n)).max().unwrap_or(0);
-    let names_inside = whole.clone().skip(1).filter(|&n| file.word(n + 1) == "[" && file.is_word(n));
+    let names_inside = whole
+        .clone()
+        .skip(1)
+        .filter(|&n| file.word(n + 1) == "[" && file.is_word(n));
     let mut inside = names_inside.flat_map(|n| subscripts(file, n));
     let is_linear = inside.all(|r| {
-        r.clone().all(|n| matches!(file.word(n), "+" | "-" | "*" | "(" | ")") || file.tokens[n].kind != Kind::Sign)
+        r.clone().all(|n| {
+            matches!(file.word(n), "+" | "-" | "*" | "(" | ")") || file.tokens[n].kind != Kind::Sign
+        })
     });
-    let has_deref = whole.clone().any(|n| {
-        file.word(n) == "*" && matches!(file.word(n - 1), "[" | "(" | "+" | "-" | "*")
-    });
+    let has_deref = whole
+        .clone()
+        .any(|n| file.word(n) == "*" && matches!(file.word(n - 1), "[" | "(" | "+" | "-" | "*"));
     (whole.clone().all(is_plain) && deepest <= 2 && is_linear && !has_deref).then_some(whole)
 }
 
@@ -193,7 +220,11 @@ fn braces(file: &SourceFile, inner: &Loop) -> [Edit; 2] {
     let open = file.tokens[inner.header.end - 1].end;
     let close = file.line_end(file.tokens[inner.body.end - 1].end);
     let indent = file.indent(file.tokens[inner.keyword].start);
-    let line_end = if file.text[..close].ends_with('\n') { "" } else { "\n" };
+    let line_end = if file.text[..close].ends_with('\n') {
+        ""
+    } else {
+        "\n"
+    };
     [
         Edit {
             file: file.path.clone(),
@@ -252,7 +283,8 @@ long f(void) {
 
     #[test]
     fn a_body_without_braces_gets_them() {
-        let text = "void f(void) {\n  for (size_t j = 0; j < 2 * n; j++)\n    s += a[j * n + k];\n}\n";
+        let text =
+            "void f(void) {\n  for (size_t j = 0; j < 2 * n; j++)\n    s += a[j * n + k];\n}\n";
         let found = diff(text, 3).unwrap();
         assert!(
             found.contains(
@@ -280,6 +312,10 @@ long f(void) {
             let said = diff(&text, line).unwrap_err();
             assert!(said.contains(why), "{body}: {said}");
         }
-        assert!(diff("void f(void) {\ns += a[i];\n}\n", 2).unwrap_err().contains("no simple loop"));
+        assert!(
+            diff("void f(void) {\ns += a[i];\n}\n", 2)
+                .unwrap_err()
+                .contains("no simple loop")
+        );
     }
 }

@@ -215,7 +215,11 @@ fn object<'a>(analysis: &'a Value, name: &str) -> &'a Value {
             "" => own.to_owned(),
             of_type => format!("{own} ({of_type})"),
         };
-        !own.is_empty() && (name == full || name.strip_prefix(&full).is_some_and(|r| r.starts_with(" and ")))
+        !own.is_empty()
+            && (name == full
+                || name
+                    .strip_prefix(&full)
+                    .is_some_and(|r| r.starts_with(" and ")))
     };
     rows.into_iter().find(fits).unwrap_or(&Value::Null)
 }
@@ -227,7 +231,10 @@ pub fn declared<'a>(
 ) -> Result<(&'a Structure, Declaration), String> {
     let structure = means.info.structure(of_type)?;
     if uses::is_of_system(&structure.file) {
-        return Err(format!("{} is a header of the system", structure.file.display()));
+        return Err(format!(
+            "{} is a header of the system",
+            structure.file.display()
+        ));
     }
     let file = means.sources.get(&structure.file)?;
     let declaration = Declaration::find(file, structure)?;

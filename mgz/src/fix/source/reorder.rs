@@ -61,7 +61,10 @@ impl Order {
         let hot: Vec<usize> = members.filter(is_hot).collect();
         let align = |unit: usize| {
             let of_unit = units[unit].iter();
-            of_unit.map(|&m| structure.members[m].align).max().unwrap_or(1)
+            of_unit
+                .map(|&m| structure.members[m].align)
+                .max()
+                .unwrap_or(1)
         };
         // Code may see the structure as its first member, if that is a structure too.
         let is_base = structure.members.first().is_some_and(|m| m.is_structure);
@@ -221,12 +224,7 @@ mod tests {
     }
 
     /// The diff of a declaration, or the reason why there is none. `hot`: members that are loaded.
-    fn diff(
-        name: &str,
-        text: &str,
-        structure: &Structure,
-        hot: &[&str],
-    ) -> Result<String, String> {
+    fn diff(name: &str, text: &str, structure: &Structure, hot: &[&str]) -> Result<String, String> {
         let path = Path::new("/s").join(name);
         let file = SourceFile::new(&path, text.into()).unwrap();
         let declaration = Declaration::find(&file, structure)?;
@@ -316,9 +314,8 @@ struct body {
         let body = structure(&[("id", 8, 4), ("all", 24, 8), ("text", 80, 1), ("key", 8, 8)]);
         let found = diff("a.cpp", text, &body, &["id", "key"]).unwrap();
         assert!(
-            found.contains(
-                " struct body {\n+    long key = 7;\n     std::pair<int, int> id = 0;\n"
-            ),
+            found
+                .contains(" struct body {\n+    long key = 7;\n     std::pair<int, int> id = 0;\n"),
             "{found}"
         );
     }
@@ -349,7 +346,10 @@ struct body {
             ("int a; static int b;", "static"),
             ("int a; int b = f();", "initial value"),
             ("public: int a; int b;", "access specifier"),
-            ("int a; int sum() { return a; } int b;", "is no plain member"),
+            (
+                "int a; int sum() { return a; } int b;",
+                "is no plain member",
+            ),
             ("int a; int sum(); int b;", "is a function"),
         ] {
             let text = format!("\nstruct body {{ {inside} }};\n");
@@ -359,12 +359,18 @@ struct body {
         for (text, why) in [
             ("\nstruct body : base { int a; int b; };", "base class"),
             ("\nBODY { int a; int b; };", "base class"),
-            ("\ntemplate <int N> struct body { int a; int b; };", "template"),
+            (
+                "\ntemplate <int N> struct body { int a; int b; };",
+                "template",
+            ),
             (
                 "\nstruct body { int a; int b; } __attribute__((packed));",
                 "follow its closing brace",
             ),
-            ("\nstruct body { int a; int b; } all = { 1, 2 };", "initial values"),
+            (
+                "\nstruct body { int a; int b; } all = { 1, 2 };",
+                "initial values",
+            ),
         ] {
             let said = diff("a.cpp", text, &body, &["a", "b"]).unwrap_err();
             assert!(said.contains(why), "{text}: {said}");
@@ -384,7 +390,10 @@ struct body {
         assert!(diff("a.c", text, &unknown, &["b"]).is_err());
         let mut doubtful = structure(&[("a", 1, 1), ("b", 4, 4)]);
         doubtful.doubt = "it is part of a union";
-        assert_eq!(diff("a.c", text, &doubtful, &["b"]).unwrap_err(), doubtful.doubt);
+        assert_eq!(
+            diff("a.c", text, &doubtful, &["b"]).unwrap_err(),
+            doubtful.doubt
+        );
     }
 
     #[test]
@@ -393,6 +402,9 @@ struct body {
         let mut body = structure(&[("b", 8, 4), ("t", 100, 1), ("key", 4, 4)]);
         body.members[0].is_structure = true;
         let found = diff("a.c", text, &body, &["key", "b"]).unwrap();
-        assert!(found.contains("  struct base b;\n- char t[100];\n  int key;\n+ char t[100];\n"), "{found}");
+        assert!(
+            found.contains("  struct base b;\n- char t[100];\n  int key;\n+ char t[100];\n"),
+            "{found}"
+        );
     }
 }

@@ -112,16 +112,31 @@ mod tests {
     fn rows_get_a_line_more() {
         let text = "static double grid[8][N];\ndouble f(int i) { return grid[i][0] + p->grid; }\n";
         let found = padded_text(text).unwrap();
-        assert!(found.starts_with("static double grid[8][N + 8];\n"), "{found}");
+        assert!(
+            found.starts_with("static double grid[8][N + 8];\n"),
+            "{found}"
+        );
     }
 
     #[test]
     fn uses_of_whole_rows_are_refused() {
         for (text, why) in [
-            ("double grid[8][512];\nint f(void) { return g(grid); }", "single elements"),
-            ("double grid[8][512];\nint f(void) { return g(grid[1]); }", "single elements"),
-            ("double grid[8][512];\nint f(void) { return g(&grid[1][0]); }", "single elements"),
-            ("double grid[8][512];\nint f(void) { return sizeof(grid); }", "single elements"),
+            (
+                "double grid[8][512];\nint f(void) { return g(grid); }",
+                "single elements",
+            ),
+            (
+                "double grid[8][512];\nint f(void) { return g(grid[1]); }",
+                "single elements",
+            ),
+            (
+                "double grid[8][512];\nint f(void) { return g(&grid[1][0]); }",
+                "single elements",
+            ),
+            (
+                "double grid[8][512];\nint f(void) { return sizeof(grid); }",
+                "single elements",
+            ),
             ("double grid[8][512] = { { 1 } };", "with values"),
             ("void f(double grid[8][512]) { }", "parameter"),
         ] {

@@ -18,7 +18,11 @@ pub fn proposed(
     let mut text = match (list.is_empty(), taken.is_empty()) {
         (true, _) => format!("{name} is left as it is: {no_finding}\n"),
         (_, true) => format!("{name}: no change of the source is safe by itself\n"),
-        _ => format!("{name}: {} of {} remedies are in the patch\n", taken.len(), list.len()),
+        _ => format!(
+            "{name}: {} of {} remedies are in the patch\n",
+            taken.len(),
+            list.len()
+        ),
     };
     for (number, proposal) in list.iter().enumerate() {
         let state = match (&proposal.change, taken.contains(&number)) {
@@ -27,7 +31,12 @@ pub fn proposed(
             (Change::Words, _) => "in words",
             _ => "left out, because another one changes the same place",
         };
-        let _ = writeln!(text, "  {}: {}; {state}", proposal.remedy, predicted(proposal.predicted));
+        let _ = writeln!(
+            text,
+            "  {}: {}; {state}",
+            proposal.remedy,
+            predicted(proposal.predicted)
+        );
         text += &indented(&proposal.words);
     }
     text
@@ -48,7 +57,11 @@ pub fn how_to_apply(patch: &Path) -> String {
 
 /// Says that a proposal is being tried.
 pub fn begin(proposal: &Proposal) {
-    tell!("mgz: trying {}, {}", proposal.remedy, predicted(proposal.predicted));
+    tell!(
+        "mgz: trying {}, {}",
+        proposal.remedy,
+        predicted(proposal.predicted)
+    );
 }
 
 /// Tried patches, each with its recipe if it is not kept.

@@ -16,7 +16,10 @@ use std::collections::BTreeSet;
 
 /// Hot and cold members in two arrays.
 pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
-    if !matches!(finding.kind(), "strided" | "gather" | "capacity" | "column" | "pages") {
+    if !matches!(
+        finding.kind(),
+        "strided" | "gather" | "capacity" | "column" | "pages"
+    ) {
         return None;
     }
     let structure = means.info.structure(finding.of_type()).ok()?;
@@ -42,7 +45,10 @@ pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
         for other in others.filter(|f| !uses::is_of_system(f) && !f.as_os_str().is_empty()) {
             let other = means.sources.get(other)?;
             if let Some(at) = (0..other.tokens.len()).find(|&n| is_name(structure, other.word(n))) {
-                return Err(format!("{} uses the structure in another file", other.place(at)));
+                return Err(format!(
+                    "{} uses the structure in another file",
+                    other.place(at)
+                ));
             }
         }
         let split = Split {
@@ -54,7 +60,9 @@ pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
         split.edits()
     });
     let mut made = Made::patch(remedy, format!("hot-cold of {}", finding.target()), edits);
-    let names: Vec<&str> = (hot.iter()).map(|&m| structure.members[m].name.as_str()).collect();
+    let names: Vec<&str> = (hot.iter())
+        .map(|&m| structure.members[m].name.as_str())
+        .collect();
     made.recipe = format!(
         "keep {} of struct {} in an array of {} bytes an element, and the other {} bytes in a second array\n",
         names.join(", "),
@@ -99,10 +107,13 @@ impl Split<'_> {
         if declarations(file, &name).len() != 1 {
             return Err(format!("several variables have the name {name}"));
         }
-        if (0..file.tokens.len()).any(|n| {
-            file.word(n) == format!("{name}_cold") || file.word(n) == self.cold_type()
-        }) {
-            return Err(format!("{name}_cold or {} is in the file already", self.cold_type()));
+        if (0..file.tokens.len())
+            .any(|n| file.word(n) == format!("{name}_cold") || file.word(n) == self.cold_type())
+        {
+            return Err(format!(
+                "{name}_cold or {} is in the file already",
+                self.cold_type()
+            ));
         }
         let mut edits = self.members()?;
         edits.push(self.second_variable(&name, at)?);
@@ -132,13 +143,16 @@ impl Split<'_> {
             let place = || file.place(at);
             let is_sizeof = (at.saturating_sub(3)..at).any(|n| file.word(n) == "sizeof");
             if is_sizeof {
-                return Err(format!("{} takes the size of the type; take that of an element", place()));
+                return Err(format!(
+                    "{} takes the size of the type; take that of an element",
+                    place()
+                ));
             }
             let name = match file.word(at + 1) {
                 "*" => at + 2,
                 _ => at + 1,
             };
-            let is_array = name == at + 1 && file.word(at + 2) == "[" ;
+            let is_array = name == at + 1 && file.word(at + 2) == "[";
             let ends = |n: usize| matches!(file.word(n), ";" | "=");
             let behind = match is_array {
                 true => file.closing(at + 2).map(|c| c + 1),
@@ -180,14 +194,21 @@ impl Split<'_> {
             return Err("hot and cold members are declared together".into());
         }
         let behind = file.line_end(file.tokens[self.declaration.close + 1].end);
-        let text = format!("\n{indent}struct {} {{\n{cold}{indent}}};\n", self.cold_type());
+        let text = format!(
+            "\n{indent}struct {} {{\n{cold}{indent}}};\n",
+            self.cold_type()
+        );
         edits.push(self.edit(behind, behind, text));
         Ok(edits)
     }
 
     /// True if a member is in the second array.
     fn is_cold(&self, member: &str) -> Option<bool> {
-        let units = self.declaration.units.iter().zip(members_of_units(self.declaration));
+        let units = self
+            .declaration
+            .units
+            .iter()
+            .zip(members_of_units(self.declaration));
         let mut of_name = units.filter(|(u, _)| u.names.iter().any(|n| n == member));
         let (_, members) = of_name.next()?;
         Some(!members.iter().any(|m| self.hot.contains(m)))
@@ -255,7 +276,10 @@ impl Split<'_> {
             let end = end.ok_or("a statement has no end")?;
             let is_declared = covered.contains(&n);
             if is_set && !is_allocation(file, name, n + 2, end) {
-                return Err(format!("{} sets {name} to something else than a new block", file.place(n)));
+                return Err(format!(
+                    "{} sets {name} to something else than a new block",
+                    file.place(n)
+                ));
             }
             covered.extend((first..end).filter(|&m| file.word(m) == name));
             // The second variable is declared with its own allocation.
@@ -275,11 +299,17 @@ impl Split<'_> {
     /// An access to a member. It must name an element and a member.
     fn access(&self, name: &str, at: usize) -> Result<Option<Edit>, String> {
         let file = self.file;
-        let refused = || Err(format!("{} uses {name} other than by members of its elements", file.place(at)));
+        let refused = || {
+            Err(format!(
+                "{} uses {name} other than by members of its elements",
+                file.place(at)
+            ))
+        };
         if file.word(at - 1) == "*" && file.word(at.saturating_sub(2)) == "sizeof" {
             return Ok(None);
         }
-        let is_element = file.word(at + 1) == "[" && !matches!(file.word(at - 1), "." | "->" | "::");
+        let is_element =
+            file.word(at + 1) == "[" && !matches!(file.word(at - 1), "." | "->" | "::");
         let Some(close) = file.closing(at + 1).filter(|_| is_element) else {
             return refused();
         };
@@ -311,11 +341,15 @@ fn is_allocation(file: &SourceFile, name: &str, start: usize, end: usize) -> boo
         && file.closing(call + 1).is_some_and(|close| close + 1 == end);
     let has_size = (call..end).any(|n| {
         file.word(n) == "sizeof" && file.word(n + 1) == "*" && file.word(n + 2) == name
-            || file.word(n) == "sizeof" && file.word(n + 1) == "(" && file.word(n + 2) == "*" && file.word(n + 3) == name
+            || file.word(n) == "sizeof"
+                && file.word(n + 1) == "("
+                && file.word(n + 2) == "*"
+                && file.word(n + 3) == name
     });
     // Bytes that are no multiple of the element would be too few, or too many.
     let has_effect = (call..end).any(|n| matches!(file.word(n), "++" | "--" | "="));
-    let calls = (call + 1..end).any(|n| file.is_word(n) && file.word(n + 1) == "(" && file.word(n) != "sizeof");
+    let calls = (call + 1..end)
+        .any(|n| file.is_word(n) && file.word(n + 1) == "(" && file.word(n) != "sizeof");
     is_call && has_size && !has_effect && !calls
 }
 
@@ -328,7 +362,9 @@ mod tests {
     use std::path::Path;
 
     fn diff(rest: &str) -> Result<String, String> {
-        let text = format!("struct body {{\n    double mass;\n    char name[56];\n    double x;\n}};\n{rest}");
+        let text = format!(
+            "struct body {{\n    double mass;\n    char name[56];\n    double x;\n}};\n{rest}"
+        );
         let member = |&(name, bytes, align): &(&str, u64, u64)| Member {
             name: name.into(),
             bytes,
@@ -338,7 +374,10 @@ mod tests {
         let mut structure = Structure {
             name: "body".into(),
             line: 1,
-            members: [("mass", 8, 8), ("name", 56, 1), ("x", 8, 8)].iter().map(member).collect(),
+            members: [("mass", 8, 8), ("name", 56, 1), ("x", 8, 8)]
+                .iter()
+                .map(member)
+                .collect(),
             ..Structure::default()
         };
         let (offsets, bytes) = layout(&structure, &[0, 1, 2]).unwrap();
@@ -412,15 +451,36 @@ mod tests {
             ("struct body all[9], more[9];", "more than one"),
             ("struct body *p; struct body *q;", "more than one"),
             ("int f(struct body *p) { return p->x; }", "more than one"),
-            ("struct body all[9];\nint f(void) { return g(all); }", "other than by members"),
-            ("struct body all[9];\nint f(void) { return all->x; }", "other than by members"),
-            ("struct body all[9];\nint f(void) { all[1] = all[2]; }", "other than by members"),
-            ("struct body *p;\nint f(int n) {\n p = malloc(n);\n }", "something else"),
-            ("struct body *p;\nint f(int n) {\n p = q;\n }", "something else"),
-            ("struct body *p;\nint n = sizeof(struct body);", "size of the type"),
+            (
+                "struct body all[9];\nint f(void) { return g(all); }",
+                "other than by members",
+            ),
+            (
+                "struct body all[9];\nint f(void) { return all->x; }",
+                "other than by members",
+            ),
+            (
+                "struct body all[9];\nint f(void) { all[1] = all[2]; }",
+                "other than by members",
+            ),
+            (
+                "struct body *p;\nint f(int n) {\n p = malloc(n);\n }",
+                "something else",
+            ),
+            (
+                "struct body *p;\nint f(int n) {\n p = q;\n }",
+                "something else",
+            ),
+            (
+                "struct body *p;\nint n = sizeof(struct body);",
+                "size of the type",
+            ),
             ("struct body *p; int p_cold;", "already"),
             ("int x;", "no variable"),
-            ("struct body p[9];\nint f(int p) { return p; }", "several variables"),
+            (
+                "struct body p[9];\nint f(int p) { return p; }",
+                "several variables",
+            ),
         ] {
             let said = diff(rest).unwrap_err();
             assert!(said.contains(why), "{rest}: {said}");

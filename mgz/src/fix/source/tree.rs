@@ -98,11 +98,17 @@ impl Tree {
 
     /// Builds the copy with some edits, and returns the program, which lies beside the one of the
     /// build. The inner error is the reason why there is none.
-    pub fn build(&mut self, edits: &Edits, texts: &Texts) -> anyhow::Result<Result<PathBuf, String>> {
+    pub fn build(
+        &mut self,
+        edits: &Edits,
+        texts: &Texts,
+    ) -> anyhow::Result<Result<PathBuf, String>> {
         let changed = self.write(edits, texts)?;
         let built = self.run();
         for file in changed {
-            let old = texts.get(&self.root.join(&file)).context("a source is gone")?;
+            let old = texts
+                .get(&self.root.join(&file))
+                .context("a source is gone")?;
             self.put(&file, old)?;
         }
         self.check_untouched()?;
@@ -131,7 +137,10 @@ impl Tree {
         let mut changed = Vec::new();
         for file in edits.files() {
             let inside = file.strip_prefix(&self.root).with_context(|| {
-                format!("{}: does not lie in the tree; give --tree DIR", file.display())
+                format!(
+                    "{}: does not lie in the tree; give --tree DIR",
+                    file.display()
+                )
             })?;
             let text = texts.get(file).context("a source is gone")?;
             self.put(inside, &edits.apply(file, text))?;
@@ -168,7 +177,10 @@ impl Tree {
         let said = String::from_utf8_lossy(&said);
         let lines: Vec<&str> = said.lines().rev().take(params::BUILD_LINES).collect();
         let lines: Vec<&str> = lines.into_iter().rev().collect();
-        Ok(Err(format!("the build command fails: {}", lines.join(" | "))))
+        Ok(Err(format!(
+            "the build command fails: {}",
+            lines.join(" | ")
+        )))
     }
 
     /// Ends the command if the build has written into the user's tree: a path in it leads there.
@@ -202,11 +214,7 @@ fn stamp(
     Ok(())
 }
 
-fn fact(
-    root: &Path,
-    path: &Path,
-    meta: &std::fs::Metadata,
-) -> (PathBuf, u64, Option<SystemTime>) {
+fn fact(root: &Path, path: &Path, meta: &std::fs::Metadata) -> (PathBuf, u64, Option<SystemTime>) {
     let inside = path.strip_prefix(root).unwrap_or(path);
     (inside.to_path_buf(), meta.len(), meta.modified().ok())
 }
@@ -353,7 +361,10 @@ mod tests {
     #[test]
     fn the_common_folder_is_not_the_root() {
         let common = |files: &[&str]| common_folder(files.iter().map(|f| Path::new(*f)));
-        assert_eq!(common(&["/h/u/p/a.c", "/h/u/p/lib/b.c"]), Some("/h/u/p".into()));
+        assert_eq!(
+            common(&["/h/u/p/a.c", "/h/u/p/lib/b.c"]),
+            Some("/h/u/p".into())
+        );
         assert_eq!(common(&["/h/u/p/a.c", "/h/v/b.c"]), None);
         assert_eq!(common(&[]), None);
     }

@@ -31,11 +31,7 @@ const ALLOCATORS: [&str; 8] = [
 ];
 
 /// The reason why the layout of a structure must stay; None if nothing depends on it.
-pub fn obstacle(
-    structure: &Structure,
-    info: &DebugInfo,
-    sources: &mut Sources,
-) -> Option<String> {
+pub fn obstacle(structure: &Structure, info: &DebugInfo, sources: &mut Sources) -> Option<String> {
     if let Some(function) = &info.unknown_code {
         return Some(format!(
             "{function} has no debug information, so its uses of the structure are unknown; compile everything with -g"
@@ -66,7 +62,9 @@ pub fn obstacle(
 
 /// True for headers of the system and of compilers.
 pub fn is_of_system(path: &Path) -> bool {
-    let is_below = ["/usr/", "/lib/", "/opt/"].iter().any(|f| path.starts_with(f));
+    let is_below = ["/usr/", "/lib/", "/opt/"]
+        .iter()
+        .any(|f| path.starts_with(f));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     is_below || name.starts_with('<')
 }
@@ -122,7 +120,9 @@ impl Scan<'_> {
         if is_declaration {
             return None;
         }
-        if file.word(at + 1) == ":" && matches!(before, "struct" | "class") || matches!(before, ":" | "public" | "private" | "protected") {
+        if file.word(at + 1) == ":" && matches!(before, "struct" | "class")
+            || matches!(before, ":" | "public" | "private" | "protected")
+        {
             return Some("has a base class, or is one".into());
         }
         if matches!(file.word(at + 1), "{" | "(") && before != "sizeof" && file.word(at) != "" {
@@ -135,7 +135,11 @@ impl Scan<'_> {
             match file.word(next) {
                 ";" | "" => return None,
                 ")" if file.word(next + 1) == "{" && before_paren(file, at) => {
-                    return if self.is_by_name(next + 1) { None } else { by_position };
+                    return if self.is_by_name(next + 1) {
+                        None
+                    } else {
+                        by_position
+                    };
                 }
                 ")" | "}" => return None,
                 "{" => {
@@ -215,7 +219,9 @@ impl Scan<'_> {
         let file = self.file;
         let word = file.word(at);
         if matches!(word, "reinterpret_cast" | "asm" | "__asm__" | "bit_cast") {
-            return Some(format!("has {word}, which may see the structure as other data"));
+            return Some(format!(
+                "has {word}, which may see the structure as other data"
+            ));
         }
         if matches!(word, "static_assert" | "_Static_assert") {
             let close = file.closing(at + 1)?;
@@ -234,7 +240,11 @@ impl Scan<'_> {
         if COPIES.contains(&word) {
             let close = file.closing(at + 1)?;
             let is_of_bytes = (at + 2..close).any(|n| {
-                let inner = if file.word(n + 1) == "(" { n + 2 } else { n + 1 };
+                let inner = if file.word(n + 1) == "(" {
+                    n + 2
+                } else {
+                    n + 1
+                };
                 file.word(n) == "sizeof"
                     && (file.word(inner) == "*"
                         || self.names.contains(file.word(inner))
@@ -265,9 +275,8 @@ impl Scan<'_> {
             return None;
         }
         let name = behind.rsplit("::").next().unwrap_or(behind);
-        (!ALLOCATORS.contains(&name)).then(|| {
-            "casts a pointer, so that the structure may be seen as other data".to_owned()
-        })
+        (!ALLOCATORS.contains(&name))
+            .then(|| "casts a pointer, so that the structure may be seen as other data".to_owned())
     }
 
     /// Addresses of members: code may go on to the member behind.
@@ -362,7 +371,10 @@ mod tests {
             ("struct node *a; fwrite(a, 8, 1, f);", "fwrite"),
             ("struct node *a; memcmp(a, b, 8);", "memcmp"),
             ("struct node *a; memcpy(b, a, sizeof *a);", "memcpy"),
-            ("struct node *a; memcpy(b, a, sizeof(struct node));", "memcpy"),
+            (
+                "struct node *a; memcpy(b, a, sizeof(struct node));",
+                "memcpy",
+            ),
             ("struct node *a; b = (char *)a;", "casts"),
             ("struct node *a = (struct node *)b;", "casts"),
             ("struct node a; f(&a.key);", "address of key"),
@@ -379,7 +391,10 @@ mod tests {
             ("auto a = node(1, 2);", "by position"),
             ("node a = { .key = 1 };", "by position"),
             ("struct more : node { };", "base class"),
-            ("node *a; auto b = reinterpret_cast<char *>(a);", "reinterpret_cast"),
+            (
+                "node *a; auto b = reinterpret_cast<char *>(a);",
+                "reinterpret_cast",
+            ),
         ] {
             let said = found("a.cpp", text).unwrap_or_default();
             assert!(said.contains(why), "{text}: {said}");

@@ -47,13 +47,20 @@ pub fn command(
 ) -> anyhow::Result<i32> {
     let proposed = make(fix, (program, given))?;
     let texts = proposed.sources.texts();
-    if proposed.list.iter().all(|p| !matches!(p.change, Change::Patch(_))) {
+    if proposed
+        .list
+        .iter()
+        .all(|p| !matches!(p.change, Change::Patch(_)))
+    {
         let none = Default::default();
         let text = screen::proposed(&program.name(), &proposed.list, &none, &proposed.no_finding);
         cli::print(text.as_bytes())?;
         return Ok(NOTHING_KEPT);
     }
-    tell!("mgz: building a copy of {} as it is", proposed.tree.display());
+    tell!(
+        "mgz: building a copy of {} as it is",
+        proposed.tree.display()
+    );
     let mut builds = Builds {
         tree: Tree::copy(&proposed.tree, &program.file, build)?,
         texts,
@@ -64,17 +71,28 @@ pub fn command(
     };
     tell!("mgz: running it twice as it is");
     let workload = workload_of(fix, program, given)?;
-    let mut bench = Bench::new(workload, comparison_of(fix), Test::new(fix.pairs), &original)?;
+    let mut bench = Bench::new(
+        workload,
+        comparison_of(fix),
+        Test::new(fix.pairs),
+        &original,
+    )?;
     bench.clock = Clock::of(&proposed.manifest);
     let subject = Subject::read(&program.file)?;
-    let own = std::fs::read(&original).map(|bytes| hash(&bytes)).unwrap_or_default();
+    let own = std::fs::read(&original)
+        .map(|bytes| hash(&bytes))
+        .unwrap_or_default();
     let (mut tried, changes) = try_all(&proposed, &bench, (&original, &own), &mut builds)?;
     let best = together(&bench, &original, &mut builds, &mut tried, &changes)?;
     if !fix.no_keep {
         records::keep(&subject, &tried);
     }
     let Some((edits, result, made)) = best else {
-        let text = format!("{} is left as it is: kept 0 of {}\n", program.name(), tried.len());
+        let text = format!(
+            "{} is left as it is: kept 0 of {}\n",
+            program.name(),
+            tried.len()
+        );
         cli::print((text + &screen::tried(&tried)).as_bytes())?;
         return Ok(NOTHING_KEPT);
     };
@@ -104,7 +122,12 @@ pub fn command(
             files: files(&edits, &builds.texts),
         }),
     };
-    write(fix, &document, &patch_file::text(&edits, &builds.texts, &tree, &notes(&document)), output)?;
+    write(
+        fix,
+        &document,
+        &patch_file::text(&edits, &builds.texts, &tree, &notes(&document)),
+        output,
+    )?;
     if !fix.no_keep {
         records::keep_whole(&document);
     }
