@@ -88,7 +88,8 @@ impl Declaration {
             return Err("several structures begin in one line".into());
         }
         let close = (file.closing(open)).ok_or("its braces do not close in their order")?;
-        if keyword > 0 && file.word(keyword - 1) == ">" {
+        let before = keyword.checked_sub(1);
+        if before.is_some_and(|n| file.word(n) == ">" && !file.tokens[n].in_directive) {
             return Err("it is a template".into());
         }
         let mut declaration = Declaration {

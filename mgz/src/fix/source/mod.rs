@@ -198,12 +198,28 @@ fn joined(list: &[Proposal]) -> (Edits, BTreeSet<usize>) {
         let (Change::Patch(edits) | Change::Comment(edits)) = &list[number].change else {
             continue;
         };
+        // Exchanged loops have other loads, of which nobody knows if they need prefetches.
+        let is_again = taken
+            .iter()
+            .any(|&n: &usize| is_of_same_loads(&list[n], &list[number]));
+        if is_again {
+            continue;
+        }
         if let Some(joined) = all.joined(edits) {
             all = joined;
             taken.insert(number);
         }
     }
     (all, taken)
+}
+
+/// True if two remedies change the same loads: `prefetch of a.c:3` and `exchange-loops of a.c:3`.
+fn is_of_same_loads(one: &Proposal, other: &Proposal) -> bool {
+    let loads = |p: &Proposal| {
+        let (kind, place) = p.remedy.split_once(" of ")?;
+        matches!(kind, "prefetch" | "exchange-loops").then(|| place.to_owned())
+    };
+    loads(one).is_some() && loads(one) == loads(other)
 }
 
 /// Applies a patch, or that of a document, to the user's tree. None if the file is a document of a
@@ -270,5 +286,10 @@ mod tests {
         let (all, taken) = joined(&list);
         assert_eq!(taken, BTreeSet::from([1, 2]));
         assert_eq!(all.apply(Path::new("/s/a.c"), "0123456789"), "0x3456x9");
+        let mut list = [proposal(0, 5.0), proposal(4, 20.0), proposal(7, 1.0)];
+        list[0].remedy = "prefetch of a.c:3".into();
+        list[1].remedy = "exchange-loops of a.c:3".into();
+        list[2].remedy = "prefetch of a.c:4".into();
+        assert_eq!(joined(&list).1, BTreeSet::from([1, 2]));
     }
 }

@@ -205,23 +205,26 @@ fn advice(finding: &Finding) -> Proposal {
     }
 }
 
-/// The row of an object by its name in a finding: `name (type)`, and perhaps `… and 3 other objects`.
+/// The row of an object by its name in a finding: `name (type)`, and perhaps `and 3 other objects`, or
+/// the name alone.
 fn object<'a>(analysis: &'a Value, name: &str) -> &'a Value {
-    let rows = analysis["objects"].as_array().into_iter().flatten();
-    let fits = |row: &&Value| {
-        let own = row["object"].as_str().unwrap_or_default();
-        let of_type = row["type"].as_str().unwrap_or_default();
-        let full = match of_type {
-            "" => own.to_owned(),
-            of_type => format!("{own} ({of_type})"),
+    let rows = analysis["objects"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    let own = |row: &Value| row["object"].as_str().unwrap_or_default().to_owned();
+    let has_full_name = |row: &&Value| {
+        let full = match row["type"].as_str().unwrap_or_default() {
+            "" => own(row),
+            of_type => format!("{} ({of_type})", own(row)),
         };
-        !own.is_empty()
-            && (name == full
-                || name
-                    .strip_prefix(&full)
-                    .is_some_and(|r| r.starts_with(" and ")))
+        let rest = name.strip_prefix(&full);
+        !own(row).is_empty() && rest.is_some_and(|r| r.is_empty() || r.starts_with(" and "))
     };
-    rows.into_iter().find(fits).unwrap_or(&Value::Null)
+    let mut of_name = rows.iter().filter(|row| own(row) == name);
+    let alone = of_name.next().filter(|_| of_name.next().is_none());
+    (rows.iter().find(has_full_name))
+        .or(alone)
+        .unwrap_or(&Value::Null)
 }
 
 /// A structure with its declaration. The error is the reason why it cannot be changed.
@@ -284,4 +287,28 @@ fn reorder(means: &mut Means, finding: &Finding) -> Option<Made> {
     let mut made = Made::patch(remedy, what_if, edits);
     made.recipe = order.recipe(structure);
     Some(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn objects_are_found_by_the_names_of_findings() {
+        let analysis = json!({"objects": [
+            {"object": "all", "type": "struct a[9]"}, {"object": "main a.c:3", "type": ""},
+            {"object": "two", "type": "int"}, {"object": "two", "type": "long"},
+        ]});
+        let found = |name: &str| object(&analysis, name)["type"].as_str().map(str::to_owned);
+        let is = |name: &str, of_type: &str| assert_eq!(found(name).as_deref(), Some(of_type));
+        is("all (struct a[9])", "struct a[9]");
+        is("all (struct a[9]) and 3 other objects", "struct a[9]");
+        is("all", "struct a[9]");
+        is("main a.c:3", "");
+        is("two (long)", "long");
+        for name in ["two", "al", "", "main a.c:33"] {
+            assert_eq!(found(name), None, "{name}");
+        }
+    }
 }

@@ -38,7 +38,10 @@ pub struct Order {
 pub fn shares(structure: &Structure, heat: &[Heat]) -> Vec<f64> {
     let share = |m: &crate::fix::source::debug_info::Member| {
         let of_member = |h: &&Heat| h.offset >= m.offset && h.offset - m.offset < m.bytes;
-        heat.iter().filter(of_member).map(|h| h.share).sum()
+        heat.iter()
+            .filter(of_member)
+            .map(|h| h.share)
+            .fold(0.0, |sum, share| sum + share)
     };
     structure.members.iter().map(share).collect()
 }
@@ -303,7 +306,7 @@ struct body {
 
     #[test]
     fn members_of_cpp_have_templates_and_initial_values() {
-        let text = "
+        let text = "#include <vector>
 struct body {
     std::pair<int, int> id = 0;
     std::vector<std::pair<int, int>> all;
