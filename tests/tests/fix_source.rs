@@ -92,7 +92,7 @@ impl Place {
 
     /// Records the program into a folder.
     fn record(&self, folder: &str) {
-        let output = self.mgz(&["run", "--no-open", "-o", folder, "--", "./app", "4"]);
+        let output = self.mgz(&["run", "--no-open", "-o", folder, "--", "./app", "6"]);
         assert_eq!(code(&output), 0, "{}", text(&output.stderr));
     }
 

@@ -432,8 +432,8 @@ impl<'a> Unit<'_, 'a> {
             gimli::DW_TAG_base_type | gimli::DW_TAG_enumeration_type => Some((told?, told?)),
             gimli::DW_TAG_array_type => {
                 let (bytes, align) = self.size(self.link(at)?, depth + 1)?;
-                let all = self.lengths(at)?.into_iter();
-                let all = all.fold(Some(bytes), |all, n| all?.checked_mul(n))?;
+                let mut lengths = self.lengths(at)?.into_iter();
+                let all = lengths.try_fold(bytes, |all, n| all.checked_mul(n))?;
                 Some((all, align))
             }
             gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type => {

@@ -11,11 +11,7 @@ pub fn include(file: &SourceFile, header: &str) -> Result<Option<Edit>, String> 
     let mut at = 0;
     while at < file.tokens.len() && file.tokens[at].in_directive {
         let line_end = (at..file.tokens.len())
-            .find(|&n| {
-                n > at
-                    && (file.word(n) == "#" && file.tokens[n].in_directive
-                        || !file.tokens[n].in_directive)
-            })
+            .find(|&n| n > at && (!file.tokens[n].in_directive || file.word(n) == "#"))
             .unwrap_or(file.tokens.len());
         match file.word(at + 1) {
             "if" | "ifdef" | "ifndef" => depth += 1,

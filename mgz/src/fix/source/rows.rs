@@ -34,7 +34,7 @@ pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
 
 /// The edits, or the reason why there are none: each use must name a single element.
 fn padded(grid: &Grid, sources: &mut Sources) -> Result<Edits, String> {
-    if LINE_BYTES % grid.element.max(1) != 0 {
+    if !LINE_BYTES.is_multiple_of(grid.element.max(1)) {
         return Err("a line holds no whole number of elements".into());
     }
     let more = LINE_BYTES / grid.element.max(1);

@@ -125,7 +125,7 @@ impl Scan<'_> {
         {
             return Some("has a base class, or is one".into());
         }
-        if matches!(file.word(at + 1), "{" | "(") && before != "sizeof" && file.word(at) != "" {
+        if matches!(file.word(at + 1), "{" | "(") && before != "sizeof" {
             let is_empty = matches!(file.word(at + 2), "}" | ")" | "*");
             return if is_empty { None } else { by_position };
         }
