@@ -190,7 +190,13 @@ Examples:
   mgz fix --trace app.mgz -- ./app input.dat
       the findings of an earlier mgz run
   mgz fix --apply fix.json -o app.fixed -- ./app
-      the same fix again, without measuring";
+      the same fix again, without measuring
+  mgz fix --source -- ./app input.dat
+      changes of the source: app.patch, and recipes where no patch is safe
+  mgz fix --verify 'make' -- ./app input.dat
+      builds a copy of the sources with each patch, and keeps what is faster
+  mgz fix --apply app.patch
+      changes the sources, all of them or none";
 
 const FIX_AFTER: &str = "\
 Each remedy becomes a copy of the program. It is run in turn with the original, with the same arguments, and its \
@@ -229,15 +235,26 @@ pub struct Fix {
     /// Take the findings of this recording of the same build instead of making one
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
-    /// Apply the fix of this document without measuring
-    #[arg(long, value_name = "FIX", conflicts_with_all = ["json", "check", "files", "stdin", "trace", "pairs"])]
+    /// Apply the fix of this document without measuring, or change the sources by this patch
+    #[arg(long, value_name = "FIX", num_args = 0..=1, default_missing_value = "fix.json", conflicts_with_all = ["json", "check", "files", "stdin", "trace", "pairs", "source", "verify"])]
     pub apply: Option<PathBuf>,
+    /// Write changes of the source instead of a fixed program: a patch [default: NAME.patch], and
+    /// recipes in words where no patch is safe
+    #[arg(long)]
+    pub source: bool,
+    /// Build a copy of the sources with each patch by this command, and keep what is measured to be
+    /// faster
+    #[arg(long, value_name = "BUILD COMMAND")]
+    pub verify: Option<String>,
+    /// Folder of the sources [default: the common folder of the sources and the program]
+    #[arg(long, value_name = "DIR")]
+    pub tree: Option<PathBuf>,
     /// Do not note predicted and measured gains in the cache folder (also MGZ_NO_KEEP=1)
     #[arg(long)]
     pub no_keep: bool,
     /// The program and its arguments
     #[arg(
-        required = true,
+        required_unless_present_any = ["apply", "trace"],
         trailing_var_arg = true,
         value_name = "PROGRAM [ARGS]…"
     )]

@@ -26,7 +26,8 @@ pub fn looks_beside_itself(bytes: &[u8]) -> Option<String> {
 }
 
 fn names_origin(elf: &Elf) -> bool {
-    [object::elf::DT_RUNPATH, object::elf::DT_RPATH]
+    use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH};
+    [DT_RUNPATH, DT_RPATH, DT_NEEDED]
         .into_iter()
         .flat_map(|tag| elf.dynamic_strings(dt(tag)))
         .any(|path| path.contains("$ORIGIN") || path.contains("${ORIGIN}"))
@@ -69,4 +70,42 @@ pub fn why_not(path: &Path, bytes: &[u8]) -> Option<&'static str> {
                 .is_ok_and(|name| TELL_THE_FILE.contains(&name))
         });
     asks.then_some("it asks which file it was loaded from")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn programs_that_need_a_library_beside_themselves_stay_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        std::fs::write(path("lib.c"), "int one(void) { return 1; }\n").unwrap();
+        std::fs::write(
+            path("a.c"),
+            "int one(void); int main(void) { return one(); }\n",
+        )
+        .unwrap();
+        let compile = |soname: &str| {
+            let mut library = Command::new("cc");
+            library.args(["-shared", "-fPIC", &format!("-Wl,-soname,{soname}"), "-o"]);
+            library.args([path("lib.so"), path("lib.c")]);
+            let mut program = Command::new("cc");
+            program
+                .arg("-o")
+                .args([path("a"), path("a.c"), path("lib.so")]);
+            [library, program]
+                .iter_mut()
+                .all(|c| c.status().is_ok_and(|s| s.success()))
+        };
+        if !compile("lib.so") {
+            eprintln!("SKIPPED: cc cannot link a library");
+            return;
+        }
+        let is_bound = || finds_libraries_beside_itself(&std::fs::read(path("a")).unwrap());
+        assert!(!is_bound());
+        assert!(compile("$ORIGIN/lib.so"));
+        assert!(is_bound());
+    }
 }

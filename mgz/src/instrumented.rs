@@ -3,6 +3,7 @@
 use crate::cache::{self, SourceFile};
 use crate::{elsewhere, shell, tools};
 use anyhow::Context;
+use mgz_abi::module_note::{FLAVOUR_PT, ModuleNote};
 use mgz_annotations_schema::tell;
 use mgz_collector::program::note::instrumented_note;
 use serde_json::Value;
@@ -166,7 +167,13 @@ pub fn prepare(program: &Path, asked: &Asked) -> anyhow::Result<InstrumentOutcom
         .with_context(|| format!("{}: cannot be read", program.display()))?;
     let note = instrumented_note(&program)
         .with_context(|| format!("{}: cannot be read", program.display()))?;
-    if note.is_some() {
+    if let Some(note) = note {
+        if is_fixed(&note) {
+            anyhow::bail!(
+                "{}: is a program of mgz fix with prefetches, which records no loads and cannot be instrumented again; record the original, or put the change into the source by mgz fix --source and record its build",
+                program.display()
+            );
+        }
         return Ok(InstrumentOutcome::Ready {
             file: program,
             cached: true,
@@ -200,6 +207,11 @@ pub fn prepare(program: &Path, asked: &Asked) -> anyhow::Result<InstrumentOutcom
             cached: false,
         }),
     }
+}
+
+/// True for files of `mgz-instrument --prefetch`, which have clones and record nothing.
+fn is_fixed(note: &ModuleNote) -> bool {
+    note.flavour == FLAVOUR_PT && note.id_count == 0
 }
 
 fn entry_name(program: &Path, bytes: &[u8], asked: &Asked, tool: &Path) -> anyhow::Result<String> {

@@ -1,6 +1,7 @@
 //! Compared entries: the run, functions, lines, loops and objects of one analysis, and the numbers
 //! of each.
 
+use crate::compare::fix::Original;
 use crate::compare::picture;
 use crate::data::counts::Bin;
 use crate::estimate::row_estimates::Hats;
@@ -176,6 +177,8 @@ pub struct RunEntries {
     pub path: String,
     /// Every load was recorded or counted.
     pub exact: bool,
+    /// Files that the traced modules were made of.
+    pub originals: Vec<Original>,
     /// Arguments of the program.
     pub arguments: Vec<String>,
     /// Windows.
@@ -408,6 +411,7 @@ pub fn entries(path: &str, analysis: &Analysis, manifest: &Manifest) -> RunEntri
     });
     RunEntries {
         path: path.into(),
+        originals: Vec::new(),
         exact,
         arguments: summary.trace.command.iter().skip(1).cloned().collect(),
         samples: summary.samples,

@@ -1,6 +1,7 @@
 //! Inputs of a comparison: traces, folders of `mgz run`, partial results, and folders of these.
 
 use crate::compare::entries::{Cell, Entry, EntryKind, Metric, RunEntries, entries};
+use crate::compare::fix::Original;
 use crate::data::code_map::Target;
 use crate::engine::partial::Partial;
 use crate::input::{ColumnSet, Trace, executions, folder_of, is_trace, manifest_of};
@@ -8,6 +9,8 @@ use crate::report::build::{Questions, examine, tables_of};
 use crate::report::counted::find_counts;
 use anyhow::{Context, bail};
 use mgz_annotations_schema::TraceMode;
+use mgz_annotations_schema::manifest::Module;
+use mgz_annotations_schema::sidecar::Sidecar;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -74,7 +77,24 @@ pub fn read_compared(
     let found = examine(&trace, &questions, &|rows| bar.inc(rows));
     bar.finish_and_clear();
     let (analysis, _) = found?;
-    Ok(entries(&shown, &analysis, &trace.manifest))
+    let mut run = entries(&shown, &analysis, &trace.manifest);
+    run.originals = originals(&trace);
+    Ok(run)
+}
+
+/// Files that the modules of a trace were made of. A sidecar that cannot be read has been reported by
+/// then.
+fn originals(trace: &Trace) -> Vec<Original> {
+    let original = |module: &Module| {
+        let read = Sidecar::read(&trace.folder.join(&module.sidecar)).ok()?;
+        let input = read.header.input;
+        Some(Original {
+            path: input.path,
+            build_id: input.build_id,
+            hash: input.hash,
+        })
+    };
+    trace.manifest.modules.iter().filter_map(original).collect()
 }
 
 /// Loads by code, of a trace that has counted them.
@@ -119,6 +139,7 @@ fn counted(path: &str, trace: &Trace) -> anyhow::Result<RunEntries> {
     run.cells.remove(&Metric::Share);
     Ok(RunEntries {
         path: path.into(),
+        originals: originals(trace),
         exact: trace.manifest.totals.loads_executed.is_some(),
         arguments: trace.manifest.command.iter().skip(1).cloned().collect(),
         tables: [

@@ -1,6 +1,7 @@
 //! Better, worse, the same, or not to be told: for each number of each thing that both builds have.
 
 use crate::compare::entries::{Cell, Entry, EntryKind, Metric, RunEntries};
+use crate::compare::fix::KnownFix;
 use crate::compare::matching::partners;
 use mgz_models::statistics::distributions::student_p;
 use mgz_models::statistics::rank_test::{holm, mann_whitney, smallest_p};
@@ -117,6 +118,9 @@ pub struct Comparison {
     pub tests: usize,
     /// Ranks could tell nothing with so few runs.
     pub too_few_runs: bool,
+    /// The fix of `mgz fix` that leads from the base to the new build.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix: Option<KnownFix>,
     /// Warnings about missing or doubtful data.
     pub warnings: Vec<String>,
 }

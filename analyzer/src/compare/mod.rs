@@ -2,10 +2,12 @@
 //! uncertain.
 //!
 //! [`inputs`] reads traces, [`entries`] computes numbers with intervals, [`matching`] finds
-//! corresponding entries, [`judge`] compares them, [`words`] and [`show`] print the result.
+//! corresponding entries, [`judge`] compares them, [`fix`] knows fixes of `mgz fix`, [`words`] and
+//! [`show`] print the result.
 //! `docs/reference/compare.md` has the definitions.
 
 pub mod entries;
+pub mod fix;
 pub mod gate;
 pub mod inputs;
 pub mod judge;
@@ -140,6 +142,7 @@ pub fn run_compare(arguments: &CompareArguments) -> anyhow::Result<ExitCode> {
     let wanted: BTreeSet<String> = gate.iter().filter_map(|c| c.name.clone()).collect();
     let mut comparison = judge::compare(&base, &new, &wanted);
     comparison.warnings = different(&base, &new);
+    comparison.fix = fix::known(&base, &new, &comparison.changes);
     for warning in &comparison.warnings {
         tell!("mgz-analyze: warning: {warning}");
     }

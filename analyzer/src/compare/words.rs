@@ -234,6 +234,9 @@ pub fn verdict(comparison: &Comparison) -> Vec<String> {
         ),
     };
     lines.push(end);
+    if let Some(fix) = &comparison.fix {
+        lines.insert(0, fix.sentence());
+    }
     lines
 }
 

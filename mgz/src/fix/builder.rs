@@ -31,6 +31,12 @@ pub struct Built {
     pub refused: Vec<Refused>,
 }
 
+impl AsRef<Path> for Built {
+    fn as_ref(&self) -> &Path {
+        &self.file
+    }
+}
+
 /// A load that the instrumenter left alone.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Refused {

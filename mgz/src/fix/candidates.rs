@@ -37,16 +37,30 @@ pub fn candidates(analysis: &Value, module: &str) -> (Vec<Candidate>, Vec<LeftOv
         found.extend(placed);
         match recipe(finding, module) {
             Err(_) if has_one => {}
-            Ok(recipe) => found.push(Candidate {
-                remedy: format!("prefetch of {}", place(&cause)),
-                predicted: predicted(finding),
-                finding: cause,
-                recipe,
-            }),
+            Ok(recipe) => add_prefetch(
+                &mut found,
+                Candidate {
+                    remedy: format!("prefetch of {}", place(&cause)),
+                    predicted: predicted(finding),
+                    finding: cause,
+                    recipe,
+                },
+            ),
             Err(why) => left.push((cause, why)),
         }
     }
     (found, left)
+}
+
+/// Adds prefetches. Findings of one line are one candidate, because a prediction is one of the line.
+fn add_prefetch(found: &mut Vec<Candidate>, new: Candidate) {
+    match found.iter_mut().find(|c| c.remedy == new.remedy) {
+        Some(old) => {
+            old.recipe = old.recipe.joined(&new.recipe);
+            old.predicted = old.predicted.or(new.predicted);
+        }
+        None => found.push(new),
+    }
 }
 
 /// Candidates that place data elsewhere.
@@ -81,7 +95,7 @@ fn placed(cause: &Cause) -> Vec<Candidate> {
 }
 
 /// True if loads of a mechanism come to other pages often.
-fn is_scattered(kind: &str) -> bool {
+pub fn is_scattered(kind: &str) -> bool {
     matches!(
         kind,
         "gather"
@@ -97,7 +111,8 @@ fn is_scattered(kind: &str) -> bool {
     )
 }
 
-fn cause(finding: &Value) -> Cause {
+/// The finding in a document.
+pub fn cause(finding: &Value) -> Cause {
     let text = |key: &str| finding[key].as_str().unwrap_or_default().to_owned();
     Cause {
         kind: text("kind"),
@@ -214,6 +229,41 @@ mod tests {
         assert_eq!(one.recipe.loads[0].kind, "gather");
         let why: Vec<&str> = left.iter().map(|l| l.1.as_str()).collect();
         assert!(why.len() == 1 && why[0].contains("b.so"), "{why:?}");
+    }
+
+    #[test]
+    fn findings_of_one_line_are_one_candidate() {
+        let mut other = finding("hash_table", "a");
+        other["load_addresses"] = json!(["0x401240", "0x401260"]);
+        let mut elsewhere = finding("gather", "a");
+        elsewhere["line"] = 7.into();
+        let analysis = json!({"findings": [finding("gather", "a"), other, elsewhere]});
+        let (found, _) = candidates(&analysis, "a");
+        let prefetches: Vec<(&str, Vec<(&str, &str)>)> = (found.iter())
+            .filter(|c| !c.recipe.loads.is_empty())
+            .map(|c| {
+                let loads = c.recipe.loads.iter();
+                let loads = loads.map(|l| (l.address.as_str(), l.kind.as_str()));
+                (c.remedy.as_str(), loads.collect())
+            })
+            .collect();
+        assert_eq!(
+            prefetches,
+            [
+                (
+                    "prefetch of /s/a.c:6",
+                    vec![
+                        ("0x401234", "gather"),
+                        ("0x401240", "gather"),
+                        ("0x401260", "auto")
+                    ]
+                ),
+                (
+                    "prefetch of /s/a.c:7",
+                    vec![("0x401234", "gather"), ("0x401240", "gather")]
+                ),
+            ]
+        );
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub const VERSION: u32 = 1;
 
 /// The program that a fix is made for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Subject {
     /// Path, absolute.
     pub path: String,
@@ -178,6 +179,36 @@ pub struct Tried {
     pub reason: String,
     /// The changes.
     pub recipe: Recipe,
+    /// The change of the source, as a unified diff; empty for changes of the finished program.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub patch: String,
+    /// Recipe for the change of the source in words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub words: String,
+}
+
+/// A source file that a patch changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PatchedFile {
+    /// Path, absolute.
+    pub path: String,
+    /// Hash of its bytes before, as in [`Subject::hash`].
+    pub before: String,
+    /// The same afterwards.
+    pub after: String,
+}
+
+/// The change of the source of a fix.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceFix {
+    /// Folder that paths of the patch are relative to.
+    pub tree: String,
+    /// The command that builds the program.
+    pub build: String,
+    /// The patch.
+    pub patch: String,
+    /// Files that it changes.
+    pub files: Vec<PatchedFile>,
 }
 
 /// The whole document.
@@ -198,12 +229,21 @@ pub struct Document {
     pub clock: Clock,
     /// The fixed program.
     pub output: String,
+    /// Predicted gain of all kept remedies together; null if that of one is unknown.
+    #[serde(default)]
+    pub predicted: Option<Saved>,
     /// Gain of all kept remedies together.
     pub result: Measured,
     /// Everything that was tried.
     pub candidates: Vec<Tried>,
     /// Changes of the fixed program.
     pub recipe: Recipe,
+    /// The fixed program.
+    #[serde(default)]
+    pub fixed: Subject,
+    /// The change of its source; null for changes of the finished program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<SourceFix>,
 }
 
 impl Document {

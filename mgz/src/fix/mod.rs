@@ -2,11 +2,13 @@
 //!
 //! A recording gives findings, findings give [`candidates`], and each candidate becomes a file
 //! ([`builder`]) that is timed against the original in alternating pairs of runs ([`mod@bench`],
-//! [`sequential`]). What helps is combined ([`mod@search`]). The original is never written.
+//! [`sequential`]). What helps is combined ([`mod@search`], [`combine`]). The original is never written.
+//! Remedies that need the source are in [`source`].
 
 mod bench;
 mod builder;
 mod candidates;
+mod combine;
 mod compare;
 pub mod document;
 mod params;
@@ -14,6 +16,7 @@ mod records;
 mod screen;
 mod search;
 mod sequential;
+pub mod source;
 mod workload;
 
 use crate::cli::{self, Fix, Run};
@@ -32,6 +35,7 @@ use mgz_collector::machine::identity;
 use search::{Found, Search};
 use sequential::Test;
 use serde_json::Value;
+use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -45,6 +49,14 @@ const DOCUMENT: &str = "fix.json";
 
 /// Runs the command.
 pub fn command(fix: &Fix) -> anyhow::Result<i32> {
+    if fix.source || fix.verify.is_some() {
+        return source::command(fix);
+    }
+    if let Some(given) = &fix.apply
+        && let Some(status) = source::apply_given(given, fix.tree.as_deref())?
+    {
+        return Ok(status);
+    }
     let name = fix.program.first().context("no program given")?;
     let program = Program::find(name)?;
     let places = Places::new(fix, &program)?;
@@ -111,20 +123,11 @@ fn search(fix: &Fix, program: &Program, places: &Places) -> anyhow::Result<i32> 
     signals::note_stop();
     check_program(program)?;
     let subject = Subject::read(&program.file)?;
-    let (name, arguments) = fix.program.split_first().context("no program given")?;
-    let workload = Workload::new(
-        run::shown_name(program, name),
-        arguments,
-        fix.stdin.as_deref(),
-        &fix.files,
-    )?;
-    let comparison = match &fix.check {
-        Some(command) => Comparison::Command(command.clone()),
-        None => Comparison::Exact,
-    };
+    let workload = workload_of(fix, program, &fix.program)?;
     tell!("mgz: running {} twice as it is", program.file.display());
-    let mut bench = Bench::new(workload, comparison, Test::new(fix.pairs), &program.file)?;
-    let (trace, _own) = trace(fix, program, &bench.workload)?;
+    let test = Test::new(fix.pairs);
+    let mut bench = Bench::new(workload, comparison_of(fix), test, &program.file)?;
+    let (trace, _own) = trace(fix, (program, &fix.program), &bench.workload)?;
     bench.clock = Clock::of(&report::manifest(&trace)?);
     let analysis = analysis(&trace)?;
     let module = program.file.file_name().unwrap_or_default();
@@ -150,7 +153,7 @@ fn search(fix: &Fix, program: &Program, places: &Places) -> anyhow::Result<i32> 
         cli::print(text.as_bytes())?;
         return Ok(NOTHING_KEPT);
     };
-    let document = Document {
+    let mut document = Document {
         format: document::FORMAT.into(),
         version: document::VERSION,
         program: subject,
@@ -158,17 +161,42 @@ fn search(fix: &Fix, program: &Program, places: &Places) -> anyhow::Result<i32> 
         command: words(fix),
         clock: bench.clock,
         output: places.output.display().to_string(),
+        predicted: records::predicted_together(&tried),
         result,
         candidates: tried,
         recipe,
+        fixed: Subject::default(),
+        source: None,
     };
-    write(&builder, &document, places)?;
+    write(&builder, &mut document, places)?;
+    if !fix.no_keep {
+        records::keep_whole(&document);
+    }
     let library = builder::library_of(&places.output);
     let mut paths = vec![&*places.output, &*places.document];
     if document.recipe.has_library() {
         paths.push(&library);
     }
     cli::print(screen::result(&document, &paths).as_bytes())
+}
+
+/// Runs of a program with its arguments.
+fn workload_of(fix: &Fix, program: &Program, given: &[OsString]) -> anyhow::Result<Workload> {
+    let (name, arguments) = given.split_first().context("no program given")?;
+    Workload::new(
+        run::shown_name(program, name),
+        arguments,
+        fix.stdin.as_deref(),
+        &fix.files,
+    )
+}
+
+/// The way in which outputs are compared.
+fn comparison_of(fix: &Fix) -> Comparison {
+    match &fix.check {
+        Some(command) => Comparison::Command(command.clone()),
+        None => Comparison::Exact,
+    }
 }
 
 fn words(fix: &Fix) -> Vec<String> {
@@ -207,7 +235,7 @@ fn check_program(program: &Program) -> anyhow::Result<()> {
 /// The trace of an earlier run, or a new one in a temporary folder.
 fn trace(
     fix: &Fix,
-    program: &Program,
+    (program, given): (&Program, &[OsString]),
     workload: &Workload,
 ) -> anyhow::Result<(PathBuf, Option<TempDir>)> {
     if let Some(given) = &fix.trace {
@@ -218,7 +246,7 @@ fn trace(
         .tempdir()
         .context("cannot make a temporary folder")?;
     let asked = Run {
-        program: fix.program.clone(),
+        program: given.to_vec(),
         ..Run::default()
     };
     tell!("mgz: recording its loads");
@@ -280,11 +308,15 @@ fn with_predictions(
 }
 
 /// Writes the fixed program and its document.
-fn write(builder: &Builder, document: &Document, places: &Places) -> anyhow::Result<()> {
+fn write(builder: &Builder, document: &mut Document, places: &Places) -> anyhow::Result<()> {
     let library = builder::library_of(&places.output);
     let built = match builder.build(&document.recipe, library.file_name())? {
         Ok(built) => built,
         Err(why) => bail!("{}: cannot be made: {why}", places.output.display()),
+    };
+    document.fixed = Subject {
+        path: document.output.clone(),
+        ..Subject::read(built.as_ref())?
     };
     let text = serde_json::to_vec_pretty(document)?;
     workload::stop_if_asked()?;

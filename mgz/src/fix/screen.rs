@@ -48,7 +48,8 @@ pub fn confirm() {
     tell!("mgz: measuring the kept ones again");
 }
 
-fn predicted(saved: Option<Saved>) -> String {
+/// A predicted gain in words.
+pub fn predicted(saved: Option<Saved>) -> String {
     saved.map_or_else(
         || "predicted gain unknown".into(),
         |s| format!("predicted {}", less_time(s)),
@@ -71,7 +72,8 @@ fn less_time(saved: Saved) -> String {
     }
 }
 
-fn measured(tried: &Tried) -> String {
+/// The decision on a candidate in words, with its measured gain.
+pub fn measured(tried: &Tried) -> String {
     let word = match tried.outcome {
         Outcome::Kept => "kept",
         Outcome::Dropped => "dropped",
@@ -109,19 +111,24 @@ fn times_as_fast(measured: &Measured) -> String {
     )
 }
 
-/// The result of a fix, with a line per candidate and the way to undo it.
-pub fn result(document: &Document, paths: &[&Path]) -> String {
+/// The number of kept candidates and the gain of all.
+pub fn summary(document: &Document) -> String {
     let kept = (document.candidates.iter())
         .filter(|t| t.outcome == Outcome::Kept)
         .count();
-    let mut text = format!(
+    format!(
         "kept {kept} of {}: {}, {:.2} s of {} instead of {:.2} s\n",
         document.candidates.len(),
         times_as_fast(&document.result),
         document.result.seconds_after,
         document.clock.name(),
         document.result.seconds_before,
-    );
+    )
+}
+
+/// The result of a fix, with a line per candidate and the way to undo it.
+pub fn result(document: &Document, paths: &[&Path]) -> String {
+    let mut text = summary(document);
     text.push_str(&candidate_lines(&document.candidates));
     let names: Vec<String> = paths.iter().map(|p| p.display().to_string()).collect();
     let _ = writeln!(
@@ -198,6 +205,8 @@ mod tests {
             outcome,
             reason: "no gain above 1 % was measured".into(),
             recipe: Recipe::default(),
+            patch: String::new(),
+            words: String::new(),
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::fix::bench::{Bench, Tested};
 use crate::fix::builder::{Builder, Built};
 use crate::fix::candidates::Candidate;
+use crate::fix::combine::{Maker, together};
 use crate::fix::document::{Measured, Outcome, Recipe, Tried};
 use crate::fix::params;
 use crate::fix::screen;
@@ -37,8 +38,13 @@ impl Search<'_> {
             screen::end(&one);
             tried.push(one);
         }
-        let best = self.together(&mut tried)?;
-        Ok(Found { tried, best })
+        let recipes: Vec<Recipe> = tried.iter().map(|t| t.recipe.clone()).collect();
+        let mut files = Files(self.builder);
+        let best = together(self.bench, self.program, &mut files, &mut tried, &recipes)?;
+        Ok(Found {
+            tried,
+            best: best.map(|(recipe, measured, _)| (recipe, measured)),
+        })
     }
 
     /// Finds the best distance of a candidate, and measures its gain.
@@ -51,6 +57,8 @@ impl Search<'_> {
             outcome: Outcome::Dropped,
             reason: String::new(),
             recipe: candidate.recipe,
+            patch: String::new(),
+            words: String::new(),
         };
         if tried
             .predicted
@@ -132,68 +140,20 @@ impl Search<'_> {
         *recipe = recipe.at_distance(params::DISTANCES[number]);
         Ok(Ok(best.1))
     }
+}
 
-    /// Adds the remedies that help to the best one, as long as each gains more. The result is timed
-    /// again: the best of several is partly the luckiest.
-    fn together(&self, tried: &mut [Tried]) -> anyhow::Result<Option<(Recipe, Measured)>> {
-        let gain = |t: &Tried| t.measured.map_or(0.0, |m| m.speedup.value);
-        let mut order: Vec<usize> = (0..tried.len())
-            .filter(|&n| tried[n].outcome == Outcome::Kept)
-            .collect();
-        order.sort_by(|&a, &b| gain(&tried[b]).total_cmp(&gain(&tried[a])));
-        let Some((&first, rest)) = order.split_first() else {
-            return Ok(None);
-        };
-        let mut recipe = tried[first].recipe.clone();
-        for &number in rest {
-            let joined = recipe.joined(&tried[number].recipe);
-            screen::combine(&tried[number]);
-            match self.gains_more(&recipe, &joined)? {
-                Ok(()) => recipe = joined,
-                Err(why) => {
-                    tried[number].outcome = Outcome::Dropped;
-                    tried[number].reason = why;
-                }
-            }
-        }
-        let first_measured = tried[first].measured;
-        if tried.len() == 1
-            && let Some(measured) = first_measured
-        {
-            return Ok(Some((recipe, measured)));
-        }
-        screen::confirm();
-        let confirmed = match self.builder.build(&recipe, None)? {
-            Ok(built) => self.bench.test(self.program, &built.file)?,
-            Err(why) => Tested::Different(why),
-        };
-        let why = match confirmed {
-            Tested::Timed(Verdict::Faster, measured) => return Ok(Some((recipe, measured))),
-            Tested::Timed(..) => "a second measurement did not confirm a gain above 1 %".into(),
-            Tested::Different(why) => why,
-        };
-        for one in tried.iter_mut().filter(|t| t.outcome == Outcome::Kept) {
-            one.outcome = Outcome::Dropped;
-            one.reason.clone_from(&why);
-        }
-        Ok(None)
+/// Makes files of recipes.
+struct Files<'a>(&'a Builder);
+
+impl Maker for Files<'_> {
+    type Change = Recipe;
+    type Made = Built;
+
+    fn make(&mut self, recipe: &Recipe) -> anyhow::Result<Result<Built, String>> {
+        self.0.build(recipe, None)
     }
 
-    /// Tests if a recipe is faster than another one.
-    fn gains_more(&self, old: &Recipe, new: &Recipe) -> anyhow::Result<Result<(), String>> {
-        let (old, new) = match (
-            self.builder.build(old, None)?,
-            self.builder.build(new, None)?,
-        ) {
-            (Ok(old), Ok(new)) => (old, new),
-            (Err(why), _) | (_, Err(why)) => return Ok(Err(why)),
-        };
-        Ok(match self.bench.test(&old.file, &new.file)? {
-            Tested::Timed(Verdict::Faster, _) => Ok(()),
-            Tested::Timed(..) => {
-                Err("it helps alone, and adds no gain above 1 % to the others".into())
-            }
-            Tested::Different(why) => Err(why),
-        })
+    fn joined(&self, one: &Recipe, other: &Recipe) -> Option<Recipe> {
+        Some(one.joined(other))
     }
 }

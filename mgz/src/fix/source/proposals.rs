@@ -1,0 +1,314 @@
+//! Findings in, patches of the source out, or recipes in words where no patch is safe.
+
+use crate::fix::candidates::{cause, place};
+use crate::fix::document::{Cause, Saved};
+use crate::fix::source::debug_info::{DebugInfo, Structure};
+use crate::fix::source::declaration::Declaration;
+use crate::fix::source::edit::Edits;
+use crate::fix::source::reorder::{Heat, Order, members_of_units};
+use crate::fix::source::sources::Sources;
+use crate::fix::source::{exchange, hints, huge_pages, pad, prefetch, rows, split, uses};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// The change that a proposal consists of.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// A patch that keeps the program's results.
+    Patch(Edits),
+    /// A comment in the source: the remedy is the user's decision.
+    Comment(Edits),
+    /// None: the words say what to do, or why nothing is proposed.
+    Words,
+}
+
+/// A remedy of a finding.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Proposal {
+    /// The finding.
+    pub finding: Cause,
+    /// The remedy: `reorder of struct body (app.c:3)`.
+    pub remedy: String,
+    /// The remedy for `mgz what-if`; empty if its gain cannot be predicted.
+    pub what_if: String,
+    /// Predicted gain, if it is known.
+    pub predicted: Option<Saved>,
+    /// The change.
+    pub change: Change,
+    /// The recipe, and the reason if there is no patch.
+    pub words: String,
+}
+
+/// The result of one way to change the source: the edits, or the reason why there are none; and the
+/// recipe in words.
+pub struct Made {
+    /// The remedy.
+    pub remedy: String,
+    /// The remedy for `mgz what-if`.
+    pub what_if: String,
+    /// The edits.
+    pub edits: Result<Edits, String>,
+    /// True if the edits are comments.
+    pub is_comment: bool,
+    /// The recipe.
+    pub recipe: String,
+}
+
+impl Made {
+    /// A patch, or words if there are no edits.
+    pub fn patch(remedy: String, what_if: String, edits: Result<Edits, String>) -> Made {
+        Made {
+            remedy,
+            what_if,
+            edits,
+            is_comment: false,
+            recipe: String::new(),
+        }
+    }
+}
+
+/// The means of all ways.
+pub struct Means<'a> {
+    /// The analysis.
+    pub analysis: &'a Value,
+    /// Facts of the program.
+    pub info: &'a DebugInfo,
+    /// Its sources.
+    pub sources: &'a mut Sources,
+}
+
+/// A finding with the data that it is about.
+pub struct Finding<'a> {
+    /// As the analysis has it.
+    pub value: &'a Value,
+    /// Place and object.
+    pub cause: Cause,
+    /// The row of its object; null if it is unknown.
+    pub object: &'a Value,
+}
+
+impl Finding<'_> {
+    /// Mechanism.
+    pub fn kind(&self) -> &str {
+        &self.cause.kind
+    }
+
+    /// The object for `mgz what-if`.
+    pub fn target(&self) -> String {
+        let name = self.object["object"].as_str().unwrap_or_default();
+        match self.object["type"].as_str().unwrap_or_default() {
+            "" => name.to_owned(),
+            of_type => format!("{name} ({of_type})"),
+        }
+    }
+
+    /// Type of the object.
+    pub fn of_type(&self) -> &str {
+        self.object["type"].as_str().unwrap_or_default()
+    }
+
+    /// Loads of the object by field.
+    pub fn heat(&self) -> Vec<Heat> {
+        let fields = self.object["fields"].as_array().into_iter().flatten();
+        let heat = fields.filter_map(|f| {
+            Some(Heat {
+                offset: f["offset"].as_u64()?,
+                share: f["A_pct"].as_f64()?,
+            })
+        });
+        heat.collect()
+    }
+
+    /// Path of the source file.
+    pub fn file(&self) -> PathBuf {
+        let path = Path::new(&self.cause.file);
+        std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf())
+    }
+}
+
+/// A way to change the source for a finding. None if it does not fit.
+type Way = fn(&mut Means, &Finding) -> Option<Made>;
+
+/// All ways, the first ones first in the list of proposals.
+const WAYS: [Way; 8] = [
+    split::made,
+    reorder,
+    exchange::made,
+    prefetch::made,
+    huge_pages::made,
+    pad::made,
+    rows::made,
+    hints::made,
+];
+
+/// Proposals for the findings of an analysis, in their order. `tree`: folder whose files may be
+/// changed.
+pub fn proposals(means: &mut Means, tree: &Path) -> Vec<Proposal> {
+    let mut found: Vec<Proposal> = Vec::new();
+    let analysis = means.analysis;
+    for value in analysis["findings"].as_array().into_iter().flatten() {
+        let cause = cause(value);
+        let finding = Finding {
+            value,
+            object: object(analysis, &cause.object),
+            cause,
+        };
+        let before = found.len();
+        let mut is_known = false;
+        for way in WAYS {
+            let Some(made) = way(means, &finding) else {
+                continue;
+            };
+            match found.iter().any(|p| p.remedy == made.remedy) {
+                true => is_known = true,
+                false => found.push(proposal(&finding, made, tree)),
+            }
+        }
+        if found.len() == before && !is_known {
+            found.push(advice(&finding));
+        }
+    }
+    found
+}
+
+fn proposal(finding: &Finding, made: Made, tree: &Path) -> Proposal {
+    let is_inside = |edits: &Edits| edits.files().iter().all(|f| f.starts_with(tree));
+    let edits = made.edits.and_then(|edits| match is_inside(&edits) {
+        true => Ok(edits),
+        false => Err("its source lies outside of the tree; give its folder by --tree DIR".into()),
+    });
+    let (change, why) = match edits {
+        Ok(edits) if made.is_comment => (Change::Comment(edits), String::new()),
+        Ok(edits) => (Change::Patch(edits), String::new()),
+        Err(why) => (Change::Words, format!("no patch: {why}\n")),
+    };
+    Proposal {
+        finding: finding.cause.clone(),
+        remedy: made.remedy,
+        what_if: made.what_if,
+        predicted: None,
+        change,
+        words: why + &made.recipe,
+    }
+}
+
+/// The advice of a finding that no way fits.
+fn advice(finding: &Finding) -> Proposal {
+    let advice = finding.value["advice"].as_str().unwrap_or_default();
+    Proposal {
+        finding: finding.cause.clone(),
+        remedy: format!("{} at {}", finding.cause.title, place(&finding.cause)),
+        what_if: finding.value["remedy"].as_str().unwrap_or_default().into(),
+        predicted: None,
+        change: Change::Words,
+        words: format!("no patch: it needs a decision of yours\n{advice}\n"),
+    }
+}
+
+/// The row of an object by its name in a finding: `name (type)`, and perhaps `and 3 other objects`, or
+/// the name alone.
+fn object<'a>(analysis: &'a Value, name: &str) -> &'a Value {
+    let rows = analysis["objects"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    let own = |row: &Value| row["object"].as_str().unwrap_or_default().to_owned();
+    let has_full_name = |row: &&Value| {
+        let full = match row["type"].as_str().unwrap_or_default() {
+            "" => own(row),
+            of_type => format!("{} ({of_type})", own(row)),
+        };
+        let rest = name.strip_prefix(&full);
+        !own(row).is_empty() && rest.is_some_and(|r| r.is_empty() || r.starts_with(" and "))
+    };
+    let mut of_name = rows.iter().filter(|row| own(row) == name);
+    let alone = of_name.next().filter(|_| of_name.next().is_none());
+    (rows.iter().find(has_full_name))
+        .or(alone)
+        .unwrap_or(&Value::Null)
+}
+
+/// A structure with its declaration. The error is the reason why it cannot be changed.
+pub fn declared<'a>(
+    means: &mut Means<'a>,
+    of_type: &str,
+) -> Result<(&'a Structure, Declaration), String> {
+    let structure = means.info.structure(of_type)?;
+    if uses::is_of_system(&structure.file) {
+        return Err(format!(
+            "{} is a header of the system",
+            structure.file.display()
+        ));
+    }
+    let file = means.sources.get(&structure.file)?;
+    let declaration = Declaration::find(file, structure)?;
+    Ok((structure, declaration))
+}
+
+/// `struct body (app.c:3)`.
+pub fn structure_name(structure: &Structure) -> String {
+    let file = structure.file.file_name().unwrap_or_default();
+    format!(
+        "struct {} ({}:{})",
+        structure.name,
+        file.to_string_lossy(),
+        structure.line
+    )
+}
+
+/// Fields in the order of their loads.
+fn reorder(means: &mut Means, finding: &Finding) -> Option<Made> {
+    let structure = means.info.structure(finding.of_type()).ok()?;
+    let heat = finding.heat();
+    if structure.members.len() < 2 || heat.is_empty() {
+        return None;
+    }
+    let remedy = format!("reorder of {}", structure_name(structure));
+    let what_if = format!("reorder of {}", finding.target());
+    let found = declared(means, finding.of_type());
+    let (structure, declaration) = match found {
+        Ok(found) => found,
+        Err(why) => {
+            let units: Vec<Vec<usize>> = (0..structure.members.len()).map(|m| vec![m]).collect();
+            // Without a declaration that can be read, the recipe is all that there is.
+            let order = Order::new(structure, &units, &heat).ok()?;
+            let mut made = Made::patch(remedy, what_if, Err(why));
+            made.recipe = order.recipe(structure);
+            return Some(made);
+        }
+    };
+    let order = Order::new(structure, &members_of_units(&declaration), &heat).ok()?;
+    let edits = match uses::obstacle(structure, means.info, means.sources) {
+        Some(why) => Err(why),
+        None => means.sources.get(&structure.file).and_then(|file| {
+            let edits = order.edits(file, &declaration);
+            edits.ok_or_else(|| "its members overlap".into())
+        }),
+    };
+    let mut made = Made::patch(remedy, what_if, edits);
+    made.recipe = order.recipe(structure);
+    Some(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn objects_are_found_by_the_names_of_findings() {
+        let analysis = json!({"objects": [
+            {"object": "all", "type": "struct a[9]"}, {"object": "main a.c:3", "type": ""},
+            {"object": "two", "type": "int"}, {"object": "two", "type": "long"},
+        ]});
+        let found = |name: &str| object(&analysis, name)["type"].as_str().map(str::to_owned);
+        let is = |name: &str, of_type: &str| assert_eq!(found(name).as_deref(), Some(of_type));
+        is("all (struct a[9])", "struct a[9]");
+        is("all (struct a[9]) and 3 other objects", "struct a[9]");
+        is("all", "struct a[9]");
+        is("main a.c:3", "");
+        is("two (long)", "long");
+        for name in ["two", "al", "", "main a.c:33"] {
+            assert_eq!(found(name), None, "{name}");
+        }
+    }
+}
