@@ -2,9 +2,9 @@
 
 use crate::fix::document::{Cause, PrefetchedLoad, Recipe, Saved};
 use crate::fix::params;
+use crate::fix::sites::{self, Placing, Surroundings};
 use crate::tools;
 use anyhow::Context;
-use mgz_fix_library::{ANY_MODULE, Action, Frame, Plan, SitePolicy};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -25,15 +25,21 @@ pub struct Candidate {
 /// Findings without a remedy that can be applied to a finished program, and the reason.
 pub type LeftOver = (Cause, String);
 
-/// The findings of an analysis, in their order. `module`: the file name of the program.
-pub fn candidates(analysis: &Value, module: &str) -> (Vec<Candidate>, Vec<LeftOver>) {
+/// The remedies of an analysis: large pages, then those of its findings in their order. `module`: the
+/// file name of the program.
+pub fn candidates(
+    analysis: &Value,
+    module: &str,
+    surroundings: Surroundings,
+) -> (Vec<Candidate>, Vec<LeftOver>) {
     let (mut found, mut left) = (Vec::new(), Vec::new());
+    let mut placing = Placing::new(module, surroundings);
     for finding in analysis["findings"].as_array().into_iter().flatten() {
         let cause = cause(finding);
-        let placed = placed(&cause);
+        let placed = placing.candidates(&cause, finding);
+        let has_one = !placed.is_empty() || sites::is_scattered(&cause.kind);
         let is_new = |c: &Candidate| found.iter().all(|f: &Candidate| f.remedy != c.remedy);
         let placed: Vec<Candidate> = placed.into_iter().filter(is_new).collect();
-        let has_one = !placed.is_empty();
         found.extend(placed);
         match recipe(finding, module) {
             Err(_) if has_one => {}
@@ -46,55 +52,10 @@ pub fn candidates(analysis: &Value, module: &str) -> (Vec<Candidate>, Vec<LeftOv
             Err(why) => left.push((cause, why)),
         }
     }
+    if let Some(large_pages) = placing.huge_pages() {
+        found.insert(0, large_pages);
+    }
     (found, left)
-}
-
-/// Candidates that place data elsewhere.
-fn placed(cause: &Cause) -> Vec<Candidate> {
-    let all = |action| SitePolicy {
-        frames: vec![Frame {
-            module: ANY_MODULE.into(),
-            offset: 0,
-        }],
-        action,
-    };
-    let candidate = |remedy: &str, action, static_huge| Candidate {
-        finding: cause.clone(),
-        remedy: remedy.into(),
-        predicted: None,
-        recipe: Recipe {
-            loads: Vec::new(),
-            library: Plan {
-                sites: vec![all(action)],
-                static_huge,
-            },
-        },
-    };
-    let mut found = Vec::new();
-    if is_scattered(&cause.kind) {
-        found.push(candidate("huge-pages of all data", Action::HugePages, true));
-    }
-    if matches!(cause.kind.as_str(), "list" | "tree" | "hash_chain") {
-        found.push(candidate("pool of all heap blocks", Action::Pool(0), false));
-    }
-    found
-}
-
-/// True if loads of a mechanism come to other pages often.
-fn is_scattered(kind: &str) -> bool {
-    matches!(
-        kind,
-        "gather"
-            | "scattered"
-            | "hash_table"
-            | "hash_chain"
-            | "list"
-            | "tree"
-            | "binary_search"
-            | "column"
-            | "pages"
-            | "irregular"
-    )
 }
 
 fn cause(finding: &Value) -> Cause {
@@ -201,7 +162,7 @@ mod tests {
     #[test]
     fn loads_of_findings_are_prefetched() {
         let analysis = json!({"findings": [finding("gather", "a"), finding("tree", "a"), finding("gather", "b.so")]});
-        let (found, left) = candidates(&analysis, "a");
+        let (found, left) = candidates(&analysis, "a", Surroundings::default());
         let [pages, one, pool] = &found[..] else {
             panic!("{found:?}");
         };

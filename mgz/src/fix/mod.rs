@@ -14,6 +14,7 @@ mod records;
 mod screen;
 mod search;
 mod sequential;
+mod sites;
 mod workload;
 
 use crate::cli::{self, Fix, Run};
@@ -32,6 +33,7 @@ use mgz_collector::machine::identity;
 use search::{Found, Search};
 use sequential::Test;
 use serde_json::Value;
+use sites::Surroundings;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -40,6 +42,8 @@ use workload::Workload;
 
 /// Exit status: nothing was kept, and nothing was written.
 const NOTHING_KEPT: i32 = 4;
+/// The kernel's folder of machine facts.
+const SYSTEM: &str = "/sys";
 /// Name of the document beside the fixed program.
 const DOCUMENT: &str = "fix.json";
 
@@ -124,11 +128,16 @@ fn search(fix: &Fix, program: &Program, places: &Places) -> anyhow::Result<i32> 
     };
     tell!("mgz: running {} twice as it is", program.file.display());
     let mut bench = Bench::new(workload, comparison, Test::new(fix.pairs), &program.file)?;
-    let (trace, _own) = trace(fix, program, &bench.workload)?;
-    bench.clock = Clock::of(&report::manifest(&trace)?);
+    let (trace, _own) = trace(fix, program, &bench)?;
+    let manifest = report::manifest(&trace)?;
+    bench.clock = Clock::of(&manifest);
     let analysis = analysis(&trace)?;
     let module = program.file.file_name().unwrap_or_default();
-    let (candidates, left) = candidates::candidates(&analysis, &module.to_string_lossy());
+    let (candidates, left) = candidates::candidates(
+        &analysis,
+        &module.to_string_lossy(),
+        Surroundings::of(&manifest, Path::new(SYSTEM)),
+    );
     let candidates = with_predictions(candidates, &trace)?;
     let builder = Builder {
         program: program.file.clone(),
@@ -201,7 +210,7 @@ fn check_program(program: &Program) -> anyhow::Result<()> {
 fn trace(
     fix: &Fix,
     program: &Program,
-    workload: &Workload,
+    bench: &Bench,
 ) -> anyhow::Result<(PathBuf, Option<TempDir>)> {
     if let Some(given) = &fix.trace {
         return Ok((report::locate_report(given).0, None));
@@ -212,11 +221,13 @@ fn trace(
         .context("cannot make a temporary folder")?;
     let asked = Run {
         program: fix.program.clone(),
+        // Threads that run side by side may take lines from each other.
+        stores: bench.is_parallel,
         ..Run::default()
     };
     tell!("mgz: recording its loads");
     let mut wait = |command: &mut std::process::Command| {
-        (workload.redirect(command, folder.path())).map_err(std::io::Error::other)?;
+        (bench.workload.redirect(command, folder.path())).map_err(std::io::Error::other)?;
         let ended = signals::wait_in_session(command, None)?;
         ended.map_or_else(
             || Err(std::io::ErrorKind::TimedOut.into()),
