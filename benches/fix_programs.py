@@ -10,6 +10,7 @@ def irregular(name):
 
 
 def clean(name, rounds, folder="kernels"):
+    """Rounds that take about a second."""
     return Program(name, f"{folder}/{name}.c", [str(rounds)], False)
 
 
@@ -26,12 +27,12 @@ PROGRAMS = [
     irregular("tree_search"),
     clean("bodies", 5000, "fixes"),
     clean("triad", 200, "fixes"),
-    clean("matmul", 120),
-    clean("stencil", 4000),
-    clean("scan", 4000),
-    clean("sort", 1000),
-    clean("hash", 40000),
-    clean("bfs", 2000),
-    clean("chase", 60000),
-    clean("spmv", 15000),
+    clean("matmul", 700),
+    clean("stencil", 90000),
+    clean("scan", 4500),
+    clean("sort", 2500),
+    clean("hash", 200000),
+    clean("bfs", 6500),
+    clean("chase", 280000),
+    clean("spmv", 85000),
 ]
