@@ -57,10 +57,11 @@ impl Operation {
 
     /// The operation of an instruction, if it is one.
     pub fn of(inst: &Instruction) -> Option<Operation> {
-        if matches!(inst.mnemonic(), Mnemonic::Test | Mnemonic::Cmp) {
-            return Operation::test(inst);
-        }
         let mut inst = *inst;
+        inst.set_code(with_any_register(inst.code()));
+        if matches!(inst.mnemonic(), Mnemonic::Test | Mnemonic::Cmp) {
+            return Operation::test(&inst);
+        }
         if inst.mnemonic() == Mnemonic::Cdqe {
             let ip = inst.ip();
             inst = Instruction::with2(Code::Movsxd_r64_rm32, Register::RAX, Register::EAX).ok()?;
@@ -126,6 +127,29 @@ fn is_zero(inst: &Instruction) -> bool {
     matches!(inst.mnemonic(), Mnemonic::Xor | Mnemonic::Sub)
         && inst.op1_kind() == OpKind::Register
         && inst.op0_register() == inst.op1_register()
+}
+
+/// The form that takes any register, of a short form for the accumulator and a constant.
+fn with_any_register(code: Code) -> Code {
+    match code {
+        Code::Add_EAX_imm32 => Code::Add_rm32_imm32,
+        Code::Add_RAX_imm32 => Code::Add_rm64_imm32,
+        Code::And_EAX_imm32 => Code::And_rm32_imm32,
+        Code::And_RAX_imm32 => Code::And_rm64_imm32,
+        Code::Cmp_AL_imm8 => Code::Cmp_rm8_imm8,
+        Code::Cmp_EAX_imm32 => Code::Cmp_rm32_imm32,
+        Code::Cmp_RAX_imm32 => Code::Cmp_rm64_imm32,
+        Code::Or_EAX_imm32 => Code::Or_rm32_imm32,
+        Code::Or_RAX_imm32 => Code::Or_rm64_imm32,
+        Code::Sub_EAX_imm32 => Code::Sub_rm32_imm32,
+        Code::Sub_RAX_imm32 => Code::Sub_rm64_imm32,
+        Code::Test_AL_imm8 => Code::Test_rm8_imm8,
+        Code::Test_EAX_imm32 => Code::Test_rm32_imm32,
+        Code::Test_RAX_imm32 => Code::Test_rm64_imm32,
+        Code::Xor_EAX_imm32 => Code::Xor_rm32_imm32,
+        Code::Xor_RAX_imm32 => Code::Xor_rm64_imm32,
+        other => other,
+    }
 }
 
 fn is_conditional_move(inst: &Instruction) -> bool {
