@@ -33,11 +33,13 @@ pub fn candidates(
     surroundings: Surroundings,
 ) -> (Vec<Candidate>, Vec<LeftOver>) {
     let (mut found, mut left) = (Vec::new(), Vec::new());
+    // Findings that only large pages may help.
+    let mut others = Vec::new();
     let mut placing = Placing::new(module, surroundings);
     for finding in analysis["findings"].as_array().into_iter().flatten() {
         let cause = cause(finding);
         let placed = placing.candidates(&cause, finding);
-        let has_one = !placed.is_empty() || sites::is_scattered(&cause.kind);
+        let has_one = !placed.is_empty();
         let is_new = |c: &Candidate| found.iter().all(|f: &Candidate| f.remedy != c.remedy);
         let placed: Vec<Candidate> = placed.into_iter().filter(is_new).collect();
         found.extend(placed);
@@ -49,11 +51,13 @@ pub fn candidates(
                 finding: cause,
                 recipe,
             }),
+            Err(why) if sites::is_scattered(&cause.kind) => others.push((cause, why)),
             Err(why) => left.push((cause, why)),
         }
     }
-    if let Some(large_pages) = placing.huge_pages() {
-        found.insert(0, large_pages);
+    match placing.huge_pages() {
+        Some(large_pages) => found.insert(0, large_pages),
+        None => left.extend(others),
     }
     (found, left)
 }
