@@ -93,7 +93,8 @@ fn programs_that_check_themselves_are_unchanged() {
 fn programs_of_the_system_are_unchanged() {
     let input = mgz_tests::inputs::mixed_data(100_000, 7);
     const SQL: &str = "create table t(a,b); with recursive c(x) as (select 1 union all select x+1 from c where x<5000) insert into t select x, x*7919%1009 from c; create index i on t(b); select b,count(*),sum(a) from t group by b order by 3 desc limit 20;";
-    const PERL: &str = "my %h; $h{$_*7919%10007}++ for 1..20000; print map {qq($_:$h{$_})} sort keys %h";
+    const PERL: &str =
+        "my %h; $h{$_*7919%10007}++ for 1..20000; print map {qq($_:$h{$_})} sort keys %h";
     for (program, arguments) in [
         ("/usr/bin/xz", &["-3", "-c"][..]),
         ("/usr/bin/sort", &["--parallel=3", "-k2"]),

@@ -3,8 +3,8 @@
 use crate::convert::ConvertError;
 use crate::convert::online::Carried;
 use crate::objects::Objects;
-use crate::objects::heap::{CallFrame, Heap};
 use crate::objects::heap::names::AddressNames;
+use crate::objects::heap::{CallFrame, Heap};
 use crate::objects::write::Blocks;
 use crate::options::args::{Cli, OutputFormat};
 use crate::program::modules;

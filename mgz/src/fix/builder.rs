@@ -91,10 +91,11 @@ fn with_clones(plan: &Plan, clones: &Clones) -> Plan {
             ways = ways.iter().flat_map(longer).collect();
         }
         // The first way is the site itself.
-        all.sites.extend(ways.into_iter().skip(1).map(|frames| SitePolicy {
-            frames,
-            action: site.action,
-        }));
+        all.sites
+            .extend(ways.into_iter().skip(1).map(|frames| SitePolicy {
+                frames,
+                action: site.action,
+            }));
     }
     all
 }

@@ -296,7 +296,13 @@ mod tests {
         let one = recipe(0x11, Action::Pool(1));
         let joined = one.joined(&recipe(0x11, Action::HugePages));
         assert_eq!(joined, one);
-        assert_eq!(one.joined(&recipe(0x22, Action::Pool(2))).library.sites.len(), 2);
+        assert_eq!(
+            one.joined(&recipe(0x22, Action::Pool(2)))
+                .library
+                .sites
+                .len(),
+            2
+        );
     }
 
     #[test]

@@ -47,10 +47,13 @@ pub const SET_UNIT: u32 = 4096;
 pub const FIRST_SHIFT_LINES: u32 = 3;
 
 /// Distances at which prefetches are tried, in iterations. Source: Chosen; waits of 10 to 400 ns at
-/// loops of 1 to 100 ns.
-pub const DISTANCES: [u32; 6] = [4, 8, 16, 32, 64, 128];
-/// Index of the first of them. Source: Chosen, the middle.
-pub const FIRST_DISTANCE: usize = 2;
+/// loops of 1 to 100 ns. Loops of few iterations, as over the edges of a node, need the short ones.
+pub const DISTANCES: [u32; 7] = [2, 4, 8, 16, 32, 64, 128];
+/// Index of the distance that recipes begin with. Source: Chosen, the middle.
+pub const FIRST_DISTANCE: usize = 3;
+/// Indices of the distances that are tried first, in this order. All others are neighbors of one.
+/// Source: Chosen.
+pub const COARSE_DISTANCES: [usize; 3] = [FIRST_DISTANCE, 1, 5];
 /// Pairs per distance while the best one is sought. Source: Chosen; the test that decides has runs
 /// of its own.
 pub const PAIRS_PER_DISTANCE: usize = 2;

@@ -74,9 +74,7 @@ fn sites(finding: &Value, module: &str) -> Vec<Site> {
     let list = finding["allocation_sites"].as_array();
     let site = |value: &Value| {
         let stacks = value["return_addresses"].as_array()?.iter();
-        let stacks: Vec<Vec<Frame>> = stacks
-            .filter_map(|s| frames(s.as_str()?, module))
-            .collect();
+        let stacks: Vec<Vec<Frame>> = stacks.filter_map(|s| frames(s.as_str()?, module)).collect();
         (!stacks.is_empty()).then(|| Site {
             object: value["object"].as_str().unwrap_or_default().to_owned(),
             largest: value["largest_bytes"].as_u64().unwrap_or(0),

@@ -48,7 +48,11 @@ fn nodes_of_a_finding_get_a_pool_of_their_own() {
     // Another finding's nodes are not among them.
     let other = placing.candidates(&cause("tree"), &finding());
     assert_eq!(other[0].recipe.library.sites[0].action, Action::HugePool(2));
-    assert!(placing.candidates(&cause("streaming"), &finding()).is_empty());
+    assert!(
+        placing
+            .candidates(&cause("streaming"), &finding())
+            .is_empty()
+    );
     let huge = placing.huge_pages().unwrap();
     assert_eq!(huge.remedy, "huge-pages of load a.c:3");
     assert_eq!(huge.recipe.library.sites.len(), 1);
@@ -63,7 +67,11 @@ fn without_return_addresses_all_blocks_are_placed() {
     let found = placing.candidates(&cause("list"), &json!({}));
     assert_eq!(found[0].remedy, "pool of all heap blocks");
     assert!(placing.candidates(&cause("gather"), &finding()).is_empty());
-    assert!(placing.candidates(&cause("false_sharing"), &json!({})).is_empty());
+    assert!(
+        placing
+            .candidates(&cause("false_sharing"), &json!({}))
+            .is_empty()
+    );
     let huge = placing.huge_pages().unwrap();
     assert_eq!(huge.remedy, "huge-pages of all data");
     assert!(huge.recipe.library.static_huge);
@@ -103,7 +111,8 @@ fn large_blocks_are_interleaved_among_several_nodes_only() {
         Surroundings::of(&manifest, system.path())
     };
     assert_eq!(of("0-1,4\n", 2).nodes, 3);
-    for (list, threads, expected) in [("0\n", 4, 0), ("0-1\n", 4, 1), ("0-1\n", 1, 0), ("?", 4, 0)] {
+    for (list, threads, expected) in [("0\n", 4, 0), ("0-1\n", 4, 1), ("0-1\n", 1, 0), ("?", 4, 0)]
+    {
         let mut placing = Placing::new("app", of(list, threads));
         let found = placing.candidates(&cause("streaming"), &finding());
         assert_eq!(found.len(), expected, "{list}");
