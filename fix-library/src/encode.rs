@@ -57,7 +57,8 @@ fn own_frames(site: &SitePolicy) -> &[Frame] {
 #[derive(Default)]
 struct Numbers {
     modules: BTreeMap<String, u16>,
-    pools: BTreeMap<u32, u16>,
+    /// By the plan's number, and true for large pages.
+    pools: BTreeMap<(u32, bool), u16>,
     /// Pools of padded sites.
     padded: usize,
 }
@@ -88,6 +89,16 @@ impl Numbers {
         }
     }
 
+    /// The number of a pool of the plan.
+    fn pool(&mut self, id: u32, is_huge: bool) -> Result<u16, Error> {
+        let number = match self.pools.get(&(id, is_huge)) {
+            Some(&pool) => pool,
+            None => self.next_pool()?,
+        };
+        self.pools.insert((id, is_huge), number);
+        Ok(number)
+    }
+
     fn record(&mut self, site: &SitePolicy) -> Result<SiteRecord, Error> {
         let frames = own_frames(site);
         if frames.is_empty() || frames.len() > format::FRAMES {
@@ -115,12 +126,12 @@ impl Numbers {
     fn set_action(&mut self, record: &mut SiteRecord, action: Action) -> Result<(), Error> {
         record.kind = match action {
             Action::Pool(id) => {
-                record.pool = match self.pools.get(&id) {
-                    Some(&pool) => pool,
-                    None => self.next_pool()?,
-                };
-                self.pools.insert(id, record.pool);
+                record.pool = self.pool(id, false)?;
                 format::POOL
+            }
+            Action::HugePool(id) => {
+                record.pool = self.pool(id, true)?;
+                format::HUGE_POOL
             }
             Action::Pad { align, offset } => {
                 let aligns = format::MIN_PAD..=format::MAX_PAD;

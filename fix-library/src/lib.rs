@@ -7,6 +7,7 @@ mod encode;
 mod plan;
 
 pub use encode::shared_object;
+pub use mgz_fix_runtime::plan_format::FRAMES as MAX_FRAMES;
 pub use plan::{ANY_MODULE, Action, EXECUTABLE, Frame, Plan, SitePolicy};
 
 /// The reason why a plan does not become a library.

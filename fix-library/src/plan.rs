@@ -41,6 +41,8 @@ pub struct Frame {
 pub enum Action {
     /// Blocks of sites with the same pool lie together, in the order of their allocation.
     Pool(u32),
+    /// The same on large pages. A pool of the same number on small pages is another one.
+    HugePool(u32),
     /// Blocks of a megabyte and more get large pages.
     HugePages,
     /// Each block has cache lines of its own. The n-th one begins n times `offset` behind a multiple

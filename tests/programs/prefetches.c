@@ -94,6 +94,38 @@ NOINLINE uint64_t computed(const uint64_t *table, uint64_t n, uint64_t mask) {
     return sum;
 }
 
+// The index follows from a condition of what was loaded, as in benchmarks of random accesses.
+NOINLINE uint64_t streams(uint64_t *states, long n, const uint64_t *data) {
+    uint64_t sum = 0;
+    for (long i = 0; i < n; i++) {
+        uint64_t x = states[i];
+        states[i] = x = x << 1 ^ ((int64_t)x < 0 ? 0x86b : 0);
+        sum ^= data[x & 65535] + (sum << 1);
+    }
+    return sum;
+}
+
+NOINLINE uint64_t clamped(const uint32_t *index, long n, const uint64_t *data, uint32_t least, uint32_t most) {
+    uint64_t sum = 0;
+    for (long i = 0; i < n; i++) {
+        uint32_t at = index[i] < least ? least : index[i];
+        sum ^= data[at > most ? most : at] + (sum << 1);
+    }
+    return sum;
+}
+
+// The next index is loaded at the end of an iteration.
+NOINLINE uint64_t queued(const uint32_t *queue, long n, const uint64_t *data) {
+    uint64_t sum = 0;
+    uint32_t at = queue[0];
+    for (long i = 1;; i++) {
+        sum ^= data[at] + (sum << 1);
+        if (i == n)
+            return sum;
+        at = queue[i];
+    }
+}
+
 NOINLINE uint64_t rows(const uint64_t *cells, long n) {
     uint64_t sum = 0;
     for (long i = 0; i < n; i++)
@@ -177,7 +209,10 @@ static void gathers(long n, int front) {
     for (long i = 0; i < n; i++)
         keys[i] = draw() % (2 * TABLE) + 1;
     printf("%016lx ", probe(keys, n, table, TABLE - 1));
-    printf("%016lx\n", computed(data, n, 65535));
+    printf("%016lx ", computed(data, n, 65535));
+    printf("%016lx ", streams((uint64_t *)longs, n, data));
+    printf("%016lx ", clamped((uint32_t *)ints, n, data, 40, 40000));
+    printf("%016lx\n", queued((uint32_t *)ints, n, data));
 }
 
 int main(void) {

@@ -73,6 +73,7 @@ fn random_blocks_keep_their_contents() {
     let (small, large) = (["4", "60000", "200000"], ["3", "3000", "5000000"]);
     for (action, arguments) in [
         (Action::Pool(0), small),
+        (Action::HugePool(0), small),
         (
             Action::Pad {
                 align: 64,

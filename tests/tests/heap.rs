@@ -6,7 +6,9 @@
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command};
 use mgz_tests::tools::{self, LIMIT};
+use object::{Object, ObjectSymbol};
 use serde_json::Value;
+use std::path::Path;
 
 /// Loads of one walk, as in the program.
 const WALK: f64 = 4096.0 * 300.0;
@@ -28,6 +30,24 @@ fn site<'a>(report: &'a Value, function: &str) -> &'a Value {
                 .total_cmp(&b["A"].as_f64().unwrap_or(0.0))
         })
         .unwrap_or_else(|| panic!("no heap object of {function} in {all:#?}"))
+}
+
+/// True if an object's innermost return address lies in a function of the original file, whatever the
+/// instrumented file is called.
+fn returns_into(object: &Value, original: &Path, function: &str) -> bool {
+    let bytes = std::fs::read(original).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    let symbol = file.symbols().find(|s| s.name() == Ok(function)).unwrap();
+    let stacks = object["return_addresses"].as_array().unwrap();
+    let is_inside = |stack: &Value| {
+        let innermost = stack.as_str()?.split(" < ").next()?;
+        let (module, offset) = innermost.split_once("+0x")?;
+        let call = u64::from_str_radix(offset, 16).ok()? - 1;
+        let range = symbol.address()..symbol.address() + symbol.size();
+        let name = original.file_name()?.to_str()?;
+        Some(module == name && range.contains(&call))
+    };
+    !stacks.is_empty() && stacks.iter().all(|stack| is_inside(stack) == Some(true))
 }
 
 #[test]
@@ -91,6 +111,7 @@ fn blocks_are_counted_by_allocation_site_though_addresses_are_used_again() {
                 .filter_map(Value::as_str)
                 .collect();
             assert!(stack.iter().any(|s| s.starts_with(function)), "{stack:?}");
+            assert!(returns_into(object, &original, function), "{object}");
             let outer = if function == "thread_site" {
                 "thread_site"
             } else {

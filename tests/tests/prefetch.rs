@@ -128,6 +128,9 @@ fn loops_run_the_same_with_prefetches_wherever_one_can_be() {
             ("histogram", "gather"),
             ("probe", "gather"),
             ("computed", "gather"),
+            ("streams", "gather"),
+            ("clamped", "gather"),
+            ("queued", "gather"),
             ("rows", "strided"),
             ("column", "strided"),
         ] {

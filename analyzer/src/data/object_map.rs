@@ -33,11 +33,20 @@ pub struct Object {
     pub module: String,
     /// Call stack of the allocation, from the inside out, joined by ` < `.
     pub stack: String,
+    /// Return addresses of the allocation in link-time addresses: `MODULE+0xOFFSET` from the inside
+    /// out, joined by ` < `. Several call stacks of one site are joined by `; `. Empty if unknown.
+    pub return_addresses: String,
     /// Layout of its elements, if it is known.
     pub element: Element,
 }
 
 impl Object {
+    /// The return addresses of each call stack.
+    pub fn returns(&self) -> Vec<String> {
+        let stacks = self.return_addresses.split("; ").filter(|s| !s.is_empty());
+        stacks.map(str::to_owned).collect()
+    }
+
     /// Offset within its element of an address that is `into` bytes into a block or variable of
     /// `bytes` bytes. If elements are unknown, it is the offset within the block.
     fn offset_in_element(&self, into: u64, bytes: u64) -> u64 {

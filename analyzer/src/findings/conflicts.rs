@@ -152,6 +152,7 @@ fn finding(
         ),
         object: named.name,
         allocated: named.allocated,
+        allocation_sites: objects::sites_of(context, &accessed(context, &mine)),
         misses: price.misses,
         finding: format!(
             "{:.0} % of the loads find their line driven out of the {} and the {} by others of the same set: the {} that a window comes to{} have few sets, though all of them would fit",
@@ -170,6 +171,17 @@ fn finding(
         ),
         ..Finding::default()
     })
+}
+
+/// The objects that loads access, and their rows.
+fn accessed(context: &Context, loads: &[&SiteFacts]) -> Vec<(u32, f64)> {
+    let mut rows: BTreeMap<u32, f64> = BTreeMap::new();
+    for facts in loads {
+        for (_, row) in context.rows_of(facts.site) {
+            *rows.entry(row.object).or_default() += 1.0;
+        }
+    }
+    rows.into_iter().collect()
 }
 
 /// Greatest number of different lines that a load accesses in a window, and the power of two that

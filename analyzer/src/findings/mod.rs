@@ -38,6 +38,7 @@ use context::Context;
 pub use context::Observed;
 use fields::Fields;
 use mechanisms::{Layout, Remedy};
+pub use objects::AllocationSite;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -85,6 +86,8 @@ pub struct Finding {
     pub object: String,
     /// Call path of the object's allocation, from the user's frame on.
     pub allocated: String,
+    /// Allocation sites of its heap blocks with known return addresses, most loads first.
+    pub allocation_sites: Vec<AllocationSite>,
     /// Most frequent call path of the function, outermost first, among windows that began there.
     /// Empty if no window did, or if call paths were not recorded.
     pub path: Vec<String>,
@@ -351,6 +354,7 @@ fn finding(context: &Context, cause: &Cause, cost: Cost) -> Finding {
         load_addresses: load_addresses(context, &cause.line.module, &cause.sites),
         object: named.name.clone(),
         allocated: named.allocated,
+        allocation_sites: objects::allocation_sites(context, cause),
         path: called.calls,
         path_pct: called.share,
         misses: cause.price.misses.clone(),

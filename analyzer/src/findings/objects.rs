@@ -5,6 +5,7 @@ use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::params;
 use mgz_annotations_schema::sources::is_system;
+use serde::Serialize;
 
 /// Name and allocation of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,6 +14,51 @@ pub(super) struct Named {
     pub name: String,
     /// Call path of its allocation, from the user's frame on.
     pub allocated: String,
+}
+
+/// A place that allocates heap blocks of a finding.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct AllocationSite {
+    /// Name of the object.
+    pub object: String,
+    /// Share of the finding's loads that are to its blocks, in percent. If few blocks were logged,
+    /// the loads of the others are divided among the sites.
+    #[serde(rename = "A_pct")]
+    pub share: f64,
+    /// Bytes of its largest block that is known.
+    pub largest_bytes: u64,
+    /// Return addresses, one text per call stack: `MODULE+0xOFFSET` from the inside out, joined by
+    /// ` < `.
+    pub return_addresses: Vec<String>,
+}
+
+/// Allocation sites of the heap blocks that a finding's loads access.
+pub(super) fn allocation_sites(context: &Context, cause: &Cause) -> Vec<AllocationSite> {
+    let parts = context.objects.map(|o| divided(o, &cause.objects));
+    sites_of(context, &parts.unwrap_or_default())
+}
+
+/// Allocation sites among objects with their rows.
+pub(super) fn sites_of(context: &Context, parts: &[(u32, f64)]) -> Vec<AllocationSite> {
+    let Some(objects) = context.objects else {
+        return Vec::new();
+    };
+    let all: f64 = parts.iter().map(|p| p.1).sum();
+    let site = |&(number, rows): &(u32, f64)| {
+        let object = objects.objects.get(number as usize)?;
+        let return_addresses = object.returns();
+        let is_known = !return_addresses.is_empty() && rows >= params::MIN_SHARE_OF_SITE * all;
+        is_known.then(|| AllocationSite {
+            object: object.name.clone(),
+            share: rows * 100.0 / all,
+            largest_bytes: objects.sizes.get(number as usize).map_or(0, |s| s.1),
+            return_addresses,
+        })
+    };
+    let mut sites: Vec<AllocationSite> = parts.iter().filter_map(site).collect();
+    sites.sort_by(|a, b| b.share.total_cmp(&a.share).then(a.object.cmp(&b.object)));
+    sites.truncate(params::MAX_SITES_OF_FINDING);
+    sites
 }
 
 /// Names the object whose misses cost a finding most time, or that with most of its rows if misses

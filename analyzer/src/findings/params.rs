@@ -149,6 +149,10 @@ pub(super) const MIN_SHARE_OF_NAMED_OBJECT: f64 = 0.3;
 /// Blocks that were not logged are estimated from at least this many first touches of logged
 /// blocks. Source: Chosen.
 pub(super) const MIN_LOGGED_TOUCHES: u64 = 4;
+/// An allocation site is listed if its blocks have at least this share of the rows. Source: Chosen.
+pub(super) const MIN_SHARE_OF_SITE: f64 = 0.05;
+/// A finding lists at most this many allocation sites. Source: Chosen.
+pub(super) const MAX_SITES_OF_FINDING: usize = 8;
 /// At most this many objects are named together. Source: Chosen.
 pub(super) const MAX_OBJECTS_NAMED_TOGETHER: usize = 6;
 /// Objects are named together if they have at least this share of the rows. Source: Chosen.

@@ -64,7 +64,7 @@ fn instances(file: &File) -> Result<Resolver, String> {
         }
         last = number;
     }
-    let (objects, of_number) = objects(file, &firsts, has("fields"))?;
+    let (objects, of_number) = objects(file, &firsts, &has)?;
     let mut list: Vec<Instance> = Vec::with_capacity(numbers.len());
     for same in numbers.chunk_by(|a, b| a == b) {
         let known = known.get(&same[0]).and_then(|&k| of_number.get(k as usize));
@@ -111,7 +111,7 @@ fn instances(file: &File) -> Result<Resolver, String> {
 fn objects(
     file: &File,
     rows: &[usize],
-    has_fields: bool,
+    has: &dyn Fn(&str) -> bool,
 ) -> Result<(Vec<Object>, Vec<u32>), String> {
     let mut objects = vec![Object {
         kind: "unknown".into(),
@@ -128,7 +128,7 @@ fn objects(
     let (kind, name, of_type, module, stack) = (kind?, name?, of_type?, module?, stack?);
     // Traces of older recorders tell nothing of elements.
     const ELEMENTS: [&str; 2] = ["element_bytes", "fields"];
-    let elements = match has_fields {
+    let elements = match has(ELEMENTS[1]) {
         true => Some(frame::read_columns(
             again(file)?,
             &ELEMENTS,
@@ -148,6 +148,19 @@ fn objects(
         let fields = fields.get(row).copied().flatten().unwrap_or_default();
         Some(Element::parse(*bytes.get(row)?, fields))
     };
+    const RETURNS: &str = "return_addresses";
+    let returns = match has(RETURNS) {
+        true => Some(frame::read_columns(
+            again(file)?,
+            &[RETURNS],
+            Some(last + 1),
+        )?),
+        false => None,
+    };
+    let returns = match &returns {
+        Some(table) => frame::texts(table, RETURNS)?,
+        None => Vec::new(),
+    };
     let mut by_content: HashMap<Object, u32> = HashMap::new();
     let numbers = rows
         .iter()
@@ -162,6 +175,7 @@ fn objects(
                 of_type: text(&of_type),
                 module: text(&module),
                 stack: text(&stack),
+                return_addresses: text(&returns),
                 element: element(row).unwrap_or_default(),
             };
             *by_content.entry(object.clone()).or_insert_with(|| {

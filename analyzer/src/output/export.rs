@@ -100,6 +100,13 @@ const FIELDS: ColumnKind = ColumnKind::List(&ColumnKind::Record(&[
     ("A_pct", ColumnKind::Number),
 ]));
 const TEXTS: ColumnKind = ColumnKind::List(&ColumnKind::Text);
+/// Allocation sites of a finding.
+const ALLOCATION_SITES: ColumnKind = ColumnKind::List(&ColumnKind::Record(&[
+    ("object", ColumnKind::Text),
+    ("A_pct", ColumnKind::Number),
+    ("largest_bytes", ColumnKind::Whole),
+    ("return_addresses", TEXTS),
+]));
 
 /// Kind of a column's values. A name has the same meaning in all tables, except for means.
 fn kind_of(table: &str, column: &str) -> Option<ColumnKind> {
@@ -121,7 +128,9 @@ fn kind_of(table: &str, column: &str) -> Option<ColumnKind> {
             "miss_ratio" | "miss_ratio_lo" | "miss_ratio_hi" | "miss_share" | "miss_share_lo"
             | "miss_share_hi" | "misses_hat" | "prefetchable" | "stall_ns" | "memory_bound_pct",
         ) => ColumnKind::Number,
-        ("lines", "inlined_into") | (_, "stack" | "also" | "path" | "load_addresses") => TEXTS,
+        ("lines", "inlined_into")
+        | (_, "stack" | "also" | "path" | "load_addresses" | "return_addresses") => TEXTS,
+        (_, "allocation_sites") => ALLOCATION_SITES,
         (_, "D_hist" | "interval_hist") => BINS,
         (_, "strides") => STRIDES,
         (_, "fields") => FIELDS,

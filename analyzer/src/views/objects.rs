@@ -36,6 +36,8 @@ pub struct ObjectRow {
     pub module: String,
     /// Call stack of the allocation, from the inside out.
     pub stack: Vec<String>,
+    /// Return addresses of the allocation, one text per call stack of the site.
+    pub return_addresses: Vec<String>,
     /// Lives: blocks that were allocated there.
     pub instances: u64,
     /// Sum of their bytes.
@@ -294,6 +296,7 @@ impl Maker<'_> {
         let starts = part.sums.starts;
         let (by_function, by_line) = by_function_and_line(self.code, &part.by_group);
         let stack = object.stack.split(" < ").filter(|s| !s.is_empty());
+        let return_addresses = object.returns();
         let sampled = resolver.samples.get(&number);
         ObjectRow {
             object: object.name,
@@ -301,6 +304,7 @@ impl Maker<'_> {
             of_type: object.of_type,
             module: object.module,
             stack: stack.map(str::to_string).collect(),
+            return_addresses,
             instances: resolver.instances.get(at).copied().unwrap_or(0),
             bytes,
             time,

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Columns and their types.
-const COLUMNS: [(&str, DataType); 15] = [
+const COLUMNS: [(&str, DataType); 16] = [
     ("process", DataType::UInt32),
     ("object", DataType::UInt64),
     ("kind", DataType::Utf8),
@@ -28,13 +28,20 @@ const COLUMNS: [(&str, DataType); 15] = [
     ("weight", DataType::Float32),
     ("element_bytes", DataType::UInt64),
     ("fields", DataType::Utf8),
+    ("return_addresses", DataType::Utf8),
 ];
+
+/// Call stacks of a site whose return addresses are kept. Source: Chosen; code that was inlined or
+/// unrolled makes several of one call.
+const MAX_STACKS_OF_SITE: usize = 16;
 
 /// Heap blocks, and the names of their allocation sites.
 #[derive(Debug, Default)]
 pub struct Blocks {
     /// By number of the call stack.
     pub sites: Vec<Site>,
+    /// By the same number: return addresses as in the column `return_addresses`.
+    pub returns: Vec<String>,
     /// The objects at each address over time.
     pub lives: Vec<Life>,
 }
@@ -51,6 +58,23 @@ struct Row<'a> {
     times: u64,
     weight: f32,
     layout: &'a Layout,
+    returns: &'a str,
+}
+
+/// The return addresses of the stacks of each site, by the site's number.
+fn returns_of(heap: &Blocks, numbers: &BTreeMap<&Site, u64>) -> BTreeMap<u64, String> {
+    let mut stacks: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
+    for (site, returns) in heap.sites.iter().zip(&heap.returns) {
+        let Some(&number) = numbers.get(site).filter(|_| !returns.is_empty()) else {
+            continue;
+        };
+        let of_site = stacks.entry(number).or_default();
+        if !of_site.contains(&returns.as_str()) && of_site.len() < MAX_STACKS_OF_SITE {
+            of_site.push(returns);
+        }
+    }
+    let joined = stacks.into_iter().map(|(n, list)| (n, list.join("; ")));
+    joined.collect()
 }
 
 /// Writes the file into a trace folder, mode 0600. Nothing is written where there is nothing.
@@ -83,18 +107,22 @@ pub fn write_objects(folder: &Path, list: &[Instance], heap: &Blocks) -> anyhow:
         times: 1,
         weight: 1.0,
         layout: &i.object.layout,
+        returns: "",
     });
     let nameless = Site::default();
+    let returns = returns_of(heap, &sites);
     let blocks = heap.lives.iter().map(|l| {
         let site = heap.sites.get(l.stack as usize).unwrap_or(&nameless);
+        let number = sites.get(site).copied().unwrap_or(0);
         Row {
             instance: [l.start, l.bytes, l.begin_ns, l.end_ns],
             process: l.pid,
-            number: sites.get(site).copied().unwrap_or(0),
+            number,
             texts: ["heap", &site.name, &site.allocated.of_type, "", &site.stack],
             times: l.times,
             weight: l.weight,
             layout: &site.allocated.layout,
+            returns: returns.get(&number).map_or("", String::as_str),
         }
     });
     let fields: Vec<Field> = COLUMNS
@@ -144,6 +172,8 @@ fn columns(rows: &[Row<'_>]) -> Vec<ArrayRef> {
     columns.push(u64s(&|r| r.layout.bytes));
     let fields = rows.iter().map(|r| Some(r.layout.text()));
     columns.push(Arc::new(fields.collect::<StringArray>()));
+    let returns = rows.iter().map(|r| Some(r.returns));
+    columns.push(Arc::new(returns.collect::<StringArray>()));
     columns
 }
 
@@ -192,6 +222,7 @@ mod tests {
         };
         let heap = Blocks {
             sites: vec![site("f"), site("g"), site("f")],
+            returns: ["a+0x11", "", "a+0x22 < a+0x33"].map(String::from).to_vec(),
             lives: vec![life(64, 0), life(72, 1), life(80, 2)],
         };
         write_objects(
@@ -234,7 +265,7 @@ mod tests {
                 .value(1),
             "y"
         );
-        assert_eq!(batch.num_columns(), 15);
+        assert_eq!(batch.num_columns(), 16);
         assert_eq!(
             (
                 numbers[2] == numbers[5],
@@ -251,6 +282,10 @@ mod tests {
                 .value(3),
             "malloc < g"
         );
+        let returns = batch.column_by_name("return_addresses").unwrap();
+        let returns = returns.as_string::<i32>();
+        assert_eq!(returns.value(2), "a+0x11; a+0x22 < a+0x33");
+        assert_eq!((returns.value(0), returns.value(3)), ("", ""));
         assert_eq!(
             batch
                 .column_by_name("times")

@@ -3,8 +3,8 @@
 use crate::convert::ConvertError;
 use crate::convert::online::Carried;
 use crate::objects::Objects;
-use crate::objects::heap::Heap;
 use crate::objects::heap::names::AddressNames;
+use crate::objects::heap::{CallFrame, Heap};
 use crate::objects::write::Blocks;
 use crate::options::args::{Cli, OutputFormat};
 use crate::program::modules;
@@ -392,7 +392,23 @@ impl Recording {
             map.at_clone(address).map(|(step, _)| step.orig)
         };
         let mut names = AddressNames::new(&original);
-        let sites = names.sites(&heap.stacks);
+        let named = names.sites(&heap.stacks);
+        let file_name = |path: &Path| {
+            let name = path.file_name().unwrap_or_default();
+            name.to_string_lossy().into_owned()
+        };
+        // Addresses are those of the original, so its name is told.
+        let module = |path: &Path| match maps.get(path) {
+            Some(Some(sidecar)) => file_name(Path::new(&sidecar.header.input.path)),
+            _ => file_name(path),
+        };
+        let known = |stack: &Vec<CallFrame>| stack.iter().all(|f| !f.file.as_os_str().is_empty());
+        let returns = named.returns.iter().map(|stack| {
+            let frame = |f: &CallFrame| format!("{}+{:#x}", module(&f.file), f.address);
+            let texts = stack.iter().filter(|_| known(stack)).map(frame);
+            texts.collect::<Vec<String>>().join(" < ")
+        });
+        let returns = returns.collect();
         for (what, n) in [("heap_events", heap.lost), ("heap_lives", heap.forgotten)] {
             if n > 0 {
                 *self
@@ -421,7 +437,8 @@ impl Recording {
             self.problem("no heap blocks were logged: the program allocates none, brings its own allocator, or is static".into());
         }
         Blocks {
-            sites,
+            sites: named.sites,
+            returns,
             lives: heap.lives.clone(),
         }
     }

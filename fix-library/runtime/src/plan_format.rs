@@ -35,6 +35,8 @@ pub const PAD: u8 = 3;
 pub const INTERLEAVE: u8 = 4;
 /// Pages of large blocks go to one node.
 pub const BIND: u8 = 5;
+/// Blocks of a pool lie together, on large pages.
+pub const HUGE_POOL: u8 = 6;
 
 /// Smallest alignment of [`PAD`]: a cache line.
 pub const MIN_PAD: u32 = 64;
@@ -82,9 +84,9 @@ pub struct NameRecord {
 pub struct SiteRecord {
     /// Number of frames.
     pub frames: u8,
-    /// [`POOL`] to [`BIND`].
+    /// [`POOL`] to [`HUGE_POOL`].
     pub kind: u8,
-    /// The pool of [`POOL`] and [`PAD`].
+    /// The pool of [`POOL`], [`HUGE_POOL`] and [`PAD`].
     pub pool: u16,
     /// Alignment of [`PAD`].
     pub align: u32,
@@ -122,7 +124,7 @@ impl SiteRecord {
         };
         let pooled = u32::from(self.pool) < header.pools;
         let policy = match self.kind {
-            POOL => pooled,
+            POOL | HUGE_POOL => pooled,
             PAD => {
                 pooled
                     && self.align.is_power_of_two()

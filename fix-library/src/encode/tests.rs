@@ -25,6 +25,7 @@ fn frame(module: &str, offset: u64) -> Frame {
 fn actions() -> impl Strategy<Value = Action> {
     prop_oneof![
         (0..9u32).prop_map(Action::Pool),
+        (0..9u32).prop_map(Action::HugePool),
         Just(Action::HugePages),
         (6..=16u32, 0..40u32).prop_map(|(align, lines)| Action::Pad {
             align: 1 << align,
@@ -65,6 +66,7 @@ fn plans() -> impl Strategy<Value = Plan> {
 fn same_action(record: &SiteRecord, action: Action) -> bool {
     match action {
         Action::Pool(_) => record.kind == format::POOL,
+        Action::HugePool(_) => record.kind == format::HUGE_POOL,
         Action::HugePages => record.kind == format::HUGE,
         Action::Pad { align, offset } => {
             (record.kind, record.align, record.offset) == (format::PAD, align, offset)

@@ -7,6 +7,7 @@ use crate::link::runpath::SearchPath;
 use crate::pipeline::prefetched::Prefetch;
 use crate::pipeline::rewrite::{Settings, rewrite};
 use crate::program::InstrumentOptions;
+use mgz_abi::address_map::AddrMap;
 use mgz_abi::module_note::FLAVOUR_PT;
 use mgz_elf::{Elf, demangle};
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,9 @@ struct Plan {
     version: u32,
     build_id: Option<String>,
     loads: Vec<PlannedLoad>,
+    /// Return addresses of which the places in the new file are asked, hex.
+    #[serde(default)]
+    returns: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -47,6 +51,14 @@ fn default_distance() -> u32 {
 struct Outcomes {
     placed: Vec<PlacedRow>,
     refused: Vec<RefusedRow>,
+    moved: Vec<MovedRow>,
+}
+
+/// A return address of the plan that calls in the new file have at another place.
+#[derive(Serialize)]
+struct MovedRow {
+    address: String,
+    clone: String,
 }
 
 #[derive(Serialize)]
@@ -76,8 +88,8 @@ pub(super) fn run(args: &Args, input: &Path, plan: &Path) -> Result<String, Stop
     if !args.force {
         check_replaced(input, &elf, &output)?;
     }
-    let request = match plan.as_os_str() == ALL {
-        true => Request::All { distance: DISTANCE },
+    let (request, returns) = match plan.as_os_str() == ALL {
+        true => (Request::All { distance: DISTANCE }, Vec::new()),
         false => read_plan(plan, input, &elf)?,
     };
     let options = InstrumentOptions {
@@ -107,7 +119,8 @@ pub(super) fn run(args: &Args, input: &Path, plan: &Path) -> Result<String, Stop
         target.begin(image)
     });
     let rewritten = rewritten.map_err(|e| refused(input, &e))?;
-    let outcomes = Outcomes::of(&rewritten.prefetches);
+    let mut outcomes = Outcomes::of(&rewritten.prefetches);
+    outcomes.moved = moved(&rewritten.annotations.map.concat(), &returns);
     target.finish_alone(rewritten.begun?, &data)?;
     Ok(match args.format {
         _ if args.quiet => String::new(),
@@ -125,8 +138,32 @@ fn usage(message: String) -> Stop {
     }
 }
 
-/// Reads a plan, which must be for this file.
-fn read_plan(path: &Path, input: &Path, elf: &Elf) -> Result<Request, Stop> {
+/// The places of return addresses in clones.
+fn moved(map: &[u8], returns: &[u64]) -> Vec<MovedRow> {
+    let map = AddrMap::new(map);
+    let place = |&address: &u64| {
+        let (step, _) = map.as_ref()?.at_original(address)?;
+        (step.orig == address).then(|| MovedRow {
+            address: format!("{address:#x}"),
+            clone: format!("{:#x}", step.clone),
+        })
+    };
+    returns.iter().filter_map(place).collect()
+}
+
+/// An address of a plan.
+fn parsed(shown: &impl std::fmt::Display, text: &str) -> Result<u64, Stop> {
+    let digits = text.strip_prefix("0x");
+    let address = digits.and_then(|d| u64::from_str_radix(d, 16).ok());
+    address.ok_or_else(|| {
+        usage(format!(
+            "{shown}: {text} is no address; write it in hex, such as 0x401234"
+        ))
+    })
+}
+
+/// Reads a plan, which must be for this file: the loads, and the return addresses.
+fn read_plan(path: &Path, input: &Path, elf: &Elf) -> Result<(Request, Vec<u64>), Stop> {
     let shown = path.display();
     let text = std::fs::read(path)
         .map_err(|e| Stop::error(format!("cannot read the plan {shown}: {e}")))?;
@@ -150,14 +187,7 @@ fn read_plan(path: &Path, input: &Path, elf: &Elf) -> Result<Request, Stop> {
     }
     let mut loads = BTreeMap::new();
     for load in plan.loads {
-        let digits = load.address.strip_prefix("0x");
-        let address = digits.and_then(|d| u64::from_str_radix(d, 16).ok());
-        let Some(address) = address else {
-            return Err(usage(format!(
-                "{shown}: {} is no address; write it in hex, such as 0x401234",
-                load.address
-            )));
-        };
+        let address = parsed(&shown, &load.address)?;
         if load.distance == 0 {
             return Err(usage(format!(
                 "{shown}: the distance of {} is 0; a prefetch is at least one iteration ahead",
@@ -170,7 +200,8 @@ fn read_plan(path: &Path, input: &Path, elf: &Elf) -> Result<Request, Stop> {
         };
         loads.insert(address, wanted);
     }
-    Ok(Request::Loads(loads))
+    let returns = plan.returns.iter().map(|text| parsed(&shown, text));
+    Ok((Request::Loads(loads), returns.collect::<Result<_, _>>()?))
 }
 
 impl Outcomes {
@@ -178,6 +209,7 @@ impl Outcomes {
         let mut all = Outcomes {
             placed: Vec::new(),
             refused: Vec::new(),
+            moved: Vec::new(),
         };
         for prefetch in prefetches {
             let address = format!("{:#x}", prefetch.address);

@@ -269,13 +269,18 @@ fn put(
     let mut inst = operation.inst;
     let failed = || Reason::from("an instruction of its address cannot be encoded again");
     // Sources first: the destination may replace one.
-    for n in 1..inst.op_count() {
+    let first_source = if operation.is_test() { 0 } else { 1 };
+    for n in first_source..inst.op_count() {
         if inst.op_kind(n) == OpKind::Register
             && let Some(new) = gpr(inst.op_register(n)).and_then(|r| names.get(r))
         {
             let register = sized(inst.op_register(n), new).ok_or_else(failed)?;
             inst.set_op_register(n, register);
         }
+    }
+    if operation.is_test() {
+        names.release(number, operation);
+        return code.put(&inst);
     }
     let has_memory = (1..inst.op_count()).any(|n| inst.op_kind(n) == OpKind::Memory);
     if has_memory && !inst.is_ip_rel_memory_operand() {

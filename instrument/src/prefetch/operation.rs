@@ -1,15 +1,16 @@
-//! The instructions of which an address may be computed again: they change one register, read
-//! registers and constants, and cannot fail.
+//! The instructions of which an address may be computed again: they change one register or only the
+//! flags, read registers and constants, and cannot fail.
 
 use crate::x86::regs::{Gpr, RSP, RegSet, gpr};
-use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, ConditionCode, Instruction, Mnemonic, OpKind, Register};
 
 /// An instruction that can be executed again with other registers.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
     /// The instruction, in a form in which all its registers are operands.
     pub inst: Instruction,
-    /// The register that it writes.
+    /// The register that it writes; the stack pointer, which no operation writes, if it only sets
+    /// flags.
     pub to: Gpr,
     /// Registers whose values it reads, address registers of a load excepted.
     pub reads: RegSet,
@@ -19,12 +20,48 @@ pub struct Operation {
     pub loads: bool,
     /// It changes flags.
     pub flags: bool,
+    /// It reads flags.
+    pub reads_flags: bool,
 }
 
 impl Operation {
+    /// True if it only sets flags.
+    pub fn is_test(&self) -> bool {
+        self.to == RSP
+    }
+
+    /// The comparison of registers and constants that an instruction is.
+    fn test(inst: &Instruction) -> Option<Operation> {
+        let mut reads = RegSet::EMPTY;
+        for n in 0..inst.op_count() {
+            match inst.op_kind(n) {
+                OpKind::Register => {
+                    let register = inst.op_register(n);
+                    super::assemble::sized(register, RSP)?;
+                    reads = reads.with(gpr(register).filter(|r| *r != RSP)?);
+                }
+                OpKind::Memory => return None,
+                _ => {}
+            }
+        }
+        Some(Operation {
+            inst: *inst,
+            to: RSP,
+            reads,
+            updates: false,
+            loads: false,
+            flags: true,
+            reads_flags: false,
+        })
+    }
+
     /// The operation of an instruction, if it is one.
     pub fn of(inst: &Instruction) -> Option<Operation> {
         let mut inst = *inst;
+        inst.set_code(with_any_register(inst.code()));
+        if matches!(inst.mnemonic(), Mnemonic::Test | Mnemonic::Cmp) {
+            return Operation::test(&inst);
+        }
         if inst.mnemonic() == Mnemonic::Cdqe {
             let ip = inst.ip();
             inst = Instruction::with2(Code::Movsxd_r64_rm32, Register::RAX, Register::EAX).ok()?;
@@ -45,6 +82,7 @@ impl Operation {
             updates,
             loads: false,
             flags: inst.rflags_modified() != 0,
+            reads_flags: is_conditional_move(&inst),
         };
         if is_zero(&inst) {
             all.updates = false;
@@ -64,6 +102,8 @@ impl Operation {
                     let registers = super::assemble::address_registers(&inst);
                     all.reads = RegSet(all.reads.0 | registers.0);
                 }
+                // The processor loads whatever the condition is, and the program's pointer may be bad.
+                OpKind::Memory if all.reads_flags => return None,
                 OpKind::Memory => all.loads = true,
                 _ => {}
             }
@@ -89,10 +129,38 @@ fn is_zero(inst: &Instruction) -> bool {
         && inst.op0_register() == inst.op1_register()
 }
 
+/// The form that takes any register, of a short form for the accumulator and a constant.
+fn with_any_register(code: Code) -> Code {
+    match code {
+        Code::Add_EAX_imm32 => Code::Add_rm32_imm32,
+        Code::Add_RAX_imm32 => Code::Add_rm64_imm32,
+        Code::And_EAX_imm32 => Code::And_rm32_imm32,
+        Code::And_RAX_imm32 => Code::And_rm64_imm32,
+        Code::Cmp_AL_imm8 => Code::Cmp_rm8_imm8,
+        Code::Cmp_EAX_imm32 => Code::Cmp_rm32_imm32,
+        Code::Cmp_RAX_imm32 => Code::Cmp_rm64_imm32,
+        Code::Or_EAX_imm32 => Code::Or_rm32_imm32,
+        Code::Or_RAX_imm32 => Code::Or_rm64_imm32,
+        Code::Sub_EAX_imm32 => Code::Sub_rm32_imm32,
+        Code::Sub_RAX_imm32 => Code::Sub_rm64_imm32,
+        Code::Test_AL_imm8 => Code::Test_rm8_imm8,
+        Code::Test_EAX_imm32 => Code::Test_rm32_imm32,
+        Code::Test_RAX_imm32 => Code::Test_rm64_imm32,
+        Code::Xor_EAX_imm32 => Code::Xor_rm32_imm32,
+        Code::Xor_RAX_imm32 => Code::Xor_rm64_imm32,
+        other => other,
+    }
+}
+
+fn is_conditional_move(inst: &Instruction) -> bool {
+    inst.condition_code() != ConditionCode::None && inst.op_count() == 2
+}
+
 /// True for an instruction that reads its destination, false for one that does not, and `None` for
 /// all that are no operations.
 fn is_update(inst: &Instruction) -> Option<bool> {
     match inst.mnemonic() {
+        _ if is_conditional_move(inst) => Some(true),
         Mnemonic::Mov
         | Mnemonic::Movzx
         | Mnemonic::Movsx

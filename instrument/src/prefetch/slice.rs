@@ -46,7 +46,21 @@ pub struct Early {
 struct Trace {
     slice: Slice,
     needed: RegSet,
+    /// The flags are needed, too.
+    needs_flags: bool,
     blocks: usize,
+    /// The register for whose sake the search went on in the iteration before.
+    around: Option<Gpr>,
+}
+
+/// The way on from the head of a loop.
+enum Onward {
+    /// Everything is known.
+    Nowhere,
+    /// In the loop around it.
+    Outward,
+    /// At the end of the iteration before.
+    Around(usize),
 }
 
 fn named(r: Gpr) -> String {
@@ -67,25 +81,44 @@ impl Search<'_, '_, '_> {
         let mut trace = Trace {
             slice: Slice::default(),
             needed: address_registers(&self.view.graph.insns[load.insn].inst),
+            needs_flags: false,
             blocks: 0,
+            around: None,
         };
+        match self.go_back(load, &mut trace) {
+            Ok(()) => finished(trace.slice),
+            // Whatever stands in the iteration before: the address comes from there.
+            Err(why) => Err(trace.around.map_or(why, carried)),
+        }
+    }
+
+    fn go_back(&mut self, load: &Load, trace: &mut Trace) -> Result<(), Reason> {
         let (mut block, mut end) = (load.block, load.insn);
         loop {
             let start = self.view.graph.blocks[block].insns.start as usize;
             for i in (start..end).rev() {
-                if self.changed(i).0 & trace.needed.0 != 0 {
-                    self.follow(i, block, &mut trace)?;
+                let sets_flags = self.view.graph.insns[i].inst.rflags_modified() != 0;
+                if self.changed(i).0 & trace.needed.0 != 0 || trace.needs_flags && sets_flags {
+                    self.follow(i, block, trace)?;
                 }
-                if trace.needed == RegSet::EMPTY {
-                    return finished(trace.slice);
+                if trace.needed == RegSet::EMPTY && !trace.needs_flags {
+                    return Ok(());
                 }
+            }
+            if trace.needs_flags {
+                return Err("its address depends on a comparison in another block".into());
             }
             let l = self.loops().of_block[block];
             let is_head = l != NO_LOOP && self.loops().all[l as usize].header as usize == block;
-            if is_head && self.resolve(l, &mut trace)? {
-                return finished(trace.slice);
-            }
-            block = self.block_before(block, &mut trace)?;
+            let onward = match is_head {
+                true => self.resolve(l, trace)?,
+                false => Onward::Outward,
+            };
+            block = match onward {
+                Onward::Nowhere => return Ok(()),
+                Onward::Outward => self.block_before(block, trace)?,
+                Onward::Around(latch) => latch,
+            };
             end = self.view.graph.blocks[block].insns.end as usize;
         }
     }
@@ -105,7 +138,12 @@ impl Search<'_, '_, '_> {
             self.follow_load(i, block, trace)?;
         }
         trace.slice.operations.insert(0, operation);
-        trace.needed = RegSet(trace.needed.without(operation.to).0 | operation.reads.0);
+        let others = match operation.is_test() {
+            true => trace.needed,
+            false => trace.needed.without(operation.to),
+        };
+        trace.needed = RegSet(others.0 | operation.reads.0);
+        trace.needs_flags = operation.reads_flags || trace.needs_flags && !operation.flags;
         if let Some(early) = trace.slice.early {
             let needed = trace.needed.iter();
             for r in needed.collect::<Vec<_>>() {
@@ -171,11 +209,11 @@ impl Search<'_, '_, '_> {
         None
     }
 
-    /// At the head of a loop: finds what the rest is. Returns false to go on in the loop around.
-    fn resolve(&mut self, l: LoopId, trace: &mut Trace) -> Result<bool, Reason> {
+    /// At the head of a loop: finds what the rest is.
+    fn resolve(&mut self, l: LoopId, trace: &mut Trace) -> Result<Onward, Reason> {
         let slice = &mut trace.slice;
         if slice.early.is_some_and(|e| e.carrier != l) {
-            return Ok(false);
+            return Ok(Onward::Outward);
         }
         let (mut steps, mut sums) = (Vec::new(), Vec::new());
         let (mut fixed, mut other) = (slice.fixed, None);
@@ -193,15 +231,30 @@ impl Search<'_, '_, '_> {
         let outer = self.loops().all[l as usize].parent != NO_LOOP;
         let advances = slice.early.is_some() || !steps.is_empty() || !sums.is_empty();
         match other {
-            Some(r) if slice.early.is_some() || !outer => Err(carried(r)),
-            Some(_) => Ok(false),
-            None if !advances && outer => Ok(false),
+            Some(_) if slice.early.is_none() && outer => Ok(Onward::Outward),
+            Some(r) => {
+                // Compilers load the next iteration's index at the end of a loop.
+                let is_first = slice.early.is_none() && trace.around.is_none();
+                let latch = self.latch(l).filter(|_| is_first);
+                trace.around = trace.around.or(latch.map(|_| r));
+                latch.map(Onward::Around).ok_or_else(|| carried(r))
+            }
+            None if !advances && outer => Ok(Onward::Outward),
             None if !advances => Err("its address does not change in the loop".into()),
             None => {
                 (slice.steps, slice.sums, slice.fixed) = (steps, sums, fixed);
-                Ok(true)
+                Ok(Onward::Nowhere)
             }
         }
+    }
+
+    /// The only block from which control goes back to the head of a loop.
+    fn latch(&self, l: LoopId) -> Option<usize> {
+        let header = self.loops().all[l as usize].header as usize;
+        let preds = self.view.graph.blocks[header].preds.iter();
+        let mut latches = preds.filter(|p| self.loops().contains(l, p.0));
+        let latch = latches.next()?;
+        latches.next().is_none().then_some(latch.0 as usize)
     }
 
     /// The block through which control has come last, whatever way it took. What lies between must

@@ -59,6 +59,8 @@ pub struct Bench {
     pub limit: f64,
     /// The time that is compared.
     pub clock: Clock,
+    /// Threads run side by side.
+    pub is_parallel: bool,
 }
 
 /// Result of a test.
@@ -122,6 +124,7 @@ impl Bench {
             test,
             limit,
             clock: Clock::default(),
+            is_parallel: first.is_parallel(),
         })
     }
 

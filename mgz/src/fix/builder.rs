@@ -3,8 +3,10 @@
 use crate::fix::document::Recipe;
 use crate::tools;
 use anyhow::{Context, bail};
+use mgz_fix_library::{EXECUTABLE, Frame, Plan, SitePolicy};
 use serde::Deserialize;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -51,6 +53,57 @@ pub struct Refused {
 struct Report {
     placed: Vec<serde_json::Value>,
     refused: Vec<Refused>,
+    #[serde(default)]
+    moved: Vec<Moved>,
+}
+
+/// A return address whose calls have another one in the new file.
+#[derive(Debug, Deserialize)]
+struct Moved {
+    address: String,
+    clone: String,
+}
+
+/// Return addresses of the original, and the same calls' in the new file.
+type Clones = BTreeMap<u64, u64>;
+
+fn clones(moved: &[Moved]) -> Clones {
+    let parse = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+    let pairs = moved.iter();
+    pairs
+        .filter_map(|m| Some((parse(&m.address)?, parse(&m.clone)?)))
+        .collect()
+}
+
+/// The plan with further sites for calls that prefetches have moved. The original code may run, too.
+fn with_clones(plan: &Plan, clones: &Clones) -> Plan {
+    let mut all = plan.clone();
+    for site in &plan.sites {
+        let mut ways: Vec<Vec<Frame>> = vec![Vec::new()];
+        for frame in &site.frames {
+            let moved = clones
+                .get(&frame.offset)
+                .filter(|_| frame.module == EXECUTABLE);
+            let moved = moved.map(|&offset| Frame {
+                module: frame.module.clone(),
+                offset,
+            });
+            let both = [Some(frame.clone()), moved];
+            let longer = |way: &Vec<Frame>| {
+                let next = both.iter().flatten();
+                next.map(|f| [way.as_slice(), std::slice::from_ref(f)].concat())
+                    .collect::<Vec<_>>()
+            };
+            ways = ways.iter().flat_map(longer).collect();
+        }
+        // The first way is the site itself.
+        all.sites
+            .extend(ways.into_iter().skip(1).map(|frames| SitePolicy {
+                frames,
+                action: site.action,
+            }));
+    }
+    all
 }
 
 impl Builder {
@@ -67,6 +120,7 @@ impl Builder {
             library: None,
             refused: Vec::new(),
         };
+        let mut moved = Clones::new();
         if !recipe.loads.is_empty() {
             let report = match self.prefetch(recipe, &built.file)? {
                 Ok(report) => report,
@@ -76,10 +130,11 @@ impl Builder {
                 let why = report.refused.first().map(|r| r.reason.clone());
                 return Ok(Err(why.unwrap_or_else(|| "no load is prefetched".into())));
             }
+            moved = clones(&report.moved);
             built.refused = report.refused;
         }
         match recipe.has_library() {
-            true => self.add_library(recipe, built, library),
+            true => self.add_library(recipe, &moved, built, library),
             false => Ok(Ok(built)),
         }
     }
@@ -88,10 +143,11 @@ impl Builder {
     fn add_library(
         &self,
         recipe: &Recipe,
+        moved: &Clones,
         built: Built,
         name: Option<&OsStr>,
     ) -> anyhow::Result<Result<Built, String>> {
-        let bytes = match mgz_fix_library::shared_object(&recipe.library) {
+        let bytes = match mgz_fix_library::shared_object(&with_clones(&recipe.library, moved)) {
             Ok(bytes) => bytes,
             Err(why) => return Ok(Err(why.to_string())),
         };
@@ -151,7 +207,12 @@ impl Builder {
     /// Runs the instrumenter.
     fn prefetch(&self, recipe: &Recipe, output: &Path) -> anyhow::Result<Result<Report, String>> {
         let plan = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
-        let content = json!({"version": 1, "build_id": self.build_id, "loads": recipe.loads});
+        let own = recipe.library.sites.iter().flat_map(|s| &s.frames);
+        let own = own.filter(|frame| frame.module == EXECUTABLE);
+        let returns: Vec<String> = own.map(|f| format!("{:#x}", f.offset)).collect();
+        let content = json!({
+            "version": 1, "build_id": self.build_id, "loads": recipe.loads, "returns": returns,
+        });
         std::fs::write(plan.path(), content.to_string())
             .context("cannot write a temporary file")?;
         let done = Command::new(tools::find_tool("mgz-instrument")?)
@@ -202,4 +263,36 @@ pub fn place(built: Built, output: &Path) -> anyhow::Result<()> {
         library.persist(&path).with_context(cannot)?;
     }
     built.file.persist(output).with_context(cannot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mgz_fix_library::Action;
+
+    #[test]
+    fn calls_in_moved_code_are_sites_too() {
+        let frame = |module: &str, offset| Frame {
+            module: module.into(),
+            offset,
+        };
+        let site = |frames: &[Frame]| SitePolicy {
+            frames: frames.to_vec(),
+            action: Action::HugePool(1),
+        };
+        let (a, b) = (frame(EXECUTABLE, 0x11), frame(EXECUTABLE, 0x22));
+        let (other, far) = (frame("libx.so", 0x11), frame(EXECUTABLE, 0x9011));
+        let plan = Plan {
+            sites: vec![site(&[a.clone(), b.clone()]), site(&[other.clone()])],
+            static_huge: false,
+        };
+        let moved = [Moved {
+            address: "0x11".into(),
+            clone: "0x9011".into(),
+        }];
+        let all = with_clones(&plan, &clones(&moved));
+        let expected = [site(&[a, b.clone()]), site(&[other]), site(&[far, b])];
+        assert_eq!(all.sites, expected);
+        assert_eq!(with_clones(&plan, &Clones::new()), plan);
+    }
 }

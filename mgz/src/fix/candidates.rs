@@ -2,9 +2,9 @@
 
 use crate::fix::document::{Cause, PrefetchedLoad, Recipe, Saved};
 use crate::fix::params;
+use crate::fix::sites::{self, Placing, Surroundings};
 use crate::tools;
 use anyhow::Context;
-use mgz_fix_library::{ANY_MODULE, Action, Frame, Plan, SitePolicy};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -25,15 +25,23 @@ pub struct Candidate {
 /// Findings without a remedy that can be applied to a finished program, and the reason.
 pub type LeftOver = (Cause, String);
 
-/// The findings of an analysis, in their order. `module`: the file name of the program.
-pub fn candidates(analysis: &Value, module: &str) -> (Vec<Candidate>, Vec<LeftOver>) {
+/// The remedies of an analysis: large pages, then those of its findings in their order. `module`: the
+/// file name of the program.
+pub fn candidates(
+    analysis: &Value,
+    module: &str,
+    surroundings: Surroundings,
+) -> (Vec<Candidate>, Vec<LeftOver>) {
     let (mut found, mut left) = (Vec::new(), Vec::new());
+    // Findings that only large pages may help.
+    let mut others = Vec::new();
+    let mut placing = Placing::new(module, surroundings);
     for finding in analysis["findings"].as_array().into_iter().flatten() {
         let cause = cause(finding);
-        let placed = placed(&cause);
+        let placed = placing.candidates(&cause, finding);
+        let has_one = !placed.is_empty();
         let is_new = |c: &Candidate| found.iter().all(|f: &Candidate| f.remedy != c.remedy);
         let placed: Vec<Candidate> = placed.into_iter().filter(is_new).collect();
-        let has_one = !placed.is_empty();
         found.extend(placed);
         match recipe(finding, module) {
             Err(_) if has_one => {}
@@ -46,8 +54,13 @@ pub fn candidates(analysis: &Value, module: &str) -> (Vec<Candidate>, Vec<LeftOv
                     recipe,
                 },
             ),
+            Err(why) if sites::is_scattered(&cause.kind) => others.push((cause, why)),
             Err(why) => left.push((cause, why)),
         }
+    }
+    match placing.huge_pages() {
+        Some(large_pages) => found.insert(0, large_pages),
+        None => left.extend(others),
     }
     (found, left)
 }
@@ -61,54 +74,6 @@ fn add_prefetch(found: &mut Vec<Candidate>, new: Candidate) {
         }
         None => found.push(new),
     }
-}
-
-/// Candidates that place data elsewhere.
-fn placed(cause: &Cause) -> Vec<Candidate> {
-    let all = |action| SitePolicy {
-        frames: vec![Frame {
-            module: ANY_MODULE.into(),
-            offset: 0,
-        }],
-        action,
-    };
-    let candidate = |remedy: &str, action, static_huge| Candidate {
-        finding: cause.clone(),
-        remedy: remedy.into(),
-        predicted: None,
-        recipe: Recipe {
-            loads: Vec::new(),
-            library: Plan {
-                sites: vec![all(action)],
-                static_huge,
-            },
-        },
-    };
-    let mut found = Vec::new();
-    if is_scattered(&cause.kind) {
-        found.push(candidate("huge-pages of all data", Action::HugePages, true));
-    }
-    if matches!(cause.kind.as_str(), "list" | "tree" | "hash_chain") {
-        found.push(candidate("pool of all heap blocks", Action::Pool(0), false));
-    }
-    found
-}
-
-/// True if loads of a mechanism come to other pages often.
-pub fn is_scattered(kind: &str) -> bool {
-    matches!(
-        kind,
-        "gather"
-            | "scattered"
-            | "hash_table"
-            | "hash_chain"
-            | "list"
-            | "tree"
-            | "binary_search"
-            | "column"
-            | "pages"
-            | "irregular"
-    )
 }
 
 /// The finding in a document.
@@ -215,8 +180,8 @@ mod tests {
 
     #[test]
     fn loads_of_findings_are_prefetched() {
-        let analysis = json!({"findings": [finding("gather", "a"), finding("tree", "a"), finding("gather", "b.so")]});
-        let (found, left) = candidates(&analysis, "a");
+        let analysis = json!({"findings": [finding("gather", "a"), finding("tree", "a"), finding("gather", "b.so"), finding("streaming", "b.so")]});
+        let (found, left) = candidates(&analysis, "a", Surroundings::default());
         let [pages, one, pool] = &found[..] else {
             panic!("{found:?}");
         };
@@ -227,8 +192,11 @@ mod tests {
         assert_eq!(one.recipe.loads.len(), 2);
         assert_eq!(one.recipe.loads[0].address, "0x401234");
         assert_eq!(one.recipe.loads[0].kind, "gather");
-        let why: Vec<&str> = left.iter().map(|l| l.1.as_str()).collect();
-        assert!(why.len() == 1 && why[0].contains("b.so"), "{why:?}");
+        // Large pages are tried for the gather in the library.
+        let [(cause, why)] = &left[..] else {
+            panic!("{left:?}");
+        };
+        assert!(cause.kind == "streaming" && why.contains("b.so"), "{why}");
     }
 
     #[test]
@@ -238,7 +206,7 @@ mod tests {
         let mut elsewhere = finding("gather", "a");
         elsewhere["line"] = 7.into();
         let analysis = json!({"findings": [finding("gather", "a"), other, elsewhere]});
-        let (found, _) = candidates(&analysis, "a");
+        let (found, _) = candidates(&analysis, "a", Surroundings::default());
         let prefetches: Vec<(&str, Vec<(&str, &str)>)> = (found.iter())
             .filter(|c| !c.recipe.loads.is_empty())
             .map(|c| {

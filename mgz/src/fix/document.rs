@@ -74,7 +74,8 @@ pub struct Recipe {
 }
 
 impl Recipe {
-    /// Both recipes in one. A load that both prefetch has the distance of the first.
+    /// Both recipes in one. A load that both prefetch has the distance of the first, and a site that
+    /// both place has the action of the first.
     pub fn joined(&self, other: &Recipe) -> Recipe {
         let mut joined = self.clone();
         for load in &other.loads {
@@ -84,7 +85,7 @@ impl Recipe {
         }
         let sites = other.library.sites.iter();
         for site in sites {
-            if !joined.library.sites.contains(site) {
+            if joined.library.sites.iter().all(|s| s.frames != site.frames) {
                 joined.library.sites.push(site.clone());
             }
         }
@@ -292,6 +293,7 @@ fn named(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mgz_fix_library::{Action, Frame, SitePolicy};
 
     fn load(address: &str, distance: u32) -> PrefetchedLoad {
         PrefetchedLoad {
@@ -314,6 +316,33 @@ mod tests {
             recipe(&[load("0x10", 4), load("0x20", 8)])
         );
         assert_eq!(one.at_distance(64), recipe(&[load("0x10", 64)]));
+    }
+
+    #[test]
+    fn a_site_has_one_action_in_a_joined_recipe() {
+        let recipe = |offset: u64, action| Recipe {
+            library: Plan {
+                sites: vec![SitePolicy {
+                    frames: vec![Frame {
+                        module: String::new(),
+                        offset,
+                    }],
+                    action,
+                }],
+                static_huge: false,
+            },
+            ..Recipe::default()
+        };
+        let one = recipe(0x11, Action::Pool(1));
+        let joined = one.joined(&recipe(0x11, Action::HugePages));
+        assert_eq!(joined, one);
+        assert_eq!(
+            one.joined(&recipe(0x22, Action::Pool(2)))
+                .library
+                .sites
+                .len(),
+            2
+        );
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod records;
 mod screen;
 mod search;
 mod sequential;
+mod sites;
 pub mod source;
 mod workload;
 
@@ -35,6 +36,7 @@ use mgz_collector::machine::identity;
 use search::{Found, Search};
 use sequential::Test;
 use serde_json::Value;
+use sites::Surroundings;
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -44,6 +46,8 @@ use workload::Workload;
 
 /// Exit status: nothing was kept, and nothing was written.
 const NOTHING_KEPT: i32 = 4;
+/// The kernel's folder of machine facts.
+const SYSTEM: &str = "/sys";
 /// Name of the document beside the fixed program.
 const DOCUMENT: &str = "fix.json";
 
@@ -127,11 +131,16 @@ fn search(fix: &Fix, program: &Program, places: &Places) -> anyhow::Result<i32> 
     tell!("mgz: running {} twice as it is", program.file.display());
     let test = Test::new(fix.pairs);
     let mut bench = Bench::new(workload, comparison_of(fix), test, &program.file)?;
-    let (trace, _own) = trace(fix, (program, &fix.program), &bench.workload)?;
-    bench.clock = Clock::of(&report::manifest(&trace)?);
+    let (trace, _own) = trace(fix, (program, &fix.program), &bench.workload, bench.is_parallel)?;
+    let manifest = report::manifest(&trace)?;
+    bench.clock = Clock::of(&manifest);
     let analysis = analysis(&trace)?;
     let module = program.file.file_name().unwrap_or_default();
-    let (candidates, left) = candidates::candidates(&analysis, &module.to_string_lossy());
+    let (candidates, left) = candidates::candidates(
+        &analysis,
+        &module.to_string_lossy(),
+        Surroundings::of(&manifest, Path::new(SYSTEM)),
+    );
     let candidates = with_predictions(candidates, &trace)?;
     let builder = Builder {
         program: program.file.clone(),
@@ -207,7 +216,10 @@ fn words(fix: &Fix) -> Vec<String> {
 /// True if some finding of an analysis of the program has a remedy to try.
 pub fn has_candidates(program: &Program, analysis: &Value) -> bool {
     let module = program.file.file_name().unwrap_or_default();
-    let found = || candidates::candidates(analysis, &module.to_string_lossy()).0;
+    let found = || {
+        let surroundings = Surroundings::default();
+        candidates::candidates(analysis, &module.to_string_lossy(), surroundings).0
+    };
     check_program(program).is_ok() && !found().is_empty()
 }
 
@@ -237,6 +249,7 @@ fn trace(
     fix: &Fix,
     (program, given): (&Program, &[OsString]),
     workload: &Workload,
+    is_parallel: bool,
 ) -> anyhow::Result<(PathBuf, Option<TempDir>)> {
     if let Some(given) = &fix.trace {
         return Ok((report::locate_report(given).0, None));
@@ -247,6 +260,8 @@ fn trace(
         .context("cannot make a temporary folder")?;
     let asked = Run {
         program: given.to_vec(),
+        // Threads that run side by side may take lines from each other.
+        stores: is_parallel,
         ..Run::default()
     };
     tell!("mgz: recording its loads");

@@ -21,16 +21,39 @@ pub const MIN_TRIMMED: usize = 9;
 /// Shortest program whose time is compared, in seconds. Source: Chosen; starting a process takes
 /// about 1 ms with a spread of the same size.
 pub const MIN_SECONDS: f64 = 0.1;
+/// A program whose CPU time is more than this multiple of its wall time has threads that run side by
+/// side. Source: Chosen.
+pub const PARALLEL: f64 = 1.2;
 /// A candidate that takes so many times as long as the original is ended. Source: Chosen.
 pub const LIMIT_FACTOR: f64 = 10.0;
 /// Seconds on top of this. Source: Chosen, for short programs on busy machines.
 pub const LIMIT_SECONDS: f64 = 10.0;
 
+/// Smallest heap block in bytes that gets pages of its own kind. Source: the fix library places
+/// blocks of this size and more.
+pub const LARGE_BLOCK: u64 = 1 << 20;
+/// Largest heap block in bytes that counts as a node. Source: the fix library's pools hold blocks up
+/// to this size.
+pub const LARGEST_NODE: u64 = 32 << 10;
+/// Bytes of a cache line. Source: the architecture.
+pub const LINE: u32 = 64;
+/// Distance in bytes of blocks that threads write. Source: Intel's manual for optimisation; the second
+/// level fetches lines in pairs.
+pub const SHARING_UNIT: u32 = 128;
+/// Bytes after which the sets of a first-level cache repeat. Source: 64 sets, as on common machines.
+pub const SET_UNIT: u32 = 4096;
+/// Lines from one block to the next of the first site where blocks are shifted among the sets.
+/// Source: Chosen; odd numbers lead through all sets.
+pub const FIRST_SHIFT_LINES: u32 = 3;
+
 /// Distances at which prefetches are tried, in iterations. Source: Chosen; waits of 10 to 400 ns at
-/// loops of 1 to 100 ns.
-pub const DISTANCES: [u32; 6] = [4, 8, 16, 32, 64, 128];
-/// Index of the first of them. Source: Chosen, the middle.
-pub const FIRST_DISTANCE: usize = 2;
+/// loops of 1 to 100 ns. Loops of few iterations, as over the edges of a node, need the short ones.
+pub const DISTANCES: [u32; 7] = [2, 4, 8, 16, 32, 64, 128];
+/// Index of the distance that recipes begin with. Source: Chosen, the middle.
+pub const FIRST_DISTANCE: usize = 3;
+/// Indices of the distances that are tried first, in this order. All others are neighbors of one.
+/// Source: Chosen.
+pub const COARSE_DISTANCES: [usize; 3] = [FIRST_DISTANCE, 1, 5];
 /// Pairs per distance while the best one is sought. Source: Chosen; the test that decides has runs
 /// of its own.
 pub const PAIRS_PER_DISTANCE: usize = 2;

@@ -92,53 +92,56 @@ impl Search<'_> {
         Ok(tried)
     }
 
-    /// Climbs to the distance with the best times of few pairs, and returns its file.
+    /// Looks for the distance with the best times of few pairs, first coarsely, then beside the best
+    /// one, and returns its file.
     fn best_distance(&self, recipe: &mut Recipe) -> anyhow::Result<Result<Built, String>> {
         if recipe.loads.is_empty() {
             return self.builder.build(recipe, None);
         }
-        let at = |number: usize| -> anyhow::Result<Result<(f64, Built), String>> {
-            let built = match self
-                .builder
-                .build(&recipe.at_distance(params::DISTANCES[number]), None)?
-            {
-                Ok(built) => built,
-                Err(why) => return Ok(Err(why)),
-            };
-            let glance =
-                self.bench
-                    .glance(self.program, &built.file, params::PAIRS_PER_DISTANCE)?;
-            Ok(glance.map(|gain| (gain, built)))
+        let mut best: Option<(f64, usize, Built)> = None;
+        let mut why_none = None;
+        let mut look = |number: usize, best: &mut Option<(f64, usize, Built)>| {
+            let distance = params::DISTANCES[number];
+            match self.at_distance(recipe, distance)? {
+                Ok((gain, built)) => {
+                    let is_better = |b: &(f64, usize, Built)| gain > b.0 + params::MIN_BETTER;
+                    if best.as_ref().is_none_or(is_better) {
+                        *best = Some((gain, number, built));
+                    }
+                }
+                Err(why) => {
+                    why_none.get_or_insert(why);
+                }
+            }
+            anyhow::Ok(())
         };
-        let mut number = params::FIRST_DISTANCE;
-        let mut best = match at(number)? {
-            Ok(first) => first,
+        for number in params::COARSE_DISTANCES {
+            look(number, &mut best)?;
+        }
+        if let Some(middle) = best.as_ref().map(|b| b.1) {
+            look(middle - 1, &mut best)?;
+            look(middle + 1, &mut best)?;
+        }
+        let Some((_, number, built)) = best else {
+            return Ok(Err(why_none.unwrap_or_default()));
+        };
+        *recipe = recipe.at_distance(params::DISTANCES[number]);
+        Ok(Ok(built))
+    }
+
+    /// The gain of few pairs at a distance, and the file.
+    fn at_distance(
+        &self,
+        recipe: &Recipe,
+        distance: u32,
+    ) -> anyhow::Result<Result<(f64, Built), String>> {
+        let built = match self.builder.build(&recipe.at_distance(distance), None)? {
+            Ok(built) => built,
             Err(why) => return Ok(Err(why)),
         };
-        for up in [true, false] {
-            let start = number;
-            loop {
-                let next = match up {
-                    true => number + 1,
-                    false => number.wrapping_sub(1),
-                };
-                if next >= params::DISTANCES.len() {
-                    break;
-                }
-                match at(next)? {
-                    Ok(other) if other.0 > best.0 + params::MIN_BETTER => {
-                        (best, number) = (other, next);
-                    }
-                    _ => break,
-                }
-            }
-            // A gain in one direction is none in the other.
-            if number != start {
-                break;
-            }
-        }
-        *recipe = recipe.at_distance(params::DISTANCES[number]);
-        Ok(Ok(best.1))
+        let pairs = params::PAIRS_PER_DISTANCE;
+        let glance = self.bench.glance(self.program, &built.file, pairs)?;
+        Ok(glance.map(|gain| (gain, built)))
     }
 }
 

@@ -41,6 +41,13 @@ pub struct Ran {
 /// Names of the files in [`Ran::output`].
 pub const STREAMS: [&str; 2] = ["stdout", "stderr"];
 
+impl Ran {
+    /// True if its threads ran side by side.
+    pub fn is_parallel(&self) -> bool {
+        self.cpu_seconds > params::PARALLEL * self.seconds
+    }
+}
+
 impl Workload {
     /// Takes the input from `--stdin`, else from a redirection.
     pub fn new(

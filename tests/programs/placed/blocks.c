@@ -223,6 +223,47 @@ static void around_fork(void) {
     }
 }
 
+// Alignments up to those that no pool has, and a block that grows and shrinks from a few bytes to many
+// megabytes and back.
+static void extremes(void) {
+    for (size_t align = 16; align <= 8u << 20; align *= 2) {
+        void *kept[16];
+        for (int i = 0; i < 16; i++) {
+            size_t bytes = i % 4 ? (size_t)i * 1000 : (size_t)1 << i;
+            Block b = {NULL, bytes, align + i};
+            void *at = NULL;
+            b.at = i % 2 ? aligned_alloc(align, bytes) : posix_memalign(&at, align, bytes) ? NULL : at;
+            if (!b.at || (uintptr_t)b.at % align) {
+                fail("large alignment", &b);
+            }
+            fill(&b);
+            check(&b, bytes);
+            kept[i] = b.at;
+        }
+        for (int i = 0; i < 16; i++) {
+            free(kept[(i * 5) % 16]);
+        }
+    }
+    Block b = {malloc(24), 24, 99};
+    fill(&b);
+    for (int turn = 0; turn < 40; turn++) {
+        size_t bytes = turn < 20 ? (size_t)24 << turn : (size_t)24 << (39 - turn);
+        size_t kept = bytes < b.bytes ? bytes : b.bytes;
+        unsigned char *at = realloc(b.at, bytes);
+        for (size_t i = 0, by = step(b.bytes); at && i < kept && i + 1 < b.bytes; i += by) {
+            if (at[i] != (unsigned char)(b.key + i * 7)) {
+                fail("content of a growing block", &b);
+            }
+        }
+        if (!at) {
+            fail("no memory to grow", &b);
+        }
+        b = (Block){at, bytes, b.key + 1};
+        fill(&b);
+    }
+    release(&b);
+}
+
 int main(int argc, char **argv) {
     long threads = argc > 1 ? atol(argv[1]) : 4;
     operations = argc > 2 ? atol(argv[2]) : 1000000;
@@ -244,6 +285,7 @@ int main(int argc, char **argv) {
             free(handed[i]);
         }
     }
+    extremes();
     // Requests that cannot be met fail as the C library's.
     volatile size_t huge = (size_t)-1;
     errno = 0;

@@ -22,6 +22,17 @@ pub struct Site {
     pub(crate) column: u32,
 }
 
+/// Call stacks of allocations with names.
+#[derive(Debug, Default)]
+pub struct NamedStacks {
+    /// By number of the call stack.
+    pub sites: Vec<Site>,
+    /// By the same number: files and return addresses in the originals, as linked, from the call of
+    /// the allocator to the call that the site is named by. A function that returns the block is
+    /// part of the allocator.
+    pub returns: Vec<Vec<CallFrame>>,
+}
+
 /// A call: function, place, column.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Call {
@@ -119,11 +130,20 @@ impl<'a> AddressNames<'a> {
     }
 
     /// Names call stacks.
-    pub fn sites(&mut self, stacks: &[Vec<CallFrame>]) -> Vec<Site> {
+    pub fn sites(&mut self, stacks: &[Vec<CallFrame>]) -> NamedStacks {
         let told = self.ask(stacks);
-        let mut sites: Vec<Site> = stacks.iter().map(|s| self.site(s, &told)).collect();
-        tell_apart(&mut sites);
-        sites
+        let mut named = NamedStacks::default();
+        for stack in stacks {
+            let (site, frames) = self.site(stack, &told);
+            let returns = stack[..frames].iter().map(|frame| CallFrame {
+                file: frame.file.clone(),
+                address: self.address(frame) + 1,
+            });
+            named.returns.push(returns.collect());
+            named.sites.push(site);
+        }
+        tell_apart(&mut named.sites);
+        named
     }
 
     /// Asks the calls up to that which the programmer wrote what they allocate.
@@ -154,27 +174,32 @@ impl<'a> AddressNames<'a> {
         told
     }
 
-    fn site(&mut self, frames: &[CallFrame], told: &HashMap<(PathBuf, u64), Told>) -> Site {
+    /// The site of a call stack, and the number of its innermost frames that tell it.
+    fn site(
+        &mut self,
+        frames: &[CallFrame],
+        told: &HashMap<(PathBuf, u64), Told>,
+    ) -> (Site, usize) {
         let calls: Vec<Call> = frames.iter().flat_map(|f| self.calls(f)).collect();
         let site = calls.iter().find(|c| !c.is_plumbing()).or(calls.first());
-        let mut allocated = Allocated::default();
-        for frame in frames {
+        let mut allocated = None;
+        let mut own = frames.len();
+        for (number, frame) in frames.iter().enumerate() {
             let told = told.get(&(frame.file.as_path().to_owned(), self.address(frame)));
-            if let Some(found) = told.and_then(|t| t.allocated.as_ref()) {
-                allocated = found.clone();
-                break;
-            }
+            allocated = allocated.or_else(|| told.and_then(|t| t.allocated.clone()));
             let is_users = self.calls(frame).iter().any(|c| !c.is_plumbing());
             if is_users && !told.is_some_and(|t| t.returned) {
+                own = number + 1;
                 break;
             }
         }
-        Site {
+        let site = Site {
             name: site.map_or_else(|| "[unknown call]".to_owned(), Call::text),
             stack: calls.iter().map(Call::text).collect::<Vec<_>>().join(" < "),
             column: site.map_or(0, |s| s.column),
-            allocated,
-        }
+            allocated: allocated.unwrap_or_default(),
+        };
+        (site, own)
     }
 
     /// Address of a call's last byte in the original.
@@ -327,13 +352,16 @@ mod tests {
         // An address without code is a number.
         let original = |_: &Path, _: u64| None;
         let mut names = AddressNames::new(&original);
-        let nowhere = names.sites(&[
+        let named = names.sites(&[
             vec![CallFrame {
                 file: file.clone(),
                 address: 1 << 60,
             }],
             Vec::new(),
         ]);
+        let nowhere = named.sites;
+        assert_eq!(named.returns[0][0].address, (1 << 60) + 1);
+        assert!(named.returns[1].is_empty());
         assert!(
             nowhere[0].name.ends_with("+0x1000000000000000"),
             "{nowhere:?}"

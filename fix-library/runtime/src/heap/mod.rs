@@ -9,7 +9,7 @@ mod shard;
 mod table;
 
 use crate::params::{CHUNK, SMALLEST_LARGE};
-use crate::plan_format::{BIND, HUGE, INTERLEAVE, PAD, POOL, PlanView, SiteRecord};
+use crate::plan_format::{BIND, HUGE, HUGE_POOL, INTERLEAVE, PAD, POOL, PlanView, SiteRecord};
 use crate::size_class;
 use crate::sys::syscall;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -32,7 +32,7 @@ pub(crate) fn begin(plan: &PlanView<'static>) -> bool {
         let first = plan
             .sites
             .iter()
-            .find(|site| matches!(site.kind, POOL | PAD) && usize::from(site.pool) == index);
+            .find(|site| is_pooled(site) && usize::from(site.pool) == index);
         let Some(site) = first else {
             return false;
         };
@@ -42,6 +42,11 @@ pub(crate) fn begin(plan: &PlanView<'static>) -> bool {
     COUNT.store(plan.pools(), Ordering::Relaxed);
     POOLS.store(pools, Ordering::Release);
     true
+}
+
+/// True if blocks of a site come from a pool.
+fn is_pooled(site: &SiteRecord) -> bool {
+    matches!(site.kind, POOL | HUGE_POOL | PAD)
 }
 
 fn pools() -> &'static [Pool] {
@@ -65,7 +70,7 @@ pub(crate) fn allocate(site: &'static SiteRecord, bytes: usize, align: usize, ze
         return 0;
     }
     match site.kind {
-        POOL | PAD => {
+        POOL | HUGE_POOL | PAD => {
             let Some(pool) = pools().get(usize::from(site.pool)) else {
                 return 0;
             };

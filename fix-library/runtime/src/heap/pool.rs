@@ -4,7 +4,7 @@ use super::chunk::{Chunk, Fit};
 use super::lock::{Guard, Lock, is_single, thread};
 use super::shard::Shard;
 use crate::params::{LARGEST_ALIGNMENT, LARGEST_POOLED, SHARDS};
-use crate::plan_format::{MIN_PAD, PAD, SiteRecord};
+use crate::plan_format::{HUGE_POOL, MIN_PAD, PAD, SiteRecord};
 use crate::size_class::{self, bytes_of, class_of};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -40,6 +40,11 @@ impl Pool {
 
     fn pads(&self) -> bool {
         self.site.kind == PAD
+    }
+
+    /// True if its chunks get large pages.
+    pub(super) fn has_large_pages(&self) -> bool {
+        self.site.kind == HUGE_POOL
     }
 
     /// The distance of the next padded block from a multiple of its site's alignment.

@@ -142,6 +142,11 @@ impl Chunks {
         // SAFETY: data of a chunk that no list of memory has.
         let data = unsafe { &*chunk };
         if let Some(base) = map_chunks(CHUNK) {
+            // SAFETY: pools stay.
+            if unsafe { &*shard.pool }.has_large_pages() {
+                // SAFETY: own memory, just mapped.
+                unsafe { syscall::advise_huge(base, CHUNK) };
+            }
             // SAFETY: the lock is held, also below.
             unsafe { data.begin(base, shard) };
             if table::enter(base, chunk as usize) {

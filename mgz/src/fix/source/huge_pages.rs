@@ -1,6 +1,6 @@
 //! Pages of 2 MiB for a large heap block: `madvise` behind its allocation.
 
-use crate::fix::candidates::is_scattered;
+use crate::fix::sites::is_scattered;
 use crate::fix::source::edit::{Edit, Edits};
 use crate::fix::source::insert::include;
 use crate::fix::source::loops::statement_end;

@@ -111,7 +111,11 @@ fn make(fix: &Fix, (program, given): (&Program, &[OsString])) -> anyhow::Result<
     let info = DebugInfo::read(&program.file)?;
     let tree = tree_of(fix, program, &info)?;
     let workload = workload_of(fix, program, given)?;
-    let (trace, _own) = trace(fix, (program, given), &workload)?;
+    let is_parallel = match &fix.trace {
+        Some(_) => false,
+        None => (workload.run(&program.file, None)?).is_some_and(|ran| ran.is_parallel()),
+    };
+    let (trace, _own) = trace(fix, (program, given), &workload, is_parallel)?;
     let analysis = super::analysis(&trace)?;
     let built = std::fs::metadata(&program.file)
         .and_then(|m| m.modified())
