@@ -121,7 +121,8 @@ fn kind_of(table: &str, column: &str) -> Option<ColumnKind> {
             "miss_ratio" | "miss_ratio_lo" | "miss_ratio_hi" | "miss_share" | "miss_share_lo"
             | "miss_share_hi" | "misses_hat" | "prefetchable" | "stall_ns" | "memory_bound_pct",
         ) => ColumnKind::Number,
-        ("lines", "inlined_into") | (_, "stack" | "also" | "path" | "load_addresses") => TEXTS,
+        ("lines", "inlined_into")
+        | (_, "stack" | "also" | "path" | "load_addresses" | "program_changes") => TEXTS,
         (_, "D_hist" | "interval_hist") => BINS,
         (_, "strides") => STRIDES,
         (_, "fields") => FIELDS,

@@ -4,7 +4,9 @@ use crate::fix::document::{Cause, PrefetchedLoad, Recipe, Saved};
 use crate::fix::params;
 use crate::tools;
 use anyhow::Context;
+use mgz_annotations_schema::ProgramChange;
 use mgz_fix_library::{ANY_MODULE, Action, Frame, Plan, SitePolicy};
+use serde::Deserialize;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -30,12 +32,13 @@ pub fn candidates(analysis: &Value, module: &str) -> (Vec<Candidate>, Vec<LeftOv
     let (mut found, mut left) = (Vec::new(), Vec::new());
     for finding in analysis["findings"].as_array().into_iter().flatten() {
         let cause = cause(finding);
-        let placed = placed(&cause);
+        let changes = changes(finding);
+        let placed = placed(&cause, &changes);
         let is_new = |c: &Candidate| found.iter().all(|f: &Candidate| f.remedy != c.remedy);
         let placed: Vec<Candidate> = placed.into_iter().filter(is_new).collect();
         let has_one = !placed.is_empty();
         found.extend(placed);
-        match recipe(finding, module) {
+        match recipe(finding, &changes, module) {
             Err(_) if has_one => {}
             Ok(recipe) => found.push(Candidate {
                 remedy: format!("prefetch of {}", place(&cause)),
@@ -49,8 +52,15 @@ pub fn candidates(analysis: &Value, module: &str) -> (Vec<Candidate>, Vec<LeftOv
     (found, left)
 }
 
+/// The changes that the mechanism of a finding asks for.
+fn changes(finding: &Value) -> Vec<ProgramChange> {
+    let all = finding["program_changes"].as_array().into_iter().flatten();
+    all.filter_map(|change| ProgramChange::deserialize(change).ok())
+        .collect()
+}
+
 /// Candidates that place data elsewhere.
-fn placed(cause: &Cause) -> Vec<Candidate> {
+fn placed(cause: &Cause, changes: &[ProgramChange]) -> Vec<Candidate> {
     let all = |action| SitePolicy {
         frames: vec![Frame {
             module: ANY_MODULE.into(),
@@ -70,31 +80,17 @@ fn placed(cause: &Cause) -> Vec<Candidate> {
             },
         },
     };
-    let mut found = Vec::new();
-    if is_scattered(&cause.kind) {
-        found.push(candidate("huge-pages of all data", Action::HugePages, true));
-    }
-    if matches!(cause.kind.as_str(), "list" | "tree" | "hash_chain") {
-        found.push(candidate("pool of all heap blocks", Action::Pool(0), false));
-    }
-    found
-}
-
-/// True if loads of a mechanism come to other pages often.
-fn is_scattered(kind: &str) -> bool {
-    matches!(
-        kind,
-        "gather"
-            | "scattered"
-            | "hash_table"
-            | "hash_chain"
-            | "list"
-            | "tree"
-            | "binary_search"
-            | "column"
-            | "pages"
-            | "irregular"
-    )
+    let placing = changes.iter().filter_map(|change| match change {
+        ProgramChange::HugePages => {
+            Some(candidate("huge-pages of all data", Action::HugePages, true))
+        }
+        ProgramChange::Pool => Some(candidate("pool of all heap blocks", Action::Pool(0), false)),
+        ProgramChange::PrefetchGather
+        | ProgramChange::PrefetchStrided
+        | ProgramChange::PrefetchList
+        | ProgramChange::PrefetchAuto => None,
+    });
+    placing.collect()
 }
 
 fn cause(finding: &Value) -> Cause {
@@ -117,10 +113,10 @@ pub fn place(cause: &Cause) -> String {
     }
 }
 
-/// The changes that a finding asks for, or the reason why there are none.
-fn recipe(finding: &Value, module: &str) -> Result<Recipe, String> {
-    let kind = finding["kind"].as_str().unwrap_or_default();
-    let way = way(kind).ok_or("its remedy is a change of the source")?;
+/// Prefetches of a finding's loads, or the reason why there are none.
+fn recipe(finding: &Value, changes: &[ProgramChange], module: &str) -> Result<Recipe, String> {
+    let mut ways = changes.iter().filter_map(|&change| way(change));
+    let way = ways.next().ok_or("its remedy is a change of the source")?;
     let of = finding["module"].as_str().unwrap_or_default();
     if of != module {
         return Err(format!("its code is in {of}, and only {module} is fixed"));
@@ -145,15 +141,14 @@ fn recipe(finding: &Value, module: &str) -> Result<Recipe, String> {
     }
 }
 
-/// The way in which the next addresses of a mechanism's loads are computed; None if they cannot be
-/// known ahead.
-fn way(kind: &str) -> Option<&'static str> {
-    match kind {
-        "gather" => Some("gather"),
-        "column" | "pages" | "strided" | "streaming" | "capacity" | "fusion" => Some("strided"),
-        "list" => Some("list"),
-        "scattered" | "hash_table" | "irregular" => Some("auto"),
-        _ => None,
+/// The way in which a prefetch computes the next addresses.
+fn way(change: ProgramChange) -> Option<&'static str> {
+    match change {
+        ProgramChange::PrefetchGather => Some("gather"),
+        ProgramChange::PrefetchStrided => Some("strided"),
+        ProgramChange::PrefetchList => Some("list"),
+        ProgramChange::PrefetchAuto => Some("auto"),
+        ProgramChange::HugePages | ProgramChange::Pool => None,
     }
 }
 
@@ -189,9 +184,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn finding(kind: &str, module: &str) -> Value {
+    fn finding(kind: &str, changes: &[&str], module: &str) -> Value {
         json!({
-            "kind": kind, "title": "t", "function": "main", "module": module, "file": "/s/a.c",
+            "kind": kind, "program_changes": changes, "title": "t", "function": "main", "module": module, "file": "/s/a.c",
             "line": 6, "object": "", "load_addresses": ["0x401234", "0x401240"],
             "remedy": "prefetch of /s/a.c:6",
             "saved_pct": 40.0, "saved_pct_lo": 20.0, "saved_pct_hi": 50.0,
@@ -200,7 +195,12 @@ mod tests {
 
     #[test]
     fn loads_of_findings_are_prefetched() {
-        let analysis = json!({"findings": [finding("gather", "a"), finding("tree", "a"), finding("gather", "b.so")]});
+        let gather = ["huge-pages", "prefetch-gather"];
+        let analysis = json!({"findings": [
+            finding("gather", &gather, "a"),
+            finding("tree", &["huge-pages", "pool", "of a later version"], "a"),
+            finding("gather", &gather, "b.so"),
+        ]});
         let (found, left) = candidates(&analysis, "a");
         let [pages, one, pool] = &found[..] else {
             panic!("{found:?}");
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn another_remedys_gain_is_no_prediction() {
-        let mut split = finding("strided", "a");
+        let mut split = finding("strided", &["prefetch-strided"], "a");
         split["remedy"] = "split of x".into();
         assert_eq!(predicted(&split), None);
         split["remedy"] = "prefetch of x".into();
