@@ -3,53 +3,60 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The part of a run that a trace holds. In JSON it is the lower-case name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "String", into = "String")]
-pub enum TraceMode {
-    /// Every load, in order. Also imports of everything that the processor traced.
-    Full,
-    /// Numbers of executed loads by site, and no addresses.
-    Count,
-    /// The last records of each period.
-    Ring,
-    /// Windows that triggers begin; between them the program runs at its own speed.
-    Burst,
-    /// Sampled accesses and their reuses, by hardware watchpoints.
-    Watch,
-    /// Imports: windows in front of the samples of an event.
-    Samples,
-    /// Imports: the last records before a snapshot was taken.
-    Snapshot,
-    /// A name that this release does not know, or none. Such a trace counts as sampled.
-    Unknown(String),
+/// Declares the modes with their names, so that none is written under a name that is not read.
+macro_rules! modes {
+    ($(#[$doc:meta])* $type:ident { $( $(#[$vdoc:meta])* $mode:ident = $name:literal, )* }) => {
+        $(#[$doc])*
+        pub enum $type {
+            $( $(#[$vdoc])* $mode, )*
+            /// A name that this release does not know, or none. Such a trace counts as sampled.
+            Unknown(String),
+        }
+
+        impl $type {
+            /// Its name in a manifest.
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $( $type::$mode => $name, )*
+                    $type::Unknown(name) => name,
+                }
+            }
+        }
+
+        impl From<&str> for $type {
+            fn from(name: &str) -> $type {
+                match name {
+                    $( $name => $type::$mode, )*
+                    name => $type::Unknown(name.into()),
+                }
+            }
+        }
+    };
+}
+
+modes! {
+    /// The part of a run that a trace holds. In JSON it is the lower-case name.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(from = "String", into = "String")]
+    TraceMode {
+        /// Every load, in order. Also imports of everything that the processor traced.
+        Full = "full",
+        /// Numbers of executed loads by site, and no addresses.
+        Count = "count",
+        /// The last records of each period.
+        Ring = "ring",
+        /// Windows that triggers begin; between them the program runs at its own speed.
+        Burst = "burst",
+        /// Sampled accesses and their reuses, by hardware watchpoints.
+        Watch = "watch",
+        /// Imports: windows in front of the samples of an event.
+        Samples = "samples",
+        /// Imports: the last records before a snapshot was taken.
+        Snapshot = "snapshot",
+    }
 }
 
 impl TraceMode {
-    const NAMED: [TraceMode; 7] = [
-        TraceMode::Full,
-        TraceMode::Count,
-        TraceMode::Ring,
-        TraceMode::Burst,
-        TraceMode::Watch,
-        TraceMode::Samples,
-        TraceMode::Snapshot,
-    ];
-
-    /// Its name in a manifest.
-    pub fn as_str(&self) -> &str {
-        match self {
-            TraceMode::Full => "full",
-            TraceMode::Count => "count",
-            TraceMode::Ring => "ring",
-            TraceMode::Burst => "burst",
-            TraceMode::Watch => "watch",
-            TraceMode::Samples => "samples",
-            TraceMode::Snapshot => "snapshot",
-            TraceMode::Unknown(name) => name,
-        }
-    }
-
     /// True if the trace means to have every load of the run. All others are samples of it, or have
     /// no loads.
     pub fn has_all_loads(&self) -> bool {
@@ -87,13 +94,6 @@ impl Default for TraceMode {
 impl fmt::Display for TraceMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
-    }
-}
-
-impl From<&str> for TraceMode {
-    fn from(name: &str) -> TraceMode {
-        let known = TraceMode::NAMED.into_iter().find(|m| m.as_str() == name);
-        known.unwrap_or_else(|| TraceMode::Unknown(name.into()))
     }
 }
 

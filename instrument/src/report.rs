@@ -316,7 +316,10 @@ impl SiteCounts {
 
     /// Index at which a site is counted.
     fn number(site: &Site) -> usize {
-        const { assert!(SiteFlags::STORE | SiteFlags::IMPLIED | SiteFlags::UNRECORDED == 7) };
+        const {
+            assert!(SiteFlags::STORE | SiteFlags::IMPLIED | SiteFlags::UNRECORDED == 7);
+            assert!(SiteKind::ALL.len() <= 8 && reason::NAMES.len() <= 8);
+        }
         [site.class, site.kind, site.flags, site.reason]
             .iter()
             .fold(0, |number, &part| number << 3 | usize::from(part & 7))

@@ -55,7 +55,7 @@ fn origins(binary: &Path) -> BTreeMap<String, BTreeSet<Origin>> {
         of.extend(
             sites
                 .filter(|s| s.class != CLASS_CONSTANT)
-                .map(|s| Origin::from_u8(s.origin)),
+                .map(|s| Origin::from_u8(s.origin).unwrap()),
         );
     }
     found

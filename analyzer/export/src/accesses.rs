@@ -32,7 +32,23 @@ pub enum Format {
 impl Format {
     /// True if each thread has its own file.
     pub fn by_thread(self) -> bool {
-        matches!(self, Format::Drmemtrace | Format::Champsim)
+        match self {
+            Format::Drmemtrace | Format::Champsim => true,
+            Format::Lackey | Format::Din | Format::Ramulator2 => false,
+        }
+    }
+
+    /// Note on data that readers of the format expect and the file lacks.
+    pub fn lacks(self) -> Option<&'static str> {
+        match self {
+            Format::Champsim => Some(
+                "the file has accesses alone: no branches, no registers, no other instructions; instructions per cycle say nothing",
+            ),
+            Format::Drmemtrace => Some(
+                "the file has the instructions that access memory alone, and their lengths stand as 1",
+            ),
+            Format::Lackey | Format::Din | Format::Ramulator2 => None,
+        }
     }
 }
 

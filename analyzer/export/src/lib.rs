@@ -121,8 +121,32 @@ impl To {
             .map_or_else(String::new, |v| v.get_name().to_string())
     }
 
+    /// True if its bytes are no text for a terminal. A folder is none either, but says so itself.
     fn is_binary(self) -> bool {
-        matches!(self, To::Pprof | To::Perfetto | To::Champsim)
+        match self {
+            To::Pprof | To::Perfetto | To::Champsim => true,
+            To::Firefox
+            | To::Speedscope
+            | To::Collapsed
+            | To::Callgrind
+            | To::Dhat
+            | To::Sarif
+            | To::Lackey
+            | To::Din
+            | To::Drmemtrace
+            | To::Ramulator2 => false,
+        }
+    }
+
+    /// Names of the formats of every access, as a list in words.
+    fn of_accesses() -> String {
+        let all = To::value_variants().iter();
+        let mut names: Vec<String> = all
+            .filter(|to| matches!(to.writer(), Writer::Accesses(_)))
+            .map(|to| to.name())
+            .collect();
+        let last = names.pop().unwrap_or_default();
+        format!("{} or {last}", names.join(", "))
     }
 }
 
@@ -220,8 +244,9 @@ pub fn run(arguments: &ExportArguments) -> anyhow::Result<ExitCode> {
     }
     if arguments.behind.is_some() {
         bail!(
-            "--behind leaves accesses out, which --to {} has none of; choose lackey, din, drmemtrace, champsim or ramulator2",
-            to.name()
+            "--behind leaves accesses out, which --to {} has none of; choose {}",
+            to.name(),
+            To::of_accesses()
         );
     }
     let (analysis, mut damage) = analysis(&trace, arguments.misses)?;
@@ -268,15 +293,7 @@ fn every_access(
 ) -> anyhow::Result<ExitCode> {
     let levels = arguments.behind.as_ref().map_or(&[][..], |b| &b.0);
     let mut done = accesses::export(trace, format, arguments.output.as_deref(), levels)?;
-    if format == Format::Champsim {
-        done.notes.push("the file has accesses alone: no branches, no registers, no other instructions; instructions per cycle say nothing".into());
-    }
-    if format == Format::Drmemtrace {
-        done.notes.push(
-            "the file has the instructions that access memory alone, and their lengths stand as 1"
-                .into(),
-        );
-    }
+    done.notes.extend(format.lacks().map(String::from));
     tell(&done.notes);
     tell!(
         "mgz-analyze: wrote {} loads and {} stores",
@@ -289,4 +306,28 @@ fn every_access(
     } else {
         ExitCode::from(1)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_format_is_documented() {
+        let page =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/export.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        for to in To::value_variants() {
+            let row = format!("| `{}` |", to.name());
+            assert!(page.contains(&row), "{row}");
+        }
+    }
+
+    #[test]
+    fn formats_of_every_access_are_named() {
+        assert_eq!(
+            To::of_accesses(),
+            "lackey, din, drmemtrace, champsim or ramulator2"
+        );
+    }
 }

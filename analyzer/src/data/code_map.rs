@@ -204,7 +204,7 @@ impl CodeMap {
         self.site_origins.extend(origins.map(|(at, site)| {
             let from = (at as i64 + site.origin_site) as u32 + first_site;
             let from = (site.origin_site != 0).then_some(from);
-            (Origin::from_u8(site.origin), from)
+            (Origin::from_u8(site.origin).unwrap_or_default(), from)
         }));
         if !id.is_empty() && sidecar.is_some() {
             self.known

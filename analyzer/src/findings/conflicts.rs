@@ -1,4 +1,5 @@
-//! Set conflicts: a few lines evict each other because their distances are multiples of a power of
+//! Set conflicts: a few lines evict each other because mgz_annotations_schema::ProgramChange;
+use their distances are multiples of a power of
 //! two. All of them together would fit the cache. Samples count the conflicts, given the sets of
 //! the machine's caches.
 
@@ -153,6 +154,7 @@ fn finding(
         object: named.name,
         allocated: named.allocated,
         allocation_sites: objects::sites_of(context, &accessed(context, &mine)),
+        program_changes: vec![ProgramChange::ShiftBlocks],
         misses: price.misses,
         finding: format!(
             "{:.0} % of the loads find their line driven out of the {} and the {} by others of the same set: the {} that a window comes to{} have few sets, though all of them would fit",

@@ -38,6 +38,7 @@ use context::Context;
 pub use context::Observed;
 use fields::Fields;
 use mechanisms::{Layout, Remedy};
+use mgz_annotations_schema::ProgramChange;
 pub use objects::AllocationSite;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -104,6 +105,8 @@ pub struct Finding {
     /// Predicted share of the run's time that the remedy would save, in percent.
     #[serde(flatten)]
     pub saved: Gain,
+    /// Changes of the finished program that `mgz fix` tries.
+    pub program_changes: Vec<ProgramChange>,
     /// The layout that the advice asks for.
     #[serde(skip)]
     pub layout: Option<Layout>,
@@ -362,6 +365,7 @@ fn finding(context: &Context, cause: &Cause, cost: Cost) -> Finding {
         advice: told.advice,
         remedy: remedy(cause, &named.name),
         saved: Gain::default(),
+        program_changes: cause.rule.changes.to_vec(),
         layout: told.layout,
         is_upper_bound: !context.prices.are_predicted(),
     }

@@ -1,4 +1,5 @@
-//! Lines that several threads use and at least one writes: true sharing if they use the same bytes,
+//! Lines that several threads use mgz_annotations_schema::ProgramChange;
+use and at least one writes: true sharing if they use the same bytes,
 //! false sharing if they do not.
 //!
 //! It needs stores (`mgz-instrument --stores`). Threads are compared by the lines in their windows.
@@ -112,6 +113,10 @@ pub(super) fn find_sharing(context: &Context) -> Vec<Finding> {
                 line: line.line,
                 object: named.map(|o| o.name.clone()).filter(|_| object != 0).unwrap_or_default(),
                 allocation_sites: objects::sites_of(context, &[(object, rows as f64)]),
+                program_changes: match same {
+                    true => Vec::new(),
+                    false => vec![ProgramChange::PadBlocks],
+                },
                 finding: format!(
                     "{share:.0} % of the loads and stores are to {} of 64 bytes that several threads use and at least one writes, {}",
                     counted(count, "line", "lines"),

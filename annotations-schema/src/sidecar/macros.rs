@@ -1,4 +1,5 @@
-//! Declares the tables of a sidecar: a row type and how it is taken apart into columns.
+//! Declares the tables of a sidecar: a row type and how it is taken apart into columns. Declares
+//! enumerations whose variants are numbers in it.
 
 use crate::sidecar::codec::Form;
 
@@ -35,6 +36,29 @@ macro_rules! table {
     };
 }
 pub(crate) use table;
+
+/// Declares an enumeration with the number that stands for each variant in the file.
+macro_rules! numbered {
+    ($(#[$doc:meta])* $name:ident { $( $(#[$vdoc:meta])* $variant:ident = $number:literal, )* }) => {
+        $(#[$doc])*
+        #[repr(u8)]
+        pub enum $name { $( $(#[$vdoc])* $variant = $number, )* }
+
+        impl $name {
+            /// All variants, by number.
+            pub const ALL: &'static [$name] = &[ $( $name::$variant, )* ];
+
+            /// The variant with this number, if there is one.
+            pub const fn from_u8(value: u8) -> Option<$name> {
+                match value {
+                    $( $number => Some($name::$variant), )*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+pub(crate) use numbered;
 
 /// A table row that can be taken apart into columns.
 pub(crate) trait TableRow: Copy + Default + Send + Sync {

@@ -32,91 +32,58 @@ pub const CLASS_STRIDED: u8 = 1;
 /// Load class: everything else, typically data-dependent.
 pub const CLASS_IRREGULAR: u8 = 2;
 
-/// Computation of a site's address from its payloads.
-#[repr(u8)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SiteKind {
-    /// `payload(a) + payload(b)*scale + disp`; a missing record counts as 0 (so a site with neither
-    /// is at the fixed address `bias + disp`, see [`SiteFlags::STATIC`]).
-    Plain = 0,
-    /// String instruction, possibly repeated: pointer in `a`, count register before in `b` (none:
-    /// once), `size` is one element; one row of count × size bytes, none if the count is 0.
-    String = 1,
-    /// `repe`/`repne` string instruction: as `String`, but record `b + 1`, taken after the
-    /// instruction, holds the count register after it; the difference is the number of elements
-    /// read.
-    StringUntil = 2,
-    /// Gather: see [`Gather`]; one row per active lane, `size` is one lane.
-    Gather = 3,
-    /// `bt`-family with a register bit offset: `a` is the operand's address, `b` the offset
-    /// register; the word read is at `a + size * floor(b / (8*size))`, `b` sign-extended from
-    /// the operand size.
-    BitString = 4,
-    /// `xlat`: `a + (b & 0xff)`.
-    Xlat = 5,
-}
-
-impl SiteKind {
-    /// The kind with this number, if there is one.
-    pub fn from_u8(value: u8) -> Option<SiteKind> {
-        Some(match value {
-            0 => SiteKind::Plain,
-            1 => SiteKind::String,
-            2 => SiteKind::StringUntil,
-            3 => SiteKind::Gather,
-            4 => SiteKind::BitString,
-            5 => SiteKind::Xlat,
-            _ => return None,
-        })
+crate::sidecar::macros::numbered! {
+    /// Computation of a site's address from its payloads.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    SiteKind {
+        /// `payload(a) + payload(b)*scale + disp`; a missing record counts as 0 (so a site with neither
+        /// is at the fixed address `bias + disp`, see [`SiteFlags::STATIC`]).
+        Plain = 0,
+        /// String instruction, possibly repeated: pointer in `a`, count register before in `b` (none:
+        /// once), `size` is one element; one row of count × size bytes, none if the count is 0.
+        String = 1,
+        /// `repe`/`repne` string instruction: as `String`, but record `b + 1`, taken after the
+        /// instruction, holds the count register after it; the difference is the number of elements
+        /// read.
+        StringUntil = 2,
+        /// Gather: see [`Gather`]; one row per active lane, `size` is one lane.
+        Gather = 3,
+        /// `bt`-family with a register bit offset: `a` is the operand's address, `b` the offset
+        /// register; the word read is at `a + size * floor(b / (8*size))`, `b` sign-extended from
+        /// the operand size.
+        BitString = 4,
+        /// `xlat`: `a + (b & 0xff)`.
+        Xlat = 5,
     }
 }
 
-/// Origin of a load's address, as far as data flow inside the function shows it ([`Site::origin`]).
-/// It only serves texts of a report.
-#[repr(u8)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Origin {
-    /// The origin is not known, or is not another load.
-    #[default]
-    Unknown = 0,
-    /// The address comes from the load's own value in the iteration before, directly or through
-    /// other loads: a list. [`Site::origin_site`] is the load where it begins.
-    Chain = 1,
-    /// The same, with a choice between several ways on: a tree.
-    Tree = 2,
-    /// Another load's value is the address, but for a constant.
-    Pointer = 3,
-    /// Another load's value is an index in it.
-    Index = 4,
-    /// Computed from a key like hashes and random numbers (multiplied, divided, xored).
-    /// `origin_site` is the key's load, if there is one.
-    Hash = 5,
-    /// A range is halved again and again.
-    Search = 6,
-    /// Affine, and the outer loop moves by less than the inner one: a column of a matrix that is
-    /// stored by rows.
-    Column = 7,
-    /// The address comes from a call's result, and nothing else is known.
-    Call = 8,
-}
-
-impl Origin {
-    /// The origin with this number, Unknown if there is none.
-    pub fn from_u8(value: u8) -> Origin {
-        [
-            Origin::Unknown,
-            Origin::Chain,
-            Origin::Tree,
-            Origin::Pointer,
-            Origin::Index,
-            Origin::Hash,
-            Origin::Search,
-            Origin::Column,
-            Origin::Call,
-        ]
-        .into_iter()
-        .find(|&o| o as u8 == value)
-        .unwrap_or_default()
+crate::sidecar::macros::numbered! {
+    /// Origin of a load's address, as far as data flow inside the function shows it ([`Site::origin`]).
+    /// It only serves texts of a report.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    Origin {
+        /// The origin is not known, or is not another load.
+        #[default]
+        Unknown = 0,
+        /// The address comes from the load's own value in the iteration before, directly or through
+        /// other loads: a list. [`Site::origin_site`] is the load where it begins.
+        Chain = 1,
+        /// The same, with a choice between several ways on: a tree.
+        Tree = 2,
+        /// Another load's value is the address, but for a constant.
+        Pointer = 3,
+        /// Another load's value is an index in it.
+        Index = 4,
+        /// Computed from a key like hashes and random numbers (multiplied, divided, xored).
+        /// `origin_site` is the key's load, if there is one.
+        Hash = 5,
+        /// A range is halved again and again.
+        Search = 6,
+        /// Affine, and the outer loop moves by less than the inner one: a column of a matrix that is
+        /// stored by rows.
+        Column = 7,
+        /// The address comes from a call's result, and nothing else is known.
+        Call = 8,
     }
 }
 

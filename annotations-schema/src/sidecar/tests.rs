@@ -5,8 +5,8 @@ use crate::sidecar::macros::TableRow;
 use crate::sidecar::read::split;
 use crate::sidecar::write::{CHUNK, Content, Encoded, ROWS_PER_BATCH, Runs, SidecarParts};
 use crate::sidecar::{
-    Function, Header, Location, Loop, NO_RECORD, NONE, PtWrite, Record, Region, Sidecar,
-    SidecarError, Site, SiteFlags, StoredColumn,
+    Function, Header, Location, Loop, NO_RECORD, NONE, Origin, PtWrite, Record, Region, Sidecar,
+    SidecarError, Site, SiteFlags, SiteKind, StoredColumn,
 };
 use mgz_abi::leb128::MAX_BYTES;
 use mgz_abi::module_note::{Prelude, SIDECAR_VERSION};
@@ -486,4 +486,20 @@ proptest::proptest! {
         bytes[at] = value;
         let _ = Sidecar::from_bytes(&bytes);
     }
+}
+
+#[test]
+fn kinds_and_origins_are_documented() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/sidecar.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let numbers = |head: &str| -> Vec<u8> {
+        let table = page.split_once(head).expect(head).1;
+        let rows = table.lines().skip(2).take_while(|row| !row.is_empty());
+        let number = |row: &str| row[2..].split(' ').next()?.parse().ok();
+        rows.filter_map(number).collect()
+    };
+    let kinds: Vec<u8> = SiteKind::ALL.iter().map(|&kind| kind as u8).collect();
+    assert_eq!(numbers("| `kind` | address |"), kinds);
+    let origins: Vec<u8> = Origin::ALL.iter().map(|&origin| origin as u8).collect();
+    assert_eq!(numbers("| `origin` | the address comes from |"), origins);
 }

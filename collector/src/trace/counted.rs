@@ -87,7 +87,7 @@ pub(crate) fn divide(
                     (u64::from(lanes), true)
                 }
                 Some(SiteKind::String | SiteKind::StringUntil) => (1, true),
-                _ => (1, false),
+                Some(SiteKind::Plain | SiteKind::BitString | SiteKind::Xlat) | None => (1, false),
             };
             let loads = times.saturating_mul(each);
             out.loads += loads;

@@ -322,7 +322,9 @@ impl<'a> Flow<'a> {
                 };
             }
             Form::Plain(_) | Form::Step { .. } => {}
-            _ => return irregular,
+            Form::Gather { .. } | Form::Bits { .. } | Form::Table | Form::Unknown => {
+                return irregular;
+            }
         }
         let Some(v) = self.value_of(block, insn, n, access) else {
             return irregular;

@@ -181,11 +181,9 @@ pub fn plan_function(
 /// True if string instructions of a function may run backward.
 fn may_run_backward(graph: &Cfg, accesses: &AccessList) -> bool {
     // Only string instructions ask for the direction.
-    let strings = accesses.iter().any(|a| {
-        matches!(
-            a.form,
-            Form::Step { .. } | Form::Repeated { .. } | Form::Unknown
-        )
+    let strings = accesses.iter().any(|a| match a.form {
+        Form::Step { .. } | Form::Repeated { .. } | Form::Unknown => true,
+        Form::Plain(_) | Form::Gather { .. } | Form::Bits { .. } | Form::Table => false,
     });
     strings && graph.insns.iter().any(|i| i.inst.code() == Code::Std)
 }

@@ -126,7 +126,11 @@ impl OperandAccess {
         let depends = match &self.form {
             Form::Plain(place) => !place.is_constant(),
             Form::Step { .. } => true,
-            _ => false,
+            Form::Repeated { .. }
+            | Form::Gather { .. }
+            | Form::Bits { .. }
+            | Form::Table
+            | Form::Unknown => false,
         };
         depends && (self.read || stores)
     }

@@ -2,9 +2,11 @@
 
 use crate::fix::document::{Cause, PrefetchedLoad, Recipe, Saved};
 use crate::fix::params;
-use crate::fix::sites::{self, Placing, Surroundings};
+use crate::fix::sites::{Placing, Surroundings};
 use crate::tools;
 use anyhow::Context;
+use mgz_annotations_schema::ProgramChange;
+use serde::Deserialize;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -38,12 +40,13 @@ pub fn candidates(
     let mut placing = Placing::new(module, surroundings);
     for finding in analysis["findings"].as_array().into_iter().flatten() {
         let cause = cause(finding);
-        let placed = placing.candidates(&cause, finding);
+        let changes = changes(finding);
+        let placed = placing.candidates(&cause, &changes, finding);
         let has_one = !placed.is_empty();
         let is_new = |c: &Candidate| found.iter().all(|f: &Candidate| f.remedy != c.remedy);
         let placed: Vec<Candidate> = placed.into_iter().filter(is_new).collect();
         found.extend(placed);
-        match recipe(finding, module) {
+        match recipe(finding, &changes, module) {
             Err(_) if has_one => {}
             Ok(recipe) => add_prefetch(
                 &mut found,
@@ -54,7 +57,7 @@ pub fn candidates(
                     recipe,
                 },
             ),
-            Err(why) if sites::is_scattered(&cause.kind) => others.push((cause, why)),
+            Err(why) if changes.contains(&ProgramChange::HugePages) => others.push((cause, why)),
             Err(why) => left.push((cause, why)),
         }
     }
@@ -74,6 +77,13 @@ fn add_prefetch(found: &mut Vec<Candidate>, new: Candidate) {
         }
         None => found.push(new),
     }
+}
+
+/// The changes that the mechanism of a finding asks for.
+pub fn changes(finding: &Value) -> Vec<ProgramChange> {
+    let all = finding["program_changes"].as_array().into_iter().flatten();
+    all.filter_map(|change| ProgramChange::deserialize(change).ok())
+        .collect()
 }
 
 /// The finding in a document.
@@ -97,10 +107,10 @@ pub fn place(cause: &Cause) -> String {
     }
 }
 
-/// The changes that a finding asks for, or the reason why there are none.
-fn recipe(finding: &Value, module: &str) -> Result<Recipe, String> {
-    let kind = finding["kind"].as_str().unwrap_or_default();
-    let way = way(kind).ok_or("its remedy is a change of the source")?;
+/// Prefetches of a finding's loads, or the reason why there are none.
+fn recipe(finding: &Value, changes: &[ProgramChange], module: &str) -> Result<Recipe, String> {
+    let mut ways = changes.iter().filter_map(|&change| way(change));
+    let way = ways.next().ok_or("its remedy is a change of the source")?;
     let of = finding["module"].as_str().unwrap_or_default();
     if of != module {
         return Err(format!("its code is in {of}, and only {module} is fixed"));
@@ -125,15 +135,14 @@ fn recipe(finding: &Value, module: &str) -> Result<Recipe, String> {
     }
 }
 
-/// The way in which the next addresses of a mechanism's loads are computed; None if they cannot be
-/// known ahead.
-fn way(kind: &str) -> Option<&'static str> {
-    match kind {
-        "gather" => Some("gather"),
-        "column" | "pages" | "strided" | "streaming" | "capacity" | "fusion" => Some("strided"),
-        "list" => Some("list"),
-        "scattered" | "hash_table" | "irregular" => Some("auto"),
-        _ => None,
+/// The way in which a prefetch computes the next addresses.
+fn way(change: ProgramChange) -> Option<&'static str> {
+    match change {
+        ProgramChange::PrefetchGather => Some("gather"),
+        ProgramChange::PrefetchStrided => Some("strided"),
+        ProgramChange::PrefetchList => Some("list"),
+        ProgramChange::PrefetchAuto => Some("auto"),
+        ProgramChange::HugePages | ProgramChange::Pool => None,
     }
 }
 
@@ -169,9 +178,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn finding(kind: &str, module: &str) -> Value {
+    fn finding(kind: &str, changes: &[&str], module: &str) -> Value {
         json!({
-            "kind": kind, "title": "t", "function": "main", "module": module, "file": "/s/a.c",
+            "kind": kind, "program_changes": changes, "title": "t", "function": "main", "module": module, "file": "/s/a.c",
             "line": 6, "object": "", "load_addresses": ["0x401234", "0x401240"],
             "remedy": "prefetch of /s/a.c:6",
             "saved_pct": 40.0, "saved_pct_lo": 20.0, "saved_pct_hi": 50.0,
@@ -180,7 +189,13 @@ mod tests {
 
     #[test]
     fn loads_of_findings_are_prefetched() {
-        let analysis = json!({"findings": [finding("gather", "a"), finding("tree", "a"), finding("gather", "b.so"), finding("streaming", "b.so")]});
+        let gather = ["huge-pages", "prefetch-gather"];
+        let analysis = json!({"findings": [
+            finding("gather", &gather, "a"),
+            finding("tree", &["huge-pages", "pool", "of a later version"], "a"),
+            finding("gather", &gather, "b.so"),
+            finding("streaming", &["prefetch-strided"], "b.so"),
+        ]});
         let (found, left) = candidates(&analysis, "a", Surroundings::default());
         let [pages, one, pool] = &found[..] else {
             panic!("{found:?}");
@@ -236,7 +251,7 @@ mod tests {
 
     #[test]
     fn another_remedys_gain_is_no_prediction() {
-        let mut split = finding("strided", "a");
+        let mut split = finding("strided", &["prefetch-strided"], "a");
         split["remedy"] = "split of x".into();
         assert_eq!(predicted(&split), None);
         split["remedy"] = "prefetch of x".into();

@@ -5,6 +5,7 @@
 use crate::fix::candidates::Candidate;
 use crate::fix::document::{Cause, Recipe};
 use crate::fix::params;
+use mgz_annotations_schema::ProgramChange;
 use mgz_fix_library::{ANY_MODULE, Action, EXECUTABLE, Frame, MAX_FRAMES, Plan, SitePolicy};
 use serde_json::Value;
 use std::path::Path;
@@ -129,21 +130,30 @@ impl<'a> Placing<'a> {
         }
     }
 
-    /// Candidates of a finding, besides those of [`Placing::huge_pages`].
-    pub fn candidates(&mut self, cause: &Cause, finding: &Value) -> Vec<Candidate> {
+    /// Candidates of a finding, besides those of [`Placing::huge_pages`]. `changes`: those that its
+    /// mechanism asks for.
+    pub fn candidates(
+        &mut self,
+        cause: &Cause,
+        changes: &[ProgramChange],
+        finding: &Value,
+    ) -> Vec<Candidate> {
         let sites = sites(finding, self.module);
-        let kind = cause.kind.as_str();
-        if is_scattered(kind) {
-            self.note_scattered(cause, &sites);
-        }
         let mut found = Vec::new();
-        if has_nodes(kind) {
-            found.extend(self.pool(cause, &sites));
-        }
-        match kind {
-            "false_sharing" => found.extend(apart(cause, &sites)),
-            "conflicts" => found.extend(shifted(cause, &sites)),
-            _ => {}
+        for change in changes {
+            match change {
+                ProgramChange::HugePages => self.note_scattered(cause, &sites),
+                ProgramChange::Pool if sites.is_empty() => found.push(pool_of_all(cause)),
+                ProgramChange::Pool | ProgramChange::PoolOfSites => {
+                    found.extend(self.pool(cause, &sites));
+                }
+                ProgramChange::PadBlocks => found.extend(apart(cause, &sites)),
+                ProgramChange::ShiftBlocks => found.extend(shifted(cause, &sites)),
+                ProgramChange::PrefetchGather
+                | ProgramChange::PrefetchStrided
+                | ProgramChange::PrefetchList
+                | ProgramChange::PrefetchAuto => {}
+            }
         }
         if self.surroundings.nodes > 1 && self.surroundings.threads > 1 {
             found.extend(interleaved(cause, &sites));
@@ -182,12 +192,6 @@ impl<'a> Placing<'a> {
 
     /// Blocks that are walked together lie together.
     fn pool(&mut self, cause: &Cause, sites: &[Site]) -> Option<Candidate> {
-        if sites.is_empty() {
-            // Without return addresses the nodes are not known among the blocks.
-            let policy = policy_of_all(Action::HugePool(0));
-            let remedy = "pool of all heap blocks";
-            return is_walk(&cause.kind).then(|| candidate(cause.clone(), remedy, policy, false));
-        }
         let small: Vec<&Site> = sites
             .iter()
             .filter(|s| s.largest <= params::LARGEST_NODE)
@@ -200,6 +204,12 @@ impl<'a> Placing<'a> {
         let remedy = format!("pool of {}", names(&small));
         (!small.is_empty()).then(|| candidate(cause.clone(), &remedy, plan.sites, false))
     }
+}
+
+/// Without return addresses the nodes are not known among the blocks.
+fn pool_of_all(cause: &Cause) -> Candidate {
+    let policy = policy_of_all(Action::HugePool(0));
+    candidate(cause.clone(), "pool of all heap blocks", policy, false)
 }
 
 /// Blocks of several threads have lines of their own.
@@ -270,33 +280,6 @@ fn candidate(cause: Cause, remedy: &str, sites: Vec<SitePolicy>, static_huge: bo
             library: Plan { sites, static_huge },
         },
     }
-}
-
-/// True if a mechanism follows pointers from node to node.
-fn is_walk(kind: &str) -> bool {
-    matches!(kind, "list" | "tree" | "hash_chain")
-}
-
-/// True if the loads of a mechanism access small blocks one after the other.
-fn has_nodes(kind: &str) -> bool {
-    is_walk(kind) || kind == "scattered"
-}
-
-/// True if loads of a mechanism come to other pages often.
-pub fn is_scattered(kind: &str) -> bool {
-    matches!(
-        kind,
-        "gather"
-            | "scattered"
-            | "hash_table"
-            | "hash_chain"
-            | "list"
-            | "tree"
-            | "binary_search"
-            | "column"
-            | "pages"
-            | "irregular"
-    )
 }
 
 #[cfg(test)]

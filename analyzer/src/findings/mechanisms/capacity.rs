@@ -6,12 +6,14 @@ use crate::findings::mechanisms::{APART, Rule, Told, misses};
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 use crate::util::human::bytes;
+use mgz_annotations_schema::ProgramChange;
 
 pub(super) const CAPACITY_RULE: Rule = Rule {
     kind: "capacity",
     name: "working set just above a cache",
     claims,
     tell,
+    changes: &[ProgramChange::PrefetchStrided],
     ..Rule::PLAIN
 };
 

@@ -7,6 +7,7 @@ use crate::findings::mechanisms::gather::in_step;
 use crate::findings::mechanisms::{APART, Nodes, Remedy, Rule, Told, huge_pages, misses};
 use crate::findings::sites::SiteFacts;
 use crate::findings::visits;
+use mgz_annotations_schema::ProgramChange;
 use mgz_annotations_schema::sidecar::Origin;
 
 /// Default values of the rules of this file.
@@ -14,6 +15,7 @@ const CHASE: Rule = Rule {
     nodes: Nodes::Followed,
     is_chained: true,
     remedy: Remedy::OfObject("pool"),
+    changes: &[ProgramChange::HugePages, ProgramChange::Pool],
     ..Rule::PLAIN
 };
 
@@ -22,6 +24,11 @@ pub(super) const LIST: Rule = Rule {
     name: "pointer chase along a list",
     claims: |context, facts| claim(context, facts, Shape::List),
     tell: tell_list,
+    changes: &[
+        ProgramChange::HugePages,
+        ProgramChange::Pool,
+        ProgramChange::PrefetchList,
+    ],
     ..CHASE
 };
 

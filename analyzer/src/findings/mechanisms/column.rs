@@ -8,6 +8,7 @@ use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 use crate::util::fast_hash::Mixed;
 use crate::util::human::bytes;
+use mgz_annotations_schema::ProgramChange;
 use mgz_annotations_schema::sidecar::Origin;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -18,6 +19,7 @@ pub(super) const COLUMN_RULE: Rule = Rule {
     tell,
     name_in: |file| by_columns(file).then_some(BY_COLUMNS),
     remedy: Remedy::OfCode("exchange-loops"),
+    changes: &[ProgramChange::HugePages, ProgramChange::PrefetchStrided],
     ..Rule::PLAIN
 };
 

@@ -5,6 +5,7 @@ use crate::findings::context::Context;
 use crate::findings::mechanisms::{APART, Layout, Remedy, Rule, Told, huge_pages, misses};
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
+use mgz_annotations_schema::ProgramChange;
 use mgz_annotations_schema::sidecar::Origin;
 use std::collections::BTreeMap;
 
@@ -14,6 +15,7 @@ pub(super) const GATHER_RULE: Rule = Rule {
     claims,
     tell,
     remedy: Remedy::OfCode("prefetch"),
+    changes: &[ProgramChange::HugePages, ProgramChange::PrefetchGather],
     ..Rule::PLAIN
 };
 

@@ -5,6 +5,7 @@ use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::mechanisms::{APART, Remedy, Rule, Told, huge_pages, misses};
 use crate::findings::sites::SiteFacts;
+use mgz_annotations_schema::ProgramChange;
 use mgz_annotations_schema::sidecar::Origin;
 
 pub(super) const HASH_RULE: Rule = Rule {
@@ -13,6 +14,7 @@ pub(super) const HASH_RULE: Rule = Rule {
     claims,
     tell,
     remedy: Remedy::OfCode("prefetch"),
+    changes: &[ProgramChange::HugePages, ProgramChange::PrefetchAuto],
     ..Rule::PLAIN
 };
 

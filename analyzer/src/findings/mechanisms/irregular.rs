@@ -3,6 +3,7 @@
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::mechanisms::{APART, Nodes, Rule, Told, huge_pages, misses};
+use mgz_annotations_schema::ProgramChange;
 
 pub(super) const IRREGULAR_RULE: Rule = Rule {
     kind: "irregular",
@@ -10,6 +11,7 @@ pub(super) const IRREGULAR_RULE: Rule = Rule {
     claims: |_, _| Some(APART),
     tell,
     nodes: Nodes::Joined,
+    changes: &[ProgramChange::HugePages, ProgramChange::PrefetchAuto],
     ..Rule::PLAIN
 };
 

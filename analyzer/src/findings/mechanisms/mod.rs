@@ -20,6 +20,7 @@ use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
+use mgz_annotations_schema::ProgramChange;
 
 /// Claims with different values become different findings, even in one function and loop. Most
 /// rules have one value.
@@ -87,6 +88,8 @@ pub struct Rule {
     pub nodes: Nodes,
     /// The remedy whose gain is predicted.
     pub remedy: Remedy,
+    /// Changes of the finished program that `mgz fix` tries.
+    pub changes: &'static [ProgramChange],
 }
 
 impl Rule {
@@ -105,6 +108,7 @@ impl Rule {
         is_chained: false,
         nodes: Nodes::Unrelated,
         remedy: Remedy::Unknown,
+        changes: &[],
     };
 
     /// True if both are the same mechanism.
@@ -119,7 +123,7 @@ pub fn title(cause: &Cause) -> &'static str {
 }
 
 /// All rules. The first that claims an instruction wins.
-pub const RULES: [&Rule; 15] = [
+pub const RULES: &[&Rule] = &[
     &copies::COPIES_RULE,
     &chase::HASH_CHAIN,
     &chase::TREE,
@@ -151,5 +155,37 @@ fn huge_pages(context: &Context, cause: &Cause) -> &'static str {
             "; 2 MiB pages (madvise MADV_HUGEPAGE), unless it has them, save the TLB misses that come on top"
         }
         false => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn read(path: &str) -> String {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        std::fs::read_to_string(root.join(path)).unwrap()
+    }
+
+    #[test]
+    fn every_mechanism_is_documented_and_has_a_planted_problem() {
+        let page = read("docs/reference/findings.md");
+        let cases = read("benches/commands/findings");
+        let planted: Vec<&str> = (cases.lines())
+            .filter(|line| line.trim_start().starts_with("planted("))
+            .filter_map(|line| line.split('"').nth(5))
+            .flat_map(|kinds| kinds.split('|'))
+            .collect();
+        for (at, rule) in RULES.iter().enumerate() {
+            let kind = rule.kind;
+            assert!(RULES[..at].iter().all(|other| !rule.is(other)), "{kind}");
+            if rule.is_good {
+                continue;
+            }
+            assert!(page.contains(&format!("| `{kind}` |")), "{kind}");
+            let takes_the_rest = rule.is(&irregular::IRREGULAR_RULE);
+            assert!(takes_the_rest || planted.contains(&kind), "{kind}");
+        }
     }
 }

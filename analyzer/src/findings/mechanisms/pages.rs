@@ -6,12 +6,14 @@ use crate::findings::context::Context;
 use crate::findings::mechanisms::{APART, Rule, Told, misses};
 use crate::findings::sites::SiteFacts;
 use crate::util::human::bytes;
+use mgz_annotations_schema::ProgramChange;
 
 pub(super) const PAGES_RULE: Rule = Rule {
     kind: "pages",
     name: "a new page with each load",
     claims,
     tell,
+    changes: &[ProgramChange::HugePages, ProgramChange::PrefetchStrided],
     ..Rule::PLAIN
 };
 

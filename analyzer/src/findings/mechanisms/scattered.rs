@@ -5,6 +5,7 @@ use crate::findings::context::Context;
 use crate::findings::mechanisms::{APART, Remedy, Rule, Told, huge_pages, misses};
 use crate::findings::sites::SiteFacts;
 use crate::util::human::count;
+use mgz_annotations_schema::ProgramChange;
 use mgz_annotations_schema::sidecar::Origin;
 
 pub(super) const SCATTERED_RULE: Rule = Rule {
@@ -13,6 +14,11 @@ pub(super) const SCATTERED_RULE: Rule = Rule {
     claims,
     tell,
     remedy: Remedy::OfObject("pool"),
+    changes: &[
+        ProgramChange::HugePages,
+        ProgramChange::PoolOfSites,
+        ProgramChange::PrefetchAuto,
+    ],
     ..Rule::PLAIN
 };
 

@@ -4,6 +4,7 @@ use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::mechanisms::{APART, Rule, Told, misses};
 use crate::findings::sites::SiteFacts;
+use mgz_annotations_schema::ProgramChange;
 use mgz_annotations_schema::sidecar::Origin;
 
 pub(super) const SEARCH_RULE: Rule = Rule {
@@ -12,6 +13,7 @@ pub(super) const SEARCH_RULE: Rule = Rule {
     claims,
     tell,
     is_chained: true,
+    changes: &[ProgramChange::HugePages],
     ..Rule::PLAIN
 };
 

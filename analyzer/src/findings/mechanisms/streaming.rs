@@ -5,12 +5,14 @@ use crate::findings::context::Context;
 use crate::findings::mechanisms::{APART, Rule, Told, misses};
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
+use mgz_annotations_schema::ProgramChange;
 
 pub(crate) const STREAMING_RULE: Rule = Rule {
     kind: "streaming",
     name: "streaming through memory",
     claims,
     tell,
+    changes: &[ProgramChange::PrefetchStrided],
     ..Rule::PLAIN
 };
 

@@ -8,6 +8,7 @@ use crate::findings::mechanisms::{Layout, Remedy, Rule, Told, misses};
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 use crate::findings::windows::NO_OFFSET;
+use mgz_annotations_schema::ProgramChange;
 use std::collections::BTreeMap;
 
 pub(super) const STRIDED_RULE: Rule = Rule {
@@ -16,6 +17,7 @@ pub(super) const STRIDED_RULE: Rule = Rule {
     claims,
     tell,
     remedy: Remedy::OfObject("split"),
+    changes: &[ProgramChange::PrefetchStrided],
     ..Rule::PLAIN
 };
 

@@ -17,6 +17,22 @@ fn frame(module: &str, offset: u64) -> Frame {
     }
 }
 
+/// The changes that a mechanism asks for.
+fn changes(kind: &str) -> &'static [ProgramChange] {
+    match kind {
+        "list" | "tree" => &[ProgramChange::HugePages, ProgramChange::Pool],
+        "gather" => &[ProgramChange::HugePages],
+        "scattered" => &[ProgramChange::HugePages, ProgramChange::PoolOfSites],
+        "false_sharing" => &[ProgramChange::PadBlocks],
+        "conflicts" => &[ProgramChange::ShiftBlocks],
+        _ => &[],
+    }
+}
+
+fn candidates(placing: &mut Placing, kind: &str, finding: &Value) -> Vec<Candidate> {
+    placing.candidates(&cause(kind), changes(kind), finding)
+}
+
 /// A finding with the sites of nodes and of a large array.
 fn finding() -> Value {
     json!({"allocation_sites": [
@@ -35,7 +51,7 @@ const ONE_NODE: Surroundings = Surroundings {
 #[test]
 fn nodes_of_a_finding_get_a_pool_of_their_own() {
     let mut placing = Placing::new("app", ONE_NODE);
-    let found = placing.candidates(&cause("list"), &finding());
+    let found = candidates(&mut placing, "list", &finding());
     let [pool] = &found[..] else {
         panic!("{found:?}");
     };
@@ -46,11 +62,10 @@ fn nodes_of_a_finding_get_a_pool_of_their_own() {
     assert_eq!(sites[1].frames, [frame(EXECUTABLE, 0x1250)]);
     assert!(sites.iter().all(|s| s.action == Action::HugePool(1)));
     // Another finding's nodes are not among them.
-    let other = placing.candidates(&cause("tree"), &finding());
+    let other = candidates(&mut placing, "tree", &finding());
     assert_eq!(other[0].recipe.library.sites[0].action, Action::HugePool(2));
     assert!(
-        placing
-            .candidates(&cause("streaming"), &finding())
+        candidates(&mut placing, "streaming", &finding())
             .is_empty()
     );
     let huge = placing.huge_pages().unwrap();
@@ -64,12 +79,12 @@ fn nodes_of_a_finding_get_a_pool_of_their_own() {
 #[test]
 fn without_return_addresses_all_blocks_are_placed() {
     let mut placing = Placing::new("app", ONE_NODE);
-    let found = placing.candidates(&cause("list"), &json!({}));
+    let found = candidates(&mut placing, "list", &json!({}));
     assert_eq!(found[0].remedy, "pool of all heap blocks");
-    assert!(placing.candidates(&cause("gather"), &finding()).is_empty());
+    assert!(candidates(&mut placing, "gather", &finding()).is_empty());
+    assert!(candidates(&mut placing, "scattered", &json!({})).is_empty());
     assert!(
-        placing
-            .candidates(&cause("false_sharing"), &json!({}))
+        candidates(&mut placing, "false_sharing", &json!({}))
             .is_empty()
     );
     let huge = placing.huge_pages().unwrap();
@@ -80,7 +95,7 @@ fn without_return_addresses_all_blocks_are_placed() {
 #[test]
 fn blocks_that_threads_write_are_padded_and_conflicting_ones_shifted() {
     let mut placing = Placing::new("app", ONE_NODE);
-    let found = placing.candidates(&cause("false_sharing"), &finding());
+    let found = candidates(&mut placing, "false_sharing", &finding());
     assert_eq!(found[0].remedy, "padding of grow a.c:7");
     let action = found[0].recipe.library.sites[0].action;
     let apart = Action::Pad {
@@ -88,7 +103,7 @@ fn blocks_that_threads_write_are_padded_and_conflicting_ones_shifted() {
         offset: 0,
     };
     assert_eq!(action, apart);
-    let found = placing.candidates(&cause("conflicts"), &finding());
+    let found = candidates(&mut placing, "conflicts", &finding());
     let sites = &found[0].recipe.library.sites;
     let steps: Vec<Action> = sites.iter().map(|s| s.action).collect();
     let step = |lines: u32| Action::Pad {
@@ -114,7 +129,7 @@ fn large_blocks_are_interleaved_among_several_nodes_only() {
     for (list, threads, expected) in [("0\n", 4, 0), ("0-1\n", 4, 1), ("0-1\n", 1, 0), ("?", 4, 0)]
     {
         let mut placing = Placing::new("app", of(list, threads));
-        let found = placing.candidates(&cause("streaming"), &finding());
+        let found = candidates(&mut placing, "streaming", &finding());
         assert_eq!(found.len(), expected, "{list}");
         if let [one] = &found[..] {
             assert_eq!(one.remedy, "interleaved pages of load a.c:3");

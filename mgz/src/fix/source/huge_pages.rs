@@ -1,18 +1,20 @@
 //! Pages of 2 MiB for a large heap block: `madvise` behind its allocation.
 
-use crate::fix::sites::is_scattered;
+use crate::fix::candidates::changes;
 use crate::fix::source::edit::{Edit, Edits};
 use crate::fix::source::insert::include;
 use crate::fix::source::loops::statement_end;
 use crate::fix::source::params::HUGE_PAGE_BYTES;
 use crate::fix::source::proposals::{Finding, Made, Means};
 use crate::fix::source::token::{Kind, SourceFile};
+use mgz_annotations_schema::ProgramChange;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Huge pages for the block that scattered loads access.
 pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
-    if !is_scattered(finding.kind()) || finding.object["kind"] != "heap" {
+    let asks = changes(finding.value).contains(&ProgramChange::HugePages);
+    if !asks || finding.object["kind"] != "heap" {
         return None;
     }
     let largest = finding.object["largest_bytes"].as_u64();
