@@ -122,7 +122,7 @@ fn finding(
         / rows.max(1) as f64;
     let (lines, apart) = apart(context, main);
     let line = context.users.line(main.group.piece());
-    let named = objects::named_of(context, main.object());
+    let named = objects::named_of(context, main.main_object());
     let name = |number: usize| {
         context
             .prices
@@ -194,7 +194,7 @@ fn apart(context: &Context, facts: &SiteFacts) -> (u64, u64) {
             .fold(distances, |all, line| all | line.since(first));
     }
     // A regular step shows the distance by itself. The array need not begin at a line.
-    match facts.regular() {
+    match facts.regular_step() {
         Some(step) => (most as u64, set_apart(step)),
         None => (
             most as u64,

@@ -1,9 +1,9 @@
 //! Loops of one function that stream through the same object one after the other. Joined, they
 //! would read it once.
 
-use crate::findings::Finding;
 use crate::findings::cause::Cause;
 use crate::findings::mechanisms::streaming;
+use crate::findings::{Finding, SourceLine};
 
 /// Merges findings of such loops.
 pub(super) fn join(causes: &[&Cause], list: &mut Vec<Finding>) {
@@ -44,7 +44,7 @@ pub(super) fn join(causes: &[&Cause], list: &mut Vec<Finding>) {
             ] {
                 *mine = mine.zip(more).map(|(a, b)| (a + b).min(100.0));
             }
-            into.also.push(format!("{}:{}", other.file, other.line));
+            into.also.push(SourceLine::new(&other.file, other.line));
             into.load_addresses.extend(other.load_addresses);
         }
         loops.sort_unstable();

@@ -76,8 +76,8 @@ pub struct Finding {
     pub file: String,
     /// Line; 0 if unknown.
     pub line: u32,
-    /// Other lines of the same cause: `file:line`.
-    pub also: Vec<String>,
+    /// Other lines of the same cause.
+    pub also: Vec<SourceLine>,
     /// Link-time addresses in `module` of the load instructions that cost most, in hex, the most
     /// costly first.
     pub load_addresses: Vec<String>,
@@ -107,6 +107,35 @@ pub struct Finding {
     /// True if `score` is an upper bound of the cost.
     #[serde(skip)]
     pub is_upper_bound: bool,
+}
+
+/// A line of source code. Files have it as `file:line`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SourceLine {
+    /// Source file.
+    pub file: String,
+    /// Line.
+    pub line: u32,
+}
+
+impl SourceLine {
+    /// A line of a file.
+    pub fn new(file: &str, line: u32) -> SourceLine {
+        let file = file.into();
+        SourceLine { file, line }
+    }
+}
+
+impl std::fmt::Display for SourceLine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+impl Serialize for SourceLine {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 /// Predicted gain of a remedy in percent of the run's time, with its interval. Unknown if it was
@@ -326,7 +355,6 @@ fn finding(context: &Context, cause: &Cause, cost: Cost) -> Finding {
     let told = (cause.rule.tell)(context, cause);
     let named = objects::named(context, cause);
     let called = paths::of(context, cause);
-    let place = |l: &LineName| format!("{}:{}", l.file, l.line);
     Finding {
         kind: cause.rule.kind,
         title: mechanisms::title(cause).into(),
@@ -346,7 +374,7 @@ fn finding(context: &Context, cause: &Cause, cost: Cost) -> Finding {
             .iter()
             .filter(|l| l.line > 0)
             .take(params::MAX_OTHER_LINES_OF_FINDING)
-            .map(place)
+            .map(|l| SourceLine::new(&l.file, l.line))
             .collect(),
         load_addresses: load_addresses(context, &cause.line.module, &cause.sites),
         object: named.name.clone(),

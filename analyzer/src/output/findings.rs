@@ -1,6 +1,6 @@
 //! Findings as text.
 
-use crate::findings::Finding;
+use crate::findings::{Finding, SourceLine};
 use crate::misses::LatencySource;
 use crate::output::elided::elided;
 use crate::output::gain::in_words;
@@ -249,7 +249,8 @@ pub(crate) fn all_findings(analysis: &Analysis, width: Option<u16>) -> String {
                 .for_each(|l| out.push_str(&format!("{l}\n")));
         }
         if !finding.also.is_empty() {
-            let also = format!("Also: {}", finding.also.join(", "));
+            let also: Vec<String> = finding.also.iter().map(SourceLine::to_string).collect();
+            let also = format!("Also: {}", also.join(", "));
             wrapped(&also, width)
                 .iter()
                 .for_each(|l| out.push_str(&format!("{l}\n")));

@@ -161,13 +161,7 @@ fn evidence(finding: &Finding, room: usize) -> String {
     if begin.ends_with('…') {
         return clauses(how, room);
     }
-    let text = format!("{begin}; {misses}");
-    // The working set, if it fits.
-    let more = rest
-        .split_once(", over ")
-        .map(|(_, set)| format!("{text}, over {set}"));
-    more.filter(|more| begin == how && length(more) <= room)
-        .unwrap_or(text)
+    format!("{begin}; {misses}")
 }
 
 /// The deepest cache that loads miss for certain, or else the deepest of which the prediction says
@@ -209,7 +203,7 @@ mod tests {
             file: "/src/list.cpp".into(),
             line: 23,
             object: "build list.cpp:12".into(),
-            finding: "each load waits for the one before, which has its address; 50 % of the loads come to a new line, over about 64.0MiB".into(),
+            finding: "each load waits for the one before, which has its address; 50 % of the loads come to a new line".into(),
             advice: "keep the elements in an array (a vector, or indices into one), or several per node; at least allocate nodes in the order in which they are walked".into(),
             ..Finding::default()
         }

@@ -11,7 +11,7 @@ use crate::engine::partial::{Partial, PartialError};
 use crate::engine::{Aids, Collect, EngineOptions, EngineOutcome, analyse_with};
 use crate::estimate::row_estimates::Estimator;
 use crate::filter::{Conditions, Filter, FilterError, Filtered};
-use crate::findings::{self, Finding, FindingList, Findings, Observed};
+use crate::findings::{self, Finding, FindingList, Findings, Observed, SourceLine};
 use crate::input;
 use crate::input::counted::Counted;
 use crate::input::objects::read_objects;
@@ -504,7 +504,7 @@ pub(super) fn add_measured(
 
 /// A finding whose other lines are named once each; its own line is not among them.
 fn with_distinct_lines(mut finding: Finding) -> Finding {
-    let own = format!("{}:{}", finding.file, finding.line);
+    let own = SourceLine::new(&finding.file, finding.line);
     let mut seen = BTreeSet::from([own]);
     finding.also.retain(|line| seen.insert(line.clone()));
     finding

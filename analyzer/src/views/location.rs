@@ -29,6 +29,7 @@ use crate::estimate::time_shares::TimeShare;
 use crate::stages::pages::UnitEntry;
 use crate::stages::strides::StrideShare;
 use crate::util::fast_hash::Mixed;
+use crate::util::hex_address::HexAddress;
 use crate::views::context::{Basis, STRIDES};
 use crate::views::location_code::CODE_ROWS;
 use crate::views::location_divide::{RegionPlaces, UnitRange, Units, divide};
@@ -47,10 +48,10 @@ pub struct Region {
     pub id: String,
     /// Process; none for the root.
     pub process: Option<u32>,
-    /// First address, hexadecimal.
-    pub start: String,
-    /// Last address, hexadecimal.
-    pub end: String,
+    /// First address.
+    pub start: HexAddress,
+    /// Last address.
+    pub end: HexAddress,
     /// Page size at which it was found; 0 for the root.
     pub page: u64,
     /// Bytes from first to last page. Saturates for the root.
@@ -293,8 +294,8 @@ impl Maker<'_> {
         Region {
             id: found.id.clone(),
             process,
-            start: format!("{start:#x}"),
-            end: format!("{end:#x}"),
+            start: HexAddress(start as u64),
+            end: HexAddress(end as u64),
             page: found.page.map_or(0, |p| 1 << p),
             bytes: u64::try_from(end - start + 1).unwrap_or(u64::MAX),
             time,
@@ -449,22 +450,15 @@ mod tests {
         assert_eq!(tree.root.metrics.accesses, 128 * 100 + 9000 + 100);
         let mut leaves = Vec::new();
         collect_leaves(&tree.root, &mut leaves);
-        let found: Vec<(&str, &str, u64, u64)> = leaves
+        let found: Vec<(u64, u64, u64, u64)> = leaves
             .iter()
-            .map(|r| {
-                (
-                    r.start.as_str(),
-                    r.end.as_str(),
-                    r.metrics.accesses,
-                    r.blocks,
-                )
-            })
+            .map(|r| (r.start.0, r.end.0, r.metrics.accesses, r.blocks))
             .collect();
         assert_eq!(
             found,
             [
-                ("0x7f0000000000", "0x7f0000001fff", 12800, 128),
-                ("0x7f000000a000", "0x7f000000afff", 9000, 1)
+                (0x7f00_0000_0000, 0x7f00_0000_1fff, 12800, 128),
+                (0x7f00_0000_a000, 0x7f00_0000_afff, 9000, 1)
             ]
         );
         assert_eq!(leaves[0].process, Some(77));
@@ -499,7 +493,7 @@ mod tests {
         assert_eq!(tree.root.children.len(), 2);
         let mut leaves = Vec::new();
         collect_leaves(&tree.root, &mut leaves);
-        assert_eq!(leaves[1].end, "0xffffffffffffffff");
+        assert_eq!(leaves[1].end.to_string(), "0xffffffffffffffff");
         // Blocks of one byte and of a gigabyte.
         for shift in [0, 30] {
             let sizes = Sizes {

@@ -17,7 +17,7 @@ pub(super) const CAPACITY_RULE: Rule = Rule {
 
 fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
     facts
-        .regular()
+        .regular_step()
         .filter(|s| (1..=params::MAX_STEP_BYTES_OF_CAPACITY_WALK).contains(&s.unsigned_abs()))?;
     if !context.is_frequent(facts) {
         return None;

@@ -64,8 +64,10 @@ fn claim(context: &Context, facts: &SiteFacts, wanted: Shape) -> Option<i64> {
     (shape(context, facts)? == wanted).then_some(APART)
 }
 
+/// The shape of a chase: by names of containers, then by steps, then by the origin of the address.
+/// `None`: no chase.
 fn shape(context: &Context, facts: &SiteFacts) -> Option<Shape> {
-    if facts.regular().is_some_and(|step| step == 0)
+    if facts.regular_step().is_some_and(|step| step == 0)
         || context.walks(facts.site) && facts.is_in_place()
     {
         return None;
@@ -119,8 +121,8 @@ fn shape(context: &Context, facts: &SiteFacts) -> Option<Shape> {
     Some(if is_tree { Shape::Tree } else { Shape::List })
 }
 
-/// True if a load takes the index of a chase into another array than its link does: a field of a
-/// node whose fields are in arrays of their own.
+/// True if the load reads another array at the index that the chase follows: the nodes' fields are
+/// in arrays of their own.
 fn is_field(context: &Context, facts: &SiteFacts, link: u32) -> bool {
     let pairs = [(facts.site, link), (link, facts.site)];
     // The field is read before or after the link.

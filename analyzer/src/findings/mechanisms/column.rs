@@ -67,7 +67,7 @@ pub(super) fn by_columns(file: &str) -> bool {
 }
 
 fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
-    let step = facts.regular()?.unsigned_abs();
+    let step = facts.regular_step()?.unsigned_abs();
     let column = step >= params::MIN_ROW_BYTES_OF_COLUMN_WALK
         && !facts.takes_turns()
         && (context.origin(facts.site).0 == Origin::Column || moves_on(context, facts, step));
@@ -77,7 +77,7 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
 /// True if windows see different columns: the place in a row, which is the address modulo the step,
 /// is not always the same. A walk through one field of large elements has one such place.
 fn moves_on(context: &Context, facts: &SiteFacts, step: u64) -> bool {
-    let object = facts.object();
+    let object = facts.main_object();
     let mut places: BTreeMap<u32, u64> = BTreeMap::new();
     for (window, row) in context.rows_of(facts.site) {
         if row.object == object {

@@ -36,8 +36,10 @@ fn together(context: &Context, cause: &Cause) -> usize {
             continue;
         };
         let others = by_index.entry(from).or_default();
-        let is_new = others.iter().all(|o| o.object() != facts.object());
-        if facts.cold() > params::MIN_COLD_SHARE_OF_GATHERED_ARRAY && is_new {
+        let is_new = others
+            .iter()
+            .all(|o| o.main_object() != facts.main_object());
+        if facts.first_touch_share() > params::MIN_COLD_SHARE_OF_GATHERED_ARRAY && is_new {
             others.push(facts);
         }
     }

@@ -16,7 +16,7 @@ pub(super) const PAGES_RULE: Rule = Rule {
 };
 
 fn claims(_: &Context, facts: &SiteFacts) -> Option<i64> {
-    let step = facts.regular()?;
+    let step = facts.regular_step()?;
     (step.unsigned_abs() >= PAGE_BYTES && !facts.takes_turns()).then_some(APART)
 }
 

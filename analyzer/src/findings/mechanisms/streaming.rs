@@ -20,13 +20,14 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
         return None;
     }
     let walks = facts.is_in_sequence()
-        || facts.near(params::MAX_STEP_BYTES_OF_STREAM) >= params::MIN_SHARE_OF_STREAM_STEPS
+        || facts.share_of_steps_within(params::MAX_STEP_BYTES_OF_STREAM)
+            >= params::MIN_SHARE_OF_STREAM_STEPS
         || context.walks(facts.site);
     (walks && facts.has_steps_for_pattern()).then_some(APART)
 }
 
 fn tell(context: &Context, cause: &Cause) -> Told {
-    let per_line = 1.0 / cause.cold().max(1e-3);
+    let per_line = 1.0 / cause.first_touch_share().max(1e-3);
     let main = cause.sites.first().and_then(|s| context.sites.get(s));
     let order = match main.is_some_and(SiteFacts::takes_turns) {
         true => "several parts of memory are read in order and in turn",

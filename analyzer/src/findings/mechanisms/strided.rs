@@ -20,7 +20,7 @@ pub(super) const STRIDED_RULE: Rule = Rule {
 };
 
 fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
-    let step = facts.regular()?;
+    let step = facts.regular_step()?;
     if !context.is_frequent(facts) || facts.takes_turns() {
         return None;
     }
@@ -29,7 +29,7 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
     {
         return None;
     }
-    let used: u64 = used(context, facts.object(), step)
+    let used: u64 = used(context, facts.main_object(), step)
         .iter()
         .map(|r| r.1 - r.0)
         .sum();
@@ -46,7 +46,7 @@ fn used(context: &Context, object: u32, step: i64) -> Vec<(u64, u64)> {
     let element = step.unsigned_abs();
     let mut start = u64::MAX;
     let sites: Vec<u32> = (context.sites.values())
-        .filter(|f| f.object() == object && f.regular().map(i64::abs) == Some(step.abs()))
+        .filter(|f| f.main_object() == object && f.regular_step().map(i64::abs) == Some(step.abs()))
         .map(|f| f.site)
         .collect();
     let mut offsets: BTreeMap<u64, u64> = BTreeMap::new();
