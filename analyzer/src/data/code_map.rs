@@ -678,9 +678,15 @@ mod tests {
             loops: Vec::new(),
             chain: vec![caller],
         });
-        assert_eq!(chain_text(&map.pieces[map.pieces.len() - 1].chain), "walk at btree.c:7");
+        assert_eq!(
+            chain_text(&map.pieces[map.pieces.len() - 1].chain),
+            "walk at btree.c:7"
+        );
         let piece = map.pieces.len() as u32 - 1;
-        assert_eq!(map.names(piece).collect::<Vec<_>>(), ["next", "main", "walk"]);
+        assert_eq!(
+            map.names(piece).collect::<Vec<_>>(),
+            ["next", "main", "walk"]
+        );
         assert_eq!(map.names(piece + 1).next(), None);
     }
 

@@ -266,42 +266,7 @@ pub(crate) fn find_findings<'a>(
     }
     let causes = causes(&context);
     let times = by_time.then(|| TimeShares::new(outcome, code));
-    let all_rows: u64 = context.sites.values().map(|s| s.rows).sum();
-    let mut list: Vec<Finding> = Vec::new();
-    let mut kept: Vec<&Cause> = Vec::new();
-    let mut doubt = (0.0, None);
-    for cause in &causes {
-        if cause.rule.is_good || cause.rows < params::MIN_ROWS_FOR_FINDING {
-            continue;
-        }
-        let region = |piece: u32| cause.regions.contains(&context.users.region(piece));
-        let shares = match time_share(times.as_ref(), region) {
-            time @ TimeShare { value: Some(_), .. } => time.ends(),
-            _ => [region_share(&context, &cause.regions, all_rows); 3],
-        };
-        let time = time_share(times.as_ref(), |piece| {
-            context.users.is_in(piece, &cause.inner)
-        });
-        let loads = cause.rows as f64 * 100.0 / all_rows.max(1) as f64;
-        // A loop cannot lose more time than it takes.
-        let most = time.value.unwrap_or(f64::INFINITY);
-        let score: [f64; 3] = std::array::from_fn(|end| (shares[end] * cause.lost[end]).min(most));
-        if score[1] < params::MIN_COST_OF_FINDING_PCT {
-            if score[2] > doubt.0 {
-                doubt = (score[2], Some(&cause.line));
-            }
-            continue;
-        }
-        let waiting = WaitingShare::of_sites(&cause.sites, times.as_ref(), waited);
-        let cost = Cost {
-            score,
-            time,
-            loads,
-            waiting,
-        };
-        list.push(finding(&context, cause, cost));
-        kept.push(cause);
-    }
+    let (mut list, kept, doubt) = findings_of_causes(&context, &causes, times.as_ref(), waited);
     fusion::join(&kept, &mut list);
     // Misses that conflicts cause have no other cause.
     let conflicts = conflicts::find_conflicts(&context, outcome, (times.as_ref(), waited));
@@ -339,6 +304,53 @@ pub(crate) fn find_findings<'a>(
         predicted,
     };
     (findings, Some(looked))
+}
+
+/// Code that may cost most of the code without a finding, and that cost in percent.
+type Doubt<'a> = (f64, Option<&'a LineName>);
+
+/// Findings of causes that cost enough, with these causes.
+fn findings_of_causes<'c>(
+    context: &Context,
+    causes: &'c [Cause],
+    times: Option<&TimeShares>,
+    waited: &Waited,
+) -> (Vec<Finding>, Vec<&'c Cause>, Doubt<'c>) {
+    let all_rows: u64 = context.sites.values().map(|s| s.rows).sum();
+    let mut list: Vec<Finding> = Vec::new();
+    let mut kept: Vec<&Cause> = Vec::new();
+    let mut doubt = (0.0, None);
+    for cause in causes {
+        if cause.rule.is_good || cause.rows < params::MIN_ROWS_FOR_FINDING {
+            continue;
+        }
+        let region = |piece: u32| cause.regions.contains(&context.users.region(piece));
+        let shares = match time_share(times, region) {
+            time @ TimeShare { value: Some(_), .. } => time.ends(),
+            _ => [region_share(context, &cause.regions, all_rows); 3],
+        };
+        let time = time_share(times, |piece| context.users.is_in(piece, &cause.inner));
+        let loads = cause.rows as f64 * 100.0 / all_rows.max(1) as f64;
+        // A loop cannot lose more time than it takes.
+        let most = time.value.unwrap_or(f64::INFINITY);
+        let score: [f64; 3] = std::array::from_fn(|end| (shares[end] * cause.lost[end]).min(most));
+        if score[1] < params::MIN_COST_OF_FINDING_PCT {
+            if score[2] > doubt.0 {
+                doubt = (score[2], Some(&cause.line));
+            }
+            continue;
+        }
+        let waiting = WaitingShare::of_sites(&cause.sites, times, waited);
+        let cost = Cost {
+            score,
+            time,
+            loads,
+            waiting,
+        };
+        list.push(finding(context, cause, cost));
+        kept.push(cause);
+    }
+    (list, kept, doubt)
 }
 
 /// The cost of a cause: its score, and its shares of time, loads and measured waits in percent.
@@ -428,7 +440,7 @@ fn looked_at(count: usize, recorded: usize) -> String {
 }
 
 /// Code without a finding that may lose much time, given the intervals of its misses.
-fn doubtful((cost, line): (f64, Option<&LineName>)) -> String {
+fn doubtful((cost, line): Doubt<'_>) -> String {
     let line = line.filter(|_| cost >= params::MIN_COST_OF_DOUBT_PCT);
     line.map_or_else(String::new, |line| {
         let file = line.file.rsplit('/').next().unwrap_or_default();

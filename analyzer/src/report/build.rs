@@ -25,7 +25,6 @@ use crate::report::{Analysis, build, measured_beside};
 use crate::stages::incidence::Incidence;
 use crate::stages::line_visits::Visit;
 use crate::stages::set_conflicts::{LEVELS, Sets};
-use crate::views::context::Basis;
 use crate::views::location;
 use crate::views::objects::add_fields;
 use crate::views::time_tree::Look;
@@ -446,23 +445,8 @@ pub fn examine_in_steps(
         }
         None => counted.tables_and_findings(observed, warnings, weights),
     };
-    let mut analysis = built.analysis;
+    let mut analysis = counted.all_tables(built, &mixed, first, aids.clone());
     analysis.filter = filter;
-    let basis = Basis::new(&outcome, &trace.code, built.places, built.times)
-        .with_misses(predicted.as_ref());
-    let summary = analysis.summary.clone();
-    let (threads, ()) = rayon::join(
-        || (detail.is_all()).then(|| counted.thread_tables(&summary, &basis, aids.clone())),
-        || {
-            counted.add_objects(&mut analysis, &basis, &mixed);
-            if questions.zoom {
-                let counts = (built.whole, &built.by_code);
-                counted.add_zooms(&mut analysis, &basis, counts, first);
-            }
-            counted.add_call_paths(&mut analysis, &basis);
-        },
-    );
-    (analysis.threads, analysis.processes) = threads.unwrap_or_default();
     analysis.warnings.extend(no_paths.clone());
     damage.extend(no_paths);
     // Another run's samples are no part of this trace: without them, there is a warning.
