@@ -258,7 +258,7 @@ impl HeatMapPlan {
         self.fill(&sums)
     }
 
-    /// The map from what was counted.
+    /// The map from its sums.
     fn fill(self, sums: &HeatSums) -> HeatMap {
         let width = self.columns.len();
         let rows = self.leaves.iter().enumerate().map(|(row, (leaf, ..))| {

@@ -70,8 +70,8 @@ pub struct Region {
     /// Accesses per block.
     #[serde(rename = "A_per_block")]
     pub accesses_per_block: Option<f64>,
-    /// Metrics of the loads that start in it; footprints of what they and others touch of it, D and
-    /// intervals of the touches of its blocks.
+    /// Metrics of the loads that start in it. Footprints are of all touched memory in it, D and
+    /// intervals of all touches of its blocks.
     #[serde(flatten)]
     pub metrics: Metrics,
     /// Estimates for the whole run.
@@ -203,7 +203,7 @@ pub fn zoom<I: Iterator<Item = UnitEntry>>(
         whole,
         processes: samples.iter().map(|s| (s.sample, s.process)).collect(),
     };
-    // From the inside out: a region has what those in it have.
+    // From the inside out: a region's counts contain those of the regions in it.
     let mut children: Vec<Vec<Region>> = vec![Vec::new(); found.len()];
     while let Some(f) = found.pop() {
         let number = found.len();
@@ -247,7 +247,7 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    /// A region, of which all is known but its children. `around`: accesses of the region that it is in.
+    /// A region without its children. `around`: accesses of the region that it is in.
     fn region(&self, found: &UnitRange, number: u32, counts: &AccessCounts, around: u64) -> Region {
         let list = &self.units.list[found.units.clone()];
         let blocks: u64 = list.iter().map(|u| u64::from(u.blocks.count_ones())).sum();
