@@ -11,7 +11,7 @@ use crate::findings::context::Context;
 use crate::findings::mechanisms::set_apart;
 use crate::findings::sites::SiteFacts;
 use crate::findings::waiting::WaitingShare;
-use crate::findings::{Finding, load_addresses, objects, params, time_share};
+use crate::findings::{Finding, Observation, load_addresses, objects, params, time_share};
 use crate::misses::caches::name;
 use crate::stages::line_visits::{Bins, GroupLines, bin_start};
 use crate::stages::set_conflicts::LEVELS;
@@ -153,17 +153,20 @@ fn finding(
         object: named.name,
         allocated: named.allocated,
         misses: price.misses,
-        finding: format!(
-            "{:.0} % of the loads find their line driven out of the {} and the {} by others of the same set: the {} that a window comes to{} have few sets, though all of them would fit",
-            100.0 * driven_out,
-            name(0),
-            name(1),
-            counted(lines, "line", "lines"),
-            match apart {
-                PAGE_BYTES.. => format!(", multiples of {} apart,", bytes(apart)),
-                _ => String::new(),
-            }
-        ),
+        finding: Observation {
+            mechanism: format!(
+                "{:.0} % of the loads find their line driven out of the {} and the {} by others of the same set: the {} that a window comes to{} have few sets, though all of them would fit",
+                100.0 * driven_out,
+                name(0),
+                name(1),
+                counted(lines, "line", "lines"),
+                match apart {
+                    PAGE_BYTES.. => format!(", multiples of {} apart,", bytes(apart)),
+                    _ => String::new(),
+                }
+            ),
+            evidence: String::new(),
+        },
         advice: format!(
             "let distances be no multiples of {} or more: pad rows or structures by a line (64 bytes), or let arrays begin a different number of lines behind a page",
             bytes(apart.max(PAGE_BYTES))

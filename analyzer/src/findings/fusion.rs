@@ -52,11 +52,11 @@ pub(super) fn join(causes: &[&Cause], list: &mut Vec<Finding>) {
         let into = &mut list[i];
         into.kind = "fusion";
         into.title = "loops that stream through the same data".into();
-        into.finding = format!(
-            "{} loops (lines {}) read the same memory one after the other, and it is gone from the caches in between; {}",
+        into.finding.evidence = into.finding.to_string();
+        into.finding.mechanism = format!(
+            "{} loops (lines {}) read the same memory one after the other, and it is gone from the caches in between",
             loops.len(),
-            texts.join(", "),
-            into.finding
+            texts.join(", ")
         );
         into.advice = "join the loops, or let them all work on one block that fits a cache before they go on to the next".into();
     }

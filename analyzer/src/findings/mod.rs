@@ -93,7 +93,7 @@ pub struct Finding {
     /// Predicted misses of the loads, without the curve. None if misses are not predicted.
     pub misses: Option<Misses>,
     /// Observation, with the numbers that support it.
-    pub finding: String,
+    pub finding: Observation,
     /// Remedies to try.
     pub advice: String,
     /// The remedy whose gain is predicted, as `mgz what-if` takes it. Empty if there is none.
@@ -107,6 +107,31 @@ pub struct Finding {
     /// True if `score` is an upper bound of the cost.
     #[serde(skip)]
     pub is_upper_bound: bool,
+}
+
+/// An observation. Files and texts have it as one sentence.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observation {
+    /// The mechanism.
+    pub mechanism: String,
+    /// Numbers that support it; may be empty.
+    pub evidence: String,
+}
+
+impl std::fmt::Display for Observation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.mechanism)?;
+        match self.evidence.as_str() {
+            "" => Ok(()),
+            evidence => write!(f, "; {evidence}"),
+        }
+    }
+}
+
+impl Serialize for Observation {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 /// A line of source code. Files have it as `file:line`.
@@ -394,7 +419,10 @@ fn finding(context: &Context, cause: &Cause, cost: Cost) -> Finding {
         path: called.calls,
         path_pct: called.share,
         misses: cause.price.misses.clone(),
-        finding: told.finding,
+        finding: Observation {
+            mechanism: told.mechanism,
+            evidence: told.evidence,
+        },
         advice: told.advice,
         remedy: remedy(cause, &named.name),
         saved: Gain::default(),

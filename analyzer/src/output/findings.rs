@@ -272,6 +272,7 @@ pub(crate) fn none(analysis: &Analysis) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::findings::Observation;
 
     #[test]
     fn lines_fit() {
@@ -283,7 +284,10 @@ mod tests {
             file: "/very/long/path/to/a/source/file/of/the/program/list.cpp".into(),
             line: 23,
             object: "build at list.cpp:12".into(),
-            finding: "x ".repeat(100),
+            finding: Observation {
+                mechanism: "x ".repeat(100),
+                ..Observation::default()
+            },
             advice: "y ".repeat(100),
             ..Finding::default()
         };

@@ -140,10 +140,8 @@ fn next_is_chain(context: &Context, site: u32) -> Option<Shape> {
 
 fn tell_list(context: &Context, cause: &Cause) -> Told {
     Told {
-        finding: format!(
-            "each load waits for the one before, which has its address; {}",
-            misses(context, cause)
-        ),
+        mechanism: "each load waits for the one before, which has its address".into(),
+        evidence: misses(context, cause),
         advice: format!(
             "keep the elements in an array (a vector, or indices into one), or several per node; at least allocate nodes in the order in which they are walked{}",
             huge_pages(context, cause)
@@ -167,10 +165,8 @@ fn tell_tree(context: &Context, cause: &Cause) -> Told {
         }
     };
     Told {
-        finding: format!(
-            "each step down waits for the load of the node before; {}",
-            misses(context, cause)
-        ),
+        mechanism: "each step down waits for the load of the node before".into(),
+        evidence: misses(context, cause),
         advice: format!("{instead}{}", huge_pages(context, cause)),
         layout: None,
     }
@@ -178,10 +174,8 @@ fn tell_tree(context: &Context, cause: &Cause) -> Told {
 
 fn tell_chain(context: &Context, cause: &Cause) -> Told {
     Told {
-        finding: format!(
-            "a look-up goes from the bucket to nodes elsewhere, each load waiting for the one before; {}",
-            misses(context, cause)
-        ),
+        mechanism: "a look-up goes from the bucket to nodes elsewhere, each load waiting for the one before".into(),
+        evidence: misses(context, cause),
         advice: format!(
             "use a table with open addressing (keys in the table itself), or put the first key into the bucket; look up several keys at a time, so that their misses overlap{}",
             huge_pages(context, cause)

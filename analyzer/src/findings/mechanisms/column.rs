@@ -128,11 +128,11 @@ fn tell(context: &Context, cause: &Cause) -> Told {
         false => ("row", ""),
     };
     Told {
-        finding: format!(
-            "each load of the inner loop moves by {} at a time, over whole {part}s, so that only {element} of the 64 bytes of each line are used when it is fetched; {}",
+        mechanism: format!(
+            "each load of the inner loop moves by {} at a time, over whole {part}s, so that only {element} of the 64 bytes of each line are used when it is fetched",
             bytes(step),
-            misses(context, cause)
         ),
+        evidence: misses(context, cause),
         advice: format!(
             "exchange the loops, so that the inner one walks along a {part}{subscript}; where both orders are needed, work in blocks of {side} × {side} elements, which fit the {name}"
         ),

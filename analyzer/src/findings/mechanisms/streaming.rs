@@ -34,10 +34,10 @@ fn tell(context: &Context, cause: &Cause) -> Told {
         false => "memory is read in order",
     };
     Told {
-        finding: format!(
-            "{order}, {per_line:.0} loads a line; {}",
-            misses(context, cause)
+        mechanism: format!(
+            "{order}, {per_line:.0} loads a line",
         ),
+        evidence: misses(context, cause),
         advice: "do more with the data while it is in a cache: join this loop with the one that makes or uses the same data, work in blocks, or make the elements smaller".into(),
         layout: None,
     }

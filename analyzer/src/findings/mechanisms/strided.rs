@@ -117,10 +117,10 @@ fn tell(context: &Context, cause: &Cause) -> Told {
         None => format!("relative offsets {}", texts.join(", ")),
     };
     Told {
-        finding: format!(
-            "{bytes} of each element's {of} bytes are read ({places}), but whole lines are fetched; {}",
-            misses(context, cause)
+        mechanism: format!(
+            "{bytes} of each element's {of} bytes are read ({places}), but whole lines are fetched",
         ),
+        evidence: misses(context, cause),
         advice: "split the elements: keep the fields that this loop reads in an array of their own (structure of arrays, or hot and cold parts)".into(),
         layout: Some(Layout::SplitElements),
     }
