@@ -44,7 +44,10 @@ pub(super) fn join(causes: &[&Cause], list: &mut Vec<Finding>) {
             ] {
                 *mine = mine.zip(more).map(|(a, b)| (a + b).min(100.0));
             }
-            into.also.push(SourceLine::new(&other.file, other.line));
+            into.also.push(SourceLine {
+                file: other.file,
+                line: other.line,
+            });
             into.load_addresses.extend(other.load_addresses);
         }
         loops.sort_unstable();

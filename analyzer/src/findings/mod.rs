@@ -143,14 +143,6 @@ pub struct SourceLine {
     pub line: u32,
 }
 
-impl SourceLine {
-    /// A line of a file.
-    pub fn new(file: &str, line: u32) -> SourceLine {
-        let file = file.into();
-        SourceLine { file, line }
-    }
-}
-
 impl std::fmt::Display for SourceLine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
@@ -411,7 +403,10 @@ fn finding(context: &Context, cause: &Cause, cost: Cost) -> Finding {
             .iter()
             .filter(|l| l.line > 0)
             .take(params::MAX_OTHER_LINES_OF_FINDING)
-            .map(|l| SourceLine::new(&l.file, l.line))
+            .map(|l| SourceLine {
+                file: l.file.clone(),
+                line: l.line,
+            })
             .collect(),
         load_addresses: load_addresses(context, &cause.line.module, &cause.sites),
         object: named.name.clone(),

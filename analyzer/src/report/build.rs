@@ -488,7 +488,10 @@ pub(super) fn add_measured(
 
 /// A finding whose other lines are named once each; its own line is not among them.
 fn with_distinct_lines(mut finding: Finding) -> Finding {
-    let own = SourceLine::new(&finding.file, finding.line);
+    let own = SourceLine {
+        file: finding.file.clone(),
+        line: finding.line,
+    };
     let mut seen = BTreeSet::from([own]);
     finding.also.retain(|line| seen.insert(line.clone()));
     finding
