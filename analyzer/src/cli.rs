@@ -13,6 +13,7 @@ use crate::views::time_tree::Look;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, ValueEnum};
 use mgz_annotations_schema::manifest::Cache;
+use mgz_models::util::size::size;
 use regex::Regex;
 use std::path::PathBuf;
 
@@ -285,25 +286,6 @@ impl Arguments {
             },
         })
     }
-}
-
-fn size(text: &str) -> Result<u64, String> {
-    let fail = || format!("{text:?} is not a size; give bytes, or a number with K, M, G or T");
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let power = match text[digits.len()..]
-        .trim_end_matches(['b', 'B', 'i'])
-        .to_ascii_uppercase()
-        .as_str()
-    {
-        "" => 0,
-        "K" => 1,
-        "M" => 2,
-        "G" => 3,
-        "T" => 4,
-        _ => return Err(fail()),
-    };
-    let number: u64 = digits.parse().map_err(|_| fail())?;
-    number.checked_mul(1 << (10 * power)).ok_or_else(fail)
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

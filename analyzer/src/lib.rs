@@ -2,9 +2,8 @@
 //!
 //! A trace has hundreds of millions of rows. Its footprint has to be counted exactly for every
 //! function and line, and exact reuse distance outside the cache costs a few cache misses per
-//! access. So there is one pass over the rows, in chunks, with three independent stages
-//! ([`stages::footprint`], [`stages::reuse`], [`stages::windows`]) that run side by side on all
-//! cores, with prefetching in each.
+//! access. So there is one pass over the rows, in chunks. The stages run side by side on all cores:
+//! footprints take chunks in any order; reuse, windows, strides and line visits take samples.
 //!
 //! Guarantees: every number without `_hat` in its name is an exact count over the recorded rows, as
 //! defined in `docs/reference/metrics.md`; estimates are marked. Memory does not grow with the

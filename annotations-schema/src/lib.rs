@@ -1,5 +1,6 @@
 //! Schemas that the parts of mgz share: the annotation sidecar (`.mgza`), the trace folder's
-//! manifest and columns, and the binary interface between instrumented code, runtime and recorder.
+//! manifest and columns, spill files, and the expansion of records to rows. The binary interface of
+//! probes is `mgz-abi`.
 //!
 //! The layout answers three constraints: a sidecar of a large program has millions of sites, is
 //! read by four programs, and one of them (the runtime) runs inside a foreign process without a

@@ -139,6 +139,11 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             ExitCode::from(1)
         });
     }
+    analyse(arguments)
+}
+
+/// Analyses a trace, and shows or writes the result.
+fn analyse(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let folder = arguments.trace.as_deref().context("no trace given")?;
     if is_watched(folder) {
         return watched(folder, arguments);

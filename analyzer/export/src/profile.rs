@@ -148,16 +148,12 @@ fn frames(code: &CodeMap, piece: usize, callers: Vec<Frame>) -> FrameChain {
         file: line.file.clone(),
         line: line.line,
     }];
-    for caller in &piece.chain {
-        let (name, at) = caller.rsplit_once(" at ").unwrap_or((caller, ""));
-        let (file, line) = at.rsplit_once(':').unwrap_or((at, ""));
-        all.push(Frame {
-            function: name.into(),
-            module: function.module.clone(),
-            file: file.into(),
-            line: line.parse().unwrap_or(0),
-        });
-    }
+    all.extend(piece.chain.iter().map(|caller| Frame {
+        function: caller.function.clone(),
+        module: function.module.clone(),
+        file: caller.file.clone(),
+        line: caller.line,
+    }));
     FrameChain {
         frames: all,
         function: function.function,

@@ -65,10 +65,7 @@ fn result(finding: &Finding, rule: usize, root: &str) -> Value {
         let also: Vec<Value> = finding
             .also
             .iter()
-            .filter_map(|place| {
-                let (file, line) = place.rsplit_once(':')?;
-                Some(location(file, line.parse().ok()?, root))
-            })
+            .map(|place| location(&place.file, place.line, root))
             .collect();
         if !also.is_empty() {
             value["relatedLocations"] = also.into();

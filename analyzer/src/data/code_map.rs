@@ -52,8 +52,31 @@ pub struct LoopName {
     pub file: String,
     /// Its line; 0 if unknown.
     pub line: u32,
-    /// Callers that the code was inlined into, as `caller at file:line`, innermost first.
-    pub chain: Vec<String>,
+    /// Callers that the code was inlined into, innermost first.
+    pub chain: Vec<InlineCaller>,
+}
+
+/// A caller that code was inlined into.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub struct InlineCaller {
+    /// The caller.
+    pub function: String,
+    /// Source file of the call, without folders.
+    pub file: String,
+    /// Line of the call.
+    pub line: u32,
+}
+
+impl std::fmt::Display for InlineCaller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} at {}:{}", self.function, self.file, self.line)
+    }
+}
+
+/// The text of a chain of callers.
+pub fn chain_text(chain: &[InlineCaller]) -> String {
+    let callers: Vec<String> = chain.iter().map(InlineCaller::to_string).collect();
+    callers.join(" < ")
 }
 
 /// By what rows are counted together.
@@ -78,8 +101,8 @@ pub struct LinePiece {
     pub line: u32,
     /// Indices into [`CodeMap::loops`] of the loops that it is in, the innermost first.
     pub loops: Vec<u32>,
-    /// `caller at file:line`, from the inside out.
-    pub chain: Vec<String>,
+    /// Callers that the code was inlined into, innermost first.
+    pub chain: Vec<InlineCaller>,
 }
 
 /// One traced file at one place.
@@ -132,6 +155,18 @@ impl CodeMap {
         let mut map = CodeMap::default();
         map.nowhere = Some(map.unknown("[unknown module]"));
         map
+    }
+
+    /// Names of the functions that a piece is in: its own, the one with its machine code, and those
+    /// that it was inlined into.
+    pub fn names(&self, piece: u32) -> impl Iterator<Item = &str> {
+        let piece = self.pieces.get(piece as usize);
+        let own = piece.and_then(|p| self.lines.get(p.line as usize));
+        let machine = piece.and_then(|p| self.functions.get(p.function as usize));
+        let callers = piece.map_or(&[][..], |p| &p.chain).iter();
+        (own.map(|l| &*l.function).into_iter())
+            .chain(machine.map(|f| &*f.function))
+            .chain(callers.map(|c| &*c.function))
     }
 
     fn line(&mut self, name: LineName) -> u32 {
@@ -594,19 +629,13 @@ fn user_of(
 fn callers(
     sidecar: &Sidecar,
     frames: &[&mgz_annotations_schema::sidecar::Location],
-) -> Vec<String> {
-    frames
-        .iter()
-        .skip(1)
-        .map(|l| {
-            format!(
-                "{} at {}:{}",
-                sidecar.string(l.function),
-                file_name(sidecar.string(l.file)),
-                l.line
-            )
-        })
-        .collect()
+) -> Vec<InlineCaller> {
+    let caller = |l: &&mgz_annotations_schema::sidecar::Location| InlineCaller {
+        function: sidecar.string(l.function).into(),
+        file: file_name(sidecar.string(l.file)).into(),
+        line: l.line,
+    };
+    frames.iter().skip(1).map(caller).collect()
 }
 
 /// Frames of a location from the inside out. The sidecar's reader has checked that chains end.
@@ -625,7 +654,41 @@ fn chain(sidecar: &Sidecar, location: u32) -> Vec<&mgz_annotations_schema::sidec
 
 #[cfg(test)]
 mod tests {
-    use super::fuller;
+    use super::*;
+
+    #[test]
+    fn files_are_no_names_of_code() {
+        let mut map = CodeMap::new();
+        map.functions.push(FunctionName {
+            function: "main".into(),
+            module: "app".into(),
+        });
+        let line = map.line(LineName {
+            function: "next".into(),
+            ..LineName::default()
+        });
+        let caller = InlineCaller {
+            function: "walk".into(),
+            file: "btree.c".into(),
+            line: 7,
+        };
+        map.pieces.push(LinePiece {
+            function: map.functions.len() as u32 - 1,
+            line,
+            loops: Vec::new(),
+            chain: vec![caller],
+        });
+        assert_eq!(
+            chain_text(&map.pieces[map.pieces.len() - 1].chain),
+            "walk at btree.c:7"
+        );
+        let piece = map.pieces.len() as u32 - 1;
+        assert_eq!(
+            map.names(piece).collect::<Vec<_>>(),
+            ["next", "main", "walk"]
+        );
+        assert_eq!(map.names(piece + 1).next(), None);
+    }
 
     #[test]
     fn half_a_name_is_completed_by_the_symbol() {

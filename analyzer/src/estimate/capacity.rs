@@ -4,7 +4,7 @@
 use crate::estimate::params;
 use crate::estimate::recapture::Block;
 
-/// The lines of blocks, as blocks: both are sorted by number. None if each block has one for itself.
+/// The lines of blocks, as blocks. Both are sorted by number. `None` if no two blocks share a line.
 pub(crate) fn lines(blocks: &[Block]) -> Option<Vec<Block>> {
     let shared = blocks
         .windows(2)
@@ -50,7 +50,7 @@ fn join(line: &mut Block, block: &Block) {
     line.irregular |= block.irregular;
 }
 
-/// Blocks that a line has room for, if all are as far apart as these are.
+/// Number of blocks that fit in a line at the distance of these blocks.
 pub(crate) fn places(blocks: &[Block]) -> f64 {
     let step = blocks
         .windows(2)

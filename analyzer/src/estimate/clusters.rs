@@ -35,7 +35,7 @@ pub(crate) struct ClusterSums {
     /// Sums of the squared numbers of singletons by sample, of doubletons by pair of samples.
     pub(crate) single_squares: u64,
     pub(crate) pair_squares: u64,
-    /// Those of one or two samples that an Irregular load has touched.
+    /// Blocks of one or two samples that an Irregular load has touched.
     pub(crate) irregular: u64,
 }
 
@@ -66,7 +66,7 @@ struct Running {
     irregular: u64,
 }
 
-/// Numbers of samples and of pairs of samples, in the order in which they come.
+/// Numbers of samples and of pairs of samples, in the order of their first blocks.
 struct Numbers {
     /// Numbers of single samples if there are many blocks, looked up directly: number plus one, 0
     /// is free.
@@ -78,7 +78,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// With room for the rare ones of some blocks. Also gives how many these are.
+    /// Numbers with room for the rare blocks of a list, and the number of these blocks.
     fn new(blocks: &[Block]) -> (Numbers, usize) {
         let (mut rare, mut singles, mut pairs, mut samples) = (0, 0, 0, 0);
         for block in blocks {
@@ -106,8 +106,8 @@ impl Numbers {
         )
     }
 
-    /// The number of the sample or pair that has seen a block. The block must be one of those that
-    /// there is room for, and of one or two samples.
+    /// The number of the sample or pair that has seen a block. The block must be a rare one of the list
+    /// that [`Numbers::new`] was given.
     #[inline(always)]
     fn of(&mut self, block: &Block) -> u32 {
         let [first, second] = block.first;
@@ -143,8 +143,8 @@ impl Numbers {
 }
 
 impl ClusterSums {
-    /// Sums over all blocks of a list, as in [`RareBlocks::sides`], but without a list of the rare
-    /// ones.
+    /// Sums over all blocks of a list, as in [`RareBlocks::sides`], but without collecting the rare
+    /// blocks.
     pub(crate) fn new(blocks: &[Block]) -> ClusterSums {
         let (mut numbers, _) = Numbers::new(blocks);
         let mut counts: Vec<u64> = Vec::new();
@@ -172,7 +172,7 @@ impl ClusterSums {
 }
 
 impl RareBlocks {
-    /// Finds the rare ones of some blocks.
+    /// Finds the rare blocks of a list.
     pub(crate) fn new(blocks: &[Block]) -> RareBlocks {
         let (mut numbers, count) = Numbers::new(blocks);
         let mut rare = Vec::with_capacity(count);
@@ -257,7 +257,7 @@ impl Running {
         }
     }
 
-    /// Sums over the blocks after those of `before`; `self` are the sums over all blocks.
+    /// Sums over the blocks behind those of `before`. `self`: sums over all blocks.
     fn without(&self, before: &Running) -> ClusterSums {
         let squares =
             |kind: usize| self.squares[kind] + before.squares[kind] - 2 * before.cross[kind];

@@ -199,7 +199,7 @@ fn distinct_of(list: &[Sighting], number: fn(u64) -> u64) -> usize {
     list.len() - again.count()
 }
 
-/// Lines of memory that a target has seen of which its sightings are these.
+/// Lines of memory of a target, from its sightings.
 fn lines(list: &[Sighting], distinct: &mut Distinct, shares: Option<&Shares>) -> Listed {
     let mut lines = Vec::with_capacity(distinct_of(list, line_of));
     for same in list.chunk_by(|a, b| line_of(a.number) == line_of(b.number)) {
@@ -283,7 +283,7 @@ impl Kinds {
 /// Blocks by target.
 pub struct Grouped {
     kinds: Arc<Vec<Kinds>>,
-    /// By target: its place among them, [`NO_PLACE`] if nothing was seen of it; none if that is its
+    /// By target: index into `kinds`, [`NO_PLACE`] without sightings. `None`: the index is the target's
     /// number.
     places: Option<Vec<u32>>,
 }
@@ -490,8 +490,8 @@ impl Grouped {
     }
 }
 
-/// True if marks are in order of their numbers: of addresses, except for those that the number of
-/// another space makes greater.
+/// True if the order of marks is that of their numbers. Numbers are addresses with the address space
+/// above them.
 fn in_order(incidence: &Incidence) -> bool {
     incidence.spaces().len() <= 1 << 8
         && incidence
@@ -613,7 +613,7 @@ impl Blocks {
         }
     }
 
-    /// Blocks 64 times as large, in which these are.
+    /// The blocks, 64 times as large, that contain these.
     fn coarser(&self, mut distinct: Distinct, shares: Option<&Shares>) -> Blocks {
         let joined = |a: &Block, b: &Block| line_of(a.number) == line_of(b.number);
         let mut out = Blocks::with_room(

@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// Mean footprint of windows of one size, of which most lies between samples.
+/// Mean footprint of windows of one size, most of whose loads lie between samples.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[allow(
     missing_docs,
@@ -194,8 +194,8 @@ fn sort(sightings: &mut [(u32, u32)]) {
 }
 
 /// Tests whether the samples are in step with the program. The result is the number of samples
-/// after which most of the addresses of a sample are seen again. Then the same places of a loop
-/// were sampled again and again and the others never, so nothing can be said about those.
+/// after which most of the addresses of a sample are seen again. Then some places of a loop were
+/// sampled again and again and the others never, so the others are unknown.
 pub fn resonance(outcome: &EngineOutcome, seen: &WholeSightings) -> Option<u32> {
     let blocks = &seen.all;
     let all = order(outcome, None, |_| true);
@@ -270,8 +270,8 @@ pub fn hidden(outcome: &EngineOutcome, seen: &WholeSightings, rho: f64) -> f64 {
         / outcome.census.samples.max(1) as f64
 }
 
-/// Share of the run's samples that have at least so many loads; if samples differ in weight, their
-/// share of all represented loads.
+/// Share of the run's samples with at least `loads` loads. If samples differ in weight: share of the
+/// loads that they represent.
 fn long_enough(outcome: &EngineOutcome, shares: Option<&Shares>, loads: u64) -> f64 {
     let of = |least: u64| {
         outcome

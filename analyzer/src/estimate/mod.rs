@@ -41,9 +41,9 @@
 //!   these go through the formula; strata add up in quadrature.
 //!
 //! **Totals and means** (A, D): samples of `burst` are taken by time, and each load counts as many
-//! times as its window represents executed loads (`windows.parquet`). The error of that is added in
-//! quadrature, as a factor. Samples are dealt to 32 replicates; leaving out one at a time gives the
-//! variance (delete-a-group jackknife).
+//! times as its window represents executed loads (`windows.parquet`). The error of that number is
+//! added in quadrature, as a factor. Samples are divided into 32 replicates. Leaving out one at a time
+//! gives the variance (delete-a-group jackknife).
 
 pub(crate) mod capacity;
 mod clusters;
@@ -131,7 +131,7 @@ impl Design {
         }
     }
 
-    /// The samples of which marks are kept, as if there were no others.
+    /// The design without the samples whose marks were dropped.
     pub(crate) fn marked(self) -> Design {
         if self.kept >= 1.0 {
             return self;

@@ -42,7 +42,7 @@ impl Estimator {
     reason = "the fields are the symbols of docs/reference/metrics.md"
 )]
 pub struct Hats {
-    /// Samples in which the row has loads; none for places of a complete trace, of which that is not counted.
+    /// Samples in which the row has loads. `None` for places of a complete trace: not counted.
     pub samples_seen: Option<u64>,
     /// Mean footprint of a window of a sample's size: mean over samples, weighted by the loads that
     /// each represents.
@@ -136,7 +136,7 @@ fn room(counts: &AccessCounts, bytes: Option<u64>) -> Option<f64> {
 }
 
 impl Limits {
-    /// Limits for a row that so many samples have seen and that executes at most so many loads.
+    /// Limits for a row with loads in `seen` samples. `loads`: the most that it executes.
     /// Only its recorded loads touch new addresses; implied ones do not.
     fn new(seen: u64, loads: Option<f64>, counts: &AccessCounts, bytes: Option<u64>) -> Limits {
         let recorded = counts.accesses as f64 / (counts.accesses + counts.implied).max(1) as f64;
@@ -148,7 +148,7 @@ impl Limits {
         }
     }
 
-    /// The upper end of an estimate, none if nothing bounds it.
+    /// The upper end of an estimate; `None` without a bound.
     fn upper(&self, hi: f64, observed: u64) -> Option<f64> {
         let hi = self.unseen.map(|unseen| hi + unseen);
         match (hi, self.room) {
@@ -254,9 +254,8 @@ fn targets_of(code: &CodeMap, target: Target, group: Group) -> &[u32] {
     }
 }
 
-/// Prepares the estimates of the whole, or of functions, lines or loops, without those of memory:
-/// see [`Maker::seeing_whole`] and [`Maker::see_rows`]. `shares` are the weights of samples, if
-/// these differ.
+/// Prepares the estimates of the whole, or of functions, lines or loops. Estimates of memory are added
+/// by [`Maker::seeing_whole`] and [`Maker::see_rows`]. `shares`: weights of samples, if they differ.
 pub fn maker<'a>(
     outcome: &'a EngineOutcome,
     code: &CodeMap,
@@ -419,7 +418,7 @@ impl<'a> Maker<'a> {
     }
 }
 
-/// The estimates of a row where nothing is known of how much of the run was sampled.
+/// The estimates of a row if the sampled share of the run is unknown.
 fn unknown(counts: &AccessCounts, bytes: Option<u64>) -> Hats {
     let observed = counts.footprint as f64;
     let hi = Limits {

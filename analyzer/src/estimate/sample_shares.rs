@@ -75,7 +75,7 @@ impl Shares {
             .max(1.0) as u32
     }
 
-    /// Loads of the run (those that have a row when they are recorded) that a sample represents.
+    /// Loads of the run that a sample represents. Only loads that get a row if recorded count.
     pub fn loads(&self, sample: u32) -> f64 {
         self.by_sample.get(&sample).map_or(0.0, |s| s.0 * s.1)
     }

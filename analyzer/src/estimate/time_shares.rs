@@ -6,9 +6,9 @@
 //! in which it began.
 //!
 //! *Load of a window.* Each window counts for one load, which represents the time up to the next
-//! load. This is the load before the window's first, as far as the window tells ([`Beginning`]) and
-//! if both are in the same function; otherwise the first load itself. If the recorder tells that
-//! the tick fell on another function, it is a load of that one. The first load alone would be wrong
+//! load. This is the load before the window's first, if the window shows it ([`Beginning`]) and both
+//! are in the same function; otherwise the first load itself. If the recorder has seen the tick in
+//! another function, it is a load of that function. The first load alone would be wrong
 //! where loads wait for memory: the interrupt lets the waiting load finish, so in a loop that
 //! misses in one line and hits in the next, all windows would count for the line that hits. Since
 //! each window has one load, functions, lines, loops, objects, regions and threads all have shares
@@ -241,7 +241,7 @@ impl TimeShares {
         rows.iter().map(|row| self.share(row)).collect()
     }
 
-    /// The share of the windows whose loads these are.
+    /// The share of the windows whose load satisfies `has`.
     pub(crate) fn of_spots(&self, has: impl Fn(u32, Spot) -> bool) -> TimeShare {
         let mut row = RowSums::default();
         for (at, &number) in self.by_thread.iter().enumerate() {
@@ -253,7 +253,7 @@ impl TimeShares {
         self.share(&row)
     }
 
-    /// The shares of so many rows, each of the windows for which `of` names it.
+    /// The shares of rows. `of`: the rows of a sample's window.
     pub(crate) fn by_rows(&self, rows: usize, of: impl Fn(u32) -> Vec<usize>) -> Vec<TimeShare> {
         let mut sums = vec![RowSums::default(); rows];
         for (at, &number) in self.by_thread.iter().enumerate() {

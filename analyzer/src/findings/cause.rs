@@ -44,7 +44,7 @@ pub struct Cause {
 impl Cause {
     /// First touches per row. The second halves of windows represent the whole (see
     /// `SiteFacts::firsts`).
-    pub fn cold(&self) -> f64 {
+    pub fn first_touch_share(&self) -> f64 {
         (self.firsts as f64 / self.rows.max(1) as f64).min(1.0)
     }
 }
@@ -191,7 +191,7 @@ fn cause(context: &Context, rule: &'static Rule, sites: &[u32]) -> Cause {
         rule,
         line: lines.next().unwrap_or_default(),
         lines: lines.collect(),
-        step: order.first().and_then(|main| main.1.regular()),
+        step: order.first().and_then(|main| main.1.regular_step()),
         rows: known().map(|f| f.rows).sum(),
         firsts: known().map(|f| f.firsts).sum(),
         objects,

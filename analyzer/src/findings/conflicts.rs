@@ -12,7 +12,7 @@ use crate::findings::context::Context;
 use crate::findings::mechanisms::set_apart;
 use crate::findings::sites::SiteFacts;
 use crate::findings::waiting::WaitingShare;
-use crate::findings::{Finding, load_addresses, objects, params, time_share};
+use crate::findings::{Finding, Observation, load_addresses, objects, params, time_share};
 use crate::misses::caches::name;
 use crate::stages::line_visits::{Bins, GroupLines, bin_start};
 use crate::stages::set_conflicts::LEVELS;
@@ -123,7 +123,7 @@ fn finding(
         / rows.max(1) as f64;
     let (lines, apart) = apart(context, main);
     let line = context.users.line(main.group.piece());
-    let named = objects::named_of(context, main.object());
+    let named = objects::named_of(context, main.main_object());
     let name = |number: usize| {
         context
             .prices
@@ -156,17 +156,20 @@ fn finding(
         allocation_sites: objects::sites_of(context, &accessed(context, &mine)),
         program_changes: vec![ProgramChange::ShiftBlocks],
         misses: price.misses,
-        finding: format!(
-            "{:.0} % of the loads find their line driven out of the {} and the {} by others of the same set: the {} that a window comes to{} have few sets, though all of them would fit",
-            100.0 * driven_out,
-            name(0),
-            name(1),
-            counted(lines, "line", "lines"),
-            match apart {
-                PAGE_BYTES.. => format!(", multiples of {} apart,", bytes(apart)),
-                _ => String::new(),
-            }
-        ),
+        finding: Observation {
+            mechanism: format!(
+                "{:.0} % of the loads find their line driven out of the {} and the {} by others of the same set: the {} that a window comes to{} have few sets, though all of them would fit",
+                100.0 * driven_out,
+                name(0),
+                name(1),
+                counted(lines, "line", "lines"),
+                match apart {
+                    PAGE_BYTES.. => format!(", multiples of {} apart,", bytes(apart)),
+                    _ => String::new(),
+                }
+            ),
+            evidence: String::new(),
+        },
         advice: format!(
             "let distances be no multiples of {} or more: pad rows or structures by a line (64 bytes), or let arrays begin a different number of lines behind a page",
             bytes(apart.max(PAGE_BYTES))
@@ -208,7 +211,7 @@ fn apart(context: &Context, facts: &SiteFacts) -> (u64, u64) {
             .fold(distances, |all, line| all | line.since(first));
     }
     // A regular step shows the distance by itself. The array need not begin at a line.
-    match facts.regular() {
+    match facts.regular_step() {
         Some(step) => (most as u64, set_apart(step)),
         None => (
             most as u64,

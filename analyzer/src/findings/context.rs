@@ -211,19 +211,7 @@ impl<'a> Context<'a> {
 
     /// True if some name of a site's code satisfies the predicate.
     fn is_called(&self, facts: &SiteFacts, is_sought: impl Fn(&str) -> bool) -> bool {
-        let Some(piece) = self.code.pieces.get(facts.group.piece() as usize) else {
-            return false;
-        };
-        let own = self
-            .code
-            .lines
-            .get(piece.line as usize)
-            .map(|l| l.function.as_str());
-        let machine =
-            (self.code.functions.get(piece.function as usize)).map(|f| f.function.as_str());
-        (own.into_iter().chain(machine))
-            .chain(piece.chain.iter().map(String::as_str))
-            .any(is_sought)
+        self.code.names(facts.group.piece()).any(is_sought)
     }
 }
 

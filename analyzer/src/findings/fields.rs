@@ -90,10 +90,10 @@ pub(crate) fn of_objects(context: &Context) -> BTreeMap<u32, Fields> {
 fn steps(context: &Context) -> HashMap<u32, u64, Mixed> {
     let mut rows: HashMap<(u32, u64), u64, Mixed> = HashMap::default();
     for facts in context.sites.values() {
-        let step = facts.regular().map(i64::unsigned_abs);
+        let step = facts.regular_step().map(i64::unsigned_abs);
         let sizes = params::MAX_BYTES_WITHOUT_FIELDS + 1..=params::MAX_ELEMENT_BYTES;
         if let Some(step) = step.filter(|s| sizes.contains(s)) {
-            *rows.entry((facts.object(), step)).or_default() += facts.rows;
+            *rows.entry((facts.main_object(), step)).or_default() += facts.rows;
         }
     }
     let mut best: HashMap<u32, (u64, u64), Mixed> = HashMap::default();

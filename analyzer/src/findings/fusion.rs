@@ -1,9 +1,9 @@
 //! Loops of one function that stream through the same object one after the other. Joined, they
 //! would read it once.
 
-use crate::findings::Finding;
 use crate::findings::cause::Cause;
 use crate::findings::mechanisms::streaming;
+use crate::findings::{Finding, SourceLine};
 
 /// Merges findings of such loops.
 pub(super) fn join(causes: &[&Cause], list: &mut Vec<Finding>) {
@@ -44,7 +44,10 @@ pub(super) fn join(causes: &[&Cause], list: &mut Vec<Finding>) {
             ] {
                 *mine = mine.zip(more).map(|(a, b)| (a + b).min(100.0));
             }
-            into.also.push(format!("{}:{}", other.file, other.line));
+            into.also.push(SourceLine {
+                file: other.file,
+                line: other.line,
+            });
             into.load_addresses.extend(other.load_addresses);
         }
         loops.sort_unstable();
@@ -52,11 +55,11 @@ pub(super) fn join(causes: &[&Cause], list: &mut Vec<Finding>) {
         let into = &mut list[i];
         into.kind = "fusion";
         into.title = "loops that stream through the same data".into();
-        into.finding = format!(
-            "{} loops (lines {}) read the same memory one after the other, and it is gone from the caches in between; {}",
+        into.finding.evidence = into.finding.to_string();
+        into.finding.mechanism = format!(
+            "{} loops (lines {}) read the same memory one after the other, and it is gone from the caches in between",
             loops.len(),
-            texts.join(", "),
-            into.finding
+            texts.join(", ")
         );
         into.advice = "join the loops, or let them all work on one block that fits a cache before they go on to the next".into();
     }

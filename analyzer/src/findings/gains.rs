@@ -12,7 +12,7 @@ use crate::estimate::time_shares::{TimeShare, TimeShares};
 use crate::findings::cause::{Cause, causes};
 use crate::findings::context::{Context, Observed};
 use crate::findings::places::Places;
-use crate::findings::prices::{Prices, felt_overlapping};
+use crate::findings::prices::{Prices, exposed_overlapping};
 use crate::findings::sites::{SiteFacts, facts};
 use crate::findings::windows::Window;
 use crate::findings::{params, region_share, time_share};
@@ -233,15 +233,15 @@ impl<'a> Costs<'a> {
          -> Vec<Range> {
             let prices = Prices::new(pages.hierarchy.clone(), Some(pages), sites);
             let of_cause = |cause: &Cause| {
-                let (hidden, felt): (Vec<u32>, Vec<u32>) =
+                let (hidden, exposed): (Vec<u32>, Vec<u32>) =
                     cause.sites.iter().partition(|s| is_prefetched(**s));
                 let of = |sites: &[u32]| {
                     let price = prices.of(sites, &cause.groups, cause.rule.is_chained);
                     doubted(price.wait_ns)
                 };
-                let (felt, hidden) = (of(&felt), of(&hidden));
+                let (exposed, hidden) = (of(&exposed), of(&hidden));
                 let left = self.felt_if_prefetched(None);
-                std::array::from_fn(|end| felt[end] + left * hidden[end])
+                std::array::from_fn(|end| exposed[end] + left * hidden[end])
             };
             self.causes.iter().map(of_cause).collect()
         };
@@ -273,15 +273,15 @@ impl<'a> Costs<'a> {
         let prices = Prices::new(self.hierarchy().clone(), Some(predicted), sites);
         let wait = |cause: &Cause| {
             let chained = cause.rule.is_chained;
-            let (hidden, felt): (Vec<u32>, Vec<u32>) =
+            let (hidden, exposed): (Vec<u32>, Vec<u32>) =
                 cause.sites.iter().partition(|s| is_hidden(**s));
             let of = |sites: &[u32]| prices.of(sites, &cause.groups, chained);
             if hidden.is_empty() || left == Left::Nothing {
-                return of(&felt).wait_ns[1];
+                return of(&exposed).wait_ns[1];
             }
             let ahead = of(&hidden);
             let left = self.felt_if_prefetched(ahead.misses.as_ref());
-            of(&felt).wait_ns[1] + ahead.wait_ns[1] * left
+            of(&exposed).wait_ns[1] + ahead.wait_ns[1] * left
         };
         self.causes.iter().map(wait).collect()
     }
@@ -307,10 +307,10 @@ impl<'a> Costs<'a> {
     fn felt_if_prefetched(&self, misses: Option<&Misses>) -> f64 {
         let last = misses.and_then(Misses::last);
         let ahead = last.and_then(|l| l.prefetchable).unwrap_or(0.0);
-        let prefetched = params::FELT_LATENCY_SHARE_PREFETCHED[1];
-        let overlapping = felt_overlapping(self.hierarchy().overlap())[1];
-        let felt = ahead * prefetched + (1.0 - ahead) * overlapping;
-        (prefetched / felt).min(1.0)
+        let prefetched = params::EXPOSED_LATENCY_SHARE_PREFETCHED[1];
+        let overlapping = exposed_overlapping(self.hierarchy().overlap())[1];
+        let exposed = ahead * prefetched + (1.0 - ahead) * overlapping;
+        (prefetched / exposed).min(1.0)
     }
 
     fn changes(

@@ -78,8 +78,8 @@ pub struct Finding {
     pub file: String,
     /// Line; 0 if unknown.
     pub line: u32,
-    /// Other lines of the same cause: `file:line`.
-    pub also: Vec<String>,
+    /// Other lines of the same cause.
+    pub also: Vec<SourceLine>,
     /// Link-time addresses in `module` of the load instructions that cost most, in hex, the most
     /// costly first.
     pub load_addresses: Vec<String>,
@@ -97,7 +97,7 @@ pub struct Finding {
     /// Predicted misses of the loads, without the curve. None if misses are not predicted.
     pub misses: Option<Misses>,
     /// Observation, with the numbers that support it.
-    pub finding: String,
+    pub finding: Observation,
     /// Remedies to try.
     pub advice: String,
     /// The remedy whose gain is predicted, as `mgz what-if` takes it. Empty if there is none.
@@ -113,6 +113,52 @@ pub struct Finding {
     /// True if `score` is an upper bound of the cost.
     #[serde(skip)]
     pub is_upper_bound: bool,
+}
+
+/// An observation. Files and texts have it as one sentence.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observation {
+    /// The mechanism.
+    pub mechanism: String,
+    /// Numbers that support it; may be empty.
+    pub evidence: String,
+}
+
+impl std::fmt::Display for Observation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.mechanism)?;
+        match self.evidence.as_str() {
+            "" => Ok(()),
+            evidence => write!(f, "; {evidence}"),
+        }
+    }
+}
+
+impl Serialize for Observation {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A line of source code. Files have it as `file:line`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SourceLine {
+    /// Source file.
+    pub file: String,
+    /// Line.
+    pub line: u32,
+}
+
+impl std::fmt::Display for SourceLine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+impl Serialize for SourceLine {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 /// Predicted gain of a remedy in percent of the run's time, with its interval. Unknown if it was
@@ -243,42 +289,7 @@ pub(crate) fn find_findings<'a>(
     }
     let causes = causes(&context);
     let times = by_time.then(|| TimeShares::new(outcome, code));
-    let all_rows: u64 = context.sites.values().map(|s| s.rows).sum();
-    let mut list: Vec<Finding> = Vec::new();
-    let mut kept: Vec<&Cause> = Vec::new();
-    let mut doubt = (0.0, None);
-    for cause in &causes {
-        if cause.rule.is_good || cause.rows < params::MIN_ROWS_FOR_FINDING {
-            continue;
-        }
-        let region = |piece: u32| cause.regions.contains(&context.users.region(piece));
-        let shares = match time_share(times.as_ref(), region) {
-            time @ TimeShare { value: Some(_), .. } => time.ends(),
-            _ => [region_share(&context, &cause.regions, all_rows); 3],
-        };
-        let time = time_share(times.as_ref(), |piece| {
-            context.users.is_in(piece, &cause.inner)
-        });
-        let loads = cause.rows as f64 * 100.0 / all_rows.max(1) as f64;
-        // A loop cannot lose more time than it takes.
-        let most = time.value.unwrap_or(f64::INFINITY);
-        let score: [f64; 3] = std::array::from_fn(|end| (shares[end] * cause.lost[end]).min(most));
-        if score[1] < params::MIN_COST_OF_FINDING_PCT {
-            if score[2] > doubt.0 {
-                doubt = (score[2], Some(&cause.line));
-            }
-            continue;
-        }
-        let waiting = WaitingShare::of_sites(&cause.sites, times.as_ref(), waited);
-        let cost = Cost {
-            score,
-            time,
-            loads,
-            waiting,
-        };
-        list.push(finding(&context, cause, cost));
-        kept.push(cause);
-    }
+    let (mut list, kept, doubt) = findings_of_causes(&context, &causes, times.as_ref(), waited);
     fusion::join(&kept, &mut list);
     // Misses that conflicts cause have no other cause.
     let conflicts = conflicts::find_conflicts(&context, outcome, (times.as_ref(), waited));
@@ -318,6 +329,53 @@ pub(crate) fn find_findings<'a>(
     (findings, Some(looked))
 }
 
+/// Code that may cost most of the code without a finding, and that cost in percent.
+type Doubt<'a> = (f64, Option<&'a LineName>);
+
+/// Findings of causes that cost enough, with these causes.
+fn findings_of_causes<'c>(
+    context: &Context,
+    causes: &'c [Cause],
+    times: Option<&TimeShares>,
+    waited: &Waited,
+) -> (Vec<Finding>, Vec<&'c Cause>, Doubt<'c>) {
+    let all_rows: u64 = context.sites.values().map(|s| s.rows).sum();
+    let mut list: Vec<Finding> = Vec::new();
+    let mut kept: Vec<&Cause> = Vec::new();
+    let mut doubt = (0.0, None);
+    for cause in causes {
+        if cause.rule.is_good || cause.rows < params::MIN_ROWS_FOR_FINDING {
+            continue;
+        }
+        let region = |piece: u32| cause.regions.contains(&context.users.region(piece));
+        let shares = match time_share(times, region) {
+            time @ TimeShare { value: Some(_), .. } => time.ends(),
+            _ => [region_share(context, &cause.regions, all_rows); 3],
+        };
+        let time = time_share(times, |piece| context.users.is_in(piece, &cause.inner));
+        let loads = cause.rows as f64 * 100.0 / all_rows.max(1) as f64;
+        // A loop cannot lose more time than it takes.
+        let most = time.value.unwrap_or(f64::INFINITY);
+        let score: [f64; 3] = std::array::from_fn(|end| (shares[end] * cause.lost[end]).min(most));
+        if score[1] < params::MIN_COST_OF_FINDING_PCT {
+            if score[2] > doubt.0 {
+                doubt = (score[2], Some(&cause.line));
+            }
+            continue;
+        }
+        let waiting = WaitingShare::of_sites(&cause.sites, times, waited);
+        let cost = Cost {
+            score,
+            time,
+            loads,
+            waiting,
+        };
+        list.push(finding(context, cause, cost));
+        kept.push(cause);
+    }
+    (list, kept, doubt)
+}
+
 /// The cost of a cause: its score, and its shares of time, loads and measured waits in percent.
 struct Cost {
     /// With the ends of its interval.
@@ -332,7 +390,6 @@ fn finding(context: &Context, cause: &Cause, cost: Cost) -> Finding {
     let told = (cause.rule.tell)(context, cause);
     let named = objects::named(context, cause);
     let called = paths::of(context, cause);
-    let place = |l: &LineName| format!("{}:{}", l.file, l.line);
     Finding {
         kind: cause.rule.kind,
         title: mechanisms::title(cause).into(),
@@ -352,7 +409,10 @@ fn finding(context: &Context, cause: &Cause, cost: Cost) -> Finding {
             .iter()
             .filter(|l| l.line > 0)
             .take(params::MAX_OTHER_LINES_OF_FINDING)
-            .map(place)
+            .map(|l| SourceLine {
+                file: l.file.clone(),
+                line: l.line,
+            })
             .collect(),
         load_addresses: load_addresses(context, &cause.line.module, &cause.sites),
         object: named.name.clone(),
@@ -361,7 +421,10 @@ fn finding(context: &Context, cause: &Cause, cost: Cost) -> Finding {
         path: called.calls,
         path_pct: called.share,
         misses: cause.price.misses.clone(),
-        finding: told.finding,
+        finding: Observation {
+            mechanism: told.mechanism,
+            evidence: told.evidence,
+        },
         advice: told.advice,
         remedy: remedy(cause, &named.name),
         saved: Gain::default(),
@@ -408,7 +471,7 @@ fn looked_at(count: usize, recorded: usize) -> String {
 }
 
 /// Code without a finding that may lose much time, given the intervals of its misses.
-fn doubtful((cost, line): (f64, Option<&LineName>)) -> String {
+fn doubtful((cost, line): Doubt<'_>) -> String {
     let line = line.filter(|_| cost >= params::MIN_COST_OF_DOUBT_PCT);
     line.map_or_else(String::new, |line| {
         let file = line.file.rsplit('/').next().unwrap_or_default();

@@ -40,11 +40,11 @@ pub(super) const MAX_ROWS_OF_WINDOW: usize = 1000;
 /// This share of a latency delays the program if each load waits for the one before, with the ends
 /// of its interval. The ends count where latencies are measured. Source: Chosen; the lower ends of
 /// this and the next one are from `benches/run knees`, where binary searches overlap by prediction.
-pub(super) const FELT_LATENCY_SHARE_IN_CHASE: [f64; 3] = [0.2, 1.0, 1.0];
+pub(super) const EXPOSED_LATENCY_SHARE_IN_CHASE: [f64; 3] = [0.2, 1.0, 1.0];
 /// This share of a latency delays the program if several loads overlap. Source: Chosen.
-pub(super) const FELT_LATENCY_SHARE_OVERLAPPING: [f64; 3] = [0.02, 0.25, 0.5];
+pub(super) const EXPOSED_LATENCY_SHARE_OVERLAPPING: [f64; 3] = [0.02, 0.25, 0.5];
 /// This share of a latency delays the program if a prefetcher is ahead. Source: Chosen.
-pub(super) const FELT_LATENCY_SHARE_PREFETCHED: [f64; 3] = [0.04, 0.08, 0.16];
+pub(super) const EXPOSED_LATENCY_SHARE_PREFETCHED: [f64; 3] = [0.04, 0.08, 0.16];
 /// A load that hits takes this many nanoseconds, other work included. Source: Chosen.
 pub(super) const NS_OF_HITTING_LOAD: f64 = 0.5;
 /// The price of a miss is wrong by a factor between these. Source: Chosen, as latencies of caches
@@ -54,7 +54,7 @@ pub(super) const FACTORS_OF_UNSURE_PRICE: [f64; 2] = [0.5, 2.0];
 /// chains that follow each other overlap like loads that do not wait.
 pub(super) const FACTORS_OF_UNSURE_CHASE: [f64; 2] = [0.1, 1.5];
 /// The waits of loads that overlap are wrong by a factor between these. Source: the ends of
-/// [`FELT_LATENCY_SHARE_OVERLAPPING`] over the measured share of machines.
+/// [`EXPOSED_LATENCY_SHARE_OVERLAPPING`] over the measured share of machines.
 pub(super) const FACTORS_OF_UNSURE_OVERLAP: [f64; 2] = [0.4, 3.0];
 /// A predicted gain is wrong by at most about this much, in percent of the time. It covers overlap and
 /// other effects that replays do not show. Source: `benches/run gain --set open`, in which 40 % of

@@ -28,8 +28,8 @@ pub struct Price {
     pub misses: Option<Misses>,
     /// Number of the level whose misses cost most.
     pub level: Option<usize>,
-    /// Nanoseconds that the rows wait, with the ends of the interval.
-    pub wait_ns: [f64; 3],
+    /// Nanoseconds that the rows wait: lower end, estimate, upper end.
+    pub wait_ns: Range,
 }
 
 impl<'a> Prices<'a> {
@@ -111,7 +111,7 @@ impl<'a> Prices<'a> {
         }
         let levels = misses.as_ref().map_or(&[][..], |m| &m.levels);
         let ahead = levels.last().and_then(|l| l.prefetchable).unwrap_or(0.0);
-        let felt = felt_share(chained, ahead, self.hierarchy.overlap());
+        let exposed = exposed_share(chained, ahead, self.hierarchy.overlap());
         let (mut wait, mut most, mut level) = ([0.0; 3], 0.0, None);
         for at in 0..self.hierarchy.caches.len() {
             let known = || sites.iter().filter_map(|s| self.misses.get(s));
@@ -128,16 +128,16 @@ impl<'a> Prices<'a> {
             let latency = self.hierarchy.wait_ns(at);
             let each = match ratio {
                 Some(ratio) if at == 0 && !chained => {
-                    ratio.map(|r| felt[1] * (latency[1] - hidden_ns(r)).max(0.0))
+                    ratio.map(|r| exposed[1] * (latency[1] - hidden_ns(r)).max(0.0))
                 }
-                _ => [felt[1] * latency[1]; 3],
+                _ => [exposed[1] * latency[1]; 3],
             };
             let by_misses: Range = std::array::from_fn(|end| counts[end] * each[end]);
             let ends = match self.hierarchy.is_measured() {
                 true => {
-                    let of_latency = latency.map(|ns| counts[1] * felt[1] * ns);
-                    let of_felt = felt.map(|share| counts[1] * share * latency[1]);
-                    widened(by_misses, [of_latency, of_felt])
+                    let of_latency = latency.map(|ns| counts[1] * exposed[1] * ns);
+                    let of_exposed = exposed.map(|share| counts[1] * share * latency[1]);
+                    widened(by_misses, [of_latency, of_exposed])
                 }
                 false => by_misses,
             };
@@ -157,19 +157,19 @@ impl<'a> Prices<'a> {
 /// Share of a latency that delays the program, with the ends of its interval. `ahead`: share of the
 /// misses that a prefetcher has fetched; `overlap`: the share that is left if eight loads overlap, as
 /// measured.
-fn felt_share(chained: bool, ahead: f64, overlap: Option<f64>) -> Range {
+fn exposed_share(chained: bool, ahead: f64, overlap: Option<f64>) -> Range {
     let alone = match chained {
-        true => params::FELT_LATENCY_SHARE_IN_CHASE,
-        false => felt_overlapping(overlap),
+        true => params::EXPOSED_LATENCY_SHARE_IN_CHASE,
+        false => exposed_overlapping(overlap),
     };
-    let prefetched = params::FELT_LATENCY_SHARE_PREFETCHED;
+    let prefetched = params::EXPOSED_LATENCY_SHARE_PREFETCHED;
     std::array::from_fn(|end| ahead * prefetched[end] + (1.0 - ahead) * alone[end])
 }
 
 /// Share of a latency that delays the program if several loads overlap, with the ends of its
 /// interval.
-pub(super) fn felt_overlapping(overlap: Option<f64>) -> Range {
-    let [least, assumed, most] = params::FELT_LATENCY_SHARE_OVERLAPPING;
+pub(super) fn exposed_overlapping(overlap: Option<f64>) -> Range {
+    let [least, assumed, most] = params::EXPOSED_LATENCY_SHARE_OVERLAPPING;
     [least, overlap.unwrap_or(assumed).clamp(least, most), most]
 }
 
@@ -192,8 +192,8 @@ fn lost(wait: Range, others: f64, factor: f64) -> Range {
     }
 }
 
-/// An interval with further independent errors, which are the distances of the ends of `others`
-/// from their values.
+/// Widens an interval by independent errors: the root of the sum of their squares. `others`:
+/// intervals whose ends give these errors.
 fn widened([lo, value, hi]: Range, others: [Range; 2]) -> Range {
     let off = |end: usize, own: f64| {
         let distances = others.iter().map(|other| other[end] - other[1]);
@@ -206,8 +206,8 @@ fn widened([lo, value, hi]: Range, others: [Range; 2]) -> Range {
     ]
 }
 
-/// Nanoseconds of each miss that other loads hide: those between two misses. They hide the short
-/// latency behind the first level. `ratio`: misses per load.
+/// Nanoseconds of hits between two misses. They overlap with the miss, so they hide this part of its
+/// latency. `ratio`: misses per load.
 fn hidden_ns(ratio: f64) -> f64 {
     params::NS_OF_HITTING_LOAD / ratio.max(f64::MIN_POSITIVE)
 }
@@ -290,9 +290,9 @@ mod tests {
             [0.0, 0.0, 3.0]
         );
         // Half of the misses are fetched ahead.
-        let [lo, value, hi] = felt_share(false, 0.5, None);
+        let [lo, value, hi] = exposed_share(false, 0.5, None);
         assert!((value - 0.165).abs() < 1e-9 && lo < value && value < hi);
-        let [_, measured, most] = felt_share(false, 0.0, Some(0.1));
+        let [_, measured, most] = exposed_share(false, 0.0, Some(0.1));
         assert_eq!((measured, most), (0.1, 0.5));
     }
 

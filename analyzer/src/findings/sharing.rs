@@ -8,9 +8,8 @@ use and at least one writes: true sharing if they use the same bytes,
 
 use crate::data::group::Group;
 use crate::data::memory_units::{CacheLine, LINE_BYTES};
-use crate::findings::Finding;
 use crate::findings::context::Context;
-use crate::findings::{objects, params};
+use crate::findings::{Finding, Observation, objects, params};
 use crate::util::fast_hash::Mixed;
 use crate::util::human::counted;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -117,11 +116,14 @@ pub(super) fn find_sharing(context: &Context) -> Vec<Finding> {
                     true => Vec::new(),
                     false => vec![ProgramChange::PadBlocks],
                 },
-                finding: format!(
+                finding: Observation {
+                mechanism: format!(
                     "{share:.0} % of the loads and stores are to {} of 64 bytes that several threads use and at least one writes, {}",
                     counted(count, "line", "lines"),
                     if same { "the same bytes of them" } else { "each its own bytes of them" }
                 ),
+                    evidence: String::new(),
+                },
                 advice: if same {
                     "let each thread collect into a variable of its own, and join the parts at the end".into()
                 } else {

@@ -18,10 +18,10 @@ pub struct SiteFacts {
     pub group: Group,
     /// Number of rows.
     pub rows: u64,
-    /// Rows that were the first of their window in a line. A window begins with an empty set of
-    /// lines, so only its second half is counted; each row there counts twice.
+    /// First touches: rows whose line no earlier row of the window touched. The first half of a
+    /// window is left out, because it begins with no known lines. The second half counts twice.
     pub firsts: u64,
-    /// Those of them that lie next to a line that the instruction touched before in the window.
+    /// First touches next to a line that the instruction touched before in the window.
     sequences: u64,
     /// Greatest size of an access.
     pub size: u32,
@@ -34,8 +34,9 @@ pub struct SiteFacts {
     all_steps: u64,
     /// Steps to lower addresses.
     backward: u64,
-    /// Steps twice, and half, as long as the one before.
+    /// Steps twice as long as the one before.
     doubled: u64,
+    /// Steps half as long as the one before.
     halved: u64,
 }
 
@@ -50,7 +51,7 @@ impl SiteFacts {
     }
 
     /// The step, if it is frequent enough to be regular.
-    pub fn regular(&self) -> Option<i64> {
+    pub fn regular_step(&self) -> Option<i64> {
         self.step()
             .filter(|s| s.1 >= params::MIN_SHARE_OF_REGULAR_STEP && self.has_steps_for_pattern())
             .map(|s| s.0)
@@ -62,7 +63,7 @@ impl SiteFacts {
     }
 
     /// Share of the steps of at most `bytes` bytes.
-    pub fn near(&self, bytes: u64) -> f64 {
+    pub fn share_of_steps_within(&self, bytes: u64) -> f64 {
         let near: u64 = (self.steps.iter())
             .filter(|s| s.0.unsigned_abs() <= bytes)
             .map(|s| s.1)
@@ -77,12 +78,13 @@ impl SiteFacts {
 
     /// True if most steps lead to the same line or to an adjacent one.
     pub fn is_in_order(&self) -> bool {
-        self.near(params::MAX_STEP_BYTES_IN_ORDER) >= params::MIN_SHARE_OF_STEPS_IN_ORDER
+        self.share_of_steps_within(params::MAX_STEP_BYTES_IN_ORDER)
+            >= params::MIN_SHARE_OF_STEPS_IN_ORDER
     }
 
     /// True if nearly all loads are of one address.
     pub fn is_in_place(&self) -> bool {
-        self.near(0) > params::MIN_SHARE_OF_STEPS_IN_PLACE
+        self.share_of_steps_within(0) > params::MIN_SHARE_OF_STEPS_IN_PLACE
     }
 
     /// True if most first touches continue a walk of the same instruction, even one of many walks
@@ -96,7 +98,8 @@ impl SiteFacts {
     /// end, even if the walks are equally far apart, as the rows of an array are.
     pub fn takes_turns(&self) -> bool {
         self.is_in_sequence()
-            && self.near(params::MAX_STEP_BYTES_IN_RUN) < params::MAX_SHARE_OF_SHORT_STEPS_IN_TURNS
+            && self.share_of_steps_within(params::MAX_STEP_BYTES_IN_RUN)
+                < params::MAX_SHARE_OF_SHORT_STEPS_IN_TURNS
     }
 
     /// True if steps go back by one element and forward again in a few lines, as the top of a stack
@@ -111,15 +114,16 @@ impl SiteFacts {
 
     /// True if steps double, as those down an implicit binary tree do.
     pub fn doubles(&self) -> bool {
-        self.is_ratio(self.doubled)
+        self.is_frequent_enough(self.doubled)
     }
 
     /// True if steps halve, as those of a binary search do.
     pub fn halves(&self) -> bool {
-        self.is_ratio(self.halved)
+        self.is_frequent_enough(self.halved)
     }
 
-    fn is_ratio(&self, steps: u64) -> bool {
+    /// True if so many steps are frequent.
+    fn is_frequent_enough(&self, steps: u64) -> bool {
         self.all_steps >= params::MIN_STEPS_FOR_SHORT_RUNS
             && steps as f64 >= params::MIN_SHARE_OF_STEPS_BY_RATIO * self.all_steps as f64
     }
@@ -127,7 +131,7 @@ impl SiteFacts {
     /// Mean length in rows of short runs through memory between jumps without a pattern. None if
     /// runs are long or jumps have a pattern.
     pub fn short_runs(&self) -> Option<f64> {
-        let jumps = 1.0 - self.near(params::MAX_STEP_BYTES_IN_RUN);
+        let jumps = 1.0 - self.share_of_steps_within(params::MAX_STEP_BYTES_IN_RUN);
         if self.all_steps < params::MIN_STEPS_FOR_SHORT_RUNS
             || !params::JUMP_SHARE_OF_SHORT_RUNS.contains(&jumps)
         {
@@ -157,12 +161,12 @@ impl SiteFacts {
     }
 
     /// First touches per row.
-    pub fn cold(&self) -> f64 {
+    pub fn first_touch_share(&self) -> f64 {
         self.firsts as f64 / self.rows.max(1) as f64
     }
 
     /// Object with the most rows.
-    pub fn object(&self) -> u32 {
+    pub fn main_object(&self) -> u32 {
         let best = self
             .objects
             .iter()
@@ -179,7 +183,8 @@ impl SiteFacts {
         if self.steps.len() < params::MAX_STEPS_KEPT_PER_LOAD || self.steps.contains_key(&step) {
             *self.steps.entry(step).or_default() += 1;
         } else {
-            // Rare steps are dropped for new ones.
+            // Frequent steps are kept by the algorithm of Misra and Gries (1982): counts are lower
+            // bounds.
             self.steps.retain(|_, n| {
                 *n -= 1;
                 *n > 0
@@ -213,13 +218,14 @@ impl SiteFacts {
             facts.windows += 1;
             for &(_, at) in of_window {
                 let row = &rows[at as usize];
-                let late = 2 * u64::from(2 * at as usize >= rows.len());
+                let is_second_half = 2 * at as usize >= rows.len();
+                let weight = 2 * u64::from(is_second_half);
                 facts.group = row.group;
-                facts.firsts += late * u64::from(row.first);
+                facts.firsts += weight * u64::from(row.first);
                 let line = CacheLine::of(row.address);
                 let beside = [line.at(-1), line.at(1)];
                 let continues = row.first && beside.iter().any(|l| lines.contains(l));
-                facts.sequences += late * u64::from(continues);
+                facts.sequences += weight * u64::from(continues);
                 if last.is_none_or(|last| CacheLine::of(last.address) != line) {
                     lines.insert(line);
                 }
@@ -282,8 +288,8 @@ mod tests {
         let all = facts(&windows);
         let site = &all[&3];
         assert_eq!((site.rows, site.steps(), site.windows), (40, 38, 2));
-        assert_eq!(site.regular(), Some(64));
-        assert_eq!(site.near(63), 0.0);
+        assert_eq!(site.regular_step(), Some(64));
+        assert_eq!(site.share_of_steps_within(63), 0.0);
     }
 
     #[test]
@@ -331,6 +337,6 @@ mod tests {
                 .wrapping_add(1442695040888963407);
             Some(at >> 30)
         });
-        assert_eq!(facts(&[window(random.take(900))])[&3].regular(), None);
+        assert_eq!(facts(&[window(random.take(900))])[&3].regular_step(), None);
     }
 }

@@ -21,7 +21,10 @@ pub(super) fn come_from_stack(context: &Context, facts: &SiteFacts, from: u32) -
 pub(super) fn follow_one_link(context: &Context, link: u32) -> bool {
     let part = |site: u32| {
         let facts = context.sites.get(&site)?;
-        Some((context.users.region(facts.group.piece()).0, facts.object()))
+        Some((
+            context.users.region(facts.group.piece()).0,
+            facts.main_object(),
+        ))
     };
     let own = part(link);
     let is_link = |s: &u32| context.origin(*s).0 == Origin::Tree && part(*s) == own;

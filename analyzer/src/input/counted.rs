@@ -15,7 +15,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-/// Parts that samples are dealt to, whose differences tell how far off a sum of samples is.
+/// Replicates of samples. Their differences give the error of a sum over samples.
 const REPLICATES: usize = 32;
 
 /// Quantile of Student's distribution for 95 % with so many degrees of freedom, less one.
@@ -53,7 +53,7 @@ pub struct WeightsFrom {
     pub exact: bool,
     /// Loads that it executed.
     pub loads: f64,
-    /// Percent of them that are in code which no window of this trace has seen.
+    /// Percent of these loads in code without windows in this trace.
     pub unseen_pct: f64,
 }
 
@@ -63,8 +63,9 @@ pub struct Counted {
     /// Source of the weights.
     pub from: Option<WeightsFrom>,
     whole: Option<Count>,
-    /// By the rows of the tables of this trace's code; none where nothing was executed in the other run.
+    /// By function of this trace. `None` if the other run has not executed it.
     functions: Vec<Option<Count>>,
+    /// The same by line.
     lines: Vec<Option<Count>>,
     loops: Vec<Option<Count>>,
     /// By line piece: loads.
@@ -77,7 +78,7 @@ pub enum CountedError {
     /// It cannot be read.
     #[error("--weights-from: {0}")]
     Trace(#[from] crate::input::TraceError),
-    /// Its mode tells nothing of loads.
+    /// A trace of its mode has no numbers of loads.
     #[error(
         "--weights-from: {path}: a trace of mode {mode} has no numbers of executed loads; give one of mgz-record --count, --mode full or --mode ring of the same command"
     )]
@@ -97,7 +98,7 @@ pub enum CountedError {
         /// The missing part.
         why: String,
     },
-    /// It is of another program, or of another build.
+    /// The other trace is of another program or build.
     #[error(
         "--weights-from: {path}: {why}; weights are taken from the same build of the same program only: instrument both from one original"
     )]
@@ -222,7 +223,7 @@ fn check(ours: &Trace, other: &Trace, path: &str) -> Result<(), CountedError> {
 /// Loads of the pieces of a trace, by replicate of samples.
 type PieceLoads = HashMap<u32, [f64; REPLICATES]>;
 
-/// Sums up what each thread's rows stand for.
+/// Sums up the loads that each thread's rows represent.
 fn rows(trace: &Trace, damage: &mut Vec<String>) -> PieceLoads {
     let sampled = trace.manifest.mode == TraceMode::Ring;
     let ratios: HashMap<(u32, u32), f64> = trace
@@ -287,7 +288,7 @@ fn count(parts: &[f64; REPLICATES], exact: bool) -> Option<Count> {
     })
 }
 
-/// Reads what another trace tells of this one's loads.
+/// Reads the numbers of this trace's loads from another trace.
 pub fn read_counted(ours: &Trace, folder: &Path) -> Result<Counted, CountedError> {
     let path = folder.display().to_string();
     let other = Trace::open(folder, true)?;

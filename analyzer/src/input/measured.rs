@@ -38,7 +38,7 @@ pub struct MeasuredObject {
 pub enum ServedBy {
     /// First level.
     L1,
-    /// A buffer of the first level, in which the line was on its way.
+    /// A buffer of the first level: the line was being fetched.
     FillBuffer,
     /// Second level.
     L2,
@@ -106,8 +106,8 @@ impl ServedBy {
         }
     }
 
-    /// True if a load missed the cache of a level, 1 to 3; `None` if that is not known. A line on
-    /// its way was asked for by another load: whether this one hits is a matter of definition.
+    /// True if a load missed the cache of a level, 1 to 3; `None` if it is unknown. It is also unknown
+    /// for a line that another load was fetching.
     pub fn missed(self, level: u8) -> Option<bool> {
         match self {
             ServedBy::L1 => Some(false),
@@ -144,7 +144,7 @@ pub struct MeasuredLoad {
     pub remote: Option<bool>,
     /// NUMA node of its memory.
     pub node: Option<u32>,
-    /// Events that it stands for; 0 if unknown.
+    /// Number of events that it represents; 0 if unknown.
     pub period: u64,
 }
 

@@ -56,7 +56,7 @@ pub enum TraceError {
         /// The system's reason.
         cause: String,
     },
-    /// `manifest.json` is not what it should be.
+    /// `manifest.json` is damaged.
     #[error("{path}: damaged manifest ({cause}); record again")]
     BadManifest {
         /// The manifest.
@@ -112,7 +112,7 @@ pub struct Trace {
     pub code: CodeMap,
     /// Sentences for the user: what is missing.
     pub warnings: Vec<String>,
-    /// Damage: what had to be skipped. The analysis goes on, the exit status tells.
+    /// Damage: the skipped parts. The analysis goes on; the exit status is 1.
     pub damage: Vec<String>,
     data: Data,
     waited: Waited,
@@ -125,7 +125,7 @@ enum Data {
 }
 
 impl Trace {
-    /// The load that each sample's trigger stood behind, as far as known.
+    /// By sample: the load that its trigger stood behind, where it is known.
     pub(crate) fn waited(&self) -> &Waited {
         &self.waited
     }
@@ -152,7 +152,7 @@ impl Trace {
         Trace::open_with(folder, |spilled| spilled, true, false)
     }
 
-    /// `annotations`: tells if sidecars are read, depending on whether rows are in spill files;
+    /// `annotations`: true if sidecars are read; its argument: rows are in spill files;
     /// `whole`: all rows have to be there; `seen`: code that was not seen needs no names.
     fn open_with(
         folder: &Path,

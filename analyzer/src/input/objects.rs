@@ -52,7 +52,7 @@ fn instances(file: &File) -> Result<Resolver, String> {
     let has = |name: &str| names.iter().any(|n| n == name);
     let numbers = column(file, "object")?;
     let mut known: HashMap<u64, u32> = HashMap::new();
-    // Rows in which an object is met first, and up to which all are.
+    // First row of each object.
     let mut firsts = Vec::new();
     let mut last = u64::MAX;
     for (row, &number) in numbers.iter().enumerate() {
@@ -92,22 +92,21 @@ fn instances(file: &File) -> Result<Resolver, String> {
     fill("bytes", |i| &mut i.bytes)?;
     fill("begin_ns", |i| &mut i.begin_ns)?;
     fill("end_ns", |i| &mut i.end_ns)?;
-    // Blocks that one row stands for; traces of older recorders have one in each.
+    // Blocks that a row represents; one in traces of older recorders.
     if has("times") {
         fill("times", |i| &mut i.times)?;
     }
     if has("weight") {
         let table = frame::read_columns(again(file)?, &["weight"], None)?;
         for (instance, weight) in list.iter_mut().zip(frame::many_floats(&table, "weight")?) {
-            // (Not what is no number either.)
+            // NaN is 1, too.
             instance.weight = if weight >= 1.0 { weight } else { 1.0 };
         }
     }
     Ok(Resolver::new(objects, &list))
 }
 
-/// The objects of these rows, each content once and the unknown one first; and which of them each
-/// row's is.
+/// The distinct objects of these rows, the unknown one first, and by row the index of its object.
 fn objects(
     file: &File,
     rows: &[usize],
@@ -126,7 +125,7 @@ fn objects(
     let columns = TEXTS.map(|name| frame::texts(&table, name));
     let [kind, name, of_type, module, stack] = columns;
     let (kind, name, of_type, module, stack) = (kind?, name?, of_type?, module?, stack?);
-    // Traces of older recorders tell nothing of elements.
+    // Traces of older recorders have no elements.
     const ELEMENTS: [&str; 2] = ["element_bytes", "fields"];
     let elements = match has(ELEMENTS[1]) {
         true => Some(frame::read_columns(

@@ -56,9 +56,10 @@ pub struct ColumnSet {
     pub time: bool,
 }
 
-/// A part. Its columns are read as they are needed, and not mapped: what is mapped counts as ours, and
-/// a system that maps files in large pieces brings back what was let go. It is opened anew for each, as
-/// a trace may have more parts than a process may have open files.
+/// A part. Its columns are read when they are needed. They are not mapped: mapped memory counts as
+/// memory of this process, and a system that maps files in large pieces maps released pages again. The
+/// file is opened for each column, because a trace may have more parts than a process may have open
+/// files.
 struct PartFile {
     path: PathBuf,
     bytes: u64,

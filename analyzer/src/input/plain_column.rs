@@ -20,13 +20,13 @@ use std::ops::Range;
 pub(crate) trait Number: Copy + Into<u64> {
     /// Physical type in files.
     const STORED: PhysicalType;
-    /// Bytes of that.
+    /// Bytes of a stored number.
     const BYTES: usize;
-    /// All bits of it.
+    /// All bits of a number.
     const MASK: u64;
     /// From its bytes in a file.
     fn from_file(bytes: &[u8]) -> Self;
-    /// Appends some of the numbers whose bytes are there by rank.
+    /// Appends the numbers `some`. `split`: their bytes by rank.
     fn join(split: &[u8], some: Range<usize>, to: &mut Vec<Self>);
 }
 
@@ -242,8 +242,8 @@ impl Pages {
         }
     }
 
-    /// Goes on to the page of a row, which is not before that of the last call; whether it is another one.
-    /// `None`: it is damaged, or there is none.
+    /// Goes on to the page of a row, which is not before the row of the last call. True if it is another
+    /// page. `None`: it is damaged, or there is none.
     fn upto(&mut self, row: usize) -> Option<bool> {
         if self.rows.contains(&row) {
             return Some(false);
@@ -346,7 +346,7 @@ impl PagedTimes {
     }
 }
 
-/// The pages of a column chunk that is stored as differences, most of them not the same.
+/// The pages of a column chunk that is stored as differences, most of which differ.
 fn pages_of_differences(
     bytes: Buffer<u8>,
     column: &ColumnChunkMetadata,
@@ -379,7 +379,7 @@ pub(crate) fn steps<T: Number>(
     (steps.rows() == rows).then_some(steps)
 }
 
-/// The same for one whose differences are mostly not the same, such as times: all values.
+/// All values of a column whose differences mostly differ, such as times.
 pub(crate) fn unsteady(
     bytes: Buffer<u8>,
     column: &ColumnChunkMetadata,

@@ -25,9 +25,9 @@ const ROWS_PER_SLICE: usize = 1 << 13;
 const MAX_READY_ROWS: usize = 1 << 16;
 /// Source: Chosen.
 const MIN_READY_ROWS: usize = 1 << 9;
-/// The rows of a thread that shares its group with others, if they are less than this part of it,
-/// take less than the columns: then they are read at once, and the group once for all its threads.
-/// Source: Chosen.
+/// A thread that shares its row group with others, and has less than one in this many of its rows, is
+/// read at once: its rows take less memory than the columns, and the group is read once for all its
+/// threads. Source: Chosen.
 const GROUP_SHARE_DIVISOR: usize = 4;
 /// Slices that wait to be looked at: while the next page is unpacked, there is something to do.
 /// Source: Chosen.
@@ -79,7 +79,7 @@ impl<'a> RowSlices<'a> {
         Some(slices)
     }
 
-    /// Notes whose the rows of a group are.
+    /// Notes the threads of a group's rows.
     fn place(&mut self, group: &'a RowGroup, process: &Steps, thread: &Steps) {
         let (mut processes, mut threads) = (process.runs(), thread.runs());
         // Values, and how many rows more have them. Both columns have as many rows as the group.
@@ -131,8 +131,8 @@ impl<'a> RowSlices<'a> {
             .map_or(0, |thread| thread.0)
     }
 
-    /// Gives all rows to `each`, which returns the memory to be filled again; without stores, unless they
-    /// are asked for. They are read by a thread of its own, unless there shall be one only.
+    /// Gives all rows to `each`, which returns the memory to be filled again. `stores`: stores as well.
+    /// Another thread reads the rows, if there may be two.
     pub fn visit(&mut self, stores: bool, each: &mut dyn FnMut(Slice) -> Slice) {
         let threads = std::mem::take(&mut self.threads);
         if rayon::current_num_threads() < 2 {
@@ -171,7 +171,7 @@ impl<'a> RowSlices<'a> {
 /// Rows of all threads, merged.
 struct Order<'a> {
     cursors: Vec<Cursor<'a>>,
-    /// Threads with rows, but that which goes on.
+    /// Threads with rows, except for `now`.
     waiting: BinaryHeap<Reverse<Due>>,
     /// The thread whose rows are next.
     now: Option<usize>,
@@ -257,7 +257,7 @@ impl<'a> Order<'a> {
         !slice.runs.is_empty()
     }
 
-    /// Finds out whose the next rows are. `thread` had the last ones, and others have none before `limit`.
+    /// Finds the thread of the next rows. `thread` had the last ones; others have none before `limit`.
     fn next(&mut self, thread: usize, limit: f64) {
         let cursor = &self.cursors[thread];
         if cursor.at == cursor.end && !self.advance(thread) {
@@ -289,7 +289,7 @@ impl<'a> Open<'a> {
         })
     }
 
-    /// Reads the next rows, so many at most, with their times if these are needed.
+    /// Reads the next rows, `most` at most, with their times if these are needed.
     fn read(&mut self, most: usize, to: &mut Batch, time: &mut Vec<u64>) -> Result<(), String> {
         let part = self.rows.start..self.rows.end.min(self.rows.start + most);
         self.rows.start = part.end;
@@ -374,7 +374,7 @@ impl<'a> Cursor<'a> {
         self.time.get(self.at).map_or(0.0, |&time| time as f64)
     }
 
-    /// Makes the next rows ready, about so many; false if there are none.
+    /// Makes the next rows ready, about `most`; false if there are none.
     fn advance(
         &mut self,
         most: usize,
@@ -440,7 +440,7 @@ impl<'a> Cursor<'a> {
         self.end > 0
     }
 
-    /// Appends the rows that are ready, to one of them.
+    /// Appends the ready rows before row `to`.
     fn copy(&mut self, to: usize, rows: &mut Batch) {
         copy(&self.rows, self.at..to, rows);
         self.at = to;
@@ -491,7 +491,7 @@ impl Columns {
 /// A column of a row group.
 enum Column<T> {
     Paged(&'static str, PagedNumbers),
-    /// All values: it is stored in another way than the recorder's.
+    /// All values: it is not stored as the recorder stores it.
     Whole(Buffer<T>),
 }
 

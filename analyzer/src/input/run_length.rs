@@ -202,7 +202,7 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
     leb128::decode(u64::BITS, || bytes.split_off_first().copied())
 }
 
-/// A number with the sign in the lowest bit, as a number modulo 2⁶⁴.
+/// A number with its sign in the lowest bit, modulo 2⁶⁴.
 fn zigzag(bytes: &mut &[u8]) -> Option<u64> {
     Some(leb128::unzigzag(varint(bytes)?).cast_unsigned())
 }
@@ -224,7 +224,7 @@ fn unpack(bytes: &[u8], width: u32, count: usize) -> impl Iterator<Item = u64> {
         })
 }
 
-/// The number that some bytes are the lower ones of.
+/// The number whose lower bytes these are; its upper ones are zero.
 #[inline(never)]
 fn end_of(bytes: &[u8]) -> u128 {
     bytes

@@ -1,4 +1,4 @@
-//! Load instructions that a trace has rows of, or otherwise tells of.
+//! Load instructions that a trace has rows of, or that it names elsewhere.
 //!
 //! A trace has seen little of the code of large modules. Names and counts are kept for the
 //! functions that were seen.
@@ -86,8 +86,8 @@ impl SeenSites {
         }
     }
 
-    /// Gives the sites of modules with one sidecar to the first of them. `first`: that of each
-    /// module.
+    /// Moves the sites of modules with the same sidecar to the first of these modules. `first`: by
+    /// module, the first one.
     pub(crate) fn united(self, first: &[usize]) -> SeenSites {
         let mut united = SeenSites::default();
         for (module, sites) in self.0 {

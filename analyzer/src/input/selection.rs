@@ -28,7 +28,7 @@ impl Extent {
         }
     }
 
-    /// Its samples, each with the loads of it. The end of the last is open.
+    /// Its samples, each with its part of the loads. The end of the last is open.
     pub(crate) fn each(&self, mut give: impl FnMut(usize, Range<u64>)) {
         match self {
             Extent::Samples(list) => list.iter().for_each(|&s| give(s, 0..u64::MAX)),

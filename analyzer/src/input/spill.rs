@@ -209,7 +209,7 @@ impl<'a> SpillSource<'a> {
         }
     }
 
-    /// Expands the segments of a piece; damaged ones are named in `damage`, with the slots that are lost.
+    /// Expands the segments of a piece. `damage` gets the damaged ones, with the number of lost slots.
     fn expand(
         &self,
         piece: &SegmentRange,

@@ -23,7 +23,7 @@ pub struct Weights {
     /// (as in the manifest). Known only if the speed was measured in its own code, or in enough other
     /// functions.
     executed: Vec<Option<(f64, f64)>>,
-    /// Nanoseconds of its thread's time that the sample stands for; 0 if unknown.
+    /// Nanoseconds of its thread's time that the sample represents; 0 if unknown.
     times: Vec<u64>,
     /// Nanoseconds from a sample's begin to its end; 0 if unknown.
     durations: Vec<u64>,

@@ -4,6 +4,7 @@
 use crate::data::memory_units::LINE_BYTES;
 use crate::misses::params;
 use mgz_annotations_schema::manifest::Cache;
+use mgz_models::util::size::size;
 
 const K: u64 = 1 << 10;
 const M: u64 = 1 << 20;
@@ -64,22 +65,6 @@ pub fn name(cache: &Cache) -> String {
     format!("L{}", cache.level)
 }
 
-fn size(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match text[digits.len()..]
-        .trim_end_matches(['b', 'B', 'i'])
-        .to_ascii_uppercase()
-        .as_str()
-    {
-        "" => 1,
-        "K" => K,
-        "M" => M,
-        "G" => K * M,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(unit)
-}
-
 /// Parses `L1=32K/8,L2=1M/16,L3=32M/16` (size and ways, first level first; 16 ways if omitted) or
 /// the name of a preset.
 pub fn parse(text: &str) -> Result<Vec<Cache>, String> {
@@ -102,7 +87,8 @@ pub fn parse(text: &str) -> Result<Vec<Cache>, String> {
             .filter(|n| (1..=9).contains(n))
             .ok_or_else(|| wrong(part))?;
         let (bytes, ways) = shape.split_once('/').unwrap_or((shape, "16"));
-        let (bytes, ways) = size(bytes.trim())
+        let (bytes, ways) = size(bytes)
+            .ok()
             .zip(ways.trim().parse::<u64>().ok())
             .filter(|&(bytes, ways)| bytes >= LINE_BYTES * ways && ways > 0 && bytes < 1 << 40)
             .ok_or_else(|| wrong(part))?;

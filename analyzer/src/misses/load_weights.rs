@@ -2,8 +2,8 @@
 //! error.
 //!
 //! A window taken by time represents time. Another run counts the loads executed in that time, or
-//! they follow from the measured pace of the window's code. Without either, the pace of other code
-//! is used, which may be wrong by a large factor. All windows of a function share that error. So it
+//! they follow from the measured speed of the window's code. Without either, the speed of other
+//! code is used, which may be wrong by a large factor. All windows of a function share that error. So it
 //! cancels in the misses per load of the function, but not in those of the whole run.
 
 use crate::engine::EngineOutcome;
@@ -17,8 +17,8 @@ pub struct LoadWeights<'a> {
     weights: Option<&'a Weights>,
     by_time: bool,
     loads: HashMap<u32, u64, Mixed>,
-    /// Loads per nanosecond in the windows whose pace is known.
-    pace: Option<f64>,
+    /// Loads per nanosecond in the windows whose speed is known.
+    loads_per_ns: Option<f64>,
     /// Nanoseconds that a mean window represents.
     time: f64,
 }
@@ -47,7 +47,7 @@ impl<'a> LoadWeights<'a> {
             weights,
             by_time,
             loads,
-            pace: (executed > 0.0).then(|| executed / time),
+            loads_per_ns: (executed > 0.0).then(|| executed / time),
             time: times().sum::<u64>() as f64 / known as f64,
         }
     }
@@ -72,14 +72,11 @@ impl<'a> LoadWeights<'a> {
         if !self.by_time {
             return (weights.of(sample) as f64, 0.0);
         }
-        let time = match weights.time(sample) {
-            0 => self.time,
-            ns => ns as f64,
+        let weight = match self.loads_per_ns {
+            Some(loads_per_ns) => loads_per_ns * self.time(sample) / here,
+            None => weights.of(sample) as f64,
         };
-        match self.pace {
-            Some(pace) => (pace * time / here, params::UNKNOWN_PACE_LOG_ERROR),
-            None => (weights.of(sample) as f64, params::UNKNOWN_PACE_LOG_ERROR),
-        }
+        (weight, params::UNKNOWN_PACE_LOG_ERROR)
     }
 
     /// Nanoseconds per load in the sample, with the cost of recording; `None` if unknown.
@@ -108,10 +105,7 @@ impl<'a> LoadWeights<'a> {
     /// known. `here`: loads of the sample, with implied ones.
     pub fn lengths_per_ns(&self, sample: u32, here: f64) -> Option<f64> {
         let weights = self.weights?;
-        let time = match weights.time(sample) {
-            0 => self.time,
-            ns => ns as f64,
-        };
+        let time = self.time(sample);
         let here = here.max(1.0);
         let lengths = if weights.counted().is_some() {
             weights.of_loads(sample) as f64 / UNIT as f64 / time
@@ -120,7 +114,7 @@ impl<'a> LoadWeights<'a> {
         {
             executed / here / time
         } else {
-            self.pace? / here
+            self.loads_per_ns? / here
         };
         (lengths.is_finite() && lengths > 0.0).then_some(lengths)
     }

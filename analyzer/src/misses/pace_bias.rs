@@ -8,7 +8,7 @@ use crate::data::group::Group;
 use crate::misses::load_weights::LoadWeights;
 use crate::misses::params;
 use crate::misses::visit_table::VisitTable;
-use crate::misses::window_pace::{MeanPace, WindowPace, slow_down};
+use crate::misses::window_pace::{MeanNsPerLoad, WindowPace, slow_down};
 use crate::util::fast_hash::Mixed;
 use std::collections::{BTreeMap, HashMap};
 
@@ -49,13 +49,13 @@ pub(crate) fn speed_factors(
     // Sums of fractions depend on their order.
     let mut windows: Vec<(u32, Window)> = windows.into_iter().collect();
     windows.sort_unstable_by_key(|w| w.0);
-    let slow = slowness(windows.iter().map(|w| &w.1));
+    let rates = new_line_rates(windows.iter().map(|w| &w.1));
     let main: Vec<u32> = windows
         .iter()
         .map(|w| main_function(&w.1, &function))
         .collect();
     let mut of_functions: BTreeMap<u32, (Vec<WindowPace>, Totals)> = BTreeMap::new();
-    for (((sample, _), &slow), &function) in windows.iter().zip(&slow).zip(&main) {
+    for (((sample, _), &new_line_rate), &function) in windows.iter().zip(&rates).zip(&main) {
         let entry = of_functions.entry(function).or_default();
         let time = weights.time(*sample);
         if let Some((loads, error)) = weights.executed(*sample) {
@@ -63,7 +63,7 @@ pub(crate) fn speed_factors(
         }
         if let Some(duration) = weights.duration_per_load(*sample) {
             entry.0.push(WindowPace {
-                slow,
+                new_line_rate,
                 duration,
                 time,
             });
@@ -72,19 +72,18 @@ pub(crate) fn speed_factors(
     let measured: HashMap<u32, [f64; 3], Mixed> = of_functions
         .into_iter()
         .filter_map(|(function, (windows, totals))| {
-            Some((function, slow_down(&windows, totals.pace()?)?))
+            Some((function, slow_down(&windows, totals.ns_per_load()?)?))
         })
         .collect();
     let ratios = main.iter().map(|f| measured.get(f).copied());
-    let of_windows = windows.iter().zip(slow).zip(ratios);
-    factors(of_windows.map(|((w, slow), ratios)| (&w.1, slow, ratios.unwrap_or_else(assumed))))
+    let of_windows = windows.iter().zip(rates).zip(ratios);
+    factors(of_windows.map(|((w, rate), ratios)| (&w.1, rate, ratios.unwrap_or_else(assumed))))
 }
 
-/// Time of a load in a window of new lines over that in a window of known lines, if durations do
-/// not show it.
+/// The result of [`slow_down`] if durations do not show it.
 fn assumed() -> [f64; 3] {
     let most = params::MAX_TIME_OF_NEW_LINES;
-    [most, params::LIKELY_TIME_OF_NEW_LINES, 1.0]
+    [1.0, params::LIKELY_TIME_OF_NEW_LINES, most]
 }
 
 /// Sums of a function's windows.
@@ -103,9 +102,9 @@ impl Totals {
         self.error += loads * error;
     }
 
-    fn pace(&self) -> Option<MeanPace> {
-        let pace = (self.time / self.loads, self.error / self.loads);
-        (pace.0.is_finite() && pace.1.is_finite()).then_some(pace)
+    fn ns_per_load(&self) -> Option<MeanNsPerLoad> {
+        let mean = (self.time / self.loads, self.error / self.loads);
+        (mean.0.is_finite() && mean.1.is_finite()).then_some(mean)
     }
 }
 
@@ -119,8 +118,8 @@ fn main_function(window: &Window, function: impl Fn(Group) -> u32) -> u32 {
     most.map_or(0, |m| m.0)
 }
 
-/// New lines per load of each window, as a part of that of the slowest windows.
-fn slowness<'a>(windows: impl Iterator<Item = &'a Window>) -> Vec<f64> {
+/// New lines per load of each window, divided by the rate of the slowest windows.
+fn new_line_rates<'a>(windows: impl Iterator<Item = &'a Window>) -> Vec<f64> {
     let rate = |window: &Window| {
         let sum = |of: fn(&Share) -> f64| window.values().map(of).sum::<f64>();
         sum(|s| s.late) / sum(|s| s.accesses).max(1.0)
@@ -135,14 +134,14 @@ fn slowness<'a>(windows: impl Iterator<Item = &'a Window>) -> Vec<f64> {
     }
 }
 
-/// The factors, from windows with their slowness and the ratio of times of a load in them.
+/// The factors, from windows with their rates of new lines and the ratios of [`slow_down`].
 fn factors<'a>(windows: impl Iterator<Item = (&'a Window, f64, [f64; 3])>) -> SpeedFactors {
     let mut sums: HashMap<Group, [Share; 4], Mixed> = HashMap::default();
-    for (window, slow, [most, likely, least]) in windows {
+    for (window, rate, [least, likely, most]) in windows {
         for (&group, share) in window {
             let sums = sums.entry(group).or_default();
             for (sum, slower) in sums.iter_mut().zip([most, likely, least, 1.0]) {
-                sum.add(share, 1.0 / (1.0 + (slower - 1.0) * slow));
+                sum.add(share, 1.0 / (1.0 + (slower - 1.0) * rate));
             }
         }
     }
@@ -176,8 +175,8 @@ mod tests {
     }
 
     fn with_assumed(windows: &[Window]) -> SpeedFactors {
-        let slow = slowness(windows.iter());
-        factors((windows.iter().zip(slow)).map(|(w, slow)| (w, slow, assumed())))
+        let rates = new_line_rates(windows.iter());
+        factors((windows.iter().zip(rates)).map(|(w, rate)| (w, rate, assumed())))
     }
 
     #[test]

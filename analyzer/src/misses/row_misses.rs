@@ -45,7 +45,7 @@ pub struct Predicted {
     /// By object and group: the object's part of the group's misses.
     objects: HashMap<u32, Vec<(Group, Ratios)>, Mixed>,
     /// By group.
-    paces: HashMap<Group, Pace, Mixed>,
+    weight_errors: HashMap<Group, WeightError, Mixed>,
     /// Late visits in sequence, and all late visits, by group and by object.
     sequences: HashMap<Group, (f64, f64), Mixed>,
     of_objects: HashMap<u32, (f64, f64), Mixed>,
@@ -74,7 +74,7 @@ struct Sum {
 }
 
 /// A group's function, and the error of the weight of its loads.
-type Pace = (u32, f64);
+type WeightError = (u32, f64);
 
 fn add(to: &mut Vec<f64>, of: &[f64], times: f64) {
     to.resize(to.len().max(of.len()), 0.0);
@@ -82,7 +82,7 @@ fn add(to: &mut Vec<f64>, of: &[f64], times: f64) {
 }
 
 impl Sum {
-    fn ratios(&mut self, weighed: &Weighed, ratios: &Ratios, (function, error): Pace) {
+    fn ratios(&mut self, weighed: &Weighed, ratios: &Ratios, (function, error): WeightError) {
         let all: f64 = weighed.accesses.iter().sum();
         let part = self.functions.entry(function).or_default();
         add(&mut part.misses, &ratios.value, all);
@@ -97,7 +97,7 @@ impl Sum {
         }
     }
 
-    fn loads(&mut self, weighed: &Weighed, (function, error): Pace) {
+    fn loads(&mut self, weighed: &Weighed, (function, error): WeightError) {
         let all: f64 = weighed.loads.iter().sum();
         let part = self.functions.entry(function).or_default();
         part.loads += all;
@@ -164,7 +164,7 @@ impl Predicted {
             weighed.accesses[at] += weight * f64::from(of.accesses);
             weighed.loads[at] += here;
         }
-        self.paces = errors
+        self.weight_errors = errors
             .into_iter()
             .map(|(group, (all, error))| {
                 let error = error / all.max(f64::MIN_POSITIVE);
@@ -300,8 +300,8 @@ impl Predicted {
             let Some((weighed, ratios)) = self.groups.get(&group) else {
                 continue;
             };
-            sum.ratios(weighed, ratios, self.pace(group));
-            sum.loads(weighed, self.pace(group));
+            sum.ratios(weighed, ratios, self.weight_error(group));
+            sum.loads(weighed, self.weight_error(group));
             let &(sequence, late) = self.sequences.get(&group).unwrap_or(&(0.0, 0.0));
             sum.sequence += sequence;
             sum.late += late;
@@ -309,8 +309,8 @@ impl Predicted {
         sum
     }
 
-    fn pace(&self, group: Group) -> Pace {
-        self.paces.get(&group).copied().unwrap_or_default()
+    fn weight_error(&self, group: Group) -> WeightError {
+        self.weight_errors.get(&group).copied().unwrap_or_default()
     }
 
     /// Misses of the whole run.
@@ -369,11 +369,11 @@ impl Predicted {
                 accesses: weighed.accesses,
                 loads: weighed.loads.map(|l| l * share),
             };
-            sum.loads(&part, self.pace(group));
+            sum.loads(&part, self.weight_error(group));
         }
         for (group, ratios) in self.objects.get(&object).into_iter().flatten() {
             if let Some((weighed, _)) = self.groups.get(group) {
-                sum.ratios(weighed, ratios, self.pace(*group));
+                sum.ratios(weighed, ratios, self.weight_error(*group));
             }
         }
         if sum.value.is_empty() {

@@ -22,8 +22,8 @@ pub(crate) struct Lap {
 }
 
 impl Lap {
-    /// Share of the cell's late visits that return with the next lap, but later than `v` sample
-    /// lengths. `which`: index into `again`.
+    /// Share of the cell's late visits that wait longer than `v` sample lengths for the next lap.
+    /// `which`: 0 lower end, 1 estimate, 2 upper end.
     pub(crate) fn waits(&self, v: f64, which: usize) -> f64 {
         let late =
             (v / self.samples - 1.0 + params::LAP_LENGTH_ERROR) / (2.0 * params::LAP_LENGTH_ERROR);

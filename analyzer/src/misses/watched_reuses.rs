@@ -120,7 +120,7 @@ pub(crate) struct Unit {
     /// By replicate: weights of the code's late visits, and of all late visits to the objects.
     late: [(f64, f64); PARTS],
     times: LineOverWord,
-    pace: Pace,
+    speed: SpeedCorrection,
 }
 
 /// A watch as one piece of code sees it.
@@ -143,23 +143,23 @@ pub(crate) struct InSamples {
     pub(crate) hazard: f64,
 }
 
-/// Correction of the pace of code as a factor, and its standard error as a factor.
+/// Correction of the assumed speed of code as a factor, and its standard error as a factor.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Pace {
+struct SpeedCorrection {
     times: f64,
     off: f64,
 }
 
-impl Pace {
-    const UNKNOWN: Pace = Pace {
+impl SpeedCorrection {
+    const UNKNOWN: SpeedCorrection = SpeedCorrection {
         times: 1.0,
         off: params::PACE_STANDARD_ERROR_FACTOR,
     };
 
-    /// Measures the pace. Just behind a sample, words are touched again at the rate that samples
+    /// Measures the speed. Just behind a sample, words are touched again at the rate that samples
     /// see at their end. The ratio of the two rates converts the time of watches to sample lengths,
-    /// whatever pace was assumed. `share`: the code's share of the late visits.
-    fn new(watches: &[SeenWatch], share: f64, known: &InSamples) -> Pace {
+    /// whatever speed was assumed. `share`: the code's share of the late visits.
+    fn new(watches: &[SeenWatch], share: f64, known: &InSamples) -> SpeedCorrection {
         let own = watches.iter().filter(|w| w.end == Ended::Own);
         let mut ends: Vec<f64> = own.map(|w| w.length).collect();
         ends.sort_unstable_by(f64::total_cmp);
@@ -168,25 +168,25 @@ impl Pace {
         if early < params::MIN_EARLY_WATCHES_FOR_PACE
             || known.reuses < params::MIN_EARLY_WATCHES_FOR_PACE as f64
         {
-            return Pace::UNKNOWN;
+            return SpeedCorrection::UNKNOWN;
         }
         let until = ends[early - 1];
         let time: f64 = watches.iter().map(|w| w.length.min(until)).sum();
         let by_watches = early as f64 / (time * share).max(f64::MIN_POSITIVE);
         let by_samples = known.hazard * known.times.words_over_lines();
         let found = (by_watches / by_samples).ln();
-        // Words that are not part of a burst tell of the gap between bursts, not of the pace.
+        // Words that are not part of a burst tell of the gap between bursts, not of the speed.
         if !found.is_finite()
             || found.abs()
                 > params::MAX_PACE_DEVIATION_IN_ERRORS * params::PACE_STANDARD_ERROR_FACTOR.ln()
         {
-            return Pace::UNKNOWN;
+            return SpeedCorrection::UNKNOWN;
         }
         let of_use = params::WATCHED_WORDS_LOG_ERROR * params::WATCHED_WORDS_LOG_ERROR;
         let variance = 1.0 / early as f64 + 1.0 / known.reuses + of_use;
-        // The assumed pace counts as well, by its own error.
+        // The assumed speed counts as well, by its own error.
         let prior = params::PACE_STANDARD_ERROR_FACTOR.ln().powi(2);
-        Pace {
+        SpeedCorrection {
             times: (found * prior / (prior + variance)).exp(),
             off: (prior * variance / (prior + variance)).sqrt().exp(),
         }
@@ -223,7 +223,7 @@ pub(crate) fn units(
     watches: &[ObjectWatch],
     in_samples: &dyn Fn(Code) -> InSamples,
 ) -> (Vec<Unit>, u64) {
-    let known = paces(cells, watches, in_samples);
+    let known = speed_corrections(cells, watches, in_samples);
     let mut used = vec![false; watches.len()];
     let mut found = Vec::new();
     let mut told = vec![false; cells.len()];
@@ -251,7 +251,7 @@ pub(crate) fn units(
                 .filter(|&cell| !told[cell as usize])
                 .map(|cell| (cell, own(cell) / whole.max(f64::MIN_POSITIVE)))
                 .collect();
-            let (times, pace) = known[&code];
+            let (times, speed) = known[&code];
             let unit = Unit {
                 cells: of_code,
                 tells,
@@ -259,7 +259,7 @@ pub(crate) fn units(
                 watches: those.iter().map(|&at| watches[at].seen_by(code)).collect(),
                 late,
                 times,
-                pace,
+                speed,
             };
             if unit.tells.is_empty()
                 || unit.share(None) * (those.len() as f64) < params::MIN_WATCHES_FOR_ESTIMATE
@@ -278,13 +278,13 @@ pub(crate) fn units(
     (found, used.iter().filter(|&&u| u).count() as u64)
 }
 
-/// By code: ratio of lines to words from samples, and pace from samples and the watches of all
+/// By code: ratio of lines to words from samples, and speed from samples and the watches of all
 /// objects.
-fn paces(
+fn speed_corrections(
     cells: &[CellVisits],
     watches: &[ObjectWatch],
     in_samples: &dyn Fn(Code) -> InSamples,
-) -> BTreeMap<Code, (LineOverWord, Pace)> {
+) -> BTreeMap<Code, (LineOverWord, SpeedCorrection)> {
     let mut late: BTreeMap<Code, f64> = BTreeMap::new();
     for cell in cells {
         *late.entry(cell.code).or_default() += cell.late.iter().sum::<f64>();
@@ -294,11 +294,11 @@ fn paces(
         let known = in_samples(code);
         let seen: Vec<SeenWatch> = watches.iter().map(|w| w.seen_by(code)).collect();
         // Walks tell by themselves when they return.
-        let pace = match code.1 == AccessClass::Strided {
-            true => Pace::UNKNOWN,
-            false => Pace::new(&seen, own / all, &known),
+        let speed = match code.1 == AccessClass::Strided {
+            true => SpeedCorrection::UNKNOWN,
+            false => SpeedCorrection::new(&seen, own / all, &known),
         };
-        (code, (known.times, pace))
+        (code, (known.times, speed))
     };
     late.iter().map(of_code).collect()
 }
@@ -336,14 +336,14 @@ impl Unit {
     fn touches(&self, without: Option<usize>) -> Touches {
         let kept = self.watches.iter().filter(|w| Some(w.part) != without);
         Touches::new(
-            kept.map(|w| (w.beyond + self.pace.times * w.length, w.end))
+            kept.map(|w| (w.beyond + self.speed.times * w.length, w.end))
                 .collect(),
         )
     }
 
     /// Factor of the time of watches at the ends of a 95 % interval.
     pub(crate) fn pace_ends(&self) -> f64 {
-        self.pace.off * self.pace.off
+        self.speed.off * self.speed.off
     }
 
     /// Along the grid: a lower bound of the share of the code's late visits whose words are left
@@ -382,10 +382,10 @@ impl Unit {
             let (survival, range) = model(v, &self.cells);
             let survival = survival.max(f64::MIN_POSITIVE);
             let words = alone(v);
-            let pace = (alone(v / self.pace.off) - alone(v * self.pace.off)) / 2.0;
+            let of_speed = (alone(v / self.speed.off) - alone(v * self.speed.off)) / 2.0;
             let of_share = params::CODE_SHARE_ERROR * (1.0 - share) * (1.0 - words);
             let chance = touches.variance(v).sqrt() / share.max(1e-9);
-            let of_words = chance.hypot(pace).hypot(of_share);
+            let of_words = chance.hypot(of_speed).hypot(of_share);
             let (watched, of_times) = self.times.of_lines(words);
             let [low, high] = [words - of_words, words + of_words]
                 .map(|words| self.times.of_lines(words.clamp(0.0, 1.0)).0);
@@ -569,17 +569,17 @@ mod tests {
             hazard,
         };
         let unit = |reuses: f64| units(&cells, &seen, &|_| known(reuses)).0.remove(0);
-        let pace = unit(1000.0).pace;
-        // The assumed pace counts, too.
+        let speed = unit(1000.0).speed;
+        // The assumed speed counts, too.
         assert!(
-            (0.125..0.25).contains(&pace.times) && pace.off < 1.5,
-            "{pace:?}"
+            (0.125..0.25).contains(&speed.times) && speed.off < 1.5,
+            "{speed:?}"
         );
         let alone = |unit: &Unit, v: f64| 1.0 - unit.touches(None).part(v);
         let (v, truth) = (10.0, (-10.0f64 * hazard).exp());
         assert!((alone(&unit(1000.0), v) - truth).abs() < 0.2);
         assert!((alone(&unit(0.0), v) - truth).abs() > 0.4);
-        assert_eq!(unit(0.0).pace, Pace::UNKNOWN);
+        assert_eq!(unit(0.0).speed, SpeedCorrection::UNKNOWN);
     }
 
     #[test]

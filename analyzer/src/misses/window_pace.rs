@@ -7,13 +7,13 @@
 
 use crate::misses::params;
 use mgz_models::statistics::distributions::student_quantile;
-use mgz_models::statistics::{NORMAL_QUANTILE_OF_95_PCT, median};
+use mgz_models::statistics::{NORMAL_QUANTILE_OF_95_PCT, jackknife_variance, median};
 
 /// A window of a function.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowPace {
-    /// New lines per load, as a part of that of the slowest windows, 0 to 1.
-    pub slow: f64,
+    /// New lines per load, divided by the rate of the slowest windows; at most 1.
+    pub new_line_rate: f64,
     /// Nanoseconds per load, with the cost of recording.
     pub duration: f64,
     /// Time that the window stands for.
@@ -22,42 +22,38 @@ pub(super) struct WindowPace {
 
 /// Time per load of a function, nanoseconds, and half the width of the 95 % interval of its
 /// logarithm.
-pub(super) type MeanPace = (f64, f64);
+pub(super) type MeanNsPerLoad = (f64, f64);
 
-/// Time of a load in a window of new lines over that in a window of known lines: the most, the
-/// likely and the least ratio. `None` if durations do not show it. `windows` are in the order of
-/// their begins.
-pub(super) fn slow_down(windows: &[WindowPace], mean: MeanPace) -> Option<[f64; 3]> {
+/// Ratio of the time of a load in a window of new lines to that in a window of known lines: least,
+/// likely and greatest. `None` if durations do not show it. `windows` are in the order of their
+/// begins.
+pub(super) fn slow_down(windows: &[WindowPace], mean: MeanNsPerLoad) -> Option<[f64; 3]> {
     let parts = params::PARTS_OF_PACE_JACKKNIFE;
     if windows.len() < params::MIN_WINDOWS_OF_PACE {
         return None;
     }
     let slope = slope(windows.iter())?;
-    let (mut sum, mut squares) = (0.0, 0.0);
-    for part in 0..parts {
+    let without = |part: usize| {
         let of = |i: usize| i * parts / windows.len();
-        let without = windows.iter().enumerate().filter(|w| of(w.0) != part);
-        let without = self::slope(without.map(|w| w.1))?;
-        sum += without;
-        squares += without * without;
-    }
-    let n = parts as f64;
-    let variance = (squares - sum * sum / n).max(0.0) * (n - 1.0) / n;
-    let error = student_quantile(parts as f64 - 1.0) * variance.sqrt();
-    let (pace, log_error) = mean;
-    if error > pace {
+        let others = windows.iter().enumerate().filter(|w| of(w.0) != part);
+        self::slope(others.map(|w| w.1))
+    };
+    let slopes: Vec<f64> = (0..parts).map(without).collect::<Option<_>>()?;
+    let error = student_quantile(parts as f64 - 1.0) * jackknife_variance(&slopes).sqrt();
+    let (mean_ns, log_error) = mean;
+    if error > mean_ns {
         return None;
     }
-    let ratio = |slope: f64, pace: f64| ratio_of(windows, slope.max(0.0), pace).ln();
-    let likely = ratio(slope, pace);
+    let ratio = |slope: f64, mean_ns: f64| ratio_of(windows, slope.max(0.0), mean_ns).ln();
+    let likely = ratio(slope, mean_ns);
     let factor = params::SLOPE_FACTOR_ERROR;
     let most = [
-        ratio((slope + error) * factor, pace),
-        ratio(slope, pace / log_error.exp()),
+        ratio((slope + error) * factor, mean_ns),
+        ratio(slope, mean_ns / log_error.exp()),
     ];
     let least = [
-        ratio((slope - error) / factor, pace),
-        ratio(slope, pace * log_error.exp()),
+        ratio((slope - error) / factor, mean_ns),
+        ratio(slope, mean_ns * log_error.exp()),
     ];
     let away = |ends: [f64; 2]| (ends[0] - likely).hypot(ends[1] - likely);
     let (up, down) = (away(most), away(least));
@@ -65,7 +61,7 @@ pub(super) fn slow_down(windows: &[WindowPace], mean: MeanPace) -> Option<[f64; 
     let weight = shrinkage(0.5 * (up + down) / NORMAL_QUANTILE_OF_95_PCT);
     let shrunk = expected + weight * (likely - expected);
     let (most, least) = (likely + up, (likely - down).max(0.0));
-    Some([most.max(shrunk), shrunk, least.min(shrunk)].map(f64::exp))
+    Some([least.min(shrunk), shrunk, most.max(shrunk)].map(f64::exp))
 }
 
 /// Weight of a measured logarithm with this standard error against the expected one.
@@ -82,7 +78,7 @@ fn slope<'a>(windows: impl Iterator<Item = &'a WindowPace>) -> Option<f64> {
     let mut step = 1;
     while step < windows.len() && slopes.len() < params::MAX_PAIRS_OF_SLOPE {
         for (a, b) in windows.iter().zip(&windows[step..]) {
-            let run = b.slow - a.slow;
+            let run = b.new_line_rate - a.new_line_rate;
             if run.abs() >= params::MIN_DIFFERENCE_OF_NEW_LINES {
                 slopes.push((b.duration - a.duration) / run);
             }
@@ -92,20 +88,22 @@ fn slope<'a>(windows: impl Iterator<Item = &'a WindowPace>) -> Option<f64> {
     (slopes.len() >= params::MIN_PAIRS_OF_SLOPE).then(|| median(&slopes))
 }
 
-/// (t + slope) / t, with the time t of a load without new lines for which the mean time per load
-/// is `pace`.
-fn ratio_of(windows: &[WindowPace], slope: f64, pace: f64) -> f64 {
+/// Solves for the time t of a load without new lines, so that the mean time per load is `mean_ns`,
+/// and returns (t + slope) / t.
+fn ratio_of(windows: &[WindowPace], slope: f64, mean_ns: f64) -> f64 {
     let all: f64 = windows.iter().map(|w| w.time).sum();
     let mean = |base: f64| {
-        let loads = windows.iter().map(|w| w.time / (base + slope * w.slow));
+        let loads = windows
+            .iter()
+            .map(|w| w.time / (base + slope * w.new_line_rate));
         all / loads.sum::<f64>()
     };
     // The mean grows with the base.
     let mut low = slope / params::MAX_SLOW_DOWN;
-    let mut high = pace.max(low);
+    let mut high = mean_ns.max(low);
     for _ in 0..params::STEPS_OF_BISECTION {
         let middle = 0.5 * (low + high);
-        match mean(middle) < pace {
+        match mean(middle) < mean_ns {
             true => low = middle,
             false => high = middle,
         }
@@ -125,7 +123,7 @@ mod tests {
             // A fixed sequence without a pattern that the windows share.
             let random = ((i * 7919 + 13) % 101) as f64 / 50.0 - 1.0;
             WindowPace {
-                slow: f64::from(is_slow),
+                new_line_rate: f64::from(is_slow),
                 duration: 3.5 + time + noise * random,
                 time: 1.0,
             }
@@ -137,13 +135,13 @@ mod tests {
     fn durations_show_how_much_slower_new_lines_are() {
         // Harmonic mean of the times per load.
         let mean = 400.0 / (44.0 / 0.7 + 356.0 / 2.7);
-        let [most, likely, least] = slow_down(&two_speeds(44, 356, 0.4), (mean, 0.2)).unwrap();
+        let [least, likely, most] = slow_down(&two_speeds(44, 356, 0.4), (mean, 0.2)).unwrap();
         // It is drawn a little to the usual ratio.
         assert!((0.7..1.05).contains(&(likely / (2.7 / 0.7))), "{likely}");
         assert!(least < 2.7 / 0.7 && 2.7 / 0.7 < most, "{least} {most}");
         assert!(least > 1.5, "{least}");
-        // A pace that is not known well says less.
-        let [wider, _, less] = slow_down(&two_speeds(44, 356, 0.4), (mean, 0.8)).unwrap();
+        // A mean time that is not known well says less.
+        let [less, _, wider] = slow_down(&two_speeds(44, 356, 0.4), (mean, 0.8)).unwrap();
         assert!(wider > most && less < least, "{less} {wider}");
     }
 
@@ -159,9 +157,9 @@ mod tests {
     fn windows_of_new_lines_that_are_not_slower_change_nothing() {
         let mut windows = two_speeds(100, 300, 0.4);
         for window in &mut windows {
-            window.duration -= 2.0 * window.slow;
+            window.duration -= 2.0 * window.new_line_rate;
         }
-        let [most, likely, least] = slow_down(&windows, (1.0, 0.2)).unwrap();
+        let [least, likely, most] = slow_down(&windows, (1.0, 0.2)).unwrap();
         assert!(
             likely < 1.1 && least == 1.0 && most < 1.5,
             "{most} {likely} {least}"

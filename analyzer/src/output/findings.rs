@@ -1,6 +1,6 @@
 //! Findings as text.
 
-use crate::findings::Finding;
+use crate::findings::{Finding, SourceLine};
 use crate::misses::LatencySource;
 use crate::output::elided::elided;
 use crate::output::gain::in_words;
@@ -249,7 +249,8 @@ pub(crate) fn all_findings(analysis: &Analysis, width: Option<u16>) -> String {
                 .for_each(|l| out.push_str(&format!("{l}\n")));
         }
         if !finding.also.is_empty() {
-            let also = format!("Also: {}", finding.also.join(", "));
+            let also: Vec<String> = finding.also.iter().map(SourceLine::to_string).collect();
+            let also = format!("Also: {}", also.join(", "));
             wrapped(&also, width)
                 .iter()
                 .for_each(|l| out.push_str(&format!("{l}\n")));
@@ -271,6 +272,7 @@ pub(crate) fn none(analysis: &Analysis) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::findings::Observation;
 
     #[test]
     fn lines_fit() {
@@ -282,7 +284,10 @@ mod tests {
             file: "/very/long/path/to/a/source/file/of/the/program/list.cpp".into(),
             line: 23,
             object: "build at list.cpp:12".into(),
-            finding: "x ".repeat(100),
+            finding: Observation {
+                mechanism: "x ".repeat(100),
+                ..Observation::default()
+            },
             advice: "y ".repeat(100),
             ..Finding::default()
         };

@@ -1,6 +1,6 @@
 //! A finding on the screen: two lines of headline, one of evidence, one of remedy.
 
-use crate::findings::Finding;
+use crate::findings::{Finding, Observation};
 use crate::output::findings::{cost, gain, object_of, with_module};
 use crate::output::paint::Paint;
 use crate::output::readable::{clauses, whole_clauses, within};
@@ -145,29 +145,23 @@ pub(crate) fn is_named(finding: &Finding) -> bool {
 
 /// The mechanism, and the deepest cache that its loads miss or else the share of new lines.
 fn evidence(finding: &Finding, room: usize) -> String {
-    let (how, rest) = match finding.finding.split_once("; ") {
-        Some((how, rest)) => (how, rest),
-        None => (finding.finding.as_str(), ""),
-    };
+    let Observation {
+        mechanism,
+        evidence,
+    } = &finding.finding;
     let length = |text: &str| text.chars().count();
     let Some(misses) = missed(finding) else {
-        let room_of_rest = room.saturating_sub(length(how) + 2);
-        return match whole_clauses(rest, room_of_rest).filter(|rest| !rest.is_empty()) {
-            Some(rest) => format!("{how}; {rest}"),
-            None => clauses(how, room),
+        let left = room.saturating_sub(length(mechanism) + 2);
+        return match whole_clauses(evidence, left).filter(|whole| !whole.is_empty()) {
+            Some(whole) => format!("{mechanism}; {whole}"),
+            None => clauses(mechanism, room),
         };
     };
-    let begin = clauses(how, room.saturating_sub(length(&misses) + 2));
+    let begin = clauses(mechanism, room.saturating_sub(length(&misses) + 2));
     if begin.ends_with('…') {
-        return clauses(how, room);
+        return clauses(mechanism, room);
     }
-    let text = format!("{begin}; {misses}");
-    // The working set, if it fits.
-    let more = rest
-        .split_once(", over ")
-        .map(|(_, set)| format!("{text}, over {set}"));
-    more.filter(|more| begin == how && length(more) <= room)
-        .unwrap_or(text)
+    format!("{begin}; {misses}")
 }
 
 /// The deepest cache that loads miss for certain, or else the deepest of which the prediction says
@@ -209,7 +203,10 @@ mod tests {
             file: "/src/list.cpp".into(),
             line: 23,
             object: "build list.cpp:12".into(),
-            finding: "each load waits for the one before, which has its address; 50 % of the loads come to a new line, over about 64.0MiB".into(),
+            finding: Observation {
+                mechanism: "each load waits for the one before, which has its address".into(),
+                evidence: "50 % of the loads come to a new line".into(),
+            },
             advice: "keep the elements in an array (a vector, or indices into one), or several per node; at least allocate nodes in the order in which they are walked".into(),
             ..Finding::default()
         }

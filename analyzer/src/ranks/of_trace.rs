@@ -167,7 +167,7 @@ pub fn ranks_of_trace(analysis: &Analysis, manifest: &Manifest, trace: &str, key
         let finding = RankFinding {
             score: RankSpread::of(whole(finding.score * 100.0), &name),
             title: finding.title.clone(),
-            finding: finding.finding.clone(),
+            finding: finding.finding.to_string(),
             advice: finding.advice.clone(),
         };
         // Within one rank, the first is the most important.

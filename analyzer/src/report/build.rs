@@ -8,7 +8,7 @@ use crate::engine::partial::{Partial, PartialError};
 use crate::engine::{Aids, Collect, EngineOptions, EngineOutcome, analyse_with};
 use crate::estimate::row_estimates::Estimator;
 use crate::filter::{Conditions, Filter, FilterError, Filtered};
-use crate::findings::{self, Finding, FindingList, Findings, Observed};
+use crate::findings::{self, Finding, FindingList, Findings, Observed, SourceLine};
 use crate::input;
 use crate::input::counted::Counted;
 use crate::input::objects::read_objects;
@@ -23,7 +23,6 @@ use crate::report::row_counts::{PassPlan, RowCounts};
 use crate::report::{Analysis, build, measured_beside};
 use crate::stages::incidence::Incidence;
 use crate::stages::set_conflicts::{LEVELS, Sets};
-use crate::views::context::Basis;
 use crate::views::location;
 use crate::views::objects::add_fields;
 use crate::views::time_tree::Look;
@@ -417,23 +416,8 @@ pub fn examine_in_steps(
         }
         None => (counted, built),
     };
-    let mut analysis = built.analysis;
+    let mut analysis = counted.all_tables(built, &mixed, first, aids.clone());
     analysis.filter = filter;
-    let basis =
-        Basis::new(&outcome, &trace.code, built.places, built.times).with_misses(counted.predicted);
-    let summary = analysis.summary.clone();
-    let (threads, ()) = rayon::join(
-        || (detail.is_all()).then(|| counted.thread_tables(&summary, &basis, aids.clone())),
-        || {
-            counted.add_objects(&mut analysis, &basis, &mixed);
-            if questions.zoom {
-                let counts = (built.whole, &built.by_code);
-                counted.add_zooms(&mut analysis, &basis, counts, first);
-            }
-            counted.add_call_paths(&mut analysis, &basis);
-        },
-    );
-    (analysis.threads, analysis.processes) = threads.unwrap_or_default();
     analysis.warnings.extend(no_paths.clone());
     damage.extend(no_paths);
     // Another run's samples are no part of this trace: without them, there is a warning.
@@ -480,7 +464,10 @@ pub(super) fn add_measured(
 
 /// A finding whose other lines are named once each; its own line is not among them.
 fn with_distinct_lines(mut finding: Finding) -> Finding {
-    let own = format!("{}:{}", finding.file, finding.line);
+    let own = SourceLine {
+        file: finding.file.clone(),
+        line: finding.line,
+    };
     let mut seen = BTreeSet::from([own]);
     finding.also.retain(|line| seen.insert(line.clone()));
     finding

@@ -1,6 +1,6 @@
 //! The table of source lines.
 
-use crate::data::code_map::CodeMap;
+use crate::data::code_map::{CodeMap, chain_text};
 use crate::report::rows::{Facts, LoadMetrics, rows_by};
 use serde::Serialize;
 
@@ -38,7 +38,7 @@ pub(crate) fn line_rows(
             line: name.line,
             inlined_into: chains[number]
                 .iter()
-                .map(|&piece| code.pieces[piece].chain.join(" < "))
+                .map(|&piece| chain_text(&code.pieces[piece].chain))
                 .collect(),
             loads,
         }

@@ -1,6 +1,6 @@
 //! The table of loops.
 
-use crate::data::code_map::CodeMap;
+use crate::data::code_map::{CodeMap, chain_text};
 use crate::report::rows::{Facts, LoadMetrics, rows_by};
 use serde::Serialize;
 
@@ -38,7 +38,7 @@ pub(crate) fn loop_rows(code: &CodeMap, (facts, order): (&Facts<'_>, &[usize])) 
             module: function.module.clone(),
             file: name.file.clone(),
             line: name.line,
-            inlined_into: name.chain.join(" < "),
+            inlined_into: chain_text(&name.chain),
             address: format!("{:#x}", name.header),
             outer: name.outer.map(|at| format!("{at:#x}")),
             depth: name.depth,

@@ -249,8 +249,35 @@ impl RowCounts<'_> {
         analysis
     }
 
+    /// Adds the tables of threads, objects, zooms and call paths to those of code.
+    pub(super) fn all_tables(
+        &self,
+        built: Built,
+        mixed: &FootprintSet,
+        first: Option<time_tree::Taken>,
+        aids: Aids,
+    ) -> Analysis {
+        let mut analysis = built.analysis;
+        let basis = Basis::new(self.outcome, &self.trace.code, built.places, built.times)
+            .with_misses(self.predicted);
+        let summary = analysis.summary.clone();
+        let (threads, ()) = rayon::join(
+            || (self.detail.is_all()).then(|| self.thread_tables(&summary, &basis, aids)),
+            || {
+                self.add_objects(&mut analysis, &basis, mixed);
+                if self.questions.zoom {
+                    let counts = (built.whole, &built.by_code);
+                    self.add_zooms(&mut analysis, &basis, counts, first);
+                }
+                self.add_call_paths(&mut analysis, &basis);
+            },
+        );
+        (analysis.threads, analysis.processes) = threads.unwrap_or_default();
+        analysis
+    }
+
     /// Makes the tables of threads and processes.
-    pub(super) fn thread_tables(
+    fn thread_tables(
         &self,
         summary: &Summary,
         basis: &Basis<'_>,
@@ -271,12 +298,7 @@ impl RowCounts<'_> {
 
     /// Adds the table of objects, if they are known. A screen only shows if they are known by where
     /// they were allocated.
-    pub(super) fn add_objects(
-        &self,
-        analysis: &mut Analysis,
-        basis: &Basis<'_>,
-        mixed: &FootprintSet,
-    ) {
+    fn add_objects(&self, analysis: &mut Analysis, basis: &Basis<'_>, mixed: &FootprintSet) {
         let is_listed = |o: &&Resolver| self.detail.is_all() || o.knows_allocations();
         if let Some(objects) = self.objects.filter(is_listed) {
             analysis.objects = object_table(
@@ -291,7 +313,7 @@ impl RowCounts<'_> {
     }
 
     /// Adds the tables of call paths.
-    pub(super) fn add_call_paths(&self, analysis: &mut Analysis, basis: &Basis<'_>) {
+    fn add_call_paths(&self, analysis: &mut Analysis, basis: &Basis<'_>) {
         let questions = self.questions;
         if let Some(paths) = self.paths.filter(|_| self.detail.is_all()) {
             analysis.call_paths = call_paths::call_path_table(
@@ -312,7 +334,7 @@ impl RowCounts<'_> {
     }
 
     /// Adds the heat map and the zooms in space and time.
-    pub(super) fn add_zooms(
+    fn add_zooms(
         &self,
         analysis: &mut Analysis,
         basis: &Basis<'_>,

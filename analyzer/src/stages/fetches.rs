@@ -36,7 +36,7 @@ const EMPTY: CacheLine = CacheLine::from_number(u64::MAX);
 pub struct Fetched {
     /// Lines that its loads have fetched.
     pub lines: u64,
-    /// Bytes of them that were read until they were displaced.
+    /// Bytes of these lines that were read before the lines were displaced.
     pub bytes: u64,
 }
 
@@ -69,7 +69,7 @@ const NO_LINE: Held = Held {
     group: Group::from_raw(0),
 };
 
-/// The cache, and what was counted by group.
+/// The cache, and its counts by group.
 pub struct Fetches {
     /// The lines of each set, the one used last first.
     sets: Box<[[Held; WAYS]; CACHE_SETS]>,
@@ -111,13 +111,13 @@ impl Fetches {
         }
     }
 
-    /// The sample is complete: what is in the cache is taken as displaced.
+    /// Ends the sample: all lines are displaced.
     pub fn finish(&mut self) {
         self.empty();
         self.at = 0;
     }
 
-    /// Adds those of another one, whose sample is complete.
+    /// Adds the counts of `other`, whose sample ends.
     pub fn merge(&mut self, mut other: Fetches) {
         other.finish();
         add_fetches(&mut self.counts, &other.counts);

@@ -18,10 +18,9 @@ use crate::util::fast_hash::Mixed;
 use mgz_models::util::hash::spread;
 use std::collections::HashMap;
 
-/// Replicates of samples, for the errors of what is estimated.
+/// Replicates of samples, for the errors of estimates.
 pub const PARTS: usize = 8;
-/// Samples of one replicate that follow one another: what comes together varies together. Source:
-/// Chosen.
+/// Consecutive samples of one replicate, because consecutive samples vary together. Source: Chosen.
 const SAMPLES_PER_RUN: u32 = 4;
 /// Visits that are kept, about.
 const LIMIT: usize = 3 << 20;
@@ -208,7 +207,7 @@ pub struct LineVisits {
     pub visits: Vec<Visit>,
     /// Accesses of each group in each sample.
     pub samples: Vec<SampleGroup>,
-    /// Log2 of the number of lines of which the visits of one are kept.
+    /// The visits of one line in 2 to the power of this are kept.
     pub level: u32,
     /// Walks that come back.
     pub walks: Walks,
@@ -498,12 +497,9 @@ impl LineVisits {
     fn check_watches(&mut self, work: &Work) {
         let n = work.address.len();
         for &(pair, word) in &work.pairs {
-            // Another word of the line, or none, came last: the watch is not what it seems.
-            let last = work.last.find(CacheLine::of(word));
-            let Some(at) = last
-                .before
-                .filter(|&at| work.address[at] & !(WORD_BYTES - 1) == word)
-            else {
+            // The line's last access was to another word, or there was none: the watch is wrong.
+            let last = work.last.find(CacheLine::of(word)).before;
+            let Some(at) = last.filter(|&at| work.address[at] & !(WORD_BYTES - 1) == word) else {
                 continue;
             };
             self.watched.push(WatchedUse {
@@ -522,7 +518,7 @@ impl LineVisits {
         self.watched.sort_unstable_by_key(|w| w.pair);
     }
 
-    /// Adds what another one has found.
+    /// Adds the visits of `other`.
     pub fn merge(&mut self, other: LineVisits) {
         for (key, lines) in other.groups {
             self.groups.entry(key).or_default().merge(&lines);

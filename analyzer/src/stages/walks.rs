@@ -19,9 +19,9 @@ use std::collections::HashMap;
 const BACK: i64 = 4096;
 /// Steps of a sample that must be even for each step back. Source: Chosen.
 const MIN_EVEN_STEPS: u32 = 16;
-/// Rows after a step back that are compared with what came before.
+/// Rows after a step back that are compared with the rows before it.
 const COMPARED: usize = 64;
-/// Steps back, or samples, from which on they say anything. Source: Chosen.
+/// Fewer steps back, or samples, are no evidence. Source: Chosen.
 const MIN_EVIDENCE: u64 = 8;
 /// Mean steps that are longer than even ones by this factor leave gaps.
 const GAPS: f64 = 1.3;
@@ -30,7 +30,7 @@ const MIN_COMMON_SHARE: f64 = 0.1;
 /// Rows of a sample that make a walk. Source: Chosen.
 const MIN_ROWS: usize = 16;
 
-/// A row of a sample that stands for others: address, sample, address space.
+/// A row that represents others: address, sample, address space.
 pub type WalkPlace = (u64, u32, u32);
 
 /// Steps back of one size.
@@ -53,17 +53,19 @@ pub struct Walk {
     pub samples: u64,
     /// First touches of a line in the second halves of samples.
     pub late: u64,
-    /// One of them.
+    /// One of these first touches.
     pub place: Option<WalkPlace>,
     /// Steps other than back, and the bytes that they lead to.
     forward: u64,
     moved: i64,
     back: HashMap<i64, Back, Mixed>,
-    /// Steps back of samples in which the walk is not even.
+    /// Steps back in samples whose walk is not even.
     uneven: u64,
-    /// Samples in which most steps are one and the same, and the range of their addresses.
+    /// Samples in which most steps are equal.
     even: u64,
+    /// Lowest address in these samples.
     low: u64,
+    /// Highest address in these samples.
     high: u64,
     /// The next walk ahead in these samples: by instruction.
     ahead: HashMap<u32, Ahead, Mixed>,
@@ -89,7 +91,7 @@ pub struct Lap {
 }
 
 impl Walk {
-    /// Ways in which the walk returns: by one step or a few, if most steps back are of these sizes.
+    /// Laps by the sizes of steps back: one size or a few, if most steps back have them.
     fn laps(&self) -> Vec<Lap> {
         let all: u64 = self.back.values().map(|b| b.times).sum::<u64>() + self.uneven;
         let is_even = |step: i64, b: &Back| {
@@ -125,7 +127,7 @@ impl Walk {
         laps.into_iter().map(of).collect()
     }
 
-    /// When a walk that is ahead of it has been where it is, if there is one.
+    /// The lap since the walk ahead of this one was here. `None`: no walk is ahead.
     fn behind(&self, all: &HashMap<u32, Walk, Mixed>) -> Option<Lap> {
         let (site, ahead) = (self.ahead.iter()).max_by_key(|&(&s, a)| (a.times, s))?;
         let first = all.get(site)?;
@@ -298,7 +300,7 @@ impl Walks {
         }
     }
 
-    /// When the lines of an instruction were touched before, if samples tell.
+    /// Laps after which the lines of an instruction are touched again. Empty if samples show none.
     pub fn laps(&self, site: u32) -> Vec<Lap> {
         let Some(walk) = self.sites.get(&site) else {
             return Vec::new();
@@ -309,7 +311,7 @@ impl Walks {
         }
     }
 
-    /// Adds what another one has found.
+    /// Adds the walks of `other`.
     pub fn merge(&mut self, other: Walks) {
         for (site, walk) in other.sites {
             self.sites.entry(site).or_default().merge(walk);
@@ -350,8 +352,8 @@ fn steps(rows: &[(u64, bool)]) -> impl Iterator<Item = i64> + '_ {
     rows.windows(2).map(step)
 }
 
-/// Distance by which `other` is ahead in the direction of the step: at least a line, and the whole
-/// time.
+/// Distance by which `other` is ahead in the direction of the step. `None` unless it is ahead by a line
+/// or more all the time.
 fn ahead(own: &[(u64, bool)], other: &[(u64, bool)], step: i64) -> Option<i64> {
     let rows = own.len().min(other.len());
     if own.len().abs_diff(other.len()) > 1 {

@@ -159,7 +159,7 @@ impl<const N: usize> Levels<N> {
         self.totals.get(level).copied().unwrap_or([0; N])
     }
 
-    /// Adds what another one has finished.
+    /// Adds the finished windows of `other`.
     pub fn merge(&mut self, other: &Levels<N>) {
         for (mine, theirs) in self.totals.iter_mut().zip(&other.totals) {
             for (a, b) in mine.iter_mut().zip(theirs) {
@@ -173,11 +173,11 @@ impl<const N: usize> Levels<N> {
 const MIN_WINDOW: usize = 1 << MIN_LEVEL;
 /// Log2 of the accesses that [`Levels`] take together, at most.
 const MOST_TOGETHER: u32 = 8;
-/// Level of the windows whose accesses are counted together, where all of them are at hand.
+/// Level of the windows whose accesses are counted together, if all their rows are in the slice.
 const BLOCK_LEVEL: usize = 6;
 /// Accesses of such a window.
 const BLOCK: usize = 1 << BLOCK_LEVEL;
-/// With more addresses than this, what is known of them is fetched ahead. Source: Chosen.
+/// With more addresses than this, their entries are prefetched. Source: Chosen.
 const MANY_ADDRESSES: usize = 1 << 11;
 
 /// Counters per level, as they are stored; those for Irregular stand behind those for Strided.
@@ -243,9 +243,9 @@ const NO_ACCESSES: LastAccess = LastAccess {
     last: [NO_NUMBER; 3],
     level: 0,
 };
-/// Instead of a number in an epoch: differs from all of them above the top level.
+/// No number: it differs from all numbers of an epoch above the top level.
 const NO_NUMBER: u32 = 1 << 20;
-/// Bits of a place in [`Inside`] that hold a number; the others tell whether it is of this sample.
+/// Bits of a place in [`Inside`] that hold a number. The other bits name the sample.
 const INSIDE_BITS: u32 = 16;
 /// Greatest number of accesses in a sample whose addresses get their numbers from [`Inside`], and
 /// greatest log2 of the bytes of a block. So the table is at most a megabyte long.
@@ -275,7 +275,7 @@ impl Inside {
         }
     }
 
-    /// The numbers of addresses, of which the first is access `from`.
+    /// The numbers of addresses. The first one is access `from`.
     #[inline(always)]
     fn number(
         &mut self,
@@ -605,7 +605,7 @@ impl WindowEngine {
                 (BLOCK >> level) as u64,
             );
         }
-        // Larger windows take what is theirs; none reaches farther back than the epoch.
+        // Larger windows take their own accesses. None begins before the epoch.
         let mut known = [0; 4];
         let top = (usize::BITS - (begin + BLOCK - 1).leading_zeros()) as usize;
         for level in BLOCK_LEVEL + 1..=top.clamp(BLOCK_LEVEL + 1, MAX_LEVEL) {
@@ -628,7 +628,7 @@ impl WindowEngine {
         self.close(BLOCK_LEVEL + 1);
     }
 
-    /// Counts what does not depend on addresses.
+    /// Counts rows by class, and implied loads.
     #[inline(always)]
     fn add_up(&mut self, group: &[Group], implied: &[u16]) {
         let of_class = |class: AccessClass| {
@@ -744,8 +744,8 @@ impl WindowEngine {
         WindowEngine::sums_of(&self.totals, level)
     }
 
-    /// Sums over the windows of the run that these represent, in proportion: quotients of them are
-    /// means over the run.
+    /// Sums in proportion to those over all windows of the run: their quotients are means over the
+    /// run.
     pub fn sums_of_run(&self, level: usize) -> WindowSums {
         let weighted = WindowEngine::sums_of(&self.weighted, level);
         if weighted.windows > 0 {

@@ -62,22 +62,6 @@ fn scaled(x: f64, step: f64, units: &[&str]) -> String {
     format!("{x:.digits$}{}", units[unit])
 }
 
-/// A size in bytes with an optional suffix: 64, 4K, 2M, 1G (powers of 1,024).
-pub fn size(text: &str) -> Result<u64, String> {
-    let (digits, shift) = match text.trim_end_matches("iB").trim_end_matches('B') {
-        t if t.ends_with(['k', 'K']) => (&t[..t.len() - 1], 10),
-        t if t.ends_with(['m', 'M']) => (&t[..t.len() - 1], 20),
-        t if t.ends_with(['g', 'G']) => (&t[..t.len() - 1], 30),
-        t => (t, 0),
-    };
-    let value: u64 = digits
-        .parse()
-        .map_err(|_| format!("{text:?} is not a size; write 64, 32K, 2M or 1G"))?;
-    value
-        .checked_mul(1 << shift)
-        .ok_or_else(|| format!("{text:?} is too large"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

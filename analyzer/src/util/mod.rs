@@ -3,6 +3,7 @@
 pub(crate) mod adaptive;
 pub mod due;
 pub mod fast_hash;
+pub mod hex_address;
 pub mod human;
 pub(crate) mod key_index;
 pub mod memory_limit;

@@ -1,9 +1,8 @@
-//! The tables by call path: of each function, line, loop and object, by way of whom the program came
-//! to its loads.
+//! The tables by call path: the callers of the loads of each function, line, loop and object.
 //!
-//! A window's loads count for the path where it began. As far as that path leads to the function of
-//! a load it is the load's own; else the window went on to the function later, by a way that is not
-//! known.
+//! A window's loads count for the path where it began. If that path contains the function of a load,
+//! it is the load's own path up to there. Otherwise the window went on to the function later, by an
+//! unknown path.
 
 use crate::data::call_paths::CallPaths;
 use crate::data::code_map::{CodeMap, Target};
@@ -23,7 +22,7 @@ const MOST_PATHS: usize = 8;
 /// A path with a smaller part of a row's loads is left out, percent. Source: Chosen.
 const MIN_SHARE_PCT: f64 = 1.0;
 
-/// A row of a table, by way of one call path.
+/// A row of a table: the part with one call path.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ByPathRow {
     /// `function`, `line`, `loop` or `object`.
@@ -42,7 +41,7 @@ pub struct ByPathRow {
     pub id: u64,
     /// The calls, from the outside in.
     pub path: Vec<String>,
-    /// The window went on to it later: the path is that where it began.
+    /// The window went on to the code later. `path` is the path where the window began.
     pub later: bool,
     /// Share of the time, where windows come by time.
     #[serde(flatten)]
@@ -89,7 +88,7 @@ type Way = (u32, bool);
 struct Divider<'a> {
     code: &'a CodeMap,
     paths: &'a CallPaths,
-    /// By call and function: the way.
+    /// By call and function: the path.
     ways: HashMap<(u32, u32), Way, Mixed>,
 }
 
@@ -132,7 +131,7 @@ pub fn tables_by_path(
         paths,
         ways: HashMap::default(),
     };
-    // By what and path: loads and windows.
+    // By row of a table and path: loads and windows.
     let mut sums: HashMap<(Kind, u32), BTreeMap<Way, (u64, u64)>, Mixed> = HashMap::default();
     for window in windows {
         let leaf = paths.of(window.sample);
@@ -152,7 +151,7 @@ pub fn tables_by_path(
             (sum.0, sum.1) = (sum.0 + n, sum.1 + 1);
         }
     }
-    // By window: what the load that it counts for is of, and the way to it.
+    // By window: the rows of the load that it counts for, and the path to the load.
     let spots: HashMap<u32, (Vec<(Kind, u32)>, Way), Mixed> = (times.iter())
         .flat_map(|times| times.spots())
         .map(|&(sample, spot)| {

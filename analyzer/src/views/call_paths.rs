@@ -1,6 +1,6 @@
-//! The table of call paths: a tree of calls, with what began in each.
+//! The table of call paths: a tree of calls, with the windows that began in each.
 //!
-//! A window counts for the call in which it began, and for all that led to it. Its loads are all
+//! A window counts for the call in which it began, and for all its callers. Its loads are all
 //! counted there, also those of functions that it went on to.
 
 use crate::data::call_paths::{Call, CallPaths};
@@ -27,15 +27,15 @@ pub struct CallPathTable {
     pub whole: u64,
     /// Samples whose outer callers are not known.
     pub partial: u64,
-    /// Samples of which no call is known.
+    /// Samples without any known call.
     pub unknown: u64,
     /// Calls that were seen in too few windows to have a row.
     pub left_out: u64,
-    /// The tree: callers come before who they call, and the most important first.
+    /// The tree: callers come before the functions that they call, and the most important first.
     pub calls: Vec<CallPathRow>,
 }
 
-/// A function, as called by way of others.
+/// A function with one path of callers.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CallPathRow {
     /// Its number.
@@ -58,10 +58,10 @@ pub struct CallPathRow {
     pub inlined: bool,
     /// It is the user's own code.
     pub own: bool,
-    /// Share of the time of what began in it or in what it called.
+    /// Share of the time of the windows that began in it or in a function that it called.
     #[serde(flatten)]
     pub time: TimeShare,
-    /// Share of the time, or else of the loads, of what began in it alone, percent.
+    /// Share of the time, or else of the loads, of the windows that began in it alone, percent.
     pub self_pct: Option<f64>,
     /// Share of the recorded loads of these windows, percent.
     #[serde(rename = "A_pct")]
@@ -71,7 +71,7 @@ pub struct CallPathRow {
     /// Their recorded loads.
     #[serde(rename = "A")]
     pub loads: u64,
-    /// Distinct addresses of these loads; only on request, and where all rows could be looked at.
+    /// Distinct addresses of these loads; only on request, and if all rows could be read.
     #[serde(rename = "F")]
     pub footprint: Option<u64>,
     /// Distinct lines of 64 bytes.
@@ -136,7 +136,7 @@ impl CallSums {
                 sum.loads += sample.loads;
                 last = call;
             }
-            // (What stands for unknown callers is in no file.)
+            // (The entry of unknown callers is in no file.)
             partial += u64::from(paths.calls[last as usize].module.is_empty());
         }
         CallSums {
@@ -240,8 +240,8 @@ pub fn call_path_table(
     }
 }
 
-/// The calls that have rows: those of most windows. Callers have as many as who they call, so that
-/// no row is without its caller.
+/// The calls that have rows: those with most windows. A caller has at least the windows of its
+/// callees, so each row has its caller's row.
 fn kept(sums: &[Sum], windows: u64) -> Vec<u32> {
     let enough = |s: &Sum| s.windows as f64 >= MIN_WINDOW_SHARE * windows as f64 && s.windows > 0;
     let mut kept: Vec<u32> = (0..sums.len() as u32)
@@ -313,7 +313,7 @@ fn footprints(
     Some(out)
 }
 
-/// Adds a set to another one; the smaller is what is moved.
+/// Adds a set to another one. The elements of the smaller set are moved.
 fn unite<T: Eq + std::hash::Hash>(into: &mut HashSet<T, Mixed>, mut from: HashSet<T, Mixed>) {
     if from.len() > into.len() {
         std::mem::swap(into, &mut from);

@@ -58,7 +58,7 @@ impl<'a> Basis<'a> {
         self.predicted?.of_object(object, loads, all)
     }
 
-    /// From what a pass has found.
+    /// From the results of a pass.
     pub fn new(
         outcome: &'a EngineOutcome,
         code: &CodeMap,
@@ -138,7 +138,7 @@ impl<'a> Basis<'a> {
             lines += fetched.lines as f64 * share;
             bytes += fetched.bytes as f64 * share;
         }
-        // Sums of fractions depend on their order: what is left of them are whole numbers.
+        // Sums of fractions depend on their order, so they are rounded to whole numbers.
         counts.fetches += lines.round() as u64;
         counts.fetched_bytes += bytes.round() as u64;
     }

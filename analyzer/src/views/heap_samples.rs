@@ -1,10 +1,9 @@
-//! Heap blocks of which only a sample was logged: what share of the loads is of blocks of each site.
+//! Sites whose heap blocks are logged as a sample: the share of the loads of all blocks of each site.
 //!
-//! A block below 4 KiB is logged with a known probability, and stands for the inverse of that. So
+//! A block below 4 KiB is logged with a known probability and represents the inverse of that. So
 //! loads of logged blocks, by that weight, estimate the loads of all blocks of their site
 //! (Horvitz–Thompson). Loads of blocks that were not logged are in the trace as loads of the heap as
-//! a whole; they are divided among the sites in the ratio of these estimates, and no more of them
-//! than there are.
+//! a whole. They are divided among the sites in the ratio of these estimates, up to their number.
 
 use crate::data::object_map::Sampled;
 use crate::views::objects::ObjectRow;
@@ -20,8 +19,8 @@ pub struct AllBlocks {
     pub loaded: u64,
     /// Number of blocks that each represents, on average by bytes.
     pub weight: f64,
-    /// Percent of the loads (of the time, where windows come by time) that are of all blocks of the
-    /// site; nothing if too few logged blocks were loaded.
+    /// Percent of the loads (of the time, where windows come by time) in all blocks of the site. `None`
+    /// if too few logged blocks were loaded.
     pub pct: Option<f64>,
     /// Its 95% interval.
     pub pct_lo: Option<f64>,

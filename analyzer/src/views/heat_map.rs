@@ -11,6 +11,7 @@ use crate::input::selection::{Chosen, Extent};
 use crate::input::source::ChunkSource;
 use crate::stages::reuse::by_page::HeatTable;
 use crate::stages::reuse::by_region::{HeatRegions, HeatSums};
+use crate::util::hex_address::HexAddress;
 use crate::views::location::{LocationZoom, Region, collect_leaves};
 use crate::views::time_tree::by_time;
 use serde::Serialize;
@@ -35,10 +36,10 @@ pub struct HeatMapColumn {
 pub struct HeatRow {
     /// Id of the region in the location zoom.
     pub region: String,
-    /// First address, hexadecimal.
-    pub start: String,
+    /// First address.
+    pub start: HexAddress,
     /// Last address.
-    pub end: String,
+    pub end: HexAddress,
     /// Object that holds most of its loads, or else the function that makes most.
     pub label: String,
     /// Loads by column.
@@ -64,7 +65,7 @@ pub struct Cell {
     /// Id of the region.
     pub region: String,
     /// First address.
-    pub start: String,
+    pub start: HexAddress,
     /// Number of the column.
     pub column: u64,
     /// Start of the column.
@@ -82,7 +83,7 @@ impl HeatMap {
     pub fn cells(&self) -> Vec<Cell> {
         let cell = |row: &HeatRow, k: usize| Cell {
             region: row.region.clone(),
-            start: row.start.clone(),
+            start: row.start,
             column: k as u64,
             from_ns: self.columns[k].from_ns,
             accesses: row.accesses[k],
@@ -93,10 +94,6 @@ impl HeatMap {
             .flat_map(|row| (0..self.columns.len()).map(move |k| cell(row, k)))
             .collect()
     }
-}
-
-fn address(text: &str) -> u64 {
-    u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap_or(u64::MAX)
 }
 
 fn label(region: &Region) -> String {
@@ -152,14 +149,14 @@ impl HeatMapPlan {
         leaves.retain(|l| !l.id.is_empty());
         leaves.sort_by_key(|l| std::cmp::Reverse(l.metrics.accesses));
         leaves.truncate(ROWS);
-        leaves.sort_by_key(|l| (l.process, address(&l.start)));
+        leaves.sort_by_key(|l| (l.process, l.start));
         let order = by_time(samples);
         if leaves.is_empty() || order.is_empty() {
             return None;
         }
         let leaves: Vec<(Region, u64, u64)> = leaves
             .into_iter()
-            .map(|l| (l.clone(), address(&l.start), address(&l.end)))
+            .map(|l| (l.clone(), l.start.0, l.end.0))
             .collect();
         let bounds: Vec<(u32, u64, u64)> = leaves
             .iter()
@@ -261,7 +258,7 @@ impl HeatMapPlan {
         self.fill(&sums)
     }
 
-    /// The map from what was counted.
+    /// The map from its sums.
     fn fill(self, sums: &HeatSums) -> HeatMap {
         let width = self.columns.len();
         let rows = self.leaves.iter().enumerate().map(|(row, (leaf, ..))| {
@@ -269,8 +266,8 @@ impl HeatMapPlan {
                 (0..width).map(|c| sums.cell(row * width + c)).collect();
             HeatRow {
                 region: leaf.id.clone(),
-                start: leaf.start.clone(),
-                end: leaf.end.clone(),
+                start: leaf.start,
+                end: leaf.end,
                 label: label(leaf),
                 accesses: cells.iter().map(|c| c.0).collect(),
                 distances: cells

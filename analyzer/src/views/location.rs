@@ -29,6 +29,7 @@ use crate::estimate::time_shares::TimeShare;
 use crate::stages::pages::UnitEntry;
 use crate::stages::strides::StrideShare;
 use crate::util::fast_hash::Mixed;
+use crate::util::hex_address::HexAddress;
 use crate::views::context::{Basis, STRIDES};
 use crate::views::location_code::CODE_ROWS;
 use crate::views::location_divide::{RegionPlaces, UnitRange, Units, divide};
@@ -47,10 +48,10 @@ pub struct Region {
     pub id: String,
     /// Process; none for the root.
     pub process: Option<u32>,
-    /// First address, hexadecimal.
-    pub start: String,
-    /// Last address, hexadecimal.
-    pub end: String,
+    /// First address.
+    pub start: HexAddress,
+    /// Last address.
+    pub end: HexAddress,
     /// Page size at which it was found; 0 for the root.
     pub page: u64,
     /// Bytes from first to last page. Saturates for the root.
@@ -69,8 +70,8 @@ pub struct Region {
     /// Accesses per block.
     #[serde(rename = "A_per_block")]
     pub accesses_per_block: Option<f64>,
-    /// Metrics of the loads that start in it; footprints of what they and others touch of it, D and
-    /// intervals of the touches of its blocks.
+    /// Metrics of the loads that start in it. Footprints are of all touched memory in it, D and
+    /// intervals of all touches of its blocks.
     #[serde(flatten)]
     pub metrics: Metrics,
     /// Estimates for the whole run.
@@ -202,7 +203,7 @@ pub fn zoom<I: Iterator<Item = UnitEntry>>(
         whole,
         processes: samples.iter().map(|s| (s.sample, s.process)).collect(),
     };
-    // From the inside out: a region has what those in it have.
+    // From the inside out: a region's counts contain those of the regions in it.
     let mut children: Vec<Vec<Region>> = vec![Vec::new(); found.len()];
     while let Some(f) = found.pop() {
         let number = found.len();
@@ -246,7 +247,7 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    /// A region, of which all is known but its children. `around`: accesses of the region that it is in.
+    /// A region without its children. `around`: accesses of the region that it is in.
     fn region(&self, found: &UnitRange, number: u32, counts: &AccessCounts, around: u64) -> Region {
         let list = &self.units.list[found.units.clone()];
         let blocks: u64 = list.iter().map(|u| u64::from(u.blocks.count_ones())).sum();
@@ -293,8 +294,8 @@ impl Maker<'_> {
         Region {
             id: found.id.clone(),
             process,
-            start: format!("{start:#x}"),
-            end: format!("{end:#x}"),
+            start: HexAddress(start as u64),
+            end: HexAddress(end as u64),
             page: found.page.map_or(0, |p| 1 << p),
             bytes: u64::try_from(end - start + 1).unwrap_or(u64::MAX),
             time,
@@ -449,22 +450,15 @@ mod tests {
         assert_eq!(tree.root.metrics.accesses, 128 * 100 + 9000 + 100);
         let mut leaves = Vec::new();
         collect_leaves(&tree.root, &mut leaves);
-        let found: Vec<(&str, &str, u64, u64)> = leaves
+        let found: Vec<(u64, u64, u64, u64)> = leaves
             .iter()
-            .map(|r| {
-                (
-                    r.start.as_str(),
-                    r.end.as_str(),
-                    r.metrics.accesses,
-                    r.blocks,
-                )
-            })
+            .map(|r| (r.start.0, r.end.0, r.metrics.accesses, r.blocks))
             .collect();
         assert_eq!(
             found,
             [
-                ("0x7f0000000000", "0x7f0000001fff", 12800, 128),
-                ("0x7f000000a000", "0x7f000000afff", 9000, 1)
+                (0x7f00_0000_0000, 0x7f00_0000_1fff, 12800, 128),
+                (0x7f00_0000_a000, 0x7f00_0000_afff, 9000, 1)
             ]
         );
         assert_eq!(leaves[0].process, Some(77));
@@ -499,7 +493,7 @@ mod tests {
         assert_eq!(tree.root.children.len(), 2);
         let mut leaves = Vec::new();
         collect_leaves(&tree.root, &mut leaves);
-        assert_eq!(leaves[1].end, "0xffffffffffffffff");
+        assert_eq!(leaves[1].end.to_string(), "0xffffffffffffffff");
         // Blocks of one byte and of a gigabyte.
         for shift in [0, 30] {
             let sizes = Sizes {

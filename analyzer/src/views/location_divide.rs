@@ -149,7 +149,7 @@ impl Zoomer<'_> {
                 } else {
                     format!("{id}.{k}")
                 };
-                // The smallest pages in which it is still one run show best where it begins and ends.
+                // The smallest pages that keep it one run show its begin and end best.
                 let whole = |&l: &usize| self.runs(run.clone(), self.pages[l]).len() == 1;
                 let tight = (level..self.pages.len())
                     .take_while(whole)
@@ -204,7 +204,7 @@ impl<'a> RegionPlaces<'a> {
         }
     }
 
-    /// The deepest region of a unit; the root for what no load has touched.
+    /// The deepest region of a unit; the root if no load has touched the unit.
     pub(crate) fn deepest_of(&self, space: u32, unit: u64) -> usize {
         self.units
             .place

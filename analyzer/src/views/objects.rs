@@ -1,4 +1,4 @@
-//! The table of objects: what each was loaded, and how far apart.
+//! The table of objects: loads of each, and their reuse distances.
 
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::counts::{AccessCounts, Metrics};
@@ -79,7 +79,7 @@ pub struct ObjectRow {
     /// Estimates for all blocks, if only a sample of them was logged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampled: Option<AllBlocks>,
-    /// Bytes of its largest block, where that is known for sure.
+    /// Bytes of its largest block, if it is certain.
     #[serde(rename = "largest_bytes")]
     pub largest: Option<u64>,
     /// Its number among the trace's objects.
@@ -255,7 +255,7 @@ fn sums_by_object(
         };
         part.by_group.entry(entry.group).or_default().add(&entry);
     }
-    // Entries of one unit are of different objects, unless none of them is known.
+    // Entries of one unit have different objects, except for entries without a known one.
     let mut touched: HashMap<(u32, u64, u32), u64, Mixed> = HashMap::default();
     for ((space, unit, _), (object, blocks)) in known {
         *touched.entry((space, unit, object)).or_default() |= blocks;
@@ -345,8 +345,7 @@ impl Maker<'_> {
     }
 }
 
-/// Makes the table from entries. `mixed`: footprints of what was loaded from pages that several
-/// objects share.
+/// Makes the table from entries. `mixed`: footprints in pages that several objects share.
 pub fn object_table(
     entries: impl Iterator<Item = UnitEntry>,
     (basis, mixed, samples): (&Basis<'_>, &FootprintSet, &[SampleInfo]),

@@ -137,7 +137,7 @@ pub(crate) fn footprints_of_groups(set: &FootprintSet, places: usize) -> Vec<Acc
     all.into_iter().map(|p| p.counts).collect()
 }
 
-/// Objects, as far as pages belong to one for the whole run.
+/// Objects of the pages that belong to one object for the whole run.
 pub(crate) struct WholePages<'a> {
     resolver: &'a Resolver,
     /// Process ids by address space.
@@ -187,7 +187,7 @@ impl UnitRegions for WholePages<'_> {
     }
 }
 
-/// Footprints of objects: `whole` has all that was loaded, `mixed` what was on pages that several share.
+/// Footprints of objects. `whole`: of all loads; `mixed`: of loads in pages that several objects share.
 pub(crate) fn of_objects(
     whole: &FootprintSet,
     mixed: &FootprintSet,

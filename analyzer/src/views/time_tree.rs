@@ -126,10 +126,10 @@ pub struct TimeZoom {
     pub root: Node,
 }
 
-/// Which part of the run to look at, and which way down.
+/// The part of the run to look at, and the path down the tree.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Look {
-    /// Numbers of children on the way down; behind them the way goes to the worst.
+    /// Numbers of children on the path down. Behind them the path goes on to the worst children.
     pub node: Vec<usize>,
 }
 
@@ -262,12 +262,12 @@ impl IntervalCounts {
 struct Describer<'a> {
     samples: &'a [SampleInfo],
     basis: &'a Basis<'a>,
-    /// Loads of the run, with those that are implied.
+    /// Loads of the run, with implied ones.
     all: u64,
 }
 
 impl Describer<'_> {
-    /// Describes an extent, of which samples have `seen` so much.
+    /// Describes an extent. `seen`: the blocks that its samples have seen.
     fn node(
         &self,
         id: String,
@@ -525,7 +525,7 @@ impl First {
         )
     }
 
-    /// The bucket of what is not looked at.
+    /// The bucket of loads outside of all extents.
     fn rest(&self) -> u32 {
         self.extents.len().max(1) as u32
     }
@@ -555,8 +555,8 @@ pub struct Taken {
 }
 
 /// Builds the tree. `samples` is the list of all samples, `whole` and `by_code` the counts of the
-/// run, `first` what was counted of the first level.
-#[allow(clippy::too_many_arguments, reason = "what the pass before has found")]
+/// run, `first` the counts of the first level.
+#[allow(clippy::too_many_arguments, reason = "the results of the pass before")]
 pub fn zoom(
     source: &dyn ChunkSource,
     options: EngineOptions,
@@ -654,7 +654,7 @@ impl Tree<'_> {
         Level::new(extents, &buckets, self.code, asked)
     }
 
-    /// Describes the children of a node. `marks`: what its samples have seen.
+    /// Describes the children of a node. `marks`: those of its samples.
     fn children(&self, parent: &str, level: &Level, marks: &Incidence) -> Vec<Node> {
         let Describer { samples, basis, .. } = self.describer;
         let seen = seen(marks, basis.shares.as_ref(), samples, &level.extents);

@@ -1,9 +1,9 @@
 //! The trait of remedies, and how one is named on the command line.
 
 use crate::findings::gains::Costs;
-use crate::util::human::size;
 use crate::what_if::memory::Memory;
 use crate::what_if::remedies::KINDS;
+use mgz_models::util::size::size;
 
 /// A load while remedies move it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

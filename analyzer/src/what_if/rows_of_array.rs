@@ -30,7 +30,7 @@ impl Shape {
     /// The shape that the column-wise walks of some load instructions show: their step is a row.
     pub(crate) fn seen<'a>(sites: impl Iterator<Item = &'a SiteFacts>) -> Option<Shape> {
         let of = |facts: &SiteFacts| {
-            let row = facts.regular()?.unsigned_abs();
+            let row = facts.regular_step()?.unsigned_abs();
             let element = u64::from(facts.size).max(1);
             (row >= 2 * LINE_BYTES && row >= 2 * element)
                 .then_some((facts.rows, Shape { row, element }))

@@ -1,7 +1,8 @@
 //! The log of heap blocks: a ring in memory that the recorder and the traced processes share (a
 //! memfd of its own).
 //!
-//! Compiled twice, into the runtime and (by `#[path]`) into the recorder, so it uses `core` only.
+//! This crate is compiled twice: for the recorder, and by `collector/build.rs` without the standard
+//! library for the runtime. So this file uses `core` only.
 //!
 //! The ring has [`Head::units`] units of 64 bytes. A process claims as many units as it needs by moving
 //! [`Head::head`], writes them, and says that they are complete by storing [`tag`] of the position

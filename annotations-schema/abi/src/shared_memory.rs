@@ -1,7 +1,8 @@
 //! The memory that the recorder and the traced processes share: one sparse file (a memfd), mapped
 //! by both.
 //!
-//! Compiled twice, into the runtime and (by `#[path]`) into the recorder, so it uses `core` only.
+//! This crate is compiled twice: for the recorder, and by `collector/build.rs` without the standard
+//! library for the runtime. So this file uses `core` only.
 //!
 //! ```text
 //! 0                     Header (settings, counters, module table)

@@ -71,7 +71,7 @@ impl RingSlot {
     }
 }
 
-/// One record, or one marker: the content of a slot of a ring, or half of that.
+/// One record or marker. (A slot of a ring is a [`RingSlot`], which holds one or two of these.)
 ///
 /// Records of several slots (PT flavour only) have `payload` and `id` in the first; the others are
 /// 16 raw bytes each.

@@ -1,5 +1,5 @@
-//! Spill files: the recorder writes them while the program runs, and the analyzer reads them
-//! directly.
+//! Spill files: the recorder writes them while the program runs. Afterwards it converts them to
+//! Parquet. The analyzer can also read them directly.
 //!
 //! The recorder must keep up with a program that makes hundreds of millions of records a second, so
 //! the encoding has no branches on the data and suits wide registers, and it is small: the ids of a
@@ -38,7 +38,7 @@
 //! | 32 | begin u64, ns |
 //! | 40 | end u64, ns |
 //! | 48 | check u64, see below |
-//! | 56 | windows of `burst`: pace u64 ([`Pace`]): records in bits 0–31, nanoseconds in bits 32–60, kind in bits 61–63; else zero |
+//! | 56 | windows of `burst`: pace u64 ([`SpeedMeasurement`]): records in bits 0–31, nanoseconds in bits 32–60, kind in bits 61–63; else zero |
 //! | 64 | length of the id stream u32 |
 //! | 68 | slots of the ring that they were in u32, see [`SegmentHeader::written`]; zero (always in version 2): as many |
 //! | 72 | windows of `burst`: period u64, see [`SegmentHeader::period`]; else zero |
@@ -177,7 +177,7 @@ pub mod cause {
 
 /// A measurement of how fast a thread's code ran behind its window *before* this one (`burst`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pace {
+pub struct SpeedMeasurement {
     /// One of [`pace`].
     pub kind: u8,
     /// Records in it.
@@ -186,7 +186,7 @@ pub struct Pace {
     pub ns: u32,
 }
 
-/// Kinds of [`Pace`].
+/// Kinds of [`SpeedMeasurement`].
 pub mod pace {
     /// No measurement.
     pub const NONE: u8 = 0;
@@ -200,7 +200,7 @@ pub mod pace {
     pub const LAP_NEAR: u8 = 4;
 }
 
-impl Pace {
+impl SpeedMeasurement {
     const MAX_NS: u32 = (1 << 29) - 1;
 
     fn word(self) -> u64 {
@@ -210,8 +210,8 @@ impl Pace {
     }
 
     /// Reads the form of a segment's header.
-    pub fn from_word(word: u64) -> Pace {
-        Pace {
+    pub fn from_word(word: u64) -> SpeedMeasurement {
+        SpeedMeasurement {
             kind: (word >> 61) as u8,
             records: word as u32,
             ns: (word >> 32) as u32 & Self::MAX_NS,
@@ -258,7 +258,7 @@ pub struct SegmentHeader {
     /// `slots`.
     pub ring_slots: u32,
     /// Speed of the code behind the thread's window before this one.
-    pub pace: Pace,
+    pub pace: SpeedMeasurement,
     /// Windows of `burst`: the average distance between two triggers when this window's came,
     /// nanoseconds of the thread's CPU time or loads; 0 if unknown.
     pub period: u64,

@@ -210,7 +210,7 @@ pub(crate) fn find_segments(bytes: &[u8]) -> Result<ThreadSegments, SpillError> 
             first_slot: u64_at(rest, 24),
             begin_ns: u64_at(rest, 32),
             end_ns: u64_at(rest, 40),
-            pace: Pace::from_word(u64_at(rest, 56)),
+            pace: SpeedMeasurement::from_word(u64_at(rest, 56)),
             period: if header_bytes == SEGMENT_HEADER {
                 u64_at(rest, 72)
             } else {

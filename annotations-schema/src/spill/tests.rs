@@ -82,7 +82,7 @@ fn sample() -> Vec<(SegmentHeader, Vec<Slot>)> {
                 cause: cause::KILLED,
                 slots: 100,
                 ring_slots: 60,
-                pace: Pace {
+                pace: SpeedMeasurement {
                     kind: pace::LAP,
                     records: 2048,
                     ns: (1 << 29) - 1,

@@ -7,6 +7,7 @@
 use crate::attr::{ATTR_BYTES, Attr, SW_TASK_CLOCK, TYPE_SOFTWARE, flag};
 use crate::mmap_ring::Ring;
 use crate::open::open_perf_event;
+use crate::pmu::cpu_list;
 use crate::records::bits;
 use crate::records::kind;
 use std::collections::{BTreeMap, HashMap};
@@ -134,7 +135,7 @@ impl Sampler {
         };
         let mut events = Vec::new();
         for cpu in online() {
-            match CpuEvent::open(&attr, cpu) {
+            match CpuEvent::open(&attr, cpu as i32) {
                 Ok(event) => events.push(event),
                 // The CPU went away, or this process may not use it.
                 Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {}
@@ -201,17 +202,10 @@ impl Sampler {
     }
 }
 
-fn online() -> Vec<i32> {
+fn online() -> Vec<u32> {
     let text =
         std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_else(|_| "0".into());
-    let mut cpus = Vec::new();
-    for part in text.trim().split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        if let (Ok(first), Ok(last)) = (first.parse::<i32>(), last.parse::<i32>()) {
-            cpus.extend(first..=last);
-        }
-    }
-    cpus
+    cpu_list(&text)
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! The shared object that the software backend puts into a traced process.
 //!
 //! The difficulty: the runtime runs inside a foreign program, before all of that program's code and
-//! interleaved with it, and nobody may notice. So it has no standard library and no dependencies,
-//! makes its own system calls, takes no lock and allocates nothing on the recording path, and hides
-//! itself from the program's environment, file descriptors and signal handlers.
+//! interleaved with it, and nobody may notice. So it has no standard library and no dependency
+//! but `mgz-abi`, makes its own system calls, takes no lock and allocates nothing on the recording
+//! path, and hides itself from the program's environment, file descriptors and signal handlers.
 //!
 //! Guarantees: a thread records into a ring of its own or not at all; nothing is dropped while the
 //! recorder lives; if the recorder dies, recording ends and the program goes on.

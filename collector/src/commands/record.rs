@@ -152,7 +152,6 @@ fn run(request: RunRequest, pt: Option<IntelPt>) -> Result<i32, Failure> {
     request.by_software()?;
     check_files(asked, &instrumented)?;
     let heap_off = heap_off(cli, asked, &program, &instrumented)?;
-    let (mode, trace_mode) = driver_mode(asked);
     let subject = Started {
         program: program.clone(),
         starts_others,
@@ -164,41 +163,14 @@ fn run(request: RunRequest, pt: Option<IntelPt>) -> Result<i32, Failure> {
         counts_loads(cli, chosen.trigger.by_loads())?;
     }
     say_if_slower(cli, triggers.as_ref());
-    let mut before_runtime = modules::before_runtime(&program, &instrumented);
     let heap_blocks = cli.heap.filter(|_| heap_off.is_none());
-    let heap_place = heap_blocks
-        .is_some()
-        .then(|| modules::place_for_heap(&program, &cli.heap_hook, &mut before_runtime));
     let mut options = RunOptions {
-        mode,
-        period: if asked == Mode::Ring {
-            cli.records()
-        } else {
-            0
-        },
-        window: if matches!(asked, Mode::Ring | Mode::Burst) {
-            cli.window
-        } else {
-            0
-        },
         trigger: triggers.as_ref().map(|t| t.trigger),
-        signal: cli.signal,
-        duration: cli.duration.map(std::time::Duration::from_secs_f64),
-        spill_dir: cli.output.join(SPILL_DIR),
-        program,
-        argv: cli.argv(),
-        no_aslr: cli.no_aslr,
-        phases: cli.phases(),
-        max_bytes: cli.max_size,
-        of_windows: of_windows(cli),
-        heap: heap_blocks.map(|blocks| (blocks, cli.heap_hook.clone())),
-        before_runtime,
-        heap_place,
-        online: cli.online.clone().filter(|_| asked == Mode::Full),
         // In other modes most loads are the probes' own. A trigger by loads needs its counter always.
         counters: asked == Mode::Burst && triggers.as_ref().is_some_and(|t| !t.trigger.by_loads()),
+        ..run_options(cli, asked, program, &instrumented, heap_blocks)
     };
-    let Some(trace_mode) = trace_mode else {
+    let Some(trace_mode) = driver_mode(asked).1 else {
         options.spill_dir = std::env::temp_dir();
         return Ok(soft::run::run_recorded(&options, &mut |_| {})?
             .status
@@ -222,6 +194,44 @@ fn run(request: RunRequest, pt: Option<IntelPt>) -> Result<i32, Failure> {
     into_trace(cli, manifest, &instrumented, Some(&subject), |on_event| {
         soft::run::run_recorded(&options, on_event)
     })
+}
+
+/// Options of a run in a mode, without its trigger.
+fn run_options(
+    cli: &Cli,
+    mode: Mode,
+    program: PathBuf,
+    instrumented: &[modules::Instrumented],
+    heap_blocks: Option<HeapBlocks>,
+) -> RunOptions {
+    let mut before_runtime = modules::before_runtime(&program, instrumented);
+    let heap_place = heap_blocks
+        .is_some()
+        .then(|| modules::place_for_heap(&program, &cli.heap_hook, &mut before_runtime));
+    RunOptions {
+        mode: driver_mode(mode).0,
+        period: if mode == Mode::Ring { cli.records() } else { 0 },
+        window: if matches!(mode, Mode::Ring | Mode::Burst) {
+            cli.window
+        } else {
+            0
+        },
+        trigger: None,
+        counters: false,
+        signal: cli.signal,
+        duration: cli.duration.map(std::time::Duration::from_secs_f64),
+        spill_dir: cli.output.join(SPILL_DIR),
+        program,
+        argv: cli.argv(),
+        no_aslr: cli.no_aslr,
+        phases: cli.phases(),
+        max_bytes: cli.max_size,
+        of_windows: of_windows(cli),
+        heap: heap_blocks.map(|blocks| (blocks, cli.heap_hook.clone())),
+        before_runtime,
+        heap_place,
+        online: cli.online.clone().filter(|_| mode == Mode::Full),
+    }
 }
 
 /// Refuses phases by loads where nobody counts these.

@@ -1,6 +1,6 @@
 //! The writing half: row groups to Parquet files, encoded in parallel and appended in order.
 
-use crate::convert::expand::{ExpansionSource, Group, Pool};
+use crate::convert::expand::{ExpansionSource, Pool, RowGroup};
 use crate::convert::pages::{Buffers, Chunk, ColumnValues, PageEncoder, PageSource};
 use crate::convert::{ConvertError, ConvertOptions, ConvertOutcome, io};
 use arrow_schema::{DataType, Field, Schema};
@@ -90,7 +90,7 @@ impl Shape {
 
     fn encode(
         &self,
-        group: &Group,
+        group: &RowGroup,
         tables: &Tables,
         encoder: &mut PageEncoder,
     ) -> Result<Encoded, ConvertError> {
@@ -123,7 +123,7 @@ impl Shape {
 
 /// A column of a row group.
 struct GroupColumn<'a> {
-    group: &'a Group,
+    group: &'a RowGroup,
     tables: &'a Tables,
     name: &'static str,
 }
@@ -274,7 +274,7 @@ impl PartWriter<'_> {
     }
 }
 
-type Sent = (usize, Group);
+type Sent = (usize, RowGroup);
 type Done = (usize, Result<Encoded, ConvertError>);
 
 /// Converts everything that `source` has into parts in `dir`.

@@ -18,13 +18,13 @@ use std::sync::{Mutex, PoisonError};
 
 /// Rows of a row group.
 #[derive(Default)]
-pub(crate) struct Group {
+pub(crate) struct RowGroup {
     /// (end, thread): the thread of the rows from the end before up to this end.
     pub threads: Vec<(usize, ThreadKey)>,
     pub rows: Staged,
 }
 
-impl Group {
+impl RowGroup {
     fn clear(&mut self) {
         self.threads.clear();
         self.rows.clear();
@@ -62,11 +62,11 @@ impl Group {
 /// Groups whose rows are written: their memory is used again. Growing fresh columns step by step
 /// copies them several times, and each page of fresh memory is a fault.
 #[derive(Default)]
-pub(crate) struct Pool(Mutex<Vec<Group>>);
+pub(crate) struct Pool(Mutex<Vec<RowGroup>>);
 
 impl Pool {
     /// An empty group.
-    pub(crate) fn take(&self) -> Group {
+    pub(crate) fn take(&self) -> RowGroup {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -75,7 +75,7 @@ impl Pool {
     }
 
     /// Takes a group back.
-    pub(crate) fn give_back(&self, mut group: Group) {
+    pub(crate) fn give_back(&self, mut group: RowGroup) {
         group.clear();
         self.0
             .lock()
@@ -139,7 +139,7 @@ impl ExpansionSource {
         &self,
         group_rows: usize,
         pool: &Pool,
-        emit: impl FnMut(Group) -> bool,
+        emit: impl FnMut(RowGroup) -> bool,
     ) -> ConvertOutcome {
         let mut carried = self
             .carried
@@ -165,7 +165,7 @@ impl ExpansionSource {
                 ..ConvertOutcome::default()
             },
             next_sample: carried.as_ref().map_or(0, |c| c.next_sample),
-            group: Group::default(),
+            group: RowGroup::default(),
             slots: Vec::new(),
             placements: Vec::new(),
             now: Vec::new(),
@@ -192,7 +192,7 @@ struct Expansion<'a, F> {
     outcome: ConvertOutcome,
     next_sample: u32,
     /// Rows that are not emitted yet.
-    group: Group,
+    group: RowGroup,
     /// Slots of the current segment.
     slots: Vec<Slot>,
     /// Places of the modules that the expander knows.
@@ -210,7 +210,7 @@ struct CurrentThread<'a> {
     in_flight: Option<u64>,
 }
 
-impl<'a, F: FnMut(Group) -> bool> Expansion<'a, F> {
+impl<'a, F: FnMut(RowGroup) -> bool> Expansion<'a, F> {
     /// Expands the files of one key. The result is false if the work is given up.
     fn thread(
         &mut self,

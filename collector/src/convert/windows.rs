@@ -8,7 +8,7 @@ use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array,
 use mgz_annotations_schema::expand::{Staged, Tables};
 use mgz_annotations_schema::manifest::{Manifest, WINDOWS};
 use mgz_annotations_schema::sidecar::Sidecar;
-use mgz_annotations_schema::spill::{Pace, SegmentHeader, ThreadKey, cause};
+use mgz_annotations_schema::spill::{SegmentHeader, SpeedMeasurement, ThreadKey, cause};
 use parquet::errors::ParquetError;
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -45,7 +45,7 @@ pub(crate) struct ExpandedWindow {
     /// Code at its end, likewise.
     pub last: ModuleFunction,
     /// The measurement behind it.
-    pub pace: Pace,
+    pub pace: SpeedMeasurement,
     /// Average distance between triggers when its own came; 0 if unknown.
     pub period: u64,
 }
@@ -97,7 +97,7 @@ impl WindowCollector {
         rows: &Staged,
         first: usize,
     ) {
-        if header.pace != Pace::default()
+        if header.pace != SpeedMeasurement::default()
             && self.before == Some(key)
             && let Some(last) = self.list.last_mut()
         {
@@ -164,7 +164,7 @@ impl WindowCollector {
             cause: header.cause,
             first,
             last,
-            pace: Pace::default(),
+            pace: SpeedMeasurement::default(),
             period: header.period,
         });
     }

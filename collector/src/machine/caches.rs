@@ -1,6 +1,8 @@
 //! The data caches of this machine, as the kernel tells them.
 
 use mgz_annotations_schema::manifest::Cache;
+use mgz_models::util::size::size;
+use mgz_perf::pmu::cpu_list;
 use std::path::Path;
 
 /// Data and unified caches of the first processor, first level first; none if the kernel does not tell.
@@ -28,7 +30,7 @@ fn cache(folder: &Path) -> Option<Cache> {
     if read("type")? == "Instruction" {
         return None;
     }
-    let size = bytes(&read("size")?)?;
+    let size = size(&read("size")?).ok()?;
     let line = number("coherency_line_size").filter(|&l| l > 0)?;
     Some(Cache {
         level: number("level")?.try_into().ok()?,
@@ -38,33 +40,8 @@ fn cache(folder: &Path) -> Option<Cache> {
             .filter(|&w| w > 0)
             .unwrap_or(size / line),
         line,
-        shared_by: read("shared_cpu_list").map_or(1, |list| processors(&list)),
+        shared_by: read("shared_cpu_list").map_or(1, |list| (cpu_list(&list).len() as u32).max(1)),
     })
-}
-
-fn bytes(text: &str) -> Option<u64> {
-    let (digits, unit) = match text.strip_suffix(['K', 'M', 'G']) {
-        Some(digits) => (
-            digits,
-            match &text[digits.len()..] {
-                "K" => 1 << 10,
-                "M" => 1 << 20,
-                _ => 1 << 30,
-            },
-        ),
-        None => (text, 1),
-    };
-    digits.parse::<u64>().ok()?.checked_mul(unit)
-}
-
-/// Number of processors in a list such as `0-3,8-11`.
-fn processors(list: &str) -> u32 {
-    let count = |part: &str| {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        let ends = from.parse::<u32>().ok().zip(to.parse::<u32>().ok());
-        ends.map_or(0, |(from, to)| to.saturating_sub(from).saturating_add(1))
-    };
-    list.split(',').map(count).sum::<u32>().max(1)
 }
 
 #[cfg(test)]

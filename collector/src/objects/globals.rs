@@ -13,7 +13,7 @@ pub struct Variable {
     pub address: u64,
     /// Bytes.
     pub bytes: u64,
-    /// For people.
+    /// Demangled name.
     pub name: String,
     /// As in the source; empty if debug information does not tell.
     pub of_type: String,
@@ -31,12 +31,12 @@ pub fn variables(path: &Path) -> Result<Vec<Variable>, String> {
     parse(&data, separate.as_deref()).map_err(|e| e.to_string())
 }
 
-/// From a file, and the one that has its debug information and the symbols that were stripped.
+/// Variables of `data`. `separate`: the file with its debug information and stripped symbols.
 fn parse(data: &[u8], separate: Option<&[u8]>) -> Result<Vec<Variable>, object::Error> {
     let file = object::File::parse(data)?;
-    let apart = separate.and_then(|data| object::File::parse(data).ok());
+    let debug_file = separate.and_then(|data| object::File::parse(data).ok());
     let mut found: BTreeMap<u64, Variable> = BTreeMap::new();
-    let symbols = apart.iter().flat_map(|f| f.symbols());
+    let symbols = debug_file.iter().flat_map(|f| f.symbols());
     for symbol in file.symbols().chain(file.dynamic_symbols()).chain(symbols) {
         if symbol.kind() != SymbolKind::Data || symbol.is_undefined() || symbol.size() == 0 {
             continue;
@@ -52,7 +52,7 @@ fn parse(data: &[u8], separate: Option<&[u8]>) -> Result<Vec<Variable>, object::
             layout: Layout::default(),
         };
         match found.get_mut(&symbol.address()) {
-            // An alias; the one with most bytes says most.
+            // Two symbols at one address: the larger one is kept.
             Some(known) if known.bytes < variable.bytes => *known = variable,
             Some(_) => {}
             None => {
@@ -61,7 +61,7 @@ fn parse(data: &[u8], separate: Option<&[u8]>) -> Result<Vec<Variable>, object::
         }
     }
     // Types are a help on top: an error in them is no reason to lose the names.
-    let _ = add_types(apart.as_ref().unwrap_or(&file), &mut found);
+    let _ = add_types(debug_file.as_ref().unwrap_or(&file), &mut found);
     Ok(found.into_values().collect())
 }
 
@@ -95,7 +95,7 @@ fn add_types(file: &object::File<'_>, found: &mut BTreeMap<u64, Variable>) -> gi
             let Some(variable) = found.get_mut(&address).filter(|v| v.of_type.is_empty()) else {
                 continue;
             };
-            // A definition apart from its declaration has the type there.
+            // A definition that refers to a declaration has its type there.
             let at = match (
                 entry.attr_value(gimli::DW_AT_type),
                 entry.attr_value(gimli::DW_AT_specification),

@@ -1,9 +1,9 @@
-//! `/proc/PID/maps`, as far as it tells objects.
+//! Readable memory of a process by kind, from `/proc/PID/maps`.
 
 use crate::objects::ObjectKind;
 use mgz_perf::proc_maps;
 
-/// Memory of one kind without a gap.
+/// Adjacent mappings of one kind and file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectRange {
     /// First address.

@@ -7,6 +7,7 @@ use crate::objects::heap::blocks::HeapBlocks;
 use crate::options::amount::{Amount, Wanted};
 use crate::watch::events::Counter;
 use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
+use mgz_models::util::size::size;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -479,30 +480,11 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
     time.ok_or_else(|| format!("{text:?} is not a time; give seconds"))
 }
 
-/// A number of bytes with an optional K, M, G or T (powers of 1024).
+/// A size that is not 0.
 fn parse_size(text: &str) -> Result<u64, String> {
-    let upper = text
-        .trim()
-        .trim_end_matches(['b', 'B'])
-        .trim_end_matches(['i'])
-        .to_ascii_uppercase();
-    let (digits, shift) = match upper.char_indices().next_back() {
-        Some((at, unit)) if unit.is_ascii_alphabetic() => match "KMGT".find(unit) {
-            Some(power) => (&upper[..at], 10 * (power as u32 + 1)),
-            None => {
-                return Err(format!(
-                    "{text:?} is not a size; give bytes, or a number with K, M, G or T"
-                ));
-            }
-        },
-        _ => (&upper[..], 0),
-    };
-    let number: u64 = digits.trim().parse().map_err(|_| {
-        format!("{text:?} is not a size; give bytes, or a number with K, M, G or T")
-    })?;
-    match number.checked_mul(1 << shift) {
-        Some(0) | None => Err(format!("{text:?} is not a usable size")),
-        Some(bytes) => Ok(bytes),
+    match size(text)? {
+        0 => Err(format!("{text:?} is not a usable size")),
+        bytes => Ok(bytes),
     }
 }
 

@@ -2,7 +2,7 @@
 //! processes about it, and its share of the run.
 
 use crate::options::amount::{Amount, Wanted};
-use crate::soft::shared_memory::Arena;
+use crate::soft::shared_memory::SharedMemory;
 use crate::util::clock::monotonic_ns;
 use mgz_abi::phases as abi;
 use mgz_annotations_schema::manifest::{Phase, Phases};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const MAX_LISTED_PHASES: usize = 1000;
 
 /// Tells the runtime the requested phases, before the first process starts.
-pub fn tell(wanted: &Wanted, arena: &Arena) {
+pub fn tell(wanted: &Wanted, shared: &SharedMemory) {
     let loads = |amount: Option<Amount>| match amount {
         Some(Amount::Loads(n)) => n,
         _ => 0,
@@ -26,7 +26,7 @@ pub fn tell(wanted: &Wanted, arena: &Arena) {
         Some(Amount::Time(_)) => u64::MAX,
         stop => loads(stop),
     };
-    arena.set_phases(
+    shared.set_phases(
         wanted.start.is_some(),
         wanted.function.is_some(),
         wanted.ignore_markers,
@@ -51,7 +51,7 @@ struct Process {
 
 /// Keeps the books of phases while a program runs.
 pub struct Tracker<'a> {
-    arena: &'a Arena,
+    shared: &'a SharedMemory,
     wanted: &'a Wanted,
     /// When recording has begun.
     first: Option<Instant>,
@@ -75,13 +75,13 @@ pub struct Tracker<'a> {
 
 impl<'a> Tracker<'a> {
     /// The program began then.
-    pub fn new(arena: &'a Arena, wanted: &'a Wanted, began: Instant) -> Self {
+    pub fn new(shared: &'a SharedMemory, wanted: &'a Wanted, began: Instant) -> Self {
         let start = match wanted.start {
             Some(Amount::Time(time)) => Some(began + time),
             _ => None,
         };
         Tracker {
-            arena,
+            shared,
             wanted,
             first: None,
             start,
@@ -105,7 +105,7 @@ impl<'a> Tracker<'a> {
 
     /// True if all has been recorded, and the program is to end then.
     pub fn over(&self) -> bool {
-        self.wanted.exit && (self.gate == abi::GATE_OVER || self.left || self.arena.stopped())
+        self.wanted.exit && (self.gate == abi::GATE_OVER || self.left || self.shared.stopped())
     }
 
     /// Time that the supervisor may sleep.
@@ -135,7 +135,7 @@ impl<'a> Tracker<'a> {
             if !fits {
                 continue;
             }
-            if !self.arena.add_function(id, function.start) {
+            if !self.shared.add_function(id, function.start) {
                 self.problem("--from-function: more functions fit than can be watched; those beyond the first 4096 are not; give a narrower expression".into());
                 break;
             }
@@ -187,7 +187,7 @@ impl<'a> Tracker<'a> {
     }
 
     fn move_gate(&mut self, to: u32) {
-        self.arena.set_gate(to);
+        self.shared.set_gate(to);
         self.gate_moved(to, monotonic_ns());
     }
 
@@ -255,14 +255,14 @@ impl<'a> Tracker<'a> {
 
     fn events(&mut self) {
         loop {
-            let claimed = self.arena.phase_events();
+            let claimed = self.shared.phase_events();
             let oldest = claimed.saturating_sub(abi::EVENTS as u64);
             self.missed += oldest.saturating_sub(self.read);
             self.read = self.read.max(oldest);
             if self.read >= claimed {
                 return;
             }
-            let Some([pid, what, ns, cpu]) = self.arena.phase_event(self.read) else {
+            let Some([pid, what, ns, cpu]) = self.shared.phase_event(self.read) else {
                 // It is being written. (One whose writer was killed is overtaken by the others.)
                 if claimed - self.read > 1 {
                     self.read += 1;
@@ -333,7 +333,7 @@ impl<'a> Tracker<'a> {
         for (pid, cpu) in open {
             self.settle(pid, cpu, ns);
         }
-        let told = self.arena.phases();
+        let told = self.shared.phases();
         if told.lost > 0 {
             self.problem(format!(
                 "{} records in phases were dropped: a thread had met more switches than can wait until it next hands its records on; record with --mode burst",

@@ -12,7 +12,7 @@ use crate::soft::drain::{Drainer, Tally};
 use crate::soft::outcome::{DriverError, RunEvent, RunOutcome};
 use crate::soft::phases::Tracker;
 use crate::soft::setup::{Setup, start_program};
-use crate::soft::shared_memory::Arena;
+use crate::soft::shared_memory::SharedMemory;
 use crate::soft::subject::Subject;
 use crate::soft::supervise::{Supervised, supervise};
 use crate::soft::texts;
@@ -108,7 +108,7 @@ pub fn run_attached(
 ) -> Result<RunOutcome, DriverError> {
     record(options, on_event, |setup| {
         let attached =
-            attach::attach_to_process(candidate, &setup.arena, &setup.image, options.signal)?;
+            attach::attach_to_process(candidate, &setup.shared, &setup.image, options.signal)?;
         Ok(Subject::Attached(attached.into()))
     })
 }
@@ -119,11 +119,11 @@ fn record(
     begin: impl FnOnce(&Setup) -> Result<Subject, DriverError>,
 ) -> Result<RunOutcome, DriverError> {
     let setup = Setup::new(options)?;
-    let drainer = Drainer::new(&setup.arena, &options.spill_dir, options.max_bytes)
+    let drainer = Drainer::new(&setup.shared, &options.spill_dir, options.max_bytes)
         .feeding(options.online.clone());
     let began = Instant::now();
     let mut subject = begin(&setup)?;
-    let mut tracker = Tracker::new(&setup.arena, &options.phases, began);
+    let mut tracker = Tracker::new(&setup.shared, &options.phases, began);
     let supervised = supervise(
         &setup,
         &drainer,
@@ -150,18 +150,18 @@ fn outcome(
     began: Instant,
     cpu: Duration,
 ) -> RunOutcome {
-    let arena = &setup.arena;
-    let mut dropped = dropped(arena, supervised.unseen);
+    let shared = &setup.shared;
+    let mut dropped = dropped(shared, supervised.unseen);
     dropped.extend(tally.dropped);
     let mut problems = supervised.problems;
     problems.extend(texts::without_trigger(
-        arena.counter(count::THREADS_WITHOUT_TRIGGER),
+        shared.counter(count::THREADS_WITHOUT_TRIGGER),
         options.trigger.is_some_and(|t| t.by_loads()),
     ));
     problems.extend(tally.problems);
     let triggers = count::TRIGGER_NAMES
         .iter()
-        .map(|&(number, name)| (name.to_owned(), arena.counter(number)))
+        .map(|&(number, name)| (name.to_owned(), shared.counter(number)))
         .filter(|(_, n)| *n > 0)
         .collect();
     RunOutcome {
@@ -171,8 +171,8 @@ fn outcome(
         counts: tally.counts,
         modules: supervised.modules,
         triggers,
-        outside: arena.outside(),
-        trigger: texts::trigger_source(arena.trigger_kind(), options.trigger),
+        outside: shared.outside(),
+        trigger: texts::trigger_source(shared.trigger_kind(), options.trigger),
         dropped,
         truncated: tally.truncated,
         problems,
@@ -185,24 +185,24 @@ fn outcome(
         interrupted: setup.signals.interrupted(),
         heap: supervised.heap,
         window_log: supervised.window_log,
-        programs: arena.counter(count::PROGRAMS),
-        spent_ns: arena.account().1,
+        programs: shared.counter(count::PROGRAMS),
+        spent_ns: shared.account().1,
         phases: None,
         counters: Vec::new(),
     }
 }
 
 /// Losses that the runtime has counted, by cause.
-fn dropped(arena: &Arena, unseen: u64) -> BTreeMap<String, u64> {
+fn dropped(shared: &SharedMemory, unseen: u64) -> BTreeMap<String, u64> {
     let mut dropped: BTreeMap<String, u64> = BTreeMap::new();
     for &(number, name) in &count::NAMES {
-        let value = arena.counter(number);
+        let value = shared.counter(number);
         if value != 0 {
             dropped.insert((*name).to_owned(), value);
         }
     }
     // Those without room are no secret.
-    let unseen = unseen.saturating_sub(arena.counter(count::THREADS_WITHOUT_RING));
+    let unseen = unseen.saturating_sub(shared.counter(count::THREADS_WITHOUT_RING));
     if unseen > 0 {
         dropped.insert("threads_unseen".to_owned(), unseen);
     }

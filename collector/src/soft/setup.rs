@@ -6,7 +6,7 @@ use crate::paths::FIRST_BYTES;
 use crate::soft::outcome::{DriverError, recorder_error};
 use crate::soft::run::{Mode, RunOptions};
 use crate::soft::runtime_image::RuntimeImage;
-use crate::soft::shared_memory::{Arena, MAX_WINDOW, Settings};
+use crate::soft::shared_memory::{MAX_WINDOW, Settings, SharedMemory};
 use crate::target::signals::{FileSizesLifted, Signals};
 use crate::target::spawn;
 use mgz_annotations_schema::manifest::ANNOTATIONS_DIR;
@@ -21,7 +21,7 @@ pub struct Setup {
     /// The runtime.
     pub image: RuntimeImage,
     /// The memory that it shares with the recorder.
-    pub arena: Arena,
+    pub shared: SharedMemory,
     /// Signals that the recorder gets meanwhile.
     pub signals: Signals,
 }
@@ -34,7 +34,7 @@ impl Setup {
         let signals = Signals::install().map_err(recorder_error("setting up signals"))?;
         let lifted =
             FileSizesLifted::new().map_err(recorder_error("lifting the limit on file sizes"))?;
-        let arena = Arena::new(settings).map_err(recorder_error(
+        let shared = SharedMemory::new(settings).map_err(recorder_error(
             "making the shared memory (is `ulimit -f` very low?)",
         ))?;
         let image = RuntimeImage::new(options.heap.as_ref().map(|heap| &heap.1[..])).map_err(
@@ -47,24 +47,24 @@ impl Setup {
             .transpose()
             .map_err(recorder_error("making the log of heap blocks"))?;
         if let Some(heap) = &heap {
-            arena.set_heap(&heap.path());
+            shared.set_heap(&heap.path());
         }
         if options.of_windows.stacks && settings.windows() {
-            arena.want_stacks(FIRST_BYTES);
+            shared.want_stacks(FIRST_BYTES);
         }
         if options.of_windows.reuses && matches!(options.mode, Mode::Burst) {
-            arena.want_reuses(WINDOWS_PER_WATCH);
+            shared.want_reuses(WINDOWS_PER_WATCH);
         }
-        crate::soft::phases::tell(&options.phases, &arena);
+        crate::soft::phases::tell(&options.phases, &shared);
         drop(lifted);
         let sidecars = options.spill_dir.with_file_name(ANNOTATIONS_DIR);
         if let Ok(folder) = std::fs::canonicalize(sidecars) {
-            arena.set_sidecars(&folder);
+            shared.set_sidecars(&folder);
         }
         Ok(Setup {
             heap,
             image,
-            arena,
+            shared,
             signals,
         })
     }
@@ -120,7 +120,7 @@ pub fn start_program(options: &RunOptions, setup: &Setup) -> Result<Child, Drive
         &options.argv,
         options.no_aslr,
         &preload,
-        &setup.arena.path(),
+        &setup.shared.path(),
         setup.signals.inherited(),
     );
     started.map_err(|error| match error.raw_os_error() {

@@ -7,7 +7,7 @@ use crate::soft::ending::Ending;
 use crate::soft::outcome::{DriverError, ModuleSeen, RunEvent, recorder_error};
 use crate::soft::phases::Tracker;
 use crate::soft::setup::Setup;
-use crate::soft::shared_memory::{Arena, ModuleTableRow};
+use crate::soft::shared_memory::{ModuleTableRow, SharedMemory};
 use crate::soft::subject::Subject;
 use crate::soft::texts;
 use crate::soft::unseen::Unseen;
@@ -60,13 +60,13 @@ pub fn supervise(
     phases: &mut Tracker,
     on_event: &mut dyn FnMut(&RunEvent),
 ) -> Result<Supervised, DriverError> {
-    let arena = &setup.arena;
+    let shared = &setup.shared;
     let watcher = subject
         .watcher()
         .map_err(recorder_error("watching the process"))?;
-    let crew = Crew::new(drainer, arena);
+    let crew = Crew::new(drainer, shared);
     let mut supervisor = Supervisor {
-        arena,
+        shared,
         drainer,
         signals: &setup.signals,
         modules: Vec::new(),
@@ -87,8 +87,8 @@ pub fn supervise(
             .heap
             .as_ref()
             .map(|c| scope.spawn(|| c.collect(&over)));
-        let is_logged = wanted.any() && arena.settings().windows();
-        let log = is_logged.then(|| scope.spawn(|| window_log::collect(arena, wanted, &over)));
+        let is_logged = wanted.any() && shared.settings().windows();
+        let log = is_logged.then(|| scope.spawn(|| window_log::collect(shared, wanted, &over)));
         let end_of_logs = Set(&over);
         for number in 0..crew.size {
             let crew = &crew;
@@ -152,7 +152,7 @@ impl Drop for Set<'_> {
 
 /// The coordinating thread, which looks after everything while the workers drain.
 struct Supervisor<'a> {
-    arena: &'a Arena,
+    shared: &'a SharedMemory,
     drainer: &'a Drainer<'a>,
     signals: &'a Signals,
     modules: Vec<ModuleSeen>,
@@ -192,14 +192,14 @@ impl Supervisor<'_> {
             let out_of_time = self.until.is_some_and(|until| Instant::now() >= until);
             if let Subject::Attached(attached) = subject {
                 if out_of_time || self.signals.interrupted() {
-                    self.arena.stop();
+                    self.shared.stop();
                     // Windows that are open now end.
                     std::thread::sleep(LOOK_INTERVAL);
                     return Ok(ProgramStatus::RunsOn);
                 }
                 attached.tick(
                     &|thread| self.has_ring(thread),
-                    self.arena.settings().signal,
+                    self.shared.settings().signal,
                 );
                 self.problems.append(&mut attached.problems);
             }
@@ -211,13 +211,13 @@ impl Supervisor<'_> {
                 .sweep(&KnownProcess { pid, ended: None }, &mut self.segment);
             if out_of_time {
                 self.until = None;
-                self.arena.stop();
+                self.shared.stop();
             }
             if phases.over() {
                 self.ending.tick(pid, &self.recorded_processes());
             }
             self.report(false, phases, on_event);
-            if matches!(subject, Subject::Child(_)) && !self.arena.stopped() {
+            if matches!(subject, Subject::Child(_)) && !self.shared.stopped() {
                 self.unseen.look(self.threads.iter().copied());
             }
         }
@@ -225,7 +225,7 @@ impl Supervisor<'_> {
 
     /// Processes that have threads with rings now.
     fn recorded_processes(&self) -> BTreeSet<u32> {
-        let slots = (0..self.arena.slots_tried()).map(|index| self.arena.slot(index));
+        let slots = (0..self.shared.slots_tried()).map(|index| self.shared.slot(index));
         slots
             .filter(|slot| slot.state() == STATE_LIVE)
             .map(|slot| slot.snapshot().pid)
@@ -234,8 +234,8 @@ impl Supervisor<'_> {
 
     /// True if a thread has claimed a slot.
     fn has_ring(&self, thread: i32) -> bool {
-        (0..self.arena.slots_tried())
-            .any(|index| self.arena.slot(index).snapshot().tid as i32 == thread)
+        (0..self.shared.slots_tried())
+            .any(|index| self.shared.slot(index).snapshot().tid as i32 == thread)
     }
 
     /// After the program's end: takes what is left, and waits a little for processes that outlive
@@ -264,7 +264,7 @@ impl Supervisor<'_> {
         let mut pause = Duration::from_millis(1);
         while self.drainer.sweep(&known, &mut self.segment) > 0 {
             if Instant::now() >= until {
-                self.arena.stop();
+                self.shared.stop();
                 let threads = self.drainer.abandon(&mut self.segment);
                 if threads > 0 {
                     self.problems
@@ -282,15 +282,15 @@ impl Supervisor<'_> {
     /// at once if all are `over`.
     fn next_row(&mut self, over: bool) -> Option<ModuleTableRow> {
         const MAX_WAIT_FOR_ROW: Duration = Duration::from_secs(2);
-        while self.rows < self.arena.modules_claimed() {
-            let mut row = self.arena.module(self.rows);
+        while self.rows < self.shared.modules_claimed() {
+            let mut row = self.shared.module(self.rows);
             if row.is_none() {
                 if !over
                     && self.unfinished.get_or_insert_with(Instant::now).elapsed() < MAX_WAIT_FOR_ROW
                 {
                     return None;
                 }
-                row = self.arena.skip_module(self.rows);
+                row = self.shared.skip_module(self.rows);
             }
             self.rows += 1;
             self.unfinished = None;
@@ -305,14 +305,14 @@ impl Supervisor<'_> {
     /// and so is one whose thread was killed while it wrote.
     fn next_stack(&mut self) -> Option<StackSeen> {
         loop {
-            let claimed = self.arena.stacks_claimed();
+            let claimed = self.shared.stacks_claimed();
             self.stacks = self.stacks.max(claimed.saturating_sub(STACK_ROWS as u64));
             if self.stacks >= claimed {
                 return None;
             }
             let number = self.stacks;
-            let row = self.arena.stack(number);
-            if row.is_none() && self.arena.stacks_claimed() - number <= STACK_ROWS as u64 {
+            let row = self.shared.stack(number);
+            if row.is_none() && self.shared.stacks_claimed() - number <= STACK_ROWS as u64 {
                 // It is being written; that takes less than the time between two looks.
                 if self.waited_for != Some(number) {
                     self.waited_for = Some(number);
@@ -339,15 +339,15 @@ impl Supervisor<'_> {
             self.modules.push(module.clone());
             on_event(&RunEvent::Module(module));
         }
-        self.arena.modules_read(self.rows);
+        self.shared.modules_read(self.rows);
         self.drainer.modules_told(self.rows);
         // First who has begun: of those who begin from now on nobody expects that they are there.
         while let Some(seen) = self.next_stack() {
             on_event(&RunEvent::Thread(seen));
         }
         let mut living = HashSet::new();
-        for index in 0..self.arena.slots_tried() {
-            let slot = self.arena.slot(index);
+        for index in 0..self.shared.slots_tried() {
+            let slot = self.shared.slot(index);
             let seen = slot.snapshot();
             if self.threads.len() <= index {
                 self.threads.resize(index + 1, (0, 0));
@@ -362,8 +362,8 @@ impl Supervisor<'_> {
         on_event(&RunEvent::Living(living));
         let (slots, bytes) = self.drainer.progress();
         let (windows, outside) = (
-            self.arena.counter(count::WINDOWS),
-            self.arena.counter(count::TRIGGERS_OUTSIDE),
+            self.shared.counter(count::WINDOWS),
+            self.shared.counter(count::TRIGGERS_OUTSIDE),
         );
         on_event(&RunEvent::Progress {
             slots,

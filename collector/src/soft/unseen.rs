@@ -9,6 +9,7 @@
 //! loaded an instrumented library, the threads of before get their rings when they need them, if
 //! ever: they do not count.
 
+use crate::target::proc_stat::ProcStat;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -119,24 +120,16 @@ fn tasks(pid: u32) -> Vec<u32> {
 /// CPU time of a thread, nanoseconds; 0 of one that has ended (a process's first one stays in the
 /// list).
 fn run_time(pid: u32, tid: u32) -> u64 {
-    let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/{name}"));
-    let Ok(stat) = read("stat") else {
+    let Some(stat) = ProcStat::of_thread(pid, tid).ok().filter(|s| !s.has_ended) else {
         return 0;
     };
-    let fields: Vec<&str> = stat
-        .rsplit_once(')')
-        .map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
-    if matches!(fields.first(), None | Some(&("Z" | "X" | "x"))) {
-        return 0;
-    }
-    let scheduled = read("schedstat").ok();
+    let scheduled = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok();
     let precise = scheduled
         .as_deref()
         .and_then(|text| text.split_whitespace().next()?.parse().ok())
         .filter(|&ns: &u64| ns > 0);
-    // User and system time, in ticks of mostly 10 ms.
-    let ticks = |place: usize| fields.get(place)?.parse::<u64>().ok();
-    precise.unwrap_or_else(|| 10_000_000 * (ticks(11).unwrap_or(0) + ticks(12).unwrap_or(0)))
+    // A tick has mostly 10 ms.
+    precise.unwrap_or_else(|| 10_000_000 * stat.cpu_ticks)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use crate::pairs::{self, WatchEnd};
 use crate::paths::{self, Paths, StackCopy};
-use crate::soft::shared_memory::Arena;
+use crate::soft::shared_memory::SharedMemory;
 use crate::soft::shared_memory::stacks::StackLogEntry;
 use mgz_abi::stack_log::REUSE;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +44,7 @@ pub struct WindowLog {
 }
 
 /// Reads until it is over.
-pub fn collect(arena: &Arena, wanted: OfWindows, over: &AtomicBool) -> WindowLog {
+pub fn collect(shared: &SharedMemory, wanted: OfWindows, over: &AtomicBool) -> WindowLog {
     let mut stacks = paths::PathCollector::default();
     let mut watches = pairs::PairCollector::default();
     let mut copy = StackCopy::default();
@@ -55,13 +55,13 @@ pub fn collect(arena: &Arena, wanted: OfWindows, over: &AtomicBool) -> WindowLog
         let last = over.load(Ordering::Acquire);
         let before = at;
         loop {
-            match arena.stack_copy(at, &mut copy) {
+            match shared.stack_copy(at, &mut copy) {
                 StackLogEntry::Nothing => break,
                 StackLogEntry::Copy if copy.kind == REUSE => watches.take(&copy),
                 StackLogEntry::Copy => {
                     stacks.take(&copy);
                     if wanted.stacks {
-                        arena.want_stacks(stacks.wanted());
+                        shared.want_stacks(stacks.wanted());
                     }
                 }
                 StackLogEntry::Unfinished => {
@@ -74,10 +74,10 @@ pub fn collect(arena: &Arena, wanted: OfWindows, over: &AtomicBool) -> WindowLog
             }
             stuck = None;
             at += 1;
-            arena.stack_copies_read(at);
+            shared.stack_copies_read(at);
         }
         if last {
-            let lost = lost + arena.stack_copies_dropped();
+            let lost = lost + shared.stack_copies_dropped();
             return WindowLog {
                 paths: wanted.stacks.then(|| stacks.finish(lost)),
                 watches: watches.finish(),

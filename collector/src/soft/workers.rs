@@ -1,7 +1,7 @@
 //! The threads of the recorder that take published chunks into the spill files.
 
 use crate::soft::drain::Drainer;
-use crate::soft::shared_memory::{Arena, Settings};
+use crate::soft::shared_memory::{Settings, SharedMemory};
 use mgz_annotations_schema::spill::EncodedSegment;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -36,7 +36,7 @@ fn nap(settings: &Settings) -> Duration {
 /// The workers: one waits at the doorbell, the others help when more than one chunk waits.
 pub struct Crew<'a> {
     drainer: &'a Drainer<'a>,
-    arena: &'a Arena,
+    shared: &'a SharedMemory,
     /// Number of workers.
     pub size: usize,
     over: AtomicBool,
@@ -54,13 +54,13 @@ struct Hands {
 
 impl<'a> Crew<'a> {
     /// The workers of a run, as many as there are processors.
-    pub fn new(drainer: &'a Drainer<'a>, arena: &'a Arena) -> Self {
+    pub fn new(drainer: &'a Drainer<'a>, shared: &'a SharedMemory) -> Self {
         let size = std::thread::available_parallelism()
             .map_or(1, |n| n.get())
             .min(MAX_WORKERS);
         Crew {
             drainer,
-            arena,
+            shared,
             size,
             over: AtomicBool::new(false),
             sleepers: Mutex::default(),
@@ -71,22 +71,22 @@ impl<'a> Crew<'a> {
     /// Windows of `burst` come one by one, long after each other: who waits for the next one on the
     /// processor, or wakes others for a few, takes it from the program.
     fn sparing(&self) -> bool {
-        self.size == 1 || self.arena.settings().mode == mgz_abi::shared_memory::MODE_BURST
+        self.size == 1 || self.shared.settings().mode == mgz_abi::shared_memory::MODE_BURST
     }
 
     /// The first worker's work.
     pub fn lead(&self) {
-        let nap = nap(self.arena.settings());
+        let nap = nap(self.shared.settings());
         let mut hands = Hands::default();
         let mut busy = Instant::now();
         while !self.over.load(Ordering::Acquire) {
-            let seen = self.arena.doorbell();
+            let seen = self.shared.doorbell();
             if self.work(&mut hands, false) {
                 busy = Instant::now();
             } else if !self.sparing() && busy.elapsed() < SPIN_TIME {
                 std::hint::spin_loop();
             } else {
-                self.arena.wait_doorbell(seen, nap);
+                self.shared.wait_doorbell(seen, nap);
             }
         }
     }
@@ -118,7 +118,7 @@ impl<'a> Crew<'a> {
         for &index in ready.iter() {
             // At most what fits into the queue, so that a fast thread does not keep a worker for
             // itself.
-            for _ in 0..self.arena.settings().places {
+            for _ in 0..self.shared.settings().places {
                 let more = || {
                     if !self.sparing() {
                         self.help.notify_one()
@@ -141,6 +141,6 @@ impl Drop for EndOfShift<'_> {
     fn drop(&mut self) {
         self.0.over.store(true, Ordering::Release);
         self.0.help.notify_all();
-        self.0.arena.ring_doorbell();
+        self.0.shared.ring_doorbell();
     }
 }

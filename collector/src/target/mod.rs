@@ -1,5 +1,6 @@
 //! The process that is recorded.
 
+pub mod proc_stat;
 pub mod signals;
 pub mod spawn;
 pub mod status;

@@ -114,7 +114,7 @@ impl Preload {
 
 /// The environment for the program: the runtime among the preloaded libraries, and the path of the
 /// shared memory. The runtime takes both out again.
-fn traced_environment(own: Vec<CString>, preload: &Preload, arena: &str) -> Vec<CString> {
+fn traced_environment(own: Vec<CString>, preload: &Preload, shared: &str) -> Vec<CString> {
     let string = |parts: &[&[u8]]| {
         CString::new(parts.concat()).expect("environment entries and our paths hold no zeros")
     };
@@ -151,7 +151,7 @@ fn traced_environment(own: Vec<CString>, preload: &Preload, arena: &str) -> Vec<
         out.push(ours.clone());
     }
     out.push(ours);
-    out.push(string(&[ENV_NAME.as_bytes(), b"=", arena.as_bytes()]));
+    out.push(string(&[ENV_NAME.as_bytes(), b"=", shared.as_bytes()]));
     out
 }
 
@@ -174,13 +174,13 @@ pub fn spawn(
     argv: &[OsString],
     no_aslr: bool,
     preload: &Preload,
-    arena: &str,
+    shared: &str,
     inherited: Inherited,
 ) -> io::Result<Child> {
     let exec = Exec::new(
         program,
         argv,
-        traced_environment(own_environment(), preload, arena),
+        traced_environment(own_environment(), preload, shared),
     )?;
     let mut command = Command::new(program);
     // SAFETY: between fork and exec the closure makes system calls only, with memory that was

@@ -1,5 +1,7 @@
 //! Finds out whether a thread of another process still lives.
 
+use crate::target::proc_stat::ProcStat;
+
 /// State of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
@@ -45,15 +47,8 @@ fn has_living_thread(pid: u32) -> bool {
 
 /// True if a thread is a zombie, dead or not there.
 fn is_zombie(pid: u32, tid: u32) -> bool {
-    // `PID (NAME) STATE …`; the name may hold any character.
-    match std::fs::read(format!("/proc/{pid}/task/{tid}/stat")) {
-        Ok(stat) => {
-            let state = stat
-                .iter()
-                .rposition(|&b| b == b')')
-                .and_then(|at| stat.get(at + 2));
-            matches!(state, Some(b'Z' | b'X' | b'x'))
-        }
+    match ProcStat::of_thread(pid, tid) {
+        Ok(stat) => stat.has_ended,
         Err(error) => matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)),
     }
 }

@@ -10,7 +10,7 @@ use crate::watch::events::{Events, WatchTrigger};
 use crate::watch::pin::Recorder;
 use crate::watch::ptrace;
 use crate::watch::ptrace::StoppedThread;
-use crate::watch::sampler::{Accesses, Costs, Pair, Sampler, SamplerPlan, SamplerSums as Counts};
+use crate::watch::sampler::{Accesses, Costs, Pair, Sampler, SamplerPlan, SamplerSums};
 use mgz_models::util::random::SplitMix;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 
 /// Time between two rounds that pass signals on and look for the end of recording. Source: Chosen.
 const ROUND_INTERVAL: Duration = Duration::from_millis(20);
+/// Lengths of periods, as shares of the mean one. Source: Chosen.
+const PERIOD_SHARES: std::ops::Range<f64> = 0.875..1.125;
 
 /// Parameters of a run.
 #[derive(Clone, Debug)]
@@ -50,9 +52,9 @@ pub struct WatchRow {
     pub thread: i32,
     /// The observed pair.
     pub pair: Pair,
-    /// CodeOffset of the use.
+    /// Place of the use.
     pub used: CodeOffset,
-    /// CodeOffset of the reuse.
+    /// Place of the reuse.
     pub reused: CodeOffset,
 }
 
@@ -77,7 +79,7 @@ pub struct Ended {
     /// Threads seen.
     pub threads: u64,
     /// Sums over threads.
-    pub counts: Counts,
+    pub counts: SamplerSums,
     /// Hits that the kernel had no room for.
     pub lost_hits: u64,
     /// Cost of a stop.
@@ -165,8 +167,8 @@ pub fn run_watched(job: &Job) -> Result<Ended, WatchError> {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 for signal in signals.to_forward() {
-                    // SAFETY: integer arguments; the program is waited for only when this loop is
-                    // over, or at most a tick before.
+                    // SAFETY: integer arguments. The program may have been reaped, but at most one
+                    // round ago.
                     unsafe { libc::kill(root, signal) };
                 }
                 std::thread::sleep(ROUND_INTERVAL);
@@ -226,7 +228,7 @@ struct RunSums {
     cpu_ns: u64,
     stopped: Duration,
     accesses: Option<Accesses>,
-    counts: Counts,
+    counts: SamplerSums,
     lost_hits: u64,
 }
 
@@ -297,7 +299,7 @@ impl WatchLoop<'_> {
         let signal = libc::WSTOPSIG(status);
         match status >> 16 {
             0 if ptrace::is_trigger(thread, signal, self.job.trigger.signal) => {
-                return self.ours(thread);
+                return self.timed_stop(thread);
             }
             0 => ptrace::resume(thread, signal),
             libc::PTRACE_EVENT_EXEC => {
@@ -362,20 +364,23 @@ impl WatchLoop<'_> {
         self.tasks.insert(thread, Task { process, watched });
     }
 
-    /// The share of the mean period that the next one has.
+    /// The length of the next period as a share of the mean one: random and uniform in
+    /// [`PERIOD_SHARES`], so that samples are not in step with the program.
     fn share(&mut self) -> f64 {
-        0.875 + self.random.below(1 << 20) as f64 / f64::from(1 << 22)
+        let random = self.random.below(1 << 20) as f64 / f64::from(1 << 20);
+        PERIOD_SHARES.start + random * (PERIOD_SHARES.end - PERIOD_SHARES.start)
     }
 
-    /// A stop by the timer or by a hit.
-    fn ours(&mut self, thread: i32) -> Option<i32> {
+    /// Handles a stop by the trigger or by a hit, and adds its duration to the sums.
+    fn timed_stop(&mut self, thread: i32) -> Option<i32> {
         let began = Instant::now();
-        let next = self.handled(thread);
+        let next = self.handle_trigger_or_hit(thread);
         self.sums.stopped += began.elapsed();
         next
     }
 
-    fn handled(&mut self, thread: i32) -> Option<i32> {
+    /// Handles the hit of a watchpoint, or takes a sample.
+    fn handle_trigger_or_hit(&mut self, thread: i32) -> Option<i32> {
         let by = ptrace::cause(thread).map(|(_, descriptor)| descriptor);
         match self.tasks.get_mut(&thread) {
             Some(Task {
@@ -397,11 +402,11 @@ impl WatchLoop<'_> {
                 ptrace::resume(thread, 0);
                 None
             }
-            _ => self.sample(thread),
+            _ => self.take_sample(thread),
         }
     }
 
-    fn sample(&mut self, thread: i32) -> Option<i32> {
+    fn take_sample(&mut self, thread: i32) -> Option<i32> {
         let share = self.share();
         if self.until.is_some_and(|until| Instant::now() >= until) {
             self.close(thread);
@@ -420,7 +425,7 @@ impl WatchLoop<'_> {
         let process = *process;
         let Watched { events, sampler } = watched;
         events.next_period(share);
-        // Free again at the end of this function's part: before the thread runs on.
+        // Dropped before the thread runs on, so that the processor is free again.
         let bound = match events.processor() {
             Some(processor) if alone => self.recorder.join(thread, processor),
             _ => {

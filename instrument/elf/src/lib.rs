@@ -1,8 +1,5 @@
-//! ELF files: the parts that are read, and the way in which the rewritten file is written.
-//!
-//! Reading keeps the input as bytes and trusts no offset, length or count in it. Writing never
-//! changes a byte of the input but headers (and entry jumps in the `pt` flavour): everything new
-//! goes into one appended segment and behind it.
+//! Reads ELF files. It keeps the input as bytes and trusts no offset, length or count in it.
+//! (`mgz-instrument` writes the new file.)
 
 pub mod archive;
 pub mod debug_files;

@@ -24,7 +24,7 @@ use crate::ir::loops::Loops;
 use crate::program::{Import, Input};
 use crate::x86::flow::direct_target;
 use crate::x86::insn::Insn;
-use crate::x86::regs::{ALL, CALLEE_SAVED, CALLER_SAVED, R11, RSP, RegSet, RegUse};
+use crate::x86::regs::{ALL, CALLEE_SAVED_BUT_RBP, CALLER_SAVED, R11, RSP, RegSet, RegUse};
 use iced_x86::{Code, FlowControl, Mnemonic, OpKind};
 
 /// True if a call goes through a linkage table.
@@ -103,7 +103,7 @@ impl Effects {
                         && insn.inst.mnemonic() == Mnemonic::Push
                         && insn.inst.op0_kind() == OpKind::Register
                     {
-                        saved |= u.read.0 & CALLEE_SAVED.0;
+                        saved |= u.read.0 & CALLEE_SAVED_BUT_RBP.0;
                     }
                 } else {
                     step = step.then(Transfer::of(insn.flow, u));
@@ -150,7 +150,7 @@ fn outside(input: &Input, insn: &Insn, effect: &mut Effect) {
 /// callable entry. Says whether any register may be offered.
 pub fn mark(input: &Input, graph: &mut Cfg, effects: &Effects, uses: &[RegUse]) -> bool {
     let returned = preserved::find_preserved_registers(input, graph, uses, RegSet(effects.saved));
-    let allowed = CALLER_SAVED.0 | CALLEE_SAVED.0 & effects.written & effects.saved;
+    let allowed = CALLER_SAVED.0 | CALLEE_SAVED_BUT_RBP.0 & effects.written & effects.saved;
     let leave = |block: usize| match graph.exits[block] {
         Exit { leaves: true, .. } => ALL.0,
         Exit { returns: true, .. } => returned.live(block),

@@ -20,15 +20,15 @@ use crate::ir::cfg::Cfg;
 use crate::program::{Import, Input};
 use crate::x86::insn::Insn;
 use crate::x86::regs::{
-    ALL, CALLEE_SAVED, CALLER_SAVED, Gpr, R10, R11, RAX, RBP, RDI, RDX, RSI, RSP, RegSet, RegUse,
-    gpr, gpr64,
+    ALL, CALLEE_SAVED_BUT_RBP, CALLER_SAVED, Gpr, R10, R11, RAX, RBP, RDI, RDX, RSI, RSP, RegSet,
+    RegUse, gpr, gpr64,
 };
 use iced_x86::{Code, FlowControl, Instruction, OpKind, Register};
 use smallvec::SmallVec;
 
 /// Registers in which a function that follows the ABI gets no values, except values that it must
 /// keep.
-const NEVER_PASSED: u16 = CALLEE_SAVED.0 | 1 << RBP.0 | 1 << R11.0;
+const NEVER_PASSED: u16 = CALLEE_SAVED_BUT_RBP.0 | 1 << RBP.0 | 1 << R11.0;
 /// Caller-saved registers that `ms_abi` functions keep.
 const KEPT_BY_MS_ABI: u16 = 1 << RSI.0 | 1 << RDI.0;
 

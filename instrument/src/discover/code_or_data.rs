@@ -16,7 +16,7 @@ use crate::x86::decode::make_insn;
 use crate::x86::effects;
 use crate::x86::flow::{direct_target, is_call, is_padding, taken};
 use crate::x86::insn::Insn;
-use crate::x86::regs::{CALLEE_SAVED, RegSet, gpr, registers};
+use crate::x86::regs::{CALLEE_SAVED_BUT_RBP, RegSet, gpr, registers};
 use iced_x86::{
     ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
     Mnemonic, OpAccess, OpKind, Register,
@@ -459,7 +459,7 @@ pub fn used(inst: &Instruction, at: u64, whole: bool, behind: &[u8]) -> Used {
     let (fate, end) = followed(&insns, inst, &mut factory);
     // Behind a call it may still be held, and behind a jump the look ends.
     let outlives = end.is_some_and(|(n, held)| match insns[n].flow {
-        FlowControl::Call | FlowControl::IndirectCall => held.0 & CALLEE_SAVED.0 != 0,
+        FlowControl::Call | FlowControl::IndirectCall => held.0 & CALLEE_SAVED_BUT_RBP.0 != 0,
         FlowControl::UnconditionalBranch => held != RegSet::EMPTY,
         _ => false,
     });

@@ -927,7 +927,7 @@ fn patches(function: &Function, marks: &Marks) -> Vec<(u64, u32)> {
         let is_new = wanted.binary_search(&insn.ip).is_err()
             && insn.inst.mnemonic() != Mnemonic::Endbr64
             && function.may_patch(id);
-        is_new.then(|| (insn.ip, marks.of(id.0 as usize)))
+        is_new.then(|| (insn.ip, marks.entry_of_instruction(id.0 as usize)))
     };
     let mut patches: Vec<(u64, u32)> = Vec::with_capacity(wanted.len());
     patches.extend(function.calls.returned_to.iter().filter_map(behind_call));
@@ -956,7 +956,7 @@ fn patches(function: &Function, marks: &Marks) -> Vec<(u64, u32)> {
             } else {
                 first
             };
-            patches.push((at, marks.of(into)));
+            patches.push((at, marks.entry_of_instruction(into)));
         }
     }
     patches

@@ -152,7 +152,7 @@ impl Emitted {
     /// Offset in the clone of the original instruction at `address`.
     pub fn clone_of(&self, address: u64) -> Option<u32> {
         let offset = u32::try_from(address.checked_sub(self.range.start)?).ok()?;
-        self.marks.entry(offset)
+        self.marks.entry_at_original(offset)
     }
 
     /// True if an entry jump stands at the function's start, or behind the `endbr64` there.
@@ -165,6 +165,6 @@ impl Emitted {
     /// begins; the clone's end if there is none.
     pub fn clone_from(&self, address: u64) -> u32 {
         let offset = address.saturating_sub(self.range.start);
-        self.marks.begin_from(offset).unwrap_or(self.len)
+        self.marks.begin_at_or_after(offset).unwrap_or(self.len)
     }
 }

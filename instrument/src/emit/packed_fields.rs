@@ -20,10 +20,9 @@ enum Offsets {
 }
 
 impl Marks {
-    /// `marks`: `(offset in the original, offset in the clone)` of every instruction, probes before
-    /// it included: where control from outside of the function enters. Both ascend. `begins`:
-    /// `(number of the instruction, offset in the clone)` where code that leads into an
-    /// instruction's block, and so belongs to the instruction, begins earlier; ascending.
+    /// `marks`: for each instruction, its offset in the original, and the offset in the clone where
+    /// control enters (before its probes). `begins`: for instructions with code on the edge in
+    /// front, the number and the offset of that code. All ascend.
     pub fn new(
         marks: impl DoubleEndedIterator<Item = (u32, u32)> + ExactSizeIterator + Clone,
         begins: Vec<(u32, u32)>,
@@ -36,8 +35,7 @@ impl Marks {
         Marks { offsets, begins }
     }
 
-    /// Forgets all instructions but those with these numbers, which ascend: what is left is where
-    /// control [`enters`](Marks::entry) them.
+    /// Keeps the entries of the instructions with these numbers, which ascend, and drops all else.
     pub fn keep(&mut self, insns: impl Iterator<Item = usize>) {
         self.begins = Vec::new();
         self.offsets = match &self.offsets {
@@ -47,7 +45,7 @@ impl Marks {
     }
 
     /// Offset in the clone at which control enters the instruction with this number.
-    pub fn of(&self, insn: usize) -> u32 {
+    pub fn entry_of_instruction(&self, insn: usize) -> u32 {
         match &self.offsets {
             Offsets::Short(marks) => marks[insn][1].into(),
             Offsets::Long(marks) => marks[insn][1],
@@ -55,7 +53,7 @@ impl Marks {
     }
 
     /// Offset in the clone at which control enters the instruction at this offset in the original.
-    pub fn entry(&self, original: u32) -> Option<u32> {
+    pub fn entry_at_original(&self, original: u32) -> Option<u32> {
         // Nearly all calls lead to where functions begin.
         if original == 0 {
             return match &self.offsets {
@@ -75,9 +73,9 @@ impl Marks {
         }
     }
 
-    /// Offset in the clone where what belongs to the first instruction at or behind this offset in
-    /// the original begins.
-    pub fn begin_from(&self, original: u64) -> Option<u32> {
+    /// Offset in the clone of the first byte that belongs to the first instruction at or behind
+    /// `original`.
+    pub fn begin_at_or_after(&self, original: u64) -> Option<u32> {
         let (next, mark) = match &self.offsets {
             Offsets::Short(marks) => {
                 let next = marks.partition_point(|m| u64::from(m[0]) < original);
@@ -105,10 +103,11 @@ pub struct Fixups {
     ids: Vec<u32>,
 }
 
-/// No place: the id is that of the record before.
+/// The record has no id field: it shares the slot of the one before.
 const SHARED: u32 = u32::MAX;
 
-/// A field, by its distance from the one before; what a few of them have besides stands in front.
+/// A field. Its place is the distance from the field before. Large values and distances take an
+/// extra entry in front.
 #[derive(Clone, Copy, Debug)]
 struct Packed {
     value: u32,
@@ -162,7 +161,7 @@ impl Fixups {
         });
     }
 
-    /// All but record ids in the order of their places, then those.
+    /// Fixups of `packed` in the order of their places, then those of `ids`.
     pub fn iter(&self) -> impl Iterator<Item = Fixup> {
         let (mut at, mut upper) = (0, 0);
         let open = move |packed: &Packed| {
@@ -209,7 +208,7 @@ impl Fixups {
     }
 }
 
-/// The same while a function is emitted, at places that may still change.
+/// Fixups of a function that is being emitted. Their places may still change.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
     all: Vec<Field>,
@@ -225,7 +224,7 @@ struct Field {
 }
 
 impl Fields {
-    /// Takes all away; their memory stays.
+    /// Removes all; the memory is kept.
     pub fn clear(&mut self) {
         self.all.clear();
         self.ids.clear();
@@ -270,7 +269,8 @@ impl Fields {
         }
     }
 
-    /// All of them at their final offsets: what these are of places that ascend.
+    /// Fixups at final places. `settle` and `settle_id` map a place to its final one. Each is called
+    /// with ascending places.
     pub fn settled(
         &self,
         mut settle: impl FnMut(u32) -> u32,
@@ -304,10 +304,22 @@ mod tests {
         for far in [0, 0x1_0000] {
             let all = [(0, 0), (3, 9), (5, 11), (0x200 + far, 0x300 + far)];
             let marks = Marks::new(all.iter().copied(), vec![(1, 7)]);
-            assert_eq!(all.map(|m| marks.entry(m.0)), all.map(|m| Some(m.1)));
-            assert_eq!([0, 1, 2, 3].map(|n| marks.of(n)), all.map(|m| m.1));
-            assert_eq!((marks.entry(1), marks.entry(0x201 + far)), (None, None));
-            let from = |at| marks.begin_from(at);
+            assert_eq!(
+                all.map(|m| marks.entry_at_original(m.0)),
+                all.map(|m| Some(m.1))
+            );
+            assert_eq!(
+                [0, 1, 2, 3].map(|n| marks.entry_of_instruction(n)),
+                all.map(|m| m.1)
+            );
+            assert_eq!(
+                (
+                    marks.entry_at_original(1),
+                    marks.entry_at_original(0x201 + far)
+                ),
+                (None, None)
+            );
+            let from = |at| marks.begin_at_or_after(at);
             assert_eq!(
                 [from(0), from(1), from(3), from(4), from(6)],
                 [Some(0), Some(7), Some(7), Some(11), Some(0x300 + far)]
@@ -317,8 +329,8 @@ mod tests {
             let mut few = marks.clone();
             few.keep([0, 3].into_iter());
             assert_eq!(
-                all.map(|m| few.entry(m.0)),
-                [Some(0), None, None, marks.entry(0x200 + far)]
+                all.map(|m| few.entry_at_original(m.0)),
+                [Some(0), None, None, marks.entry_at_original(0x200 + far)]
             );
         }
     }

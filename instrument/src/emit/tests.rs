@@ -849,7 +849,7 @@ fn a_branch_behind_a_prefix_finds_the_instruction_without_it() {
     );
     assert_eq!(
         (0..10)
-            .filter(|&m| e.marks.entry(m).is_some())
+            .filter(|&m| e.marks.entry_at_original(m).is_some())
             .collect::<Vec<_>>(),
         [0, 2, 3, 9]
     );

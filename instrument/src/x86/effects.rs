@@ -8,7 +8,9 @@
 use crate::x86::flow::taken;
 use crate::x86::insn::Insn;
 use crate::x86::operands::{AccessList, accesses, own_destination, plain_access};
-use crate::x86::regs::{BITS, Gpr, RAX, RBP, RDX, RSP, RegSet, RegUse, WHOLE, reg_use, registers};
+use crate::x86::regs::{
+    GPR_SET_OF, GPR_SET_OF_WHOLE, Gpr, RAX, RBP, RDX, RSP, RegSet, RegUse, reg_use, registers,
+};
 use iced_x86::{
     Code, FlowControl, Instruction, InstructionInfo, InstructionInfoFactory, OpAccess, Register,
 };
@@ -165,8 +167,11 @@ pub fn plain(inst: &Instruction) -> Option<Plain> {
             way = &CLEARS;
         }
     }
-    let bits = |register: Register| BITS[register as usize % BITS.len()];
-    let (target, whole) = (bits(first), WHOLE[first as usize % WHOLE.len()]);
+    let bits = |register: Register| GPR_SET_OF[register as usize % GPR_SET_OF.len()];
+    let (target, whole) = (
+        bits(first),
+        GPR_SET_OF_WHOLE[first as usize % GPR_SET_OF_WHOLE.len()],
+    );
     let address = (bits(inst.memory_base()) | bits(inst.memory_index())) & way.address;
     let read = target & way.reads[0]
         | bits(second) & way.reads[1]

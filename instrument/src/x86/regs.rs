@@ -35,14 +35,22 @@ pub const R11: Gpr = Gpr(11);
 pub const ALL: RegSet = RegSet(0xffff);
 /// rax, rcx, rdx, rsi, rdi, r8–r11.
 pub const CALLER_SAVED: RegSet = RegSet(0x0fc7);
-/// rbx, r12–r15 (rsp and rbp are kept out of all of this).
-pub const CALLEE_SAVED: RegSet = RegSet(0xf008);
+/// rbx, r12–r15 (rsp and rbp are in neither of the two sets).
+pub const CALLEE_SAVED_BUT_RBP: RegSet = RegSet(0xf008);
 
 /// The general purpose register that `register` is or is part of.
 #[inline]
 pub fn gpr(register: Register) -> Option<Gpr> {
     let number = NUMBERS[register as usize % NUMBERS.len()];
     (number != NO_NUMBER).then_some(Gpr(number))
+}
+
+/// The register, if `register` is a 64-bit general purpose register.
+#[inline]
+pub fn gpr64(register: Register) -> Option<Gpr> {
+    register
+        .is_gpr64()
+        .then(|| Gpr((register as usize - Register::RAX as usize) as u8))
 }
 
 /// Numbers of general purpose registers by iced's register number. A part of a register has that
@@ -58,10 +66,10 @@ static NUMBERS: [u8; 256] = {
     }
     numbers
 };
-/// It is none.
+/// Not a general purpose register.
 const NO_NUMBER: u8 = u8::MAX;
 
-/// The same from iced's order.
+/// The register with iced's number `register`, computed from iced's order.
 const fn numbered(register: usize) -> Option<Gpr> {
     // Its numbers are in order: al … bl, ah … bh, spl … dil, r8b …, and then sixteen of each size.
     match register {
@@ -79,28 +87,20 @@ const R15: usize = Register::R15 as usize;
 
 /// Set by iced's register number: the general purpose register that it is or is part of. It is
 /// empty for all others.
-pub static BITS: [u16; 256] = bits(0);
-/// The same, of 32- and 64-bit registers only.
-pub static WHOLE: [u16; 256] = bits(EAX);
+pub static GPR_SET_OF: [u16; 256] = gpr_sets(0);
+/// The same, but empty for all but 32- and 64-bit registers.
+pub static GPR_SET_OF_WHOLE: [u16; 256] = gpr_sets(EAX);
 
-const fn bits(from: usize) -> [u16; 256] {
-    let mut bits = [0; 256];
+const fn gpr_sets(from: usize) -> [u16; 256] {
+    let mut sets = [0; 256];
     let mut n = from;
     while n <= R15 {
         if let Some(r) = numbered(n) {
-            bits[n] = 1 << r.0;
+            sets[n] = 1 << r.0;
         }
         n += 1;
     }
-    bits
-}
-
-/// The same, for a full 64-bit register only.
-#[inline]
-pub fn gpr64(register: Register) -> Option<Gpr> {
-    register
-        .is_gpr64()
-        .then(|| Gpr((register as usize - Register::RAX as usize) as u8))
+    sets
 }
 
 /// Registers read, wholly replaced, and changed in any way.
@@ -252,7 +252,10 @@ mod tests {
                 0
             };
             assert_eq!(
-                (BITS[register as usize], WHOLE[register as usize]),
+                (
+                    GPR_SET_OF[register as usize],
+                    GPR_SET_OF_WHOLE[register as usize],
+                ),
                 (set, whole),
                 "{register:?}"
             );

@@ -22,7 +22,7 @@ use std::io::{BufRead, Read, Write};
 use std::sync::Arc;
 
 /// The first bytes of a file of this version.
-pub(super) const MAGIC: &[u8; 8] = b"MGZPART9";
+pub(super) const MAGIC: &[u8; 8] = b"MGZPARTA";
 /// Unpacked bytes of a file at most; more is damage.
 const MAX_BYTES: u64 = 1 << 34;
 /// Bins of a histogram of distances at most; [`Histogram`] has fewer.

@@ -19,7 +19,7 @@ pub(super) const CAPACITY_RULE: Rule = Rule {
 
 fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
     facts
-        .regular()
+        .regular_step()
         .filter(|s| (1..=params::MAX_STEP_BYTES_OF_CAPACITY_WALK).contains(&s.unsigned_abs()))?;
     if !context.is_frequent(facts) {
         return None;
@@ -49,11 +49,11 @@ fn tell(context: &Context, cause: &Cause) -> Told {
         .get(level)
         .map_or(0, |c| c.size);
     Told {
-        finding: format!(
-            "{} are gone through again and again, a little more than the {name} holds; {}",
+        mechanism: format!(
+            "{} are gone through again and again, a little more than the {name} holds",
             bytes(context.seen(&cause.sites).extent),
-            misses(context, cause)
         ),
+        evidence: misses(context, cause),
         advice: format!(
             "do more with each part while it is in the {name} (blocks of at most {}), or make the data smaller (narrower types, fields that are not used taken out)",
             bytes(size / 2)

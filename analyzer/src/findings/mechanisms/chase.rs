@@ -71,8 +71,10 @@ fn claim(context: &Context, facts: &SiteFacts, wanted: Shape) -> Option<i64> {
     (shape(context, facts)? == wanted).then_some(APART)
 }
 
+/// The shape of a chase: by names of containers, then by steps, then by the origin of the address.
+/// `None`: no chase.
 fn shape(context: &Context, facts: &SiteFacts) -> Option<Shape> {
-    if facts.regular().is_some_and(|step| step == 0)
+    if facts.regular_step().is_some_and(|step| step == 0)
         || context.walks(facts.site) && facts.is_in_place()
     {
         return None;
@@ -126,8 +128,8 @@ fn shape(context: &Context, facts: &SiteFacts) -> Option<Shape> {
     Some(if is_tree { Shape::Tree } else { Shape::List })
 }
 
-/// True if a load takes the index of a chase into another array than its link does: a field of a
-/// node whose fields are in arrays of their own.
+/// True if the load reads another array at the index that the chase follows: the nodes' fields are
+/// in arrays of their own.
 fn is_field(context: &Context, facts: &SiteFacts, link: u32) -> bool {
     let pairs = [(facts.site, link), (link, facts.site)];
     // The field is read before or after the link.
@@ -145,10 +147,8 @@ fn next_is_chain(context: &Context, site: u32) -> Option<Shape> {
 
 fn tell_list(context: &Context, cause: &Cause) -> Told {
     Told {
-        finding: format!(
-            "each load waits for the one before, which has its address; {}",
-            misses(context, cause)
-        ),
+        mechanism: "each load waits for the one before, which has its address".into(),
+        evidence: misses(context, cause),
         advice: format!(
             "keep the elements in an array (a vector, or indices into one), or several per node; at least allocate nodes in the order in which they are walked{}",
             huge_pages(context, cause)
@@ -172,10 +172,8 @@ fn tell_tree(context: &Context, cause: &Cause) -> Told {
         }
     };
     Told {
-        finding: format!(
-            "each step down waits for the load of the node before; {}",
-            misses(context, cause)
-        ),
+        mechanism: "each step down waits for the load of the node before".into(),
+        evidence: misses(context, cause),
         advice: format!("{instead}{}", huge_pages(context, cause)),
         layout: None,
     }
@@ -183,10 +181,8 @@ fn tell_tree(context: &Context, cause: &Cause) -> Told {
 
 fn tell_chain(context: &Context, cause: &Cause) -> Told {
     Told {
-        finding: format!(
-            "a look-up goes from the bucket to nodes elsewhere, each load waiting for the one before; {}",
-            misses(context, cause)
-        ),
+        mechanism: "a look-up goes from the bucket to nodes elsewhere, each load waiting for the one before".into(),
+        evidence: misses(context, cause),
         advice: format!(
             "use a table with open addressing (keys in the table itself), or put the first key into the bucket; look up several keys at a time, so that their misses overlap{}",
             huge_pages(context, cause)

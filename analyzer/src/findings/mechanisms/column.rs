@@ -69,7 +69,7 @@ pub(super) fn by_columns(file: &str) -> bool {
 }
 
 fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
-    let step = facts.regular()?.unsigned_abs();
+    let step = facts.regular_step()?.unsigned_abs();
     let column = step >= params::MIN_ROW_BYTES_OF_COLUMN_WALK
         && !facts.takes_turns()
         && (context.origin(facts.site).0 == Origin::Column || moves_on(context, facts, step));
@@ -79,7 +79,7 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
 /// True if windows see different columns: the place in a row, which is the address modulo the step,
 /// is not always the same. A walk through one field of large elements has one such place.
 fn moves_on(context: &Context, facts: &SiteFacts, step: u64) -> bool {
-    let object = facts.object();
+    let object = facts.main_object();
     let mut places: BTreeMap<u32, u64> = BTreeMap::new();
     for (window, row) in context.rows_of(facts.site) {
         if row.object == object {
@@ -130,11 +130,11 @@ fn tell(context: &Context, cause: &Cause) -> Told {
         false => ("row", ""),
     };
     Told {
-        finding: format!(
-            "each load of the inner loop moves by {} at a time, over whole {part}s, so that only {element} of the 64 bytes of each line are used when it is fetched; {}",
+        mechanism: format!(
+            "each load of the inner loop moves by {} at a time, over whole {part}s, so that only {element} of the 64 bytes of each line are used when it is fetched",
             bytes(step),
-            misses(context, cause)
         ),
+        evidence: misses(context, cause),
         advice: format!(
             "exchange the loops, so that the inner one walks along a {part}{subscript}; where both orders are needed, work in blocks of {side} × {side} elements, which fit the {name}"
         ),

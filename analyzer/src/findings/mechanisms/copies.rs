@@ -24,10 +24,11 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
 
 fn tell(context: &Context, cause: &Cause) -> Told {
     Told {
-        finding: format!(
+        mechanism: format!(
             "blocks of memory are copied or compared, {}",
             misses(context, cause)
         ),
+        evidence: String::new(),
         advice: "of copies: pass a reference or move instead, or copy only what is used; of comparisons: compare something short first (a length, a hash, a prefix)".into(),
         layout: None,
     }

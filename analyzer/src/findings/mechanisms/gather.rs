@@ -38,8 +38,10 @@ fn together(context: &Context, cause: &Cause) -> usize {
             continue;
         };
         let others = by_index.entry(from).or_default();
-        let is_new = others.iter().all(|o| o.object() != facts.object());
-        if facts.cold() > params::MIN_COLD_SHARE_OF_GATHERED_ARRAY && is_new {
+        let is_new = others
+            .iter()
+            .all(|o| o.main_object() != facts.main_object());
+        if facts.first_touch_share() > params::MIN_COLD_SHARE_OF_GATHERED_ARRAY && is_new {
             others.push(facts);
         }
     }
@@ -83,13 +85,12 @@ pub(super) fn in_step(context: &Context, one: u32, other: u32) -> bool {
 
 fn tell(context: &Context, cause: &Cause) -> Told {
     let arrays = together(context, cause);
-    let finding = format!(
-        "an index that is loaded from an array says where to load; {}",
-        misses(context, cause)
-    );
+    let mechanism = "an index that is loaded from an array says where to load".into();
+    let evidence = misses(context, cause);
     if arrays > 1 {
         return Told {
-            finding: format!("{finding}; {arrays} arrays are read at each index"),
+            mechanism,
+            evidence: format!("{evidence}; {arrays} arrays are read at each index"),
             advice: format!(
                 "interleave the arrays (one structure per index), so that one line serves all {arrays} loads{}",
                 huge_pages(context, cause)
@@ -98,7 +99,8 @@ fn tell(context: &Context, cause: &Cause) -> Told {
         };
     }
     Told {
-        finding,
+        mechanism,
+        evidence,
         advice: format!(
             "sort or renumber the indices so that neighbours come one after the other, process them in blocks of the target array, make its elements smaller, or prefetch some indices ahead{}",
             huge_pages(context, cause)

@@ -43,10 +43,8 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
 
 fn tell(context: &Context, cause: &Cause) -> Told {
     Told {
-        finding: format!(
-            "each load is at a place that is computed from a key, without an order that a prefetcher could follow; {}",
-            misses(context, cause)
-        ),
+        mechanism: "each load is at a place that is computed from a key, without an order that a prefetcher could follow".into(),
+        evidence: misses(context, cause),
         advice: format!(
             "make the table smaller (smaller keys, values kept elsewhere, a filter in front of it), or sort or batch the keys and prefetch the places ahead{}",
             huge_pages(context, cause)

@@ -24,7 +24,8 @@ fn tell(context: &Context, cause: &Cause) -> Told {
         None => "no step from one address to the next repeats".into(),
     };
     Told {
-        finding: format!("{order}; {}", misses(context, cause)),
+        mechanism: order,
+        evidence: misses(context, cause),
         advice: format!(
             "bring what is used one after the other together in memory, or use it in the order of its addresses{}",
             huge_pages(context, cause)

@@ -29,8 +29,10 @@ const APART: i64 = 0;
 /// Text of a finding.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Told {
-    /// Observation, with numbers.
-    pub finding: String,
+    /// The observation, without predicted misses.
+    pub mechanism: String,
+    /// Predicted misses that support it.
+    pub evidence: String,
     /// Remedies to try.
     pub advice: String,
     /// The layout that the advice asks for, if it asks for one.
@@ -99,11 +101,7 @@ impl Rule {
         name: "",
         name_in: |_| None,
         claims: |_, _| None,
-        tell: |_, _| Told {
-            finding: String::new(),
-            advice: String::new(),
-            layout: None,
-        },
+        tell: |_, _| Told::default(),
         is_good: false,
         is_chained: false,
         nodes: Nodes::Unrelated,

@@ -18,19 +18,19 @@ pub(super) const PAGES_RULE: Rule = Rule {
 };
 
 fn claims(_: &Context, facts: &SiteFacts) -> Option<i64> {
-    let step = facts.regular()?;
+    let step = facts.regular_step()?;
     (step.unsigned_abs() >= PAGE_BYTES && !facts.takes_turns()).then_some(APART)
 }
 
 fn tell(context: &Context, cause: &Cause) -> Told {
     let step = cause.step.unwrap_or(0).unsigned_abs();
     Told {
-        finding: format!(
-            "the loop moves by {} and so comes to a new page with each load: pages from at least {} of memory are used; {}",
+        mechanism: format!(
+            "the loop moves by {} and so comes to a new page with each load: pages from at least {} of memory are used",
             bytes(step),
             bytes(context.seen(&cause.sites).extent),
-            misses(context, cause)
         ),
+        evidence: misses(context, cause),
         advice: "put what is used together onto the same pages (a smaller step, or a copy of the field that is read), or use 2 MiB pages (madvise MADV_HUGEPAGE, or an allocator that does)".into(),
         layout: None,
     }

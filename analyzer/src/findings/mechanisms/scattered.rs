@@ -38,10 +38,10 @@ fn tell(context: &Context, cause: &Cause) -> Told {
     let seen = context.seen(&cause.sites);
     let pages = format!("{} lines on {} pages", count(seen.lines), count(seen.pages));
     Told {
-        finding: format!(
-            "loads go through pointers to objects that were allocated one by one: {pages} were seen; {}",
-            misses(context, cause)
+        mechanism: format!(
+            "loads go through pointers to objects that were allocated one by one: {pages} were seen",
         ),
+        evidence: misses(context, cause),
         advice: format!(
             "store the objects themselves in the array instead of pointers to them, or allocate them from one pool in the order of their use{}",
             huge_pages(context, cause)

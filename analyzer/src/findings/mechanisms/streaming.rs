@@ -22,23 +22,24 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
         return None;
     }
     let walks = facts.is_in_sequence()
-        || facts.near(params::MAX_STEP_BYTES_OF_STREAM) >= params::MIN_SHARE_OF_STREAM_STEPS
+        || facts.share_of_steps_within(params::MAX_STEP_BYTES_OF_STREAM)
+            >= params::MIN_SHARE_OF_STREAM_STEPS
         || context.walks(facts.site);
     (walks && facts.has_steps_for_pattern()).then_some(APART)
 }
 
 fn tell(context: &Context, cause: &Cause) -> Told {
-    let per_line = 1.0 / cause.cold().max(1e-3);
+    let per_line = 1.0 / cause.first_touch_share().max(1e-3);
     let main = cause.sites.first().and_then(|s| context.sites.get(s));
     let order = match main.is_some_and(SiteFacts::takes_turns) {
         true => "several parts of memory are read in order and in turn",
         false => "memory is read in order",
     };
     Told {
-        finding: format!(
-            "{order}, {per_line:.0} loads a line; {}",
-            misses(context, cause)
+        mechanism: format!(
+            "{order}, {per_line:.0} loads a line",
         ),
+        evidence: misses(context, cause),
         advice: "do more with the data while it is in a cache: join this loop with the one that makes or uses the same data, work in blocks, or make the elements smaller".into(),
         layout: None,
     }

@@ -22,7 +22,7 @@ pub(super) const STRIDED_RULE: Rule = Rule {
 };
 
 fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
-    let step = facts.regular()?;
+    let step = facts.regular_step()?;
     if !context.is_frequent(facts) || facts.takes_turns() {
         return None;
     }
@@ -31,7 +31,7 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
     {
         return None;
     }
-    let used: u64 = used(context, facts.object(), step)
+    let used: u64 = used(context, facts.main_object(), step)
         .iter()
         .map(|r| r.1 - r.0)
         .sum();
@@ -48,7 +48,7 @@ fn used(context: &Context, object: u32, step: i64) -> Vec<(u64, u64)> {
     let element = step.unsigned_abs();
     let mut start = u64::MAX;
     let sites: Vec<u32> = (context.sites.values())
-        .filter(|f| f.object() == object && f.regular().map(i64::abs) == Some(step.abs()))
+        .filter(|f| f.main_object() == object && f.regular_step().map(i64::abs) == Some(step.abs()))
         .map(|f| f.site)
         .collect();
     let mut offsets: BTreeMap<u64, u64> = BTreeMap::new();
@@ -119,10 +119,10 @@ fn tell(context: &Context, cause: &Cause) -> Told {
         None => format!("relative offsets {}", texts.join(", ")),
     };
     Told {
-        finding: format!(
-            "{bytes} of each element's {of} bytes are read ({places}), but whole lines are fetched; {}",
-            misses(context, cause)
+        mechanism: format!(
+            "{bytes} of each element's {of} bytes are read ({places}), but whole lines are fetched",
         ),
+        evidence: misses(context, cause),
         advice: "split the elements: keep the fields that this loop reads in an array of their own (structure of arrays, or hot and cold parts)".into(),
         layout: Some(Layout::SplitElements),
     }

@@ -163,7 +163,7 @@ fn fold_line(entries: &[Entry], code: &CodeMap, folded: &mut Folded, scratch: &m
                 code.targets(target, entry.key().group)
             }
         };
-        // Mostly one entry, or all of one row: that has what the whole has.
+        // Mostly there is one entry, or all are of one row. Then the row's counts are the whole's.
         if let [row] = rows(&entries[0])
             && entries[1..].iter().all(|e| rows(e) == [*row])
         {

@@ -209,7 +209,7 @@ impl EntryBlocks {
     }
 }
 
-/// Entries of one partition, and what is not among them yet.
+/// Entries of one partition, and records that are not merged into them yet.
 #[derive(Default)]
 struct Partition {
     /// Records that were handed over.
@@ -450,7 +450,7 @@ impl Partitions {
         }
     }
 
-    /// Gives what waits for a partition to it, and merges it if there is enough.
+    /// Hands the waiting records over to their partition, and merges them if there are enough.
     #[cold]
     fn hand_over(&mut self, number: usize) {
         let Scratch {
@@ -480,7 +480,7 @@ impl Partitions {
         self.records.len() < PARTITIONS
     }
 
-    /// Deals what is here to all partitions.
+    /// Distributes the entries here among all partitions.
     pub(crate) fn part(&mut self) {
         if !self.is_little() {
             return;
@@ -550,7 +550,7 @@ impl Partitions {
         Ok(())
     }
 
-    /// All that waits is handed over: what is little is here, everything else in the store.
+    /// Hands all waiting records over. Few entries stay here; many are in the store.
     pub(crate) fn flush(&mut self) {
         (0..self.records.len()).for_each(|number| self.hand_over(number));
     }

@@ -122,7 +122,7 @@ mod tests {
             let fits = address < 1 << 47 && owner < 1 << 14 && bytes.is_power_of_two() && address % 64 + u64::from(bytes) <= 64;
             prop_assert_eq!(unfit(address, size, owner) == 0, fits);
             let (address_of, size_of, owner_of, mut records) = ([0, address, 63, 7, 9], [8, size, 1, 64, 4], [0, owner, 3, 2, 1], [0; 5]);
-            // The last ones are alone: what is left over of a vector.
+            // The last ones do not fill a vector.
             for from in 0..2 {
                 let some = from..from + 4;
                 let any = pack_all(&address_of[some.clone()], &size_of[some.clone()], &owner_of[some.clone()], &mut records[some.clone()]);

@@ -225,7 +225,7 @@ impl FootprintSet {
                 })
             })
             .collect();
-        // Entries stay where they are: what is moved about is keys, each with its entry's place.
+        // Entries are not moved. Keys are sorted, each with its entry's place.
         let blocks: Vec<(usize, &[PackedEntry])> = runs
             .iter()
             .zip(&places)

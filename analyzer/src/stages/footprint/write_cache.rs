@@ -146,7 +146,7 @@ impl Front {
         self.left = 0;
     }
 
-    /// Appends what has to leave to partitions.
+    /// Appends the evicted entries to partitions.
     #[inline(always)]
     pub(crate) fn drain(&mut self, partitions: &mut Partitions) {
         for place in &self.leaving[..self.count] {

@@ -54,7 +54,8 @@ pub struct Incidence {
     level: u32,
     thinned: u32,
     used: usize,
-    /// So many are of samples that were met before, and others after that: each of them may be there already.
+    /// Number of marks of samples that were met before, with others in between. Each may be a
+    /// duplicate.
     doubtful: usize,
     /// Address spaces and samples that were met.
     met: HashSet<(u32, u32), Mixed>,
@@ -202,14 +203,14 @@ impl Incidence {
         self.thin();
     }
 
-    /// The least level at which there are not too many marks; each is there once.
+    /// Raises the level until the marks fit the limit. Each mark is there once.
     fn raise_exactly(&mut self) {
         while self.used > self.limit && self.both < MAX_LEVELS {
             self.raise();
         }
     }
 
-    /// Drops what is not of the level.
+    /// Drops marks below the level.
     fn thin(&mut self) {
         let level = self.both;
         // Those of a sample mostly stand together.
@@ -341,7 +342,7 @@ impl Incidence {
         self.level
     }
 
-    /// Log2 of the number of samples of which the marks of one are kept.
+    /// The marks of one sample in 2 to the power of this are kept.
     pub fn thinned(&self) -> u32 {
         self.thinned
     }
@@ -372,7 +373,7 @@ impl Incidence {
         some
     }
 
-    /// The level of what has been [gathered](Incidence::gather).
+    /// The level of the marks that were [gathered](Incidence::gather).
     pub fn gathered(&self) -> u32 {
         self.both
     }

@@ -30,7 +30,7 @@ const RANK_PLACES: usize = 1 << 13;
 /// Enough pages, if there are as many: a mean over them has an error of one or two percent. Some
 /// share places.
 const ENOUGH_PAGES: usize = 1800;
-/// So many samples are enough to tell what the others have seen. Source: Chosen.
+/// So many samples are enough to represent the others. Source: Chosen.
 const ENOUGH_SAMPLES: usize = 32;
 
 /// A hash of a page. The lowest bits of the product depend on few bits of the page: take from the middle.

@@ -28,7 +28,7 @@ fn partition_of(key: u64) -> usize {
     (spread(slot::unit(key)) >> (64 - PARTITIONS.trailing_zeros())) as usize
 }
 
-/// Slots of one partition, each key once, and what is not among them yet.
+/// Slots of one partition, each key once, and slots that are not merged into them yet.
 #[derive(Default)]
 struct Partition {
     records: Vec<Vec<TouchRecord>>,
@@ -276,7 +276,7 @@ impl Partitions {
         }
     }
 
-    /// Gives what waits for a partition to it.
+    /// Hands the waiting slots over to their partition.
     #[cold]
     fn hand_over(&mut self, number: usize) {
         let Scratch {

@@ -275,7 +275,7 @@ impl ZoomSink<'_> {
         self.last.2
     }
 
-    /// Adds what a row touches of pages that several objects share to the footprints of these.
+    /// Adds a row's bytes in pages that several objects share to the footprints of these objects.
     /// `is_mixed`: true if the row's page is looked up.
     #[inline(always)]
     fn footprint(&mut self, row: u64, at: usize, is_mixed: bool) {
@@ -411,7 +411,7 @@ impl MixedFootprints {
         }
     }
 
-    /// The group of an object's accesses: it stands for the line piece.
+    /// The group of an object's accesses: the object takes the place of the line piece.
     fn group_of(object: u32, group: Group) -> Group {
         let object = if object == NO_OWNER { UNKNOWN } else { object };
         Group::new(object, group.class())
@@ -610,7 +610,7 @@ impl HeatTable {
         };
     }
 
-    /// Puts away what the table has. The next column will have about as many units.
+    /// Moves the table's cells to a run. The next column will have about as many units.
     fn settle(&mut self) {
         if self.used == 0 {
             return;
@@ -633,7 +633,7 @@ impl HeatTable {
         self.bound();
     }
 
-    /// Joins what was put away if there is much of it, and gives up if it is too much even so.
+    /// Joins the runs if they are large, and gives up if they are too large even then.
     fn bound(&mut self) {
         if self.kept < self.most.max(CELLS) {
             return;
@@ -645,7 +645,7 @@ impl HeatTable {
         self.most = self.kept * 2;
     }
 
-    /// Makes one run of those of one column.
+    /// Joins the runs of each column.
     fn join(&mut self) {
         self.runs.sort_by_key(|r| (r.space, r.column));
         let mut joined: Vec<Run> = Vec::new();

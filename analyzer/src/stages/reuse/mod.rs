@@ -111,7 +111,7 @@ impl ReuseTotals {
         all
     }
 
-    /// Adds what another one has.
+    /// Adds the sums of `other`.
     pub fn merge(&mut self, other: ReuseTotals) {
         self.reserve(other.groups.len());
         for (mine, theirs) in self.groups.iter_mut().zip(&other.groups) {
@@ -152,7 +152,7 @@ struct Scratch {
     touches: u64,
     reuses: u64,
     distance: u64,
-    /// Greatest D and intervals are those of this sample as well, all else is without it.
+    /// Sums without this sample, except for the greatest D and intervals, which include it.
     all: GroupReuse,
 }
 
@@ -279,7 +279,7 @@ impl Waiting {
 #[derive(Default)]
 struct Groups {
     scratch: Vec<Scratch>,
-    /// D of all samples that are not in the totals yet: these need not be told apart.
+    /// D of all samples that are not in the totals yet, together.
     distances: Vec<Histogram>,
     touched: Touched,
 }
@@ -305,7 +305,7 @@ pub(crate) struct SampleReuse {
     waiting: Waiting,
     /// Numbers of the blocks that rows of the last call have touched, as long as each has touched one.
     blocks: Vec<u16>,
-    /// Groups of which something is not in the totals yet.
+    /// Groups with counts that are not in the totals yet.
     open: Vec<u32>,
     sample: u32,
     /// Rows of the sample so far.
@@ -434,7 +434,7 @@ impl SampleReuse {
         Some(&self.blocks[..]).filter(|blocks| blocks.len() == rows && self.rows == rows as u64)
     }
 
-    /// Adds what the sample had to the totals.
+    /// Adds the sample's counts to the totals.
     fn flush(&mut self, totals: &mut ReuseTotals) {
         if !self.started {
             return;

@@ -47,7 +47,7 @@ fn make(costs: &Costs, spec: &Spec) -> Result<Box<dyn Remedy>, String> {
     })?;
     let walk = |facts: &SiteFacts| {
         let own = Shape::seen(std::iter::once(facts));
-        let step = facts.regular().map(i64::unsigned_abs);
+        let step = facts.regular_step().map(i64::unsigned_abs);
         let along_rows = step == Some(u64::from(facts.size)) && facts.is_in_order();
         match own {
             Some(own) => Some((facts.site, Walk::AlongColumns(own))),

@@ -588,7 +588,7 @@ pub(crate) fn assumed(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mgz_annotations_schema::spill::{Pace, ThreadKey};
+    use mgz_annotations_schema::spill::{SpeedMeasurement, ThreadKey};
 
     fn window(function: u32, loads: u32, kind: u8, records: u32, ns: u32) -> ExpandedWindow {
         ExpandedWindow {
@@ -604,7 +604,7 @@ mod tests {
             cause: 0,
             first: (0, function),
             last: (0, function),
-            pace: Pace { kind, records, ns },
+            pace: SpeedMeasurement { kind, records, ns },
             period: 0,
         }
     }

@@ -15,7 +15,7 @@ pub(crate) mod threads;
 use crate::program::modules::Instrumented;
 use crate::program::note::instrumented_note;
 use crate::soft::runtime_image::{RUNTIME, RuntimeImage};
-use crate::soft::shared_memory::Arena;
+use crate::soft::shared_memory::SharedMemory;
 use crate::soft::static_image::{Flat, flatten};
 use mgz_abi::module_note::{FEATURE_OWN_ALLOCATOR, FEATURE_SANITIZER_INSIDE, FEATURE_TRANSLATED};
 use mgz_abi::shared_memory::{
@@ -170,7 +170,7 @@ impl From<Refused> for Failed {
 /// Takes a process in: its threads are sampled from now on.
 pub fn attach_to_process(
     candidate: Candidate,
-    arena: &Arena,
+    shared: &SharedMemory,
     runtime: &RuntimeImage,
     signal: u32,
 ) -> Result<Attached, Refused> {
@@ -203,7 +203,7 @@ pub fn attach_to_process(
                 process: &process,
                 modules: &modules,
                 functions: &functions,
-                arena,
+                shared,
                 runtime,
             },
             held: &held,
@@ -391,7 +391,7 @@ impl Stop<'_> {
                 &mut first,
                 instruction,
                 scratch,
-                self.request.arena,
+                self.request.shared,
                 self.flat,
             )?,
         };
@@ -507,12 +507,12 @@ fn map_image(
     thread: &mut Borrowed,
     instruction: u64,
     scratch: u64,
-    arena: &Arena,
+    shared: &SharedMemory,
     flat: &Flat,
 ) -> Result<u64, Refused> {
     let pid = process.pid;
     let no = |what: &str, error: io::Error| Refused(format!("process {pid}: {what}: {error}"));
-    let mut path = arena.path().into_bytes();
+    let mut path = shared.path().into_bytes();
     path.push(0);
     process
         .memory
@@ -543,7 +543,7 @@ fn map_image(
             protection,
             libc::MAP_PRIVATE as u64,
             fd,
-            arena.image_offset(),
+            shared.image_offset(),
         ],
     );
     let _ = thread.system_call(instruction, libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
@@ -587,7 +587,7 @@ struct Request<'a> {
     process: &'a Process,
     modules: &'a [Module],
     functions: &'a BTreeMap<String, u64>,
-    arena: &'a Arena,
+    shared: &'a SharedMemory,
     runtime: &'a RuntimeImage,
 }
 
@@ -630,7 +630,7 @@ impl Request<'_> {
             *place = [name_hash(name.as_bytes()), address];
         }
         let request = Attachment {
-            shared_entry: text(&format!("{ENV_NAME}={}", self.arena.path())),
+            shared_entry: text(&format!("{ENV_NAME}={}", self.shared.path())),
             own_path: text(&self.runtime.path()),
             hwcap2: self.process.hwcap2(),
             vdso: self.process.vdso(),

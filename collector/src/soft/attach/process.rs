@@ -3,6 +3,7 @@
 
 use crate::soft::attach::Refused;
 use crate::soft::static_image::Flat;
+use crate::target::proc_stat::ProcStat;
 use mgz_abi::shared_memory::PAGE_SIZE;
 use mgz_perf::proc_maps;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
@@ -382,9 +383,7 @@ impl Process {
 
     /// User and system time so far, in ticks of the kernel's clock.
     pub fn cpu_ticks(&self) -> Option<u64> {
-        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
-        let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
-        Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
+        Some(ProcStat::of_process(self.pid as u32).ok()?.cpu_ticks)
     }
 
     /// Its command line.

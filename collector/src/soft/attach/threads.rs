@@ -5,6 +5,7 @@
 //! with the registers that it had, those of the system call among them.
 
 use crate::soft::attach::Refused;
+use crate::target::proc_stat::ProcStat;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -167,11 +168,9 @@ impl Drop for StoppedThreads {
     }
 }
 
+/// True if a thread is a zombie, dead or not there.
 fn is_zombie(pid: i32, thread: i32) -> bool {
-    let stat =
-        std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")).unwrap_or_default();
-    stat.rsplit_once(')')
-        .is_none_or(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']))
+    !ProcStat::of_thread(pid as u32, thread as u32).is_ok_and(|stat| !stat.has_ended)
 }
 
 /// Registers of a stopped thread.

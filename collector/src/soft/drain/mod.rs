@@ -18,7 +18,7 @@ pub(crate) mod queue;
 pub(crate) mod tests;
 
 use crate::convert::online::Online;
-use crate::soft::shared_memory::{Arena, SLOT, ThreadSlot};
+use crate::soft::shared_memory::{SLOT, SharedMemory, ThreadSlot};
 use crate::target::thread_alive::{Owner, owner_state};
 use count::{CountTable, Counter, CountsByProcess};
 use leftover::Rest;
@@ -27,7 +27,7 @@ use mgz_abi::shared_memory::{
     ChunkInfo, MAX_THREADS, MODE_RING, STATE_CLOSING, STATE_FREE, STATE_LIVE,
 };
 use mgz_annotations_schema::spill::{
-    EncodedSegment, Pace, SegmentHeader, SegmentKind, SpillWriter, ThreadKey, cause,
+    EncodedSegment, SegmentHeader, SegmentKind, SpeedMeasurement, SpillWriter, ThreadKey, cause,
 };
 use queue::{Intake, Outlet, Queue, Ticket};
 use std::collections::{BTreeMap, HashMap};
@@ -153,9 +153,9 @@ pub struct KnownProcess {
     pub ended: Option<u8>,
 }
 
-/// Empties the queues of an arena into a spill folder. Shared by all workers.
+/// Empties the queues of the shared memory into a spill folder. Shared by all workers.
 pub struct Drainer<'a> {
-    arena: &'a Arena,
+    shared: &'a SharedMemory,
     dir: PathBuf,
     max_bytes: Option<u64>,
     queues: Vec<Queue>,
@@ -183,14 +183,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<'a> Drainer<'a> {
     /// Nothing is written before the first chunk. `max_bytes` bounds the spill folder, to within a
     /// chunk per worker.
-    pub fn new(arena: &'a Arena, dir: &Path, max_bytes: Option<u64>) -> Self {
+    pub fn new(shared: &'a SharedMemory, dir: &Path, max_bytes: Option<u64>) -> Self {
         Drainer {
-            arena,
+            shared,
             dir: dir.to_owned(),
             max_bytes,
             queues: (0..MAX_THREADS).map(|_| Queue::default()).collect(),
             books: Mutex::default(),
-            counter: arena.settings().counting.then(Counter::default),
+            counter: shared.settings().counting.then(Counter::default),
             bytes: AtomicU64::new(0),
             kept: AtomicU64::new(0),
             last_write: Mutex::new(None),
@@ -221,7 +221,7 @@ impl<'a> Drainer<'a> {
     }
 
     fn is_ring(&self) -> bool {
-        self.arena.settings().mode == MODE_RING
+        self.shared.settings().mode == MODE_RING
     }
 
     fn count(&self, what: &'static str, by: u64) {
@@ -231,9 +231,9 @@ impl<'a> Drainer<'a> {
     /// Numbers of the thread slots that have something to drain.
     pub fn ready(&self, out: &mut Vec<usize>) {
         out.clear();
-        out.extend((0..self.arena.slots_tried()).filter(|&index| {
+        out.extend((0..self.shared.slots_tried()).filter(|&index| {
             let queue = &self.queues[index];
-            self.arena.slot(index).published() != queue.claimed.load(Ordering::Relaxed)
+            self.shared.slot(index).published() != queue.claimed.load(Ordering::Relaxed)
                 && !queue.closing.load(Ordering::Relaxed)
         }));
     }
@@ -253,7 +253,7 @@ impl<'a> Drainer<'a> {
 
     /// Claims a queue's next chunk.
     fn claim(&self, index: usize, intake: &mut Intake) -> Option<Claim<'_>> {
-        let (slot, queue) = (self.arena.slot(index), &self.queues[index]);
+        let (slot, queue) = (self.shared.slot(index), &self.queues[index]);
         let claimed = queue.claimed.load(Ordering::Relaxed);
         let published = slot.published();
         let waiting = published.wrapping_sub(claimed);
@@ -266,7 +266,7 @@ impl<'a> Drainer<'a> {
             slot.set_drained(published);
             return None;
         }
-        let damaged = waiting > self.arena.settings().places as u64;
+        let damaged = waiting > self.shared.settings().places as u64;
         let drained = if damaged {
             published
         } else {
@@ -343,7 +343,7 @@ impl<'a> Drainer<'a> {
     /// Header of a chunk in a spill file, without its number of records.
     fn header(&self, info: &ChunkInfo) -> SegmentHeader {
         SegmentHeader {
-            kind: if self.arena.settings().windows() {
+            kind: if self.shared.settings().windows() {
                 SegmentKind::Window
             } else {
                 SegmentKind::Full
@@ -354,7 +354,7 @@ impl<'a> Drainer<'a> {
             cause: info.cause as u8,
             slots: 0,
             ring_slots: info.slots,
-            pace: Pace::from_word(info.pace),
+            pace: SpeedMeasurement::from_word(info.pace),
             period: info.period(),
         }
     }
@@ -386,7 +386,7 @@ impl<'a> Drainer<'a> {
         // At most two for an end of a phase and the beginning of the next. What was lost is more, or
         // counted where it was.
         let gap = info.first_slot.saturating_sub(stream.next);
-        if !self.arena.settings().windows() && gap <= 2 {
+        if !self.shared.settings().windows() && gap <= 2 {
             stream.skipped += gap;
         }
         stream.next = end;
@@ -408,7 +408,7 @@ impl<'a> Drainer<'a> {
                     cause,
                     cause::END_OF_THREAD | cause::END_OF_PROCESS | cause::EXEC | cause::PHASE
                 );
-                let windows = self.arena.settings().windows();
+                let windows = self.shared.settings().windows();
                 // In `full`, threads that were abandoned are counted there, whether or not they
                 // leave a last segment.
                 if cause != cause::WHOLE && (windows || !ended && cause != cause::RECORDER_STOPPED)
@@ -444,13 +444,13 @@ impl<'a> Drainer<'a> {
     ) -> std::io::Result<()> {
         if let Some(online) = self.online.as_ref().filter(|_| stream.online) {
             // Threads that begin from now on have later times than these records.
-            stream.online = self.arena.slots_tried() <= 1;
+            stream.online = self.shared.slots_tried() <= 1;
             if !stream.online {
                 online.others_began();
             }
         }
         if let Some(online) = self.online.as_ref().filter(|_| stream.online) {
-            online.take(self.arena.modules_claimed(), segment)?;
+            online.take(self.shared.modules_claimed(), segment)?;
             self.wrote(stream, slots, 0);
             return Ok(());
         }
@@ -485,7 +485,7 @@ impl<'a> Drainer<'a> {
     /// Writes nothing from now on.
     fn give_up(&self, sentence: String) {
         if !self.full.swap(true, Ordering::Relaxed) {
-            self.arena.stop();
+            self.shared.stop();
             lock(&self.books).problems.push(sentence);
         }
     }
@@ -518,8 +518,8 @@ impl<'a> Drainer<'a> {
     pub fn sweep(&self, known: &KnownProcess, segment: &mut EncodedSegment) -> usize {
         let mut living = 0;
         let mut seen: HashMap<(u32, u32), (usize, u64)> = HashMap::new();
-        for index in 0..self.arena.slots_tried() {
-            let slot = self.arena.slot(index);
+        for index in 0..self.shared.slots_tried() {
+            let slot = self.shared.slot(index);
             let state = slot.state();
             if state != STATE_LIVE && state != STATE_CLOSING {
                 continue;
@@ -610,7 +610,7 @@ impl<'a> Drainer<'a> {
         owner: (u32, u32),
         segment: &mut EncodedSegment,
     ) -> bool {
-        let slot = self.arena.slot(index);
+        let slot = self.shared.slot(index);
         let mut intake = lock(&self.queues[index].intake);
         if !take(slot, STATE_LIVE, owner) {
             return false;
@@ -625,8 +625,8 @@ impl<'a> Drainer<'a> {
     /// were.
     pub fn abandon(&self, segment: &mut EncodedSegment) -> u64 {
         let mut threads = 0;
-        for index in 0..self.arena.slots_tried() {
-            let slot = self.arena.slot(index);
+        for index in 0..self.shared.slots_tried() {
+            let slot = self.shared.slot(index);
             let mut intake = lock(&self.queues[index].intake);
             if intake.abandoned || !matches!(slot.state(), STATE_LIVE | STATE_CLOSING) {
                 continue;
@@ -638,7 +638,7 @@ impl<'a> Drainer<'a> {
             self.queues[index].closing.store(false, Ordering::Relaxed);
         }
         // Each window that was cut has been counted.
-        if threads > 0 && !self.arena.settings().windows() {
+        if threads > 0 && !self.shared.settings().windows() {
             *lock(&self.books)
                 .truncated
                 .entry(cause::name(cause::RECORDER_STOPPED))
@@ -649,12 +649,12 @@ impl<'a> Drainer<'a> {
 
     /// Drains the rest of a queue and its thread's unpublished slots, and ends its stream.
     fn close(&self, index: usize, intake: &mut Intake, cause: u8, segment: &mut EncodedSegment) {
-        let slot = self.arena.slot(index);
+        let slot = self.shared.slot(index);
         self.queues[index].closing.store(true, Ordering::Relaxed);
         let mut settled = false;
         for _ in 0..MAX_READS {
             // There are not more, unless someone scribbles on the number of chunks.
-            for _ in 0..2 * self.arena.settings().places {
+            for _ in 0..2 * self.shared.settings().places {
                 let Some(claim) = self.claim(index, intake) else {
                     break;
                 };
@@ -682,7 +682,7 @@ impl<'a> Drainer<'a> {
         // Whoever gets this slot next is not to find them behind its own.
         if !self.is_ring()
             && let Rest::Chunk { place, offset, .. } =
-                leftover::unpublished(self.arena.settings(), &slot.snapshot(), 0)
+                leftover::unpublished(self.shared.settings(), &slot.snapshot(), 0)
         {
             slot.clear(place, offset);
         }
@@ -699,7 +699,7 @@ impl<'a> Drainer<'a> {
         cause: u8,
         segment: &EncodedSegment,
     ) {
-        let (Some(counter), Some(area)) = (&self.counter, self.arena.counters(index)) else {
+        let (Some(counter), Some(area)) = (&self.counter, self.shared.counters(index)) else {
             return;
         };
         let numbers = slot.snapshot();
@@ -721,7 +721,7 @@ impl<'a> Drainer<'a> {
         }
         if any {
             // A thread that has written no record.
-            let info = leftover::describe(self.arena.settings(), &numbers, cause, 0);
+            let info = leftover::describe(self.shared.settings(), &numbers, cause, 0);
             self.keep(&mut self.queues[index].settled(intake), &info, Ok(segment));
         }
     }
@@ -729,7 +729,7 @@ impl<'a> Drainer<'a> {
     /// Makes a thread slot that was closed ready for its next owner.
     fn forget(&self, index: usize, slot: ThreadSlot<'_>) {
         slot.reset();
-        if let Some(area) = self.arena.counters(index) {
+        if let Some(area) = self.shared.counters(index) {
             area.clear();
         }
         self.queues[index].claimed.store(0, Ordering::Relaxed);
@@ -749,7 +749,7 @@ impl<'a> Drainer<'a> {
     ) -> bool {
         // A loop advances the cursor in a register; what memory does not know of yet is found where
         // it lies.
-        let found = match leftover::unpublished(self.arena.settings(), numbers, known) {
+        let found = match leftover::unpublished(self.shared.settings(), numbers, known) {
             Rest::Chunk {
                 place,
                 offset,
@@ -776,7 +776,7 @@ impl<'a> Drainer<'a> {
                 {
                     self.keep(
                         outlet,
-                        &leftover::describe(self.arena.settings(), numbers, cause, 0),
+                        &leftover::describe(self.shared.settings(), numbers, cause, 0),
                         Ok(segment),
                     );
                 }
@@ -810,8 +810,8 @@ impl<'a> Drainer<'a> {
         }
         let after = slot.snapshot();
         let moved = after.cursor.wrapping_sub(numbers.cursor);
-        let overwritten =
-            self.is_ring() && moved.saturating_add(slots * SLOT) > self.arena.settings().ring_bytes;
+        let overwritten = self.is_ring()
+            && moved.saturating_add(slots * SLOT) > self.shared.settings().ring_bytes;
         if overwritten
             || (Snapshot {
                 cursor: numbers.cursor,
@@ -820,7 +820,7 @@ impl<'a> Drainer<'a> {
         {
             return false;
         }
-        let info = leftover::describe(self.arena.settings(), numbers, cause, slots);
+        let info = leftover::describe(self.shared.settings(), numbers, cause, slots);
         if let Some(counter) = &self.counter {
             counter.with(info.pid, |table| table.add(&left));
             self.keep(outlet, &info, Ok(segment));

@@ -25,7 +25,7 @@ impl Drainer<'_> {
         if !outside && boundaries.is_empty() {
             return None;
         }
-        let settings = self.arena.settings();
+        let settings = self.shared.settings();
         let known = describe(settings, numbers, cause, 0);
         match *found {
             Rest::Nonsense => None,

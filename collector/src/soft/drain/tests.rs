@@ -99,10 +99,10 @@ fn a_thread_that_is_killed_before_it_begins_has_run_nothing() {
             ring_bytes: rings,
             ..small_full()
         };
-        let arena = Arena::new(settings).unwrap();
-        let drainer = Drainer::new(&arena, dir.path(), None);
+        let shared = SharedMemory::new(settings).unwrap();
+        let drainer = Drainer::new(&shared, dir.path(), None);
         let pid = dead_process();
-        let mut producer = Producer::claim(&arena, pid, pid);
+        let mut producer = Producer::claim(&shared, pid, pid);
         producer.control(|c| {
             for number in [&c.cursor, &c.base, &c.guard, &c.ring_start, &c.self_addr] {
                 number.set(0);
@@ -113,7 +113,7 @@ fn a_thread_that_is_killed_before_it_begins_has_run_nothing() {
             drainer.sweep(&killed(pid), &mut EncodedSegment::default()),
             0
         );
-        assert_eq!(arena.slot(0).state(), STATE_FREE);
+        assert_eq!(shared.slot(0).state(), STATE_FREE);
         let tally = drainer.tally();
         assert!(
             tally.dropped.is_empty() && tally.threads.is_empty() && tally.truncated.is_empty(),
@@ -124,10 +124,10 @@ fn a_thread_that_is_killed_before_it_begins_has_run_nothing() {
 
 #[test]
 fn a_slot_that_was_handed_on_is_left_to_its_new_owner() {
-    let arena = Arena::new(small_full()).unwrap();
+    let shared = SharedMemory::new(small_full()).unwrap();
     let pid = dead_process();
-    let mut producer = Producer::claim(&arena, pid, pid);
-    let slot = arena.slot(0);
+    let mut producer = Producer::claim(&shared, pid, pid);
+    let slot = shared.slot(0);
     // The old owner was found to be dead, and meanwhile a new one has come.
     producer.control(|c| c.tid.set(pid + 1));
     assert!(!take(slot, STATE_LIVE, (pid, pid)));
@@ -143,8 +143,8 @@ fn a_slot_that_was_handed_on_is_left_to_its_new_owner() {
 #[test]
 fn a_full_recording_is_complete_and_in_order_while_both_sides_run() {
     let dir = tempfile::tempdir().unwrap();
-    let arena = Arena::new(small_full()).unwrap();
-    let drainer = Drainer::new(&arena, dir.path(), None);
+    let shared = SharedMemory::new(small_full()).unwrap();
+    let drainer = Drainer::new(&shared, dir.path(), None);
     let pid = dead_process();
     const TOTAL_SLOTS: u64 = 256 * 50 + 100;
     let over = AtomicBool::new(false);
@@ -152,13 +152,13 @@ fn a_full_recording_is_complete_and_in_order_while_both_sides_run() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
-                    let seen = arena.doorbell();
+                    let seen = shared.doorbell();
                     drain_all(&drainer);
-                    arena.wait_doorbell(seen, Duration::from_millis(1));
+                    shared.wait_doorbell(seen, Duration::from_millis(1));
                 }
             });
         }
-        let mut producer = Producer::claim(&arena, pid, pid);
+        let mut producer = Producer::claim(&shared, pid, pid);
         for n in 0..TOTAL_SLOTS {
             if n != 0 && n % 256 == 0 {
                 producer.publish(0);
@@ -214,11 +214,11 @@ fn a_full_recording_is_complete_and_in_order_while_both_sides_run() {
 #[test]
 fn a_dead_threads_ring_gives_its_last_window_across_the_physical_end() {
     let dir = tempfile::tempdir().unwrap();
-    let arena = Arena::new(Settings::ring(100_000, 1000).unwrap()).unwrap();
-    let ring_slots = arena.settings().ring_bytes / SLOT;
-    let drainer = Drainer::new(&arena, dir.path(), None);
+    let shared = SharedMemory::new(Settings::ring(100_000, 1000).unwrap()).unwrap();
+    let ring_slots = shared.settings().ring_bytes / SLOT;
+    let drainer = Drainer::new(&shared, dir.path(), None);
     let pid = dead_process();
-    let mut producer = Producer::claim(&arena, pid, pid);
+    let mut producer = Producer::claim(&shared, pid, pid);
     // 300 slots behind a wrap of the physical ring.
     let written = 2 * ring_slots + 300;
     producer.begin(LAP / SLOT);
@@ -251,10 +251,10 @@ fn a_dead_threads_ring_gives_its_last_window_across_the_physical_end() {
 #[test]
 fn windows_are_kept_as_published_and_a_rest_never_repeats_them() {
     let dir = tempfile::tempdir().unwrap();
-    let arena = Arena::new(Settings::ring(500, 100).unwrap()).unwrap();
-    let drainer = Drainer::new(&arena, dir.path(), None);
+    let shared = SharedMemory::new(Settings::ring(500, 100).unwrap()).unwrap();
+    let drainer = Drainer::new(&shared, dir.path(), None);
     let pid = dead_process();
-    let mut producer = Producer::claim(&arena, pid, pid);
+    let mut producer = Producer::claim(&shared, pid, pid);
     producer.begin(500);
     for _ in 0..3 {
         for _ in 0..500 {
@@ -290,10 +290,10 @@ fn windows_are_kept_as_published_and_a_rest_never_repeats_them() {
 #[test]
 fn a_chunk_that_was_published_as_its_thread_died_is_kept_once() {
     let dir = tempfile::tempdir().unwrap();
-    let arena = Arena::new(small_full()).unwrap();
-    let drainer = Drainer::new(&arena, dir.path(), None);
+    let shared = SharedMemory::new(small_full()).unwrap();
+    let drainer = Drainer::new(&shared, dir.path(), None);
     let pid = dead_process();
-    let mut producer = Producer::claim(&arena, pid, pid);
+    let mut producer = Producer::claim(&shared, pid, pid);
     for n in 0..256 {
         producer.record(slot(n));
     }
@@ -319,10 +319,10 @@ fn a_chunk_that_was_published_as_its_thread_died_is_kept_once() {
 fn a_region_that_was_rebased_and_not_committed_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     for (below, unreadable) in [(1, false), (64, false), (65, true)] {
-        let arena = Arena::new(small_full()).unwrap();
-        let drainer = Drainer::new(&arena, dir.path(), None);
+        let shared = SharedMemory::new(small_full()).unwrap();
+        let drainer = Drainer::new(&shared, dir.path(), None);
         let pid = dead_process();
-        let mut producer = Producer::claim(&arena, pid, pid);
+        let mut producer = Producer::claim(&shared, pid, pid);
         producer.control(|c| c.cursor.set(c.cursor.get() - below * SLOT));
         drainer.sweep(&killed(pid), &mut EncodedSegment::default());
         let tally = drainer.tally();
@@ -338,10 +338,10 @@ fn a_region_that_was_rebased_and_not_committed_leaves_nothing() {
 #[test]
 fn a_slot_goes_from_thread_to_thread_and_each_gets_its_file() {
     let dir = tempfile::tempdir().unwrap();
-    let arena = Arena::new(small_full()).unwrap();
-    let drainer = Drainer::new(&arena, dir.path(), None);
+    let shared = SharedMemory::new(small_full()).unwrap();
+    let drainer = Drainer::new(&shared, dir.path(), None);
     let pid = dead_process();
-    let mut producer = Producer::claim(&arena, pid, pid);
+    let mut producer = Producer::claim(&shared, pid, pid);
     // The runtime hands a dead thread's ring to a new thread; the last has the ids of the first.
     for (tid, cause) in [
         (pid, cause::WHOLE),
@@ -377,12 +377,12 @@ fn a_slot_goes_from_thread_to_thread_and_each_gets_its_file() {
 #[test]
 fn a_freed_slot_can_be_claimed_again() {
     let dir = tempfile::tempdir().unwrap();
-    let arena = Arena::new(small_full()).unwrap();
-    let drainer = Drainer::new(&arena, dir.path(), None);
+    let shared = SharedMemory::new(small_full()).unwrap();
+    let drainer = Drainer::new(&shared, dir.path(), None);
     // Once around the table: the first slot is met again.
     for _ in 0..2 {
         let pid = dead_process();
-        let mut producer = Producer::claim(&arena, pid, pid);
+        let mut producer = Producer::claim(&shared, pid, pid);
         for n in 0..300 {
             if n == 256 {
                 producer.publish(0);
@@ -394,7 +394,7 @@ fn a_freed_slot_can_be_claimed_again() {
             0
         );
         for _ in 1..MAX_THREADS {
-            Producer::claim(&arena, dead_process_id_range(), 1);
+            Producer::claim(&shared, dead_process_id_range(), 1);
         }
         drainer.sweep(&NO_PROCESS, &mut EncodedSegment::default());
     }
@@ -411,12 +411,12 @@ fn a_freed_slot_can_be_claimed_again() {
 #[test]
 fn what_a_dead_thread_left_is_not_found_behind_the_next_ones_slots() {
     let dir = tempfile::tempdir().unwrap();
-    let arena = Arena::new(small_full()).unwrap();
-    let drainer = Drainer::new(&arena, dir.path(), None);
+    let shared = SharedMemory::new(small_full()).unwrap();
+    let drainer = Drainer::new(&shared, dir.path(), None);
     let mut kept = Vec::new();
     for slots in [200, 10, 100] {
         let pid = dead_process();
-        let mut producer = Producer::claim(&arena, pid, pid);
+        let mut producer = Producer::claim(&shared, pid, pid);
         (0..slots).for_each(|n| producer.record(slot(n)));
         assert_eq!(
             drainer.sweep(&NO_PROCESS, &mut EncodedSegment::default()),
@@ -425,7 +425,7 @@ fn what_a_dead_thread_left_is_not_found_behind_the_next_ones_slots() {
         kept.push((pid, slots));
         // Back to the first slot.
         for _ in 1..MAX_THREADS {
-            Producer::claim(&arena, dead_process_id_range(), 1);
+            Producer::claim(&shared, dead_process_id_range(), 1);
         }
         drainer.sweep(&NO_PROCESS, &mut EncodedSegment::default());
     }
@@ -449,11 +449,11 @@ fn dead_process_id_range() -> u32 {
 #[test]
 fn a_dead_thread_of_a_living_process_is_closed_at_the_second_look() {
     let dir = tempfile::tempdir().unwrap();
-    let arena = Arena::new(small_full()).unwrap();
-    let drainer = Drainer::new(&arena, dir.path(), None);
+    let shared = SharedMemory::new(small_full()).unwrap();
+    let drainer = Drainer::new(&shared, dir.path(), None);
     let me = std::process::id();
     // No thread has this id.
-    let mut producer = Producer::claim(&arena, me, 0x7fff_fff1);
+    let mut producer = Producer::claim(&shared, me, 0x7fff_fff1);
     producer.record(slot(1));
     assert_eq!(
         drainer.sweep(&NO_PROCESS, &mut EncodedSegment::default()),
@@ -482,16 +482,16 @@ fn a_dead_thread_of_a_living_process_is_closed_at_the_second_look() {
 #[test]
 fn the_ring_that_exec_left_behind_is_closed() {
     let dir = tempfile::tempdir().unwrap();
-    let arena = Arena::new(small_full()).unwrap();
-    let drainer = Drainer::new(&arena, dir.path(), None);
+    let shared = SharedMemory::new(small_full()).unwrap();
+    let drainer = Drainer::new(&shared, dir.path(), None);
     let me = std::process::id();
-    let mut old = Producer::claim(&arena, me, me);
+    let mut old = Producer::claim(&shared, me, me);
     old.record(slot(1));
     assert_eq!(
         drainer.sweep(&NO_PROCESS, &mut EncodedSegment::default()),
         1
     );
-    let mut new = Producer::claim(&arena, me, me);
+    let mut new = Producer::claim(&shared, me, me);
     new.control(|c| c.begin_ns.set(c.begin_ns.get() + 1));
     new.record(slot(2));
     assert_eq!(
@@ -527,9 +527,9 @@ fn without_space_recording_stops_and_the_program_does_not() {
     let dir = tempfile::tempdir().unwrap();
     let pid = dead_process();
     let run = |spill: &Path, limit| {
-        let arena = Arena::new(small_full()).unwrap();
-        let drainer = Drainer::new(&arena, spill, limit);
-        let mut producer = Producer::claim(&arena, pid, pid);
+        let shared = SharedMemory::new(small_full()).unwrap();
+        let drainer = Drainer::new(&shared, spill, limit);
+        let mut producer = Producer::claim(&shared, pid, pid);
         for chunk in 0..10u64 {
             for n in 0..256 {
                 let n: u64 = chunk * 256 + n;
@@ -585,29 +585,29 @@ fn without_space_recording_stops_and_the_program_does_not() {
 
 #[test]
 fn a_stop_is_told_to_the_program() {
-    let arena = Arena::new(small_full()).unwrap();
-    let drainer = Drainer::new(&arena, Path::new("/nonexistent"), None);
-    let mut producer = Producer::claim(&arena, 1, 1);
+    let shared = SharedMemory::new(small_full()).unwrap();
+    let drainer = Drainer::new(&shared, Path::new("/nonexistent"), None);
+    let mut producer = Producer::claim(&shared, 1, 1);
     producer.record(slot(0));
     producer.publish(0);
-    assert!(!arena.stopped());
+    assert!(!shared.stopped());
     drain_all(&drainer);
-    assert!(arena.stopped());
+    assert!(shared.stopped());
 }
 
 #[test]
 fn a_thread_that_was_killed_before_it_said_its_name_does_not_outlive_the_program() {
     let dir = tempfile::tempdir().unwrap();
-    let arena = Arena::new(small_full()).unwrap();
-    let drainer = Drainer::new(&arena, dir.path(), None);
-    let mut nameless = Producer::claim(&arena, 0, 0);
+    let shared = SharedMemory::new(small_full()).unwrap();
+    let drainer = Drainer::new(&shared, dir.path(), None);
+    let mut nameless = Producer::claim(&shared, 0, 0);
     nameless.control(|c| {
         for word in [&c.base, &c.cursor, &c.guard] {
             word.set(0);
         }
     });
     let me = std::process::id();
-    let mut living = Producer::claim(&arena, me, me);
+    let mut living = Producer::claim(&shared, me, me);
     living.record(slot(1));
     assert_eq!(drainer.abandon(&mut EncodedSegment::default()), 1);
     let tally = drainer.tally();
@@ -618,10 +618,10 @@ fn a_thread_that_was_killed_before_it_said_its_name_does_not_outlive_the_program
 #[test]
 fn what_a_thread_publishes_after_it_was_given_up_is_nobodys_and_does_not_make_it_wait() {
     let dir = tempfile::tempdir().unwrap();
-    let arena = Arena::new(small_full()).unwrap();
-    let drainer = Drainer::new(&arena, dir.path(), None);
+    let shared = SharedMemory::new(small_full()).unwrap();
+    let drainer = Drainer::new(&shared, dir.path(), None);
     let me = std::process::id();
-    let mut producer = Producer::claim(&arena, me, me);
+    let mut producer = Producer::claim(&shared, me, me);
     (0..100).for_each(|n| producer.record(slot(n)));
     assert_eq!(drainer.abandon(&mut EncodedSegment::default()), 1);
     for _ in 0..3 * mgz_abi::shared_memory::CHUNKS {
@@ -667,9 +667,9 @@ proptest::proptest! {
         state in 0u32..4,
     ) {
         let dir = tempfile::tempdir().unwrap();
-        let arena = Arena::new(if ring { Settings::ring(500, 100).unwrap() } else { small_full() }).unwrap();
-        let drainer = Drainer::new(&arena, dir.path(), Some(1 << 20));
-        let mut producer = Producer::claim(&arena, dead_process_id_range(), 1);
+        let shared = SharedMemory::new(if ring { Settings::ring(500, 100).unwrap() } else { small_full() }).unwrap();
+        let drainer = Drainer::new(&shared, dir.path(), Some(1 << 20));
+        let mut producer = Producer::claim(&shared, dead_process_id_range(), 1);
         producer.begin(500);
         for n in 0..50 {
             producer.record(slot(n));
@@ -742,30 +742,30 @@ fn throughput() {
             2 << 20,
         ] {
             let dir = tempfile::tempdir().unwrap();
-            let arena = Arena::new(Settings {
+            let shared = SharedMemory::new(Settings {
                 chunk_bytes,
                 ..small_full()
             })
             .unwrap();
-            let drainer = Drainer::new(&arena, dir.path(), None);
+            let drainer = Drainer::new(&shared, dir.path(), None);
             let over = AtomicBool::new(false);
             let began = Instant::now();
             let total = std::thread::scope(|scope| {
                 scope.spawn(|| {
                     let (mut ready, mut segment) = (Vec::new(), EncodedSegment::default());
                     while !over.load(Ordering::Relaxed) {
-                        let seen = arena.doorbell();
+                        let seen = shared.doorbell();
                         drainer.ready(&mut ready);
                         let taken = ready
                             .iter()
                             .filter(|&&i| drainer.drain(i, &mut segment, || {}))
                             .count();
                         if taken == 0 {
-                            arena.wait_doorbell(seen, Duration::from_millis(5));
+                            shared.wait_doorbell(seen, Duration::from_millis(5));
                         }
                     }
                 });
-                let mut producer = Producer::claim(&arena, 1, 1);
+                let mut producer = Producer::claim(&shared, 1, 1);
                 while producer.written() < 60_000_000 {
                     if random {
                         producer.fill(|n| Slot {

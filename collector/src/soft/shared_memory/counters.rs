@@ -101,19 +101,19 @@ fn read_at(file: &OwnedFd, buffer: &mut [u8], at: u64) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use crate::soft::shared_memory::{Arena, Settings};
+    use crate::soft::shared_memory::{Settings, SharedMemory};
     use mgz_abi::counters::{LIMIT, MIDDLE, area_offset, displacement};
     use std::os::unix::fs::FileExt;
 
     #[test]
     fn what_was_added_is_read_and_cleared() {
-        let arena = Arena::new(Settings::count()).unwrap();
+        let shared = SharedMemory::new(Settings::count()).unwrap();
         let file = std::fs::OpenOptions::new()
             .write(true)
-            .open(arena.path())
+            .open(shared.path())
             .unwrap();
         let put = |slot: usize, id: u32, times: u64| {
-            let middle = area_offset(arena.counters_at, slot) + MIDDLE;
+            let middle = area_offset(shared.counters_at, slot) + MIDDLE;
             let at = middle.wrapping_add_signed(displacement(id).unwrap().into());
             file.write_all_at(&times.to_le_bytes(), at).unwrap();
         };
@@ -129,14 +129,19 @@ mod tests {
         put(6, 0, 9);
         let read = |slot| {
             let mut found = Vec::new();
-            let area = arena.counters(slot).unwrap();
+            let area = shared.counters(slot).unwrap();
             area.read(&mut |id, times| found.push((id, times))).unwrap();
             found
         };
         assert_eq!(read(5), all);
-        arena.counters(5).unwrap().clear();
+        shared.counters(5).unwrap().clear();
         assert_eq!((read(5), read(4)), (vec![], vec![(LIMIT - 1, 9)]));
         assert_eq!(read(6), [(0, 9)]);
-        assert!(Arena::new(Settings::full()).unwrap().counters(0).is_none());
+        assert!(
+            SharedMemory::new(Settings::full())
+                .unwrap()
+                .counters(0)
+                .is_none()
+        );
     }
 }

@@ -156,8 +156,8 @@ impl Settings {
     }
 }
 
-/// The mapped file.
-pub struct Arena {
+/// The shared file, mapped.
+pub struct SharedMemory {
     fd: OwnedFd,
     base: NonNull<u8>,
     length: usize,
@@ -166,15 +166,15 @@ pub struct Arena {
     counters_at: u64,
 }
 
-// SAFETY: the mapping stays where it is for the life of the Arena, and all accesses to it are
+// SAFETY: the mapping stays where it is for the life of the SharedMemory, and all accesses to it are
 // atomic, volatile, or copies of ranges whose content is not relied upon.
-unsafe impl Send for Arena {}
+unsafe impl Send for SharedMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Arena {}
+unsafe impl Sync for SharedMemory {}
 
-impl Drop for Arena {
+impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: exactly the range that `new` mapped; no view outlives the Arena (they borrow it).
+        // SAFETY: exactly the range that `new` mapped; no view outlives the SharedMemory (they borrow it).
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.length) };
     }
 }
@@ -211,9 +211,9 @@ pub struct ModuleTableRow {
     pub sidecar: Vec<u8>,
 }
 
-impl Arena {
+impl SharedMemory {
     /// Makes the file and writes the settings.
-    pub fn new(settings: Settings) -> io::Result<Arena> {
+    pub fn new(settings: Settings) -> io::Result<SharedMemory> {
         let fd = memfd(c"mgz-arena")?;
         let flat = flatten(RUNTIME).map_err(io::Error::other)?;
         let image_at = slot_offset(MAX_THREADS, settings.stride());
@@ -260,14 +260,14 @@ impl Arena {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast::<u8>()).expect("mmap gives no null without MAP_FIXED");
-        let arena = Arena {
+        let shared = SharedMemory {
             fd,
             base,
             length,
             settings,
             counters_at,
         };
-        let header = arena.header();
+        let header = shared.header();
         // SAFETY: the header lies in the fresh mapping, which nobody else knows of yet.
         unsafe {
             (*header).version = VERSION;
@@ -311,7 +311,7 @@ impl Arena {
             );
             (*header).magic = MAGIC;
         }
-        Ok(arena)
+        Ok(shared)
     }
 
     /// Tells traced processes the path of the log of heap blocks. To be called before the first one
@@ -544,7 +544,10 @@ impl Arena {
         );
         // SAFETY: the file has MAX_THREADS slots of this stride behind the header.
         let start = unsafe { self.base.as_ptr().add(offset) };
-        ThreadSlot { arena: self, start }
+        ThreadSlot {
+            shared: self,
+            start,
+        }
     }
 }
 
@@ -565,7 +568,7 @@ fn process_namespace() -> u64 {
 /// One thread's part of the file.
 #[derive(Clone, Copy)]
 pub struct ThreadSlot<'a> {
-    arena: &'a Arena,
+    shared: &'a SharedMemory,
     start: *mut u8,
 }
 
@@ -575,7 +578,7 @@ impl<'a> ThreadSlot<'a> {
     }
 
     fn state_word(self) -> &'a AtomicU32 {
-        // SAFETY: an atomic in the mapping, which the arena keeps.
+        // SAFETY: an atomic in the mapping, which the shared memory keeps.
         unsafe { &(*self.control()).state }
     }
 
@@ -604,7 +607,7 @@ impl<'a> ThreadSlot<'a> {
         // SAFETY: an atomic in the mapping.
         let word = unsafe { &(*self.control()).drained };
         word.store(drained as u32, Ordering::Release);
-        if self.published().wrapping_sub(drained) <= self.arena.settings.places as u64 / 2 {
+        if self.published().wrapping_sub(drained) <= self.shared.settings.places as u64 / 2 {
             futex_wake(word);
         }
     }
@@ -628,7 +631,7 @@ impl<'a> ThreadSlot<'a> {
 
     /// The owner's numbers.
     pub fn snapshot(self) -> Snapshot {
-        // SAFETY: a control page in the mapping, which the arena keeps.
+        // SAFETY: a control page in the mapping, which the shared memory keeps.
         unsafe { Snapshot::read(self.control()) }
     }
 
@@ -674,7 +677,7 @@ impl<'a> ThreadSlot<'a> {
             ring_bytes,
             places,
             ..
-        } = self.arena.settings;
+        } = self.shared.settings;
         let fits =
             place < places && slots <= chunk_bytes / SLOT && offset <= chunk_bytes - slots * SLOT;
         if fits {
@@ -710,8 +713,8 @@ impl<'a> ThreadSlot<'a> {
         last.map_or(0, |id| {
             let start = chunk_offset(
                 place,
-                self.arena.settings.ring_bytes,
-                self.arena.settings.chunk_bytes,
+                self.shared.settings.ring_bytes,
+                self.shared.settings.chunk_bytes,
             ) + offset;
             (id as u64 - self.start as u64 - start) / SLOT + 1
         })
@@ -724,7 +727,7 @@ impl<'a> ThreadSlot<'a> {
             ring_bytes,
             places,
             ..
-        } = self.arena.settings;
+        } = self.shared.settings;
         let part = if place < places {
             offset.next_multiple_of(CACHE_LINE as u64)..chunk_bytes
         } else {
@@ -743,7 +746,7 @@ impl<'a> ThreadSlot<'a> {
     /// ring is too small for that.
     #[must_use]
     pub fn read_ring(self, end: u64, slots: u64, to: &mut impl FnMut(&[Slot])) -> bool {
-        let ring = self.arena.settings.ring_bytes;
+        let ring = self.shared.settings.ring_bytes;
         if slots > ring / SLOT || slots > end / SLOT || !end.is_multiple_of(SLOT) {
             return false;
         }
@@ -770,7 +773,7 @@ impl<'a> ThreadSlot<'a> {
         /// stay in the nearest cache.
         const SLOTS_PER_PIECE: usize = 256;
         assert!(
-            offset + slots * SLOT <= self.arena.settings.stride(),
+            offset + slots * SLOT <= self.shared.settings.stride(),
             "copy out of a thread slot"
         );
         let mut from = self.start.wrapping_add(offset as usize);
@@ -823,13 +826,13 @@ mod tests {
 
     #[test]
     fn copies_outside_a_chunk_or_ring_are_refused() {
-        let arena = Arena::new(Settings::ring(1000, 300).unwrap()).unwrap();
+        let shared = SharedMemory::new(Settings::ring(1000, 300).unwrap()).unwrap();
         let Settings {
             chunk_bytes,
             ring_bytes,
             ..
-        } = *arena.settings();
-        let slot = arena.slot(MAX_THREADS - 1);
+        } = *shared.settings();
+        let slot = shared.slot(MAX_THREADS - 1);
         let chunk = |place, offset, slots| {
             let mut out = Vec::new();
             slot.read_chunk(place, offset, slots, &mut |records| {
@@ -857,32 +860,32 @@ mod tests {
 
     #[test]
     fn rows_that_nobody_completes_are_skipped() {
-        let arena = Arena::new(Settings::full()).unwrap();
+        let shared = SharedMemory::new(Settings::full()).unwrap();
         // SAFETY: the rows lie in the mapping, and only atomics are referred to.
-        let ready = |place: usize| unsafe { &(*arena.header()).modules[place].ready };
+        let ready = |place: usize| unsafe { &(*shared.header()).modules[place].ready };
         // The second one to stand at place 3 never comes; what is completed just now is taken.
         ready(3).store(1, Ordering::Release);
-        assert!(arena.module(3).is_some() && arena.module(MAX_MODULES + 3).is_none());
-        assert!(arena.skip_module(MAX_MODULES + 3).is_none());
+        assert!(shared.module(3).is_some() && shared.module(MAX_MODULES + 3).is_none());
+        assert!(shared.skip_module(MAX_MODULES + 3).is_none());
         // Its process, if it is only slow, finds that the row is not what it was.
         assert!(
             ready(3)
                 .compare_exchange(1, 2, Ordering::Release, Ordering::Relaxed)
                 .is_err()
         );
-        assert!(arena.module(MAX_MODULES + 3).is_none());
+        assert!(shared.module(MAX_MODULES + 3).is_none());
         ready(3).store(3, Ordering::Release);
         assert!(
-            arena.module(2 * MAX_MODULES + 3).is_some()
-                && arena.skip_module(2 * MAX_MODULES + 3).is_some()
+            shared.module(2 * MAX_MODULES + 3).is_some()
+                && shared.skip_module(2 * MAX_MODULES + 3).is_some()
         );
     }
 
     #[test]
     fn what_was_written_since_a_chunk_was_copied_is_found() {
-        let arena = Arena::new(Settings::full()).unwrap();
-        let slot = arena.slot(0);
-        // SAFETY: ids of this test's own arena.
+        let shared = SharedMemory::new(Settings::full()).unwrap();
+        let slot = shared.slot(0);
+        // SAFETY: ids of this test's own shared memory.
         let write = |line: usize| unsafe { slot.marks(1, 0).nth(line).unwrap().write_volatile(7) };
         assert_eq!(slot.written_from(1, 0), 0);
         (0..100).for_each(write);
@@ -906,24 +909,24 @@ mod tests {
 
     #[test]
     fn the_file_cannot_be_shrunk_under_the_recorder() {
-        let arena = Arena::new(Settings::full()).unwrap();
+        let shared = SharedMemory::new(Settings::full()).unwrap();
         let file = std::fs::OpenOptions::new()
             .write(true)
-            .open(arena.path())
+            .open(shared.path())
             .unwrap();
         assert!(file.set_len(0).is_err());
     }
 
     #[test]
     fn modules_are_seen_when_they_are_ready() {
-        let arena = Arena::new(Settings::full()).unwrap();
-        assert_eq!(arena.module(0), None);
-        producer::tell_module(&arena, 0, b"/bin/app.inst", 0x5555_0000_0000);
-        let row = arena.module(0).unwrap();
+        let shared = SharedMemory::new(Settings::full()).unwrap();
+        assert_eq!(shared.module(0), None);
+        producer::tell_module(&shared, 0, b"/bin/app.inst", 0x5555_0000_0000);
+        let row = shared.module(0).unwrap();
         assert_eq!(
             (row.path.as_slice(), row.bias, row.pid),
             (&b"/bin/app.inst"[..], 0x5555_0000_0000, 7)
         );
-        assert_eq!(arena.module(MAX_MODULES), None);
+        assert_eq!(shared.module(MAX_MODULES), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Messages between recorder and runtime about phases.
 
-use crate::soft::shared_memory::Arena;
+use crate::soft::shared_memory::SharedMemory;
 use mgz_abi::phases::{EVENTS, FUNCTIONS, GATE_OPEN, GATE_WAITS, Phases};
 use std::sync::atomic::Ordering;
 
@@ -17,7 +17,7 @@ pub struct Told {
     pub markers: u64,
 }
 
-impl Arena {
+impl SharedMemory {
     fn phase_part(&self) -> &Phases {
         // SAFETY: part of the header in the mapping; all of it are atomics, but for what nobody
         // uses.

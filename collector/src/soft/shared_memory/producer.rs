@@ -6,7 +6,7 @@ use mgz_abi::shared_memory::{ModuleRow, STATE_FREE, STATE_LIVE};
 /// A traced thread's view of its slot. Chunk and ring addresses are made up: `SELF` is where the
 /// control page claims to be.
 pub struct Producer<'a> {
-    arena: &'a Arena,
+    shared: &'a SharedMemory,
     slot: ThreadSlot<'a>,
     pub pid: u32,
     pub tid: u32,
@@ -27,15 +27,15 @@ pub const LAP: u64 = 1 << 22;
 
 impl<'a> Producer<'a> {
     /// Claims the next slot as the runtime does.
-    pub fn claim(arena: &'a Arena, pid: u32, tid: u32) -> Producer<'a> {
-        let header = arena.header();
+    pub fn claim(shared: &'a SharedMemory, pid: u32, tid: u32) -> Producer<'a> {
+        let header = shared.header();
         // SAFETY: an atomic in the mapping.
         let next = unsafe { &(*header).next_slot };
         loop {
-            let slot = arena.slot(next.fetch_add(1, Ordering::Relaxed) as usize % MAX_THREADS);
+            let slot = shared.slot(next.fetch_add(1, Ordering::Relaxed) as usize % MAX_THREADS);
             if slot.change_state(STATE_FREE, STATE_LIVE) {
                 let mut producer = Producer {
-                    arena,
+                    shared,
                     slot,
                     pid,
                     tid,
@@ -63,7 +63,7 @@ impl<'a> Producer<'a> {
     pub fn begin(&mut self, lap_slots: u64) {
         let Settings {
             mode, chunk_bytes, ..
-        } = *self.arena.settings();
+        } = *self.shared.settings();
         let written = self.written;
         self.control(|c| {
             if mode == MODE_RING {
@@ -88,7 +88,7 @@ impl<'a> Producer<'a> {
             chunk_bytes,
             ring_bytes,
             ..
-        } = *self.arena.settings();
+        } = *self.shared.settings();
         let from = address - SELF - PAGE_SIZE as u64;
         let offset = if mode == MODE_RING {
             RING_OFFSET + from % ring_bytes
@@ -97,7 +97,7 @@ impl<'a> Producer<'a> {
             chunk_offset(place as usize, ring_bytes, chunk_bytes)
                 + from % (chunk_bytes + PAGE_SIZE as u64)
         };
-        assert!(offset + SLOT <= self.arena.settings.stride());
+        assert!(offset + SLOT <= self.shared.settings.stride());
         // SAFETY: inside this thread slot.
         unsafe { self.slot.start.add(offset as usize) }
     }
@@ -164,7 +164,7 @@ impl<'a> Producer<'a> {
             chunk_bytes,
             ring_bytes,
             ..
-        } = *self.arena.settings();
+        } = *self.shared.settings();
         for i in 0..window {
             let from = self.at(cursor - (window - i) * SLOT);
             let to = chunk_offset(place, ring_bytes, chunk_bytes) + i * SLOT;
@@ -199,7 +199,7 @@ impl<'a> Producer<'a> {
             );
             c.published.fetch_add(1, Ordering::Release);
         });
-        self.arena.ring_doorbell();
+        self.shared.ring_doorbell();
     }
 
     /// Waits until a chunk place is free, as the runtime does.
@@ -229,9 +229,9 @@ impl<'a> Producer<'a> {
 }
 
 /// Adds a row to the module table.
-pub fn tell_module(arena: &Arena, index: usize, path: &[u8], bias: u64) {
+pub fn tell_module(shared: &SharedMemory, index: usize, path: &[u8], bias: u64) {
     // SAFETY: a row in the mapping that only this test writes.
-    let row: &mut ModuleRow = unsafe { &mut (*arena.header()).modules[index] };
+    let row: &mut ModuleRow = unsafe { &mut (*shared.header()).modules[index] };
     row.path[..path.len()].copy_from_slice(path);
     row.bias = bias;
     row.pid = 7;

@@ -1,7 +1,7 @@
 //! The log of stacks in the shared memory.
 
 use crate::paths::StackCopy;
-use crate::soft::shared_memory::Arena;
+use crate::soft::shared_memory::SharedMemory;
 use mgz_abi::stack_log::{CELLS, STACK_BYTES, StackCell, StackLog};
 use std::sync::atomic::Ordering;
 
@@ -16,7 +16,7 @@ pub enum StackLogEntry {
     Copy,
 }
 
-impl Arena {
+impl SharedMemory {
     fn stack_log(&self) -> *mut StackLog {
         // SAFETY: a field of the header in the mapping; no reference is made.
         unsafe { &raw mut (*self.header()).stack_log }
@@ -97,8 +97,8 @@ mod tests {
     use crate::soft::shared_memory::Settings;
 
     /// Writes as the runtime does; without `complete`, as if its writer had died.
-    fn write(arena: &Arena, sp: u64, bytes: u32, complete: bool) {
-        let log = arena.stack_log();
+    fn write(shared: &SharedMemory, sp: u64, bytes: u32, complete: bool) {
+        let log = shared.stack_log();
         // SAFETY: the test's own mapping.
         unsafe {
             let at = (*log).head.fetch_add(1, Ordering::Relaxed);
@@ -114,21 +114,21 @@ mod tests {
 
     #[test]
     fn copies_come_out_in_order_over_many_laps_and_no_length_is_believed() {
-        let arena = Arena::new(Settings::ring(100_000, 1000).unwrap()).unwrap();
+        let shared = SharedMemory::new(Settings::ring(100_000, 1000).unwrap()).unwrap();
         let mut copy = StackCopy::default();
-        assert_eq!(arena.stack_copy(0, &mut copy), StackLogEntry::Nothing);
+        assert_eq!(shared.stack_copy(0, &mut copy), StackLogEntry::Nothing);
         for at in 0..5 * CELLS as u64 {
             let bytes = if at % 3 == 0 { u32::MAX } else { 24 };
-            write(&arena, at * 8, bytes, true);
-            assert_eq!(arena.stack_copy(at, &mut copy), StackLogEntry::Copy);
+            write(&shared, at * 8, bytes, true);
+            assert_eq!(shared.stack_copy(at, &mut copy), StackLogEntry::Copy);
             assert_eq!((copy.sp, copy.stack[0]), (at * 8, (at * 8) ^ 7));
             let words = if at % 3 == 0 { STACK_BYTES / 8 } else { 3 };
             assert_eq!(copy.stack.len(), words);
-            assert_eq!(arena.stack_copy(at + 1, &mut copy), StackLogEntry::Nothing);
+            assert_eq!(shared.stack_copy(at + 1, &mut copy), StackLogEntry::Nothing);
         }
-        write(&arena, 0, 8, false);
+        write(&shared, 0, 8, false);
         assert_eq!(
-            arena.stack_copy(5 * CELLS as u64, &mut copy),
+            shared.stack_copy(5 * CELLS as u64, &mut copy),
             StackLogEntry::Unfinished
         );
     }

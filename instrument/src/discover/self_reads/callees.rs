@@ -120,7 +120,7 @@ impl<'s, 'a> Callees<'s, 'a> {
             };
             let mut asked = 0;
             for (n, arg) in call.args.iter().enumerate() {
-                if arg.from & relevant != 0 || arg.kind & SEGMENT != 0 {
+                if arg.sources & relevant != 0 || arg.kind & SEGMENT != 0 {
                     asked |= 1 << n;
                 }
             }
@@ -236,14 +236,15 @@ impl<'s, 'a> Callees<'s, 'a> {
             let longest = numbers.filter(is_length).max();
             for (n, arg) in call.args.iter().enumerate() {
                 if params.read >> n & 1 == 1 {
-                    all.read |= arg.from;
-                    all.lengths.extend(longest.map(|length| (arg.from, length)));
+                    all.read |= arg.sources;
+                    all.lengths
+                        .extend(longest.map(|length| (arg.sources, length)));
                 }
                 if params.written >> n & 1 == 1 && arg.doubt == 0 {
-                    all.written |= arg.from;
+                    all.written |= arg.sources;
                 }
                 if params.unprotected >> n & 1 == 1 {
-                    all.unprotected |= arg.from;
+                    all.unprotected |= arg.sources;
                 }
             }
             for (n, word, held) in held_words(call) {
@@ -260,9 +261,9 @@ impl<'s, 'a> Callees<'s, 'a> {
             }
             for pair in ones(params.pairs) {
                 let (a, b) = (call.args[pair / 8], call.args[pair % 8]);
-                if a.from != 0 && b.from != 0 {
+                if a.sources != 0 && b.sources != 0 {
                     all.pairs
-                        .push((a.from, b.from, a.is_stale() || b.is_stale()));
+                        .push((a.sources, b.sources, a.is_stale() || b.is_stale()));
                 }
             }
         }
@@ -318,7 +319,7 @@ impl<'s, 'a> Callees<'s, 'a> {
         let read = resolved.read | resolved.unprotected;
         for bit in ones(read & own).filter(|&b| bounds.is_near(uses.origins[b])) {
             // A function that changes itself makes its code writable, unless the code is writable
-            // from the start. (Interpreters take hundreds of addresses inside themselves, on ways
+            // from the start. (Interpreters take hundreds of addresses inside themselves, on paths
             // that no branch tells.)
             let at = uses.origins[bit];
             let is_writable = |at| self.input.segment_at(at).is_some_and(|s| s.writable);
@@ -383,7 +384,7 @@ impl<'s, 'a> Callees<'s, 'a> {
             .iter()
             .filter(|c| c.known(self.input) != Some(KnownFunction::Harmless))
             .flat_map(|c| &c.args)
-            .fold(0, |set, arg| set | arg.from);
+            .fold(0, |set, arg| set | arg.sources);
         let own = (1u64 << uses.origins.len()) - 1;
         // Headers are read by loaders, which write to places that they compute from where a file
         // begins.
@@ -484,7 +485,7 @@ fn demanded(asked: u32) -> u64 {
 fn held_words(call: &Given) -> impl Iterator<Item = (usize, usize, u64)> + '_ {
     let all = (0..OBJECTS).flat_map(|n| (0..WORDS).map(move |word| (n, word)));
     all.map(|(n, word)| {
-        let from = call.args[n].from;
+        let from = call.args[n].sources;
         let handed = (0..OBJECTS).filter(|own| from >> (FIRST_ARGUMENT_BIT + *own as u32) & 1 == 1);
         let handed: u64 = handed.map(|own| 1 << deep_bit(own, word)).sum();
         (n, word, call.deep[n].0[word] | handed)

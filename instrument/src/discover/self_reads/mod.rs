@@ -13,7 +13,7 @@
 //! that goes to a callee with it. Addresses that are computed from other sources (from
 //! `/proc/self/maps`, say) are not seen.
 //!
-//! A value may be something else on another way, or by the time that it is used: a word that holds
+//! A value may be something else on another path, or by the time that it is used: a word that holds
 //! a function or a buffer, a place of the frame that a callee has filled anew. Then what is written
 //! there is no code, unless it is made writable; what is read there may be.
 //!
@@ -47,7 +47,7 @@ use std::ops::Range;
 const ARGUMENTS: [usize; 6] = [7, 6, 2, 1, 8, 9];
 /// Addresses that are followed in one function. Source: Chosen.
 const MAX_ADDRESSES: usize = 48;
-/// The bit of the first argument in [`value::Value::from`].
+/// The bit of the first argument in [`value::Value::sources`].
 const FIRST_ARGUMENT_BIT: u32 = 56;
 /// The bit of the first word where the first argument points to; the others of such an object
 /// follow, and those of the next argument's.
@@ -67,7 +67,7 @@ const MAX_RANGE_BYTES: u64 = 1 << 24;
 /// Reading one part in this many of the code, or more, is reading all of it. Source: Chosen.
 const WHOLE_CODE_DIVISOR: u64 = 4;
 
-/// A kind for [`value::Value::kind`]: a pointer that `dl_iterate_phdr` hands out.
+/// A kind for [`value::Value::kind`]: a pointer that `dl_iterate_phdr` passes to its callback.
 const INFO: u8 = 1;
 /// A program header.
 const HEADER: u8 = 2;

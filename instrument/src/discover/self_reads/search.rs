@@ -29,7 +29,7 @@ pub(super) struct Given {
 impl Given {
     /// True if a followed value goes to the callee.
     pub(super) fn carries(&self) -> bool {
-        self.args.iter().any(|a| a.from != 0 || a.kind != 0)
+        self.args.iter().any(|a| a.sources != 0 || a.kind != 0)
             || self.deep.iter().any(|(words, _)| *words != [0; WORDS])
     }
 
@@ -98,7 +98,7 @@ impl<'s, 'a> Search<'s, 'a> {
             .calls
             .iter()
             .filter(|c| c.known(self.input) == Some(KnownFunction::Segments))
-            .flat_map(|c| ones(c.args[0].from).filter_map(|bit| uses.origins.get(bit).copied()));
+            .flat_map(|c| ones(c.args[0].sources).filter_map(|bit| uses.origins.get(bit).copied()));
         let callbacks = given
             .filter_map(|callback| {
                 let mut state = State::default();
@@ -142,7 +142,7 @@ impl<'s, 'a> Search<'s, 'a> {
         for _ in 0..MAX_ROUNDS {
             let (mut waiting, mut next) = (back.clone(), FastMap::default());
             walk.state = entry.clone();
-            // (What the last round says, which knows of all ways.)
+            // (The last round counts: it knows all paths.)
             walk.uses = Uses {
                 origins: std::mem::take(&mut walk.uses.origins),
                 ..Uses::default()

@@ -1,12 +1,12 @@
-//! Possible contents of registers and the frame on one way through a function.
+//! Abstract values of registers and the frame at a point of a function.
 
 use crate::discover::self_reads::{ARGUMENTS, FIRST_ARGUMENT_BIT};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// On another way it is something else: a buffer, for instance, where this way has a function.
+/// Not an address of code on some other path: a buffer, for instance.
 pub(super) const JOINED: u8 = 1;
-/// A callee may have put something else there: it was given the address.
+/// Possibly overwritten by a callee that was given the address.
 pub(super) const STALE: u8 = 2;
 /// Numbers below this are no addresses: null, and what stands for it.
 const LOWEST_ADDRESS: u64 = 4096;
@@ -23,8 +23,10 @@ pub(super) enum Fact {
     None,
     /// The number that it is.
     Number(u64),
-    /// The address of a table of functions, or (`false`) of a word in it.
-    Table(u64, bool),
+    /// The address of a table of functions.
+    TableStart(u64),
+    /// An address in the table of functions at this address.
+    InTable(u64),
     /// The address of this word of the frame.
     Frame(i64),
 }
@@ -33,8 +35,10 @@ pub(super) enum Fact {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Value {
     /// Addresses of code that it may be made of: a bit each; arguments from bit [`FIRST_ARGUMENT_BIT`] on.
-    pub(super) from: u64,
+    pub(super) sources: u64,
     pub(super) fact: Fact,
+    /// [`INFO`](super::INFO), [`HEADER`](super::HEADER), [`SEGMENT`](super::SEGMENT),
+    /// [`FLAGS`](super::FLAGS): what the value is in `dl_iterate_phdr`.
     pub(super) kind: u8,
     /// [`JOINED`], [`STALE`].
     pub(super) doubt: u8,
@@ -51,7 +55,7 @@ impl Value {
 
     pub(super) fn number(self) -> Option<u64> {
         match self.fact {
-            Fact::Number(number) | Fact::Table(number, true) => Some(number),
+            Fact::Number(number) | Fact::TableStart(number) => Some(number),
             _ => None,
         }
     }
@@ -59,7 +63,7 @@ impl Value {
     /// The table of functions that it points into.
     pub(super) fn table(self) -> Option<u64> {
         match self.fact {
-            Fact::Table(table, _) => Some(table),
+            Fact::TableStart(table) | Fact::InTable(table) => Some(table),
             _ => None,
         }
     }
@@ -77,7 +81,7 @@ impl Value {
             return self;
         }
         let null = |v: Value| v.number().is_some_and(|n| n < LOWEST_ADDRESS);
-        let is_other = |v: Value| v.from == 0 && !null(v);
+        let is_other = |v: Value| v.sources == 0 && !null(v);
         let joined = if is_other(self) == is_other(other) {
             0
         } else {
@@ -92,7 +96,7 @@ impl Value {
             _ => shared_table(self, other),
         };
         Value {
-            from: self.from | other.from,
+            sources: self.sources | other.sources,
             fact,
             kind: self.kind | other.kind,
             doubt: self.doubt | other.doubt | joined,
@@ -100,9 +104,9 @@ impl Value {
     }
 
     /// Made of both.
-    pub(super) fn with(self, other: Value) -> Value {
+    pub(super) fn combined_with(self, other: Value) -> Value {
         Value {
-            from: self.from | other.from,
+            sources: self.sources | other.sources,
             fact: shared_table(self, other),
             kind: self.kind | other.kind,
             doubt: self.doubt | other.doubt,
@@ -110,8 +114,8 @@ impl Value {
     }
 
     /// Another number or address in the same place.
-    pub(super) fn moved(self) -> Value {
-        self.with(Value::default())
+    pub(super) fn with_unknown_offset(self) -> Value {
+        self.combined_with(Value::default())
     }
 
     pub(super) fn is_stale(self) -> bool {
@@ -119,33 +123,31 @@ impl Value {
     }
 
     pub(super) fn is_followed(self) -> bool {
-        self.from != 0 || self.kind != 0 || self.frame().is_some()
+        self.sources != 0 || self.kind != 0 || self.frame().is_some()
     }
 }
 
-/// The table that both, or the one that points to any, point into.
+/// The table that both values point into. If only one points into a table, that one.
 fn shared_table(a: Value, b: Value) -> Fact {
     match (a.table(), b.table()) {
         (Some(a), Some(b)) if a != b => Fact::None,
-        (a, b) => a
-            .or(b)
-            .map_or(Fact::None, |table| Fact::Table(table, false)),
+        (a, b) => a.or(b).map_or(Fact::None, Fact::InTable),
     }
 }
 
 /// The words of a vector register of up to 32 bytes. Addresses may be in them.
 pub(super) type Lanes = [Value; 4];
 
-/// Made of the words of both, each of all.
+/// Each word may be made of any word of both.
 pub(super) fn mixed(a: Lanes, b: Lanes) -> Lanes {
     let all = a.into_iter().chain(b);
-    [all.fold(Value::default(), Value::with); 4]
+    [all.fold(Value::default(), Value::combined_with); 4]
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) regs: [Value; 16],
-    /// Vector registers, in which addresses may be on their way to the frame. `None`: they hold
+    /// Vector registers, through which addresses may be copied to the frame. `None`: they hold
     /// nothing.
     vectors: Option<Rc<[Lanes; 16]>>,
     /// Words of the frame, by their distance from where the return address lies.
@@ -164,7 +166,7 @@ impl State {
             ..State::default()
         };
         for (n, &register) in ARGUMENTS.iter().enumerate() {
-            state.regs[register].from = 1 << (FIRST_ARGUMENT_BIT + n as u32);
+            state.regs[register].sources = 1 << (FIRST_ARGUMENT_BIT + n as u32);
         }
         state
     }
@@ -176,7 +178,7 @@ impl State {
     /// Puts a value into a word of the frame.
     pub(super) fn keep(&mut self, at: i64, value: Value) {
         let many = self.slots.len() >= MANY_SLOTS;
-        let counts = value.from != 0 || value.kind != 0 || value.fact != Fact::None && !many;
+        let counts = value.sources != 0 || value.kind != 0 || value.fact != Fact::None && !many;
         if counts && self.slots.len() < MOST_SLOTS {
             Rc::make_mut(&mut self.slots).insert(at, value);
         } else if self.slots.contains_key(&at) {
@@ -194,7 +196,7 @@ impl State {
 
     /// A callee may write the frame from this word on.
     pub(super) fn doubt_from(&mut self, slot: i64) {
-        let fresh = |v: &Value| v.from != 0 && v.doubt & STALE == 0;
+        let fresh = |v: &Value| v.sources != 0 && v.doubt & STALE == 0;
         if self.slots.range(slot..).any(|(_, v)| fresh(v)) {
             for (_, value) in Rc::make_mut(&mut self.slots).range_mut(slot..) {
                 value.doubt |= STALE;
@@ -216,7 +218,7 @@ impl State {
         self.vectors = None;
     }
 
-    /// Takes in another way to get here.
+    /// Joins the state of another path to this instruction.
     pub(super) fn join(&mut self, other: &State) {
         for (own, other) in self.regs.iter_mut().zip(&other.regs) {
             *own = own.join(*other);
@@ -236,7 +238,7 @@ impl State {
         if Rc::ptr_eq(&self.slots, &other.slots) || self.slots == other.slots {
             return;
         }
-        // A value that is unknown on one way may be known on the other.
+        // A value that is unknown on one path may be known on the other.
         let own = Rc::make_mut(&mut self.slots);
         for (slot, value) in own.iter_mut() {
             *value = value.join(other.slot(*slot).unwrap_or_default());

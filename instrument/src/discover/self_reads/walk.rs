@@ -1,4 +1,4 @@
-//! One way through a function, instruction by instruction.
+//! One path through a function, instruction by instruction.
 
 use crate::discover::self_reads::search::{Given, Search, Uses};
 use crate::discover::self_reads::value::{Fact, JOINED, Lanes, State, Value, mixed};
@@ -17,7 +17,7 @@ use std::ops::Range;
 /// Key that makes `getauxval` return the address of the program headers.
 const AT_PHDR: u64 = 3;
 
-/// One way through a function.
+/// One path through a function.
 pub(super) struct Walk<'w, 's, 'a> {
     pub(super) search: &'w Search<'s, 'a>,
     pub(super) range: Range<u64>,
@@ -38,7 +38,7 @@ impl Walk<'_, '_, '_> {
         if !counts {
             return Value {
                 fact: match is_table(input, at) {
-                    true => Fact::Table(at, true),
+                    true => Fact::TableStart(at),
                     false => Fact::Number(at),
                 },
                 ..Value::default()
@@ -58,7 +58,7 @@ impl Walk<'_, '_, '_> {
             None => return Value::default(),
         };
         Value {
-            from: 1 << bit,
+            sources: 1 << bit,
             ..Value::default()
         }
     }
@@ -79,7 +79,7 @@ impl Walk<'_, '_, '_> {
     fn as_held(&self, value: Value, word: u64) -> Value {
         let input = self.search.input;
         let changes = !input.is_got(word) && input.segment_at(word).is_some_and(|s| s.writable);
-        let doubt = if changes && value.from != 0 {
+        let doubt = if changes && value.sources != 0 {
             JOINED
         } else {
             0
@@ -122,7 +122,7 @@ impl Walk<'_, '_, '_> {
         let words: [Value; WORDS] = std::array::from_fn(|n| word(n).unwrap_or_default());
         let doubted = words.iter().enumerate().filter(|(_, word)| word.doubt != 0);
         (
-            words.map(|word| word.from),
+            words.map(|word| word.sources),
             doubted.map(|(n, _)| 1 << n).sum(),
         )
     }
@@ -170,7 +170,7 @@ impl Walk<'_, '_, '_> {
         }
         let address = self
             .reg(inst.memory_base())
-            .with(self.reg(inst.memory_index()));
+            .combined_with(self.reg(inst.memory_index()));
         let writes = !matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::None);
         self.touch(address, writes);
         if let Some(table) = address.table().filter(|_| size == 8 && !writes)
@@ -192,22 +192,22 @@ impl Walk<'_, '_, '_> {
             .filter(|at| at % 8 == 0)
             .map(|at| at / 8);
         let pointed =
-            (0..OBJECTS).filter(|n| address.from >> (FIRST_ARGUMENT_BIT + *n as u32) & 1 == 1);
-        let from = word
+            (0..OBJECTS).filter(|n| address.sources >> (FIRST_ARGUMENT_BIT + *n as u32) & 1 == 1);
+        let sources = word
             .filter(|&word| size == 8 && word < WORDS)
             .map_or(0, |word| pointed.map(|n| 1 << deep_bit(n, word)).sum());
         Value {
             kind,
-            from,
+            sources,
             ..Value::default()
         }
     }
 
     pub(super) fn touch(&mut self, address: Value, writes: bool) {
-        self.uses.read |= address.from;
-        // If the address may be a buffer on another way, the write is assumed to be to the buffer.
+        self.uses.read |= address.sources;
+        // If the address may be a buffer on another path, the write is assumed to be to the buffer.
         if writes && address.doubt == 0 {
-            self.uses.written |= address.from;
+            self.uses.written |= address.sources;
         }
         self.uses.reads_segment |= address.kind & SEGMENT != 0;
     }
@@ -242,16 +242,16 @@ impl Walk<'_, '_, '_> {
 
     /// Puts a value into memory that is not followed.
     fn store(&mut self, value: Value) {
-        self.uses.stored |= value.from;
+        self.uses.stored |= value.sources;
         if let Some(slot) = value.frame() {
             self.state.escape(slot);
         }
     }
 
     pub(super) fn pair(&mut self, a: Value, b: Value) {
-        if a.from != 0 && b.from != 0 {
+        if a.sources != 0 && b.sources != 0 {
             let is_stale = a.is_stale() || b.is_stale();
-            let pair = (a.from, b.from, is_stale);
+            let pair = (a.sources, b.sources, is_stale);
             self.uses.pairs.insert(pair);
         }
     }
@@ -298,10 +298,10 @@ impl Walk<'_, '_, '_> {
     fn load_address(&mut self, inst: &Instruction) {
         let mut value = self
             .reg(inst.memory_base())
-            .with(self.reg(inst.memory_index()));
+            .combined_with(self.reg(inst.memory_index()));
         if self.is_fixed(inst) {
             let origin = self.origin(inst.memory_displacement64());
-            value = value.with(origin);
+            value = value.combined_with(origin);
         } else if let Some(slot) = self.slot(inst) {
             value.fact = Fact::Frame(slot);
         }
@@ -324,7 +324,7 @@ impl Walk<'_, '_, '_> {
     /// Puts a value on the stack.
     fn push(&mut self, inst: &Instruction) {
         let value = self.operand(inst, 0, OpAccess::Read);
-        self.uses.stored |= value.from;
+        self.uses.stored |= value.sources;
         self.move_stack(inst);
         if let Some(depth) = self.state.depth {
             self.state.keep(-depth, value);
@@ -366,7 +366,7 @@ impl Walk<'_, '_, '_> {
             // Rounded down, it is an address still.
             let rounded = (bits as i64) < 0 && (bits as i64) > -(1 << 21);
             let kept = if rounded || is_flags {
-                a.moved()
+                a.with_unknown_offset()
             } else {
                 Value::default()
             };
@@ -378,16 +378,16 @@ impl Walk<'_, '_, '_> {
     fn add(&mut self, inst: &Instruction) {
         let a = self.operand(inst, 0, OpAccess::ReadWrite);
         let value = if inst.op_count() < 2 {
-            a.moved()
+            a.with_unknown_offset()
         } else {
             let b = self.operand(inst, 1, OpAccess::Read);
             if inst.mnemonic() == Mnemonic::Sub {
                 self.pair(a, b);
             }
             match inst.mnemonic() {
-                Mnemonic::Add => a.with(b),
-                _ if b.from != 0 || inst.op1_kind() == OpKind::Register => Value::default(),
-                _ => a.moved(),
+                Mnemonic::Add => a.combined_with(b),
+                _ if b.sources != 0 || inst.op1_kind() == OpKind::Register => Value::default(),
+                _ => a.with_unknown_offset(),
             }
         };
         self.put(inst, value);

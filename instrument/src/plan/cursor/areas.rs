@@ -8,7 +8,7 @@
 //! this is done for each register that may serve, and the best is taken.
 
 use crate::plan::cursor::{
-    CALLEE_SAVED, Finder, Kept, RBP, Residencies, Residency, USABLE_REGISTERS, cheapest,
+    CALLEE_SAVED, Finder, Kept, RBP_SET, Residencies, Residency, USABLE_REGISTERS, cheapest,
 };
 use crate::x86::regs::RegSet;
 use smallvec::SmallVec;
@@ -353,7 +353,7 @@ impl Finder<'_> {
         let first = most(&unused, borrowed, true);
         let second = first.and_then(|f| most(&unused, borrowed.without(f.reg), true));
         [
-            most(&dead, RegSet(USABLE_REGISTERS.0 & !RBP.0), false),
+            most(&dead, RegSet(USABLE_REGISTERS.0 & !RBP_SET.0), false),
             first,
             second,
         ]

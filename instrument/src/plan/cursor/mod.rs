@@ -32,7 +32,7 @@ pub const PLACE_RESIDENCY: u8 = 2;
 pub const PLACE_SCRATCH: u8 = 3;
 
 /// rbp.
-const RBP: RegSet = RegSet(1 << 5);
+const RBP_SET: RegSet = RegSet(1 << 5);
 /// rbx, rbp, r12–r15.
 const CALLEE_SAVED: RegSet = RegSet(1 << 3 | 1 << 5 | 0xf << 12);
 /// Everything but rsp.
@@ -680,7 +680,7 @@ impl<'a> Finder<'a> {
         let sets = [
             unused & !CALLEE_SAVED.0,
             unused & self.saved.0,
-            unused & !RBP.0,
+            unused & !RBP_SET.0,
         ];
         sets.into_iter()
             .find_map(|set| cheapest(RegSet(set)))

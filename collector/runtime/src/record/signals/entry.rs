@@ -225,7 +225,8 @@ unsafe extern "C" fn set_mask(how: usize, mask: *const u64) {
 /// runtime below the kernel's frame: it is entered by a jump, and returns to here because the
 /// frame's first word, where the restorer's address was, says so. Unwinders find a signal frame
 /// there: the call frame information says that this function's caller is the interrupted code, with
-/// its registers where the kernel has saved them.
+/// its registers where the kernel has saved them. That information covers one block of assembly, so
+/// the function is long.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn on_signal() {
     // rsp is at the frame's first word (the restorer's address), as after a call: the kernel has
