@@ -121,8 +121,9 @@ fn make(fix: &Fix, (program, given): (&Program, &[OsString])) -> anyhow::Result<
         analysis: &analysis,
         info: &info,
         sources: &mut sources,
+        tree: &tree,
     };
-    let mut list = proposals(&mut means, &tree);
+    let mut list = proposals(&mut means);
     for proposal in list.iter_mut().filter(|p| !p.what_if.is_empty()) {
         proposal.predicted = candidates::predict(&trace, &proposal.what_if)?;
         crate::fix::workload::stop_if_asked()?;

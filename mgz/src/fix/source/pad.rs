@@ -19,7 +19,7 @@ pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
     }
     let structure = means.info.structure(finding.of_type()).ok()?;
     let edits = declared(means, finding.of_type()).and_then(|(structure, declaration)| {
-        if let Some(why) = uses::obstacle(structure, means.info, means.sources) {
+        if let Some(why) = uses::obstacle(structure, means) {
             return Err(why);
         }
         let is_static =

@@ -75,6 +75,8 @@ pub struct Means<'a> {
     pub info: &'a DebugInfo,
     /// Its sources.
     pub sources: &'a mut Sources,
+    /// Folder whose files may be changed.
+    pub tree: &'a Path,
 }
 
 /// A finding with the data that it is about.
@@ -141,9 +143,8 @@ const WAYS: [Way; 8] = [
     hints::made,
 ];
 
-/// Proposals for the findings of an analysis, in their order. `tree`: folder whose files may be
-/// changed.
-pub fn proposals(means: &mut Means, tree: &Path) -> Vec<Proposal> {
+/// Proposals for the findings of an analysis, in their order.
+pub fn proposals(means: &mut Means) -> Vec<Proposal> {
     let mut found: Vec<Proposal> = Vec::new();
     let analysis = means.analysis;
     for value in analysis["findings"].as_array().into_iter().flatten() {
@@ -161,7 +162,7 @@ pub fn proposals(means: &mut Means, tree: &Path) -> Vec<Proposal> {
             };
             match found.iter().any(|p| p.remedy == made.remedy) {
                 true => is_known = true,
-                false => found.push(proposal(&finding, made, tree)),
+                false => found.push(proposal(&finding, made, means.tree)),
             }
         }
         if found.len() == before && !is_known {
@@ -277,7 +278,7 @@ fn reorder(means: &mut Means, finding: &Finding) -> Option<Made> {
         }
     };
     let order = Order::new(structure, &members_of_units(&declaration), &heat).ok()?;
-    let edits = match uses::obstacle(structure, means.info, means.sources) {
+    let edits = match uses::obstacle(structure, means) {
         Some(why) => Err(why),
         None => means.sources.get(&structure.file).and_then(|file| {
             let edits = order.edits(file, &declaration);

@@ -37,7 +37,7 @@ pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
     };
     let remedy = format!("split of {}", structure_name(structure));
     let edits = declared(means, finding.of_type()).and_then(|(structure, declaration)| {
-        if let Some(why) = uses::obstacle(structure, means.info, means.sources) {
+        if let Some(why) = uses::obstacle(structure, means) {
             return Err(why);
         }
         let file = means.sources.get(&structure.file)?.clone();
