@@ -5,8 +5,9 @@
 //! written or read, other views of its memory, and addresses of members.
 
 use crate::fix::source::debug_info::{DebugInfo, Structure};
+use crate::fix::source::finding::Means;
 use crate::fix::source::loops::declarations;
-use crate::fix::source::proposals::Means;
+use crate::fix::source::sources::is_of_system;
 use crate::fix::source::token::SourceFile;
 use crate::fix::source::tree::sources_below;
 use std::collections::BTreeSet;
@@ -89,15 +90,6 @@ fn use_elsewhere(structure: &Structure, names: &BTreeSet<String>, tree: &Path) -
         }
     }
     None
-}
-
-/// True for headers of the system and of compilers.
-pub fn is_of_system(path: &Path) -> bool {
-    let is_below = ["/usr/", "/lib/", "/opt/"]
-        .iter()
-        .any(|f| path.starts_with(f));
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    is_below || name.starts_with('<')
 }
 
 /// Names of the structure and of those that contain it.
