@@ -5,8 +5,8 @@
 
 use crate::fix::candidates::place;
 use crate::fix::source::edit::{Edit, Edits};
-use crate::fix::source::loops::{Loop, declarations};
-use crate::fix::source::proposals::{Finding, Made, Means};
+use crate::fix::source::finding::{Finding, Made, Means};
+use crate::fix::source::loops::{Loop, declarations, subscripts};
 use crate::fix::source::token::{Kind, SourceFile};
 use std::ops::Range;
 
@@ -266,20 +266,6 @@ impl Body<'_> {
         }
         Ok(())
     }
-}
-
-/// Ranges of tokens inside the brackets behind a name.
-pub fn subscripts(file: &SourceFile, name: usize) -> Vec<Range<usize>> {
-    let mut found = Vec::new();
-    let mut at = name + 1;
-    while file.word(at) == "[" {
-        let Some(close) = file.closing(at) else {
-            break;
-        };
-        found.push(at + 1..close);
-        at = close + 1;
-    }
-    found
 }
 
 /// True if all declarations of a name in the file are of integers, or of arrays and pointers of

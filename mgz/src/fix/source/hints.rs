@@ -2,7 +2,7 @@
 
 use crate::fix::candidates::place;
 use crate::fix::source::edit::{Edit, Edits};
-use crate::fix::source::proposals::{Finding, Made, Means};
+use crate::fix::source::finding::{Finding, Made, Means};
 
 /// A comment in front of the line of a container of nodes.
 pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {

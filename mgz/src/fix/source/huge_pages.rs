@@ -2,10 +2,10 @@
 
 use crate::fix::candidates::changes;
 use crate::fix::source::edit::{Edit, Edits};
+use crate::fix::source::finding::{Finding, Made, Means};
 use crate::fix::source::insert::include;
 use crate::fix::source::loops::statement_end;
 use crate::fix::source::params::HUGE_PAGE_BYTES;
-use crate::fix::source::proposals::{Finding, Made, Means};
 use crate::fix::source::token::{Kind, SourceFile};
 use mgz_annotations_schema::ProgramChange;
 use std::ops::Range;

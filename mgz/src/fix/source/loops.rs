@@ -130,6 +130,20 @@ pub fn statement_end(file: &SourceFile, at: usize) -> Option<usize> {
     }
 }
 
+/// Ranges of tokens inside the brackets behind a name.
+pub fn subscripts(file: &SourceFile, name: usize) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let mut at = name + 1;
+    while file.word(at) == "[" {
+        let Some(close) = file.closing(at) else {
+            break;
+        };
+        found.push(at + 1..close);
+        at = close + 1;
+    }
+    found
+}
+
 /// Declarations of a name: the token of the name, and the words of its type in front of it.
 pub fn declarations(file: &SourceFile, name: &str) -> Vec<(usize, Vec<String>)> {
     const NO_TYPES: [&str; 8] = [

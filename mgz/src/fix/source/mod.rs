@@ -14,6 +14,7 @@ pub mod debug_info;
 pub mod declaration;
 pub mod edit;
 pub mod exchange;
+pub mod finding;
 pub mod hints;
 pub mod huge_pages;
 pub mod insert;
@@ -42,9 +43,10 @@ use crate::{report, signals};
 use anyhow::{Context, bail};
 use debug_info::DebugInfo;
 use edit::Edits;
-use proposals::{Change, Means, Proposal, proposals};
+use finding::Means;
+use proposals::{Change, Proposal, proposals};
 use serde_json::Value;
-use sources::Sources;
+use sources::{Sources, is_of_system};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -125,8 +127,9 @@ fn make(fix: &Fix, (program, given): (&Program, &[OsString])) -> anyhow::Result<
         analysis: &analysis,
         info: &info,
         sources: &mut sources,
+        tree: &tree,
     };
-    let mut list = proposals(&mut means, &tree);
+    let mut list = proposals(&mut means);
     for proposal in list.iter_mut().filter(|p| !p.what_if.is_empty()) {
         proposal.predicted = candidates::predict(&trace, &proposal.what_if)?;
         crate::fix::workload::stop_if_asked()?;
@@ -148,7 +151,7 @@ fn tree_of(fix: &Fix, program: &Program, info: &DebugInfo) -> anyhow::Result<Pat
     }
     let own = std::fs::canonicalize(&program.file)?;
     let sources = (info.main_files.iter())
-        .filter(|f| f.is_absolute() && !uses::is_of_system(f))
+        .filter(|f| f.is_absolute() && !is_of_system(f))
         .map(PathBuf::as_path);
     let own = fix.verify.is_some().then_some(own.as_path());
     tree::common_folder(sources.chain(own)).with_context(|| {

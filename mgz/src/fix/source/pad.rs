@@ -6,8 +6,8 @@
 use crate::fix::source::debug_info::Structure;
 use crate::fix::source::declaration::Declaration;
 use crate::fix::source::edit::{Edit, Edits};
+use crate::fix::source::finding::{Finding, Made, Means, declared, structure_name};
 use crate::fix::source::params::{HEAP_ALIGNMENT, LINE_BYTES};
-use crate::fix::source::proposals::{Finding, Made, Means, declared, structure_name};
 use crate::fix::source::sources::Sources;
 use crate::fix::source::token::SourceFile;
 use crate::fix::source::uses;
@@ -19,7 +19,7 @@ pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
     }
     let structure = means.info.structure(finding.of_type()).ok()?;
     let edits = declared(means, finding.of_type()).and_then(|(structure, declaration)| {
-        if let Some(why) = uses::obstacle(structure, means.info, means.sources) {
+        if let Some(why) = uses::obstacle(structure, means) {
             return Err(why);
         }
         let is_static =

@@ -2,10 +2,9 @@
 
 use crate::fix::candidates::place;
 use crate::fix::source::edit::{Edit, Edits};
-use crate::fix::source::exchange::subscripts;
-use crate::fix::source::loops::{Loop, statement_end};
+use crate::fix::source::finding::{Finding, Made, Means};
+use crate::fix::source::loops::{Loop, statement_end, subscripts};
 use crate::fix::source::params::PREFETCH_DISTANCE;
-use crate::fix::source::proposals::{Finding, Made, Means};
 use crate::fix::source::token::{Kind, SourceFile};
 use std::ops::Range;
 

@@ -2,14 +2,12 @@
 
 use crate::fix::candidates::{cause, place};
 use crate::fix::document::{Cause, Saved};
-use crate::fix::source::debug_info::{DebugInfo, Structure};
-use crate::fix::source::declaration::Declaration;
 use crate::fix::source::edit::Edits;
-use crate::fix::source::reorder::{Heat, Order, members_of_units};
-use crate::fix::source::sources::Sources;
+use crate::fix::source::finding::{Finding, Made, Means, declared, structure_name};
+use crate::fix::source::reorder::{Order, members_of_units};
 use crate::fix::source::{exchange, hints, huge_pages, pad, prefetch, rows, split, uses};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The change that a proposal consists of.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,93 +37,6 @@ pub struct Proposal {
     pub words: String,
 }
 
-/// The result of one way to change the source: the edits, or the reason why there are none; and the
-/// recipe in words.
-pub struct Made {
-    /// The remedy.
-    pub remedy: String,
-    /// The remedy for `mgz what-if`.
-    pub what_if: String,
-    /// The edits.
-    pub edits: Result<Edits, String>,
-    /// True if the edits are comments.
-    pub is_comment: bool,
-    /// The recipe.
-    pub recipe: String,
-}
-
-impl Made {
-    /// A patch, or words if there are no edits.
-    pub fn patch(remedy: String, what_if: String, edits: Result<Edits, String>) -> Made {
-        Made {
-            remedy,
-            what_if,
-            edits,
-            is_comment: false,
-            recipe: String::new(),
-        }
-    }
-}
-
-/// The means of all ways.
-pub struct Means<'a> {
-    /// The analysis.
-    pub analysis: &'a Value,
-    /// Facts of the program.
-    pub info: &'a DebugInfo,
-    /// Its sources.
-    pub sources: &'a mut Sources,
-}
-
-/// A finding with the data that it is about.
-pub struct Finding<'a> {
-    /// As the analysis has it.
-    pub value: &'a Value,
-    /// Place and object.
-    pub cause: Cause,
-    /// The row of its object; null if it is unknown.
-    pub object: &'a Value,
-}
-
-impl Finding<'_> {
-    /// Mechanism.
-    pub fn kind(&self) -> &str {
-        &self.cause.kind
-    }
-
-    /// The object for `mgz what-if`.
-    pub fn target(&self) -> String {
-        let name = self.object["object"].as_str().unwrap_or_default();
-        match self.object["type"].as_str().unwrap_or_default() {
-            "" => name.to_owned(),
-            of_type => format!("{name} ({of_type})"),
-        }
-    }
-
-    /// Type of the object.
-    pub fn of_type(&self) -> &str {
-        self.object["type"].as_str().unwrap_or_default()
-    }
-
-    /// Loads of the object by field.
-    pub fn heat(&self) -> Vec<Heat> {
-        let fields = self.object["fields"].as_array().into_iter().flatten();
-        let heat = fields.filter_map(|f| {
-            Some(Heat {
-                offset: f["offset"].as_u64()?,
-                share: f["A_pct"].as_f64()?,
-            })
-        });
-        heat.collect()
-    }
-
-    /// Path of the source file.
-    pub fn file(&self) -> PathBuf {
-        let path = Path::new(&self.cause.file);
-        std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf())
-    }
-}
-
 /// A way to change the source for a finding. None if it does not fit.
 type Way = fn(&mut Means, &Finding) -> Option<Made>;
 
@@ -141,9 +52,8 @@ const WAYS: [Way; 8] = [
     hints::made,
 ];
 
-/// Proposals for the findings of an analysis, in their order. `tree`: folder whose files may be
-/// changed.
-pub fn proposals(means: &mut Means, tree: &Path) -> Vec<Proposal> {
+/// Proposals for the findings of an analysis, in their order.
+pub fn proposals(means: &mut Means) -> Vec<Proposal> {
     let mut found: Vec<Proposal> = Vec::new();
     let analysis = means.analysis;
     for value in analysis["findings"].as_array().into_iter().flatten() {
@@ -161,7 +71,7 @@ pub fn proposals(means: &mut Means, tree: &Path) -> Vec<Proposal> {
             };
             match found.iter().any(|p| p.remedy == made.remedy) {
                 true => is_known = true,
-                false => found.push(proposal(&finding, made, tree)),
+                false => found.push(proposal(&finding, made, means.tree)),
             }
         }
         if found.len() == before && !is_known {
@@ -227,34 +137,6 @@ fn object<'a>(analysis: &'a Value, name: &str) -> &'a Value {
         .unwrap_or(&Value::Null)
 }
 
-/// A structure with its declaration. The error is the reason why it cannot be changed.
-pub fn declared<'a>(
-    means: &mut Means<'a>,
-    of_type: &str,
-) -> Result<(&'a Structure, Declaration), String> {
-    let structure = means.info.structure(of_type)?;
-    if uses::is_of_system(&structure.file) {
-        return Err(format!(
-            "{} is a header of the system",
-            structure.file.display()
-        ));
-    }
-    let file = means.sources.get(&structure.file)?;
-    let declaration = Declaration::find(file, structure)?;
-    Ok((structure, declaration))
-}
-
-/// `struct body (app.c:3)`.
-pub fn structure_name(structure: &Structure) -> String {
-    let file = structure.file.file_name().unwrap_or_default();
-    format!(
-        "struct {} ({}:{})",
-        structure.name,
-        file.to_string_lossy(),
-        structure.line
-    )
-}
-
 /// Fields in the order of their loads.
 fn reorder(means: &mut Means, finding: &Finding) -> Option<Made> {
     let structure = means.info.structure(finding.of_type()).ok()?;
@@ -277,7 +159,7 @@ fn reorder(means: &mut Means, finding: &Finding) -> Option<Made> {
         }
     };
     let order = Order::new(structure, &members_of_units(&declaration), &heat).ok()?;
-    let edits = match uses::obstacle(structure, means.info, means.sources) {
+    let edits = match uses::obstacle(structure, means) {
         Some(why) => Err(why),
         None => means.sources.get(&structure.file).and_then(|file| {
             let edits = order.edits(file, &declaration);

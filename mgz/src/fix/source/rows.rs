@@ -2,12 +2,10 @@
 
 use crate::fix::source::debug_info::Grid;
 use crate::fix::source::edit::{Edit, Edits};
-use crate::fix::source::exchange::subscripts;
-use crate::fix::source::loops::declarations;
+use crate::fix::source::finding::{Finding, Made, Means};
+use crate::fix::source::loops::{declarations, subscripts};
 use crate::fix::source::params::LINE_BYTES;
-use crate::fix::source::proposals::{Finding, Made, Means};
-use crate::fix::source::sources::Sources;
-use crate::fix::source::uses;
+use crate::fix::source::sources::{self, Sources};
 
 /// Rows that are longer by a line.
 pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
@@ -41,7 +39,7 @@ fn padded(grid: &Grid, sources: &mut Sources) -> Result<Edits, String> {
     let depth = grid.dimensions.len();
     let mut edits = Vec::new();
     for path in &grid.files {
-        if uses::is_of_system(path) || path.as_os_str().is_empty() {
+        if sources::is_of_system(path) || path.as_os_str().is_empty() {
             continue;
         }
         let file = sources.get(path)?;

@@ -60,3 +60,12 @@ fn read(path: &Path, built: Option<SystemTime>) -> Result<SourceFile, String> {
     let text = String::from_utf8(bytes).map_err(|_| format!("{shown} is no text in UTF-8"))?;
     SourceFile::new(path, text).map_err(|why| format!("{shown} cannot be read as C or C++: {why}"))
 }
+
+/// True for headers of the system and of compilers.
+pub fn is_of_system(path: &Path) -> bool {
+    let is_below = ["/usr/", "/lib/", "/opt/"]
+        .iter()
+        .any(|f| path.starts_with(f));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    is_below || name.starts_with('<')
+}

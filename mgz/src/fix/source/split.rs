@@ -6,12 +6,12 @@
 use crate::fix::source::debug_info::Structure;
 use crate::fix::source::declaration::Declaration;
 use crate::fix::source::edit::{Edit, Edits};
+use crate::fix::source::finding::{Finding, Made, Means, declared, structure_name};
 use crate::fix::source::loops::declarations;
 use crate::fix::source::params;
-use crate::fix::source::proposals::{Finding, Made, Means, declared, structure_name};
 use crate::fix::source::reorder::{members_of_units, shares};
 use crate::fix::source::token::SourceFile;
-use crate::fix::source::uses;
+use crate::fix::source::{sources, uses};
 use std::collections::BTreeSet;
 
 /// Hot and cold members in two arrays.
@@ -37,12 +37,12 @@ pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
     };
     let remedy = format!("split of {}", structure_name(structure));
     let edits = declared(means, finding.of_type()).and_then(|(structure, declaration)| {
-        if let Some(why) = uses::obstacle(structure, means.info, means.sources) {
+        if let Some(why) = uses::obstacle(structure, means) {
             return Err(why);
         }
         let file = means.sources.get(&structure.file)?.clone();
         let others = structure.files.iter().filter(|f| **f != structure.file);
-        for other in others.filter(|f| !uses::is_of_system(f) && !f.as_os_str().is_empty()) {
+        for other in others.filter(|f| !sources::is_of_system(f) && !f.as_os_str().is_empty()) {
             let other = means.sources.get(other)?;
             if let Some(at) = (0..other.tokens.len()).find(|&n| is_name(structure, other.word(n))) {
                 return Err(format!(

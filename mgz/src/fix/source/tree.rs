@@ -234,6 +234,23 @@ fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// Sources in a folder and those below it. Folders that cannot be read have none.
+pub fn sources_below(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![folder.to_path_buf()];
+    while let Some(folder) = open.pop() {
+        for entry in entries(&folder).unwrap_or_default() {
+            let extension = entry.extension().unwrap_or_default().to_string_lossy();
+            match std::fs::symlink_metadata(&entry) {
+                Ok(meta) if meta.is_dir() => open.push(entry),
+                Ok(meta) if meta.is_file() && SOURCES.contains(&&*extension) => found.push(entry),
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
 /// Copies a folder with the times of its files.
 fn copy_folder(
     from: &Path,

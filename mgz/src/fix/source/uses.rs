@@ -5,8 +5,11 @@
 //! written or read, other views of its memory, and addresses of members.
 
 use crate::fix::source::debug_info::{DebugInfo, Structure};
-use crate::fix::source::sources::Sources;
+use crate::fix::source::finding::Means;
+use crate::fix::source::loops::declarations;
+use crate::fix::source::sources::is_of_system;
 use crate::fix::source::token::SourceFile;
+use crate::fix::source::tree::sources_below;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -16,8 +19,11 @@ const BYTES_OUT: [&str; 24] = [
     "send", "recv", "sendto", "recvfrom", "sendmsg", "recvmsg", "mmap", "ioctl", "memcmp", "shmat",
     "shm_open", "msgsnd", "msgrcv", "vmsplice",
 ];
-/// Functions that copy bytes.
-const COPIES: [&str; 4] = ["memcpy", "memmove", "bcopy", "mempcpy"];
+/// Functions and words that take a size and do not look at the bytes.
+const BYTES_STAY: [&str; 11] = [
+    "memset", "qsort", "bsearch", "sizeof", "if", "while", "for", "switch", "return", "assert",
+    "memalign",
+];
 /// Functions that return new memory, whose pointer may be cast.
 const ALLOCATORS: [&str; 8] = [
     "malloc",
@@ -31,19 +37,19 @@ const ALLOCATORS: [&str; 8] = [
 ];
 
 /// The reason why the layout of a structure must stay; None if nothing depends on it.
-pub fn obstacle(structure: &Structure, info: &DebugInfo, sources: &mut Sources) -> Option<String> {
-    if let Some(function) = &info.unknown_code {
+pub fn obstacle(structure: &Structure, means: &mut Means) -> Option<String> {
+    if let Some(function) = &means.info.unknown_code {
         return Some(format!(
             "{function} has no debug information, so its uses of the structure are unknown; compile everything with -g"
         ));
     }
-    let names = names(structure, info);
+    let names = names(structure, means.info);
     let members: BTreeSet<&str> = structure.members.iter().map(|m| m.name.as_str()).collect();
     for path in &structure.files {
         if is_of_system(path) || path.as_os_str().is_empty() {
             continue;
         }
-        let file = match sources.get(path) {
+        let file = match means.sources.get(path) {
             Ok(file) => file,
             Err(why) => return Some(why),
         };
@@ -57,16 +63,33 @@ pub fn obstacle(structure: &Structure, info: &DebugInfo, sources: &mut Sources) 
             return Some(why);
         }
     }
-    None
+    // A source that is compiled has structures of its own; a header is shared.
+    match means.info.main_files.contains(&structure.file) {
+        true => None,
+        false => use_elsewhere(structure, &names, means.tree),
+    }
 }
 
-/// True for headers of the system and of compilers.
-pub fn is_of_system(path: &Path) -> bool {
-    let is_below = ["/usr/", "/lib/", "/opt/"]
-        .iter()
-        .any(|f| path.starts_with(f));
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    is_below || name.starts_with('<')
+/// A use of a structure in a source of the tree that is no part of the program: of a library, or of
+/// another program.
+fn use_elsewhere(structure: &Structure, names: &BTreeSet<String>, tree: &Path) -> Option<String> {
+    for path in sources_below(tree) {
+        if structure.files.contains(&path) {
+            continue;
+        }
+        let shown = path.display();
+        let Ok(text) = std::fs::read(&path) else {
+            return Some(format!("{shown} cannot be read"));
+        };
+        let text = String::from_utf8_lossy(&text);
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if text.split(|c| !is_word(c)).any(|word| names.contains(word)) {
+            return Some(format!(
+                "{shown} names the structure, and is no part of the program"
+            ));
+        }
+    }
+    None
 }
 
 /// Names of the structure and of those that contain it.
@@ -142,6 +165,9 @@ impl Scan<'_> {
                     };
                 }
                 ")" | "}" => return None,
+                "=" if self.is_macro(next + 1) => {
+                    return Some("has a value that a macro may make".into());
+                }
                 "{" => {
                     let is_value = file.word(next - 1) == "=" || file.is_cpp();
                     // The body of a function whose result is the structure.
@@ -158,6 +184,19 @@ impl Scan<'_> {
             next += 1;
         }
         None
+    }
+
+    /// True if a value is a name that the file does not declare, or a call of a name in capitals.
+    fn is_macro(&self, at: usize) -> bool {
+        let file = self.file;
+        let word = file.word(at);
+        let is_capital = !word.contains(|c: char| c.is_ascii_lowercase());
+        match file.word(at + 1) {
+            _ if !file.is_word(at) => false,
+            ";" | "," => !matches!(word, "NULL" | "nullptr") && declarations(file, word).is_empty(),
+            "(" => is_capital,
+            _ => false,
+        }
     }
 
     /// True if a list in braces names all its members, or has none.
@@ -237,20 +276,24 @@ impl Scan<'_> {
                 "calls {word}, which may take the bytes of the structure"
             ));
         }
-        if COPIES.contains(&word) {
-            let close = file.closing(at + 1)?;
-            let is_of_bytes = (at + 2..close).any(|n| {
-                let inner = if file.word(n + 1) == "(" {
-                    n + 2
-                } else {
-                    n + 1
-                };
-                file.word(n) == "sizeof"
-                    && (file.word(inner) == "*"
-                        || self.names.contains(file.word(inner))
-                        || self.names.contains(file.word(inner + 1)))
-            });
-            return is_of_bytes.then(|| format!("calls {word} for the bytes of the structure"));
+        let is_allocator = word.to_ascii_lowercase().contains("alloc");
+        if is_allocator || BYTES_STAY.contains(&word) {
+            return None;
+        }
+        let close = file.closing(at + 1)?;
+        let is_of_bytes = (at + 2..close).any(|n| {
+            let inner = if file.word(n + 1) == "(" {
+                n + 2
+            } else {
+                n + 1
+            };
+            file.word(n) == "sizeof"
+                && (file.word(inner) == "*"
+                    || self.names.contains(file.word(inner))
+                    || self.names.contains(file.word(inner + 1)))
+        });
+        if is_of_bytes {
+            return Some(format!("calls {word} for the bytes of the structure"));
         }
         None
     }
@@ -348,8 +391,10 @@ mod tests {
             "struct node d[] = { { .key = 1 }, [3] = { .next = 0 } };",
             "int f(struct node *n) { return n->key & n->next; }",
             "struct node f(void) { struct node n; return n; } void *q = (void *)p;",
-            "g((struct node){ .key = 1 }); memcpy(a, b, 8); h(sizeof(struct node));",
+            "g((struct node){ .key = 1 }); memcpy(a, b, 8); h(sizeof(int));",
             "p = &all[3]; x = &all[i].key[2];",
+            "struct node b; int f(void) { struct node a = b; struct node c = make(1); }",
+            "struct node *a = xmalloc(n * sizeof *a), *c = NULL; qsort(a, n, sizeof *a, by_key);",
         ] {
             assert_eq!(found("a.c", text), None, "{text}");
         }
@@ -381,6 +426,9 @@ mod tests {
             ("f(&p->next);", "address of next"),
             ("_Static_assert(sizeof(struct node) == 8, \"\");", "asserts"),
             ("#define N ((struct node){ 1, 2 })", "by position"),
+            ("struct node a = INIT;", "a macro may make"),
+            ("struct node a = INIT(3);", "a macro may make"),
+            ("struct node *a; h = hash(a, sizeof *a);", "calls hash"),
         ] {
             let said = found("a.c", text).unwrap_or_default();
             assert!(said.contains(why), "{text}: {said}");
@@ -399,5 +447,28 @@ mod tests {
             let said = found("a.cpp", text).unwrap_or_default();
             assert!(said.contains(why), "{text}: {said}");
         }
+    }
+
+    #[test]
+    fn other_sources_of_the_tree_that_name_a_header_s_structure_are_obstacles() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("lib/other.c");
+        std::fs::create_dir(dir.path().join("lib")).unwrap();
+        let names = BTreeSet::from(["node".to_owned()]);
+        let found = |text: &str, own: &[&std::path::PathBuf]| {
+            std::fs::write(&file, text).unwrap();
+            let structure = Structure {
+                files: own.iter().map(|f| (*f).clone()).collect(),
+                ..Structure::default()
+            };
+            use_elsewhere(&structure, &names, dir.path())
+        };
+        assert!(
+            found("struct node n;", &[])
+                .unwrap()
+                .contains("no part of the program")
+        );
+        assert_eq!(found("struct nodes n;", &[]), None);
+        assert_eq!(found("struct node n;", &[&file]), None);
     }
 }
