@@ -164,7 +164,7 @@ fn outcome(
         counts: tally.counts,
         modules: supervised.modules,
         triggers,
-        outside: arena.outside(),
+        outside: arena.outside(supervised.outside),
         trigger: texts::trigger_source(arena.trigger_kind(), options.trigger),
         dropped,
         truncated: tally.truncated,
