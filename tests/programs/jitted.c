@@ -2,7 +2,9 @@
    jitted map           two functions, named in /tmp/perf-PID.map, which it removes at its end
    jitted dump FOLDER   one function after the other at the same address, named in FOLDER/jit-PID.dump
    jitted gdb           two functions, named by ELF files in memory
-   jitted none          two functions without names */
+   jitted calls         a function that calls one of this file, named in the perf map
+   jitted none          two functions without names
+   The first of two functions takes five eighths of the time. */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <fcntl.h>
@@ -15,10 +17,16 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BYTES = 1 << 16, SECOND = 4096 };
+enum { BYTES = 1 << 16, SECOND = 4096, THIRD = 8192 };
 
 /* mov rax, rdi; 1: dec rax; jne 1b; ret */
 static const unsigned char loop[] = "\x48\x89\xf8\x48\xff\xc8\x75\xfb\xc3";
+
+/* push rbx; push rbp; sub rsp, 8; mov rbx, rdi; mov rbp, rsi; 1: mov edi, 10; call rbp; dec rbx; jne 1b;
+   add rsp, 8; pop rbp; pop rbx; ret */
+static const unsigned char caller[] =
+    "\x53\x55\x48\x83\xec\x08\x48\x89\xfb\x48\x89\xf5\xbf\x0a\x00\x00\x00\xff\xd5\x48\xff\xcb\x75\xf4"
+    "\x48\x83\xc4\x08\x5d\x5b\xc3";
 
 struct jit_code_entry {
   struct jit_code_entry *next, *previous;
@@ -47,11 +55,12 @@ static uint64_t now(void) {
   return t.tv_sec * 1000000000ull + t.tv_nsec;
 }
 
+/* Runs a function for so long, in CPU time. */
 static void run(unsigned char *code, int milliseconds) {
-  uint64_t until = now() + milliseconds * 1000000ull;
+  clock_t until = clock() + milliseconds * (CLOCKS_PER_SEC / 1000);
   do
     ((void (*)(long))code)(500000);
-  while (now() < until);
+  while (clock() < until);
 }
 
 static void name_in_map(unsigned char *code) {
@@ -63,6 +72,7 @@ static void name_in_map(unsigned char *code) {
   /* A function that was there before: the last line counts. */
   fprintf(map, "%lx %x stale\n", (long)code, BYTES);
   fprintf(map, "%lx %zx spin_long\n", (long)code, sizeof loop);
+  fprintf(map, "%lx %zx made_caller\n", (long)code + THIRD, sizeof caller);
   fprintf(map, "%lx %zx spin_short\n", (long)code + SECOND, sizeof loop);
   fclose(map);
 }
@@ -135,18 +145,24 @@ static void name_for_gdb(unsigned char *code, const char *name) {
 
 int main(int count, char **arguments) {
   const char *way = count > 1 ? arguments[1] : "none";
+  table[count & 4095] = count;
   unsigned char *code = mmap(0, BYTES, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (code == MAP_FAILED)
     return 5;
   memcpy(code, loop, sizeof loop);
   memcpy(code + SECOND, loop, sizeof loop);
+  memcpy(code + THIRD, caller, sizeof caller);
   if (!strcmp(way, "dump") && count > 2) {
     FILE *dump = begin_dump(arguments[2]);
     name_in_dump(dump, code, "early", 1);
-    run(code, 500);
+    run(code, 1000);
     name_in_dump(dump, code, "late", 2);
-    run(code, 300);
+    run(code, 600);
     fclose(dump);
+  } else if (!strcmp(way, "calls")) {
+    name_in_map(code);
+    for (int times = 0; times < 20; times++)
+      ((void (*)(long, long (*)(int)))(code + THIRD))(2000, work);
   } else {
     if (!strcmp(way, "map"))
       name_in_map(code);
@@ -154,14 +170,20 @@ int main(int count, char **arguments) {
       name_for_gdb(code, "spin_long");
       name_for_gdb(code + SECOND, "spin_short");
     }
-    run(code, 500);
-    run(code + SECOND, 300);
+    run(code, 1000);
+    run(code + SECOND, 600);
   }
-  if (!strcmp(way, "map")) {
+  if (!strcmp(way, "map") || !strcmp(way, "calls")) {
     char path[64];
     snprintf(path, sizeof path, "/tmp/perf-%d.map", getpid());
     unlink(path);
   }
-  printf("%ld\n", work(10));
+  /* Code that can be recorded. */
+  long sum = 0;
+  clock_t until = clock() + 400 * (CLOCKS_PER_SEC / 1000);
+  do
+    sum += work(10);
+  while (clock() < until);
+  puts(sum ? "done" : "nothing");
   return 0;
 }

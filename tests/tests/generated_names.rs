@@ -137,6 +137,32 @@ fn names_are_in_the_json_and_on_the_screen() {
 }
 
 #[test]
+fn call_paths_name_callers_in_generated_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(original) = build(dir.path()) else {
+        return;
+    };
+    let program = instrument_as(&original, "burst", &[]);
+    let trace = dir.path().join("trace");
+    coverage(&program, (MODES[1].2, &["calls"]), &trace);
+    let mut command = tools::tool("mgz-analyze");
+    command
+        .args(["--call-paths", "--format", "json"])
+        .arg(&trace);
+    let output = tools::run_limited(&mut command, LIMIT).unwrap();
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let calls = json["call_paths"]["calls"].as_array().unwrap();
+    let of = |name: &str| calls.iter().find(|c| c["function"] == name);
+    let made = of("made_caller").unwrap_or_else(|| panic!("{calls:?}"));
+    assert_eq!(made["module"], "[generated code]");
+    let parents = calls.iter().filter(|c| c["function"] == "work");
+    assert!(
+        parents.clone().any(|c| c["parent"] == made["id"]),
+        "{calls:?}"
+    );
+}
+
+#[test]
 fn hot_names_generated_code() {
     let dir = tempfile::tempdir().unwrap();
     let Some(original) = build(dir.path()) else {

@@ -45,8 +45,6 @@ pub struct NamedProcesses {
     pub processes: BTreeMap<u32, ProcessCode>,
     /// Commands that name the code of processes that told no names.
     pub commands: BTreeSet<&'static str>,
-    /// Lines and records that make no sense.
-    pub unread: u64,
 }
 
 /// True if a line of the list of mappings is code of no file.
@@ -124,7 +122,7 @@ impl GeneratedCodeWatch {
         let mut all = NamedProcesses::default();
         for (process, followed) in self.processes {
             let runtime = followed.runtime;
-            let code = followed.finish(&mut all.unread);
+            let code = followed.finish();
             if let (Some(runtime), true) = (runtime, code.is_empty()) {
                 all.commands.insert(runtime.command);
             }
@@ -135,15 +133,13 @@ impl GeneratedCodeWatch {
 }
 
 impl FollowedProcess {
-    fn finish(mut self, unread: &mut u64) -> ProcessCode {
+    fn finish(mut self) -> ProcessCode {
         let mut code = ProcessCode::default();
         // A runtime may write the file at its end, or replace it.
         let path = self.facts.perf_map_path();
         let file = self.facts.open(&path).ok().or(self.map.take());
         if let Some(text) = file.and_then(|file| read_map(file).ok()) {
-            let map = perf_map::parse(&text);
-            *unread += map.unread;
-            code.add_source(map.blocks);
+            code.add_source(perf_map::parse(&text).blocks);
         }
         code.add_source(self.gdb.blocks());
         if self.dumps.is_empty() {
@@ -155,12 +151,9 @@ impl FollowedProcess {
         }
         for file in self.dumps.into_values().flatten() {
             // A file without a header was not written yet.
-            let Some(dump) = jitdump::read(&mut BufReader::new(file)) else {
-                *unread += 1;
-                continue;
-            };
-            *unread += u64::from(dump.is_cut);
-            code.add_source(dump.blocks);
+            if let Some(dump) = jitdump::read(&mut BufReader::new(file)) {
+                code.add_source(dump.blocks);
+            }
         }
         code
     }

@@ -1,7 +1,7 @@
 //! The table of `--hot`, and the option for `mgz-instrument` under it.
 
 use crate::trace::coverage::shares_of_clock;
-use mgz_annotations_schema::coverage::Coverage;
+use mgz_annotations_schema::coverage::{Coverage, GeneratedFunction};
 use mgz_annotations_schema::shell;
 use mgz_elf::function_names::{Name, Symbols};
 use mgz_elf::library_search::{Search, is_c_library};
@@ -247,6 +247,13 @@ fn generated(samples: &Samples, names: &NamedProcesses) -> (Coverage, u64) {
     (coverage, shares.unknown)
 }
 
+fn with_tier(function: &GeneratedFunction) -> String {
+    match function.tier.as_str() {
+        "" => function.readable(),
+        tier => format!("{} ({tier})", function.readable()),
+    }
+}
+
 /// Rows of code of no file.
 fn rows_of_no_file(generated: &Coverage, unknown: u64) -> Vec<Row> {
     let row = |samples, module: &str, function: String| Row {
@@ -259,7 +266,7 @@ fn rows_of_no_file(generated: &Coverage, unknown: u64) -> Vec<Row> {
     };
     let functions = &generated.generated_functions;
     let mut rows: Vec<Row> = (functions.iter())
-        .map(|f| row(f.samples, GENERATED, f.readable()))
+        .map(|f| row(f.samples, GENERATED, with_tier(f)))
         .collect();
     let named: u64 = functions.iter().map(|f| f.samples).sum();
     let all = generated.generated_samples.unwrap_or(0);
@@ -398,14 +405,13 @@ mod tests {
         let names = NamedProcesses {
             processes: [(7, code)].into(),
             commands: ["node --perf-basic-prof"].into(),
-            unread: 0,
         };
         let profile = Profile::new(samples, &names, Path::new("/nowhere"));
         assert_eq!(profile.total, 10);
         let rows: Vec<(u64, &str)> = (profile.rows.iter())
             .map(|r| (r.samples, r.name.readable.as_str()))
             .collect();
-        assert_eq!(rows[0], (4, "work a.js:3"));
+        assert_eq!(rows[0], (4, "work a.js:3 (optimized)"));
         assert!(
             rows.contains(&(2, WITHOUT_NAME)) && rows.contains(&(1, UNKNOWN)),
             "{rows:?}"
