@@ -271,6 +271,28 @@ def elf():
     return out
 
 
+def perf_map():
+    return (
+        b"7f0010 20 square\n0x00007f1100000000 0x00000000000000c0 int Hot.sum(int[])\n"
+        b"7f0018 40 JS:*work /app/a.js:3:7\n7f3000 0 empty\nnonsense\n"
+    )
+
+
+def jitdump():
+    """Lines of a function, its code, its move, another function at its old place, the end."""
+
+    def record(kind, time, body):
+        return struct.pack("<IIQ", kind, 16 + len(body), time) + body
+
+    head = struct.pack("<6IQQ", 0x4A695444, 1, 40, 62, 0, 77, 5, 0)
+    lines = struct.pack("<QQQII", 0x1000, 1, 0x1000, 7, 0) + b"a.lua\0"
+    first = struct.pack("<II4Q", 77, 77, 0x1000, 0x1000, 8, 1) + b"first\0" + bytes(8)
+    moved = struct.pack("<II5Q", 77, 77, 0x1000, 0x1000, 0x9000, 8, 1)
+    second = struct.pack("<II4Q", 77, 77, 0x1004, 0x1004, 8, 2) + b"second\0" + bytes(8)
+    records = [(2, 10, lines), (0, 10, first), (1, 20, moved), (0, 30, second), (3, 40, b"")]
+    return head + b"".join(record(*r) for r in records)
+
+
 MAKERS = {
     "elf": elf,
     "address_map": lambda: {"two": address_map()},
@@ -282,6 +304,9 @@ MAKERS = {
         "markers": bytes(b for i in range(120) for b in (64 + i % 60, 4 * i % 256, 1)),
     },
     "manifest": lambda: {"ring": manifest()},
+    "perf_map": lambda: {"lines": perf_map()},
+    "jitdump": lambda: {"moved": jitdump()},
+    "jit_elf": elf,
 }
 
 

@@ -5,6 +5,10 @@
 //! generated at run time, programs without instrumentation. This is no failure, so it is no problem
 //! of the recording ([`Manifest::problems`]). But it is reported.
 
+mod generated;
+
+pub use generated::GeneratedFunction;
+
 use crate::manifest::Manifest;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +25,10 @@ pub struct Coverage {
     pub generated_bytes: u64,
     /// Part of `time_samples` in such code; absent if there are none.
     pub generated_samples: Option<u64>,
+    /// Functions of such code that its compiler has named; those with most samples first.
+    pub generated_functions: Vec<GeneratedFunction>,
+    /// Commands or variables that make the compilers name the rest.
+    pub naming_commands: Vec<String>,
     /// Programs that were executed and not recorded.
     pub programs: Vec<Program>,
 }
@@ -72,6 +80,10 @@ impl Coverage {
         self.time_samples += other.time_samples;
         self.generated_bytes = self.generated_bytes.max(other.generated_bytes);
         self.generated_samples = sum(self.generated_samples, other.generated_samples);
+        generated::add(
+            (&mut self.generated_functions, &mut self.naming_commands),
+            (other.generated_functions, other.naming_commands),
+        );
         for file in other.files {
             match self.files.iter_mut().find(|f| f.path == file.path) {
                 Some(known) => {
@@ -309,7 +321,12 @@ pub fn lacks(manifest: &Manifest) -> Vec<Lack> {
     if all.is_empty() {
         all.extend(time_elsewhere(coverage));
     }
-    all.extend(generated(coverage).map(Lack::from));
+    let in_generated = generated(coverage).map(Lack::from);
+    // The greatest part comes first.
+    match coverage.generated_share() {
+        Some(share) if share > 0.5 => all.splice(0..0, in_generated).for_each(drop),
+        _ => all.extend(in_generated),
+    }
     all.extend(reading_functions(coverage));
     all.extend(programs(coverage).map(Lack::from));
     all.extend(not_instrumented(manifest).map(Lack::from));
@@ -456,8 +473,9 @@ fn generated(coverage: &Coverage) -> Option<String> {
         .filter(|_| coverage.time_samples >= MIN_LOOKS)
     {
         Some(share) if share >= MIN_SHARE => Some(format!(
-            "{} of the time was in code of no file{size}, generated at run time (a just-in-time compiler, say): its loads are not in this trace; {REMEDY}",
-            percent(share)
+            "{} of the time was in code of no file{size}, generated at run time (a just-in-time compiler, say): its loads are not in this trace{}; {REMEDY}",
+            percent(share),
+            coverage.names_of_generated()
         )),
         None if coverage.generated_bytes >= MIN_GENERATED_CODE_BYTES => Some(format!(
             "a process has code of no file{size}, generated at run time (a just-in-time compiler, say): its loads are not in this trace; {REMEDY}"
@@ -562,7 +580,10 @@ fn outside(manifest: &Manifest) -> Option<Lack> {
         .map(|(n, path)| format!("{path} {:.0}%", 100.0 * *n as f64 / known as f64))
         .collect();
     if !named.is_empty() {
-        text.push_str(&format!(" (of the last {known}: {})", named.join(", ")));
+        text.push_str(&format!(
+            " (of {known} that were seen: {})",
+            named.join(", ")
+        ));
     }
     // A library is worth naming if much of the time goes there.
     let library = files
@@ -729,6 +750,12 @@ mod tests {
             files: vec![file(path, samples), file("/lib/libc.so.6", Some(1))],
             generated_bytes: times,
             generated_samples: samples,
+            generated_functions: vec![GeneratedFunction {
+                function: path.into(),
+                samples: times,
+                ..GeneratedFunction::default()
+            }],
+            naming_commands: vec![path.into(), "node --perf-basic-prof".into()],
             programs: vec![Program {
                 path: "/bin/sh".into(),
                 times,
@@ -757,6 +784,14 @@ mod tests {
             (30, Some(7), 5)
         );
         assert_eq!(whole.programs[0].times, 8);
+        let generated: Vec<(&str, u64)> = (whole.generated_functions.iter())
+            .map(|f| (f.function.as_str(), f.samples))
+            .collect();
+        assert_eq!(generated, [("/b", 6), ("/a", 2)]);
+        assert_eq!(
+            whole.naming_commands,
+            ["/a", "/b", "node --perf-basic-prof"]
+        );
         let samples: Vec<Option<u64>> = whole.files.iter().map(|f| f.samples).collect();
         assert_eq!(samples, [None, Some(7), Some(3)]);
     }
@@ -908,7 +943,7 @@ mod tests {
                 ]
             )
             .unwrap(),
-            "900 of 1,000 triggers came where no window can begin (of the last 256: /usr/lib/liblzma.so.5.4.1 75%, /usr/bin/xz 2%); `--libs=liblzma` takes that library in as well"
+            "900 of 1,000 triggers came where no window can begin (of 256 that were seen: /usr/lib/liblzma.so.5.4.1 75%, /usr/bin/xz 2%); `--libs=liblzma` takes that library in as well"
         );
         assert_eq!(
             with(20, 20, &[]).unwrap(),

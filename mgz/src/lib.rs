@@ -17,6 +17,7 @@ pub mod measured;
 pub mod nothing;
 pub mod program;
 pub mod python;
+pub mod refused_runtime;
 pub mod report;
 pub mod run;
 pub mod serve;

@@ -20,6 +20,14 @@ pub fn remedy(manifest: &Value, command: &[String]) -> String {
     let Some(first) = lacks.first() else {
         return format!("nothing was recorded; {short}");
     };
+    // Code generated at run time cannot be recorded in any way.
+    if manifest
+        .coverage
+        .generated_share()
+        .is_some_and(|share| share > 0.5)
+    {
+        return first.text.clone();
+    }
     match coverage::missing_libraries(&lacks) {
         [] => format!("{}; {short}", first.text),
         libraries => format!(

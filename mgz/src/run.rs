@@ -6,7 +6,7 @@ use crate::instrumented::{self, Asked, InstrumentOutcome};
 use crate::known::{Known, KnownFile};
 use crate::program::Program;
 use crate::python::{self, Hook};
-use crate::{elsewhere, measured, nothing, report, signals, tools};
+use crate::{elsewhere, measured, nothing, refused_runtime, report, signals, tools};
 use anyhow::{Context, bail};
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_annotations_schema::{shell, tell};
@@ -85,7 +85,12 @@ pub fn record(run: &Run, program: &Program, folder: &Path, wait: Wait) -> anyhow
             }
             file
         }
-        InstrumentOutcome::Refused(status) => return Ok(Recorded::Refused(status)),
+        InstrumentOutcome::Refused(status) => {
+            if let Some(said) = refused_runtime::next_step(&program.file, &run.program) {
+                tell!("mgz: {said}");
+            }
+            return Ok(Recorded::Refused(status));
+        }
     };
     measured::before_run();
     let trace = folder.join(TRACE);

@@ -1,7 +1,7 @@
 //! The tables as CSV or Parquet files.
 
 use crate::data::frame::{self, ColumnKind, Frame};
-use crate::output::{measured, misses};
+use crate::output::{generated, measured, misses};
 use crate::report::Analysis;
 use serde::Serialize;
 use serde_json::Value;
@@ -173,7 +173,7 @@ fn kind_of(table: &str, column: &str) -> Option<ColumnKind> {
             "function" | "module" | "file" | "inlined_into" | "address" | "outer" | "object"
             | "kind" | "type" | "title" | "level" | "allocated" | "finding" | "advice" | "region"
             | "latencies" | "start" | "end" | "id" | "rho_source" | "call_file" | "estimator"
-            | "name" | "remedy",
+            | "name" | "remedy" | "tier" | "source",
         ) => ColumnKind::Text,
         _ => return None,
     })
@@ -338,6 +338,10 @@ pub fn export_tables(analysis: &Analysis) -> Result<Vec<(&'static str, Frame)>, 
         // The old name; it goes with version 0.3.
         ("diagnoses", table_of("diagnoses", &analysis.findings.list)),
     ];
+    let in_generated_code = generated::flat(&analysis.summary.trace.coverage);
+    if !in_generated_code.is_empty() {
+        made.push(("generated", table_of("generated", &in_generated_code)));
+    }
     if let Some(of) = &analysis.measured {
         let rows = measured::flat(of);
         made.push(("measured", table_of("measured", &rows)));

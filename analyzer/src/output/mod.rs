@@ -8,6 +8,7 @@ pub mod export;
 pub(crate) mod fields;
 pub(crate) mod findings;
 pub(crate) mod gain;
+pub(crate) mod generated;
 mod headline;
 pub(crate) mod measured;
 pub(crate) mod misses;

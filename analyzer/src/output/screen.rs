@@ -5,6 +5,7 @@ use crate::data::memory_units::LINE_BYTES;
 use crate::findings::Finding;
 use crate::misses::LevelMisses;
 use crate::output::findings::{self, with_module};
+use crate::output::generated;
 use crate::output::headline::{HeadlineLayout, headline, is_named, reasons};
 use crate::output::measured;
 use crate::output::names;
@@ -73,6 +74,9 @@ fn run(analysis: &Analysis, width: usize) -> Vec<String> {
     }
     if s.metrics.accesses == 0 {
         add("loads", "none recorded: there is nothing to measure");
+        if let Some(text) = generated::on_screen(&t.coverage) {
+            add("generated", &text);
+        }
         return lines;
     }
     add("memory", &memory(analysis));
@@ -98,6 +102,9 @@ fn run(analysis: &Analysis, width: usize) -> Vec<String> {
     }
     if let Some(text) = unrecorded(analysis) {
         add("time", &text);
+    }
+    if let Some(text) = generated::on_screen(&t.coverage) {
+        add("generated", &text);
     }
     for sentence in t.for_screen.iter().take(MAX_COVERAGE_SENTENCES) {
         add("missing", &clauses(sentence, width - 10));

@@ -241,6 +241,7 @@ pub fn render(analysis: &Analysis, style: Style) -> String {
     }
     // Data that was not measured is not shown as zero.
     if analysis.summary.metrics.accesses == 0 {
+        crate::output::generated::table(analysis, style, &mut out);
         crate::output::measured::tables(analysis, style, &mut out);
         return out;
     }
@@ -258,6 +259,7 @@ pub fn render(analysis: &Analysis, style: Style) -> String {
         crate::output::measured::tables(analysis, style, &mut out);
     }
     functions(analysis, style, &mut out);
+    crate::output::generated::table(analysis, style, &mut out);
     lines(analysis, style, &mut out);
     loops(analysis, style, &mut out);
     windows(analysis, style, &mut out);

@@ -28,7 +28,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// First word of the file.
 pub const MAGIC: u64 = 0x3152_4553_5a47_4d00;
 /// Version of this layout; runtime and recorder are always of one build.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 /// Page size.
 pub const PAGE_SIZE: usize = 4096;
 /// Bytes of a line of the processor's caches.
@@ -304,11 +304,11 @@ pub struct Header {
     pub trigger_tick: u64,
     /// Modules in the order in which they were met.
     pub modules: [ModuleRow; MAX_MODULES],
-    /// Burst: where triggers last came that met code without a clone. Which comes where is of no
-    /// matter.
-    pub elsewhere: [AtomicU64; ELSEWHERE_ENTRIES],
-    /// The periods of these triggers.
-    pub elsewhere_periods: [AtomicU64; ELSEWHERE_ENTRIES],
+    /// Burst: entries of `elsewhere` that were claimed: entry k takes the place of entry k −
+    /// [`ELSEWHERE_ENTRIES`], read or not.
+    pub elsewhere_count: AtomicU64,
+    /// Burst: triggers that met code without a clone.
+    pub elsewhere: [ElsewhereEntry; ELSEWHERE_ENTRIES],
     /// Burst: sum of the periods of all triggers that came.
     pub periods: AtomicU64,
     /// And of those that came where no window can begin.
@@ -397,8 +397,24 @@ impl Header {
     }
 }
 
-/// Length of [`Header::elsewhere`].
-pub const ELSEWHERE_ENTRIES: usize = 256;
+/// Length of [`Header::elsewhere`]: more triggers than come between two looks of the recorder on
+/// most machines. Entries that it misses are not needed: the rest is a sample of them.
+pub const ELSEWHERE_ENTRIES: usize = 1024;
+
+/// A trigger that met code without a clone.
+#[repr(C)]
+pub struct ElsewhereEntry {
+    /// Number of the entry + 1 once it is complete; 0 while it is written.
+    pub ready: AtomicU64,
+    /// The instruction that comes next.
+    pub address: AtomicU64,
+    /// The trigger's period.
+    pub period: AtomicU64,
+    /// CLOCK_MONOTONIC.
+    pub time_ns: AtomicU64,
+    /// System process id.
+    pub process: AtomicU64,
+}
 
 /// Place of the runtime's image in this memory, for executables without a loader. Their entry point
 /// reads it from the file (`STATIC_*` in [`crate::module_note`]).

@@ -38,6 +38,7 @@ pub mod flag {
     pub const EXCLUDE_CALLCHAIN_KERNEL: u64 = 1 << 21;
     pub const MMAP2: u64 = 1 << 23;
     pub const COMM_EXEC: u64 = 1 << 24;
+    pub const USE_CLOCKID: u64 = 1 << 25;
     pub const CONTEXT_SWITCH: u64 = 1 << 26;
 }
 
@@ -86,7 +87,7 @@ pub struct Attr {
     pub sample_regs_user: u64,
     /// Unused here.
     pub sample_stack_user: u32,
-    /// Unused here: PT needs perf's own clock.
+    /// Clock of the records with [`flag::USE_CLOCKID`]. PT needs perf's own clock.
     pub clockid: i32,
     /// Unused here.
     pub sample_regs_intr: u64,

@@ -5,12 +5,13 @@
 //! count when it executes the program.
 
 use crate::attr::{ATTR_BYTES, Attr, SW_TASK_CLOCK, TYPE_SOFTWARE, flag};
+use crate::code_samples::{CodeSample, CodeSamples};
 use crate::mmap_ring::Ring;
 use crate::open::open_perf_event;
 use crate::pmu::cpu_list;
 use crate::records::bits;
 use crate::records::kind;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -76,13 +77,15 @@ pub struct MappedCode {
     pub path: Vec<u8>,
 }
 
-/// Samples by place in a file (or by address, where no mapping is known).
+/// Samples by place in a file.
 #[derive(Debug, Default)]
 pub struct Samples {
-    /// `(path, file offset)` to number.
+    /// `(path, file offset)` to number. Code of no file is not among them.
     pub places: HashMap<(Vec<u8>, u64), u64>,
     /// The same by process and path.
     pub files: HashMap<(u32, Vec<u8>), u64>,
+    /// Samples in code of no file, and where no mapping is known.
+    pub unnamed: CodeSamples,
     /// Samples that the kernel had no room for.
     pub lost: u64,
 }
@@ -94,6 +97,10 @@ pub struct Shares {
     pub samples: u64,
     /// Those in a file's code; `""` is code of no file.
     pub by_file: BTreeMap<String, u64>,
+    /// Those where no mapping is known.
+    pub unknown: u64,
+    /// Those in code of no file, and where no mapping is known.
+    pub unnamed: CodeSamples,
 }
 
 impl Shares {
@@ -130,7 +137,10 @@ impl Sampler {
                 | flag::TASK
                 | flag::SAMPLE_ID_ALL
                 | flag::MMAP2
-                | flag::COMM_EXEC,
+                | flag::COMM_EXEC
+                | flag::USE_CLOCKID,
+            // The clock of all other times of a trace, and of jitdump files.
+            clockid: libc::CLOCK_MONOTONIC,
             ..Attr::default()
         };
         let mut events = Vec::new();
@@ -158,6 +168,11 @@ impl Sampler {
         self.placer.files_only = true;
     }
 
+    /// Processes with samples in code that has no name yet.
+    pub fn unnamed_processes(&self) -> &BTreeSet<u32> {
+        &self.placer.unnamed_processes
+    }
+
     /// Takes what the kernel has written, and finds out where the samples lie.
     pub fn drain(&mut self) {
         let mut records: Vec<Record> = Vec::new();
@@ -179,27 +194,49 @@ impl Sampler {
     /// The same for the files of some processes. What the recorder itself has put there does not
     /// count.
     pub fn shares(self, of: &dyn Fn(u32) -> bool) -> Shares {
-        let mut shares = Shares::default();
-        for ((process, path), n) in self.finish().files {
-            let path = String::from_utf8_lossy(&path);
-            if !of(process) || path.starts_with("/memfd:mgz-") {
+        self.finish().shares(of)
+    }
+}
+
+impl Samples {
+    /// The files of some processes. What the recorder itself has put there does not count.
+    pub fn shares(&self, of: &dyn Fn(u32) -> bool) -> Shares {
+        let mut shares = Shares {
+            unnamed: self.unnamed.clone(),
+            ..Shares::default()
+        };
+        shares.unnamed.retain(|sample| of(sample.process));
+        for ((process, path), &n) in &self.files {
+            let path = String::from_utf8_lossy(path);
+            if !of(*process) || path.starts_with("/memfd:mgz-") {
                 continue;
             }
             shares.samples += n;
             // (Where nothing is known to be mapped is not where code was generated, which the
             // kernel tells as well.)
             if path == UNKNOWN {
+                shares.unknown += n;
                 continue;
             }
-            let path = match &*path {
-                "//anon" => "",
-                p if p.starts_with("/memfd:") || p.starts_with("[anon") => "",
-                p => p.strip_suffix(" (deleted)").unwrap_or(p),
+            let path = match is_of_no_file(path.as_bytes()) {
+                true => "",
+                false => path.strip_suffix(" (deleted)").unwrap_or(&path),
             };
             *shares.by_file.entry(path.to_owned()).or_default() += n;
         }
         shares
     }
+}
+
+/// True for the kernel's names of mappings that are of no file.
+fn is_of_no_file(path: &[u8]) -> bool {
+    path == b"//anon" || path.starts_with(b"/memfd:") || path.starts_with(b"[anon")
+}
+
+/// True if a sample there has no name yet, and is not of the recorder's own code.
+fn is_unnamed(path: &[u8]) -> bool {
+    let is_ours = path.starts_with(b"/memfd:mgz-");
+    (is_of_no_file(path) || path == UNKNOWN.as_bytes()) && !is_ours
 }
 
 fn online() -> Vec<u32> {
@@ -319,7 +356,7 @@ impl Order {
 }
 
 /// Path of samples where nothing is mapped.
-const UNKNOWN: &str = "[unknown]";
+pub const UNKNOWN: &str = "[unknown]";
 
 /// Follows the processes' mappings through time.
 #[derive(Debug, Default)]
@@ -329,6 +366,7 @@ struct Placer {
     threads: HashMap<u32, u32>,
     /// Places are not needed.
     files_only: bool,
+    unnamed_processes: BTreeSet<u32>,
     samples: Samples,
 }
 
@@ -338,9 +376,15 @@ impl Placer {
             maps,
             threads,
             files_only,
+            unnamed_processes,
             samples,
         } = self;
-        for Record { process, kind, .. } in records {
+        for Record {
+            process,
+            kind,
+            time,
+        } in records
+        {
             match kind {
                 // Threads of the same process share its mappings.
                 Kind::Fork { parent } if parent != process => {
@@ -372,7 +416,16 @@ impl Placer {
                         |m| (m.path.clone(), ip - m.start + m.offset),
                     );
                     *samples.files.entry((process, path.clone())).or_default() += 1;
-                    if !*files_only {
+                    if is_unnamed(&path) {
+                        unnamed_processes.insert(process);
+                        samples.unnamed.push(CodeSample {
+                            process,
+                            address: ip,
+                            time_ns: time,
+                            weight: 1,
+                            in_mapping: path != UNKNOWN.as_bytes(),
+                        });
+                    } else if !*files_only {
                         *samples.places.entry((path, offset)).or_default() += 1;
                     }
                 }
@@ -484,7 +537,12 @@ mod tests {
             "the child has its parent's mappings"
         );
         assert_eq!(number("/bin/b", 0x20), Some(1), "and new ones after exec");
-        assert_eq!(number("[unknown]", 0x9999), Some(1));
+        let unnamed = samples.unnamed.list();
+        assert_eq!(unnamed.len(), 1);
+        assert_eq!(
+            (unnamed[0].process, unnamed[0].address, unnamed[0].time_ns),
+            (7, 0x9999, 70)
+        );
         assert_eq!(samples.lost, 5);
         for length in 0..bytes.len() {
             let _ = parse(&bytes[..length]);

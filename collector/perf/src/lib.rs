@@ -2,6 +2,7 @@
 
 pub mod attr;
 pub mod clock_sampler;
+pub mod code_samples;
 pub mod kernel;
 #[cfg(any(test, feature = "fake"))]
 pub mod kernel_fake;

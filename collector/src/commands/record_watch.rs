@@ -85,7 +85,7 @@ pub fn watch_program(request: WatchRequest, program: PathBuf) -> Result<i32, Fai
             folder.path().display()
         ))
     });
-    let ended = match started.and_then(|()| {
+    let mut ended = match started.and_then(|()| {
         run::run_watched(&job).map_err(|e| Failure {
             status: e.exit_status(),
             message: e.to_string(),
@@ -98,11 +98,12 @@ pub fn watch_program(request: WatchRequest, program: PathBuf) -> Result<i32, Fai
         }
     };
     fill(&mut m, &ended);
+    let generated = ended.maps.generated_names();
     if let Err(error) = write::write_watch_samples(
         folder.path(),
         &ended.rows,
-        &ended.maps,
-        &ended.paths.named(),
+        (&ended.maps, &generated),
+        &ended.paths.named(&generated),
     ) {
         m.problems.push(format!(
             "{}: the samples could not be written: {error:#}",

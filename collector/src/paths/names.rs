@@ -3,6 +3,7 @@
 //! A call of a function that is on the path already leads back there: a recursion is one call,
 //! however deep it is, and paths through it are one.
 
+use crate::objects::heap::generated_frames::{GENERATED, is_generated};
 use crate::objects::heap::names::plain;
 use crate::paths::tree::{NONE, Tree, UNKNOWN};
 use addr2line::Loader;
@@ -59,7 +60,8 @@ const CLONE_SUFFIX: &str = ".mgz";
 /// From a file and an address in a clone to that of the original.
 pub type Original<'a> = &'a dyn Fn(&Path, u64) -> Option<u64>;
 
-/// The function at an address of a file that cannot be read; `None` of those that can.
+/// The function at an address of a file that cannot be read, or of generated code; `None` of files
+/// that can be read, and of generated code without a name.
 pub type Elsewhere<'a> = &'a dyn Fn(&Path, u64) -> Option<String>;
 
 /// Names all calls. `original` translates return addresses in clones.
@@ -86,6 +88,18 @@ pub fn name_calls(tree: &Tree, original: Original<'_>, elsewhere: Elsewhere<'_>)
         let Some(path) = tree.files.get(node.file as usize) else {
             continue;
         };
+        if is_generated(path) {
+            let parent = done[node.parent as usize].0;
+            let named = elsewhere(path, node.address).map(|function| Call {
+                parent,
+                function,
+                module: GENERATED.into(),
+                ..Call::default()
+            });
+            // (Code without a name is one of the unknown callers.)
+            done[number].0 = named.map_or(parent, |call| builder.call(call));
+            continue;
+        }
         if path.as_os_str().is_empty() {
             done[number].0 = builder.number(Call {
                 parent: done[node.parent as usize].0,
@@ -324,6 +338,38 @@ mod tests {
         }
         let unknown = CALLERS_UNKNOWN;
         assert_eq!(path, ["f3", unknown, "f2", unknown, "f1", unknown]);
+    }
+
+    #[test]
+    fn generated_code_has_a_call_if_it_has_a_name() {
+        use crate::objects::heap::generated_frames as generated;
+        use crate::objects::heap::unwind::{CallFrame, Unwound};
+        let native = CallFrame {
+            file: std::sync::Arc::new(PathBuf::from("/nowhere")),
+            address: 1,
+        };
+        let path = |generated_address| {
+            let mut tree = Tree::default();
+            let node = tree.add(&Unwound {
+                frames: vec![native.clone(), generated::frame(7, generated_address)],
+                whole: false,
+                short: false,
+            });
+            let elsewhere = |path: &Path, address: u64| match is_generated(path) {
+                true => (address == 5).then(|| "made".to_owned()),
+                false => Some("native".to_owned()),
+            };
+            let named = name_calls(&tree, &|_, _| None, &elsewhere);
+            let mut at = named.of_node[node as usize];
+            let mut path = Vec::new();
+            while at != 0 {
+                path.push(named.calls[at as usize].function.clone());
+                at = named.calls[at as usize].parent;
+            }
+            path
+        };
+        assert_eq!(path(5), ["native", "made", CALLERS_UNKNOWN]);
+        assert_eq!(path(6), ["native", CALLERS_UNKNOWN]);
     }
 
     #[test]

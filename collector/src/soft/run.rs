@@ -171,7 +171,7 @@ fn outcome(
         counts: tally.counts,
         modules: supervised.modules,
         triggers,
-        outside: shared.outside(),
+        outside: shared.outside(supervised.outside),
         trigger: texts::trigger_source(shared.trigger_kind(), options.trigger),
         dropped,
         truncated: tally.truncated,

@@ -16,9 +16,10 @@ use crate::soft::workers::{Crew, EndOfShift};
 use crate::target::signals::Signals;
 use crate::target::status::ProgramStatus;
 use mgz_abi::shared_memory::{
-    MODULE_OK, MODULE_PLAIN, STACK_ROWS, STATE_CLOSING, STATE_LIVE, count,
+    ELSEWHERE_ENTRIES, MODULE_OK, MODULE_PLAIN, STACK_ROWS, STATE_CLOSING, STATE_LIVE, count,
 };
 use mgz_annotations_schema::spill::{EncodedSegment, cause};
+use mgz_perf::code_samples::CodeSamples;
 use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,6 +48,8 @@ pub struct Supervised {
     pub problems: Vec<String>,
     /// Threads that were there and never had a ring.
     pub unseen: u64,
+    /// `burst`: triggers that met code without a clone.
+    pub outside: CodeSamples,
 }
 
 /// Watches the subject that was started at `began`, for at most `duration`, with the workers beside
@@ -75,6 +78,8 @@ pub fn supervise(
         threads: Vec::new(),
         stacks: 0,
         waited_for: None,
+        outside: CodeSamples::default(),
+        outside_read: 0,
         problems: Vec::new(),
         segment: EncodedSegment::default(),
         until: duration.map(|d| began + d),
@@ -138,6 +143,7 @@ pub fn supervise(
         modules: supervisor.modules,
         problems: supervisor.problems,
         unseen: supervisor.unseen.count(),
+        outside: supervisor.outside,
     })
 }
 
@@ -165,6 +171,9 @@ struct Supervisor<'a> {
     /// look.
     stacks: u64,
     waited_for: Option<u64>,
+    /// Triggers that met code without a clone, and the number of the next one to read.
+    outside: CodeSamples,
+    outside_read: u64,
     problems: Vec<String>,
     segment: EncodedSegment,
     /// When recording is to end, if not with the program.
@@ -326,6 +335,19 @@ impl Supervisor<'_> {
         }
     }
 
+    /// Takes the triggers that met code without a clone. One that is being written is left out, and
+    /// so is one that another has taken the place of.
+    fn take_outside(&mut self) {
+        let claimed = self.arena.elsewhere_claimed();
+        let first = claimed.saturating_sub(ELSEWHERE_ENTRIES as u64);
+        for number in self.outside_read.max(first)..claimed {
+            if let Some(sample) = self.arena.elsewhere(number) {
+                self.outside.push(sample);
+            }
+        }
+        self.outside_read = self.outside_read.max(claimed);
+    }
+
     /// Tells of new modules and of the progress; `over`: for the last time.
     fn report(&mut self, over: bool, phases: &mut Tracker, on_event: &mut dyn FnMut(&RunEvent)) {
         while let Some(row) = self.next_row(over) {
@@ -345,6 +367,7 @@ impl Supervisor<'_> {
         while let Some(seen) = self.next_stack() {
             on_event(&RunEvent::Thread(seen));
         }
+        self.take_outside();
         let mut living = HashSet::new();
         for index in 0..self.shared.slots_tried() {
             let slot = self.shared.slot(index);

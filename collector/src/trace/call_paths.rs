@@ -1,6 +1,7 @@
 //! Call paths of windows into the trace folder.
 
 use crate::convert::SampleSeen;
+use crate::objects::heap::generated_frames as generated;
 use crate::objects::heap::names::plain;
 use crate::paths::waiting::LoadLocator;
 use crate::paths::write::SamplePath;
@@ -71,6 +72,9 @@ impl Recording {
         };
         let original = |path: &Path, address: u64| original(&*sidecar(path)?, address);
         let elsewhere = |path: &Path, address: u64| {
+            if generated::is_generated(path) {
+                return generated::function(&self.generated_code, path, address);
+            }
             let is_elsewhere = paths.elsewhere.contains(path);
             is_elsewhere.then(|| {
                 let name = sidecar(path).and_then(|sidecar| function_at(&sidecar, address));

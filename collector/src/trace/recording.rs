@@ -29,6 +29,7 @@ use mgz_annotations_schema::manifest::{
 };
 use mgz_annotations_schema::sidecar::{Header, Sidecar};
 use mgz_annotations_schema::spill::ThreadKey;
+use mgz_generated_code::watch::NamedProcesses;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -88,6 +89,8 @@ pub struct Recording {
     pub(crate) objects: Objects,
     /// The same: code that runs but is not recorded.
     pub(crate) watch: coverage::CoverageWatch,
+    /// The names of generated code, after that.
+    pub(crate) generated_code: NamedProcesses,
     /// The same.
     pub(crate) names: ThreadNames,
 }
@@ -107,6 +110,7 @@ impl Recording {
             manifest,
             objects: Objects::default(),
             watch: coverage::CoverageWatch::default(),
+            generated_code: NamedProcesses::default(),
             names: ThreadNames::default(),
         }
     }
@@ -375,7 +379,8 @@ impl Recording {
 
     /// Enters the code that ran but was not recorded.
     pub(crate) fn cover(&mut self) {
-        self.manifest.coverage = std::mem::take(&mut self.watch).finish(&self.manifest);
+        let watch = std::mem::take(&mut self.watch);
+        (self.manifest.coverage, self.generated_code) = watch.finish(&self.manifest);
     }
 
     /// Heap blocks with the names of their sites; reports losses of them.

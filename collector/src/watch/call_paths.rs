@@ -3,10 +3,13 @@
 //! The thread stands still, so its stack is read where it is, and unwound at once: mappings go with
 //! the process. An unknown path is [`NONE`], or begins at "callers unknown".
 
+use crate::objects::heap::generated_frames as generated;
 use crate::objects::heap::unwind::{Top, Unwinders};
 use crate::paths::names::{self, Named};
 use crate::paths::tree::{NONE, Tree};
 use crate::watch::access::Registers;
+use mgz_generated_code::watch::NamedProcesses;
+use std::path::Path;
 
 /// Source: Chosen.
 const MAX_FRAMES: usize = 128;
@@ -61,7 +64,9 @@ impl CallPaths {
     }
 
     /// All calls by name.
-    pub fn named(&self) -> Named {
-        names::name_calls(&self.tree, &|_, _| None, &|_, _| None)
+    pub fn named(&self, generated_code: &NamedProcesses) -> Named {
+        let elsewhere =
+            |path: &Path, address: u64| generated::function(generated_code, path, address);
+        names::name_calls(&self.tree, &|_, _| None, &elsewhere)
     }
 }

@@ -1,10 +1,15 @@
 //! Addresses of code to files and offsets while a process runs, and to functions and lines
 //! afterwards.
 
+use crate::util::clock::monotonic_ns;
 use mgz_elf::function_names::Symbols;
+use mgz_generated_code::watch::{GeneratedCodeWatch, NamedProcesses, is_generated};
 use mgz_perf::proc_maps;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+
+/// Time between two looks at a process with generated code, nanoseconds. Source: Chosen.
+const LOOK_INTERVAL_NS: u64 = 250_000_000;
 
 /// Position of code: an offset in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -13,6 +18,8 @@ pub struct CodeOffset {
     pub file: u32,
     /// Offset in it; the address where there is no file.
     pub offset: u64,
+    /// The process, for generated code; else 0.
+    pub process: u32,
 }
 
 /// Executable mappings of processes.
@@ -20,6 +27,9 @@ pub struct CodeOffset {
 pub struct Maps {
     files: Vec<String>,
     processes: HashMap<i32, Vec<(u64, u64, CodeOffset)>>,
+    generated: GeneratedCodeWatch,
+    /// CLOCK_MONOTONIC of the last look at a process.
+    looks: HashMap<i32, u64>,
 }
 
 impl Maps {
@@ -27,13 +37,27 @@ impl Maps {
     /// it.
     pub fn place(&mut self, process: i32, ip: u64) -> CodeOffset {
         if let Some(place) = self.known(process, ip) {
+            if place.process != 0 && self.is_due(process) {
+                self.read(process);
+            }
             return place;
         }
         self.read(process);
         self.known(process, ip).unwrap_or(CodeOffset {
             file: 0,
             offset: ip,
+            process: 0,
         })
+    }
+
+    fn is_due(&self, process: i32) -> bool {
+        let last = self.looks.get(&process).copied().unwrap_or(0);
+        monotonic_ns() >= last + LOOK_INTERVAL_NS
+    }
+
+    /// The names of generated code, once all processes are over.
+    pub fn generated_names(&mut self) -> NamedProcesses {
+        std::mem::take(&mut self.generated).finish()
     }
 
     fn known(&self, process: i32, ip: u64) -> Option<CodeOffset> {
@@ -49,9 +73,22 @@ impl Maps {
 
     fn read(&mut self, process: i32) {
         let text = proc_maps::read_process_maps(process as u32).unwrap_or_default();
+        let now = monotonic_ns();
+        self.looks.insert(process, now);
+        self.generated.look(process as u32, &text, now);
         let mut list = Vec::new();
-        for line in proc_maps::lines(&text).filter(|l| l.is_executable() && l.name.starts_with('/'))
-        {
+        for line in proc_maps::lines(&text).filter(is_generated) {
+            let place = CodeOffset {
+                file: 0,
+                offset: line.start,
+                process: process as u32,
+            };
+            list.push((line.start, line.end, place));
+        }
+        let is_of_file = |line: &proc_maps::MapsLine<'_>| {
+            line.is_executable() && line.name.starts_with('/') && !is_generated(line)
+        };
+        for line in proc_maps::lines(&text).filter(is_of_file) {
             let file = match self.files.iter().position(|f| f == line.name) {
                 Some(at) => at,
                 None => {
@@ -65,6 +102,7 @@ impl Maps {
                 CodeOffset {
                     file: file as u32 + 1,
                     offset: line.offset,
+                    process: 0,
                 },
             ));
         }
@@ -103,12 +141,33 @@ pub struct PlaceName {
 
 /// Names of places, by file.
 #[derive(Default)]
-pub struct CodeNames {
+pub struct CodeNames<'a> {
     files: BTreeMap<String, (Symbols, Option<addr2line::Loader>)>,
     known: HashMap<CodeOffset, PlaceName>,
+    generated: Option<&'a NamedProcesses>,
 }
 
-impl CodeNames {
+impl<'a> CodeNames<'a> {
+    /// With the names of generated code.
+    pub fn new(generated: &'a NamedProcesses) -> CodeNames<'a> {
+        CodeNames {
+            generated: Some(generated),
+            ..CodeNames::default()
+        }
+    }
+
+    /// The function of generated code that was last at a place. (Samples have no time.)
+    fn generated(&self, place: CodeOffset) -> Option<PlaceName> {
+        let code = self.generated?.processes.get(&place.process)?;
+        let name = code.last_name_of(place.offset)?;
+        Some(PlaceName {
+            module: String::new(),
+            function: name.function.clone(),
+            file: name.file.clone(),
+            line: name.line,
+        })
+    }
+
     /// The name of a place.
     pub fn code(&mut self, maps: &Maps, place: CodeOffset) -> PlaceName {
         if let Some(code) = self.known.get(&place) {
@@ -116,10 +175,10 @@ impl CodeNames {
         }
         let path = maps.path(place.file);
         let code = if path.is_empty() {
-            PlaceName {
+            self.generated(place).unwrap_or_else(|| PlaceName {
                 function: format!("[{:x}]", place.offset),
                 ..PlaceName::default()
-            }
+            })
         } else {
             let (symbols, lines) = self.files.entry(path.to_owned()).or_insert_with(|| {
                 (
@@ -167,7 +226,13 @@ mod tests {
                 nowhere,
                 CodeNames::default().code(&maps, nowhere).function.as_str()
             ),
-            (CodeOffset { file: 0, offset: 8 }, "[8]")
+            (
+                CodeOffset {
+                    offset: 8,
+                    ..CodeOffset::default()
+                },
+                "[8]"
+            )
         );
     }
 }

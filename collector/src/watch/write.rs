@@ -9,6 +9,7 @@ use arrow_array::{
     ArrayRef, BooleanArray, Int32Array, RecordBatch, StringArray, UInt32Array, UInt64Array,
 };
 use mgz_annotations_schema::manifest::WATCH;
+use mgz_generated_code::watch::NamedProcesses;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,8 +20,8 @@ struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    fn new(rows: &'a [WatchRow], maps: &Maps) -> Columns<'a> {
-        let mut names = CodeNames::default();
+    fn new(rows: &'a [WatchRow], maps: &Maps, generated: &NamedProcesses) -> Columns<'a> {
+        let mut names = CodeNames::new(generated);
         let codes = rows
             .iter()
             .map(|row| {
@@ -72,11 +73,11 @@ impl<'a> Columns<'a> {
 pub fn write_watch_samples(
     folder: &Path,
     rows: &[WatchRow],
-    maps: &Maps,
+    (maps, generated): (&Maps, &NamedProcesses),
     paths: &Named,
 ) -> anyhow::Result<()> {
     let path = |node: u32| paths.of_node.get(node as usize).copied().unwrap_or(0);
-    let c = Columns::new(rows, maps);
+    let c = Columns::new(rows, maps, generated);
     let loads = c.maybe_numbers(|r| r.pair.counted.map(|c| c.loads));
     let stores = c.maybe_numbers(|r| r.pair.counted.map(|c| c.stores));
     let columns = [

@@ -15,6 +15,9 @@ export function Quality({ m }: { m: Model }) {
   const looks = num(cover["time_samples"]) ?? 0;
   const files = objs(cover["files"]);
   const share = (v: unknown): number | null => (looks > 0 && num(v) !== null ? (100 * (num(v) ?? 0)) / looks : null);
+  const generated = objs(cover["generated_functions"]);
+  const named = generated.reduce((s, f) => s + (num(f["samples"]) ?? 0), 0);
+  const unnamed = Math.max(0, (num(cover["generated_samples"]) ?? 0) - named);
   const others = files.reduce((s, f) => s + (f["instrumented"] === true ? 0 : (num(f["samples"]) ?? 0)), 0) + (num(cover["generated_samples"]) ?? 0);
   const said = [...strs(m.run["warnings"]), ...strs(man["problems"]), ...strs(t["not_recorded"])];
   // Every window has loads that its edges cut.
@@ -76,6 +79,13 @@ export function Quality({ m }: { m: Model }) {
       <Panel title="Which code is not recorded?" note={looks > 0 ? `The recorder looked ${count(looks)} times where CPU time was spent: ${percent((100 * others) / looks)} was in code that is not recorded.` : "How much time was spent in which file is not known: nobody looked."}>
         {files.length > 0 ? <DataTable name="coverage" columns={columns} rows={files.map((_, i) => i)} most={8} /> : <p class="empty">The trace does not say which files had code in the process.</p>}
         {(num(cover["generated_bytes"]) ?? 0) > 0 && <p>{bytes(num(cover["generated_bytes"]))} of code were generated at run time{share(cover["generated_samples"]) === null ? "" : `, with ${percent(share(cover["generated_samples"]))} of the time`}; it is not recorded.</p>}
+        {generated.length > 0 && (
+          <table class="plain">
+            <caption>Functions that were generated at run time</caption>
+            <tbody>{generated.slice(0, 8).map((f, i) => <tr key={i}><th scope="row">{str(f["function"])}</th><td>{percent(share(f["samples"]))}</td><td>{str(f["tier"])}</td><td>{str(f["file"])}{(num(f["line"]) ?? 0) > 0 ? `:${num(f["line"])}` : ""}</td></tr>)}</tbody>
+          </table>
+        )}
+        {unnamed > 0 && share(unnamed) !== null && <p>Generated code without names: {percent(share(unnamed))} of the time.{strs(cover["naming_commands"]).map((c, i) => <span key={i}> <code>{c}</code> names it.</span>)}</p>}
         {list(cover["programs"]).length > 0 && (
           <table class="plain">
             <caption>Programs that ran and were not recorded</caption>

@@ -123,7 +123,7 @@ pub fn open_window(header: &Header, ring: Ring, context: &mut Context, period: u
     let control = ring.control();
     crate::record::table_carry::carry_out(context, modules::code(context.registers[RIP]));
     let Some((clone, state)) = modules::first_clone_instruction(context.registers[RIP]) else {
-        tell_elsewhere(header, context.registers[RIP], period);
+        tell_elsewhere(header, ring, context.registers[RIP], period);
         return count::TRIGGERS_OUTSIDE;
     };
     if triggers::is_behind_call(ring, context.registers[RIP]) {
@@ -198,10 +198,16 @@ pub fn set_out(
 }
 
 /// A trigger met code without a clone at this address: the user wants to know the code's owner.
-fn tell_elsewhere(header: &Header, address: u64, period: u64) {
-    let number = header.counters[count::TRIGGERS_OUTSIDE].load(Ordering::Relaxed) as usize;
-    header.elsewhere[number % ELSEWHERE_ENTRIES].store(address, Ordering::Relaxed);
-    header.elsewhere_periods[number % ELSEWHERE_ENTRIES].store(period, Ordering::Relaxed);
+fn tell_elsewhere(header: &Header, ring: Ring, address: u64, period: u64) {
+    let number = header.elsewhere_count.fetch_add(1, Ordering::Relaxed);
+    let entry = &header.elsewhere[number as usize % ELSEWHERE_ENTRIES];
+    entry.ready.store(0, Ordering::SeqCst);
+    entry.address.store(address, Ordering::Relaxed);
+    entry.period.store(period, Ordering::Relaxed);
+    entry.time_ns.store(clock::now_ns(), Ordering::Relaxed);
+    let process = u64::from(ring.control().pid.get());
+    entry.process.store(process, Ordering::Relaxed);
+    entry.ready.store(number + 1, Ordering::Release);
 }
 
 /// Fetches the memory of a window, which the recorder has read on another processor, while the way
@@ -469,7 +475,7 @@ pub fn trigger(ring: Ring, context: &mut Context, period: u64) -> usize {
         }
         close(ring, Why::Outside, syscall::now_ns());
         if let Some(header) = process::header() {
-            tell_elsewhere(header, rip, period);
+            tell_elsewhere(header, ring, rip, period);
         }
         return count::TRIGGERS_OUTSIDE;
     }

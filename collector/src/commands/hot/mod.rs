@@ -4,20 +4,27 @@
 //! A time profile by the kernel's software clock, which every machine has (no PMU is needed), of
 //! user code only, with all threads and child processes. Any program can be profiled, also one that
 //! is not instrumented or has no symbols. Functions are named as `mgz-instrument --functions` knows
-//! them: by symbol, or `fn_ADDRESS` where there is none.
+//! them: by symbol, or `fn_ADDRESS` where there is none. Generated code has the names that its
+//! compiler tells ([`mgz_generated_code`]).
 
 pub(crate) mod report;
 
 use crate::options::args::{Cli, OutputFormat};
 use crate::program::modules;
 use crate::target::signals::Signals;
+use crate::util::clock::monotonic_ns;
 use crate::util::failure::Failure;
+use mgz_generated_code::watch::GeneratedCodeWatch;
+use mgz_perf::clock_sampler::Sampler;
+use mgz_perf::proc_maps;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Time between two reads of the rings. Source: Chosen.
 const READ_INTERVAL: Duration = Duration::from_millis(50);
+/// Time between two looks at the mappings of processes with generated code. Source: Chosen.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Runs the program under the clock; returns its exit status.
 pub fn run_under_clock(cli: &Cli) -> Result<i32, Failure> {
@@ -30,8 +37,9 @@ pub fn run_under_clock(cli: &Cli) -> Result<i32, Failure> {
         .first()
         .ok_or_else(|| own("no program is given; see `mgz-record --help`".into()))?;
     let program = modules::resolve(name, std::env::var_os("PATH").as_deref())?;
-    let mut sampler = mgz_perf::clock_sampler::Sampler::open(mgz_perf::clock_sampler::PERIOD_NS)
-        .map_err(|e| own(e.to_string()))?;
+    let mut sampler =
+        Sampler::open(mgz_perf::clock_sampler::PERIOD_NS).map_err(|e| own(e.to_string()))?;
+    let mut generated_code = Looks::default();
     let signals = Signals::install().map_err(|e| own(format!("setting up signals: {e}")))?;
     let inherited = signals.inherited();
     let mut command = Command::new(&program);
@@ -56,11 +64,13 @@ pub fn run_under_clock(cli: &Cli) -> Result<i32, Failure> {
             unsafe { libc::kill(child.id() as libc::pid_t, signal) };
         }
         sampler.drain();
+        generated_code.tick(&sampler);
         // Short programs end soon; long ones are not worth frequent looks.
         std::thread::sleep(READ_INTERVAL.min(began.elapsed() / 8 + Duration::from_millis(1)));
     };
     let wall = began.elapsed();
-    let profile = report::Profile::new(sampler.finish(), &program);
+    let names = generated_code.watch.finish();
+    let profile = report::Profile::new(sampler.finish(), &names, &program);
     let text = match cli.format {
         OutputFormat::Text => profile.text(&program, wall),
         OutputFormat::Json => profile.json(&program, wall),
@@ -71,4 +81,30 @@ pub fn run_under_clock(cli: &Cli) -> Result<i32, Failure> {
     Ok(status
         .code()
         .unwrap_or_else(|| 128 + status.signal().unwrap_or(libc::SIGKILL)))
+}
+
+/// Looks at processes with generated code.
+#[derive(Default)]
+struct Looks {
+    watch: GeneratedCodeWatch,
+    seen: usize,
+    last: Option<Instant>,
+}
+
+impl Looks {
+    /// Looks at all processes if one is new, or some time has passed.
+    fn tick(&mut self, sampler: &Sampler) {
+        let processes = sampler.unnamed_processes();
+        let is_due = (self.last).is_none_or(|last| last.elapsed() >= LOOK_INTERVAL);
+        if processes.len() == self.seen && !is_due {
+            return;
+        }
+        (self.seen, self.last) = (processes.len(), Some(Instant::now()));
+        for &process in processes {
+            // A process that has ended shows nothing.
+            if let Ok(maps) = proc_maps::read_process_maps(process) {
+                self.watch.look(process, &maps, monotonic_ns());
+            }
+        }
+    }
 }

@@ -1,9 +1,12 @@
 //! The table of `--hot`, and the option for `mgz-instrument` under it.
 
+use crate::trace::coverage::shares_of_clock;
+use mgz_annotations_schema::coverage::{Coverage, GeneratedFunction};
 use mgz_annotations_schema::shell;
 use mgz_elf::function_names::{Name, Symbols};
 use mgz_elf::library_search::{Search, is_c_library};
-use mgz_perf::clock_sampler::Samples;
+use mgz_generated_code::watch::NamedProcesses;
+use mgz_perf::clock_sampler::{Samples, UNKNOWN};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -17,6 +20,12 @@ const SUGGESTED_SAMPLE_SHARE: f64 = 0.9;
 const ROWS: usize = 25;
 /// Source: Chosen.
 const MAX_SUGGESTED_FUNCTIONS: usize = 60;
+/// In place of the file of generated code.
+const GENERATED: &str = "[generated code]";
+/// Name of generated code that nothing names.
+const WITHOUT_NAME: &str = "[without a name]";
+/// A smaller share of generated code without names is not worth a sentence. Source: Chosen.
+const MIN_UNNAMED_SHARE: f64 = 0.01;
 
 /// A function's share.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,11 +43,14 @@ pub struct Profile {
     /// The program itself and the libraries it is linked to that mgz-instrument rewrites unasked,
     /// with their names.
     coverable: BTreeMap<Vec<u8>, Option<String>>,
+    /// Generated code, by function.
+    generated: Coverage,
 }
 
 impl Profile {
     /// Sums up by function.
-    pub fn new(samples: Samples, program: &Path) -> Profile {
+    pub fn new(samples: Samples, names: &NamedProcesses, program: &Path) -> Profile {
+        let (generated, unknown) = generated(&samples, names);
         let mut symbols: BTreeMap<Vec<u8>, Symbols> = BTreeMap::new();
         let mut sums: BTreeMap<(Vec<u8>, Name), u64> = BTreeMap::new();
         let mut total = 0;
@@ -60,12 +72,16 @@ impl Profile {
                 name,
             })
             .collect();
+        let rows_of_no_file = rows_of_no_file(&generated, unknown);
+        total += rows_of_no_file.iter().map(|row| row.samples).sum::<u64>();
+        rows.extend(rows_of_no_file);
         rows.sort_by_key(|row| std::cmp::Reverse(row.samples));
         Profile {
             rows,
             total,
             lost: samples.lost,
             coverable: coverable(program),
+            generated,
         }
     }
 
@@ -119,6 +135,18 @@ impl Profile {
         Some(text)
     }
 
+    /// The generated code without names, in a sentence.
+    fn without_names(&self) -> Option<String> {
+        let share = self.generated.unnamed_share()?;
+        (share >= MIN_UNNAMED_SHARE).then(|| {
+            format!(
+                "generated code without names, {:.0} % of the time: {}",
+                100.0 * share,
+                self.generated.naming_remedy()
+            )
+        })
+    }
+
     /// For people.
     pub fn text(&self, program: &Path, wall: Duration) -> String {
         let mut out = format!(
@@ -152,6 +180,9 @@ impl Profile {
                 100.0 * rest as f64 / self.total as f64,
                 self.rows.len() - ROWS
             );
+        }
+        if let Some(sentence) = self.without_names() {
+            let _ = writeln!(out, "mgz-record: {sentence}");
         }
         let (chosen, share) = self.chosen();
         match self.options(&chosen) {
@@ -191,11 +222,62 @@ impl Profile {
             "samples": self.total,
             "lost": self.lost,
             "functions": rows,
+            "generated": {
+                "samples": self.generated.generated_samples,
+                "functions": self.generated.generated_functions,
+                "naming_commands": self.generated.naming_commands,
+            },
             "covered": share,
             "options": self.options(&chosen),
         });
         format!("{value}\n")
     }
+}
+
+/// Generated code by function, and the number of samples where nothing is known to be mapped.
+fn generated(samples: &Samples, names: &NamedProcesses) -> (Coverage, u64) {
+    let (shares, functions) = shares_of_clock(samples.shares(&|_| true), names);
+    let mut coverage = Coverage {
+        time_samples: shares.samples,
+        generated_samples: shares.of(""),
+        naming_commands: names.commands.iter().map(|c| (*c).to_owned()).collect(),
+        ..Coverage::default()
+    };
+    coverage.set_functions(functions);
+    (coverage, shares.unknown)
+}
+
+fn with_tier(function: &GeneratedFunction) -> String {
+    match function.tier.as_str() {
+        "" => function.readable(),
+        tier => format!("{} ({tier})", function.readable()),
+    }
+}
+
+/// Rows of code of no file.
+fn rows_of_no_file(generated: &Coverage, unknown: u64) -> Vec<Row> {
+    let row = |samples, module: &str, function: String| Row {
+        samples,
+        module: module.into(),
+        name: Name {
+            readable: function,
+            symbols: Vec::new(),
+        },
+    };
+    let functions = &generated.generated_functions;
+    let mut rows: Vec<Row> = (functions.iter())
+        .map(|f| row(f.samples, GENERATED, with_tier(f)))
+        .collect();
+    let named: u64 = functions.iter().map(|f| f.samples).sum();
+    let all = generated.generated_samples.unwrap_or(0);
+    rows.push(row(
+        all.saturating_sub(named),
+        GENERATED,
+        WITHOUT_NAME.into(),
+    ));
+    rows.push(row(unknown, UNKNOWN, UNKNOWN.into()));
+    rows.retain(|row| row.samples > 0);
+    rows
 }
 
 /// The program and the libraries it is linked to, but for those that `mgz-instrument --libs` leaves
@@ -234,6 +316,7 @@ fn escape(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mgz_perf::code_samples::CodeSample;
 
     fn row(samples: u64, module: &str, symbols: &[&str]) -> Row {
         let readable = symbols
@@ -266,6 +349,7 @@ mod tests {
                 (b"/a".to_vec(), None),
                 (b"/libz".to_vec(), Some("libz.so.1".to_owned())),
             ]),
+            generated: Coverage::default(),
         };
         let (chosen, share) = profile.chosen();
         assert_eq!((chosen.len(), share), (3, 0.91));
@@ -282,6 +366,61 @@ mod tests {
         let json: serde_json::Value =
             serde_json::from_str(&profile.json(Path::new("a"), Duration::ZERO)).unwrap();
         assert_eq!(json["functions"][1]["share"], 0.3);
+    }
+
+    #[test]
+    fn generated_code_has_rows_of_its_own() {
+        use mgz_generated_code::naming::ProcessCode;
+        use mgz_generated_code::{GeneratedBlock, GeneratedName, NameSource};
+        let mut samples = Samples::default();
+        let places = [
+            (0x100, true, 3),
+            (0x500, true, 2),
+            (0x108, false, 1),
+            (0x900, false, 1),
+        ];
+        for (address, in_mapping, n) in places {
+            let path = if in_mapping { "//anon" } else { UNKNOWN };
+            *samples.files.entry((7, path.into())).or_default() += n;
+            for _ in 0..n {
+                samples.unnamed.push(CodeSample {
+                    process: 7,
+                    address,
+                    time_ns: 1,
+                    weight: 1,
+                    in_mapping,
+                });
+            }
+        }
+        samples.places.insert((b"/nowhere".to_vec(), 0x10), 3);
+        samples.files.insert((7, b"/nowhere".to_vec()), 3);
+        let mut code = ProcessCode::default();
+        code.add_source(vec![GeneratedBlock {
+            start: 0x100,
+            end: 0x200,
+            begin_ns: 0,
+            end_ns: u64::MAX,
+            name: GeneratedName::of_text("JS:*work /app/a.js:3:1", NameSource::PerfMap),
+        }]);
+        let names = NamedProcesses {
+            processes: [(7, code)].into(),
+            commands: ["node --perf-basic-prof"].into(),
+        };
+        let profile = Profile::new(samples, &names, Path::new("/nowhere"));
+        assert_eq!(profile.total, 10);
+        let rows: Vec<(u64, &str)> = (profile.rows.iter())
+            .map(|r| (r.samples, r.name.readable.as_str()))
+            .collect();
+        assert_eq!(rows[0], (4, "work a.js:3 (optimized)"));
+        assert!(
+            rows.contains(&(2, WITHOUT_NAME)) && rows.contains(&(1, UNKNOWN)),
+            "{rows:?}"
+        );
+        let text = profile.text(Path::new("/nowhere"), Duration::from_secs(1));
+        assert!(
+            text.contains("generated code without names, 20 % of the time: `node --perf-basic-prof` names it\n"),
+            "{text}"
+        );
     }
 
     #[test]

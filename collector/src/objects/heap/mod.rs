@@ -13,6 +13,7 @@
 pub mod allocated;
 pub mod blocks;
 mod flow;
+pub mod generated_frames;
 pub mod hooks;
 pub mod lives;
 pub mod log;

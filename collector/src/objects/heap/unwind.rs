@@ -1,6 +1,7 @@
 //! From copies of stacks to call sites, by the unwind tables of the files that a process has
 //! mapped.
 
+use crate::objects::heap::generated_frames as generated;
 use crate::objects::heap::log::HeapLogRecord;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
@@ -458,16 +459,24 @@ impl Process {
         addresses.into_iter().map(|a| self.frame(a)).collect()
     }
 
-    /// See [`Unwinders::unwind`]. An address in no file ends it: nothing behind it is certain.
+    /// See [`Unwinders::unwind`]. An address in no file ends it: it is certain by itself, but
+    /// nothing behind it is.
     fn stack_of(&mut self, top: &Top<'_>, most: usize) -> Unwound {
         let registers = UnwindRegsX86_64::new(top.ip, top.sp, top.bp);
         let (addresses, ended, short) =
             self.addresses(top.ip, registers, (top.sp, top.stack), most);
         let known = addresses.iter().take_while(|&&a| self.file(a).is_some());
-        let frames: Vec<CallFrame> = known.map(|&a| self.frame(a)).collect();
+        let mut frames: Vec<CallFrame> = known.map(|&a| self.frame(a)).collect();
+        let (whole, short) = match addresses.get(frames.len()) {
+            Some(&address) => {
+                frames.push(generated::frame(top.pid, address));
+                (false, false)
+            }
+            None => (ended && !frames.is_empty(), short),
+        };
         Unwound {
-            whole: ended && frames.len() == addresses.len() && !frames.is_empty(),
-            short: short && frames.len() == addresses.len(),
+            whole,
+            short,
             frames,
         }
     }

@@ -23,19 +23,20 @@ use crate::util::memfd::{fd_path, memfd, seal};
 use mgz_abi::counters::area_offset;
 use mgz_abi::module_note::STATIC_MAGIC;
 use mgz_abi::shared_memory::{
-    CACHE_LINE, CHUNKS, ChunkInfo, Control, HEADER_BYTES, Header, MAGIC, MAX_MODULES, MAX_THREADS,
-    MODE_BURST, MODE_COUNT, MODE_FULL, MODE_OFF, MODE_RING, PAGE_SIZE, PATH_BYTES, QUEUE,
-    RING_OFFSET, ROW_SKIPPED, STACK_ROWS, Snapshot, StaticImage, VERSION, chunk_offset,
-    slot_offset, stride,
+    CACHE_LINE, CHUNKS, ChunkInfo, Control, ELSEWHERE_ENTRIES, HEADER_BYTES, Header, MAGIC,
+    MAX_MODULES, MAX_THREADS, MODE_BURST, MODE_COUNT, MODE_FULL, MODE_OFF, MODE_RING, PAGE_SIZE,
+    PATH_BYTES, QUEUE, RING_OFFSET, ROW_SKIPPED, STACK_ROWS, Snapshot, StaticImage, VERSION,
+    chunk_offset, slot_offset, stride,
 };
 use mgz_abi::slot::{RingSlot, SLOT_ID, Slot};
 use mgz_annotations_schema::ring::unpack;
+use mgz_perf::code_samples::{CodeSample, CodeSamples};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Bytes of a record slot.
@@ -180,10 +181,10 @@ impl Drop for SharedMemory {
 }
 
 /// Triggers that came in code without a clone.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Outside {
-    /// Address and period of the last ones.
-    pub last: Vec<(u64, u64)>,
+    /// Those that the recorder has seen; the weight of each is its period.
+    pub seen: CodeSamples,
     /// Sum of the periods of all triggers, those in clones too.
     pub periods: u64,
     /// Sum of the periods of those that came where no window can begin.
@@ -407,25 +408,42 @@ impl SharedMemory {
             .map_or(0, |c| c.load(Ordering::Relaxed))
     }
 
-    /// Triggers that met code without a clone.
-    pub fn outside(&self) -> Outside {
+    /// Triggers that met code without a clone; the recorder has seen some of them.
+    pub fn outside(&self, seen: CodeSamples) -> Outside {
         let header = self.header();
-        // SAFETY: atomics and arrays of atomics in the mapping.
-        let (addresses, periods, all, outside) = unsafe {
-            (
-                &(*header).elsewhere,
-                &(*header).elsewhere_periods,
-                &(*header).periods,
-                &(*header).periods_outside,
-            )
-        };
-        let value = |atomic: &AtomicU64| atomic.load(Ordering::Relaxed);
-        let pairs = addresses.iter().map(value).zip(periods.iter().map(value));
+        // SAFETY: atomics in the mapping.
+        let (all, outside) = unsafe { (&(*header).periods, &(*header).periods_outside) };
         Outside {
-            last: pairs.filter(|&(address, _)| address != 0).collect(),
-            periods: value(all),
-            periods_outside: value(outside),
+            seen,
+            periods: all.load(Ordering::Relaxed),
+            periods_outside: outside.load(Ordering::Relaxed),
         }
+    }
+
+    /// Triggers that met code without a clone, so many up to now.
+    pub fn elsewhere_claimed(&self) -> u64 {
+        // SAFETY: an atomic in the mapping.
+        unsafe { &(*self.header()).elsewhere_count }.load(Ordering::Acquire)
+    }
+
+    /// A trigger that met code without a clone, if its entry is complete and another one has not
+    /// taken its place.
+    pub fn elsewhere(&self, number: u64) -> Option<CodeSample> {
+        let at = (number % ELSEWHERE_ENTRIES as u64) as usize;
+        // SAFETY: the entry lies in the mapping, and consists of atomics.
+        let entry = unsafe { &(*self.header()).elsewhere[at] };
+        let complete = || entry.ready.load(Ordering::SeqCst) == number + 1;
+        if !complete() {
+            return None;
+        }
+        let sample = CodeSample {
+            process: entry.process.load(Ordering::Acquire) as u32,
+            address: entry.address.load(Ordering::Acquire),
+            time_ns: entry.time_ns.load(Ordering::Acquire),
+            weight: entry.period.load(Ordering::Acquire),
+            in_mapping: false,
+        };
+        complete().then_some(sample)
     }
 
     /// Number of thread slots that were ever tried, from the first on.

@@ -6,15 +6,22 @@
 //! runtime's report of programs that it passes through. All of it only helps to read a trace, so
 //! unknown facts are left out.
 
+mod code_index;
 pub(crate) mod functions;
+pub(crate) mod generated;
 
+use self::code_index::CodeIndex;
+use self::generated::FunctionTimes;
 use crate::program::modules::linked_closure;
 use crate::soft::shared_memory::Outside;
+use crate::util::clock::monotonic_ns;
 use mgz_abi::shared_memory;
-use mgz_annotations_schema::coverage::{Coverage, LoadedFile, Program};
+use mgz_annotations_schema::coverage::{Coverage, GeneratedFunction, LoadedFile, Program};
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_elf::library_search::Search;
+use mgz_generated_code::watch::{GeneratedCodeWatch, NamedProcesses};
 use mgz_perf::clock_sampler::{Sampler, Shares};
+use mgz_perf::code_samples::CodeSample;
 use mgz_perf::proc_maps::{self, MapsLine};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -58,6 +65,9 @@ pub struct CoverageWatch {
     sampler: Option<Sampler>,
     /// `burst`: times of triggers.
     times: TriggerTimes,
+    generated_code: GeneratedCodeWatch,
+    /// The names of generated code, once they were read.
+    names: Option<NamedProcesses>,
 }
 
 /// Triggers come more often in the first half second of a run than later, so times are their
@@ -68,8 +78,10 @@ struct TriggerTimes {
     all: u64,
     /// Time of those that came where no window can begin.
     outside: u64,
-    /// Time of the last of these, by file.
-    last: BTreeMap<String, u64>,
+    /// Time of those of these that were seen, by file.
+    seen: BTreeMap<String, u64>,
+    /// And by function of generated code.
+    functions: FunctionTimes,
 }
 
 impl CoverageWatch {
@@ -142,6 +154,7 @@ impl CoverageWatch {
         if let Some(look) = self.looks.get_mut(&pid) {
             look.seen |= text.contains(" r-xp ");
         }
+        self.generated_code.look(pid, &text, monotonic_ns());
         let (mut generated, mut seen) = (0, 0);
         for code in proc_maps::lines(&text).filter_map(|line| code_of(&line, pid)) {
             if code.path.is_empty() {
@@ -156,55 +169,96 @@ impl CoverageWatch {
         self.generated = self.generated.max(generated);
     }
 
-    /// Takes note of the triggers that came in code without a clone. Returns the number of the last
-    /// ones in each file.
+    /// The names of generated code, which are read once. The processes that write the files are
+    /// over, or the recording is.
+    fn names(&mut self) -> &NamedProcesses {
+        let watch = &mut self.generated_code;
+        self.names
+            .get_or_insert_with(|| std::mem::take(watch).finish())
+    }
+
+    /// Takes note of the triggers that came in code without a clone. Returns the number of those
+    /// that were seen in each file.
     pub fn place_outside(&mut self, outside: &Outside) -> BTreeMap<String, u64> {
-        let files = self.files_of(&outside.last);
+        let samples = outside.seen.list();
+        let (files, functions) = self.files_of(samples);
         self.times = TriggerTimes {
             all: outside.periods,
             outside: outside.periods_outside,
-            last: files.iter().map(|(f, n)| (f.clone(), n.1)).collect(),
+            seen: files.iter().map(|(f, n)| (f.clone(), n.1)).collect(),
+            functions,
         };
         files.into_iter().map(|(file, n)| (file, n.0)).collect()
     }
 
-    /// Number of triggers in each file's code, and the sum of their periods, from address and period
-    /// of each. The key `""` counts addresses in no file. If a process ended before its mappings
-    /// were read, an unknown address may be in one of its files, and is left out.
-    fn files_of(&self, triggers: &[(u64, u64)]) -> BTreeMap<String, (u64, u64)> {
+    /// Number of triggers in each file's code, and the sum of their periods. The key `""` counts
+    /// addresses in no file; those whose code has a name are by function too. If a process ended
+    /// before its mappings were read, an unknown address without a name may be in one of its files,
+    /// and is left out.
+    fn files_of(
+        &mut self,
+        triggers: &[CodeSample],
+    ) -> (BTreeMap<String, (u64, u64)>, FunctionTimes) {
+        self.names();
+        let names = self.names.as_ref();
         let mut files: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        let mut functions = FunctionTimes::default();
         let all_seen = self.looks.values().all(|look| look.seen);
-        for (address, period) in triggers {
-            let code = self
-                .code
-                .iter()
-                .find(|c| (c.start..c.end).contains(address));
-            let found = match code {
-                Some(code) => code.path.as_str(),
-                None if all_seen => "",
-                None => continue,
-            };
-            if found != OURS {
-                let file = files.entry(found.to_owned()).or_default();
-                *file = (file.0 + 1, file.1 + period);
+        let is_seen = |process| match self.looks.get(&process) {
+            Some(look) => look.seen,
+            None => all_seen,
+        };
+        let index = CodeIndex::new(&self.code);
+        let mut count = |path: &str, trigger: &CodeSample| {
+            let file = files.entry(path.to_owned()).or_default();
+            *file = (file.0 + 1, file.1 + trigger.weight);
+        };
+        let (mut unknown, mut generated) = (Vec::new(), Vec::new());
+        for trigger in triggers {
+            match index.path(trigger.process, trigger.address) {
+                Some(OURS) => {}
+                Some("") => generated.push(*trigger),
+                Some(path) => count(path, trigger),
+                None if is_seen(trigger.process) => generated.push(*trigger),
+                None => unknown.push(*trigger),
             }
         }
-        files
+        generated.iter().for_each(|trigger| count("", trigger));
+        if let Some(names) = names {
+            functions.add(&generated, names);
+            let named = functions.add(&unknown, names);
+            named.iter().for_each(|trigger| count("", trigger));
+        }
+        (files, functions)
     }
 
     /// The final result, once the run is over. The manifest gives the modules and the counts of
-    /// triggers.
-    pub fn finish(self, manifest: &Manifest) -> Coverage {
+    /// triggers. Beside it are the names of generated code.
+    pub fn finish(mut self, manifest: &Manifest) -> (Coverage, NamedProcesses) {
+        self.names();
+        let names = self.names.take().unwrap_or_default();
         let recorded: BTreeSet<u32> = self.looks.keys().copied().collect();
         // Triggers tell of files without instrumentation alone.
         let clocked = self.sampler.is_some();
-        let shares = match self.sampler {
-            Some(sampler) => sampler.shares(&|pid| recorded.contains(&pid)),
-            None => shares_of_triggers(manifest, &self.times),
+        let (shares, functions) = match self.sampler {
+            Some(sampler) => {
+                shares_of_clock(sampler.shares(&|pid| recorded.contains(&pid)), &names)
+            }
+            None => {
+                let shares = shares_of_triggers(manifest, &self.times);
+                let time = self.times.seen.get("").copied().unwrap_or(0);
+                let samples = shares.of("").unwrap_or(0) as f64;
+                let functions = self.times.functions.functions(samples / time.max(1) as f64);
+                (shares, functions)
+            }
         };
         let paths: BTreeSet<&str> = self.code.iter().map(|c| c.path.as_str()).collect();
-        Coverage {
+        let is_all_named =
+            functions.iter().map(|f| f.samples).sum::<u64>() >= shares.of("").unwrap_or(0);
+        let commands = names.commands.iter().filter(|_| !is_all_named);
+        let mut coverage = Coverage {
             time_samples: shares.samples,
+            naming_commands: commands.map(|c| (*c).to_owned()).collect(),
             files: files(
                 manifest,
                 paths,
@@ -222,8 +276,29 @@ impl CoverageWatch {
                     why: why.into(),
                 })
                 .collect(),
-        }
+            ..Coverage::default()
+        };
+        coverage.set_functions(functions);
+        (coverage, names)
     }
+}
+
+/// Shares by the clock, and functions of generated code. A sample where no mapping is known is in
+/// generated code if that has a name.
+pub(crate) fn shares_of_clock(
+    mut shares: Shares,
+    names: &NamedProcesses,
+) -> (Shares, Vec<GeneratedFunction>) {
+    let mut functions = FunctionTimes::default();
+    let named = functions.add(shares.unnamed.list(), names);
+    let is_elsewhere = |sample: &&CodeSample| !sample.in_mapping;
+    let found = named.iter().filter(is_elsewhere).count() as u64 * shares.unnamed.stride();
+    if found > 0 {
+        *shares.by_file.entry(String::new()).or_default() += found;
+        shares.unknown = shares.unknown.saturating_sub(found);
+    }
+    let functions = functions.functions(shares.unnamed.stride() as f64);
+    (shares, functions)
 }
 
 /// The same of a recording that was imported: path and bytes of all code that its processes had
@@ -304,7 +379,7 @@ fn find_by_name(files: &mut [LoadedFile]) {
 }
 
 /// `burst`: triggers by CPU time say where that went. The files of those that came where no window
-/// can begin are known of the last ones.
+/// can begin are known of those that were seen.
 fn shares_of_triggers(manifest: &Manifest, times: &TriggerTimes) -> Shares {
     let t = &manifest.totals;
     let of = |what: &str| t.triggers.get(what).copied().unwrap_or(0);
@@ -317,10 +392,10 @@ fn shares_of_triggers(manifest: &Manifest, times: &TriggerTimes) -> Shares {
         samples: came,
         ..Shares::default()
     };
-    let known_time: u64 = times.last.values().sum();
+    let known_time: u64 = times.seen.values().sum();
     if times.all > 0 && known_time > 0 {
         let weight = times.outside as f64 / times.all as f64 * came as f64 / known_time as f64;
-        for (path, time) in &times.last {
+        for (path, time) in &times.seen {
             let samples = (*time as f64 * weight).round() as u64;
             shares.by_file.insert(path.clone(), samples);
         }
@@ -403,10 +478,20 @@ mod tests {
         watch.looks = [(1, look(true))].into();
         let both = [("", (1, 3)), ("/lib/libc.so.6", (2, 12))];
         let both = both.map(|(file, n)| (file.to_owned(), n));
-        let triggers = [(0x1000, 5), (0x9000, 3), (0x1fff, 7)];
-        assert_eq!(watch.files_of(&triggers), both.clone().into());
+        let trigger = |process, (address, weight)| CodeSample {
+            process,
+            address,
+            weight,
+            ..CodeSample::default()
+        };
+        let places = [(0x1000, 5), (0x9000, 3), (0x1fff, 7)];
+        let triggers = places.map(|place| trigger(1, place));
+        assert_eq!(watch.files_of(&triggers).0, both.clone().into());
+        // A child has its parent's code.
+        let triggers = places.map(|place| trigger(3, place));
+        assert_eq!(watch.files_of(&triggers).0, both.clone().into());
         watch.looks.insert(2, look(false));
-        assert_eq!(watch.files_of(&triggers), [both[1].clone()].into());
+        assert_eq!(watch.files_of(&triggers).0, [both[1].clone()].into());
         let mut m = Manifest::default();
         m.totals.triggers = [("came".to_owned(), 20), ("outside".to_owned(), 20)].into();
         let times = TriggerTimes::default();
@@ -433,7 +518,8 @@ mod tests {
         let times = TriggerTimes {
             all: 4000,
             outside: 200,
-            last: [(String::new(), 50), ("/lib/libz.so".to_owned(), 150)].into(),
+            seen: [(String::new(), 50), ("/lib/libz.so".to_owned(), 150)].into(),
+            ..TriggerTimes::default()
         };
         let shares = shares_of_triggers(&m, &times);
         assert_eq!(

@@ -1,0 +1,135 @@
+//! Runtimes that generate code, and the commands that make them name it.
+
+/// A runtime with a just-in-time compiler.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Runtime {
+    /// Its name.
+    pub name: &'static str,
+    /// Beginnings of the names of its files.
+    files: &'static [&'static str],
+    /// Command or variable that makes it name its code.
+    pub command: &'static str,
+}
+
+/// Known runtimes. Source: their documentation, and for Node.js and Java a run of each.
+const RUNTIMES: [Runtime; 14] = [
+    Runtime {
+        name: "Node.js",
+        files: &["node", "nodejs", "libnode.so"],
+        command: "node --perf-basic-prof",
+    },
+    Runtime {
+        name: "Deno",
+        files: &["deno"],
+        command: "deno run --v8-flags=--perf-basic-prof",
+    },
+    Runtime {
+        name: "Chrome",
+        files: &["chrome", "chromium", "electron"],
+        command: "--js-flags=--perf-basic-prof",
+    },
+    Runtime {
+        name: "OpenJ9",
+        files: &["libj9vm"],
+        command: "java -XX:+PerfTool",
+    },
+    Runtime {
+        name: "Java",
+        files: &["libjvm.so"],
+        command: "java -XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit",
+    },
+    Runtime {
+        name: ".NET",
+        files: &["libcoreclr.so"],
+        command: "DOTNET_PerfMapEnabled=1",
+    },
+    Runtime {
+        name: "Julia",
+        files: &["libjulia"],
+        command: "ENABLE_JITPROFILING=1",
+    },
+    Runtime {
+        name: "Numba",
+        files: &["libllvmlite.so"],
+        command: "NUMBA_ENABLE_PROFILING=1",
+    },
+    Runtime {
+        name: "LuaJIT",
+        files: &["luajit", "libluajit"],
+        command: "make XCFLAGS=-DLUAJIT_USE_PERFTOOLS",
+    },
+    Runtime {
+        name: "Wasmtime",
+        files: &["wasmtime", "libwasmtime.so"],
+        command: "wasmtime run --profile=perfmap",
+    },
+    Runtime {
+        name: "Ruby",
+        files: &["ruby", "libruby"],
+        command: "ruby --yjit-perf",
+    },
+    Runtime {
+        name: "Erlang",
+        files: &["beam.smp"],
+        command: "erl +JPperf true",
+    },
+    Runtime {
+        name: "PHP",
+        files: &["php", "libphp"],
+        command: "php -d opcache.jit_debug=0x10",
+    },
+    Runtime {
+        name: "CPython",
+        files: &["python3", "libpython3"],
+        command: "python3 -X perf",
+    },
+];
+
+impl Runtime {
+    /// The options of its command; none if it takes no option, but a variable or another build.
+    pub fn flags(&self) -> Option<impl Iterator<Item = &'static str>> {
+        let (first, rest) = self.command.split_once(' ')?;
+        let is_program = !first.contains('=') && first != "make";
+        is_program.then(|| rest.split(' '))
+    }
+}
+
+/// The runtime of a process, by the files that it has mapped.
+pub fn find<'a>(mapped: impl Iterator<Item = &'a str>) -> Option<&'static Runtime> {
+    let names: Vec<&str> = mapped
+        .filter(|path| path.starts_with('/'))
+        .map(|path| path.rsplit('/').next().unwrap_or(path))
+        .collect();
+    let is_of = |name: &str, file: &str| {
+        // `node` is no beginning of `nodes`, but `python3` is one of `python3.12`.
+        let rest = name.strip_prefix(file);
+        rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_alphabetic()))
+    };
+    let has = |runtime: &Runtime| {
+        let mut files = runtime.files.iter();
+        files.any(|file| names.iter().any(|name| is_of(name, file)))
+    };
+    RUNTIMES.iter().find(|runtime| has(runtime))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runtimes_are_known_by_their_files() {
+        let name = |files: &[&str]| find(files.iter().copied()).map(|r| r.name);
+        assert_eq!(name(&["/usr/bin/node", "/lib/libc.so.6"]), Some("Node.js"));
+        assert_eq!(
+            name(&["/cache/node", "/cache/libnode.so.115"]),
+            Some("Node.js")
+        );
+        assert_eq!(name(&["/usr/lib/jvm/lib/server/libjvm.so"]), Some("Java"));
+        assert_eq!(
+            name(&["/usr/bin/python3.12", "/x/libllvmlite.so"]),
+            Some("Numba")
+        );
+        assert_eq!(name(&["/usr/bin/python3.12"]), Some("CPython"));
+        assert_eq!(name(&["/usr/bin/nodes", "[vdso]", "node"]), None);
+    }
+}
