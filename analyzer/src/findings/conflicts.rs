@@ -1,5 +1,4 @@
-//! Set conflicts: a few lines evict each other because mgz_annotations_schema::ProgramChange;
-use their distances are multiples of a power of
+//! Set conflicts: a few lines evict each other because their distances are multiples of a power of
 //! two. All of them together would fit the cache. Samples count the conflicts, given the sets of
 //! the machine's caches.
 
@@ -17,6 +16,7 @@ use crate::misses::caches::name;
 use crate::stages::line_visits::{Bins, GroupLines, bin_start};
 use crate::stages::set_conflicts::LEVELS;
 use crate::util::human::{bytes, counted};
+use mgz_annotations_schema::ProgramChange;
 use mgz_annotations_schema::manifest::Cache;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,4 @@
-//! Lines that several threads use mgz_annotations_schema::ProgramChange;
-use and at least one writes: true sharing if they use the same bytes,
+//! Lines that several threads use and at least one writes: true sharing if they use the same bytes,
 //! false sharing if they do not.
 //!
 //! It needs stores (`mgz-instrument --stores`). Threads are compared by the lines in their windows.
@@ -12,6 +11,7 @@ use crate::findings::context::Context;
 use crate::findings::{Finding, Observation, objects, params};
 use crate::util::fast_hash::Mixed;
 use crate::util::human::counted;
+use mgz_annotations_schema::ProgramChange;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A thread's use of a line. Bits of the masks stand for bytes.

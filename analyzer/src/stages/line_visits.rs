@@ -498,8 +498,9 @@ impl LineVisits {
         let n = work.address.len();
         for &(pair, word) in &work.pairs {
             // The line's last access was to another word, or there was none: the watch is wrong.
-            let last = work.last.find(CacheLine::of(word)).before;
-            let Some(at) = last.filter(|&at| work.address[at] & !(WORD_BYTES - 1) == word) else {
+            let last = work.last.find(CacheLine::of(word));
+            let is_word = |at: &usize| work.address[*at] & !(WORD_BYTES - 1) == word;
+            let Some(at) = last.before.filter(is_word) else {
                 continue;
             };
             self.watched.push(WatchedUse {

@@ -338,10 +338,10 @@ impl Supervisor<'_> {
     /// Takes the triggers that met code without a clone. One that is being written is left out, and
     /// so is one that another has taken the place of.
     fn take_outside(&mut self) {
-        let claimed = self.arena.elsewhere_claimed();
+        let claimed = self.shared.elsewhere_claimed();
         let first = claimed.saturating_sub(ELSEWHERE_ENTRIES as u64);
         for number in self.outside_read.max(first)..claimed {
-            if let Some(sample) = self.arena.elsewhere(number) {
+            if let Some(sample) = self.shared.elsewhere(number) {
                 self.outside.push(sample);
             }
         }

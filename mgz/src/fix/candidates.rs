@@ -142,7 +142,11 @@ fn way(change: ProgramChange) -> Option<&'static str> {
         ProgramChange::PrefetchStrided => Some("strided"),
         ProgramChange::PrefetchList => Some("list"),
         ProgramChange::PrefetchAuto => Some("auto"),
-        ProgramChange::HugePages | ProgramChange::Pool => None,
+        ProgramChange::HugePages
+        | ProgramChange::Pool
+        | ProgramChange::PoolOfSites
+        | ProgramChange::PadBlocks
+        | ProgramChange::ShiftBlocks => None,
     }
 }
 
