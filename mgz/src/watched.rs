@@ -29,7 +29,6 @@ pub fn make_watch_report(trace: &Path, command: &[String], file: &Path) -> anyho
     write_private(file, page(&place, command, &tables).as_bytes())?;
     Ok(Made {
         damaged: !output.status.success(),
-        is_fixable: false,
         is_empty: false,
         is_fixable: false,
     })
