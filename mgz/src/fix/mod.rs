@@ -363,3 +363,29 @@ fn apply(document: &Path, program: &Program, places: &Places) -> anyhow::Result<
     );
     cli::print(text.as_bytes())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Only programs that are finished files, with a finding whose remedy can be applied.
+    #[test]
+    fn programs_with_a_remedy_have_candidates() {
+        let program = Program::find("true".as_ref()).unwrap();
+        let module = program.file.file_name().unwrap().to_string_lossy();
+        let of = |kind: &str| {
+            json!({"findings": [{
+                "kind": kind, "module": module, "function": "main", "load_addresses": ["0x401234"],
+            }]})
+        };
+        assert!(has_candidates(&program, &of("gather")));
+        assert!(!has_candidates(&program, &of("false_sharing")));
+        assert!(!has_candidates(&program, &json!({ "findings": [] })));
+        let script = Program {
+            script: Some("script".into()),
+            ..program.clone()
+        };
+        assert!(!has_candidates(&script, &of("gather")));
+    }
+}
