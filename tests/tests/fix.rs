@@ -229,7 +229,36 @@ fn a_gather_becomes_faster_and_the_fix_can_be_applied_again() {
         std::fs::read(place.path("again")).unwrap(),
         std::fs::read(place.path("app.fixed")).unwrap()
     );
+    fixed_programs_are_recorded_or_refused(&place, &document);
     mismatches_are_refused(&place, document);
+}
+
+/// A fixed program with a library is recorded where it lies. Of one with prefetches `mgz run` says
+/// what to do.
+fn fixed_programs_are_recorded_or_refused(place: &Place, document: &Value) {
+    let mut command = tools::tool("mgz");
+    command
+        .args([
+            "run",
+            "--no-open",
+            "-o",
+            "fixed.mgz",
+            "--",
+            "./app.fixed",
+            "2",
+        ])
+        .current_dir(place.dir.path())
+        .env("XDG_CACHE_HOME", place.path("cache"))
+        .env("MGZ_NO_MEASURE", "1");
+    let output = tools::run_limited(&mut command, LIMIT).unwrap();
+    let said = text(&output.stderr);
+    match document["recipe"]["loads"] == serde_json::json!([]) {
+        true => assert_eq!(code(&output), 0, "{said}"),
+        false => {
+            assert_eq!(code(&output), 125, "{said}");
+            assert!(said.contains("record the original"), "{said}");
+        }
+    }
 }
 
 /// A fix of another build, processor or version is refused, and so is what is none.

@@ -152,6 +152,11 @@ impl Scan<'_> {
             let is_empty = matches!(file.word(at + 2), "}" | ")" | "*");
             return if is_empty { None } else { by_position };
         }
+        // `make_unique<node>(1, 2)`.
+        let is_made = file.word(at + 1) == ">" && file.word(at + 2) == "(";
+        if is_made && file.word(at + 3) != ")" {
+            return by_position;
+        }
         // Up to the end of the declaration or expression.
         let mut next = at + 1;
         while next < file.tokens.len() {
@@ -268,6 +273,9 @@ impl Scan<'_> {
                 .any(|n| self.names.contains(file.word(n)))
                 .then(|| "asserts a fact of the structure".into());
         }
+        if file.is_cpp() && self.is_value_by_position(at) {
+            return Some("may have values of members by position".into());
+        }
         if file.word(at + 1) != "(" {
             return None;
         }
@@ -296,6 +304,32 @@ impl Scan<'_> {
             return Some(format!("calls {word} for the bytes of the structure"));
         }
         None
+    }
+
+    /// True for values in C++ that do not name their type: `return {1, 2}`, `emplace_back(1, 2)`, and
+    /// `auto [a, b]`, which takes members by position.
+    fn is_value_by_position(&self, at: usize) -> bool {
+        let file = self.file;
+        let next = file.word(at + 1);
+        match file.word(at) {
+            "return" => next == "{" && file.word(at + 2) != "}",
+            "auto" => {
+                let open = if matches!(next, "&" | "&&") {
+                    at + 2
+                } else {
+                    at + 1
+                };
+                file.word(open) == "["
+            }
+            word if word.starts_with("emplace") || word == "try_emplace" => {
+                let close = file.closing(at + 1).filter(|_| next == "(");
+                close.is_some_and(|close| (at..close).any(|n| file.word(n) == ","))
+            }
+            "push_back" | "push_front" | "insert" | "push" => {
+                next == "(" && file.word(at + 2) == "{" && file.word(at + 3) != "}"
+            }
+            _ => false,
+        }
     }
 
     /// Casts of pointers, other than to `void *` and of new memory.
@@ -401,6 +435,7 @@ mod tests {
         for text in [
             "struct node { int key = 0; }; node n; node m{}; auto p = new node(); f(node());",
             "node f(int x) { node *n = new node; return *n; }",
+            "std::vector<node> v(9); v.push_back({}); v.emplace_back(); for (auto &n : v) n.key = 1;",
         ] {
             assert_eq!(found("a.cpp", text), None, "{text}");
         }
@@ -439,6 +474,11 @@ mod tests {
             ("auto a = node(1, 2);", "by position"),
             ("node a = { .key = 1 };", "by position"),
             ("struct more : node { };", "base class"),
+            ("node f() { return { 1, 2 }; }", "by position"),
+            ("std::vector<node> v; v.emplace_back(1, 2);", "by position"),
+            ("std::vector<node> v; v.push_back({1, 2});", "by position"),
+            ("node n; auto &[a, b] = n;", "by position"),
+            ("auto p = std::make_unique<node>(1, 2);", "by position"),
             (
                 "node *a; auto b = reinterpret_cast<char *>(a);",
                 "reinterpret_cast",
