@@ -263,6 +263,10 @@ pub struct Report {
     /// Leave the source lines out of the report
     #[arg(long)]
     pub no_source: bool,
+    /// Trace with memory samples of another run of the same program (mgz-record --import), shown beside
+    /// the predicted misses [default: the trace's own samples]
+    #[arg(long, value_name = "TRACE")]
+    pub measured: Option<PathBuf>,
 }
 
 /// `mgz serve`.
@@ -281,6 +285,10 @@ pub struct Serve {
     /// Leave the source lines out
     #[arg(long)]
     pub no_source: bool,
+    /// Trace with memory samples of another run of the same program (mgz-record --import), shown beside
+    /// the predicted misses [default: the trace's own samples]
+    #[arg(long, value_name = "TRACE")]
+    pub measured: Option<PathBuf>,
     /// Do not open the page, even where there is a display
     #[arg(long)]
     pub no_open: bool,

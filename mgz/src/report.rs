@@ -28,6 +28,7 @@ pub fn command(report: &Report) -> anyhow::Result<i32> {
         source: !report.no_source,
         trace: Some(trace.clone()),
         command: read_command(&report.trace),
+        measured: report.measured.clone(),
     };
     let made = make_report(&trace, &file, &options, Stdio::null())?;
     crate::cli::print(format!("{}\n", file.display()).as_bytes())?;
@@ -117,6 +118,11 @@ pub fn analysis(trace: &Path, options: &HtmlOptions, data: &Path) -> anyhow::Res
     if !options.command.is_empty() {
         let words = serde_json::to_string(&options.command)?;
         command.arg(format!("--command-line={words}"));
+    }
+    if let Some(measured) = &options.measured {
+        command
+            .arg("--measured")
+            .arg(std::path::absolute(measured)?);
     }
     command.arg(trace).stdin(Stdio::null());
     Ok(command)

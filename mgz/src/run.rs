@@ -291,6 +291,7 @@ fn show(run: &Run, folder: &Path, trace: &Path) -> anyhow::Result<()> {
         source: !run.no_source,
         trace: Some(trace.to_path_buf()),
         command: write_command(folder, &run.program)?,
+        measured: None,
     };
     // The program's output alone goes where it asked it to go.
     tell!();

@@ -1,4 +1,4 @@
-// The report: one page with one selection. It shows eight views of a run, or a comparison of two
+// The report: one page with one selection. It shows the views of a run, or a comparison of two
 // builds, or many ranks of a job.
 import { render } from "preact";
 import { Compared, titleOf } from "./compare/app.tsx";
@@ -14,6 +14,7 @@ import "./style.css";
 import { Code } from "./views/code.tsx";
 import { Data } from "./views/data.tsx";
 import { Locality } from "./views/locality.tsx";
+import { Measured } from "./views/measured.tsx";
 import { Memory } from "./views/memory.tsx";
 import { Overview } from "./views/overview.tsx";
 import { Quality } from "./views/quality.tsx";
@@ -53,6 +54,7 @@ function Run({ m }: { m: Model }) {
     memory: { name: "Memory", show: () => when(Memory) },
     locality: { name: "Locality", show: () => when(Locality) },
     threads: { name: "Threads", show: () => when(Threads) },
+    ...(m.measured || place.value.view === "measured" ? { measured: { name: "Measured", show: () => when(Measured) } } : {}),
     quality: { name: "Data quality", show: () => when(Quality) },
   };
   const tools = (

@@ -1,7 +1,7 @@
 // One selection, shared by all views, kept in the address so that it can be gone back to and sent on.
 import { signal } from "@preact/signals";
 
-export const VIEWS = ["overview", "code", "data", "time", "memory", "locality", "threads", "quality"] as const;
+export const VIEWS = ["overview", "code", "data", "time", "memory", "locality", "threads", "measured", "quality"] as const;
 /** Views of a comparison, and of many ranks. */
 export const COMPARED = ["verdict", "changes", "tree", "curves", "runs"] as const;
 export const RANKED = ["spread", "code", "data", "ranks", "gaps"] as const;

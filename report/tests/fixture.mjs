@@ -3,7 +3,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 
 const TABLES = ["functions", "lines", "loops", "objects"];
-const PARTS = ["heat_map", "time_zoom", "location_zoom", "call_paths", "affinity", "disassembly"];
+const PARTS = ["heat_map", "time_zoom", "location_zoom", "call_paths", "affinity", "disassembly", "measured"];
 
 /** Rows by columns. */
 export function table(rows) {
@@ -48,8 +48,27 @@ const metrics = (p) => ({
   F_64_hat: 1000, F_64_lo: 700, F_64_hi: 2000, F_undersampled: p < 5, undersampled: false, strides: [{ from: 8, to: 8, count: 5, pct: 70 }, { from: -512, to: -256, count: 2, pct: 30 }],
 });
 
-/** An analysis with everything in it. `name` is put wherever a trace has a name. */
-export function example({ name = (kind, i) => `${kind}_${i}`, rows = 6, caches = [], misses = false } = {}) {
+/**
+ * Memory samples: the first function's L1 misses are predicted too high, its L2 misses too low, all
+ * others agree. `drawn` from less than all loads, the two are not comparable.
+ */
+function samples(name, drawn, predictions) {
+  const allLoads = drawn === "loads";
+  const level = (level, measured, predicted) => ({ level, measured, predicted: predictions ? predicted : null, differs: predictions && predicted && allLoads ? predicted[0] > measured[2] || predicted[2] < measured[0] : null });
+  const loads = (i) => ({
+    samples: 9000 >> i, levels: [{ level: "L1", samples: 8000 >> i, share_pct: [85, 88, 91] }, { level: "fill buffer", samples: 90, share_pct: [0.8, 1, 1.3] }, { level: "memory", samples: 900 >> i, share_pct: [9, 11, 13] }],
+    latency: i < 2 ? [40, 50, 60] : null, latency_samples: 900 >> i, tlb_miss_pct: i < 2 ? [1, 2, 3] : null, hitm_pct: [0, 0.01, 0.2], remote_pct: null, nodes: i ? [] : [{ node: 0, samples: 10, share_pct: [20, 30, 40] }],
+    misses: [level("L1", [0.09, 0.11, 0.14], i ? [0.1, 0.2, 0.3] : [0.4, 0.5, 0.6]), level("L2", [0.08, 0.1, 0.12], i ? null : [0.01, 0.02, 0.03]), level("L3", [0, 0.01, 0.02], [0.01, 0.01, 0.01])],
+  });
+  const row = (i, more) => ({ function: "", module: "app", file: "", line: 0, object: "", kind: "", ...more, share_pct: [40 >> i, 50 >> i, 60 >> i], ...loads(i) });
+  return {
+    trace: name("trace", 0), drawn, of_all_loads: allLoads, others: 5, ...(predictions ? { of_recorded_code: 8000 } : {}), ...loads(0),
+    functions: [0, 1, 2].map((i) => row(i, { function: name("function", i) })), lines: [0, 1, 2].map((i) => row(i, { function: name("function", i), file: `/src/${name("file", i % 2)}.c`, line: i + 3 })), objects: [0, 1].map((i) => row(i, { object: name("object", i), kind: "global" })),
+  };
+}
+
+/** An analysis with everything in it. `measured` is what its memory samples are drawn from. `name` is put wherever a trace has a name. */
+export function example({ name = (kind, i) => `${kind}_${i}`, rows = 6, caches = [], misses = false, measured = "" } = {}) {
   const share = (i) => 60 / (i + 1);
   const some = [0, 1, 2].filter((i) => i < rows);
   const predicted = { curve: [1024, 65536, 4 << 20].map((size, i) => ({ size, ratio: [0.3 / (i + 1), 0.5 / (i + 1), 0.6 / (i + 1)] })), levels: [{ level: "L1", size: 32768, ratio: [0.1, 0.2, 0.3], share: [0.4, 0.5, 0.7], count: null, prefetchable: 0.5 }, { level: "L2", size: 1048576, ratio: null, share: null }], stall_ns: null };
@@ -67,6 +86,7 @@ export function example({ name = (kind, i) => `${kind}_${i}`, rows = 6, caches =
       format: "mgz-analysis", version: 1,
       summary: { ...metrics(100), trace: { command: [name("command", 0), "--all"], started: "2026-01-01T00:00:00Z", backend: "soft", mode: "burst", state: "complete", program_status: "exit 0", by_time: true, wall_seconds: 12.5, loads_executed: null, dropped: { torn_loads: 3 }, truncated_windows: {}, caches, coverage: { time_samples: 100, generated_bytes: 4096, generated_samples: 3, files: [{ path: `/lib/${name("library", 0)}`, instrumented: false, needed: true, samples: 20, reads_for: ["memcpy"] }, { path: "/app", instrumented: true, needed: true, samples: null, reads_for: [] }], programs: [{ path: `/bin/${name("program", 0)}`, times: 2, why: "not instrumented" }] }, not_recorded: [name("sentence", 1)] }, block: 64, rows: 60000, samples: 60, sample_min: 900, sample_mean: 1000, sample_max: 1100, rho: 200, rho_source: "loads_executed_estimate", A_hat: 1e7, A_lo: 5e6, A_hi: 3e7, interval_hist: bins(12), doubtful: { unread: 2 }, ...extra },
       functions, lines, loops, objects,
+      ...(measured ? { measured: samples(name, measured, misses) } : {}),
       call_paths: { state: "recorded", whole: 50, partial: 6, unknown: 4, left_out: 0, calls: some.map((i) => ({ id: i + 1, parent: i, depth: i, function: name("function", i), module: "app", file: "/src/a.c", call_file: i ? "/src/a.c" : "", call_line: i ? i + 2 : 0, inlined: i === 2, own: i < 2, time_pct: 90 - i * 30, time_pct_lo: 80 - i * 30, time_pct_hi: 95 - i * 30, self_pct: 30, A_pct: 90 - i * 30, windows: 50 - i, A: 50000 - i, F: 900, F_64: 100, dF: 0.02 })) },
       windows: [16, 32, 64].map((W) => ({ W, windows: 5, F: W / 2, F_str: W / 3, F_irr: W / 6, D_mean: W / 9 })),
       growth: [16, 64, 256, 1024, 4096].map((W) => ({ W, F_hat: W / 2, F_lo: W / 3, F_hi: W, F_str_hat: W / 4, F_str_lo: W / 6, F_str_hi: W / 2, F_irr_hat: W / 4, F_irr_lo: W / 6, F_irr_hi: null, F_undersampled: W > 1000 })),

@@ -4,8 +4,8 @@ import { chromium } from "playwright-core";
 import { comparison, example, job, write, writePart } from "./fixture.mjs";
 
 const folder = process.argv[2] ?? ".";
-const { analysis, manifest, sources } = example({ misses: true });
-const VIEWS = ["overview", "code", "data", "time", "memory", "locality", "threads", "quality"];
+const { analysis, manifest, sources } = example({ misses: true, measured: "loads" });
+const VIEWS = ["overview", "code", "data", "time", "memory", "locality", "threads", "measured", "quality"];
 const reports = [["example", write(join(folder, "example.html"), analysis, manifest, sources), VIEWS], ["comparison", writePart(join(folder, "comparison.html"), "compare", comparison()), ["verdict", "changes", "tree", "curves", "runs"]], ["ranks", writePart(join(folder, "ranks.html"), "ranks", job()), ["spread", "code", "data", "ranks", "gaps"]], ...(process.env.REPORTS ?? "").split(":").filter(Boolean).map((file) => [file.split("/").at(-2), `file://${file}`, VIEWS])];
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
 for (const [name, address, views] of reports) {

@@ -165,13 +165,25 @@ pub struct MeasuredSamples {
 
 /// Reads the samples of a trace. `Ok(None)` if it has none; an error is a sentence for the user.
 pub fn read_measured(folder: &Path) -> Result<Option<MeasuredSamples>, String> {
+    read_table(folder, samples)
+}
+
+/// Reads the table itself: one row per sample.
+pub fn read_measured_rows(folder: &Path) -> Result<Option<Frame>, String> {
+    read_table(folder, |table| Ok(table.clone()))
+}
+
+fn read_table<T>(
+    folder: &Path,
+    of: impl Fn(&Frame) -> Result<T, String>,
+) -> Result<Option<T>, String> {
     let path = folder.join(MEASURED);
     let file = match File::open(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(format!("{}: {error}", path.display())),
     };
-    quietly(|| frame::read_parquet(file).and_then(|table| samples(&table)))
+    quietly(|| frame::read_parquet(file).and_then(|table| of(&table)))
         .and_then(|r| r)
         .map(Some)
         .map_err(|e| {

@@ -282,6 +282,10 @@ pub(crate) fn table_frame(analysis: &Analysis, name: &str) -> Result<Frame, Stri
         "objects" => table_of(name, &analysis.objects),
         "misses" => table_of(name, &misses::flat(analysis)),
         "findings" => table_of(name, &analysis.findings.list),
+        "measured" => {
+            let of = analysis.measured.as_ref();
+            table_of(name, &of.map_or_else(Vec::new, measured::flat))
+        }
         _ => Err(format!("there is no table {name:?}")),
     }
 }

@@ -10,13 +10,16 @@ mod tables;
 use crate::cli::OutputFormat;
 use crate::cli::trace;
 use crate::data::frame::{self, ColumnKind};
+use crate::input::measured::read_measured;
 use crate::input::{Trace, objects};
 use crate::report::Analysis;
 use crate::report::build::{Questions, examine};
+use crate::report::measured_beside::no_samples;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, presets};
 use mgz_annotations_schema::TraceMode;
+use mgz_annotations_schema::manifest::MEASURED;
 use mgz_annotations_schema::tell;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row, Rows};
@@ -32,12 +35,16 @@ Examples:
   mgz query trace 'SELECT file, line, D_mean FROM lines WHERE D_mean > 1000'
   mgz query trace 'SELECT object, bytes, F_64 * 64 AS touched FROM objects WHERE kind = \"heap\"'
   mgz query trace 'SELECT function, count(*), count(DISTINCT address / 64) FROM rows GROUP BY function'
+  mgz query trace 'SELECT line, level, miss_ratio, predicted FROM measured WHERE kind = \"line\"'
   mgz query trace --format csv 'SELECT * FROM samples' > samples.csv
   mgz query trace --format parquet -o hot.parquet 'SELECT * FROM rows WHERE size = 64'
 
 Tables: findings, functions, lines, loops, objects, windows, growth, misses, threads, processes, distances, intervals \
-(as in the files of mgz-analyze --format csv), samples and rows. The dialect is SQLite's.
+(as in the files of mgz-analyze --format csv), samples and rows; with memory samples also measured and memory_samples. The dialect is SQLite's.
 docs/reference/query.md has the columns.";
+
+/// Tables that only traces with memory samples have.
+const SAMPLE_TABLES: [&str; 2] = [tables::MEASURED, "memory_samples"];
 
 /// Arguments of `query`.
 #[derive(Debug, Args)]
@@ -63,6 +70,10 @@ pub struct QueryArguments {
     /// Predicts misses of sampled traces too, for the table misses.
     #[arg(long)]
     pub misses: bool,
+    /// Trace with memory samples of another run of the same program, for the tables measured and
+    /// memory_samples [default: the trace's own samples].
+    #[arg(long, value_name = "TRACE")]
+    pub measured: Option<PathBuf>,
 }
 
 /// Words of a query, outside of its texts.
@@ -79,10 +90,13 @@ fn words(sql: &str) -> Vec<String> {
     out
 }
 
-fn analysis(trace: &Trace, misses: bool) -> anyhow::Result<Analysis> {
+/// `beside`: predicted misses are asked for, to stand beside measured ones.
+fn analysis(trace: &Trace, arguments: &QueryArguments, beside: bool) -> anyhow::Result<Analysis> {
     let questions = Questions {
         counted: crate::report::counted::find_counts(trace, None).map_err(anyhow::Error::msg)?,
-        ..Questions::tables(misses)
+        measured: arguments.measured.clone(),
+        misses: arguments.misses || beside,
+        ..Questions::tables(arguments.misses)
     };
     Ok(examine(trace, &questions, &|_| {})?.0)
 }
@@ -139,12 +153,16 @@ pub fn run_query(arguments: &QueryArguments) -> anyhow::Result<ExitCode> {
     let database = open(arguments.memory)?;
     let trace = Trace::open(folder, true)?;
     let damaged = !trace.damage.is_empty();
-    add_tables(&database, trace, arguments)?;
+    let lacks_samples = add_tables(&database, trace, arguments)?;
     database.pragma_update(None, "query_only", true)?;
     let mut statement = database.prepare(&arguments.sql).map_err(|e| {
-        anyhow!(
-            "the query cannot be run: {e}; docs/reference/query.md has the tables and their columns"
-        )
+        let of_samples = SAMPLE_TABLES.map(|table| format!("no such table: {table}"));
+        match lacks_samples {
+            Some(why) if of_samples.iter().any(|text| e.to_string().contains(text)) => anyhow!(why),
+            _ => anyhow!(
+                "the query cannot be run: {e}; docs/reference/query.md has the tables and their columns"
+            ),
+        }
     })?;
     if statement.column_count() == 0 || !statement.readonly() {
         bail!("only queries (SELECT) can be run: the trace is not changed");
@@ -170,23 +188,36 @@ fn open(memory: u64) -> anyhow::Result<Connection> {
     Ok(database)
 }
 
-/// Adds the tables that the query names.
+/// Adds the tables that the query names. Returns the reason why it has no tables of memory samples if
+/// it names one and the trace has none. (Columns may have the name of such a table.)
 fn add_tables(
     database: &Connection,
     trace: Trace,
     arguments: &QueryArguments,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Option<String>> {
     let folder = &arguments.trace;
+    let measured = arguments.measured.as_deref().unwrap_or(folder);
+    let mut lacks_samples = None;
     let asked = words(&arguments.sql);
     let names = |table: &str| asked.iter().any(|w| w == table);
     if tables::ANALYSED.iter().any(|t| names(t)) {
-        let analysis = analysis(&trace, arguments.misses)?;
-        for table in tables::ANALYSED.iter().filter(|t| names(t)) {
+        let beside = names(tables::MEASURED) && measured.join(MEASURED).exists();
+        let analysis = analysis(&trace, arguments, beside)?;
+        let has_samples = analysis.measured.is_some();
+        if !has_samples {
+            let damage = read_measured(measured).err();
+            lacks_samples = Some(damage.unwrap_or_else(|| no_samples(measured)));
+        }
+        let made = |table: &&&str| names(table) && (has_samples || **table != tables::MEASURED);
+        for table in tables::ANALYSED.iter().filter(made) {
             tables::add_analysis_table(database, table, &analysis)?;
         }
     }
     if names("samples") {
         tables::add_samples(database, &trace)?;
+    }
+    if names("memory_samples") && !tables::add_memory_samples(database, measured)? {
+        lacks_samples = Some(no_samples(measured));
     }
     for sentence in trace.warnings.iter().chain(&trace.damage) {
         tell!("mgz-analyze: warning: {sentence}");
@@ -201,7 +232,7 @@ fn add_tables(
         }
         rows::add_row_table(database, Arc::new(rows::RowTableSource { trace, objects }))?;
     }
-    Ok(())
+    Ok(lacks_samples)
 }
 
 /// The result of a query.

@@ -2,6 +2,7 @@
 
 use crate::data::frame::{self, Column, Frame};
 use crate::data::rows::Run;
+use crate::input::measured::read_measured_rows;
 use crate::input::{ColumnSet, Trace};
 use crate::output::export::table_frame;
 use crate::report::Analysis;
@@ -11,9 +12,10 @@ use rusqlite::types::Value as Cell;
 use rusqlite::{Connection, params_from_iter};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Tables that an analysis has.
-pub const ANALYSED: [&str; 12] = [
+pub const ANALYSED: [&str; 13] = [
     "findings",
     "functions",
     "lines",
@@ -26,7 +28,10 @@ pub const ANALYSED: [&str; 12] = [
     "processes",
     "distances",
     "intervals",
+    MEASURED,
 ];
+/// The one of memory samples, which only some have.
+pub const MEASURED: &str = "measured";
 
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
@@ -37,9 +42,11 @@ fn cell(value: &Value) -> Cell {
     match value {
         Value::Null => Cell::Null,
         Value::Bool(flag) => Cell::Integer((*flag).into()),
-        Value::Number(number) => match number.as_i64() {
-            Some(whole) => Cell::Integer(whole),
-            None => Cell::Real(number.as_f64().unwrap_or(f64::NAN)),
+        Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(whole), _) => Cell::Integer(whole),
+            // Addresses of the kernel: the same 64 bits, as in `rows`.
+            (None, Some(whole)) => Cell::Integer(whole as i64),
+            (None, None) => Cell::Real(number.as_f64().unwrap_or(f64::NAN)),
         },
         Value::String(text) => Cell::Text(text.clone()),
         other => Cell::Text(other.to_string()),
@@ -57,7 +64,9 @@ fn insert(database: &Connection, name: &str, table: &Frame) -> anyhow::Result<()
     let marks = vec!["?"; columns.len()].join(", ");
     let mut statement =
         database.prepare(&format!("INSERT INTO {} VALUES ({marks})", quoted(name)))?;
-    for row in frame::json_rows(table) {
+    // Row by row: memory samples may be many.
+    for at in 0..table.height() {
+        let row = frame::json_row(table, at);
         let cells = columns
             .iter()
             .map(|c| cell(row.get(*c).unwrap_or(&Value::Null)));
@@ -74,6 +83,15 @@ pub fn add_analysis_table(
 ) -> anyhow::Result<()> {
     let table = table_frame(analysis, name).map_err(|e| anyhow!("the table {name}: {e}"))?;
     insert(database, name, &table)
+}
+
+/// Puts the memory samples of a trace into the database, a row each. False if it has none.
+pub fn add_memory_samples(database: &Connection, folder: &Path) -> anyhow::Result<bool> {
+    let table = read_measured_rows(folder).map_err(anyhow::Error::msg)?;
+    if let Some(table) = &table {
+        insert(database, "memory_samples", table)?;
+    }
+    Ok(table.is_some())
 }
 
 /// A sample: its rows and times.

@@ -24,13 +24,7 @@ pub fn add(
         return Ok(());
     }
     let Some(samples) = read_measured(other.unwrap_or(&trace.folder))? else {
-        return match other {
-            Some(folder) => Err(format!(
-                "{}: the trace has no memory samples; make one of a recording of perf mem with mgz-record --import",
-                folder.display()
-            )),
-            None => Ok(()),
-        };
+        return other.map_or(Ok(()), |folder| Err(no_samples(folder)));
     };
     let mut measured = tables(&samples);
     measured.trace = other.map(|folder| folder.display().to_string());
@@ -42,6 +36,14 @@ pub fn add(
     );
     analysis.measured = Some(measured);
     Ok(())
+}
+
+/// The sentence on a trace without memory samples where some were asked for.
+pub(crate) fn no_samples(folder: &Path) -> String {
+    format!(
+        "{}: the trace has no memory samples; make one of a recording of perf mem with mgz-record --import",
+        folder.display()
+    )
 }
 
 /// Rows by name; `None` where several have the name.

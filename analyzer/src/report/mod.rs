@@ -5,7 +5,7 @@ pub mod counted;
 mod functions;
 mod lines;
 mod loops;
-mod measured_beside;
+pub(crate) mod measured_beside;
 mod row_counts;
 mod rows;
 mod summary;

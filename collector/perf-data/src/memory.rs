@@ -481,6 +481,8 @@ pub(crate) struct EventNames {
     pmus: BTreeMap<u32, String>,
     /// By id of a counter.
     names: BTreeMap<u64, Arc<str>>,
+    /// In the file's order; `None` for those that have ids. perf writes no ids if there is one event.
+    without_ids: Vec<Option<Arc<str>>>,
 }
 
 impl EventNames {
@@ -520,6 +522,7 @@ impl EventNames {
         let (name, from) = text_at(section, at + 4)?;
         let name: Arc<str> = name.into();
         let to = from.checked_add(ids.checked_mul(8)?)?;
+        self.without_ids.push((ids == 0).then(|| name.clone()));
         let ids = section.get(from..to)?.chunks_exact(8);
         self.names
             .extend(ids.filter_map(|id| Some((u64_at(id, 0)?, name.clone()))));
@@ -533,15 +536,19 @@ impl EventNames {
         let filtered = events
             .iter()
             .any(|e| is_spe(&e.attr) && (e.attr.config1 | e.attr.config2 | e.attr.config3) != 0);
-        let event = |event: &AttrWithIds| {
+        // Places tell something only if all events have one.
+        let places = Some(&self.without_ids).filter(|places| places.len() == events.len());
+        let by_place = |place: usize| places?.get(place)?.as_ref();
+        let event = |(place, event): (usize, &AttrWithIds)| {
             let name = event.ids.iter().find_map(|id| self.names.get(id));
+            let name = name.or_else(|| by_place(place).filter(|_| event.ids.is_empty()));
             let name = name.map_or_else(String::new, |name| name.to_string());
             MemoryEvent {
                 drawn: Drawn::of(&event.attr, pmu(&event.attr), &name, filtered),
                 name,
             }
         };
-        events.iter().map(event).collect()
+        events.iter().enumerate().map(event).collect()
     }
 }
 

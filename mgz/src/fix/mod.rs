@@ -247,6 +247,7 @@ fn analysis(trace: &Path) -> anyhow::Result<Value> {
         source: false,
         trace: Some(trace.to_path_buf()),
         command: Vec::new(),
+        measured: None,
     };
     report::analysis(trace, &options, data.path())?
         .stdout(Stdio::null())

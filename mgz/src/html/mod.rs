@@ -27,7 +27,13 @@ const PLACE: &str = "<!--mgz-data-->";
 /// Tables that are written by columns, each a part of its own.
 const TABLES: [&str; 4] = ["functions", "lines", "loops", "objects"];
 /// Values that are parts of their own.
-const PARTS: [&str; 4] = ["heat_map", "time_zoom", "location_zoom", "call_paths"];
+const PARTS: [&str; 5] = [
+    "heat_map",
+    "time_zoom",
+    "location_zoom",
+    "call_paths",
+    "measured",
+];
 
 /// Options of a report.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +44,8 @@ pub struct HtmlOptions {
     pub trace: Option<PathBuf>,
     /// Command line to be shown instead of the trace's; none if empty.
     pub command: Vec<String>,
+    /// Trace with memory samples of another run; none: the trace's own.
+    pub measured: Option<PathBuf>,
 }
 
 /// A part of the data, by the name that the viewer knows it by.
@@ -178,7 +186,7 @@ mod tests {
             "summary": {"A": 5, "trace": {"command": ["</script><img src=x onerror=alert(1)>"]}},
             "functions": [{"function": "a<b>", "A": 3, "D_hist": [{"from": 0, "to": 0, "count": 1}]}, {"function": "c", "A": 2}],
             "lines": [], "loops": [], "objects": [],
-            "location_zoom": {"root": {}},
+            "location_zoom": {"root": {}}, "measured": {"samples": 7},
             "warnings": ["</script>"],
         })
     }
@@ -197,6 +205,9 @@ mod tests {
         assert_eq!(run["summary"]["A"], 5);
         assert_eq!(run["manifest"]["cpu"], "x");
         assert_eq!(run["warnings"][0], "</script>");
+        // The tables of samples may be long, so the first screen does not wait for them.
+        assert!(run.get("measured").is_none());
+        assert_eq!(unpack(&page, "measured")["samples"], 7);
         let functions = unpack(&page, "functions");
         assert_eq!(functions["rows"], 2);
         assert_eq!(functions["columns"]["function"], json!(["a<b>", "c"]));

@@ -36,6 +36,7 @@ pub fn command(serve: &Serve) -> anyhow::Result<i32> {
         source: !serve.no_source,
         trace: Some(trace.clone()),
         command: read_command(&serve.trace),
+        measured: serve.measured.clone(),
     };
     let server = Server::http(("127.0.0.1", serve.port)).map_err(|error| {
         anyhow::anyhow!(

@@ -1,6 +1,7 @@
 // The report's data, read part by part.
 import { signal } from "@preact/signals";
 import { part } from "./load.ts";
+import { measuredOf, type Measured } from "./measured.ts";
 import { Table } from "./table.ts";
 import { list, num, obj, objs, str, strs, type Obj } from "./values.ts";
 
@@ -21,6 +22,8 @@ export interface Model {
   paths: Obj;
   /** Which places of memory are used together; null where the trace cannot tell. */
   affinity: Obj | null;
+  /** Memory samples of the processor; null without any. */
+  measured: Measured | null;
   /** Machine code of the lines that were hit most. */
   code: Obj;
   /** Tables and trees are still to be unpacked. */
@@ -63,6 +66,7 @@ function first(data: Obj): Model {
     location: {},
     paths: {},
     affinity: null,
+    measured: null,
     code: {},
     sources: null,
   };
@@ -81,6 +85,7 @@ function filled(start: Model, get: Get): Model {
     location: obj(get("location_zoom")),
     paths: obj(get("call_paths")),
     affinity: affinity === null ? null : obj(affinity),
+    measured: measuredOf(get("measured")),
     code: obj(get("disassembly")),
     sources: sources === null ? null : obj(sources),
   };
@@ -91,7 +96,7 @@ export function modelOf(parts: Obj): Model {
   return filled(first(obj(parts["run"])), (name) => parts[name] ?? null);
 }
 
-const PARTS = ["functions", "lines", "loops", "objects", "heat_map", "time_zoom", "location_zoom", "sources", "call_paths", "affinity", "disassembly"];
+const PARTS = ["functions", "lines", "loops", "objects", "heat_map", "time_zoom", "location_zoom", "sources", "call_paths", "affinity", "disassembly", "measured"];
 
 /** Reads all parts. */
 export async function load(): Promise<void> {

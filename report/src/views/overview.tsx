@@ -10,6 +10,7 @@ import { estimate, num, obj, objs, str, strs, triple, type Estimate, type Obj } 
 import { base, bytes, count, gainInWords, percent, seconds, short } from "../format.ts";
 import { go } from "../state.ts";
 import { bins, missesOf, Panel, PATTERN, Share, watchedOf } from "./common.tsx";
+import { MeasuredPanel } from "./measured.tsx";
 import { TimeStrip } from "./time.tsx";
 
 /** Number of findings shown at first. */
@@ -47,6 +48,7 @@ export function Overview({ m }: { m: Model }) {
       <Panel title="Would a larger cache help?">
         <MissCurve m={m} />
       </Panel>
+      <MeasuredPanel m={m} />
       <Panel title="How fast does new memory come in?">
         <Growth m={m} />
       </Panel>

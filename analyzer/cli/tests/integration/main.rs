@@ -7,6 +7,7 @@ mod columns;
 mod command;
 mod common;
 mod matrix;
+mod measured;
 mod models;
 mod papers;
 mod places;

@@ -168,14 +168,16 @@ fn json(cells: &dyn Array, at: usize) -> Option<Value> {
 
 /// The rows of a table as JSON has them: objects with the columns as keys.
 pub fn json_rows(frame: &Frame) -> Vec<Value> {
-    let row = |at: usize| {
-        let cells = frame.columns.iter().map(|column| {
-            let cell = json(&*column.cells, at).unwrap_or_default();
-            (column.name.clone(), cell)
-        });
-        Value::Object(cells.collect::<Map<_, _>>())
-    };
-    (0..frame.rows).map(row).collect()
+    (0..frame.rows).map(|at| json_row(frame, at)).collect()
+}
+
+/// One row of them.
+pub fn json_row(frame: &Frame, at: usize) -> Value {
+    let cells = frame.columns.iter().map(|column| {
+        let cell = json(&*column.cells, at).unwrap_or_default();
+        (column.name.clone(), cell)
+    });
+    Value::Object(cells.collect::<Map<_, _>>())
 }
 
 /// True if there is a column of this name.

@@ -227,6 +227,22 @@ fn names_of_pmus_and_events() {
     let events = [number(2), number(16), event(&[7, 8], "a"), event(&[], "b")].concat();
     assert!(names.read_events(&events));
     assert_eq!(names.names.get(&8).map(|n| &**n), Some("a"));
+    // The second event has no ids, and is known by its place.
+    let of = |ids: [&[u64]; 2]| {
+        let events = ids.map(|ids| AttrWithIds {
+            attr: Attr::default(),
+            ids: ids.to_vec(),
+        });
+        let found = names.events(&events).into_iter().map(|event| event.name);
+        found.collect::<Vec<_>>()
+    };
+    assert_eq!(of([&[7], &[]]), ["a", "b"]);
+    assert_eq!(of([&[], &[9]]), ["", ""]);
+    let of_one = names.events(&[AttrWithIds {
+        attr: Attr::default(),
+        ids: Vec::new(),
+    }]);
+    assert_eq!(of_one[0].name, "", "one of two is not known");
     for cut in 0..events.len() {
         assert!(
             !EventNames::default().read_events(&events[..cut]),
