@@ -180,9 +180,38 @@ pub struct Manifest {
     /// Imports: memory samples of the processor, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured: Option<Measured>,
+    /// `burst`: counters of the processor over the whole run, if it has any. They count all user code
+    /// of the program and of the programs that it started.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub counters: Vec<RunCounter>,
     /// Parts of the run that were recorded, if that was limited; all else refers to these.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phases: Option<Phases>,
+}
+
+/// A counter of the processor over a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunCounter {
+    /// `loads`, `l1_misses`, `lines_on_their_way` (loads of a line on its way to the first level),
+    /// `l2_misses`, `last_level_misses`, `tlb_misses`.
+    pub what: String,
+    /// Type and config of `perf_event_attr`, as in `4:0x81d0`.
+    pub event: String,
+    /// Value.
+    pub value: u64,
+    /// Time for which the event was enabled, of all threads, ns.
+    pub enabled_ns: u64,
+    /// Part of it in which it had a counter, ns. Events take turns if there are too few counters.
+    pub running_ns: u64,
+}
+
+impl RunCounter {
+    /// The value, as if it had counted all the time; `None` if it never counted.
+    pub fn estimate(&self) -> Option<f64> {
+        let share = self.running_ns as f64 / self.enabled_ns as f64;
+        (share > 0.0 && share.is_finite()).then(|| self.value as f64 / share.min(1.0))
+    }
 }
 
 /// Memory samples of the processor, in [`MEASURED`].

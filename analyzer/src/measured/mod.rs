@@ -6,9 +6,11 @@
 //! from all loads say how many of these miss; a recording of loads above a latency does not, and
 //! neither does one by cycles. Then nothing is said about the prediction.
 //!
+//! * [`counters`]: counts of a run, which need no samples.
 //! * [`shares`]: numbers of a set of samples.
 //! * [`tables`]: rows by function, line and object.
 
+pub mod counters;
 pub mod shares;
 pub mod tables;
 

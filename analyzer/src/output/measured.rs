@@ -1,11 +1,12 @@
 //! Memory samples of the processor as text and as a flat table.
 
+use crate::measured::counters::CountedRun;
 use crate::measured::{Measured, MeasuredLoads, MeasuredMisses, MeasuredRow, ServedShare};
 use crate::misses::Range;
 use crate::output::names;
 use crate::output::text::{Style, head, heading, push, row, tail, text_table};
 use crate::report::Analysis;
-use crate::util::human::counted;
+use crate::util::human::{count, counted};
 use serde::Serialize;
 
 /// Rows of a smaller share of the loads are left out of the text, percent. Source: Chosen.
@@ -152,6 +153,26 @@ fn by_share(loads: &MeasuredLoads) -> Vec<&ServedShare> {
     levels
 }
 
+/// Counters of the run in one line, for the screen.
+pub(crate) fn counted_on_screen(run: &CountedRun) -> String {
+    let levels = run.misses.iter().map(|m| {
+        let predicted = m.predicted.map(|p| within(percent(p)));
+        let predicted = predicted.map_or_else(String::new, |p| format!(", {p} % predicted"));
+        format!(
+            "{} {} % measured{predicted}",
+            m.level,
+            within(percent(m.counted))
+        )
+    });
+    let tlb = run.tlb_miss_pct.map(|tlb| format!("TLB {} %", pct(tlb)));
+    let all: Vec<String> = levels.chain(tlb).collect();
+    format!(
+        "{} loads of all code: {}",
+        count(run.loads.round() as u64),
+        all.join("; ")
+    )
+}
+
 /// One line for the screen.
 pub(crate) fn on_screen(measured: &Measured) -> String {
     let levels = by_share(&measured.loads).into_iter().take(4);
@@ -224,8 +245,15 @@ fn place(what: &str, row: &MeasuredRow) -> String {
     }
 }
 
-/// The tables of memory samples.
+/// Counters, and the tables of memory samples.
 pub(crate) fn tables(analysis: &Analysis, style: Style, out: &mut String) {
+    if let Some(counted) = &analysis.counters {
+        heading(
+            out,
+            "Counted by the processor over the run (percent of the loads; lines on their way are hits at the lower end, misses at the upper)",
+        );
+        out.push_str(&format!("{}\n", counted_on_screen(counted)));
+    }
     let Some(measured) = &analysis.measured else {
         return;
     };
@@ -329,4 +357,28 @@ fn compared(measured: &Measured, style: Style, out: &mut String) {
         }
     }
     push(out, &t);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measured::counters::CountedMisses;
+
+    #[test]
+    fn counts_stand_beside_predictions() {
+        let level = |level: &str, predicted| CountedMisses {
+            level: level.into(),
+            counted: [0.05, 0.1, 0.2],
+            predicted,
+        };
+        let run = CountedRun {
+            loads: 12_345_678.4,
+            misses: vec![level("L1", Some([0.1, 0.3, 0.5])), level("L2", None)],
+            tlb_miss_pct: Some(0.25),
+        };
+        assert_eq!(
+            counted_on_screen(&run),
+            "12.3M loads of all code: L1 10 (5.0–20) % measured, 30 (10–50) % predicted; L2 10 (5.0–20) % measured; TLB 0.2 %"
+        );
+    }
 }

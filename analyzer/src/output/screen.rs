@@ -87,6 +87,9 @@ fn run(analysis: &Analysis, width: usize) -> Vec<String> {
             &format!("{} of the loads{how}", levels.join(", ")),
         );
     }
+    if let Some(counted) = &analysis.counters {
+        add("counted", &measured::counted_on_screen(counted));
+    }
     if let Some(measured) = &analysis.measured {
         add("measured", &measured::on_screen(measured));
         if let Some(text) = measured::beside(&measured.loads) {

@@ -18,6 +18,7 @@ use crate::input::objects::read_objects;
 use crate::input::source::ChunkSource;
 use crate::input::weights::Weights;
 use crate::input::{ColumnSet, Trace};
+use crate::measured::counters::counted_run;
 use crate::misses::{Hierarchy, Predicted, caches};
 use crate::report::counted::reweighted;
 use crate::report::row_counts::{PassPlan, RowCounts};
@@ -484,7 +485,7 @@ pub(super) fn add_found(analysis: &mut Analysis, found: Findings) {
     };
 }
 
-/// Adds memory samples of the processor. Returns what is wrong with them.
+/// Adds counters and memory samples of the processor. Returns what is wrong with them.
 pub(super) fn add_measured(
     analysis: &mut Analysis,
     trace: &Trace,
@@ -495,6 +496,11 @@ pub(super) fn add_measured(
     if is_filtered && other.is_some() {
         let sentence = "memory samples are of the whole run, and a filter leaves a part of it: they are not shown";
         analysis.warnings.push(sentence.into());
+    }
+    if !is_filtered {
+        let manifest = &trace.manifest;
+        let predicted = analysis.summary.misses.as_ref();
+        analysis.counters = counted_run(&manifest.counters, &manifest.caches, predicted);
     }
     let added = measured_beside::add(analysis, trace, other, is_filtered);
     let sentence = added.err()?;

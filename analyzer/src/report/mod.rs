@@ -78,6 +78,9 @@ pub struct Analysis {
     /// Memory samples of the processor, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured: Option<crate::measured::Measured>,
+    /// Counters of the processor over the run, if it has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counters: Option<crate::measured::counters::CountedRun>,
     /// Findings, or the reason why there are none.
     #[serde(flatten)]
     pub findings: FindingList,

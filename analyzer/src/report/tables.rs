@@ -461,6 +461,7 @@ impl Material<'_> {
             call_paths: call_paths::without(&self.manifest.call_paths, outcome.census.samples),
             by_path: None,
             measured: None,
+            counters: None,
             findings: FindingList::default(),
             heat_map: None,
             time_zoom: None,

@@ -11,10 +11,14 @@ use crate::records::bits;
 pub const TYPE_SOFTWARE: u32 = 1;
 /// `perf_event_attr.type` of raw events of the core PMU, where sysfs does not tell another.
 pub const TYPE_RAW: u32 = 4;
+/// `perf_event_attr.type` of the kernel's own names for events of caches.
+pub const TYPE_HW_CACHE: u32 = 3;
 /// Software event: CPU time of the task, by a high resolution timer, ns.
 pub const SW_TASK_CLOCK: u64 = 1;
 /// Software event that never counts: carries records about mappings and threads.
 pub const SW_DUMMY: u64 = 9;
+/// `read_format`: behind a counter's value stand the times for which it was enabled and counted.
+pub const FORMAT_TIMES: u64 = 1 | 2;
 /// `read_format`: counter values come with their id (as perf asks for).
 pub const FORMAT_ID: u64 = 4;
 

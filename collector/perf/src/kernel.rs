@@ -14,6 +14,27 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventId(pub usize);
 
+/// A counter's value, with all that have inherited it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Events that were counted.
+    pub value: u64,
+    /// Time for which the event was enabled, ns.
+    pub enabled_ns: u64,
+    /// Time for which it had a counter, ns.
+    pub running_ns: u64,
+}
+
+impl Counted {
+    /// The value, as if it had counted all the time; 0 if it never counted.
+    pub fn estimate(&self) -> f64 {
+        match self.running_ns {
+            0 => 0.0,
+            running => self.value as f64 * (self.enabled_ns as f64 / running as f64),
+        }
+    }
+}
+
 /// Operations on an open event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Control {
@@ -52,6 +73,9 @@ pub trait Kernel {
 
     /// The id that the event's records carry.
     fn id(&mut self, event: EventId) -> io::Result<u64>;
+
+    /// The value of a counter that was opened with [`crate::attr::FORMAT_TIMES`].
+    fn count(&mut self, event: EventId) -> io::Result<Counted>;
 
     /// An ioctl.
     fn control(&mut self, event: EventId, control: &Control) -> io::Result<()>;

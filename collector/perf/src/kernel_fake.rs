@@ -1,7 +1,7 @@
 //! A kernel that replays a transcript, with the real one's rules for full buffers.
 
 use crate::attr::{Attr, SW_DUMMY, TYPE_SOFTWARE, action, flag};
-use crate::kernel::{Area, Control, EventId, Kernel};
+use crate::kernel::{Area, Control, Counted, EventId, Kernel};
 use crate::mmap_ring::{PAGE_SIZE, page};
 use crate::records::bits;
 use crate::records::kind;
@@ -210,6 +210,8 @@ pub struct Fake {
     pub cuts: Vec<(u32, u64)>,
     /// Number of times the AUX area was copied into a sample.
     pub snapshots: u64,
+    /// Values of counters, by event.
+    pub counts: HashMap<u64, Counted>,
     buffers: BTreeMap<u32, Buffers>,
 }
 
@@ -292,6 +294,7 @@ impl Fake {
             lost: (0, 0),
             cuts: Vec::new(),
             snapshots: 0,
+            counts: HashMap::new(),
             buffers: BTreeMap::new(),
         }
     }
@@ -630,6 +633,13 @@ impl Kernel for Fake {
 
     fn id(&mut self, event: EventId) -> io::Result<u64> {
         Ok(Self::id_of(event.0))
+    }
+
+    fn count(&mut self, event: EventId) -> io::Result<Counted> {
+        let counted = self.counts.get(&self.events[event.0].attr.config);
+        counted
+            .copied()
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn control(&mut self, event: EventId, control: &Control) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! The real kernel.
 
 use crate::attr::Attr;
-use crate::kernel::{Area, Control, EventId, Kernel};
+use crate::kernel::{Area, Control, Counted, EventId, Kernel};
 use crate::mmap_ring;
 use crate::open::{
     self, IOC_DISABLE, IOC_ENABLE, IOC_PERIOD, IOC_SET_FILTER, IOC_SET_OUTPUT, open_perf_event,
@@ -69,6 +69,26 @@ impl Kernel for Linux {
 
     fn id(&mut self, event: EventId) -> io::Result<u64> {
         open::id(&self.fd(event)?)
+    }
+
+    fn count(&mut self, event: EventId) -> io::Result<Counted> {
+        let fd = self.fd(event)?;
+        let mut words = [0u64; 3];
+        // SAFETY: the words live across the call, which writes into them at most.
+        let read =
+            unsafe { libc::read(fd, words.as_mut_ptr().cast(), std::mem::size_of_val(&words)) };
+        if read < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if read as usize != std::mem::size_of_val(&words) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let [value, enabled_ns, running_ns] = words;
+        Ok(Counted {
+            value,
+            enabled_ns,
+            running_ns,
+        })
     }
 
     fn control(&mut self, event: EventId, control: &Control) -> io::Result<()> {

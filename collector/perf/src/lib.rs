@@ -11,3 +11,4 @@ pub mod open;
 pub mod pmu;
 pub mod proc_maps;
 pub mod records;
+pub mod run_counters;

@@ -195,6 +195,8 @@ fn run(request: RunRequest, pt: Option<IntelPt>) -> Result<i32, Failure> {
         before_runtime,
         heap_place,
         online: cli.online.clone().filter(|_| asked == Mode::Full),
+        // In other modes most loads are the probes' own. A trigger by loads needs its counter always.
+        counters: asked == Mode::Burst && triggers.as_ref().is_some_and(|t| !t.trigger.by_loads()),
     };
     let Some(trace_mode) = trace_mode else {
         options.spill_dir = std::env::temp_dir();
@@ -406,6 +408,7 @@ fn attach(request: AttachRequest) -> Result<i32, Failure> {
         before_runtime: Vec::new(),
         heap_place: None,
         online: None,
+        counters: false,
     };
     let why = format!("attached to process {pid}, which ran already");
     let manifest = Manifest {

@@ -96,6 +96,8 @@ pub struct ProbeReport {
     pub trigger: String,
     /// The reason for that trigger.
     pub trigger_why: String,
+    /// Counters of loads and misses of a run in `burst`, or the reason why there are none.
+    pub counters: String,
 }
 
 /// Looks at this machine. `pt`: facts about Intel PT, unless the build lacks it.
@@ -122,6 +124,7 @@ pub fn probe(pt: Option<PtFacts>) -> ProbeReport {
     ProbeReport {
         trigger,
         trigger_why,
+        counters: crate::machine::run_counters::describe(),
         ..report
     }
 }
@@ -325,6 +328,9 @@ impl fmt::Display for ProbeReport {
         self.verdicts(f)?;
         if !self.trigger.is_empty() {
             writeln!(f, "bursts      by {} ({})", self.trigger, self.trigger_why)?;
+        }
+        if !self.counters.is_empty() {
+            writeln!(f, "counters    {}", self.counters)?;
         }
         writeln!(f, "--backend auto takes: {}", self.backend)
     }

@@ -8,5 +8,6 @@ pub mod identity;
 pub mod memory_costs;
 pub mod missing;
 pub mod pt_facts;
+pub mod run_counters;
 pub mod signal_cost;
 pub mod trigger;

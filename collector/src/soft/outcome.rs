@@ -7,6 +7,7 @@ use crate::soft::drain::count::CountsByProcess;
 use crate::soft::shared_memory::{ModuleTableRow, Outside};
 use crate::soft::window_log::WindowLog;
 use crate::target::status::ProgramStatus;
+use mgz_annotations_schema::manifest::RunCounter;
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::io;
@@ -105,6 +106,8 @@ pub struct RunOutcome {
     pub dropped: BTreeMap<String, u64>,
     /// Segments shorter than asked, by cause (in `full` only where something is missing).
     pub truncated: BTreeMap<String, u64>,
+    /// Counters of the processor over the run; empty if it has none.
+    pub counters: Vec<RunCounter>,
     /// Sentences for the user.
     pub problems: Vec<String>,
     /// From the program's start to its end.

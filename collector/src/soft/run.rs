@@ -1,6 +1,7 @@
 //! A run in three steps: [`Setup`], [`supervise`], [`RunOutcome`].
 
 use crate::convert::online::Online;
+use crate::machine::run_counters;
 use crate::machine::trigger::WindowTrigger;
 use crate::objects::heap::blocks::HeapBlocks;
 use crate::objects::heap::hooks::Hook;
@@ -78,6 +79,8 @@ pub struct RunOptions {
     pub heap_place: Option<usize>,
     /// `full`: an analysis that takes records while the program runs.
     pub online: Option<Arc<Online>>,
+    /// Count loads and misses of the program, if the processor has counters for them.
+    pub counters: bool,
 }
 
 /// Runs a program to its end and records it.
@@ -87,9 +90,13 @@ pub fn run_recorded(
     options: &RunOptions,
     on_event: &mut dyn FnMut(&RunEvent),
 ) -> Result<RunOutcome, DriverError> {
-    record(options, on_event, |setup| {
+    let mut counters = None;
+    let mut outcome = record(options, on_event, |setup| {
+        counters = options.counters.then(run_counters::open).flatten();
         start_program(options, setup).map(Subject::Child)
-    })
+    })?;
+    outcome.counters = counters.map_or_else(Vec::new, run_counters::finish);
+    Ok(outcome)
 }
 
 /// Records a process that runs already, until it ends, or [`RunOptions::duration`] is over, or
@@ -181,6 +188,7 @@ fn outcome(
         programs: arena.counter(count::PROGRAMS),
         spent_ns: arena.account().1,
         phases: None,
+        counters: Vec::new(),
     }
 }
 

@@ -276,6 +276,7 @@ impl Recording {
         m.wall_seconds = outcome.wall.as_secs_f64();
         m.cpu_seconds = outcome.cpu.as_secs_f64();
         m.recording_seconds = outcome.spent_ns as f64 / 1e9;
+        m.counters = outcome.counters.clone();
         m.totals.spill_bytes = outcome.spill_bytes;
         m.totals.dropped = outcome.dropped.clone();
         m.totals.truncated_windows = outcome.truncated.clone();

@@ -9,7 +9,7 @@ import { caches, command, isComplete, moreWindows, placeOf, sentence, shareKey, 
 import { estimate, num, obj, objs, str, strs, triple, type Estimate, type Obj } from "../data/values.ts";
 import { base, bytes, count, gainInWords, percent, seconds, short } from "../format.ts";
 import { go } from "../state.ts";
-import { bins, missesOf, Panel, PATTERN, Share, watchedOf } from "./common.tsx";
+import { bins, hundred, missesOf, Panel, PATTERN, Share, watchedOf } from "./common.tsx";
 import { MeasuredPanel } from "./measured.tsx";
 import { TimeStrip } from "./time.tsx";
 
@@ -83,6 +83,10 @@ function RunCard({ m }: { m: Model }) {
             {l.ratio ? <Interval e={{ value: 100 * (l.ratio.value ?? 0), lo: l.ratio.lo === null ? null : 100 * l.ratio.lo, hi: l.ratio.hi === null ? null : 100 * l.ratio.hi }} max={100} show={percent} /> : <Unknown why="Not predicted: distances beyond the windows are not known." />}
           </Fact>
         ))}
+        {objs(obj(m.run["counters"])["misses"]).map((c) => {
+          const ratio = hundred(triple(c["counted"]));
+          return <Fact key={`counted ${str(c["level"])}`} name={`${str(c["level"])} measured`} text={`Misses of ${str(c["level"])} per 100 loads that the processor counted over the run, in all its code. The lower end counts loads of a line that was on its way as hits, the upper end as misses.`}><Interval e={ratio} max={100} show={percent} bounds="Loads of lines that were on their way are hits at the lower end and misses at the upper end." /></Fact>;
+        })}
         <Fact name="Recorded" text="How the loads were sampled.">
           {str(m.trace["mode"])}, {count(num(s["samples"]))} {isComplete(m) ? "threads" : "windows"}{m.trace["by_time"] === true ? " by CPU time" : ""}
         </Fact>

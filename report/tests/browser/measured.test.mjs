@@ -21,6 +21,7 @@ test("measured and predicted stand side by side, and where they differ is marked
   assert.match(await panel.locator("tbody tr").nth(1).innerText(), /L2[^]*predicted less/);
   // A prediction without uncertainty has no interval.
   assert.match(await panel.locator("tbody tr").nth(2).innerText(), /L3\s+1\.0 % 0–2\.0 %\s+1\.0 %\s+agree/);
+  assert.match(await page.locator(".run-card").innerText(), /L1 measured\s+5\.0 % 4\.0–11\.0 %/);
   await panel.getByRole("link", { name: "By function, line and object" }).click();
   assert.equal(await page.locator("nav a[aria-current=page]").innerText(), "Measured");
   assert.match(await page.locator("main").innerText(), /Which level served the loads\?[^]*fill buffer[^]*50 cycles[^]*memory of node 0/);
@@ -89,6 +90,7 @@ test("samples from strangers are text", async () => {
   m.objects[0].share_pct = "x";
   m.misses.push({ level: "L9" });
   m.nodes.push({ node: "x" });
+  hostile.analysis.counters.misses = [null, "x", { level: evil, counted: ["NaN", {}, 1e308] }];
   const { page, seen } = await open(write(join(folder, "hostile-measured.html"), hostile.analysis, hostile.manifest, hostile.sources));
   for (const view of TABS) {
     await show(page, view);
