@@ -1,4 +1,4 @@
-/* For attaching to: `attached SECONDS`. Threads that live long and threads that come and go, signals with handlers, on the usual stack and on an
+/* For attaching to: `attached SECONDS`; SIGUSR2 ends it earlier. Threads that live long and threads that come and go, signals with handlers, on the usual stack and on an
  * alternate one, a thread that waits in a system call all the time, and a library that is loaded late. Checks itself; prints "fine". */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -15,7 +15,7 @@
 enum { WORDS = 1 << 16 };
 long forward[WORDS], linked[WORDS];
 static volatile sig_atomic_t alarms, users;
-static double until;
+static volatile double until;
 
 static double now(void) {
     struct timespec t;
@@ -54,6 +54,11 @@ static void on_user(int signal) {
     (void)signal;
     /* Long enough for somebody to come meanwhile. */
     users += sum(forward, WORDS) > 0;
+}
+
+static void on_end(int signal) {
+    (void)signal;
+    until = 0;
 }
 
 static void *worker(void *argument) {
@@ -99,6 +104,8 @@ int main(int count, char **arguments) {
     struct sigaction alarm = {.sa_handler = on_alarm, .sa_flags = SA_RESTART}, user = {.sa_handler = on_user, .sa_flags = SA_ONSTACK}, seen;
     sigaction(SIGALRM, &alarm, 0);
     sigaction(SIGUSR1, &user, 0);
+    struct sigaction end = {.sa_handler = on_end, .sa_flags = SA_RESTART};
+    sigaction(SIGUSR2, &end, 0);
     struct itimerval often = {{0, 7000}, {0, 7000}};
     setitimer(ITIMER_REAL, &often, 0);
     pthread_t threads[3];

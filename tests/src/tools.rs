@@ -40,6 +40,32 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
+/// Waits until something holds. On a busy machine that may take long, so no test waits for a fixed
+/// time. Panics after [`LIMIT`].
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}: not within {LIMIT:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// CPU time of a process and its threads so far; none if it has ended.
+pub fn cpu_time(pid: i32) -> Option<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    // User and kernel time; the kernel counts 100 ticks a second for user programs.
+    Some(Duration::from_millis(10 * (ticks(11)? + ticks(12)?)))
+}
+
+/// Waits until a process has used some CPU time. Panics if it ends before.
+pub fn until_used(pid: i32, time: Duration) {
+    until("CPU time of the program", || {
+        cpu_time(pid).expect("the program runs") >= time
+    });
+}
+
 /// Says visibly that something was not tested.
 pub fn skip(why: &str) {
     // The test runner hides what passing tests print; stderr of the process itself is not captured.

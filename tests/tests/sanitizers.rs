@@ -706,7 +706,7 @@ fn watched_programs_can_be_attached_to() {
         let trace = dir.path().join("trace");
         let mut told = None;
         let attach = |pid: i32| {
-            std::thread::sleep(std::time::Duration::from_millis(300));
+            tools::until_used(pid, std::time::Duration::from_millis(100));
             let mut command = tools::tool("mgz-record");
             command
                 .args(["--rate", "2000", "--force", "--duration", "1", "--attach"])

@@ -1052,9 +1052,14 @@ fn attaching_to_a_container() {
             .arg("60")
             .spawn()
             .unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        let inner = run(Command::new("pgrep").args(["-P", &child.id().to_string()]));
-        let pid = text(&inner.stdout).trim().to_owned();
+        let mut pid = String::new();
+        tools::until("a process in other namespaces", || {
+            let inner = run(Command::new("pgrep").args(["-P", &child.id().to_string()]));
+            pid = text(&inner.stdout).trim().to_owned();
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+            let is_there = !pid.is_empty() && name.is_ok_and(|name| name.trim() == "sleep");
+            is_there || child.try_wait().unwrap().is_some()
+        });
         let mut command = tools::tool("mgz-record");
         command.args(["--attach", &pid, "-o"]).arg(&trace);
         let got = run(&mut command);
