@@ -374,7 +374,7 @@ mod tests {
         let run = CountedRun {
             loads: 12_345_678.4,
             misses: vec![level("L1", Some([0.1, 0.3, 0.5])), level("L2", None)],
-            tlb_miss_pct: Some(0.25),
+            tlb_miss_pct: Some(0.24),
         };
         assert_eq!(
             counted_on_screen(&run),

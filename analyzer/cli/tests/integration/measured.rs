@@ -158,5 +158,5 @@ fn sql_has_measured_beside_predicted_misses_and_the_samples_themselves() {
     }
     // A column of that name needs no samples.
     let growth = ask(&[&app], "SELECT count(measured) AS n FROM growth");
-    assert!(growth[0]["n"].as_i64() > Some(0), "{growth:?}");
+    assert!(growth[0]["n"].is_number(), "{growth:?}");
 }
