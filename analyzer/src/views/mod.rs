@@ -10,6 +10,7 @@ pub(crate) mod location_code;
 pub(crate) mod location_divide;
 pub(crate) mod objects;
 pub(crate) mod region_footprints;
+pub mod python;
 pub mod time_tree;
 
 use crate::data::code_map::CodeMap;

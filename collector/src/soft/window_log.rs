@@ -60,6 +60,7 @@ pub fn collect(arena: &Arena, wanted: OfWindows, over: &AtomicBool) -> WindowLog
                 StackLogEntry::Copy if copy.kind == REUSE => watches.take(&copy),
                 StackLogEntry::Copy => {
                     stacks.take(&copy);
+                    arena.set_python(&stacks.python_changes());
                     if wanted.stacks {
                         arena.want_stacks(stacks.wanted());
                     }

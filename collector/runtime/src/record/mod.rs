@@ -22,6 +22,7 @@ pub mod reuse_watch;
 pub(crate) mod ring_memory;
 #[cfg(not(test))]
 pub mod signals;
+pub mod python_frames;
 #[cfg(not(test))]
 pub mod speed_probe;
 #[cfg(not(test))]

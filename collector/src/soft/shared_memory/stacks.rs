@@ -2,6 +2,8 @@
 
 use crate::paths::StackCopy;
 use crate::soft::shared_memory::Arena;
+use crate::paths::python::RowChange;
+use mgz_abi::python_frames::{PYTHON_FRAMES, PYTHON_ROWS, PythonFrame};
 use mgz_abi::stack_log::{CELLS, STACK_BYTES, StackCell, StackLog};
 use std::sync::atomic::Ordering;
 
@@ -34,6 +36,18 @@ impl Arena {
         unsafe { &(*self.stack_log()).watch_every }.store(every, Ordering::Relaxed);
     }
 
+    /// Tells processes where they keep their Python frames.
+    pub fn set_python(&self, changes: &[RowChange]) {
+        for change in changes.iter().filter(|change| change.row < PYTHON_ROWS) {
+            // SAFETY: atomics in the mapping, at an index of the array.
+            let row = unsafe { &(*self.stack_log()).python[change.row] };
+            match &change.layout {
+                Some(layout) => row.set(change.pid, layout),
+                None => row.clear(),
+            }
+        }
+    }
+
     /// Reads the copy at a position, if it is there.
     pub fn stack_copy(&self, at: u64, out: &mut StackCopy) -> StackLogEntry {
         let log = self.stack_log();
@@ -52,8 +66,8 @@ impl Arena {
         }
         // SAFETY: plain integers in the mapping, of which every bit pattern is a value. They may
         // change while they are read, so each is read once.
-        let bytes = unsafe {
-            out.kind = (&raw const (*cell).kind).cast::<u32>().read_volatile();
+        let (bytes, frames) = unsafe {
+            out.kind = (&raw const (*cell).kind).cast::<u16>().read_volatile();
             out.pid = (&raw const (*cell).pid).cast::<u32>().read_volatile();
             out.tid = (&raw const (*cell).tid).cast::<u32>().read_volatile();
             out.time = (&raw const (*cell).time).cast::<u64>().read_volatile();
@@ -63,10 +77,14 @@ impl Arena {
             out.ip = (&raw const (*cell).ip).cast::<u64>().read_volatile();
             out.sp = (&raw const (*cell).sp).cast::<u64>().read_volatile();
             out.bp = (&raw const (*cell).bp).cast::<u64>().read_volatile();
-            (&raw const (*cell).bytes).cast::<u32>().read_volatile()
+            let frames = (&raw const (*cell).python_frames).cast::<u16>();
+            let bytes = (&raw const (*cell).bytes).cast::<u32>();
+            (bytes.read_volatile(), frames.read_volatile())
         };
         out.stack.clear();
         out.stack.extend(words(cell, bytes as usize));
+        out.python.clear();
+        out.python.extend(python_frames(cell, frames.into()));
         StackLogEntry::Copy
     }
 
@@ -91,6 +109,14 @@ fn words(cell: *const StackCell, bytes: usize) -> impl Iterator<Item = u64> {
     (0..bytes.min(STACK_BYTES) / 8).map(move |word| unsafe { first.add(word).read_volatile() })
 }
 
+/// So many Python frames of a cell, if it can hold them.
+fn python_frames(cell: *const StackCell, frames: usize) -> impl Iterator<Item = PythonFrame> {
+    // SAFETY: a field of a cell in the mapping; no reference is made.
+    let first = unsafe { (&raw const (*cell).python).cast::<PythonFrame>() };
+    // SAFETY: the frame lies in the cell, which holds PYTHON_FRAMES.
+    (0..frames.min(PYTHON_FRAMES)).map(move |at| unsafe { first.add(at).read_volatile() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,6 +131,7 @@ mod tests {
             let cell = &(*log).cells[at as usize % CELLS];
             cell.sp.set(sp);
             cell.bytes.set(bytes);
+            cell.python_frames.set(if bytes == u32::MAX { u16::MAX } else { 1 });
             cell.stack.get().cast::<u64>().write(sp ^ 7);
             if complete {
                 cell.ready.store(at + 1, Ordering::Release);
@@ -124,6 +151,8 @@ mod tests {
             assert_eq!((copy.sp, copy.stack[0]), (at * 8, (at * 8) ^ 7));
             let words = if at % 3 == 0 { STACK_BYTES / 8 } else { 3 };
             assert_eq!(copy.stack.len(), words);
+            let frames = if at % 3 == 0 { PYTHON_FRAMES } else { 1 };
+            assert_eq!(copy.python.len(), frames);
             assert_eq!(arena.stack_copy(at + 1, &mut copy), StackLogEntry::Nothing);
         }
         write(&arena, 0, 8, false);
