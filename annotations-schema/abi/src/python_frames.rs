@@ -159,6 +159,34 @@ impl PythonRow {
     }
 }
 
+/// The layouts of several processes.
+#[repr(C)]
+pub struct PythonTable<const ROWS: usize> {
+    /// Rows that were used, from the first on. Without Python there are none to look at.
+    used: AtomicU32,
+    rows: [PythonRow; ROWS],
+}
+
+impl<const ROWS: usize> PythonTable<ROWS> {
+    /// The layout of a process.
+    pub fn of(&self, pid: u32) -> Option<FrameLayout> {
+        let used = self.used.load(Ordering::Acquire) as usize;
+        self.rows.iter().take(used).find_map(|row| row.of(pid))
+    }
+
+    /// Sets the layout of a process in a row, or frees the row.
+    pub fn set(&self, row: usize, pid: u32, layout: Option<&FrameLayout>) {
+        let Some(at) = self.rows.get(row) else {
+            return;
+        };
+        match layout {
+            Some(layout) => at.set(pid, layout),
+            None => at.clear(),
+        }
+        self.used.fetch_max(row as u32 + 1, Ordering::AcqRel);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@
 //! a cell that is never complete, which the recorder passes over after a while.
 
 use core::cell::{Cell, UnsafeCell};
-use crate::python_frames::{PYTHON_FRAMES, PYTHON_ROWS, PythonFrame, PythonRow};
+use crate::python_frames::{PYTHON_FRAMES, PYTHON_ROWS, PythonFrame, PythonTable};
 use core::sync::atomic::AtomicU64;
 
 /// Cells of the ring: more windows than begin between two looks of the recorder.
@@ -56,7 +56,7 @@ pub struct StackLog {
     /// One in so many windows of `burst` is followed by a watch for a reuse; 0: none.
     pub watch_every: AtomicU64,
     /// Where processes of Python keep their frames.
-    pub python: [PythonRow; PYTHON_ROWS],
+    pub python: PythonTable<PYTHON_ROWS>,
     /// The cells.
     pub cells: [StackCell; CELLS],
 }

@@ -407,6 +407,7 @@ mod tests {
         let frame = |address| CallFrame {
             file: file.clone(),
             address,
+            python: None,
         };
         let mut tree = Tree::default();
         let node = tree.add(&Unwound {

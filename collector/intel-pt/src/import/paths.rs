@@ -244,11 +244,13 @@ impl<'a> Files<'a> {
                 Ok(CallFrame {
                     file: file.path.clone(),
                     address: offset.wrapping_sub(segment.0).wrapping_add(segment.1),
+                    python: None,
                 })
             }
             Some(Source::Sidecar(path)) => Ok(CallFrame {
                 file: path.clone(),
                 address: address.wrapping_sub(placed.ok_or(End::Absent)?.bias),
+                python: None,
             }),
             _ => Err(End::Absent),
         }

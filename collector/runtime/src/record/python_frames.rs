@@ -24,6 +24,15 @@ const WINDOWS_WITHOUT_LOOK: u64 = 64;
 /// of both kinds are looked at for each place. Source: Chosen; each entry needs a frame of its own.
 const STEPS_PER_FRAME: usize = 2;
 
+/// The thread's `pthread_t`, which the C library keeps at this place of the thread's own area.
+pub fn own_thread_id() -> u64 {
+    let id: u64;
+    // SAFETY: each thread of a process that has a C library has this area, which begins with its own
+    // address.
+    unsafe { core::arch::asm!("mov {}, fs:[0]", out(reg) id, options(nostack, readonly)) };
+    id
+}
+
 /// Notes the frames of the current thread, innermost first; returns their number. `id`: its
 /// `pthread_t`; `state`: a word of the thread, zero at first.
 pub fn thread_frames(

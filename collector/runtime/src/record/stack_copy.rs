@@ -105,20 +105,13 @@ pub fn copy_stack(header: &Header, ring: Ring, first_slot: u64, at: ThreadPositi
 /// Writes the thread's Python frames into a cell; returns their number.
 fn python_frames(log: &StackLog, ring: Ring, cell: &StackCell) -> usize {
     let pid = ring.control().pid.get();
-    let Some(layout) = log.python.iter().find_map(|row| row.of(pid)) else {
+    let Some(layout) = log.python.of(pid) else {
         return 0;
     };
     // SAFETY: the cell was claimed by this thread alone.
     let out = unsafe { &mut *cell.python.get() };
-    python_frames::thread_frames(&layout, &ring.private().python, own_thread_id(), out)
-}
-
-/// The thread's `pthread_t`, which the C library keeps at this place of the thread's own area.
-fn own_thread_id() -> u64 {
-    let id: u64;
-    // SAFETY: each thread of a process that has a C library has this area.
-    unsafe { core::arch::asm!("mov {}, fs:[16]", out(reg) id, options(nostack, readonly)) };
-    id
+    let id = python_frames::own_thread_id();
+    python_frames::thread_frames(&layout, &ring.private().python, id, out)
 }
 
 /// Tells of something that has no stack.

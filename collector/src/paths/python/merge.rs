@@ -124,7 +124,7 @@ fn step_of(stacks: &PythonStacks, frame: PythonNode) -> Step {
 }
 
 /// True for the interpreter's loop, or a part that the compiler has split off.
-fn is_loop(function: &str) -> bool {
+pub fn is_loop(function: &str) -> bool {
     let rest = function.strip_prefix(LOOP);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

@@ -3,7 +3,7 @@
 use crate::paths::StackCopy;
 use crate::soft::shared_memory::Arena;
 use crate::paths::python::RowChange;
-use mgz_abi::python_frames::{PYTHON_FRAMES, PYTHON_ROWS, PythonFrame};
+use mgz_abi::python_frames::{PYTHON_FRAMES, PythonFrame};
 use mgz_abi::stack_log::{CELLS, STACK_BYTES, StackCell, StackLog};
 use std::sync::atomic::Ordering;
 
@@ -38,13 +38,10 @@ impl Arena {
 
     /// Tells processes where they keep their Python frames.
     pub fn set_python(&self, changes: &[RowChange]) {
-        for change in changes.iter().filter(|change| change.row < PYTHON_ROWS) {
-            // SAFETY: atomics in the mapping, at an index of the array.
-            let row = unsafe { &(*self.stack_log()).python[change.row] };
-            match &change.layout {
-                Some(layout) => row.set(change.pid, layout),
-                None => row.clear(),
-            }
+        // SAFETY: atomics in the mapping.
+        let table = unsafe { &(*self.stack_log()).python };
+        for change in changes {
+            table.set(change.row, change.pid, change.layout.as_ref());
         }
     }
 
