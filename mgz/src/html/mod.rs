@@ -27,7 +27,13 @@ const PLACE: &str = "<!--mgz-data-->";
 /// Tables that are written by columns, each a part of its own.
 const TABLES: [&str; 4] = ["functions", "lines", "loops", "objects"];
 /// Values that are parts of their own.
-const PARTS: [&str; 4] = ["heat_map", "time_zoom", "location_zoom", "call_paths"];
+const PARTS: [&str; 5] = [
+    "heat_map",
+    "time_zoom",
+    "location_zoom",
+    "call_paths",
+    "python",
+];
 
 /// Options of a report.
 #[derive(Clone, Debug, Default)]

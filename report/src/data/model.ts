@@ -19,6 +19,8 @@ export interface Model {
   location: Obj;
   /** By way of whom windows began. */
   paths: Obj;
+  /** Functions and lines of Python. */
+  python: Obj;
   /** Which places of memory are used together; null where the trace cannot tell. */
   affinity: Obj | null;
   /** Machine code of the lines that were hit most. */
@@ -62,6 +64,7 @@ function first(data: Obj): Model {
     time: {},
     location: {},
     paths: {},
+    python: {},
     affinity: null,
     code: {},
     sources: null,
@@ -80,6 +83,7 @@ function filled(start: Model, get: Get): Model {
     time: obj(get("time_zoom")),
     location: obj(get("location_zoom")),
     paths: obj(get("call_paths")),
+    python: obj(get("python")),
     affinity: affinity === null ? null : obj(affinity),
     code: obj(get("disassembly")),
     sources: sources === null ? null : obj(sources),
@@ -91,7 +95,7 @@ export function modelOf(parts: Obj): Model {
   return filled(first(obj(parts["run"])), (name) => parts[name] ?? null);
 }
 
-const PARTS = ["functions", "lines", "loops", "objects", "heat_map", "time_zoom", "location_zoom", "sources", "call_paths", "affinity", "disassembly"];
+const PARTS = ["functions", "lines", "loops", "objects", "heat_map", "time_zoom", "location_zoom", "sources", "call_paths", "python", "affinity", "disassembly"];
 
 /** Reads all parts. */
 export async function load(): Promise<void> {

@@ -174,7 +174,7 @@ mod tests {
                 let found = from.and_then(|from| self.1.get(from..from + out.len()));
                 found.map(|bytes| out.copy_from_slice(bytes)).is_some()
             };
-            places.iter_mut().take_while(|place| fill(place)).count()
+            places.iter_mut().map(fill).take_while(|&filled| filled).count()
         }
     }
 
