@@ -24,7 +24,7 @@ def main():
     table = [n * 1000 for n in range(600_000)]
     order = list(range(len(table)))
     random.shuffle(order)
-    total = sum(gather(table, order) for _ in range(25))
+    total = sum(gather(table, order) for _ in range(12))
     return total + len(sorted(order, key=key))
 
 print(main())

@@ -81,6 +81,7 @@ pub fn of_stretches(
             first_slot: stretch.last_segment,
             node,
             ip,
+            python: NONE,
         });
     }
     paths.windows.sort_unstable();

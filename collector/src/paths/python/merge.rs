@@ -74,7 +74,7 @@ fn merged(machine: Vec<Vec<Step>>, stacks: &PythonStacks, python: u32) -> Vec<St
                 interpreter = outermost.map(|step| step.module.clone());
                 out.extend(steps);
             }
-            while let Some(frame) = frames.next() {
+            for frame in frames.by_ref() {
                 out.push(step_of(stacks, frame));
                 if frame.is_entry {
                     break;
