@@ -62,12 +62,19 @@ fn analysis(python: &str) -> Option<(Value, String)> {
     let mut analyzer = tools::tool("mgz-analyze");
     analyzer.args(["out/trace", "--format", "json"]);
     let found = run(folder.path(), analyzer);
-    assert_eq!(code(&found), 0, "{}", String::from_utf8_lossy(&found.stderr));
+    assert_eq!(
+        code(&found),
+        0,
+        "{}",
+        String::from_utf8_lossy(&found.stderr)
+    );
     Some((serde_json::from_slice(&found.stdout).unwrap(), said))
 }
 
 fn is_in_script(row: &Value) -> bool {
-    row["file"].as_str().is_some_and(|file| file.ends_with("/hot.py"))
+    row["file"]
+        .as_str()
+        .is_some_and(|file| file.ends_with("/hot.py"))
 }
 
 #[test]
@@ -92,12 +99,19 @@ fn functions_and_lines_of_a_script_are_named() {
     assert_eq!(functions[0]["function"], "gather");
     let with_calls = |name: &str| {
         let row = functions.iter().find(|row| row["function"] == name);
-        row.and_then(|row| row["with_calls_pct"].as_f64()).unwrap_or(0.0)
+        row.and_then(|row| row["with_calls_pct"].as_f64())
+            .unwrap_or(0.0)
     };
     assert!(with_calls("main") > with_calls("gather"), "{functions:#?}");
     // `gather` is called by a generator in `main`, with its line.
     let calls = found["call_paths"]["calls"].as_array().unwrap();
-    let call = |row: &Value| (row["python"] == true, row["function"].clone(), row["call_line"].clone());
+    let call = |row: &Value| {
+        (
+            row["python"] == true,
+            row["function"].clone(),
+            row["call_line"].clone(),
+        )
+    };
     let gather = (true, Value::from("gather"), Value::from(CALL));
     assert!(calls.iter().any(|row| call(row) == gather), "{calls:#?}");
     // A function that C code of the interpreter calls has its Python caller.

@@ -325,14 +325,29 @@ mod tests {
                 Call::default(),
                 python(0, "<module>", train, 0),
                 python(1, "step", train, 9),
-                machine(2, "_PyEval_EvalFrameDefault", "/usr/bin/python3.11", train, 41),
-                machine(3, "take", "/c/_umath.cpython-311-x86_64-linux-gnu.so", "", 0),
+                machine(
+                    2,
+                    "_PyEval_EvalFrameDefault",
+                    "/usr/bin/python3.11",
+                    train,
+                    41,
+                ),
+                machine(
+                    3,
+                    "take",
+                    "/c/_umath.cpython-311-x86_64-linux-gnu.so",
+                    "",
+                    0,
+                ),
             ],
             of_sample: Vec::new(),
         };
         let found = paths.caller_of(4).unwrap();
         assert_eq!((found.function.as_str(), found.line), ("step", 41));
-        assert_eq!((found.file.as_str(), paths.caller_of(3)), (train, Some(found.clone())));
+        assert_eq!(
+            (found.file.as_str(), paths.caller_of(3)),
+            (train, Some(found.clone()))
+        );
     }
 
     #[test]

@@ -36,7 +36,14 @@ pub(crate) fn python(analysis: &Analysis, meaning: Meaning, style: Style, out: &
             _ => vec!["function", "file"],
         };
         names.extend(meaning.share());
-        names.extend(["with calls%", "windows", "A", "irr%", "memory", "machine code"]);
+        names.extend([
+            "with calls%",
+            "windows",
+            "A",
+            "irr%",
+            "memory",
+            "machine code",
+        ]);
         let mut t = text_table(style, &names, 2);
         for r in began.iter().take(style.rows) {
             let function = names::short_function(&r.function, 40);
@@ -84,7 +91,10 @@ pub(crate) fn on_screen(analysis: &Analysis, width: usize, style: Style) -> Vec<
     }
     let name = width.saturating_sub(20 + 11 + 3 + FUNCTION).max(20);
     let head = if by_time { "time (95 %)" } else { "loads" };
-    let title = format!("{:<name$}{head:>20}{:>11}   function", "Hottest Python lines", "memory");
+    let title = format!(
+        "{:<name$}{head:>20}{:>11}   function",
+        "Hottest Python lines", "memory"
+    );
     let mut out = vec![String::new(), style.paint.bold(&title)];
     for r in rows {
         let share = match (by_time, r.time.value) {

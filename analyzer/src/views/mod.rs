@@ -9,8 +9,8 @@ pub mod location;
 pub(crate) mod location_code;
 pub(crate) mod location_divide;
 pub(crate) mod objects;
-pub(crate) mod region_footprints;
 pub mod python;
+pub(crate) mod region_footprints;
 pub mod time_tree;
 
 use crate::data::code_map::CodeMap;

@@ -182,7 +182,8 @@ impl<'a> Of<'a> {
                 self.look_at(window, &mut sums[row]);
             }
         }
-        let by_rows = |of: &dyn Fn(u32) -> Vec<usize>| self.times.map(|t| t.by_rows(list.len(), of));
+        let by_rows =
+            |of: &dyn Fn(u32) -> Vec<usize>| self.times.map(|t| t.by_rows(list.len(), of));
         let time = by_rows(&|sample| inner(sample).into_iter().collect());
         let total = by_rows(&with_calls);
         let percent = |part: u64| part as f64 * 100.0 / all_loads.max(1) as f64;
@@ -200,8 +201,7 @@ impl<'a> Of<'a> {
             share: percent(sums.loads),
             windows: sums.windows,
             loads: sums.loads,
-            irregular: (sums.seen > 0)
-                .then(|| sums.irregular as f64 * 100.0 / sums.seen as f64),
+            irregular: (sums.seen > 0).then(|| sums.irregular as f64 * 100.0 / sums.seen as f64),
             lines64: (sums.seen == sums.loads).then(|| sums.lines64.len() as u64),
             machine_function: self.most(sums),
         };
@@ -231,7 +231,10 @@ impl<'a> Of<'a> {
 
     /// The function of machine code with the most loads.
     fn most(&self, sums: &Sums) -> String {
-        let most = sums.functions.iter().max_by_key(|(at, loads)| (**loads, Reverse(**at)));
+        let most = sums
+            .functions
+            .iter()
+            .max_by_key(|(at, loads)| (**loads, Reverse(**at)));
         most.and_then(|(&at, _)| self.code.functions.get(at as usize))
             .map_or_else(String::new, |f| f.function.clone())
     }
@@ -247,7 +250,11 @@ mod tests {
             parent,
             function: function.into(),
             module: "/m".into(),
-            file: if python { "/train.py".into() } else { String::new() },
+            file: if python {
+                "/train.py".into()
+            } else {
+                String::new()
+            },
             call_line,
             python,
             ..Call::default()

@@ -7,8 +7,8 @@
 //! waits: where the ring is full the copy is counted as lost. A process that dies in between leaves
 //! a cell that is never complete, which the recorder passes over after a while.
 
-use core::cell::{Cell, UnsafeCell};
 use crate::python_frames::{PYTHON_FRAMES, PYTHON_ROWS, PythonFrame, PythonTable};
+use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::AtomicU64;
 
 /// Cells of the ring: more windows than begin between two looks of the recorder.

@@ -18,8 +18,8 @@ pub mod waiting;
 pub mod write;
 
 use crate::objects::heap::unwind::{Top, Unwinders};
-use mgz_abi::stack_log::{BEGIN, FORK, STACK_BYTES, WINDOW};
 use mgz_abi::python_frames::PythonFrame;
+use mgz_abi::stack_log::{BEGIN, FORK, STACK_BYTES, WINDOW};
 use python::stacks::PythonStacks;
 use python::{PythonProcesses, RowChange};
 use std::collections::BTreeSet;

@@ -52,7 +52,11 @@ impl Named {
     pub fn of(&self, window: &WindowPath) -> u32 {
         let pair = (window.node, window.python);
         let of_node = || self.of_node.get(window.node as usize).copied();
-        self.of_pair.get(&pair).copied().or_else(of_node).unwrap_or(0)
+        self.of_pair
+            .get(&pair)
+            .copied()
+            .or_else(of_node)
+            .unwrap_or(0)
     }
 }
 

@@ -2,9 +2,9 @@
 
 use crate::convert::SampleSeen;
 use crate::objects::heap::names::plain;
+use crate::paths::python::merge;
 use crate::paths::waiting::LoadLocator;
 use crate::paths::write::SamplePath;
-use crate::paths::python::merge;
 use crate::paths::{Paths, tree, write};
 use crate::trace::recording::Recording;
 use mgz_abi::MAX_INSTRUCTION_BYTES;

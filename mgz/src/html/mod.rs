@@ -106,7 +106,9 @@ pub fn report_parts(analysis: &Value, manifest: &Value, options: &HtmlOptions) -
     if options.source {
         let lines = all.get("lines").and_then(Value::as_array);
         let lines = lines.map(Vec::as_slice).unwrap_or_default();
-        let python = all.get("python").and_then(|tables| tables["lines"].as_array());
+        let python = all
+            .get("python")
+            .and_then(|tables| tables["lines"].as_array());
         let with_python = [lines, python.map(Vec::as_slice).unwrap_or_default()].concat();
         parts.push(("sources", sources::source_lines(&with_python, manifest)));
         if let Some(trace) = &options.trace {

@@ -16,13 +16,13 @@ mod params;
 pub mod phases;
 #[cfg(not(test))]
 pub mod publish;
+pub mod python_frames;
 #[cfg(not(test))]
 pub mod reuse_watch;
 #[cfg(not(test))]
 pub(crate) mod ring_memory;
 #[cfg(not(test))]
 pub mod signals;
-pub mod python_frames;
 #[cfg(not(test))]
 pub mod speed_probe;
 #[cfg(not(test))]

@@ -104,12 +104,7 @@ fn read_frame(layout: &FrameLayout, frame: u64, pages: &mut Pages) -> Option<Fou
 }
 
 /// The thread's entry in the interpreter's list.
-fn own_thread(
-    layout: &FrameLayout,
-    state: &Cell<u64>,
-    id: u64,
-    pages: &mut Pages,
-) -> Option<u64> {
+fn own_thread(layout: &FrameLayout, state: &Cell<u64>, id: u64, pages: &mut Pages) -> Option<u64> {
     match state.get() {
         0 => {}
         windows @ 1..=WINDOWS_WITHOUT_LOOK => {

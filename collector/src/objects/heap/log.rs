@@ -1,13 +1,12 @@
 //! The ring that traced processes write allocator events to, seen from the recorder. See
 //! [`mgz_abi::heap_log`].
 
+use crate::paths::python::RowChange;
 use crate::util::futex::futex_wait;
 use crate::util::memfd::{fd_path, memfd, seal};
 use mgz_abi::heap_log::{
-    BUDGET, FILE_BYTES, HEAP_PYTHON_FRAMES, Head, HeapEvent, MAGIC, STACK, UNIT,
-    UNITS, offset, tag,
+    BUDGET, FILE_BYTES, HEAP_PYTHON_FRAMES, Head, HeapEvent, MAGIC, STACK, UNIT, UNITS, offset, tag,
 };
-use crate::paths::python::RowChange;
 use mgz_abi::python_frames::PythonFrame;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -274,7 +273,8 @@ impl HeapLogReader<'_> {
         let frames = self.unit(behind).cast::<PythonFrame>();
         for frame in 0..python.min(HEAP_PYTHON_FRAMES) {
             // SAFETY: as above; the frame lies in the unit.
-            self.python.push(unsafe { frames.add(frame).read_volatile() });
+            self.python
+                .push(unsafe { frames.add(frame).read_volatile() });
         }
         self.next = behind + u64::from(python > 0);
         Some(HeapLogRecord {

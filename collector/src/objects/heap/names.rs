@@ -48,10 +48,12 @@ impl Call {
     }
 }
 
-/// True if a file is the interpreter of Python, by its name.
-fn is_interpreter(file: &Path) -> bool {
+/// True if a file is the interpreter of Python or an installed module, by its path.
+fn is_of_python(file: &Path) -> bool {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
-    name.starts_with("python3") || name.starts_with("libpython3")
+    name.starts_with("python3")
+        || name.starts_with("libpython3")
+        || is_system(&file.to_string_lossy())
 }
 
 /// Functions between the program and the allocator.
@@ -175,7 +177,7 @@ impl<'a> AddressNames<'a> {
                 break;
             }
             // Below Python only code with sources of its own is the user's.
-            let may_be_site = python.is_empty() || !is_interpreter(&frame.file);
+            let may_be_site = python.is_empty() || !is_of_python(&frame.file);
             let is_site =
                 |c: &&Call| !c.is_plumbing() && (python.is_empty() || !c.place.is_empty());
             if may_be_site && site.is_none() {
@@ -380,7 +382,11 @@ mod tests {
             address: 0x10,
             python: None,
         };
-        let library = frame("zeros_like", "/usr/lib/python3/dist-packages/numpy/core/numeric.py", 9);
+        let library = frame(
+            "zeros_like",
+            "/usr/lib/python3/dist-packages/numpy/core/numeric.py",
+            9,
+        );
         let own = frame("Model.step", "/home/me/train.py", 12);
         let original = |_: &Path, _: u64| None;
         let mut names = AddressNames::new(&original);

@@ -174,7 +174,11 @@ mod tests {
                 let found = from.and_then(|from| self.1.get(from..from + out.len()));
                 found.map(|bytes| out.copy_from_slice(bytes)).is_some()
             };
-            places.iter_mut().map(fill).take_while(|&filled| filled).count()
+            places
+                .iter_mut()
+                .map(fill)
+                .take_while(|&filled| filled)
+                .count()
         }
     }
 
@@ -211,7 +215,11 @@ mod tests {
         put(&mut memory, file + 32, &[2 << 2 | 1 << 5]);
         put(&mut memory, file + 72, &[0x3c, 0x04, b'y', 0]);
         // Two units at the first line, two at the next one.
-        put(&mut memory, lines + 32, &[0x80 | 13 << 3 | 1, 0, 0x80 | 13 << 3 | 1, 2]);
+        put(
+            &mut memory,
+            lines + 32,
+            &[0x80 | 13 << 3 | 1, 0, 0x80 | 13 << 3 | 1, 2],
+        );
         let mut bytes = vec![0; layout.code_bytes()];
         assert!(memory.read(code, &mut bytes));
         assert_eq!(CodeHead::parse(&bytes, &layout, TYPE + 1), None);
@@ -222,7 +230,10 @@ mod tests {
         let first = code + 184;
         let line = |at| found.line(&layout, code, at);
         assert_eq!(line(first - 2), 40, "before the first instruction");
-        assert_eq!((line(first), line(first + 4), line(first + 6)), (40, 41, 41));
+        assert_eq!(
+            (line(first), line(first + 4), line(first + 6)),
+            (40, 41, 41)
+        );
         assert_eq!((line(first + 8), line(0), line(u64::MAX)), (0, 0, 0));
         // Nothing there is a string.
         assert_eq!(string(&memory, &layout, lines), None);

@@ -17,8 +17,7 @@ pub trait Memory {
     /// A word.
     fn word(&self, at: u64) -> Option<u64> {
         let mut bytes = [0; 8];
-        self.read(at, &mut bytes)
-            .then(|| u64::from_le_bytes(bytes))
+        self.read(at, &mut bytes).then(|| u64::from_le_bytes(bytes))
     }
 }
 

@@ -7,8 +7,8 @@
 //! only lead from one to the next.
 
 use crate::paths::Paths;
-use crate::paths::names::{Elsewhere, FunctionLine, Named, Namer, Original, Step};
 use crate::paths::names::{CALLERS_UNKNOWN, name_calls};
+use crate::paths::names::{Elsewhere, FunctionLine, Named, Namer, Original, Step};
 use crate::paths::python::stacks::{PythonNode, PythonStacks};
 use crate::paths::tree::{NONE, Tree};
 use std::collections::BTreeSet;
@@ -166,7 +166,8 @@ mod tests {
         steps.iter().map(|s| s.place.function.as_str()).collect()
     }
 
-    const FRAMES: [(&str, u32, bool); 3] = [("<module>", 9, true), ("step", 41, false), ("key", 3, true)];
+    const FRAMES: [(&str, u32, bool); 3] =
+        [("<module>", 9, true), ("step", 41, false), ("key", 3, true)];
 
     fn stack() -> Vec<Vec<Step>> {
         [
@@ -190,7 +191,15 @@ mod tests {
         let steps = merged(stack(), &stacks, node);
         assert_eq!(
             names(&steps),
-            ["PyDict_GetItem", LOOP, "key", "apply", "step", "<module>", "__libc_start_main"]
+            [
+                "PyDict_GetItem",
+                LOOP,
+                "key",
+                "apply",
+                "step",
+                "<module>",
+                "__libc_start_main"
+            ]
         );
         assert_eq!((steps[4].place.line, steps[4].python), (41, true));
     }
@@ -209,7 +218,10 @@ mod tests {
         let steps = merged(cut, &stacks, cut_too);
         assert_eq!(names(&steps)[3..], ["step", CALLERS_UNKNOWN]);
         // Nothing of the machine's stack is known.
-        assert_eq!(names(&merged(Vec::new(), &stacks, node)), ["key", "step", "<module>"]);
+        assert_eq!(
+            names(&merged(Vec::new(), &stacks, node)),
+            ["key", "step", "<module>"]
+        );
     }
 
     #[test]

@@ -18,9 +18,7 @@ use crate::paths::tree::{NONE, UNKNOWN};
 use code::{CodeHead, CodeLines, PythonCode};
 use interpreter::InterpreterFile;
 use memory::{Memory, ProcessMemory};
-use mgz_abi::python_frames::{
-    ENTRY_FRAME, FrameLayout, PYTHON_FRAMES, PYTHON_ROWS, PythonFrame,
-};
+use mgz_abi::python_frames::{ENTRY_FRAME, FrameLayout, PYTHON_FRAMES, PYTHON_ROWS, PythonFrame};
 use mgz_perf::proc_maps;
 use stacks::{PythonNode, PythonStacks};
 use std::collections::HashMap;

@@ -44,7 +44,8 @@ fn start(python: &str) -> Option<Running> {
 fn frames(pid: u32, layout: &FrameLayout) -> Vec<PythonFrame> {
     let memory = ProcessMemory(pid);
     let word = |base: u64, offset: u64| memory.word(base + offset).unwrap();
-    let byte = |base: u64, offset: u64| word(base, offset & !7).to_le_bytes()[(offset & 7) as usize];
+    let byte =
+        |base: u64, offset: u64| word(base, offset & !7).to_le_bytes()[(offset & 7) as usize];
     let thread = word(word(layout.interpreters, 0), layout.threads);
     let mut at = word(thread, layout.frame);
     let has = |offset: u64| offset != mgz_abi::python_frames::NO_FIELD;
@@ -84,7 +85,14 @@ fn check(python: &str) -> bool {
     let mut processes = PythonProcesses::default();
     processes.begin(pid);
     let changes = processes.take_changes();
-    let [RowChange { row: 0, layout: Some(layout), .. }] = changes[..] else {
+    let [
+        RowChange {
+            row: 0,
+            layout: Some(layout),
+            ..
+        },
+    ] = changes[..]
+    else {
         panic!("{python}: {changes:?}");
     };
     let noted = frames(pid, &layout);
@@ -126,7 +134,10 @@ fn check(python: &str) -> bool {
 fn frames_of_installed_interpreters_have_names_and_lines() {
     let versions = 9..=14;
     let names = versions.map(|minor| format!("python3.{minor}"));
-    let checked: Vec<String> = names.chain(["python3".into()]).filter(|n| check(n)).collect();
+    let checked: Vec<String> = names
+        .chain(["python3".into()])
+        .filter(|n| check(n))
+        .collect();
     // (A machine without Python has nothing to compare with.)
     eprintln!("compared with {checked:?}");
 }

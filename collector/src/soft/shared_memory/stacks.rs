@@ -1,8 +1,8 @@
 //! The log of stacks in the shared memory.
 
 use crate::paths::StackCopy;
-use crate::soft::shared_memory::Arena;
 use crate::paths::python::RowChange;
+use crate::soft::shared_memory::Arena;
 use mgz_abi::python_frames::{PYTHON_FRAMES, PythonFrame};
 use mgz_abi::stack_log::{CELLS, STACK_BYTES, StackCell, StackLog};
 use std::sync::atomic::Ordering;
@@ -128,7 +128,8 @@ mod tests {
             let cell = &(*log).cells[at as usize % CELLS];
             cell.sp.set(sp);
             cell.bytes.set(bytes);
-            cell.python_frames.set(if bytes == u32::MAX { u16::MAX } else { 1 });
+            cell.python_frames
+                .set(if bytes == u32::MAX { u16::MAX } else { 1 });
             cell.stack.get().cast::<u64>().write(sp ^ 7);
             if complete {
                 cell.ready.store(at + 1, Ordering::Release);

@@ -12,17 +12,17 @@ pub(crate) mod sampling;
 
 pub(crate) use functions::real;
 
+use crate::record::python_frames;
 use crate::record::time_mark::mark_time;
 use crate::sys::syscall::{map, nr};
 use crate::sys::{clock, process, syscall};
+use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use functions::FROM;
 use mgz_abi::heap_log;
-use crate::record::python_frames;
-use core::cell::Cell;
 use mgz_abi::heap_log::HEAP_PYTHON_FRAMES;
-use mgz_abi::python_frames::PythonFrame;
 use mgz_abi::heap_log::{ALLOC, BEGIN, BUDGET, FORK, FREE, Head, HeapEvent, STACK, UNIT, UNITS};
+use mgz_abi::python_frames::PythonFrame;
 use mgz_abi::shared_memory::{Header, PAGE_SIZE};
 use pace::HeapAccount;
 
@@ -261,7 +261,11 @@ fn log_event(event: &Event) -> Option<u64> {
     let size = head.units.load(Ordering::Relaxed);
     let stack = if sp == 0 { 0 } else { readable(sp) & !7 };
     let mut frames = [PythonFrame::default(); HEAP_PYTHON_FRAMES];
-    let python = if sp == 0 { 0 } else { note_python(head, event.pid, &mut frames) };
+    let python = if sp == 0 {
+        0
+    } else {
+        note_python(head, event.pid, &mut frames)
+    };
     let python_at = 1 + stack.div_ceil(UNIT) as u64;
     let units = python_at + u64::from(python > 0);
     let mut waited = 0;

@@ -32,7 +32,11 @@ fn compare(line: &str) -> u32 {
         let (start, end): (u32, u32) = (start.parse().unwrap(), end.parse().unwrap());
         for offset in (start..end).step_by(2) {
             let expected: u32 = line.parse().unwrap();
-            assert_eq!(line_at(&found, offset), expected, "offset {offset} of {fields:?}");
+            assert_eq!(
+                line_at(&found, offset),
+                expected,
+                "offset {offset} of {fields:?}"
+            );
             instructions += 1;
         }
     }
@@ -66,7 +70,13 @@ fn lines_of_the_standard_library_are_those_of_the_installed_python() {
 
 #[test]
 fn damaged_tables_give_no_panic() {
-    for table in [&[0xff; 40][..], &[0xf0, 0x7f, 0x7f], &[0x80], &[], &[0xf0; 9]] {
+    for table in [
+        &[0xff; 40][..],
+        &[0xf0, 0x7f, 0x7f],
+        &[0x80],
+        &[],
+        &[0xf0; 9],
+    ] {
         for format in [
             LineFormat::Increments,
             LineFormat::Ranges,
