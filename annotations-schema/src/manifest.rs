@@ -331,6 +331,9 @@ pub struct CallPaths {
     pub partial: u64,
     /// Windows of which no call is known.
     pub unknown: u64,
+    /// Windows with Python frames.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub python: u64,
     /// Imports: windows whose call chain goes on with an entry that is no call of the user's.
     #[serde(skip_serializing_if = "is_zero")]
     pub odd: u64,

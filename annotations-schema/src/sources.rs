@@ -1,7 +1,7 @@
 //! Owners of source files: the user, or the compiler and the system.
 
 /// Folders of headers and sources that come with the compiler or the system.
-const SYSTEM: [&str; 12] = [
+const SYSTEM: [&str; 16] = [
     "/usr/include/",
     "/usr/local/include/",
     "/include/c++/",
@@ -16,6 +16,11 @@ const SYSTEM: [&str; 12] = [
     "/registry/src/",
     "/usr/src/",
     "/opt/intel/",
+    // Python's own modules, and installed ones.
+    "/lib/python3.",
+    "/lib64/python3.",
+    "/site-packages/",
+    "/dist-packages/",
 ];
 
 /// True if a source file does not belong to the user.
@@ -33,6 +38,8 @@ mod tests {
             "/usr/include/c++/12/bits/stl_tree.h",
             "/rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/core/src/cmp.rs",
             "/rust/deps/hashbrown-0.16.1/src/raw/mod.rs",
+            "/home/me/.pyenv/versions/3.11.7/lib/python3.11/json/decoder.py",
+            "/home/me/venv/lib/python3.11/site-packages/numpy/core/numeric.py",
             "/usr/local/cargo/registry/src/index.crates.io-1949cf8c6b5b557f/indexmap-2.14.0/src/map.rs",
         ] {
             assert!(is_system(file), "{file}");
@@ -41,6 +48,7 @@ mod tests {
             "/home/me/rust/app/src/main.rs",
             "src/lib.rs",
             "/home/me/registry/main.c",
+            "/home/me/lib/python/train.py",
             "",
         ] {
             assert!(!is_system(file), "{file}");

@@ -1,6 +1,7 @@
 //! The instrumented form of a program: out of the cache, or made by `mgz-instrument`.
 
 use crate::cache::{self, SourceFile};
+use crate::private_libraries::{self, PrivateLibrary, is_free, private_libraries};
 use crate::{elsewhere, shell, tools};
 use anyhow::Context;
 use mgz_abi::module_note::{FLAVOUR_PT, ModuleNote};
@@ -126,7 +127,7 @@ impl Modules {
                     "mgz: extension modules are instrumented as Python imports them, which takes time in this run; the next one finds them in the cache"
                 );
             }
-            cache::add_cache_entry(&entry, |folder| self.fill(module, folder, name))?;
+            self.add(module, &entry, name, &maker)?;
         }
         Ok(match std::fs::read_to_string(entry.join(DECLINED)) {
             Ok(why) => Module::Left(why),
@@ -134,10 +135,40 @@ impl Modules {
         })
     }
 
+    /// Makes the entry of a module, with the libraries that come with it unless another module has
+    /// them.
+    fn add(&self, module: &Path, entry: &Path, name: &OsStr, maker: &str) -> anyhow::Result<()> {
+        let mut libraries = private_libraries(module);
+        libraries.retain(|library| is_free(&self.cache, library, module, maker));
+        cache::add_cache_entry(entry, |folder| {
+            // A library that cannot be taken in is no reason to leave the module.
+            if !libraries.is_empty() && self.fill(module, folder, name, &libraries).is_err() {
+                libraries.clear();
+            }
+            if libraries.is_empty() {
+                self.fill(module, folder, name, &[])?;
+            }
+            Ok(libraries.iter().map(|l| l.source.clone()).collect())
+        })?;
+        private_libraries::hold(&self.cache, &libraries, module, maker)
+    }
+
     /// Writes the instrumented module into a folder, or why there is none.
-    fn fill(&self, module: &Path, folder: &Path, name: &OsStr) -> anyhow::Result<Vec<SourceFile>> {
-        let done = Command::new(&self.tool)
-            .args(["--quiet", "--keep-origin", "--copies", "-o"])
+    fn fill(
+        &self,
+        module: &Path,
+        folder: &Path,
+        name: &OsStr,
+        libraries: &[PrivateLibrary],
+    ) -> anyhow::Result<()> {
+        let mut command = Command::new(&self.tool);
+        command.args(["--quiet", "--keep-origin", "--copies"]);
+        if !libraries.is_empty() {
+            let names: Vec<&str> = libraries.iter().map(|l| l.name.as_str()).collect();
+            command.arg(format!("--libs={}", names.join(",")));
+        }
+        let done = command
+            .arg("-o")
             .arg(folder.join(name))
             .arg("--")
             .arg(module)
@@ -149,13 +180,13 @@ impl Modules {
             let line = said.lines().last().unwrap_or("no reason was given");
             let path = format!("mgz-instrument: {}: ", module.display());
             let why = line.strip_prefix(&path).unwrap_or(line);
-            // Other errors may not occur the next time.
-            if done.status.code() != Some(DECLINED_STATUS) {
+            // Other errors may not occur the next time, and without the libraries there may be none.
+            if done.status.code() != Some(DECLINED_STATUS) || !libraries.is_empty() {
                 anyhow::bail!("{why}");
             }
             std::fs::write(folder.join(DECLINED), why)?;
         }
-        Ok(Vec::new())
+        Ok(())
     }
 }
 

@@ -15,6 +15,7 @@ pub mod instrumented;
 pub mod known;
 pub mod measured;
 pub mod nothing;
+pub mod private_libraries;
 pub mod program;
 pub mod python;
 pub mod refused_runtime;

@@ -19,10 +19,12 @@ pub struct Call {
     pub call_line: u32,
     /// It was inlined there.
     pub inlined: bool,
+    /// It is a function of Python.
+    pub python: bool,
 }
 
 /// Beginnings of the names of libraries that come with the system or the compiler.
-const LIBRARIES: [&str; 22] = [
+const LIBRARIES: [&str; 27] = [
     "libc.",
     "libc-",
     "libm.",
@@ -42,6 +44,12 @@ const LIBRARIES: [&str; 22] = [
     "libtbb",
     "libjemalloc",
     "libtcmalloc",
+    "libopenblas",
+    "libscipy_openblas",
+    "libmkl_",
+    // The interpreter of Python, whose users are the lines of Python.
+    "libpython3",
+    "python3",
     "ld-linux",
     "ld-musl",
     "ld.so",
@@ -70,9 +78,25 @@ pub fn is_library(module: &str) -> bool {
     LIBRARIES.iter().any(|l| name.starts_with(l))
 }
 
+/// Parts of the names of extension modules of Python.
+const EXTENSION_MODULES: [&str; 2] = [".cpython-3", ".abi3.so"];
+
+/// True if machine code is an extension module of Python whose source is unknown, so that nobody
+/// tells whether it is the user's.
+pub fn is_installed_module(module: &str, file: &str) -> bool {
+    let name = module.rsplit('/').next().unwrap_or("");
+    file.is_empty() && EXTENSION_MODULES.iter().any(|part| name.contains(part))
+}
+
 impl Call {
     /// True if it is the user's own code, as far as files and names show it.
     pub fn is_own(&self) -> bool {
+        if self.python {
+            return !self.file.starts_with('<') && !is_system(&self.file);
+        }
+        if is_installed_module(&self.module, &self.file) {
+            return false;
+        }
         let system = match self.file.as_str() {
             "" => STANDARD.iter().any(|s| self.function.starts_with(s)) || self.is_start(),
             file => is_system(file),
@@ -214,7 +238,7 @@ mod tests {
             file: file.into(),
             call_file: "/home/me/app.cpp".into(),
             call_line,
-            inlined: false,
+            ..Call::default()
         }
     }
 
@@ -266,6 +290,64 @@ mod tests {
         ));
         assert!(!of("", "[callers unknown]", ""));
         assert!(!of("/home/me/app", "_start", ""));
+        let module = "/cache/_umath.cpython-311-x86_64-linux-gnu.so";
+        assert!(!of(module, "take", ""));
+        assert!(of(module, "walk", "/home/me/walk.c"));
+        assert!(!of("/usr/bin/python3.11", "_PyEval_EvalFrameDefault", ""));
+        let python = |file: &str| {
+            Call {
+                module: file.into(),
+                file: file.into(),
+                python: true,
+                ..Call::default()
+            }
+            .is_own()
+        };
+        assert!(python("/home/me/train.py"));
+        assert!(!python("/usr/lib/python3.11/json/decoder.py") && !python("<string>"));
+    }
+
+    #[test]
+    fn the_line_of_python_is_the_users() {
+        let python = |parent, function: &str, file: &str, call_line| Call {
+            module: file.into(),
+            python: true,
+            ..call(parent, function, file, call_line)
+        };
+        let machine = |parent, function: &str, module: &str, file: &str, call_line| Call {
+            module: module.into(),
+            call_file: file.into(),
+            ..call(parent, function, "", call_line)
+        };
+        let train = "/home/me/train.py";
+        let paths = CallPaths {
+            calls: vec![
+                Call::default(),
+                python(0, "<module>", train, 0),
+                python(1, "step", train, 9),
+                machine(
+                    2,
+                    "_PyEval_EvalFrameDefault",
+                    "/usr/bin/python3.11",
+                    train,
+                    41,
+                ),
+                machine(
+                    3,
+                    "take",
+                    "/c/_umath.cpython-311-x86_64-linux-gnu.so",
+                    "",
+                    0,
+                ),
+            ],
+            of_sample: Vec::new(),
+        };
+        let found = paths.caller_of(4).unwrap();
+        assert_eq!((found.function.as_str(), found.line), ("step", 41));
+        assert_eq!(
+            (found.file.as_str(), paths.caller_of(3)),
+            (train, Some(found.clone()))
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! in it, the load counts for the load of the user's own code before it in the window, or else
 //! after it.
 
-use crate::data::call_paths::{CallPaths, Position, is_library};
+use crate::data::call_paths::{CallPaths, Position, is_installed_module, is_library};
 use crate::data::code_map::{CodeMap, LineName};
 use crate::findings::windows::Window;
 use crate::util::fast_hash::Mixed;
@@ -159,6 +159,8 @@ fn is_own(code: &CodeMap, piece: u32) -> bool {
     let at = code.pieces.get(piece as usize);
     at.and_then(|p| code.lines.get(p.line as usize))
         .is_some_and(|l| {
-            !mgz_annotations_schema::sources::is_system(&l.file) && !is_library(&l.module)
+            !mgz_annotations_schema::sources::is_system(&l.file)
+                && !is_library(&l.module)
+                && !is_installed_module(&l.module, &l.file)
         })
 }

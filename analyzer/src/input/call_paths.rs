@@ -47,6 +47,8 @@ fn calls_of(table: &Frame) -> Result<Vec<Call>, String> {
         frame::numbers(table, "call_line")?,
     );
     let inlined = frame::flags(table, "inlined")?;
+    // Traces of earlier versions lack it.
+    let python = frame::flags(table, "python").unwrap_or_default();
     let columns = ["function", "module", "file", "call_file"].map(|name| frame::texts(table, name));
     let [function, module, file, call_file] = columns;
     let (function, module, file, call_file) = (function?, module?, file?, call_file?);
@@ -65,6 +67,7 @@ fn calls_of(table: &Frame) -> Result<Vec<Call>, String> {
             call_file: text(&call_file, row),
             call_line: number(line[row])?,
             inlined: inlined[row],
+            python: python.get(row).copied().unwrap_or(false),
         });
     }
     Ok(calls)

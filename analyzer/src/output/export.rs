@@ -161,19 +161,20 @@ fn kind_of(table: &str, column: &str) -> Option<ColumnKind> {
             | "F_irr_hi" | "F_64_hat" | "F_64_lo" | "F_64_hi" | "F_4k_hat" | "F_memgaze_hat"
             | "F_bytes_hat" | "D_mean_lo" | "D_mean_hi" | "rho" | "sample_mean" | "score"
             | "score_lo" | "score_hi" | "saved_pct" | "saved_pct_lo" | "saved_pct_hi"
-            | "waiting_pct" | "waiting_pct_lo" | "waiting_pct_hi" | "self_pct" | "path_pct",
+            | "waiting_pct" | "waiting_pct_lo" | "waiting_pct_hi" | "self_pct" | "path_pct"
+            | "with_calls_pct",
         ) => ColumnKind::Number,
         (
             _,
             "undersampled" | "F_undersampled" | "F_str_undersampled" | "F_irr_undersampled"
-            | "measured" | "exact" | "hot" | "on_path" | "inlined" | "own" | "later",
+            | "measured" | "exact" | "hot" | "on_path" | "inlined" | "own" | "later" | "python",
         ) => ColumnKind::Flag,
         (
             _,
             "function" | "module" | "file" | "inlined_into" | "address" | "outer" | "object"
             | "kind" | "type" | "title" | "level" | "allocated" | "finding" | "advice" | "region"
             | "latencies" | "start" | "end" | "id" | "rho_source" | "call_file" | "estimator"
-            | "name" | "remedy" | "tier" | "source",
+            | "name" | "remedy" | "tier" | "source" | "machine_function",
         ) => ColumnKind::Text,
         _ => return None,
     })
@@ -345,6 +346,13 @@ pub fn export_tables(analysis: &Analysis) -> Result<Vec<(&'static str, Frame)>, 
     if let Some(of) = &analysis.measured {
         let rows = measured::flat(of);
         made.push(("measured", table_of("measured", &rows)));
+    }
+    if let Some(python) = &analysis.python {
+        made.push((
+            "python_functions",
+            table_of("python_functions", &python.functions),
+        ));
+        made.push(("python_lines", table_of("python_lines", &python.lines)));
     }
     if let Some(rows) = &analysis.by_path {
         made.push(("by_path", table_of("by_path", rows)));

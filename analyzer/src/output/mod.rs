@@ -14,6 +14,7 @@ pub(crate) mod measured;
 pub(crate) mod misses;
 pub(crate) mod names;
 pub mod paint;
+pub(crate) mod python;
 pub(crate) mod readable;
 pub mod screen;
 pub mod text;

@@ -10,6 +10,7 @@ use crate::output::headline::{HeadlineLayout, headline, is_named, reasons};
 use crate::output::measured;
 use crate::output::names;
 use crate::output::paint::Paint;
+use crate::output::python;
 use crate::output::readable::{clauses, seconds, size, thousands, within};
 use crate::output::text::{Style, head, short_path};
 use crate::report::{Analysis, FunctionRow, LoadMetrics};
@@ -47,7 +48,8 @@ pub fn screen(analysis: &Analysis, style: Style, has_report: bool) -> String {
     let width = usize::from(style.width.unwrap_or(110)).clamp(80, 120);
     let mut lines = run(analysis, width);
     lines.push(String::new());
-    let rows = functions(analysis, width, style);
+    let mut rows = functions(analysis, width, style);
+    rows.extend(python::on_screen(analysis, width, style));
     let room = SCREEN_LINES.saturating_sub(lines.len() + rows.len() + usize::from(!has_report));
     lines.extend(findings(analysis, (width, room), style.paint, has_report));
     lines.extend(rows);

@@ -261,6 +261,7 @@ pub fn render(analysis: &Analysis, style: Style) -> String {
     functions(analysis, style, &mut out);
     crate::output::generated::table(analysis, style, &mut out);
     lines(analysis, style, &mut out);
+    crate::output::python::python(analysis, meaning, style, &mut out);
     loops(analysis, style, &mut out);
     windows(analysis, style, &mut out);
     distances(analysis, style, &mut out);

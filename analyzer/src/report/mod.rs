@@ -73,6 +73,9 @@ pub struct Analysis {
     pub objects: Vec<crate::views::objects::ObjectRow>,
     /// By way of whom windows began.
     pub call_paths: crate::views::call_paths::CallPathTable,
+    /// Functions and lines of Python, if windows began in any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub python: Option<crate::views::python::PythonTables>,
     /// With `--by-path`: tables by way of whom the program came to loads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by_path: Option<Vec<crate::views::by_path::ByPathRow>>,

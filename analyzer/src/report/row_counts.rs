@@ -21,6 +21,7 @@ use crate::stages::pages::{self, UnitEntry};
 use crate::stages::reuse::by_page::Wanted;
 use crate::views::context::Basis;
 use crate::views::objects::{Bounds, bounds, object_table};
+use crate::views::python::{PythonTables, python_tables};
 use crate::views::time_tree::{Look, TimeZoom};
 use crate::views::{ByCode, by_path, call_paths, heat_map, location, time_tree};
 use crate::what_if::of_findings::add_gains;
@@ -244,6 +245,7 @@ impl RowCounts<'_> {
         let basis = Basis::new(self.outcome, &self.trace.code, built.places, built.times)
             .with_misses(self.predicted);
         self.add_objects(&mut analysis, &basis, mixed);
+        analysis.python = self.python(&basis);
         add_measured(&mut analysis, self.trace, self.questions);
         add_found(&mut analysis, found);
         analysis
@@ -312,6 +314,13 @@ impl RowCounts<'_> {
         }
     }
 
+    /// The tables of Python, if windows began in it.
+    fn python(&self, basis: &Basis<'_>) -> Option<PythonTables> {
+        let (samples, times) = (&self.outcome.samples, basis.times.as_ref());
+        let code = &self.trace.code;
+        python_tables(self.paths?, samples, times, code, self.windows)
+    }
+
     /// Adds the tables of call paths.
     fn add_call_paths(&self, analysis: &mut Analysis, basis: &Basis<'_>) {
         let questions = self.questions;
@@ -324,6 +333,7 @@ impl RowCounts<'_> {
                 Some(self.windows).filter(|_| questions.call_paths),
             );
         }
+        analysis.python = self.python(basis);
         if questions.by_path {
             let rows = self.paths.map(|paths| {
                 let names = (self.objects, paths);

@@ -459,6 +459,7 @@ impl Material<'_> {
             inter_sample,
             objects: Vec::new(),
             call_paths: call_paths::without(&self.manifest.call_paths, outcome.census.samples),
+            python: None,
             by_path: None,
             measured: None,
             counters: None,

@@ -56,6 +56,8 @@ pub struct CallPathRow {
     pub call_line: u32,
     /// It was inlined there.
     pub inlined: bool,
+    /// It is a function of Python.
+    pub python: bool,
     /// It is the user's own code.
     pub own: bool,
     /// Share of the time of the windows that began in it or in a function that it called.
@@ -191,6 +193,7 @@ pub fn call_path_table(
             call_file,
             call_line,
             inlined,
+            python,
         } = paths.calls[call as usize].clone();
         let sum = sums[call as usize];
         let (footprint, lines64) = match &footprints {
@@ -208,6 +211,7 @@ pub fn call_path_table(
             call_file,
             call_line,
             inlined,
+            python,
             time: shares.as_ref().map(|s| s[at]).unwrap_or_default(),
             self_pct: match &alone {
                 Some(alone) => alone[at].value,

@@ -9,6 +9,7 @@ pub mod location;
 pub(crate) mod location_code;
 pub(crate) mod location_divide;
 pub(crate) mod objects;
+pub mod python;
 pub(crate) mod region_footprints;
 pub mod time_tree;
 

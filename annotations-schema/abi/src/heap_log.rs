@@ -10,6 +10,7 @@
 //! process that dies in between leaves units without a tag, which the recorder passes over one by
 //! one after a while. Units of the lap before have other tags.
 
+use crate::python_frames::{PythonFrame, PythonTable};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// First word of the file.
@@ -24,6 +25,11 @@ pub const HEAD_BYTES: usize = 4096;
 pub const FILE_BYTES: usize = HEAD_BYTES + UNITS * UNIT;
 /// Bytes of stack that are copied, at most.
 pub const STACK: usize = 1024;
+
+/// Python frames of an allocation that are noted, innermost first: as many as a unit holds.
+pub const HEAP_PYTHON_FRAMES: usize = UNIT / size_of::<PythonFrame>();
+/// Processes of Python at a time whose frames are noted.
+pub const HEAP_PYTHON_ROWS: usize = 16;
 
 /// Functions that stand in for allocators under other names: [`HOOKS`] / 6 of each kind, in the
 /// order of [`HOOK_KINDS`].
@@ -84,9 +90,12 @@ pub struct Head {
     pub calls: AtomicU64,
     /// `BUDGET`: nanoseconds that logging took.
     pub spent: AtomicU64,
+    /// Where processes of Python keep their frames.
+    pub python: PythonTable<HEAP_PYTHON_ROWS>,
 }
 
-/// An event: the first unit of a record. `stack` bytes of the stack follow in units of their own.
+/// An event: the first unit of a record. `stack` bytes of the stack follow in units of their own, and
+/// then a unit with `python` frames, if there are any.
 #[repr(C)]
 pub struct HeapEvent {
     /// [`tag`] of the position once the record is complete.
@@ -107,12 +116,15 @@ pub struct HeapEvent {
     /// The frame pointer there.
     pub bp: u64,
     /// Bytes of stack from `sp` on that follow.
-    pub stack: u32,
+    pub stack: u16,
+    /// Python frames that follow.
+    pub python: u16,
     /// Number of blocks that this one represents, as the bits of a 32-bit floating-point number.
     pub weight: u32,
 }
 
 const _: () = assert!(size_of::<HeapEvent>() == UNIT && size_of::<Head>() <= HEAD_BYTES);
+const _: () = assert!(STACK <= u16::MAX as usize);
 
 /// First word of a complete record at a position.
 pub const fn tag(position: u64) -> u64 {

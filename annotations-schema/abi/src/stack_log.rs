@@ -7,6 +7,7 @@
 //! waits: where the ring is full the copy is counted as lost. A process that dies in between leaves
 //! a cell that is never complete, which the recorder passes over after a while.
 
+use crate::python_frames::{PYTHON_FRAMES, PYTHON_ROWS, PythonFrame, PythonTable};
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::AtomicU64;
 
@@ -15,20 +16,20 @@ pub const CELLS: usize = 128;
 /// Bytes of a cell.
 pub const CELL_BYTES: usize = 32 << 10;
 /// Bytes of stack in a cell at most.
-pub const STACK_BYTES: usize = CELL_BYTES - 64;
+pub const STACK_BYTES: usize = CELL_BYTES - 64 - size_of::<[PythonFrame; PYTHON_FRAMES]>();
 
 /// [`StackCell::kind`]: a window begins (in `ring` mode: ends).
-pub const WINDOW: u32 = 1;
+pub const WINDOW: u16 = 1;
 /// [`StackCell::kind`]: a process has begun, or has executed a new program.
-pub const BEGIN: u32 = 2;
+pub const BEGIN: u16 = 2;
 /// [`StackCell::kind`]: a process was forked by [`StackCell::first_slot`].
-pub const FORK: u32 = 3;
+pub const FORK: u16 = 3;
 
 /// [`StackCell::kind`]: a word that a window has accessed was accessed again, or the watch for that
 /// has ended ([`StackCell::bytes`] is 0). `first_slot` is that of the window, `sp` the word, `bp`
 /// nanoseconds of the thread's CPU time since the window's end, `ip` the instruction behind the
 /// access; the copy holds a [`WatchedAccess`].
-pub const REUSE: u32 = 4;
+pub const REUSE: u16 = 4;
 
 /// Data on the access that a watchpoint has seen.
 #[repr(C)]
@@ -54,6 +55,8 @@ pub struct StackLog {
     pub dropped: AtomicU64,
     /// One in so many windows of `burst` is followed by a watch for a reuse; 0: none.
     pub watch_every: AtomicU64,
+    /// Where processes of Python keep their frames.
+    pub python: PythonTable<PYTHON_ROWS>,
     /// The cells.
     pub cells: [StackCell; CELLS],
 }
@@ -64,7 +67,9 @@ pub struct StackCell {
     /// Position in the log + 1 once the cell is complete.
     pub ready: AtomicU64,
     /// `WINDOW`, `BEGIN`, `FORK` or `REUSE`.
-    pub kind: Cell<u32>,
+    pub kind: Cell<u16>,
+    /// Python frames in `python`.
+    pub python_frames: Cell<u16>,
     /// System process id.
     pub pid: Cell<u32>,
     /// System thread id.
@@ -83,6 +88,8 @@ pub struct StackCell {
     pub bp: Cell<u64>,
     /// The stack from there on.
     pub stack: UnsafeCell<[u8; STACK_BYTES]>,
+    /// The thread's Python frames, innermost first.
+    pub python: UnsafeCell<[PythonFrame; PYTHON_FRAMES]>,
 }
 
 const _: () = assert!(size_of::<StackCell>() == CELL_BYTES);

@@ -12,12 +12,16 @@
 //! counted.
 
 pub mod names;
+pub mod python;
 pub mod tree;
 pub mod waiting;
 pub mod write;
 
 use crate::objects::heap::unwind::{Top, Unwinders};
+use mgz_abi::python_frames::PythonFrame;
 use mgz_abi::stack_log::{BEGIN, FORK, STACK_BYTES, WINDOW};
+use python::stacks::PythonStacks;
+use python::{PythonProcesses, RowChange};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use tree::{NONE, Tree};
@@ -33,7 +37,7 @@ const TRIAL_WINDOWS: u32 = 16;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StackCopy {
     /// `stack_log::WINDOW`, `BEGIN` or `FORK`.
-    pub kind: u32,
+    pub kind: u16,
     /// Process.
     pub pid: u32,
     /// Thread.
@@ -50,6 +54,8 @@ pub struct StackCopy {
     pub bp: u64,
     /// The stack from there on, in words.
     pub stack: Vec<u64>,
+    /// Python frames, innermost first.
+    pub python: Vec<PythonFrame>,
 }
 
 /// The path of a window.
@@ -67,6 +73,8 @@ pub struct WindowPath {
     pub node: u32,
     /// The instruction that came next, where the process had it.
     pub ip: u64,
+    /// Its innermost Python frame; [`NONE`] if it has none.
+    pub python: u32,
 }
 
 /// The recorded paths.
@@ -74,6 +82,8 @@ pub struct WindowPath {
 pub struct Paths {
     /// All calls.
     pub tree: Tree,
+    /// All Python frames.
+    pub python: PythonStacks,
     /// In the order of process, thread and time.
     pub windows: Vec<WindowPath>,
     /// Copies that found no room, or that their writer did not complete.
@@ -109,6 +119,7 @@ impl Paths {
 #[derive(Default)]
 pub struct PathCollector {
     unwinders: Unwinders,
+    python: PythonProcesses,
     tree: Tree,
     windows: Vec<WindowPath>,
     /// Counts over the last windows: the windows, and those whose copy ended too early.
@@ -137,15 +148,28 @@ impl PathCollector {
     /// Takes the runtime's reports.
     pub fn take(&mut self, copy: &StackCopy) {
         match copy.kind {
-            BEGIN => self.unwinders.begin(copy.pid),
-            FORK => self.unwinders.fork(copy.first_slot as u32, copy.pid),
+            BEGIN => {
+                self.unwinders.begin(copy.pid);
+                self.python.begin(copy.pid);
+            }
+            FORK => {
+                let parent = copy.first_slot as u32;
+                self.unwinders.fork(parent, copy.pid);
+                self.python.fork(parent, copy.pid);
+            }
             WINDOW => self.window(copy),
             // The program can scribble over the log.
             _ => {}
         }
     }
 
+    /// Rows of the runtime's table of Python processes that are to change.
+    pub fn python_changes(&mut self) -> Vec<RowChange> {
+        self.python.take_changes()
+    }
+
     fn window(&mut self, copy: &StackCopy) {
+        self.python.look_again(copy.pid);
         let top = Top {
             pid: copy.pid,
             ip: copy.ip,
@@ -167,6 +191,7 @@ impl PathCollector {
             first_slot: copy.first_slot,
             node,
             ip: copy.ip,
+            python: self.python.node(copy.pid, &copy.python),
         });
     }
 
@@ -175,6 +200,7 @@ impl PathCollector {
         self.windows.sort_unstable();
         Paths {
             tree: self.tree,
+            python: self.python.stacks,
             windows: self.windows,
             lost,
             ..Paths::default()
@@ -206,6 +232,7 @@ mod tests {
             first_slot,
             node,
             ip: 0,
+            python: NONE,
         };
         let paths = Paths {
             windows: vec![

@@ -5,6 +5,7 @@
 
 use crate::objects::heap::generated_frames::{GENERATED, is_generated};
 use crate::objects::heap::names::plain;
+use crate::paths::WindowPath;
 use crate::paths::tree::{NONE, Tree, UNKNOWN};
 use addr2line::Loader;
 use mgz_elf::demangle::readable;
@@ -32,6 +33,8 @@ pub struct Call {
     pub call_file: String,
     /// It was inlined there.
     pub inlined: bool,
+    /// It is a function of Python.
+    pub python: bool,
 }
 
 /// Calls by name.
@@ -41,6 +44,21 @@ pub struct Named {
     pub calls: Vec<Call>,
     /// By number in the tree.
     pub of_node: Vec<u32>,
+    /// By number in the tree and of the innermost Python frame.
+    pub of_pair: HashMap<(u32, u32), u32>,
+}
+
+impl Named {
+    /// The call in which a window began; 0 if unknown.
+    pub fn of(&self, window: &WindowPath) -> u32 {
+        let pair = (window.node, window.python);
+        let of_node = || self.of_node.get(window.node as usize).copied();
+        self.of_pair
+            .get(&pair)
+            .copied()
+            .or_else(of_node)
+            .unwrap_or(0)
+    }
 }
 
 /// A function at an address.
@@ -66,70 +84,156 @@ pub type Elsewhere<'a> = &'a dyn Fn(&Path, u64) -> Option<String>;
 
 /// Names all calls. `original` translates return addresses in clones.
 pub fn name_calls(tree: &Tree, original: Original<'_>, elsewhere: Elsewhere<'_>) -> Named {
-    let mut lookup = CodeLookup::new(original, elsewhere);
-    let mut places: HashMap<(u32, u64), Vec<FunctionLine>> = HashMap::new();
-    let mut builder = Builder {
-        calls: vec![Call::default()],
-        numbers: HashMap::new(),
-    };
+    let mut namer = Namer::new(tree, original, elsewhere);
     // By node: its call, and the line in there from which the next call goes out.
     let mut done: Vec<(u32, String, u32)> = vec![(0, String::new(), 0); tree.nodes.len()];
     for (number, node) in tree.nodes.iter().enumerate() {
-        if number as u32 == NONE {
-            continue;
-        }
-        if number as u32 == UNKNOWN {
-            done[number].0 = builder.number(Call {
-                function: CALLERS_UNKNOWN.into(),
-                ..Call::default()
-            });
-            continue;
-        }
-        let Some(path) = tree.files.get(node.file as usize) else {
-            continue;
-        };
-        if is_generated(path) {
-            let parent = done[node.parent as usize].0;
-            let named = elsewhere(path, node.address).map(|function| Call {
-                parent,
-                function,
-                module: GENERATED.into(),
-                ..Call::default()
-            });
-            // (Code without a name is one of the unknown callers.)
-            done[number].0 = named.map_or(parent, |call| builder.call(call));
-            continue;
-        }
-        if path.as_os_str().is_empty() {
-            done[number].0 = builder.number(Call {
-                parent: done[node.parent as usize].0,
-                function: CALLERS_UNKNOWN.into(),
-                ..Call::default()
-            });
-            continue;
-        }
-        let at = places
-            .entry((node.file, node.address))
-            .or_insert_with(|| lookup.places(path, node.address));
         // Callers come first.
-        let (mut call, mut file, mut line) = done[node.parent as usize].clone();
-        for (depth, place) in at.iter().rev().enumerate() {
-            call = builder.call(Call {
-                parent: call,
-                function: place.function.clone(),
-                module: path.display().to_string(),
-                file: place.file.clone(),
-                call_line: line,
-                call_file: std::mem::take(&mut file),
-                inlined: depth > 0,
-            });
-            (file, line) = (place.file.clone(), place.line);
+        let (mut call, mut file, mut line) = match number as u32 {
+            NONE | UNKNOWN => (0, String::new(), 0),
+            _ => done[node.parent as usize].clone(),
+        };
+        let steps = namer.steps(number as u32);
+        if steps.is_empty() {
+            (file, line) = (String::new(), 0);
+        }
+        for step in steps.into_iter().rev() {
+            call = namer.call(call, &step, std::mem::take(&mut file), line);
+            (file, line) = (step.place.file, step.place.line);
         }
         done[number] = (call, file, line);
     }
     Named {
-        calls: builder.calls,
+        calls: namer.builder.calls,
         of_node: done.into_iter().map(|d| d.0).collect(),
+        of_pair: HashMap::new(),
+    }
+}
+
+/// A function on a path, with the line in it at which the next one was called.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    /// The place.
+    pub place: FunctionLine,
+    /// File of the code; empty: the callers are unknown.
+    pub module: String,
+    /// It was inlined.
+    pub inlined: bool,
+    /// It is a function of Python.
+    pub python: bool,
+}
+
+impl Step {
+    fn unknown() -> Step {
+        Step {
+            place: FunctionLine {
+                function: CALLERS_UNKNOWN.into(),
+                ..FunctionLine::default()
+            },
+            ..Step::default()
+        }
+    }
+}
+
+/// Names calls of a tree.
+pub struct Namer<'a> {
+    tree: &'a Tree,
+    lookup: CodeLookup<'a>,
+    places: HashMap<(u32, u64), Vec<FunctionLine>>,
+    builder: Builder,
+}
+
+impl<'a> Namer<'a> {
+    /// Nothing is named yet.
+    pub fn new(tree: &'a Tree, original: Original<'a>, elsewhere: Elsewhere<'a>) -> Namer<'a> {
+        Namer {
+            tree,
+            lookup: CodeLookup::new(original, elsewhere),
+            places: HashMap::new(),
+            builder: Builder {
+                calls: vec![Call::default()],
+                numbers: HashMap::new(),
+            },
+        }
+    }
+
+    /// The functions of a node, from the inside out: several if some were inlined.
+    pub fn steps(&mut self, number: u32) -> Vec<Step> {
+        if number == UNKNOWN {
+            return vec![Step::unknown()];
+        }
+        let Some(node) = self.tree.nodes.get(number as usize) else {
+            return Vec::new();
+        };
+        let Some(path) = self.tree.files.get(node.file as usize) else {
+            return Vec::new();
+        };
+        if is_generated(path) {
+            // (Code without a name is one of the unknown callers.)
+            let named = (self.lookup.elsewhere)(path, node.address).map(|function| Step {
+                place: FunctionLine {
+                    function,
+                    ..FunctionLine::default()
+                },
+                module: GENERATED.into(),
+                ..Step::default()
+            });
+            return named.into_iter().collect();
+        }
+        if path.as_os_str().is_empty() {
+            return vec![Step::unknown()];
+        }
+        let lookup = &mut self.lookup;
+        let places = self
+            .places
+            .entry((node.file, node.address))
+            .or_insert_with(|| lookup.places(path, node.address));
+        let outermost = places.len().saturating_sub(1);
+        let step = |(depth, place): (usize, &FunctionLine)| Step {
+            place: place.clone(),
+            module: path.display().to_string(),
+            inlined: depth < outermost,
+            python: false,
+        };
+        places.iter().enumerate().map(step).collect()
+    }
+
+    /// The call of a function from a line of another.
+    fn call(&mut self, parent: u32, step: &Step, call_file: String, call_line: u32) -> u32 {
+        let call = Call {
+            parent,
+            function: step.place.function.clone(),
+            module: step.module.clone(),
+            file: step.place.file.clone(),
+            call_line,
+            call_file,
+            inlined: step.inlined,
+            python: step.python,
+        };
+        match step.module.as_str() {
+            // Unknown callers lead back nowhere.
+            "" => self.builder.number(Call {
+                call_line: 0,
+                call_file: String::new(),
+                ..call
+            }),
+            _ => self.builder.call(call),
+        }
+    }
+
+    /// The innermost call of a path, given from the inside out.
+    pub fn path(&mut self, steps: &[Step]) -> u32 {
+        let (mut call, mut file, mut line) = (0, String::new(), 0);
+        for step in steps.iter().rev() {
+            call = self.call(call, step, std::mem::take(&mut file), line);
+            (file, line) = (step.place.file.clone(), step.place.line);
+        }
+        call
+    }
+
+    /// All calls that were named.
+    pub fn finish(self) -> Vec<Call> {
+        self.builder.calls
     }
 }
 
@@ -149,6 +253,10 @@ impl Builder {
                 == (&call.function, &call.module, &call.file)
             {
                 return at;
+            }
+            // A function that Python calls again is no recursion: Python is between both.
+            if above.python && !call.python {
+                break;
             }
             at = above.parent;
         }
@@ -321,6 +429,7 @@ mod tests {
         let frame = |address| CallFrame {
             file: file.clone(),
             address,
+            python: None,
         };
         let mut tree = Tree::default();
         let node = tree.add(&Unwound {

@@ -12,10 +12,7 @@ pub const UNKNOWN: u32 = 1;
 
 /// In the place of a frame: callers that are passed over.
 pub fn gap() -> CallFrame {
-    CallFrame {
-        file: Arc::default(),
-        address: 0,
-    }
+    CallFrame::default()
 }
 
 /// A call, or the place where a thread stood.
@@ -113,6 +110,7 @@ mod tests {
                 .map(|&address| CallFrame {
                     file: file.clone(),
                     address,
+                    python: None,
                 })
                 .collect(),
             whole,

@@ -60,6 +60,12 @@ pub fn calls(folder: &Path, calls: &[Call]) -> anyhow::Result<()> {
                     of_calls().map(|(_, c)| Some(c.inlined)),
                 )),
             ),
+            (
+                "python",
+                Arc::new(BooleanArray::from_iter(
+                    of_calls().map(|(_, c)| Some(c.python)),
+                )),
+            ),
         ],
     )
 }

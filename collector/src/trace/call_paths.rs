@@ -3,9 +3,10 @@
 use crate::convert::SampleSeen;
 use crate::objects::heap::generated_frames as generated;
 use crate::objects::heap::names::plain;
+use crate::paths::python::merge;
 use crate::paths::waiting::LoadLocator;
 use crate::paths::write::SamplePath;
-use crate::paths::{Paths, names, tree, write};
+use crate::paths::{Paths, tree, write};
 use crate::trace::recording::Recording;
 use mgz_abi::MAX_INSTRUCTION_BYTES;
 use mgz_abi::address_map::AddrMap;
@@ -81,7 +82,7 @@ impl Recording {
                 name.unwrap_or_else(|| format!("fn_{address:x}"))
             })
         };
-        let named = names::name_calls(&paths.tree, &original, &elsewhere);
+        let named = merge::name_paths(paths, &original, &elsewhere);
         let mut told = CallPaths {
             state: "recorded".into(),
             odd: paths.odd,
@@ -95,15 +96,21 @@ impl Recording {
             let node = window.map_or(tree::NONE, |w| w.node);
             let waited = window.and_then(|w| places?.load_before(process, seen.end_ns, w.ip));
             let within = window.and_then(|w| places?.load_within(process, seen.end_ns, w.ip));
-            let whole = node != tree::NONE && paths.tree.is_whole(node);
-            *match (node, whole) {
-                (tree::NONE, _) => &mut told.unknown,
+            let python = window.map_or(tree::NONE, |w| w.python);
+            let whole = match python {
+                tree::NONE => node != tree::NONE && paths.tree.is_whole(node),
+                _ => paths.python.is_whole(python),
+            };
+            told.python += u64::from(python != tree::NONE);
+            let path = window.map_or(0, |w| named.of(w));
+            *match (path, whole) {
+                (0, _) => &mut told.unknown,
                 (_, true) => &mut told.whole,
                 (_, false) => &mut told.partial,
             } += 1;
             list.push(SamplePath {
                 sample: seen.sample,
-                path: named.of_node.get(node as usize).copied().unwrap_or(0),
+                path,
                 whole,
                 waited,
                 within,

@@ -29,12 +29,13 @@ const PLACE: &str = "<!--mgz-data-->";
 /// Tables that are written by columns, each a part of its own.
 const TABLES: [&str; 4] = ["functions", "lines", "loops", "objects"];
 /// Values that are parts of their own.
-const PARTS: [&str; 5] = [
+const PARTS: [&str; 7] = [
     "heat_map",
     "time_zoom",
     "location_zoom",
     "call_paths",
     "measured",
+    "python",
 ];
 
 /// Options of a report.
@@ -130,7 +131,11 @@ pub fn report_parts(analysis: &Value, manifest: &Value, options: &HtmlOptions) -
     if options.source {
         let lines = all.get("lines").and_then(Value::as_array);
         let lines = lines.map(Vec::as_slice).unwrap_or_default();
-        parts.push(("sources", sources::source_lines(lines, manifest)));
+        let python = all
+            .get("python")
+            .and_then(|tables| tables["lines"].as_array());
+        let with_python = [lines, python.map(Vec::as_slice).unwrap_or_default()].concat();
+        parts.push(("sources", sources::source_lines(&with_python, manifest)));
         if let Some(trace) = &options.trace {
             parts.push(("disassembly", machine::machine_code(lines, manifest, trace)));
         }

@@ -20,6 +20,8 @@ export interface Model {
   location: Obj;
   /** By way of whom windows began. */
   paths: Obj;
+  /** Functions and lines of Python. */
+  python: Obj;
   /** Which places of memory are used together; null where the trace cannot tell. */
   affinity: Obj | null;
   /** Memory samples of the processor; null without any. */
@@ -65,6 +67,7 @@ function first(data: Obj): Model {
     time: {},
     location: {},
     paths: {},
+    python: {},
     affinity: null,
     measured: null,
     code: {},
@@ -84,6 +87,7 @@ function filled(start: Model, get: Get): Model {
     time: obj(get("time_zoom")),
     location: obj(get("location_zoom")),
     paths: obj(get("call_paths")),
+    python: obj(get("python")),
     affinity: affinity === null ? null : obj(affinity),
     measured: measuredOf(get("measured")),
     code: obj(get("disassembly")),
@@ -96,7 +100,7 @@ export function modelOf(parts: Obj): Model {
   return filled(first(obj(parts["run"])), (name) => parts[name] ?? null);
 }
 
-const PARTS = ["functions", "lines", "loops", "objects", "heat_map", "time_zoom", "location_zoom", "sources", "call_paths", "affinity", "disassembly", "measured"];
+const PARTS = ["functions", "lines", "loops", "objects", "heat_map", "time_zoom", "location_zoom", "sources", "call_paths", "python", "affinity", "disassembly", "measured"];
 
 /** Reads all parts. */
 export async function load(): Promise<void> {

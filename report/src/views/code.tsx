@@ -8,11 +8,14 @@ import { go, place } from "../state.ts";
 import { Machine } from "../components/machine.tsx";
 import { Only } from "../part.tsx";
 import { CallPaths } from "./call-paths.tsx";
+import { PythonLines, pythonLines } from "./python-lines.tsx";
 import { metricColumns, Panel, Strides } from "./common.tsx";
 
 const TABS = ["functions", "loops", "lines"] as const;
 /** The tab of call paths. */
 const PATHS = "paths";
+/** The tab of lines of Python. */
+const PYTHON = "python";
 
 export function Code({ m }: { m: Model }) {
   const s = place.value.selection;
@@ -38,6 +41,8 @@ export function Code({ m }: { m: Model }) {
     else go({ fn, mod, file: t.str("file", i) || undefined, line: t.num("line", i) ? String(t.num("line", i)) : undefined, loop: tab === "loops" ? t.str("address", i) : undefined, tab });
   };
   // Without a selected line: the one with the most loads of the function.
+  const isApart = s.tab === PATHS || s.tab === PYTHON;
+  const python = pythonLines(m).length;
   const lines = m.tables.lines;
   const first = s.fn ?? m.tables.functions.str("function", 0);
   const best = s.line ? -1 : lines.find((i) => lines.str("function", i) === first && lines.str("file", i) !== "");
@@ -48,16 +53,21 @@ export function Code({ m }: { m: Model }) {
       <Panel title={shareWord(m) === "time" ? "Which code takes the time?" : "Which code has the loads?"} note="Click a row: its source stands beside. All other views follow the selection.">
         <div class="tabs" role="group" aria-label="Kind of rows">
           {TABS.map((name) => (
-            <button type="button" key={name} aria-pressed={name === tab && s.tab !== PATHS} onClick={() => go({ tab: name })}>
+            <button type="button" key={name} aria-pressed={name === tab && !isApart} onClick={() => go({ tab: name })}>
               {name} ({m.tables[name].rows.toLocaleString("en")})
             </button>
           ))}
+          {python > 0 && (
+            <button type="button" aria-pressed={s.tab === PYTHON} onClick={() => go({ tab: PYTHON })}>
+              Python lines ({python.toLocaleString("en")})
+            </button>
+          )}
           <button type="button" aria-pressed={s.tab === PATHS} onClick={() => go({ tab: PATHS })}>
             call paths ({objs(m.paths["calls"]).length.toLocaleString("en")})
           </button>
-          {s.tab !== PATHS && tab !== "functions" && s.fn && rows.length > 0 && <button type="button" class="small" onClick={() => go({ fn: undefined, mod: undefined, file: undefined, line: undefined, loop: undefined, tab })}>of all functions</button>}
+          {!isApart && tab !== "functions" && s.fn && rows.length > 0 && <button type="button" class="small" onClick={() => go({ fn: undefined, mod: undefined, file: undefined, line: undefined, loop: undefined, tab })}>of all functions</button>}
         </div>
-        {s.tab === PATHS ? <CallPaths m={m} /> : <DataTable key={tab} name={tab} columns={[...names, ...metricColumns(m, t)]} rows={shown} {...(selected >= 0 ? { selected } : {})} onSelect={pick} most={12} />}
+        {s.tab === PATHS ? <CallPaths m={m} /> : s.tab === PYTHON ? <PythonLines m={m} /> : <DataTable key={tab} name={tab} columns={[...names, ...metricColumns(m, t)]} rows={shown} {...(selected >= 0 ? { selected } : {})} onSelect={pick} most={12} />}
       </Panel>
       <Panel title="Which source line is it?">
         <div class="beside">

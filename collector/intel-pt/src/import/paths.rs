@@ -81,6 +81,7 @@ pub fn of_stretches(
             first_slot: stretch.last_segment,
             node,
             ip,
+            python: NONE,
         });
     }
     paths.windows.sort_unstable();
@@ -244,11 +245,13 @@ impl<'a> Files<'a> {
                 Ok(CallFrame {
                     file: file.path.clone(),
                     address: offset.wrapping_sub(segment.0).wrapping_add(segment.1),
+                    python: None,
                 })
             }
             Some(Source::Sidecar(path)) => Ok(CallFrame {
                 file: path.clone(),
                 address: address.wrapping_sub(placed.ok_or(End::Absent)?.bias),
+                python: None,
             }),
             _ => Err(End::Absent),
         }

@@ -16,6 +16,7 @@ mod params;
 pub mod phases;
 #[cfg(not(test))]
 pub mod publish;
+pub mod python_frames;
 #[cfg(not(test))]
 pub mod reuse_watch;
 #[cfg(not(test))]

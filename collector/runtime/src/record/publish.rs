@@ -97,7 +97,7 @@ pub fn turn(header: &Header, ring: Ring, at: impl FnOnce() -> Option<ThreadPosit
             let window = header.window.min(slots);
             if let Some(at) = at() {
                 let first_slot = control.slots_before.get() + slots - window;
-                stack_copy::copy_stack(header, control, first_slot, at);
+                stack_copy::copy_stack(header, ring, first_slot, at);
             }
             publish_window(
                 header,

@@ -253,6 +253,7 @@ fn tell(
     let took = now.saturating_sub(watch.since.get());
     stack_copy::write_stack_cell(&header.stack_log, |cell: &StackCell| {
         cell.kind.set(mgz_abi::stack_log::REUSE);
+        cell.python_frames.set(0);
         cell.pid.set(control.pid.get());
         cell.tid.set(control.tid.get());
         cell.time.set(syscall::now_ns());

@@ -6,7 +6,8 @@
 //! since the stack may be any memory: an alternate stack, that of a coroutine, a small one at the
 //! end of a mapping.
 
-use crate::record::modules;
+use crate::record::thread_ring::Ring;
+use crate::record::{modules, python_frames};
 use crate::sys::signal_frame::{Context, RIP, RSP};
 use crate::sys::{clock, process, seccomp_state, syscall};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -70,7 +71,8 @@ pub fn forked() {
 }
 
 /// Copies the stack of a window that begins with this slot; returns the nanoseconds that it took.
-pub fn copy_stack(header: &Header, control: &Control, first_slot: u64, at: ThreadPosition) -> u64 {
+pub fn copy_stack(header: &Header, ring: Ring, first_slot: u64, at: ThreadPosition) -> u64 {
+    let control = ring.control();
     let log = &header.stack_log;
     let wanted = log.wanted.load(Ordering::Relaxed);
     if wanted == 0 || seccomp_state::is_sealed() {
@@ -85,6 +87,8 @@ pub fn copy_stack(header: &Header, control: &Control, first_slot: u64, at: Threa
             core::ptr::copy_nonoverlapping(at.sp as *const u8, cell.stack.get().cast::<u8>(), bytes)
         };
         cell.kind.set(WINDOW);
+        cell.python_frames
+            .set(python_frames(log, ring, cell) as u16);
         cell.pid.set(control.pid.get());
         cell.tid.set(control.tid.get());
         cell.bytes.set(bytes as u32);
@@ -98,13 +102,26 @@ pub fn copy_stack(header: &Header, control: &Control, first_slot: u64, at: Threa
     clock::since(begun)
 }
 
+/// Writes the thread's Python frames into a cell; returns their number.
+fn python_frames(log: &StackLog, ring: Ring, cell: &StackCell) -> usize {
+    let pid = ring.control().pid.get();
+    let Some(layout) = log.python.of(pid) else {
+        return 0;
+    };
+    // SAFETY: the cell was claimed by this thread alone.
+    let out = unsafe { &mut *cell.python.get() };
+    let id = python_frames::own_thread_id();
+    python_frames::thread_frames(&layout, &ring.private().python, id, out)
+}
+
 /// Tells of something that has no stack.
-fn tell(log: &StackLog, kind: u32, pid: u32, parent: u32) {
+fn tell(log: &StackLog, kind: u16, pid: u32, parent: u32) {
     if log.wanted.load(Ordering::Relaxed) == 0 {
         return;
     }
     if let Some((position, cell)) = claim(log) {
         cell.kind.set(kind);
+        cell.python_frames.set(0);
         cell.pid.set(pid);
         cell.tid.set(0);
         cell.bytes.set(0);

@@ -88,6 +88,8 @@ pub struct Private {
     pub kept: Cell<crate::record::signals::KeptPlaces>,
     /// Known bounds of the thread's own stack.
     pub own_stack: Cell<Stack>,
+    /// Its state in CPython ([`python_frames`](crate::record::python_frames)).
+    pub python: Cell<u64>,
     /// Its trigger, for other threads: kind, and descriptor or number; 0 is none.
     pub handle: AtomicU64,
     /// Rest of the period of a stopped timer, and its interval, nanoseconds.
@@ -118,6 +120,7 @@ impl Private {
         self.executing.set(Default::default());
         self.restricting.set(None);
         self.own_stack.set(Stack::UNKNOWN);
+        self.python.set(0);
         self.noted.set(0);
     }
 }

@@ -138,7 +138,7 @@ pub fn open_window(header: &Header, ring: Ring, context: &mut Context, period: u
     };
     let copy = stack_copy::copy_stack(
         header,
-        control,
+        ring,
         control.slots_before.get(),
         stack_copy::ThreadPosition {
             ip: context.registers[RIP],

@@ -1,11 +1,13 @@
 //! The ring that traced processes write allocator events to, seen from the recorder. See
 //! [`mgz_abi::heap_log`].
 
+use crate::paths::python::RowChange;
 use crate::util::futex::futex_wait;
 use crate::util::memfd::{fd_path, memfd, seal};
 use mgz_abi::heap_log::{
-    BUDGET, FILE_BYTES, Head, HeapEvent, MAGIC, STACK, UNIT, UNITS, offset, tag,
+    BUDGET, FILE_BYTES, HEAP_PYTHON_FRAMES, Head, HeapEvent, MAGIC, STACK, UNIT, UNITS, offset, tag,
 };
+use mgz_abi::python_frames::PythonFrame;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -100,6 +102,15 @@ impl Log {
         self.base.as_ptr().cast()
     }
 
+    /// Tells processes where they keep their Python frames.
+    pub fn set_python(&self, changes: &[RowChange]) {
+        // SAFETY: atomics in the mapping.
+        let table = unsafe { &(*self.head()).python };
+        for change in changes {
+            table.set(change.row, change.pid, change.layout.as_ref());
+        }
+    }
+
     /// Events that their writers gave up.
     pub fn dropped(&self) -> u64 {
         // SAFETY: an atomic in the mapping.
@@ -147,6 +158,7 @@ impl Log {
             lost: 0,
             stuck: None,
             stack: vec![0; STACK / 8],
+            python: Vec::new(),
         }
     }
 }
@@ -179,6 +191,8 @@ pub struct HeapLogRecord<'a> {
     pub weight: f32,
     /// The stack's top, in words.
     pub stack: &'a [u64],
+    /// The innermost Python frames.
+    pub python: &'a [PythonFrame],
 }
 
 /// Reads the records in order.
@@ -191,6 +205,7 @@ pub struct HeapLogReader<'a> {
     /// Since when the record at `at` is not complete.
     stuck: Option<Instant>,
     stack: Vec<u64>,
+    python: Vec<PythonFrame>,
 }
 
 impl HeapLogReader<'_> {
@@ -233,7 +248,7 @@ impl HeapLogReader<'_> {
         let event = self.unit(self.at).cast::<HeapEvent>();
         // SAFETY: a unit in the mapping. Every bit pattern is a value of these fields; they may
         // change while they are read, so each is read once.
-        let (kind, pid, ns, address, bytes, sp, bp, length, weight) = unsafe {
+        let (kind, pid, ns, address, bytes, sp, bp, length, python, weight) = unsafe {
             (
                 (&raw const (*event).kind).read_volatile(),
                 (&raw const (*event).pid).read_volatile(),
@@ -242,7 +257,8 @@ impl HeapLogReader<'_> {
                 (&raw const (*event).bytes).read_volatile(),
                 (&raw const (*event).sp).read_volatile(),
                 (&raw const (*event).bp).read_volatile(),
-                (&raw const (*event).stack).read_volatile() as usize,
+                usize::from((&raw const (*event).stack).read_volatile()),
+                usize::from((&raw const (*event).python).read_volatile()),
                 f32::from_bits((&raw const (*event).weight).read_volatile()),
             )
         };
@@ -252,7 +268,15 @@ impl HeapLogReader<'_> {
             // SAFETY: as above; the word lies in the unit.
             self.stack[word] = unsafe { unit.add(word * 8 % UNIT).cast::<u64>().read_volatile() };
         }
-        self.next = self.at + 1 + (words * 8).div_ceil(UNIT) as u64;
+        let behind = self.at + 1 + (words * 8).div_ceil(UNIT) as u64;
+        self.python.clear();
+        let frames = self.unit(behind).cast::<PythonFrame>();
+        for frame in 0..python.min(HEAP_PYTHON_FRAMES) {
+            // SAFETY: as above; the frame lies in the unit.
+            self.python
+                .push(unsafe { frames.add(frame).read_volatile() });
+        }
+        self.next = behind + u64::from(python > 0);
         Some(HeapLogRecord {
             kind,
             pid,
@@ -262,6 +286,7 @@ impl HeapLogReader<'_> {
             sp,
             bp,
             weight,
+            python: &self.python,
             stack: &self.stack[..words],
         })
     }

@@ -21,17 +21,29 @@ pub mod names;
 mod scope;
 pub mod unwind;
 
+use crate::paths::python::PythonProcesses;
+use crate::paths::tree::NONE;
 use blocks::HeapBlocks;
 use lives::Lives;
 use log::{HeapLogRecord, HeapSpent, Log};
+use mgz_abi::heap_log::HEAP_PYTHON_FRAMES;
 use mgz_abi::heap_log::{ALL, ALLOC, BEGIN, BUDGET, FORK, FREE, SAMPLE};
+use mgz_abi::python_frames::PythonFrame;
+use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use unwind::{Stacks, Unwinders};
 
 /// A call site: a file and an address as linked.
 pub use unwind::CallFrame;
+
+/// Names of Python frames are taken from a look at the process that is not older. Source: Chosen; code
+/// that is freed is seldom replaced within this time.
+const MAX_AGE: Duration = Duration::from_millis(100);
+/// Looks that are kept. Source: Chosen.
+const MAX_RECENT: usize = 1 << 16;
 
 /// Blocks, and the call stacks that made them.
 #[derive(Clone, Debug, Default)]
@@ -93,6 +105,7 @@ impl HeapCollector {
             while let Some(record) = reader.next(last) {
                 any = true;
                 state.take(&record);
+                self.log.set_python(&state.python.take_changes());
                 reader.done();
             }
             if last {
@@ -114,7 +127,15 @@ struct State {
     stacks: Stacks,
     lives: Lives,
     allocations: u64,
+    python: PythonProcesses,
+    /// Nodes of Python frames by process and frames, and when they were looked up.
+    recent: HashMap<(u32, NotedFrames), (u32, Instant)>,
+    /// Call stacks with Python frames, by the number of the machine's stack and the node.
+    with_python: HashMap<(u32, u32), u32>,
 }
+
+/// Python frames of an allocation, the rest of them empty.
+type NotedFrames = [PythonFrame; HEAP_PYTHON_FRAMES];
 
 impl State {
     fn take(&mut self, record: &HeapLogRecord<'_>) {
@@ -122,15 +143,18 @@ impl State {
             BEGIN => {
                 self.lives.begin(record.pid, record.ns);
                 self.unwinders.begin(record.pid);
+                self.python.begin(record.pid);
             }
             FORK => {
                 let parent = record.address as u32;
                 self.lives.fork(parent, record.pid, record.ns);
                 self.unwinders.fork(parent, record.pid);
+                self.python.fork(parent, record.pid);
             }
             ALLOC => {
                 self.allocations += 1;
                 let stack = self.unwinders.stack(record, &mut self.stacks);
+                let stack = self.with_python(stack, record);
                 self.lives.alloc(
                     record.pid,
                     record.address,
@@ -144,6 +168,51 @@ impl State {
             // The program can scribble over the log.
             _ => {}
         }
+    }
+
+    /// The call stack with the Python frames of an allocation behind it.
+    fn with_python(&mut self, stack: u32, record: &HeapLogRecord<'_>) -> u32 {
+        self.python.look_again(record.pid);
+        let node = self.node(record);
+        if node == NONE {
+            return stack;
+        }
+        if let Some(&number) = self.with_python.get(&(stack, node)) {
+            return number;
+        }
+        let mut frames = self.stacks.list[stack as usize].clone();
+        let found = &self.python.stacks;
+        frames.extend(found.outwards(node).map(|frame| CallFrame {
+            address: frame.line.into(),
+            python: Some(Arc::new(found.codes[frame.code as usize].clone())),
+            ..CallFrame::default()
+        }));
+        let number = self.stacks.number(frames);
+        self.with_python.insert((stack, node), number);
+        number
+    }
+
+    fn node(&mut self, record: &HeapLogRecord<'_>) -> u32 {
+        if record.python.is_empty() {
+            return NONE;
+        }
+        let mut frames = NotedFrames::default();
+        for (place, frame) in frames.iter_mut().zip(record.python) {
+            *place = *frame;
+        }
+        let now = Instant::now();
+        let key = (record.pid, frames);
+        if let Some(&(node, looked)) = self.recent.get(&key)
+            && now.duration_since(looked) < MAX_AGE
+        {
+            return node;
+        }
+        let node = self.python.node(record.pid, record.python);
+        if self.recent.len() >= MAX_RECENT {
+            self.recent.clear();
+        }
+        self.recent.insert(key, (node, now));
+        node
     }
 
     fn finish(self, lost: u64) -> Heap {

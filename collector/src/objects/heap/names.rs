@@ -2,6 +2,7 @@
 
 use crate::objects::heap::allocated::{self, Allocated, Told};
 use crate::objects::heap::unwind::CallFrame;
+use crate::paths::python::merge::is_loop;
 use addr2line::Loader;
 use mgz_annotations_schema::sources::is_system;
 use mgz_elf::demangle::readable;
@@ -56,6 +57,14 @@ impl Call {
             format!("{} {}", self.function, self.place)
         }
     }
+}
+
+/// True if a file is the interpreter of Python or an installed module, by its path.
+fn is_of_python(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with("python3")
+        || name.starts_with("libpython3")
+        || is_system(&file.to_string_lossy())
 }
 
 /// Functions between the program and the allocator.
@@ -135,9 +144,11 @@ impl<'a> AddressNames<'a> {
         let mut named = NamedStacks::default();
         for stack in stacks {
             let (site, frames) = self.site(stack, &told);
-            let returns = stack[..frames].iter().map(|frame| CallFrame {
+            let machine = stack[..frames].iter().filter(|f| f.python.is_none());
+            let returns = machine.map(|frame| CallFrame {
                 file: frame.file.clone(),
                 address: self.address(frame) + 1,
+                python: None,
             });
             named.returns.push(returns.collect());
             named.sites.push(site);
@@ -150,7 +161,7 @@ impl<'a> AddressNames<'a> {
     fn ask(&mut self, stacks: &[Vec<CallFrame>]) -> HashMap<(PathBuf, u64), Told> {
         let mut calls: BTreeMap<PathBuf, BTreeSet<u64>> = BTreeMap::new();
         for stack in stacks {
-            for frame in stack {
+            for frame in stack.iter().filter(|frame| frame.python.is_none()) {
                 let address = self.address(frame);
                 let of = calls.entry(frame.file.as_path().to_owned()).or_default();
                 of.insert(address);
@@ -174,14 +185,41 @@ impl<'a> AddressNames<'a> {
         told
     }
 
+    /// The calls of a stack, and the one that asked for memory. Python frames stand where the
+    /// interpreter runs them.
+    fn calls_and_site(&mut self, frames: &[CallFrame]) -> (Vec<Call>, Option<Call>) {
+        let (python, machine): (Vec<&CallFrame>, Vec<&CallFrame>) =
+            frames.iter().partition(|frame| frame.python.is_some());
+        let python: Vec<Call> = python.into_iter().flat_map(|f| self.calls(f)).collect();
+        let mut calls = Vec::new();
+        let mut site = None;
+        for frame in machine {
+            let found = self.calls(frame);
+            if !python.is_empty() && found.iter().any(|c| is_loop(&c.function)) {
+                break;
+            }
+            // Below Python only code with sources of its own is the user's.
+            let may_be_site = python.is_empty() || !is_of_python(&frame.file);
+            let is_site =
+                |c: &&Call| !c.is_plumbing() && (python.is_empty() || !c.place.is_empty());
+            if may_be_site && site.is_none() {
+                site = found.iter().find(is_site).cloned();
+            }
+            calls.extend(found);
+        }
+        let own = python.iter().find(|c| !c.library).or(python.first());
+        let site = site.or(own.cloned()).or(calls.first().cloned());
+        calls.extend(python);
+        (calls, site)
+    }
+
     /// The site of a call stack, and the number of its innermost frames that tell it.
     fn site(
         &mut self,
         frames: &[CallFrame],
         told: &HashMap<(PathBuf, u64), Told>,
     ) -> (Site, usize) {
-        let calls: Vec<Call> = frames.iter().flat_map(|f| self.calls(f)).collect();
-        let site = calls.iter().find(|c| !c.is_plumbing()).or(calls.first());
+        let (calls, site) = self.calls_and_site(frames);
         let mut allocated = None;
         let mut own = frames.len();
         for (number, frame) in frames.iter().enumerate() {
@@ -194,7 +232,7 @@ impl<'a> AddressNames<'a> {
             }
         }
         let site = Site {
-            name: site.map_or_else(|| "[unknown call]".to_owned(), Call::text),
+            name: (site.as_ref()).map_or_else(|| "[unknown call]".to_owned(), Call::text),
             stack: calls.iter().map(Call::text).collect::<Vec<_>>().join(" < "),
             column: site.map_or(0, |s| s.column),
             allocated: allocated.unwrap_or_default(),
@@ -212,6 +250,15 @@ impl<'a> AddressNames<'a> {
     fn calls(&mut self, frame: &CallFrame) -> Vec<Call> {
         if let Some(known) = self.known.get(frame) {
             return known.clone();
+        }
+        if let Some(code) = &frame.python {
+            let file = code.file.rsplit('/').next().unwrap_or(&code.file);
+            return vec![Call {
+                function: code.name.clone(),
+                place: format!("{file}:{}", frame.address),
+                column: 0,
+                library: is_system(&code.file) || code.file.starts_with('<'),
+            }];
         }
         let found = self.look_up(frame);
         self.known.insert(frame.clone(), found.clone());
@@ -346,6 +393,41 @@ mod tests {
     }
 
     #[test]
+    fn blocks_of_python_are_named_by_the_line_of_the_script() {
+        use crate::paths::python::code::PythonCode;
+        let frame = |name: &str, file: &str, line| CallFrame {
+            address: line,
+            python: Some(std::sync::Arc::new(PythonCode {
+                name: name.into(),
+                file: file.into(),
+                first_line: 1,
+            })),
+            ..CallFrame::default()
+        };
+        let machine = CallFrame {
+            file: std::sync::Arc::new("/nowhere/_umath.cpython-311-x86_64-linux-gnu.so".into()),
+            address: 0x10,
+            python: None,
+        };
+        let library = frame(
+            "zeros_like",
+            "/usr/lib/python3/dist-packages/numpy/core/numeric.py",
+            9,
+        );
+        let own = frame("Model.step", "/home/me/train.py", 12);
+        let original = |_: &Path, _: u64| None;
+        let mut names = AddressNames::new(&original);
+        let found = names.sites(&[
+            vec![machine.clone(), library.clone(), own],
+            vec![machine, library],
+        ]);
+        assert_eq!(found[0].name, "Model.step train.py:12");
+        let stack = "_umath.cpython-311-x86_64-linux-gnu.so+0x10 < zeros_like numeric.py:9 < Model.step train.py:12";
+        assert_eq!(found[0].stack, stack);
+        assert_eq!(found[1].name, "zeros_like numeric.py:9");
+    }
+
+    #[test]
     fn frames_of_this_program_have_names() {
         let file = std::sync::Arc::new(std::env::current_exe().unwrap());
         let loader = Loader::new(&*file).unwrap();
@@ -356,6 +438,7 @@ mod tests {
             vec![CallFrame {
                 file: file.clone(),
                 address: 1 << 60,
+                python: None,
             }],
             Vec::new(),
         ]);

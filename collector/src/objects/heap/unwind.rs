@@ -3,6 +3,7 @@
 
 use crate::objects::heap::generated_frames as generated;
 use crate::objects::heap::log::HeapLogRecord;
+use crate::paths::python::code::PythonCode;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
 use mgz_abi::shared_memory::PAGE_SIZE;
@@ -28,12 +29,14 @@ const MAPPINGS_INTERVAL: Duration = Duration::from_millis(5);
 const AGAIN_FOR_REST: Duration = Duration::from_millis(50);
 
 /// A call site.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CallFrame {
     /// The file that holds the code; empty if none does (code that was made at run time).
     pub file: Arc<PathBuf>,
-    /// Address of the call's last byte, as linked.
+    /// Address of the call's last byte, as linked; the line of Python code.
     pub address: u64,
+    /// The function, if it is one of Python.
+    pub python: Option<Arc<PythonCode>>,
 }
 
 /// Registers and stack of a thread at a moment.
@@ -71,7 +74,8 @@ pub struct Stacks {
 }
 
 impl Stacks {
-    fn number(&mut self, frames: Vec<CallFrame>) -> u32 {
+    /// Number of a stack.
+    pub fn number(&mut self, frames: Vec<CallFrame>) -> u32 {
         if let Some(&number) = self.numbers.get(&frames) {
             return number;
         }
@@ -519,10 +523,11 @@ impl Process {
             Some(m) => CallFrame {
                 file: m.image.path.clone(),
                 address: address - m.start + m.image.base,
+                python: None,
             },
             None => CallFrame {
-                file: Arc::default(),
                 address,
+                ..CallFrame::default()
             },
         }
     }

@@ -1,7 +1,9 @@
 //! The log of stacks in the shared memory.
 
 use crate::paths::StackCopy;
+use crate::paths::python::RowChange;
 use crate::soft::shared_memory::SharedMemory;
+use mgz_abi::python_frames::{PYTHON_FRAMES, PythonFrame};
 use mgz_abi::stack_log::{CELLS, STACK_BYTES, StackCell, StackLog};
 use std::sync::atomic::Ordering;
 
@@ -34,6 +36,15 @@ impl SharedMemory {
         unsafe { &(*self.stack_log()).watch_every }.store(every, Ordering::Relaxed);
     }
 
+    /// Tells processes where they keep their Python frames.
+    pub fn set_python(&self, changes: &[RowChange]) {
+        // SAFETY: atomics in the mapping.
+        let table = unsafe { &(*self.stack_log()).python };
+        for change in changes {
+            table.set(change.row, change.pid, change.layout.as_ref());
+        }
+    }
+
     /// Reads the copy at a position, if it is there.
     pub fn stack_copy(&self, at: u64, out: &mut StackCopy) -> StackLogEntry {
         let log = self.stack_log();
@@ -52,8 +63,8 @@ impl SharedMemory {
         }
         // SAFETY: plain integers in the mapping, of which every bit pattern is a value. They may
         // change while they are read, so each is read once.
-        let bytes = unsafe {
-            out.kind = (&raw const (*cell).kind).cast::<u32>().read_volatile();
+        let (bytes, frames) = unsafe {
+            out.kind = (&raw const (*cell).kind).cast::<u16>().read_volatile();
             out.pid = (&raw const (*cell).pid).cast::<u32>().read_volatile();
             out.tid = (&raw const (*cell).tid).cast::<u32>().read_volatile();
             out.time = (&raw const (*cell).time).cast::<u64>().read_volatile();
@@ -63,10 +74,14 @@ impl SharedMemory {
             out.ip = (&raw const (*cell).ip).cast::<u64>().read_volatile();
             out.sp = (&raw const (*cell).sp).cast::<u64>().read_volatile();
             out.bp = (&raw const (*cell).bp).cast::<u64>().read_volatile();
-            (&raw const (*cell).bytes).cast::<u32>().read_volatile()
+            let frames = (&raw const (*cell).python_frames).cast::<u16>();
+            let bytes = (&raw const (*cell).bytes).cast::<u32>();
+            (bytes.read_volatile(), frames.read_volatile())
         };
         out.stack.clear();
         out.stack.extend(words(cell, bytes as usize));
+        out.python.clear();
+        out.python.extend(python_frames(cell, frames.into()));
         StackLogEntry::Copy
     }
 
@@ -91,6 +106,14 @@ fn words(cell: *const StackCell, bytes: usize) -> impl Iterator<Item = u64> {
     (0..bytes.min(STACK_BYTES) / 8).map(move |word| unsafe { first.add(word).read_volatile() })
 }
 
+/// So many Python frames of a cell, if it can hold them.
+fn python_frames(cell: *const StackCell, frames: usize) -> impl Iterator<Item = PythonFrame> {
+    // SAFETY: a field of a cell in the mapping; no reference is made.
+    let first = unsafe { (&raw const (*cell).python).cast::<PythonFrame>() };
+    // SAFETY: the frame lies in the cell, which holds PYTHON_FRAMES.
+    (0..frames.min(PYTHON_FRAMES)).map(move |at| unsafe { first.add(at).read_volatile() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,6 +128,8 @@ mod tests {
             let cell = &(*log).cells[at as usize % CELLS];
             cell.sp.set(sp);
             cell.bytes.set(bytes);
+            cell.python_frames
+                .set(if bytes == u32::MAX { u16::MAX } else { 1 });
             cell.stack.get().cast::<u64>().write(sp ^ 7);
             if complete {
                 cell.ready.store(at + 1, Ordering::Release);
@@ -124,6 +149,8 @@ mod tests {
             assert_eq!((copy.sp, copy.stack[0]), (at * 8, (at * 8) ^ 7));
             let words = if at % 3 == 0 { STACK_BYTES / 8 } else { 3 };
             assert_eq!(copy.stack.len(), words);
+            let frames = if at % 3 == 0 { PYTHON_FRAMES } else { 1 };
+            assert_eq!(copy.python.len(), frames);
             assert_eq!(shared.stack_copy(at + 1, &mut copy), StackLogEntry::Nothing);
         }
         write(&shared, 0, 8, false);

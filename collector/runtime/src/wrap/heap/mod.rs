@@ -12,13 +12,17 @@ pub(crate) mod sampling;
 
 pub(crate) use functions::real;
 
+use crate::record::python_frames;
 use crate::record::time_mark::mark_time;
 use crate::sys::syscall::{map, nr};
 use crate::sys::{clock, process, syscall};
+use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use functions::FROM;
 use mgz_abi::heap_log;
+use mgz_abi::heap_log::HEAP_PYTHON_FRAMES;
 use mgz_abi::heap_log::{ALLOC, BEGIN, BUDGET, FORK, FREE, Head, HeapEvent, STACK, UNIT, UNITS};
+use mgz_abi::python_frames::PythonFrame;
 use mgz_abi::shared_memory::{Header, PAGE_SIZE};
 use pace::HeapAccount;
 
@@ -235,6 +239,15 @@ fn block_time() -> u64 {
     }
 }
 
+/// Notes the innermost Python frames of the current thread; returns their number.
+fn note_python(head: &Head, pid: u32, out: &mut [PythonFrame]) -> usize {
+    let Some(layout) = head.python.of(pid) else {
+        return 0;
+    };
+    let id = python_frames::own_thread_id();
+    python_frames::thread_frames(&layout, &Cell::new(0), id, out)
+}
+
 /// Writes an event; gives its position. `None` if there was no room for seconds or nothing is
 /// logged.
 fn log_event(event: &Event) -> Option<u64> {
@@ -247,7 +260,14 @@ fn log_event(event: &Event) -> Option<u64> {
     }
     let size = head.units.load(Ordering::Relaxed);
     let stack = if sp == 0 { 0 } else { readable(sp) & !7 };
-    let units = 1 + stack.div_ceil(UNIT) as u64;
+    let mut frames = [PythonFrame::default(); HEAP_PYTHON_FRAMES];
+    let python = if sp == 0 {
+        0
+    } else {
+        note_python(head, event.pid, &mut frames)
+    };
+    let python_at = 1 + stack.div_ceil(UNIT) as u64;
+    let units = python_at + u64::from(python > 0);
     let mut waited = 0;
     let at = loop {
         let at = head.head.load(Ordering::Relaxed);
@@ -287,6 +307,13 @@ fn log_event(event: &Event) -> Option<u64> {
             };
         }
     }
+    if python > 0 {
+        let to = (base + heap_log::offset(at + python_at, size)) as *mut PythonFrame;
+        for (place, frame) in frames.iter().enumerate() {
+            // SAFETY: as above; the frames fill the unit.
+            unsafe { to.add(place).write_volatile(*frame) };
+        }
+    }
     let to = (base + heap_log::offset(at, size)) as *mut HeapEvent;
     // SAFETY: as above.
     unsafe {
@@ -297,7 +324,8 @@ fn log_event(event: &Event) -> Option<u64> {
         (*to).bytes = event.bytes;
         (*to).sp = sp as u64;
         (*to).bp = bp as u64;
-        (*to).stack = stack as u32;
+        (*to).stack = stack as u16;
+        (*to).python = python as u16;
         (*to).weight = event.weight.to_bits();
         (*to).tag.store(heap_log::tag(at), Ordering::Release);
     }
