@@ -456,6 +456,7 @@ mod tests {
         let native = CallFrame {
             file: std::sync::Arc::new(PathBuf::from("/nowhere")),
             address: 1,
+            python: None,
         };
         let path = |generated_address| {
             let mut tree = Tree::default();

@@ -60,7 +60,7 @@ pub fn collect(shared: &SharedMemory, wanted: OfWindows, over: &AtomicBool) -> W
                 StackLogEntry::Copy if copy.kind == REUSE => watches.take(&copy),
                 StackLogEntry::Copy => {
                     stacks.take(&copy);
-                    arena.set_python(&stacks.python_changes());
+                    shared.set_python(&stacks.python_changes());
                     if wanted.stacks {
                         shared.want_stacks(stacks.wanted());
                     }

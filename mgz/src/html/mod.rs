@@ -29,7 +29,7 @@ const PLACE: &str = "<!--mgz-data-->";
 /// Tables that are written by columns, each a part of its own.
 const TABLES: [&str; 4] = ["functions", "lines", "loops", "objects"];
 /// Values that are parts of their own.
-const PARTS: [&str; 7] = [
+const PARTS: [&str; 6] = [
     "heat_map",
     "time_zoom",
     "location_zoom",

@@ -18,6 +18,7 @@ pub fn frame(process: u32, address: u64) -> CallFrame {
     CallFrame {
         file: Arc::new(PathBuf::from(format!("{PREFIX}{process}"))),
         address,
+        python: None,
     }
 }
 

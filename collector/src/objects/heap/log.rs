@@ -317,7 +317,7 @@ mod tests {
             (*event).pid = 7;
             (*event).ns = address + 1;
             (*event).address = address;
-            (*event).stack = (stack.len() * 8) as u32;
+            (*event).stack = (stack.len() * 8) as u16;
             for (i, &word) in stack.iter().enumerate() {
                 log.base
                     .as_ptr()

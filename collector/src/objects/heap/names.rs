@@ -420,7 +420,7 @@ mod tests {
         let found = names.sites(&[
             vec![machine.clone(), library.clone(), own],
             vec![machine, library],
-        ]);
+        ]).sites;
         assert_eq!(found[0].name, "Model.step train.py:12");
         let stack = "_umath.cpython-311-x86_64-linux-gnu.so+0x10 < zeros_like numeric.py:9 < Model.step train.py:12";
         assert_eq!(found[0].stack, stack);
