@@ -417,10 +417,12 @@ mod tests {
         let own = frame("Model.step", "/home/me/train.py", 12);
         let original = |_: &Path, _: u64| None;
         let mut names = AddressNames::new(&original);
-        let found = names.sites(&[
-            vec![machine.clone(), library.clone(), own],
-            vec![machine, library],
-        ]).sites;
+        let found = names
+            .sites(&[
+                vec![machine.clone(), library.clone(), own],
+                vec![machine, library],
+            ])
+            .sites;
         assert_eq!(found[0].name, "Model.step train.py:12");
         let stack = "_umath.cpython-311-x86_64-linux-gnu.so+0x10 < zeros_like numeric.py:9 < Model.step train.py:12";
         assert_eq!(found[0].stack, stack);
