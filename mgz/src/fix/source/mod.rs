@@ -154,12 +154,16 @@ fn tree_of(fix: &Fix, program: &Program, info: &DebugInfo) -> anyhow::Result<Pat
         .filter(|f| f.is_absolute() && !is_of_system(f))
         .map(PathBuf::as_path);
     let own = fix.verify.is_some().then_some(own.as_path());
-    tree::common_folder(sources.chain(own)).with_context(|| {
-        format!(
-            "{}: its sources have no common folder; give it by --tree DIR",
-            program.file.display()
-        )
-    })
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let common = tree::common_folder(sources.chain(own));
+    common
+        .filter(|c| Some(c) != home.as_ref())
+        .with_context(|| {
+            format!(
+                "{}: its sources have no common folder; give it by --tree DIR",
+                program.file.display()
+            )
+        })
 }
 
 /// Writes the patches that exclude each other the least, and prints recipes.
