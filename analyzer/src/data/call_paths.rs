@@ -24,7 +24,7 @@ pub struct Call {
 }
 
 /// Beginnings of the names of libraries that come with the system or the compiler.
-const LIBRARIES: [&str; 27] = [
+const LIBRARIES: [&str; 25] = [
     "libc.",
     "libc-",
     "libm.",
@@ -47,9 +47,6 @@ const LIBRARIES: [&str; 27] = [
     "libopenblas",
     "libscipy_openblas",
     "libmkl_",
-    // The interpreter of Python, whose users are the lines of Python.
-    "libpython3",
-    "python3",
     "ld-linux",
     "ld-musl",
     "ld.so",
@@ -78,6 +75,15 @@ pub fn is_library(module: &str) -> bool {
     LIBRARIES.iter().any(|l| name.starts_with(l))
 }
 
+/// Beginnings of the names of the interpreter of Python.
+const INTERPRETERS: [&str; 2] = ["python3", "libpython3"];
+
+/// True if machine code is the interpreter of Python, whose users are the lines of Python.
+pub fn is_interpreter(module: &str) -> bool {
+    let name = module.rsplit('/').next().unwrap_or("");
+    INTERPRETERS.iter().any(|begin| name.starts_with(begin))
+}
+
 /// Parts of the names of extension modules of Python.
 const EXTENSION_MODULES: [&str; 2] = [".cpython-3", ".abi3.so"];
 
@@ -94,7 +100,7 @@ impl Call {
         if self.python {
             return !self.file.starts_with('<') && !is_system(&self.file);
         }
-        if is_installed_module(&self.module, &self.file) {
+        if is_interpreter(&self.module) || is_installed_module(&self.module, &self.file) {
             return false;
         }
         let system = match self.file.as_str() {

@@ -5,7 +5,9 @@
 //! in it, the load counts for the load of the user's own code before it in the window, or else
 //! after it.
 
-use crate::data::call_paths::{CallPaths, Position, is_installed_module, is_library};
+use crate::data::call_paths::{
+    CallPaths, Position, is_installed_module, is_interpreter, is_library,
+};
 use crate::data::code_map::{CodeMap, LineName};
 use crate::findings::windows::Window;
 use crate::util::fast_hash::Mixed;
@@ -153,12 +155,14 @@ pub(crate) fn function_of(code: &CodeMap, piece: u32) -> Option<&str> {
 
 /// True if a piece is the user's, or if its position is unknown.
 fn is_own(code: &CodeMap, piece: u32) -> bool {
-    if code.user(piece).is_some() {
-        return true;
-    }
     let at = code.pieces.get(piece as usize);
-    at.and_then(|p| code.lines.get(p.line as usize))
-        .is_some_and(|l| {
+    let line = at.and_then(|p| code.lines.get(p.line as usize));
+    // Its sources may be known; its users are the lines of Python.
+    if line.is_some_and(|l| is_interpreter(&l.module)) {
+        return false;
+    }
+    code.user(piece).is_some()
+        || line.is_some_and(|l| {
             !mgz_annotations_schema::sources::is_system(&l.file)
                 && !is_library(&l.module)
                 && !is_installed_module(&l.module, &l.file)

@@ -3,11 +3,23 @@
 /// Placeholder for a part of a name that has a space in it, while names are split at spaces.
 const ANONYMOUS: &str = "(anonymous\u{1}namespace)";
 
+/// Names that Python gives to code without one.
+const OF_PYTHON: [&str; 7] = [
+    "<module>",
+    "<lambda>",
+    "<locals>",
+    "<genexpr>",
+    "<listcomp>",
+    "<setcomp>",
+    "<dictcomp>",
+];
+
 /// A name without template arguments and parameters: `std::vector<int, …>::at(unsigned long)` is
 /// `std::vector<…>::at`. Operators keep their signs.
 pub(crate) fn elided(name: &str) -> String {
     // Code or memory without a name has a placeholder in brackets.
-    if name.starts_with('[') {
+    let is_of_python = |part: &str| OF_PYTHON.contains(&part);
+    if name.starts_with('[') || name.split(['.', ' ']).any(is_of_python) {
         return name.to_owned();
     }
     // Copies that a compiler has made of a function.
@@ -115,6 +127,9 @@ mod tests {
     fn names_lose_their_arguments() {
         for (long, short) in [
             ("main", "main"),
+            ("main.<locals>.<genexpr>", "main.<locals>.<genexpr>"),
+            ("<module> train.py:12", "<module> train.py:12"),
+            ("pick<module>(int)", "pick<…>"),
             (
                 "std::vector<int, std::allocator<int> >::at(unsigned long) const",
                 "std::vector<…>::at",

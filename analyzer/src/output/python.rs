@@ -2,7 +2,7 @@
 
 use crate::data::memory_units::LINE_BYTES;
 use crate::output::names;
-use crate::output::readable::{size, within};
+use crate::output::readable::within;
 use crate::output::text::{Meaning, Style, heading, push, row, short_path, tail, text_table};
 use crate::report::Analysis;
 use crate::util::human::{bytes, count, counted, percent};
@@ -12,8 +12,10 @@ use crate::views::python::PythonRow;
 const SCREEN_ROWS: usize = 3;
 /// Lines with a smaller share are left out there, percent. Source: Chosen.
 const MIN_SCREEN_PCT: f64 = 1.0;
-/// Columns of a function on the first screen.
-const FUNCTION: usize = 32;
+/// Columns of a function, of a share and of a function of machine code on the first screen.
+const FUNCTION: usize = 24;
+const SHARE: usize = 20;
+const MACHINE: usize = 26;
 
 /// Appends both tables, if windows began in Python.
 pub(crate) fn python(analysis: &Analysis, meaning: Meaning, style: Style, out: &mut String) {
@@ -89,11 +91,13 @@ pub(crate) fn on_screen(analysis: &Analysis, width: usize, style: Style) -> Vec<
     if rows.is_empty() {
         return Vec::new();
     }
-    let name = width.saturating_sub(20 + 11 + 3 + FUNCTION).max(20);
+    let name = width
+        .saturating_sub(SHARE + 3 + FUNCTION + 2 + MACHINE)
+        .max(20);
     let head = if by_time { "time (95 %)" } else { "loads" };
     let title = format!(
-        "{:<name$}{head:>20}{:>11}   function",
-        "Hottest Python lines", "memory"
+        "{:<name$}{head:>SHARE$}   {:<FUNCTION$}  mostly in",
+        "Hottest Python lines", "function"
     );
     let mut out = vec![String::new(), style.paint.bold(&title)];
     for r in rows {
@@ -101,11 +105,11 @@ pub(crate) fn on_screen(analysis: &Analysis, width: usize, style: Style) -> Vec<
             (true, Some(value)) => within(value, r.time.lo.zip(r.time.hi)),
             _ => format!("{} %", percent(Some(r.share))),
         };
-        let memory = r.lines64.map_or("–".into(), |n| size(n * LINE_BYTES));
         out.push(format!(
-            "{:<name$}{share:>20}{memory:>11}   {}",
+            "{:<name$}{share:>SHARE$}   {:<FUNCTION$}  {}",
             place(r, name - 8),
-            names::short_function(&r.function, FUNCTION)
+            names::short_function(&r.function, FUNCTION),
+            names::short_function(&r.machine_function, MACHINE)
         ));
     }
     out

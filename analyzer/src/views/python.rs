@@ -137,7 +137,7 @@ pub fn python_tables(
     })
 }
 
-/// What the tables are made of.
+/// Data that the tables are made of.
 struct Of<'a> {
     paths: &'a CallPaths,
     samples: &'a [SampleInfo],

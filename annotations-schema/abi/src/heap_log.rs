@@ -90,7 +90,7 @@ pub struct Head {
     pub calls: AtomicU64,
     /// `BUDGET`: nanoseconds that logging took.
     pub spent: AtomicU64,
-    /// Where processes of Python keep their frames.
+    /// Places of the frames of Python in each process.
     pub python: PythonTable<HEAP_PYTHON_ROWS>,
 }
 

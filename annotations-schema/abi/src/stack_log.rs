@@ -55,7 +55,7 @@ pub struct StackLog {
     pub dropped: AtomicU64,
     /// One in so many windows of `burst` is followed by a watch for a reuse; 0: none.
     pub watch_every: AtomicU64,
-    /// Where processes of Python keep their frames.
+    /// Places of the frames of Python in each process.
     pub python: PythonTable<PYTHON_ROWS>,
     /// The cells.
     pub cells: [StackCell; CELLS],
