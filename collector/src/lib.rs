@@ -17,6 +17,7 @@ pub mod options;
 pub mod pairs;
 pub mod paths;
 pub mod program;
+pub mod python;
 pub mod soft;
 pub mod target;
 pub mod trace;

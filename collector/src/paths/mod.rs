@@ -11,17 +11,17 @@
 //! or callers of code without unwind tables. Such a path begins at "callers unknown", and is
 //! counted.
 
+pub mod merge;
 pub mod names;
-pub mod python;
 pub mod tree;
 pub mod waiting;
 pub mod write;
 
 use crate::objects::heap::unwind::{Top, Unwinders};
+use crate::python::stacks::{NO_FRAME, PythonStacks};
+use crate::python::{PythonProcesses, RowChange};
 use mgz_abi::python_frames::PythonFrame;
 use mgz_abi::stack_log::{BEGIN, FORK, STACK_BYTES, WINDOW};
-use python::stacks::PythonStacks;
-use python::{PythonProcesses, RowChange};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use tree::{NONE, Tree};
@@ -73,7 +73,7 @@ pub struct WindowPath {
     pub node: u32,
     /// The instruction that came next, where the process had it.
     pub ip: u64,
-    /// Its innermost Python frame; [`NONE`] if it has none.
+    /// Its innermost Python frame; [`NO_FRAME`] if it has none.
     pub python: u32,
 }
 
@@ -232,7 +232,7 @@ mod tests {
             first_slot,
             node,
             ip: 0,
-            python: NONE,
+            python: NO_FRAME,
         };
         let paths = Paths {
             windows: vec![

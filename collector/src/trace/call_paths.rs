@@ -3,10 +3,11 @@
 use crate::convert::SampleSeen;
 use crate::objects::heap::generated_frames as generated;
 use crate::objects::heap::names::plain;
-use crate::paths::python::merge;
+use crate::paths::merge;
 use crate::paths::waiting::LoadLocator;
 use crate::paths::write::SamplePath;
 use crate::paths::{Paths, tree, write};
+use crate::python::stacks::NO_FRAME;
 use crate::trace::recording::Recording;
 use mgz_abi::MAX_INSTRUCTION_BYTES;
 use mgz_abi::address_map::AddrMap;
@@ -96,12 +97,12 @@ impl Recording {
             let node = window.map_or(tree::NONE, |w| w.node);
             let waited = window.and_then(|w| places?.load_before(process, seen.end_ns, w.ip));
             let within = window.and_then(|w| places?.load_within(process, seen.end_ns, w.ip));
-            let python = window.map_or(tree::NONE, |w| w.python);
+            let python = window.map_or(NO_FRAME, |w| w.python);
             let whole = match python {
-                tree::NONE => node != tree::NONE && paths.tree.is_whole(node),
+                NO_FRAME => node != tree::NONE && paths.tree.is_whole(node),
                 _ => paths.python.is_whole(python),
             };
-            told.python += u64::from(python != tree::NONE);
+            told.python += u64::from(python != NO_FRAME);
             let path = window.map_or(0, |w| named.of(w));
             *match (path, whole) {
                 (0, _) => &mut told.unknown,

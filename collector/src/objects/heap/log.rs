@@ -1,7 +1,7 @@
 //! The ring that traced processes write allocator events to, seen from the recorder. See
 //! [`mgz_abi::heap_log`].
 
-use crate::paths::python::RowChange;
+use crate::python::RowChange;
 use crate::util::futex::futex_wait;
 use crate::util::memfd::{fd_path, memfd, seal};
 use mgz_abi::heap_log::{

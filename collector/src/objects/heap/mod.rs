@@ -21,8 +21,8 @@ pub mod names;
 mod scope;
 pub mod unwind;
 
-use crate::paths::python::PythonProcesses;
-use crate::paths::tree::NONE;
+use crate::python::PythonProcesses;
+use crate::python::stacks::NO_FRAME;
 use blocks::HeapBlocks;
 use lives::Lives;
 use log::{HeapLogRecord, HeapSpent, Log};
@@ -174,7 +174,7 @@ impl State {
     fn with_python(&mut self, stack: u32, record: &HeapLogRecord<'_>) -> u32 {
         self.python.look_again(record.pid);
         let node = self.node(record);
-        if node == NONE {
+        if node == NO_FRAME {
             return stack;
         }
         if let Some(&number) = self.with_python.get(&(stack, node)) {
@@ -194,7 +194,7 @@ impl State {
 
     fn node(&mut self, record: &HeapLogRecord<'_>) -> u32 {
         if record.python.is_empty() {
-            return NONE;
+            return NO_FRAME;
         }
         let mut frames = NotedFrames::default();
         for (place, frame) in frames.iter_mut().zip(record.python) {

@@ -2,7 +2,7 @@
 
 use crate::objects::heap::allocated::{self, Allocated, Told};
 use crate::objects::heap::unwind::CallFrame;
-use crate::paths::python::merge::is_loop;
+use crate::python::is_loop;
 use addr2line::Loader;
 use mgz_annotations_schema::sources::is_system;
 use mgz_elf::demangle::readable;
@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn blocks_of_python_are_named_by_the_line_of_the_script() {
-        use crate::paths::python::code::PythonCode;
+        use crate::python::code::PythonCode;
         let frame = |name: &str, file: &str, line| CallFrame {
             address: line,
             python: Some(std::sync::Arc::new(PythonCode {

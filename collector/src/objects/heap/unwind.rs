@@ -3,7 +3,7 @@
 
 use crate::objects::heap::generated_frames as generated;
 use crate::objects::heap::log::HeapLogRecord;
-use crate::paths::python::code::PythonCode;
+use crate::python::code::PythonCode;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
 use mgz_abi::shared_memory::PAGE_SIZE;

@@ -1,7 +1,7 @@
 //! The log of stacks in the shared memory.
 
 use crate::paths::StackCopy;
-use crate::paths::python::RowChange;
+use crate::python::RowChange;
 use crate::soft::shared_memory::SharedMemory;
 use mgz_abi::python_frames::{PYTHON_FRAMES, PythonFrame};
 use mgz_abi::stack_log::{CELLS, STACK_BYTES, StackCell, StackLog};

@@ -1,7 +1,7 @@
 //! The interpreter of CPython in a file.
 
-use crate::paths::python::memory::Memory;
-use crate::paths::python::version::{self, DEBUG_WORDS, Layout};
+use crate::python::memory::Memory;
+use crate::python::version::{self, DEBUG_WORDS, Layout};
 use mgz_abi::shared_memory::PAGE_SIZE;
 use object::elf::PT_LOAD;
 use object::read::elf::{ElfFile64, ProgramHeader};

@@ -124,7 +124,7 @@ fn check(python: &str) -> bool {
         code: layout.interpreters & !7,
         instruction: 0,
     };
-    assert_eq!(processes.node(pid, &[nothing]), NONE);
+    assert_eq!(processes.node(pid, &[nothing]), NO_FRAME);
     let cut = processes.node(pid, &[noted[0], nothing]);
     assert!(!processes.stacks.is_whole(cut));
     true
@@ -153,5 +153,5 @@ fn programs_without_an_interpreter_have_no_frames() {
         code: 64,
         instruction: 0,
     };
-    assert_eq!(processes.node(running.0.id(), &[frame]), NONE);
+    assert_eq!(processes.node(running.0.id(), &[frame]), NO_FRAME);
 }

@@ -10,17 +10,15 @@ pub mod code;
 pub mod interpreter;
 pub mod lines;
 pub mod memory;
-pub mod merge;
 pub mod stacks;
 pub mod version;
 
-use crate::paths::tree::{NONE, UNKNOWN};
 use code::{CodeHead, CodeLines, PythonCode};
 use interpreter::InterpreterFile;
 use memory::{Memory, ProcessMemory};
 use mgz_abi::python_frames::{ENTRY_FRAME, FrameLayout, PYTHON_FRAMES, PYTHON_ROWS, PythonFrame};
 use mgz_perf::proc_maps;
-use stacks::{PythonNode, PythonStacks};
+use stacks::{NO_FRAME, PythonNode, PythonStacks, UNKNOWN_FRAME};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -192,10 +190,10 @@ impl PythonProcesses {
         None
     }
 
-    /// The node of a window's frames, which are noted innermost first; [`NONE`] if there are none.
+    /// The node of a window's frames, which are noted innermost first; [`NO_FRAME`] if there are none.
     pub fn node(&mut self, pid: u32, frames: &[PythonFrame]) -> u32 {
         let Some(Process::Python(process)) = self.processes.get_mut(&pid) else {
-            return NONE;
+            return NO_FRAME;
         };
         process.node(frames, &ProcessMemory(pid), &mut self.stacks, &|file| {
             absolute(pid, file)
@@ -222,10 +220,10 @@ impl Interpreter {
         // A frame whose code is no code ends the list: nothing behind it is certain.
         let found: Vec<_> = frames.iter().map_while(known).collect();
         if found.is_empty() {
-            return NONE;
+            return NO_FRAME;
         }
         let is_whole = found.len() == frames.len() && frames.len() < PYTHON_FRAMES;
-        let root = if is_whole { NONE } else { UNKNOWN };
+        let root = if is_whole { NO_FRAME } else { UNKNOWN_FRAME };
         let call = |parent, &(code, line, is_entry): &(u32, u32, bool)| {
             stacks.node(PythonNode {
                 parent,
@@ -286,6 +284,15 @@ impl Interpreter {
             self.codes.insert(at, known);
         }
     }
+}
+
+/// The function of the interpreter that runs Python code.
+const LOOP: &str = "_PyEval_EvalFrameDefault";
+
+/// True for the interpreter's loop, or a part that the compiler has split off.
+pub fn is_loop(function: &str) -> bool {
+    let rest = function.strip_prefix(LOOP);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// True if a file may be the interpreter by its name (`libpython3.11.so.1.0`).

@@ -1,8 +1,8 @@
 //! Code objects of CPython, read from a process that runs.
 
-use crate::paths::python::lines::{LineRange, line_at, line_ranges};
-use crate::paths::python::memory::Memory;
-use crate::paths::python::version::{Instructions, ObjectLayout};
+use crate::python::lines::{LineRange, line_at, line_ranges};
+use crate::python::memory::Memory;
+use crate::python::version::{Instructions, ObjectLayout};
 use mgz_elf::bytes::{u32 as u32_at, u64 as u64_at};
 
 /// Longer names and paths are no names. Source: Chosen; paths have 4,096 bytes at most.
@@ -162,7 +162,7 @@ fn string_form(state: u32) -> Option<(usize, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paths::python::version::table;
+    use crate::python::version::table;
 
     /// Memory from an address on.
     struct Bytes(u64, Vec<u8>);

@@ -9,17 +9,16 @@
 use crate::paths::Paths;
 use crate::paths::names::{CALLERS_UNKNOWN, name_calls};
 use crate::paths::names::{Elsewhere, FunctionLine, Named, Namer, Original, Step};
-use crate::paths::python::stacks::{PythonNode, PythonStacks};
 use crate::paths::tree::{NONE, Tree};
+use crate::python::is_loop;
+use crate::python::stacks::NO_FRAME;
+use crate::python::stacks::{PythonNode, PythonStacks};
 use std::collections::BTreeSet;
-
-/// The function that runs Python code.
-const LOOP: &str = "_PyEval_EvalFrameDefault";
 
 /// Names the calls of all windows, with those of Python.
 pub fn name_paths(paths: &Paths, original: Original<'_>, elsewhere: Elsewhere<'_>) -> Named {
     let pairs: BTreeSet<(u32, u32)> = (paths.windows.iter())
-        .filter(|window| window.python != NONE)
+        .filter(|window| window.python != NO_FRAME)
         .map(|window| (window.node, window.python))
         .collect();
     if pairs.is_empty() {
@@ -37,7 +36,7 @@ pub fn name_paths(paths: &Paths, original: Original<'_>, elsewhere: Elsewhere<'_
         let steps = merged(machine, &paths.python, python);
         named.of_pair.insert((node, python), namer.path(&steps));
     }
-    let alone = paths.windows.iter().filter(|w| w.python == NONE);
+    let alone = paths.windows.iter().filter(|w| w.python == NO_FRAME);
     let alone: BTreeSet<u32> = alone.map(|window| window.node).collect();
     for node in alone {
         let steps: Vec<Step> = (outwards(&paths.tree, node).into_iter())
@@ -123,16 +122,11 @@ fn step_of(stacks: &PythonStacks, frame: PythonNode) -> Step {
     }
 }
 
-/// True for the interpreter's loop, or a part that the compiler has split off.
-pub fn is_loop(function: &str) -> bool {
-    let rest = function.strip_prefix(LOOP);
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paths::python::code::PythonCode;
+    const LOOP: &str = "_PyEval_EvalFrameDefault";
+    use crate::python::code::PythonCode;
 
     fn machine(function: &str, module: &str) -> Vec<Step> {
         vec![Step {
@@ -187,7 +181,7 @@ mod tests {
     #[test]
     fn frames_stand_where_the_loop_of_the_interpreter_runs_them() {
         let mut stacks = PythonStacks::default();
-        let node = python(&mut stacks, &FRAMES, NONE);
+        let node = python(&mut stacks, &FRAMES, NO_FRAME);
         let steps = merged(stack(), &stacks, node);
         assert_eq!(
             names(&steps),
@@ -207,14 +201,18 @@ mod tests {
     #[test]
     fn callers_beyond_the_copy_are_those_of_python() {
         let mut stacks = PythonStacks::default();
-        let node = python(&mut stacks, &FRAMES, NONE);
+        let node = python(&mut stacks, &FRAMES, NO_FRAME);
         let mut cut = stack();
         cut.truncate(2);
         cut.push(vec![Step::default()]);
         cut[2][0].place.function = CALLERS_UNKNOWN.into();
         let whole = ["PyDict_GetItem", LOOP, "key", "step", "<module>"];
         assert_eq!(names(&merged(cut.clone(), &stacks, node)), whole);
-        let cut_too = python(&mut stacks, &FRAMES[1..], crate::paths::tree::UNKNOWN);
+        let cut_too = python(
+            &mut stacks,
+            &FRAMES[1..],
+            crate::python::stacks::UNKNOWN_FRAME,
+        );
         let steps = merged(cut, &stacks, cut_too);
         assert_eq!(names(&steps)[3..], ["step", CALLERS_UNKNOWN]);
         // Nothing of the machine's stack is known.
@@ -230,7 +228,7 @@ mod tests {
         let mut namer = Namer::new(&tree, &|_, _| None, &|_, _| None);
         let mut stacks = PythonStacks::default();
         let frames = [("f", 1, true), ("g", 2, true), ("f", 1, true)];
-        let node = python(&mut stacks, &frames, NONE);
+        let node = python(&mut stacks, &frames, NO_FRAME);
         let stack = ["work", LOOP, "apply", LOOP, "apply", LOOP, "apply"]
             .map(|f| machine(f, if f == LOOP { "/python" } else { "/module.so" }));
         let steps = merged(stack.to_vec(), &stacks, node);

@@ -5,7 +5,7 @@
 //! Builds for debugging (`Py_DEBUG`, `Py_TRACE_REFS`) differ; the check of a code object's type
 //! rejects them.
 
-use crate::paths::python::lines::LineFormat;
+use crate::python::lines::LineFormat;
 use mgz_abi::python_frames::{FrameLayout, NO_FIELD};
 
 /// Offsets in objects that the recorder reads.

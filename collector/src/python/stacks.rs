@@ -1,13 +1,17 @@
 //! Stacks of Python frames as a tree.
 
-use crate::paths::python::code::PythonCode;
-use crate::paths::tree::{NONE, UNKNOWN};
+use crate::python::code::PythonCode;
 use std::collections::HashMap;
+
+/// No frame.
+pub const NO_FRAME: u32 = 0;
+/// Node in place of unknown callers.
+pub const UNKNOWN_FRAME: u32 = 1;
 
 /// A frame with its callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PythonNode {
-    /// The caller's node; [`NONE`]: there is no caller; [`UNKNOWN`]: it is unknown.
+    /// The caller's node; [`NO_FRAME`]: there is no caller; [`UNKNOWN_FRAME`]: it is unknown.
     pub parent: u32,
     /// Number of the code.
     pub code: u32,
@@ -20,7 +24,7 @@ pub struct PythonNode {
 /// All stacks.
 #[derive(Clone, Debug)]
 pub struct PythonStacks {
-    /// By number; the first two are [`NONE`] and [`UNKNOWN`]. Callers come before their callees.
+    /// By number; the first two are [`NO_FRAME`] and [`UNKNOWN_FRAME`]. Callers come before their callees.
     pub nodes: Vec<PythonNode>,
     /// Code by number.
     pub codes: Vec<PythonCode>,
@@ -31,7 +35,7 @@ pub struct PythonStacks {
 impl Default for PythonStacks {
     fn default() -> PythonStacks {
         let nobody = PythonNode {
-            parent: NONE,
+            parent: NO_FRAME,
             code: u32::MAX,
             line: 0,
             is_entry: false,
@@ -69,7 +73,7 @@ impl PythonStacks {
     pub fn outwards(&self, node: u32) -> impl Iterator<Item = PythonNode> + '_ {
         let mut at = node;
         std::iter::from_fn(move || {
-            let found = self.nodes.get(at as usize).filter(|_| at > UNKNOWN)?;
+            let found = self.nodes.get(at as usize).filter(|_| at > UNKNOWN_FRAME)?;
             at = found.parent;
             Some(*found)
         })
@@ -78,6 +82,6 @@ impl PythonStacks {
     /// True if the frames from a node outwards are all that the thread has.
     pub fn is_whole(&self, node: u32) -> bool {
         let outermost = self.outwards(node).last();
-        outermost.is_some_and(|frame| frame.parent == NONE)
+        outermost.is_some_and(|frame| frame.parent == NO_FRAME)
     }
 }
