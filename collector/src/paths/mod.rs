@@ -18,7 +18,7 @@ pub mod waiting;
 pub mod write;
 
 use crate::objects::heap::unwind::{Top, Unwinders};
-use crate::python::stacks::{NO_FRAME, PythonStacks};
+use crate::python::stacks::PythonStacks;
 use crate::python::{PythonProcesses, RowChange};
 use mgz_abi::python_frames::PythonFrame;
 use mgz_abi::stack_log::{BEGIN, FORK, STACK_BYTES, WINDOW};
