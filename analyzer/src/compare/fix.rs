@@ -108,9 +108,9 @@ pub fn known(base: &[RunEntries], new: &[RunEntries], changes: &[Change]) -> Opt
     };
     let (base, new) = (programs(base), programs(new));
     let records = places(base.iter().chain(&new));
-    let records = records.iter().flat_map(|place| read(place));
+    let mut records = records.iter().flat_map(|place| read(place));
     // The last one is the newest.
-    let record = records.filter(|r| r.leads(&base, &new)).last()?;
+    let record = records.rfind(|r| r.leads(&base, &new))?;
     Some(record.into_known(changes))
 }
 
