@@ -242,7 +242,7 @@ fn shifted(cause: &Cause, sites: &[Site]) -> Option<Candidate> {
         add(&mut plan, site, action);
     }
     let all: Vec<&Site> = sites.iter().collect();
-    let remedy = format!("shifted starts of {}", names(&all));
+    let remedy = format!("shift of {}", names(&all));
     (!all.is_empty()).then(|| candidate(cause.clone(), &remedy, plan.sites, false))
 }
 
@@ -255,7 +255,7 @@ fn interleaved(cause: &Cause, sites: &[Site]) -> Option<Candidate> {
     for site in &large {
         add(&mut plan, site, Action::Interleave);
     }
-    let remedy = format!("interleaved pages of {}", names(&large));
+    let remedy = format!("interleaving of {}", names(&large));
     (!large.is_empty()).then(|| candidate(cause.clone(), &remedy, plan.sites, false))
 }
 

@@ -132,7 +132,7 @@ fn large_blocks_are_interleaved_among_several_nodes_only() {
         let found = candidates(&mut placing, "streaming", &finding());
         assert_eq!(found.len(), expected, "{list}");
         if let [one] = &found[..] {
-            assert_eq!(one.remedy, "interleaved pages of load a.c:3");
+            assert_eq!(one.remedy, "interleaving of load a.c:3");
             assert_eq!(one.recipe.library.sites[0].action, Action::Interleave);
         }
     }
