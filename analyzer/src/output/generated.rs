@@ -87,6 +87,12 @@ pub(crate) fn table(analysis: &Analysis, style: Style, out: &mut String) {
         ));
     }
     push(out, &t);
+    if rows.iter().any(|row| row.source == "perf map") {
+        heading(
+            out,
+            "Names are of a perf map, which has no times: where an address was used again, the last name counts.",
+        );
+    }
     if rows.iter().any(|row| row.function == WITHOUT_NAME) {
         heading(
             out,
