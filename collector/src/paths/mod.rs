@@ -73,7 +73,7 @@ pub struct WindowPath {
     pub node: u32,
     /// The instruction that came next, where the process had it.
     pub ip: u64,
-    /// Its innermost Python frame; [`NO_FRAME`] if it has none.
+    /// Its innermost Python frame; [`NO_FRAME`](crate::python::stacks::NO_FRAME) if it has none.
     pub python: u32,
 }
 
@@ -211,6 +211,7 @@ impl PathCollector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::python::stacks::NO_FRAME;
 
     #[test]
     fn more_is_asked_for_where_copies_end_too_early() {
