@@ -95,7 +95,10 @@ fn merged(machine: Vec<Vec<Step>>, stacks: &PythonStacks, python: u32) -> Vec<St
         }
     }
     out.extend(rest);
-    if !stacks.is_whole(python) && !out.last().is_some_and(is_cut) {
+    if !stacks.is_whole(python) {
+        // Callers that are unknown come right behind the outermost known frame.
+        let known = out.iter().rposition(|step| step.python);
+        out.truncate(known.map_or(0, |at| at + 1));
         out.push(Step {
             place: FunctionLine {
                 function: CALLERS_UNKNOWN.into(),
@@ -215,6 +218,13 @@ mod tests {
         );
         let steps = merged(cut, &stacks, cut_too);
         assert_eq!(names(&steps)[3..], ["step", CALLERS_UNKNOWN]);
+        let steps = merged(stack(), &stacks, cut_too);
+        let outermost = ["step", CALLERS_UNKNOWN];
+        assert_eq!(
+            names(&steps)[4..],
+            outermost,
+            "what is known of the machine's stack is farther out"
+        );
         // Nothing of the machine's stack is known.
         assert_eq!(
             names(&merged(Vec::new(), &stacks, node)),
