@@ -6,7 +6,7 @@
 //! instructions of the interpreter. The recorder checks what the noted addresses lead to.
 //!
 //! Only the list of threads belongs to other threads as well. It is read once per thread, and again
-//! if the thread's own entry has changed.
+//! if the thread's own entry has changed. Each of its words is checked directly before it is read.
 
 use crate::sys::syscall;
 use core::cell::Cell;
@@ -120,22 +120,22 @@ fn own_thread(layout: &FrameLayout, state: &Cell<u64>, id: u64, pages: &mut Page
 }
 
 fn listed_thread(layout: &FrameLayout, id: u64, pages: &mut Pages) -> Option<u64> {
-    let mut interpreter = pages.word(layout.interpreters, 0)?;
+    let mut interpreter = pages.foreign_word(layout.interpreters, 0)?;
     for _ in 0..MAX_INTERPRETERS {
         if interpreter == 0 {
             break;
         }
-        let mut thread = pages.word(interpreter, layout.threads)?;
+        let mut thread = pages.foreign_word(interpreter, layout.threads)?;
         for _ in 0..MAX_THREADS {
             if thread == 0 {
                 break;
             }
-            if pages.word(thread, layout.thread_id)? == id {
+            if pages.foreign_word(thread, layout.thread_id)? == id {
                 return Some(thread);
             }
-            thread = pages.word(thread, layout.next_thread)?;
+            thread = pages.foreign_word(thread, layout.next_thread)?;
         }
-        interpreter = pages.word(interpreter, layout.next_interpreter)?;
+        interpreter = pages.foreign_word(interpreter, layout.next_interpreter)?;
     }
     None
 }
@@ -174,6 +174,12 @@ impl Pages {
         // SAFETY: aligned, so within one page, which was found readable. The thread's own frames
         // stay while it stands here.
         Some(unsafe { (at as *const u64).read_volatile() })
+    }
+
+    /// A word that other threads may free: no earlier check of its page counts.
+    fn foreign_word(&mut self, base: u64, offset: u64) -> Option<u64> {
+        self.known = [0; Pages::KNOWN];
+        self.word(base, offset)
     }
 
     fn half(&mut self, base: u64, offset: u64) -> Option<u32> {
