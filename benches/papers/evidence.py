@@ -103,6 +103,16 @@ def cell(part, title, row, column, agrees, why=""):
     return evidence
 
 
+def either(*choices):
+    """The first of several that has evidence."""
+
+    def evidence(kept):
+        shown = [choice(kept) for choice in choices]
+        return next((s for s in shown if s.verdict != "open"), shown[-1])
+
+    return evidence
+
+
 def finding(part, title, text, why=""):
     """A row of a table of findings: what the report finds, and whether it is so here."""
 

@@ -9,6 +9,7 @@ import subprocess
 
 from . import originals
 from .lab import count, mean
+from .originals import FINDINGS
 
 PROGRAMS = "benches/papers/programs"
 BARS = " ▁▂▃▄▅▆▇█"
@@ -64,9 +65,6 @@ def named(rows, *starts):
         for r in rows
         if r["function"].split("::")[-1].startswith(starts) or r["function"].startswith(starts)
     ]
-
-
-FINDINGS = ["finding", "paper", "here", "values"]
 
 
 def finding(text, is_so, values, paper="yes"):
@@ -483,4 +481,4 @@ def run(lab):
     packaged(lab, study)
 
 
-STEPS_OF_PART = {"originals": originals.run}
+STEPS_OF_PART = {"originals": lambda lab: originals.run(lab, graph_findings)}

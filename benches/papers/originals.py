@@ -6,6 +6,7 @@ MGZ_GAP, MGZ_MINIVITE, MGZ_DARKNET and MGZ_HOPSCOTCH name folders with the sourc
 """
 
 import os
+import re
 import shutil
 
 from .lab import count
@@ -23,6 +24,7 @@ EDGES_ARE_KNOWN = "dg.edge_range(i, e0, e1);"
 # Functions of GAP behind the making of the graph. A compiler may inline one of them, not all.
 KERNEL = "^(PageRankPull|ShiloachVishkin|Afforest)|BenchmarkKernel"
 FUNCTION_HEAD = ["function", "program", "F^", "ΔF in samples", "F_str%", "D", "recorded"]
+FINDINGS = ["finding", "paper", "here", "values"]
 OBJECT_HEAD = ["object", "program", "D over all accesses", "D of its own blocks over all accesses", "max D", "blocks", "recorded", "per block"]  # fmt: skip
 
 
@@ -65,9 +67,9 @@ def hottest(rows, names):
     return max(found, key=lambda r: r["A"], default=None)
 
 
-def gap(lab, own, folder):
+def gap(lab, own, folder, graph_findings):
     """Page rank and components on a Kronecker graph."""
-    functions, objects = [], []
+    functions, objects, kept, by_size, seconds = [], [], {}, {}, {}
     size = "16" if lab.quick else "22"
     for program, kind, function, thing, pattern, more in [
         ("pr", "gs", "PageRankPullGS", "o_score", "pvector<float>", ["-i", "20"]),
@@ -78,12 +80,18 @@ def gap(lab, own, folder):
         out = os.path.join(lab.work, f"gap-{program}")
         flags = ["-std=c++11", "-O3", "-g", "-fno-inline-functions-called-once", "-fno-inline-functions"]  # fmt: skip
         lab.run(["g++", *flags, "-o", out, os.path.join(folder, "src", program + ".cc")])
-        trace, got = own.recorded(out, ["-g", size, "-n", "1", *more], KERNEL)
+        arguments = ["-g", size, "-n", "1", *more]
+        trace, got = own.recorded(out, arguments, KERNEL)
         names = [function] if function else ["Afforest", "BenchmarkKernel"]
         functions.append(of_function(function or "Afforest", kind, hottest(got["functions"], names)))  # fmt: skip
         alone = lab.analyze(trace, "--object", pattern)
         row = hottest(got["objects"], [pattern])
-        objects.append(of_object(thing, kind, row, hottest(alone["objects"], [pattern])))
+        alone = hottest(alone["objects"], [pattern])
+        objects.append(of_object(thing, kind, row, alone))
+        kept[kind] = (row, alone, spread(alone), got)
+        by_size[kind] = {w["W"]: w for w in got["windows"]}
+        printed = lab.run([out, *arguments]).stdout.decode()
+        seconds[kind] = float(re.search(r"Average Time:\s+([\d.]+)", printed).group(1))
         lab.drop(trace)
     lab.table(
         "MemGaze's programs: functions of GAP", FUNCTION_HEAD, functions, f"Graph of 2^{size} vertices."
@@ -91,6 +99,10 @@ def gap(lab, own, folder):
     lab.table(
         "MemGaze's programs: hot objects of GAP (table 9)", OBJECT_HEAD, objects, f"Graph of 2^{size} vertices. The report: o_score 1.13 (gs) and 2.41 (jacobi), cc 5.21 (afforest) and 0.83 (sv)."
     )  # fmt: skip
+    last = max(set.intersection(*(set(sizes) for sizes in by_size.values())))
+    text = f"D is over all accesses; growth and F_irr% are those of windows of {last} accesses; seconds are those of one trial."
+    rows = graph_findings(kept, by_size, seconds, last)
+    lab.table("MemGaze's programs: findings about graphs", FINDINGS, rows, text)
 
 
 def vite(lab, folder, version, tables):
@@ -174,11 +186,11 @@ def darknet(lab, own, folder):
     lab.table("MemGaze's programs: hot objects of Darknet (table 7)", OBJECT_HEAD, objects, text)
 
 
-def run(lab):
+def run(lab, graph_findings):
     own = Originals(lab)
     folder = os.environ.get
     if folder("MGZ_GAP"):
-        gap(lab, own, folder("MGZ_GAP"))
+        gap(lab, own, folder("MGZ_GAP"), graph_findings)
     if folder("MGZ_MINIVITE"):
         minivite(lab, own, folder("MGZ_MINIVITE"), folder("MGZ_HOPSCOTCH"))
     if folder("MGZ_DARKNET"):
