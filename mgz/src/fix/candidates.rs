@@ -220,11 +220,12 @@ mod tests {
 
     #[test]
     fn findings_of_one_line_are_one_candidate() {
-        let mut other = finding("hash_table", "a");
+        let gather = ["huge-pages", "prefetch-gather"];
+        let mut other = finding("hash_table", &["huge-pages", "prefetch-auto"], "a");
         other["load_addresses"] = json!(["0x401240", "0x401260"]);
-        let mut elsewhere = finding("gather", "a");
+        let mut elsewhere = finding("gather", &gather, "a");
         elsewhere["line"] = 7.into();
-        let analysis = json!({"findings": [finding("gather", "a"), other, elsewhere]});
+        let analysis = json!({"findings": [finding("gather", &gather, "a"), other, elsewhere]});
         let (found, _) = candidates(&analysis, "a", Surroundings::default());
         let prefetches: Vec<(&str, Vec<(&str, &str)>)> = (found.iter())
             .filter(|c| !c.recipe.loads.is_empty())
