@@ -50,6 +50,18 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Waits until records are in a trace's spill files. (In mode `full` a program may wait for its
+/// recorder most of the time, so that its CPU time tells little.)
+pub fn until_recorded(trace: &Path) {
+    const ENOUGH_BYTES: u64 = 64 << 10;
+    let bytes = || {
+        let files = std::fs::read_dir(trace.join("spill")).ok()?;
+        let sizes = files.filter_map(|file| Some(file.ok()?.metadata().ok()?.len()));
+        Some(sizes.sum::<u64>())
+    };
+    until("records in the trace", || bytes() > Some(ENOUGH_BYTES));
+}
+
 /// CPU time of a process and its threads so far; none if it has ended.
 pub fn cpu_time(pid: i32) -> Option<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

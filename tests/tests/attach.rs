@@ -47,8 +47,6 @@ fn attach(pid: i32, trace: &Path, options: &[&str]) -> Output {
 const LONG: &str = "110";
 /// CPU time after which it is in its threads.
 const BEGUN: Duration = Duration::from_millis(50);
-/// Bytes of spill files that hold some windows.
-const WINDOWS_BYTES: u64 = 64 << 10;
 
 fn signal(pid: i32, number: i32) {
     // SAFETY: a plain system call, on a process that this test started.
@@ -58,16 +56,6 @@ fn signal(pid: i32, number: i32) {
 /// Ends `attached`.
 fn end(pid: i32) {
     signal(pid, libc::SIGUSR2);
-}
-
-/// Waits until windows are in a trace's spill files.
-fn until_recorded(trace: &Path) {
-    let bytes = || {
-        let files = std::fs::read_dir(trace.join("spill")).ok()?;
-        let sizes = files.filter_map(|file| Some(file.ok()?.metadata().ok()?.len()));
-        Some(sizes.sum::<u64>())
-    };
-    tools::until("windows in the trace", || bytes() > Some(WINDOWS_BYTES));
 }
 
 /// Tells whether both workers have windows, and loads of `chase` among them.
@@ -238,12 +226,12 @@ fn ends_of_processes_and_of_recorders() {
             .args(["--rate", "1000", "--attach", &pid.to_string(), "-o"])
             .arg(&killed);
         let mut victim = victim.stderr(std::process::Stdio::null()).spawn().unwrap();
-        until_recorded(&killed);
+        tools::until_recorded(&killed);
         victim.kill().unwrap();
         victim.wait().unwrap();
         let done = std::thread::scope(|scope| {
             scope.spawn(|| {
-                until_recorded(&last);
+                tools::until_recorded(&last);
                 end(pid);
             });
             attach(pid, &last, &[])
