@@ -374,18 +374,21 @@ mod tests {
     fn programs_with_a_remedy_have_candidates() {
         let program = Program::find("true".as_ref()).unwrap();
         let module = program.file.file_name().unwrap().to_string_lossy();
-        let of = |kind: &str| {
+        let of = |kind: &str, change: &str| {
             json!({"findings": [{
                 "kind": kind, "module": module, "function": "main", "load_addresses": ["0x401234"],
+                "program_changes": [change],
             }]})
         };
-        assert!(has_candidates(&program, &of("gather")));
-        assert!(!has_candidates(&program, &of("false_sharing")));
+        let gather = of("gather", "prefetch-gather");
+        assert!(has_candidates(&program, &gather));
+        // Without a known allocation site there is nothing to pad.
+        assert!(!has_candidates(&program, &of("false_sharing", "pad-blocks")));
         assert!(!has_candidates(&program, &json!({ "findings": [] })));
         let script = Program {
             script: Some("script".into()),
             ..program.clone()
         };
-        assert!(!has_candidates(&script, &of("gather")));
+        assert!(!has_candidates(&script, &gather));
     }
 }
