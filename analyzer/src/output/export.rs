@@ -129,8 +129,10 @@ fn kind_of(table: &str, column: &str) -> Option<ColumnKind> {
             | "miss_share_hi" | "misses_hat" | "prefetchable" | "stall_ns" | "memory_bound_pct",
         ) => ColumnKind::Number,
         ("lines", "inlined_into")
-        | (_, "stack" | "also" | "path" | "load_addresses" | "return_addresses"
-            | "program_changes") => TEXTS,
+        | (
+            _,
+            "stack" | "also" | "path" | "load_addresses" | "return_addresses" | "program_changes",
+        ) => TEXTS,
         (_, "allocation_sites") => ALLOCATION_SITES,
         (_, "D_hist" | "interval_hist") => BINS,
         (_, "strides") => STRIDES,

@@ -202,7 +202,7 @@ impl<'a> Of<'a> {
             windows: sums.windows,
             loads: sums.loads,
             irregular: (sums.seen > 0).then(|| sums.irregular as f64 * 100.0 / sums.seen as f64),
-            lines64: (sums.seen == sums.loads).then(|| sums.lines64.len() as u64),
+            lines64: (sums.seen == sums.loads).then_some(sums.lines64.len() as u64),
             machine_function: self.most(sums),
         };
         let mut out: Vec<PythonRow> = list.iter().zip(&sums).enumerate().map(row).collect();

@@ -283,7 +283,10 @@ mod tests {
         let (a, b) = (frame(EXECUTABLE, 0x11), frame(EXECUTABLE, 0x22));
         let (other, far) = (frame("libx.so", 0x11), frame(EXECUTABLE, 0x9011));
         let plan = Plan {
-            sites: vec![site(&[a.clone(), b.clone()]), site(&[other.clone()])],
+            sites: vec![
+                site(&[a.clone(), b.clone()]),
+                site(std::slice::from_ref(&other)),
+            ],
             static_huge: false,
         };
         let moved = [Moved {

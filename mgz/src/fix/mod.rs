@@ -131,7 +131,12 @@ fn search(fix: &Fix, program: &Program, places: &Places) -> anyhow::Result<i32> 
     tell!("mgz: running {} twice as it is", program.file.display());
     let test = Test::new(fix.pairs);
     let mut bench = Bench::new(workload, comparison_of(fix), test, &program.file)?;
-    let (trace, _own) = trace(fix, (program, &fix.program), &bench.workload, bench.is_parallel)?;
+    let (trace, _own) = trace(
+        fix,
+        (program, &fix.program),
+        &bench.workload,
+        bench.is_parallel,
+    )?;
     let manifest = report::manifest(&trace)?;
     bench.clock = Clock::of(&manifest);
     let analysis = analysis(&trace)?;
@@ -383,7 +388,10 @@ mod tests {
         let gather = of("gather", "prefetch-gather");
         assert!(has_candidates(&program, &gather));
         // Without a known allocation site there is nothing to pad.
-        assert!(!has_candidates(&program, &of("false_sharing", "pad-blocks")));
+        assert!(!has_candidates(
+            &program,
+            &of("false_sharing", "pad-blocks")
+        ));
         assert!(!has_candidates(&program, &json!({ "findings": [] })));
         let script = Program {
             script: Some("script".into()),

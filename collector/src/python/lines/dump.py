@@ -7,7 +7,8 @@ import sys
 import textwrap
 import types
 
-EXAMPLE = '''
+EXAMPLE = (
+    """
 def backwards(values):
     total = max(
         values[0],
@@ -27,11 +28,14 @@ def backwards(values):
 
     return [x for x in
         range(total)]
-''' + "\n" * 300 + '''
+"""
+    + "\n" * 300
+    + """
 async def far(a):
     async with a as b:
         return b
-'''
+"""
+)
 
 
 def lines(code):

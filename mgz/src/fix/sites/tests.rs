@@ -64,10 +64,7 @@ fn nodes_of_a_finding_get_a_pool_of_their_own() {
     // Another finding's nodes are not among them.
     let other = candidates(&mut placing, "tree", &finding());
     assert_eq!(other[0].recipe.library.sites[0].action, Action::HugePool(2));
-    assert!(
-        candidates(&mut placing, "streaming", &finding())
-            .is_empty()
-    );
+    assert!(candidates(&mut placing, "streaming", &finding()).is_empty());
     let huge = placing.huge_pages().unwrap();
     assert_eq!(huge.remedy, "huge-pages of load a.c:3");
     assert_eq!(huge.recipe.library.sites.len(), 1);
@@ -83,10 +80,7 @@ fn without_return_addresses_all_blocks_are_placed() {
     assert_eq!(found[0].remedy, "pool of all heap blocks");
     assert!(candidates(&mut placing, "gather", &finding()).is_empty());
     assert!(candidates(&mut placing, "scattered", &json!({})).is_empty());
-    assert!(
-        candidates(&mut placing, "false_sharing", &json!({}))
-            .is_empty()
-    );
+    assert!(candidates(&mut placing, "false_sharing", &json!({})).is_empty());
     let huge = placing.huge_pages().unwrap();
     assert_eq!(huge.remedy, "huge-pages of all data");
     assert!(huge.recipe.library.static_huge);
