@@ -50,16 +50,15 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until records are in a trace's spill files. (In mode `full` a program may wait for its
-/// recorder most of the time, so that its CPU time tells little.)
-pub fn until_recorded(trace: &Path) {
-    const ENOUGH_BYTES: u64 = 64 << 10;
+/// Waits until more than so many bytes of records are in a trace's spill files. (In mode `full` a
+/// program may wait for its recorder most of the time, so that its CPU time tells little.)
+pub fn until_recorded(trace: &Path, enough: u64) {
     let bytes = || {
         let files = std::fs::read_dir(trace.join("spill")).ok()?;
         let sizes = files.filter_map(|file| Some(file.ok()?.metadata().ok()?.len()));
         Some(sizes.sum::<u64>())
     };
-    until("records in the trace", || bytes() > Some(ENOUGH_BYTES));
+    until("records in the trace", || bytes() > Some(enough));
 }
 
 /// CPU time of a process and its threads so far; none if it has ended.

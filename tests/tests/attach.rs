@@ -226,12 +226,12 @@ fn ends_of_processes_and_of_recorders() {
             .args(["--rate", "1000", "--attach", &pid.to_string(), "-o"])
             .arg(&killed);
         let mut victim = victim.stderr(std::process::Stdio::null()).spawn().unwrap();
-        tools::until_recorded(&killed);
+        tools::until_recorded(&killed, 64 << 10);
         victim.kill().unwrap();
         victim.wait().unwrap();
         let done = std::thread::scope(|scope| {
             scope.spawn(|| {
-                tools::until_recorded(&last);
+                tools::until_recorded(&last, 64 << 10);
                 end(pid);
             });
             attach(pid, &last, &[])

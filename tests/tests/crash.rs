@@ -125,6 +125,9 @@ fn accesses(report: &serde_json::Value) -> f64 {
         .unwrap_or_else(|| panic!("no summary.A in {report}"))
 }
 
+/// Bytes of records in both modes, of which some are in whole segments.
+const ENOUGH_BYTES: u64 = 8 << 20;
+
 const MODES: [&[&str]; 2] = [
     &["--mode", "full"],
     &["--mode", "ring", "--period", "10000", "--window", "1000"],
@@ -192,7 +195,7 @@ fn control_c() {
         let trace = dir.path().join(options[1]);
         let recorder = start(options, &trace, &app, "spin");
         program_of(&recorder, &app);
-        tools::until_recorded(&trace);
+        tools::until_recorded(&trace, ENOUGH_BYTES);
         // As the terminal does it: to the whole foreground group.
         signal(-(recorder.id() as i32), libc::SIGINT);
         let (status, text) = wait(recorder, "control-c");
@@ -212,7 +215,7 @@ fn a_killed_program() {
         let trace = dir.path().join(options[1]);
         let recorder = start(options, &trace, &app, "spin");
         let program = program_of(&recorder, &app);
-        tools::until_recorded(&trace);
+        tools::until_recorded(&trace, ENOUGH_BYTES);
         signal(program, libc::SIGKILL);
         let (status, text) = wait(recorder, "a killed program");
         assert_eq!(status, 137, "{text}");
@@ -313,7 +316,7 @@ fn a_killed_recorder() {
         let recorder = start(options, &trace, &app, "spin");
         let session = recorder.id() as i32;
         let program = program_of(&recorder, &app);
-        tools::until_recorded(&trace);
+        tools::until_recorded(&trace, ENOUGH_BYTES);
         signal(session, libc::SIGKILL);
         let (status, _) = wait(recorder, "a killed recorder");
         assert_eq!(status, 137);

@@ -174,7 +174,7 @@ impl Predicted {
     }
 
     /// Adds the misses of groups and of their objects. `estimates`: of all samples, then of all
-    /// replicates. `slower`: as of [`pace_bias::speed_factors`].
+    /// replicates. `slower`: as of [`crate::misses::pace_bias::speed_factors`].
     fn add_estimates(&mut self, estimates: Vec<ByGroup>, slower: &SpeedFactors) -> Option<()> {
         let mut estimates = estimates.into_iter();
         // Sums of fractions depend on their order.

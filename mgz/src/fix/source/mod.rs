@@ -1,6 +1,6 @@
 //! `mgz fix --source`: remedies that need the source, as patches.
 //!
-//! Findings become [`proposals`]: a patch where it is safe, else a recipe in words with the reason.
+//! Findings become [`mod@proposals`]: a patch where it is safe, else a recipe in words with the reason.
 //! Sources are read by a small tokenizer ([`token`]) and compared with the debug information of the
 //! program ([`debug_info`]). What is not understood for sure is refused. Each kind of patch is a
 //! module: [`reorder`], [`split`], [`exchange`], [`prefetch`], [`huge_pages`], [`pad`], [`rows`],
