@@ -225,7 +225,9 @@ pub fn has_candidates(program: &Program, analysis: &Value) -> bool {
         let surroundings = Surroundings::default();
         candidates::candidates(analysis, &module.to_string_lossy(), surroundings).0
     };
-    check_program(program).is_ok() && !found().is_empty()
+    // What an interpreter executes is slow by its script.
+    let is_interpreter = !analysis["python"].is_null();
+    !is_interpreter && check_program(program).is_ok() && !found().is_empty()
 }
 
 /// Refuses programs whose file is not what runs, or whose copy would run otherwise.
@@ -387,6 +389,9 @@ mod tests {
         };
         let gather = of("gather", "prefetch-gather");
         assert!(has_candidates(&program, &gather));
+        let mut in_python = gather.clone();
+        in_python["python"] = json!({"functions": []});
+        assert!(!has_candidates(&program, &in_python));
         // Without a known allocation site there is nothing to pad.
         assert!(!has_candidates(
             &program,
