@@ -34,11 +34,16 @@ pub fn apply(patch: &Path, tree: Option<&Path>) -> anyhow::Result<Vec<PathBuf>> 
 /// Checks everything, and writes the new files beside the old ones.
 fn prepare(patch: &PatchFile, root: &Path) -> anyhow::Result<Vec<Change>> {
     let mut texts: BTreeMap<PathBuf, (Vec<u8>, String)> = BTreeMap::new();
+    let real = std::fs::canonicalize(root)
+        .with_context(|| format!("{}: cannot be read as a tree", root.display()))?;
     for (name, hunks) in &patch.files {
         let given = root.join(name);
         let shown = given.display().to_string();
         let path = std::fs::canonicalize(&given)
             .with_context(|| format!("{shown}: cannot be read, so nothing was changed"))?;
+        if !path.starts_with(&real) {
+            bail!("{shown}: is a link that leads out of the tree, so nothing was changed");
+        }
         let old = std::fs::read(&path)
             .with_context(|| format!("{shown}: cannot be read, so nothing was changed"))?;
         let is_other = patch.hashes.get(name).is_some_and(|h| *h != hash(&old));
@@ -159,6 +164,17 @@ mod tests {
         // A second time the files are others.
         let error = apply(&root.join("app.patch"), None).unwrap_err();
         assert!(error.to_string().contains("was changed after the patch"));
+    }
+
+    #[test]
+    fn links_that_lead_out_of_the_tree_are_not_followed() {
+        let (_dir, root) = patched();
+        let (_other, elsewhere) = patched();
+        std::fs::remove_file(root.join("a.c")).unwrap();
+        std::os::unix::fs::symlink(elsewhere.join("a.c"), root.join("a.c")).unwrap();
+        let error = apply(&root.join("app.patch"), Some(&root)).unwrap_err();
+        assert!(error.to_string().contains("out of the tree"), "{error}");
+        assert_eq!(read(&elsewhere), ["one\ntwo a.c\n", "one\ntwo b.c\n"]);
     }
 
     #[test]

@@ -77,6 +77,12 @@ pub struct DebugInfo {
     pub grids: Vec<Grid>,
     /// Main files of the units.
     pub main_files: BTreeSet<PathBuf>,
+    /// Files of all units.
+    pub files: BTreeSet<PathBuf>,
+    /// A unit in another language than C and assembler.
+    pub other_language: Option<PathBuf>,
+    /// A unit in assembler.
+    pub assembler: Option<PathBuf>,
     /// A function without debug information, whose uses of structures are unknown.
     pub unknown_code: Option<String>,
 }
@@ -127,6 +133,15 @@ impl DebugInfo {
         let dwarf = sections.borrow(|bytes| EndianSlice::new(bytes, LittleEndian));
         let damaged = || format!("{}: its debug information is damaged", program.display());
         Reader::default().run(&dwarf, debug).with_context(damaged)
+    }
+
+    /// The reason why code in the program may do something else than its text says in C.
+    pub fn is_not_c(&self) -> Option<String> {
+        let file = self.other_language.as_ref()?;
+        Some(format!(
+            "{} is not in C, and sources of other languages are not understood for sure",
+            file.display()
+        ))
     }
 
     /// The structure of a type as traces name it: `struct node[100]`. The error is the reason why
@@ -195,6 +210,14 @@ impl Reader {
     fn unit(&mut self, unit: &Unit) -> gimli::Result<()> {
         let files = unit.files();
         self.info.main_files.extend(unit.main_file());
+        self.info.files.extend(files.iter().cloned());
+        let main = unit.main_file().unwrap_or_default();
+        match unit.language() {
+            None | Some(gimli::DW_LANG_C89 | gimli::DW_LANG_C | gimli::DW_LANG_C99) => {}
+            Some(gimli::DW_LANG_C11 | gimli::DW_LANG_C17) => {}
+            Some(gimli::DW_LANG_Mips_Assembler) => self.info.assembler = Some(main),
+            Some(_) => self.info.other_language = Some(main),
+        }
         let mut here: BTreeMap<UnitOffset, usize> = BTreeMap::new();
         let mut entries = unit.unit.entries();
         let mut later: Vec<(UnitOffset, gimli::DwTag)> = Vec::new();
@@ -326,6 +349,14 @@ impl<'a> Unit<'_, 'a> {
     fn folder(&self) -> PathBuf {
         let folder = self.unit.comp_dir.as_ref();
         folder.map_or_else(PathBuf::new, |f| f.to_string_lossy().into_owned().into())
+    }
+
+    fn language(&self) -> Option<gimli::DwLang> {
+        let root = self.unit.entry(self.unit.header.root_offset()).ok()?;
+        match root.attr_value(gimli::DW_AT_language)? {
+            AttributeValue::Language(language) => Some(language),
+            _ => None,
+        }
     }
 
     fn main_file(&self) -> Option<PathBuf> {

@@ -6,36 +6,13 @@
 use crate::fix::candidates::place;
 use crate::fix::source::edit::{Edit, Edits};
 use crate::fix::source::finding::{Finding, Made, Means};
-use crate::fix::source::loops::{Loop, declarations, subscripts};
+use crate::fix::source::loops::{Loop, subscripts};
+use crate::fix::source::names::{
+    doubt_of_loops, has_known_bounds, is_constant, is_integer_literal, variable,
+};
 use crate::fix::source::token::{Kind, SourceFile};
 use std::ops::Range;
 
-/// Types whose sums do not depend on the order.
-const INTEGERS: [&str; 23] = [
-    "int",
-    "long",
-    "short",
-    "char",
-    "unsigned",
-    "signed",
-    "size_t",
-    "ssize_t",
-    "ptrdiff_t",
-    "int8_t",
-    "int16_t",
-    "int32_t",
-    "int64_t",
-    "uint8_t",
-    "uint16_t",
-    "uint32_t",
-    "uint64_t",
-    "uintptr_t",
-    "intptr_t",
-    "std",
-    "::",
-    "bool",
-    "_Bool",
-];
 /// Words of statements that do more than compute.
 const JUMPS: [&str; 16] = [
     "break", "continue", "goto", "return", "for", "while", "if", "do", "switch", "case", "asm",
@@ -52,7 +29,11 @@ pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
         Ok(file) => file,
         Err(why) => return Some(Made::patch(remedy.clone(), remedy, Err(why))),
     };
-    let mut made = Made::patch(remedy.clone(), remedy, exchanged(file, finding.cause.line));
+    let edits = match means.info.is_not_c() {
+        Some(why) => Err(why),
+        None => exchanged(file, finding.cause.line),
+    };
+    let mut made = Made::patch(remedy.clone(), remedy, edits);
     made.recipe = format!(
         "let the loop over the columns at {} be the inner one\n",
         place(&finding.cause)
@@ -81,6 +62,12 @@ fn exchanged(file: &SourceFile, line: u32) -> Result<Edits, String> {
     }
     if outer.counter == inner.counter {
         return Err("both loops have one counter".into());
+    }
+    if let Some(why) = doubt_of_loops(file) {
+        return Err(why);
+    }
+    if !has_known_bounds(file, outer) || !has_known_bounds(file, inner) {
+        return Err("a bound is neither a number nor an integer variable of the function, declared by itself".into());
     }
     Body { file, outer, inner }.check()?;
     let header = |l: &Loop| {
@@ -119,16 +106,23 @@ impl Body<'_> {
             }
             if matches!(
                 word,
-                "++" | "--" | "&&" | "||" | "?" | "{" | "->*" | "<<=" | ">>="
+                "++" | "--" | "&&" | "||" | "?" | "{" | "->*" | "<<=" | ">>=" | "->" | "."
             ) {
                 return Err(format!("the body has `{word}`"));
             }
         }
-        for bound in [&self.outer.bound, &self.inner.bound] {
-            for at in bound.clone().filter(|&n| file.is_word(n)) {
-                if self.is_written(&range, file.word(at)) {
-                    return Err("the body changes a bound".into());
-                }
+        for at in range.clone().filter(|&n| file.is_word(n)) {
+            self.is_known(at)?;
+        }
+        for at in range.clone() {
+            let before = file.word(at - 1);
+            let is_operand =
+                matches!(before, ")" | "]") || !matches!(file.tokens[at - 1].kind, Kind::Sign);
+            if matches!(file.word(at), "*" | "&") && !is_operand {
+                return Err(format!("the body has `{}` of a pointer", file.word(at)));
+            }
+            if file.tokens[at].kind == Kind::Literal {
+                return Err("the body has a string or character".into());
             }
         }
         let mut at = range.start;
@@ -141,11 +135,24 @@ impl Body<'_> {
         Ok(())
     }
 
-    /// True if a statement of a range begins with a name.
-    fn is_written(&self, range: &Range<usize>, name: &str) -> bool {
+    /// Refuses names that are no counters, constants, numbers, or arrays of numbers.
+    fn is_known(&self, at: usize) -> Result<(), String> {
         let file = self.file;
-        let begins = |n: usize| n == range.start || file.word(n - 1) == ";";
-        range.clone().any(|n| begins(n) && file.word(n) == name)
+        let name = file.word(at);
+        let is_counter = name == self.outer.counter || name == self.inner.counter;
+        if is_counter || is_constant(file, name) {
+            return Ok(());
+        }
+        let found = variable(file, name, self.outer.keyword);
+        let whole = found.filter(|v| {
+            v.is_number && v.pointers == 0 && v.dimensions == subscripts(file, at).len()
+        });
+        match whole {
+            Some(_) => Ok(()),
+            None => Err(format!(
+                "the body uses {name}, which is not known to be a number, or an array of them, of this file"
+            )),
+        }
     }
 
     fn statement(&self, range: Range<usize>, body: &Range<usize>) -> Result<(), String> {
@@ -169,7 +176,7 @@ impl Body<'_> {
         let value = sign + 1..range.end;
         match sign - range.start {
             1 => self.sum(name, file.word(sign), &value, body),
-            _ => self.element(range.start, sign, &value, body),
+            _ => self.element(range.start, sign, body),
         }
         .map_err(|why| format!("line {line} {why}"))
     }
@@ -191,20 +198,20 @@ impl Body<'_> {
         if body.clone().filter(|&n| file.word(n) == name).count() > 1 {
             return Err(format!("changes {name}, which the body uses elsewhere"));
         }
+        let is_other = |word: &str| {
+            word != self.outer.counter && word != self.inner.counter && !is_constant(file, word)
+        };
         let words = value.clone().filter(|&n| file.is_word(n));
-        let others = words
-            .map(|n| file.word(n))
-            .filter(|w| *w != self.outer.counter && *w != self.inner.counter);
-        for word in others.chain([name]) {
-            if !is_integer(file, word) {
+        for word in words.map(|n| file.word(n)).chain([name]) {
+            let found = variable(file, word, self.outer.keyword);
+            if is_other(word) && !found.is_some_and(|v| v.is_integer) {
                 return Err(format!(
                     "adds {word}, which is not known to be an integer: sums of other numbers depend on the order"
                 ));
             }
         }
-        let is_number = |n: usize| {
-            file.tokens[n].kind != Kind::Number || !file.word(n).contains(['.', 'e', 'p'])
-        };
+        let is_number =
+            |n: usize| file.tokens[n].kind != Kind::Number || is_integer_literal(file, n);
         match value.clone().all(is_number) {
             true => Ok(()),
             false => Err("adds numbers that are no integers".into()),
@@ -212,13 +219,7 @@ impl Body<'_> {
     }
 
     /// `a[i][j] = …` of arrays.
-    fn element(
-        &self,
-        first: usize,
-        sign: usize,
-        value: &Range<usize>,
-        body: &Range<usize>,
-    ) -> Result<(), String> {
+    fn element(&self, first: usize, sign: usize, body: &Range<usize>) -> Result<(), String> {
         let file = self.file;
         let name = file.word(first);
         let place = subscripts(file, first);
@@ -234,11 +235,6 @@ impl Body<'_> {
                 "sets {name}, but not one element for each pair of counters"
             ));
         }
-        if !is_array(file, name) {
-            return Err(format!(
-                "sets {name}, which is not known to be an array of its own"
-            ));
-        }
         let text = |at: usize| -> Vec<String> {
             let words = subscripts(file, at).into_iter().flatten();
             words.map(|n| file.word(n).to_owned()).collect()
@@ -250,51 +246,8 @@ impl Body<'_> {
                 ));
             }
         }
-        for at in value.clone() {
-            let word = file.word(at);
-            let is_read = file.is_word(at) && file.word(at + 1) == "[";
-            if is_read && !is_array(file, word) || matches!(word, "->" | ".") {
-                return Err(format!("sets {name} from memory that may be the same"));
-            }
-            let is_pointer = word == "*"
-                && (at == value.start
-                    || matches!(file.tokens[at - 1].kind, Kind::Sign)
-                        && !matches!(file.word(at - 1), ")" | "]"));
-            if is_pointer {
-                return Err(format!("sets {name} from memory that may be the same"));
-            }
-        }
         Ok(())
     }
-}
-
-/// True if all declarations of a name in the file are of integers, or of arrays and pointers of
-/// them.
-fn is_integer(file: &SourceFile, name: &str) -> bool {
-    let found = declarations(file, name);
-    let is_integer = |words: &Vec<String>| {
-        let mut words = words.iter().filter(|w| *w != "*");
-        words.all(|w| INTEGERS.contains(&w.as_str()))
-    };
-    !found.is_empty() && found.iter().all(|d| is_integer(&d.1))
-}
-
-/// True if all declarations of a name in the file are of arrays: none is of a pointer or a
-/// parameter.
-fn is_array(file: &SourceFile, name: &str) -> bool {
-    let found = declarations(file, name);
-    let is_array = |(at, words): &(usize, Vec<String>)| {
-        let has_pointer = words.iter().any(|w| w == "*");
-        let mut end = *at + 1;
-        while file.word(end) == "[" {
-            match file.closing(end) {
-                Some(close) => end = close + 1,
-                None => return false,
-            }
-        }
-        !has_pointer && end > *at + 1 && matches!(file.word(end), ";" | "=")
-    };
-    !found.is_empty() && found.iter().all(is_array)
 }
 
 #[cfg(test)]
@@ -305,7 +258,7 @@ mod tests {
 
     fn diff(head: &str, body: &str) -> Result<String, String> {
         let text = format!(
-            "{head}\nvoid f(void) {{\n  for (int i = 0; i < 64; i++)\n    for (int j = 0; j < N; j++) {{\n      {body}\n    }}\n}}\n"
+            "{head}\nenum {{ N = 99 }}; void f(int n) {{\n  for (int i = 0; i < 64; i++)\n    for (int j = 0; j < N; j++) {{\n      {body}\n    }}\n}}\n"
         );
         let path = Path::new("/s/a.c");
         let file = SourceFile::new(path, text.clone()).unwrap();
@@ -325,7 +278,7 @@ mod tests {
 +++ b/a.c
 @@ -1,7 +1,7 @@
  long sum; int a[99][64];
- void f(void) {
+ enum { N = 99 }; void f(int n) {
 -  for (int i = 0; i < 64; i++)
 -    for (int j = 0; j < N; j++) {
 +  for (int j = 0; j < N; j++)
@@ -341,7 +294,8 @@ mod tests {
                 "a[j][i] = 2.0 * b[j][i] + b[i][j];",
             ),
             ("double a[9][9];", "a[i][j] += 1.5;"),
-            ("unsigned s; const unsigned char *p;", "s ^= p[j * 64 + i];"),
+            ("unsigned s; unsigned char p[9999];", "s ^= p[j * 64 + i];"),
+            ("#define K 3\nlong s;", "s += K * i + n;"),
         ] {
             assert!(diff(head, body).is_ok(), "{body}: {:?}", diff(head, body));
         }
@@ -369,20 +323,92 @@ mod tests {
             ),
             ("int a[9][9];", "a[j][i] = a[i][j];", "other elements"),
             ("int a[9][9];", "a[j][0] = 1;", "each pair"),
-            ("int **a;", "a[j][i] = 1;", "array of its own"),
-            ("int a[9][9]; int *p;", "a[j][i] = p[i];", "may be the same"),
-            ("int a[9][9]; int *p;", "a[j][i] = *p;", "may be the same"),
+            ("int **a;", "a[j][i] = 1;", "not known"),
+            ("int a[9][9]; int *p;", "a[j][i] = p[i];", "not known"),
+            ("int a[9][9]; int *p;", "a[j][i] = *p;", "not known"),
+            ("int a[9][9];", "a[j][i] = *a[j];", "not known"),
+            (
+                "int a[9][9]; int b[9][9];",
+                "a[j][i] = b[i][j] + * & n;",
+                "of a pointer",
+            ),
+            (
+                "#define NEXT next()\nint a[9][9];",
+                "a[j][i] = NEXT;",
+                "not known",
+            ),
+            (
+                "#define R (s = s * 3)\nint s; int a[9][9];",
+                "a[j][i] = R;",
+                "not known",
+            ),
+            (
+                "#define c a\nint a[9][9]; int c[9][9];",
+                "c[j][i] = a[i][j];",
+                "not known",
+            ),
+            (
+                "#include \"acc.h\"\nint h(int total) { return total; }",
+                "total += i;",
+                "not known",
+            ),
+            ("#include \"acc.h\"\n", "total += i;", "not known"),
+            ("volatile int a[9][9]; int s;", "s += a[j][i];", "volatile"),
+            ("int s; int a[9][9];", "s += a[j][i] * 1E1;", "no integers"),
+            ("int s;", "s += i * 0x1P1;", "no integers"),
+            ("#include <stdbool.h>\nbool s;", "s += i;", "not known"),
+            ("typedef int num; num s;", "s += i;", "not known"),
+            (
+                "struct p { int x; }; struct p a[9];",
+                "a[j].x = 1;",
+                "has `.`",
+            ),
             ("int s;", "s += g(i);", "calls g"),
             ("int s; int a[9][9];", "if (a[j][i]) s += 1;", "has `if`"),
             ("int s;", "s++;", "has `++`"),
-            ("int N; int s;", "N += 1;", "changes a bound"),
             ("int s;", "#pragma omp\n s += 1;", "preprocessor"),
-            ("int s;", "*(&s) += i;", "something else"),
-            ("", "s += i;", "not known to be an integer"),
+            ("int s;", "*(&s) += i;", "of a pointer"),
+            ("", "s += i;", "not known"),
         ] {
             let said = diff(head, body).unwrap_err();
             assert!(said.contains(why), "{body}: {said}");
         }
+    }
+
+    #[test]
+    fn bounds_that_may_change_or_fail_are_refused() {
+        let of = |head: &str, parameters: &str, bounds: [&str; 2]| {
+            let text = format!(
+                "{head}\nlong f({parameters}) {{ long s = 0;\nfor (int i = 0; i < {}; i++)\nfor (int j = 0; j < {}; j++)\ns += a[j][i];\nreturn s; }}\n",
+                bounds[0], bounds[1]
+            );
+            let file = SourceFile::new(Path::new("/s/a.c"), text).unwrap();
+            exchanged(&file, 5 + head.matches('\n').count() as u32)
+        };
+        let head = "static int a[9][9];";
+        assert!(of(head, "int m, int n", ["m", "n"]).is_ok());
+        assert!(of(head, "int n", ["9", "n"]).is_ok());
+        assert!(of("#define M 9\nstatic int a[9][9];", "int n", ["9", "n"]).is_ok());
+        for (head, parameters, bounds) in [
+            (head, "int m, int n", ["m", "n / m"]),
+            (head, "int m, int n", ["m", "n % m"]),
+            (head, "int m, int *n", ["m", "*n"]),
+            (head, "int m, int *n", ["m", "n"]),
+            (head, "double n", ["9", "n"]),
+            (head, "int m", ["m", "N"]),
+            ("static int a[9][9]; int n;", "int m", ["m", "n"]),
+            ("#define n rand()\nstatic int a[9][9];", "int m", ["m", "n"]),
+            ("", "int (*a)[9], int n", ["n", "n"]),
+            ("", "int a[9][9], int n", ["n", "n"]),
+        ] {
+            assert!(
+                of(head, parameters, bounds).is_err(),
+                "{parameters} {bounds:?}"
+            );
+        }
+        let cpp = "int a[9][9]; int s;\nvoid f() {\nfor (int i = 0; i < 9; i++)\nfor (int j = 0; j < 9; j++)\ns += a[j][i]; }";
+        let file = SourceFile::new(Path::new("/s/a.cpp"), cpp.into()).unwrap();
+        assert!(exchanged(&file, 5).unwrap_err().contains("C++"));
     }
 
     #[test]

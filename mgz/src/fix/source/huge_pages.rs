@@ -5,6 +5,7 @@ use crate::fix::source::edit::{Edit, Edits};
 use crate::fix::source::finding::{Finding, Made, Means};
 use crate::fix::source::insert::include;
 use crate::fix::source::loops::statement_end;
+use crate::fix::source::names::{is_constant, is_macro};
 use crate::fix::source::params::HUGE_PAGE_BYTES;
 use crate::fix::source::token::{Kind, SourceFile};
 use mgz_annotations_schema::ProgramChange;
@@ -60,6 +61,14 @@ struct Allocation {
 /// The edits, or the reason why there are none.
 fn advised(file: &SourceFile, line: u32) -> Result<Edits, String> {
     let found = allocation(file, line)?;
+    let doubt = ["errno", "perror", "strerror", "__LINE__"];
+    if let Some(at) = (0..file.tokens.len()).find(|&n| doubt.contains(&file.word(n))) {
+        return Err(format!(
+            "{} has `{}`, which a call and new lines may change",
+            file.place(at),
+            file.word(at)
+        ));
+    }
     let last = file.tokens[found.statement.end - 1].end;
     let start = file.line_end(last);
     if file.text[last..start].trim() != "" || !file.text[..start].ends_with('\n') {
@@ -105,8 +114,8 @@ fn allocation(file: &SourceFile, line: u32) -> Result<Allocation, String> {
         .rev()
         .find(|&n| matches!(file.word(n), ";" | "{" | "}" | ")") && !is_cast_end(file, n, call))
         .map_or(0, |n| n + 1);
-    // A statement of a block, not of an `if`.
-    if start == 0 || !matches!(file.word(start - 1), ";" | "{" | "}") {
+    // A statement of a block, not of an `if`, and not a declaration outside of functions.
+    if start == 0 || depth(file, start) == 0 || !matches!(file.word(start - 1), ";" | "{" | "}") {
         return Err("the allocation is no statement of a block".into());
     }
     let end = statement_end(file, start).filter(|&end| end == close + 2);
@@ -130,6 +139,25 @@ fn allocation(file: &SourceFile, line: u32) -> Result<Allocation, String> {
     };
     if !inside.clone().all(is_plain) {
         return Err("the size is computed with effects, or by a call".into());
+    }
+    // The size is computed again behind the allocation.
+    let is_element = |n: usize| {
+        let before = if file.word(n - 2) == "(" {
+            n - 3
+        } else {
+            n - 2
+        };
+        file.word(n - 1) == "*" && file.word(before) == "sizeof"
+    };
+    if inside
+        .clone()
+        .any(|n| file.word(n) == pointer && !is_element(n))
+    {
+        return Err("the size is computed from the pointer".into());
+    }
+    let is_made = |n: usize| is_macro(file, file.word(n)) && !is_constant(file, file.word(n));
+    if inside.clone().any(is_made) {
+        return Err("the size is computed by a macro".into());
     }
     let text = |range: Range<usize>| -> String {
         let last = file.tokens[range.end - 1].end;
@@ -155,6 +183,16 @@ fn allocation(file: &SourceFile, line: u32) -> Result<Allocation, String> {
         pointer,
         bytes,
         statement: start..end,
+    })
+}
+
+/// Number of braces around a token.
+fn depth(file: &SourceFile, at: usize) -> i32 {
+    let code = (0..at).filter(|&n| !file.tokens[n].in_directive);
+    code.fold(0, |depth, n| match file.word(n) {
+        "{" => depth + 1,
+        "}" => depth - 1,
+        _ => depth,
     })
 }
 
@@ -210,6 +248,12 @@ mod tests {
             ("if (n) a = malloc(n);", "no statement of a block"),
             ("p->a = malloc(n);", "no plain variable"),
             ("a = malloc(n++);", "with effects"),
+            ("a = malloc(*a * sizeof *a);", "from the pointer"),
+            ("a = malloc(n); errno = 0;", "errno"),
+            (
+                "} long *a = malloc(1 << 22); void g(void) {",
+                "no statement",
+            ),
             ("a = malloc(size(n));", "with effects"),
             ("a = b = f(malloc(n));", "larger expression"),
             ("a = new double[n];", "no single call"),

@@ -19,6 +19,7 @@ pub mod hints;
 pub mod huge_pages;
 pub mod insert;
 pub mod loops;
+pub mod names;
 pub mod pad;
 mod params;
 pub mod patch_file;
@@ -29,6 +30,7 @@ pub mod rows;
 pub mod screen;
 pub mod sources;
 pub mod split;
+pub mod strict;
 pub mod token;
 pub mod tree;
 pub mod uses;
@@ -93,6 +95,14 @@ fn output(fix: &Fix, program: &Program) -> anyhow::Result<PathBuf> {
     if output.is_dir() || is_program {
         bail!(
             "{}: is a folder or the program; name a file with -o",
+            output.display()
+        );
+    }
+    let is_other = std::fs::symlink_metadata(&output).is_ok()
+        && !std::fs::read_to_string(&output).is_ok_and(|text| patch_file::is_own(&text));
+    if is_other {
+        bail!(
+            "{}: exists, and is no patch of mgz; name another file with -o",
             output.display()
         );
     }
@@ -260,7 +270,10 @@ pub fn apply_given(given: &Path, tree: Option<&Path>) -> anyhow::Result<Option<i
         .iter()
         .map(|f| format!("{} is changed\n", f.display()))
         .collect();
-    let undo = format!("to undo it, run patch -R -p1 < {}\n", patch.display());
+    let undo = format!(
+        "to undo it, run patch -R -p1 < {}\n",
+        screen::quoted(&patch)
+    );
     cli::print((lines + &undo).as_bytes()).map(Some)
 }
 

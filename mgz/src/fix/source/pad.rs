@@ -66,16 +66,9 @@ fn may_be_allocated(structure: &Structure, sources: &mut Sources) -> bool {
 
 /// Alignment to lines.
 fn aligned(file: &SourceFile, declaration: &Declaration) -> Edit {
-    let (at, text) = match file.is_cpp() {
-        true => (
-            file.tokens[declaration.keyword].end,
-            format!(" alignas({LINE_BYTES})"),
-        ),
-        false => {
-            let first = declaration.units[0].tokens.start;
-            (file.tokens[first].start, format!("_Alignas({LINE_BYTES}) "))
-        }
-    };
+    let first = declaration.units[0].tokens.start;
+    let at = file.tokens[first].start;
+    let text = format!("_Alignas({LINE_BYTES}) ");
     Edit {
         file: file.path.clone(),
         start: at,
@@ -151,10 +144,6 @@ mod tests {
         assert_eq!(
             changed("a.c", align),
             "struct count {\n    _Alignas(64) long n;\n    int hits;\n};\n"
-        );
-        assert_eq!(
-            changed("a.cpp", align),
-            "struct alignas(64) count {\n    long n;\n    int hits;\n};\n"
         );
     }
 }

@@ -36,6 +36,13 @@ pub fn text(edits: &Edits, texts: &Texts, tree: &Path, notes: &[String]) -> Stri
     text + &edits.diff(texts, tree)
 }
 
+/// True for the text of a patch that mgz has written.
+pub fn is_own(text: &str) -> bool {
+    text.lines()
+        .take_while(|line| line.starts_with("# "))
+        .any(|line| line.starts_with(TREE))
+}
+
 /// A patch that was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PatchFile {

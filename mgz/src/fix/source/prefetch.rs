@@ -3,7 +3,10 @@
 use crate::fix::candidates::place;
 use crate::fix::source::edit::{Edit, Edits};
 use crate::fix::source::finding::{Finding, Made, Means};
-use crate::fix::source::loops::{Loop, statement_end, subscripts};
+use crate::fix::source::loops::{Loop, declarations, statement_end, subscripts};
+use crate::fix::source::names::{
+    doubt_of_loops, has_known_bounds, is_constant, is_integer_literal, is_macro, variable,
+};
 use crate::fix::source::params::PREFETCH_DISTANCE;
 use crate::fix::source::token::{Kind, SourceFile};
 use std::ops::Range;
@@ -18,9 +21,9 @@ pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
         return None;
     }
     let remedy = format!("prefetch of {}", place(&finding.cause));
-    let edits = match means.sources.get(&finding.file()) {
-        Ok(file) => prefetched(file, finding.cause.line),
-        Err(why) => Err(why),
+    let edits = match (means.info.is_not_c(), means.sources.get(&finding.file())) {
+        (None, Ok(file)) => prefetched(file, finding.cause.line),
+        (Some(why), _) | (None, Err(why)) => Err(why),
     };
     let mut made = Made::patch(remedy.clone(), remedy, edits);
     made.recipe = format!(
@@ -87,18 +90,39 @@ fn prefetched(file: &SourceFile, line: u32) -> Result<Edits, String> {
     Edits::new(edits).ok_or_else(|| "the changes overlap".into())
 }
 
-/// Refuses loops that may end early, or whose counter is not only counted.
+/// Refuses loops that may end early or skip the load, or whose counter is not only counted.
 fn check(file: &SourceFile, inner: &Loop, body: &Range<usize>) -> Result<(), String> {
+    if let Some(why) = doubt_of_loops(file) {
+        return Err(why);
+    }
     for at in inner.keyword..body.end {
+        let word = file.word(at);
         if file.tokens[at].in_directive {
             return Err("preprocessor lines are in the loop".into());
         }
-        if matches!(file.word(at), "break" | "return" | "goto" | "throw") {
+        if matches!(
+            word,
+            "break" | "return" | "goto" | "throw" | "continue" | "switch" | "while" | "do"
+        ) {
             return Err(format!(
-                "the loop may end early by `{}`, and the elements ahead may not exist",
-                file.word(at)
+                "the loop may end early by `{word}`, and the elements ahead may not exist"
             ));
         }
+        let is_name = file.is_word(at);
+        let is_call =
+            is_name && file.word(at + 1) == "(" && !matches!(word, "for" | "if" | "sizeof")
+                || matches!(word, ")" | "]") && file.word(at + 1) == "(";
+        if is_call {
+            return Err(format!(
+                "the loop calls {word}, which may end the program, and the elements ahead may not exist"
+            ));
+        }
+        if is_name && is_macro(file, word) && !is_constant(file, word) {
+            return Err(format!("the loop has {word}, which a macro makes"));
+        }
+    }
+    if !has_known_bounds(file, inner) {
+        return Err("a bound is neither a number nor an integer variable of the function, declared by itself".into());
     }
     for at in body.clone().filter(|&n| file.word(n) == inner.counter) {
         let is_changed = matches!(file.word(at + 1), "=" | "++" | "--")
@@ -145,50 +169,86 @@ fn access(file: &SourceFile, inner: &Loop, name: usize) -> Option<Range<usize>> 
     if !Loop::has(file, &whole, &inner.counter) {
         return None;
     }
-    let is_plain = |n: usize| match file.tokens[n].kind {
-        Kind::Word => file.word(n + 1) != "(" && file.word(n) != "sizeof",
-        Kind::Number => true,
-        Kind::Literal => false,
-        Kind::Sign => {
-            matches!(
-                file.word(n),
-                "+" | "-"
-                    | "*"
-                    | "/"
-                    | "%"
-                    | "&"
-                    | "|"
-                    | "^"
-                    | "<<"
-                    | ">>"
-                    | "("
-                    | ")"
-                    | "["
-                    | "]"
-                    | "~"
-            )
-        }
-    };
-    // Loads of a number inside of a number would read elements that may not exist yet.
-    let depth = |n: &usize| {
-        let opens = (whole.start..*n).filter(|&m| file.word(m) == "[").count();
-        opens - (whole.start..*n).filter(|&m| file.word(m) == "]").count()
-    };
-    let deepest = whole.clone().map(|n| depth(&n)).max().unwrap_or(0);
-    let names_inside = whole
-        .clone()
-        .skip(1)
-        .filter(|&n| file.word(n + 1) == "[" && file.is_word(n));
-    let mut inside = names_inside.flat_map(|n| subscripts(file, n));
-    let is_linear = inside.all(|r| {
-        r.clone().all(|n| {
-            matches!(file.word(n), "+" | "-" | "*" | "(" | ")") || file.tokens[n].kind != Kind::Sign
-        })
+    // A second subscript may follow a pointer that is not there.
+    let is_one = parts.len() == 1 && is_array(file, inner, name, false);
+    (is_one && is_number(file, inner, last, true)).then_some(whole)
+}
+
+/// True for an array, or a pointer to the elements, that stays as it is in a loop.
+fn is_array(file: &SourceFile, inner: &Loop, at: usize, is_index: bool) -> bool {
+    let name = file.word(at);
+    let is_kept = inner.body.clone().all(|n| {
+        file.word(n) != name
+            || file.word(n + 1) == "[" && !matches!(file.word(n - 1), "++" | "--" | "&")
     });
-    let has_deref = whole
-        .clone()
-        .any(|n| file.word(n) == "*" && matches!(file.word(n - 1), "[" | "(" | "+" | "-" | "*"));
-    (whole.clone().all(is_plain) && deepest <= 2 && is_linear && !has_deref).then_some(whole)
+    let is_hidden = declarations(file, name)
+        .iter()
+        .any(|d| inner.body.contains(&d.0));
+    match variable(file, name, inner.keyword) {
+        Some(v) => {
+            v.pointers + v.dimensions == 1 && (v.is_integer || !is_index) && is_kept && !is_hidden
+        }
+        None => false,
+    }
+}
+
+/// True for a number that is known ahead: sums, products and bits of the counter, constants,
+/// integers that the loop does not change, and at most one level of elements of arrays.
+fn is_number(file: &SourceFile, inner: &Loop, range: &Range<usize>, may_load: bool) -> bool {
+    let mut at = range.start;
+    while at < range.end {
+        let word = file.word(at);
+        let is_load = file.word(at + 1) == "[";
+        let is_known = match file.tokens[at].kind {
+            Kind::Number => is_integer_literal(file, at),
+            Kind::Literal => false,
+            Kind::Word if word == inner.counter || is_constant(file, word) => !is_load,
+            Kind::Word if is_load => {
+                let parts = subscripts(file, at);
+                let [part] = &parts[..] else {
+                    return false;
+                };
+                let is_known = may_load
+                    && is_array(file, inner, at, true)
+                    && is_linear(file, part)
+                    && is_number(file, inner, part, false);
+                at = part.end;
+                is_known
+            }
+            Kind::Word => {
+                let is_kept = inner.body.clone().all(|n| {
+                    file.word(n) != word
+                        || !file.word(n + 1).ends_with('=')
+                            && !matches!(file.word(n + 1), "++" | "--")
+                            && !matches!(file.word(n - 1), "++" | "--" | "&")
+                });
+                let found = variable(file, word, inner.keyword);
+                is_kept
+                    && found.is_some_and(|v| v.is_integer && v.pointers + v.dimensions == 0)
+                    && !(declarations(file, word).iter()).any(|d| inner.body.contains(&d.0))
+            }
+            Kind::Sign => {
+                let is_operand = at > range.start
+                    && (file.word(at - 1) == ")"
+                        || file.word(at - 1) == "]"
+                        || file.tokens[at - 1].kind != Kind::Sign);
+                matches!(word, "(" | ")" | "~")
+                    || is_operand && matches!(word, "+" | "-" | "*" | "&" | "|" | "^" | "<<" | ">>")
+            }
+        };
+        if !is_known {
+            return false;
+        }
+        at += 1;
+    }
+    !range.is_empty()
+}
+
+/// True for sums and products: a number of an element that is loaded ahead rises with the counter.
+fn is_linear(file: &SourceFile, range: &Range<usize>) -> bool {
+    range.clone().all(|n| {
+        file.tokens[n].kind != Kind::Sign || matches!(file.word(n), "+" | "-" | "*" | "(" | ")")
+    })
 }
 
 /// Text of an access with the counter some iterations ahead.
@@ -257,7 +317,9 @@ mod tests {
     #[test]
     fn gathers_are_prefetched_inside_of_the_bound() {
         let text = "\
-long f(void) {
+#define MASK 255
+struct entry table[256]; const int *index;
+long f(int n) {
     for (int i = 0; i < n; i++) {
         long value = table[index[i] & MASK].key;
         sum += value;
@@ -265,12 +327,13 @@ long f(void) {
 }
 ";
         assert_eq!(
-            diff(text, 3).unwrap(),
+            diff(text, 5).unwrap(),
             "\
 --- a/a.c
 +++ b/a.c
-@@ -1,5 +1,6 @@
- long f(void) {
+@@ -2,6 +2,7 @@
+ struct entry table[256]; const int *index;
+ long f(int n) {
      for (int i = 0; i < n; i++) {
 +        if (n - i > 16) __builtin_prefetch(&table[index[i + 16] & MASK]);
          long value = table[index[i] & MASK].key;
@@ -282,12 +345,11 @@ long f(void) {
 
     #[test]
     fn a_body_without_braces_gets_them() {
-        let text =
-            "void f(void) {\n  for (size_t j = 0; j < 2 * n; j++)\n    s += a[j * n + k];\n}\n";
+        let text = "void f(double *a, int n, int k) {\n  for (size_t j = 0; j < n; j++)\n    s += a[j * 8 + k]; // \\\n all\n}\n";
         let found = diff(text, 3).unwrap();
         assert!(
             found.contains(
-                "+  for (size_t j = 0; j < 2 * n; j++) {\n+    if ((2 * n) - j > 16) __builtin_prefetch(&a[(j + 16) * n + k]);\n     s += a[j * n + k];\n+  }\n }\n"
+                "+  for (size_t j = 0; j < n; j++) {\n+    if (n - j > 16) __builtin_prefetch(&a[(j + 16) * 8 + k]);\n     s += a[j * 8 + k]; // \\\n  all\n+  }\n }\n"
             ),
             "{found}"
         );
@@ -299,18 +361,33 @@ long f(void) {
             ("if (ok[i]) s += a[b[i]];", "by itself"),
             ("s += ok[i] ? a[b[i]] : 0;", "by itself"),
             ("s += a[b[i]]; if (s) break;", "end early"),
-            ("s += a[f(i)];", "no element"),
+            ("s += a[f(i)];", "calls f"),
+            ("s += a[b[i]]; done(i);", "calls done"),
+            ("if (i > k) continue; s += a[b[i]];", "`continue`"),
+            ("s += a[c[i] + E];", "a macro makes"),
+            ("s += rows[i][k];", "no element"),
+            ("s += rows[i];", "no element"),
+            ("int *row = rows[i]; s += row[i];", "no element"),
+            ("s += a[b[i] / k];", "no element"),
+            ("s += a[*b + i];", "no element"),
+            ("s += a[b[i]]; b++;", "no element"),
+            ("s += a[p->k + i];", "no element"),
+            ("s += unknown[b[i]];", "no element"),
             ("s += a[b[c[i]]];", "no element"),
             ("s += a[b[i++]];", "change the counter"),
             ("s += a[k];", "no element"),
             ("s += p->next;", "no element"),
             ("\n#if X\ns += a[i];\n#endif\n", "preprocessor"),
         ] {
-            let text = format!("void f(void) {{\nfor (int i = 0; i < n; i++) {{\n{body}\n}}\n}}\n");
-            let line = if body.starts_with('\n') { 5 } else { 3 };
+            let text = format!(
+                "#define E rand()\nint **rows; double a[99]; int c[99]; long s;\nvoid f(int n, const int *b, int k) {{\nfor (int i = 0; i < n; i++) {{\n{body}\n}}\n}}\n"
+            );
+            let line = if body.starts_with('\n') { 7 } else { 5 };
             let said = diff(&text, line).unwrap_err();
             assert!(said.contains(why), "{body}: {said}");
         }
+        let global = "int n; int a[9]; long s;\nvoid f(void) {\nfor (int i = 0; i < n; i++)\ns += a[i];\n}\n";
+        assert!(diff(global, 4).unwrap_err().contains("a bound is neither"));
         assert!(
             diff("void f(void) {\ns += a[i];\n}\n", 2)
                 .unwrap_err()

@@ -47,11 +47,22 @@ pub fn indented(words: &str) -> String {
     words.lines().map(|line| format!("    {line}\n")).collect()
 }
 
+/// A path as a word of a shell.
+pub fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,=@%".contains(c);
+    match !text.is_empty() && !text.starts_with('-') && text.chars().all(is_plain) {
+        true => text,
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
+}
+
 /// The ways to use a patch.
 pub fn how_to_apply(patch: &Path) -> String {
     format!(
-        "\n{0} is written, and no source is changed; mgz fix --apply {0} changes them. mgz fix --verify 'BUILD COMMAND' measures the patches first\n",
-        patch.display()
+        "\n{} is written, and no source is changed; mgz fix --apply {} changes them. mgz fix --verify 'BUILD COMMAND' measures the patches first\n",
+        patch.display(),
+        quoted(patch)
     )
 }
 

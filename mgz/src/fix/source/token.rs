@@ -142,10 +142,32 @@ impl SourceFile {
         self.text[..byte].rfind('\n').map_or(0, |at| at + 1)
     }
 
-    /// The byte behind the line that a byte is in, with its end of line.
+    /// The byte behind the line that the end of a token is in, with its end of line. Comments and
+    /// backslashes that continue the line belong to it.
     pub fn line_end(&self, byte: usize) -> usize {
-        let rest = self.text[byte..].find('\n');
-        rest.map_or(self.text.len(), |at| byte + at + 1)
+        let bytes = self.text.as_bytes();
+        let (mut at, mut in_comment) = (byte, false);
+        while at < bytes.len() {
+            let rest = &self.text[at..];
+            match bytes[at] {
+                b'\n' => return at + 1,
+                b'\\' if rest.starts_with("\\\r\n") => at += 3,
+                b'\\' => at += 2,
+                b'/' if !in_comment && rest.starts_with("/*") => {
+                    at += rest
+                        .get(2..)
+                        .and_then(|r| r.find("*/"))
+                        .map_or(rest.len(), |n| n + 4);
+                }
+                b'/' if !in_comment && rest.starts_with("//") => in_comment = true,
+                quote @ (b'"' | b'\'') if !in_comment => at = literal_end(bytes, at, quote),
+                _ => at += 1,
+            }
+            at = (at..=bytes.len())
+                .find(|&n| self.text.is_char_boundary(n))
+                .unwrap_or(bytes.len());
+        }
+        bytes.len()
     }
 
     /// Blanks in front of the first sign of the line that a byte is in.
@@ -153,6 +175,18 @@ impl SourceFile {
         let line = &self.text[self.line_start(byte)..];
         let blanks = line.len() - line.trim_start_matches([' ', '\t']).len();
         &line[..blanks]
+    }
+}
+
+/// The byte behind a string or character.
+fn literal_end(bytes: &[u8], start: usize, quote: u8) -> usize {
+    let mut at = start + 1;
+    while at < bytes.len() && bytes[at] != quote && bytes[at] != b'\n' {
+        at += if bytes[at] == b'\\' { 2 } else { 1 };
+    }
+    match bytes.get(at) {
+        Some(&byte) if byte == quote => at + 1,
+        _ => at,
     }
 }
 

@@ -7,6 +7,7 @@ use crate::signals;
 use anyhow::{Context, bail};
 use std::collections::BTreeSet;
 use std::fs::{File, FileTimes};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
@@ -39,6 +40,9 @@ pub fn common_folder<'a>(files: impl IntoIterator<Item = &'a Path>) -> Option<Pa
     common.filter(|c| c.components().count() > 2)
 }
 
+/// Files of a tree with their sizes and times.
+type Stamp = BTreeSet<(PathBuf, u64, Option<SystemTime>)>;
+
 /// A copied tree.
 pub struct Tree {
     /// The user's folder.
@@ -50,8 +54,6 @@ pub struct Tree {
     command: String,
     /// Path of the program in the tree.
     program: PathBuf,
-    /// State of the user's tree when it was copied.
-    stamp: BTreeSet<(PathBuf, u64, Option<SystemTime>)>,
     builds: usize,
 }
 
@@ -72,9 +74,8 @@ impl Tree {
             .prefix("mgz-tree-")
             .tempdir()
             .context("cannot make a temporary folder")?;
-        let mut stamp = BTreeSet::new();
         let mut left = params::MAX_TREE_BYTES;
-        copy_folder(&root, copy.path(), &mut stamp, &mut left)?;
+        copy_folder(&root, copy.path(), &mut left)?;
         let here = std::env::current_dir()?;
         let folder = match here.strip_prefix(&root) {
             Ok(inner) => copy.path().join(inner),
@@ -85,7 +86,6 @@ impl Tree {
             root,
             folder,
             command: command.to_owned(),
-            stamp,
             builds: 0,
             copy,
         })
@@ -104,6 +104,9 @@ impl Tree {
         texts: &Texts,
     ) -> anyhow::Result<Result<PathBuf, String>> {
         let changed = self.write(edits, texts)?;
+        // Runs of the program may write into the user's tree, but the build may not.
+        let mut before = BTreeSet::new();
+        stamp(&self.root, &self.root, &mut before)?;
         let built = self.run();
         for file in changed {
             let old = texts
@@ -111,7 +114,7 @@ impl Tree {
                 .context("a source is gone")?;
             self.put(&file, old)?;
         }
-        self.check_untouched()?;
+        self.check_untouched(&before)?;
         let built = built?;
         let program = self.copy.path().join(&self.program);
         match built {
@@ -184,10 +187,10 @@ impl Tree {
     }
 
     /// Ends the command if the build has written into the user's tree: a path in it leads there.
-    fn check_untouched(&self) -> anyhow::Result<()> {
+    fn check_untouched(&self, before: &Stamp) -> anyhow::Result<()> {
         let mut now = BTreeSet::new();
         stamp(&self.root, &self.root, &mut now)?;
-        let Some(changed) = now.symmetric_difference(&self.stamp).next() else {
+        let Some(changed) = now.symmetric_difference(before).next() else {
             return Ok(());
         };
         bail!(
@@ -198,11 +201,7 @@ impl Tree {
 }
 
 /// Facts by which a change of a file is seen.
-fn stamp(
-    root: &Path,
-    folder: &Path,
-    found: &mut BTreeSet<(PathBuf, u64, Option<SystemTime>)>,
-) -> anyhow::Result<()> {
+fn stamp(root: &Path, folder: &Path, found: &mut Stamp) -> anyhow::Result<()> {
     for entry in entries(folder)? {
         let meta = std::fs::symlink_metadata(&entry)?;
         if meta.is_dir() {
@@ -252,12 +251,7 @@ pub fn sources_below(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// Copies a folder with the times of its files.
-fn copy_folder(
-    from: &Path,
-    to: &Path,
-    stamp: &mut BTreeSet<(PathBuf, u64, Option<SystemTime>)>,
-    left: &mut u64,
-) -> anyhow::Result<()> {
+fn copy_folder(from: &Path, to: &Path, left: &mut u64) -> anyhow::Result<()> {
     let mut open = vec![(from.to_path_buf(), to.to_path_buf())];
     while let Some((folder, target)) = open.pop() {
         for entry in entries(&folder)? {
@@ -271,7 +265,6 @@ fn copy_folder(
                 open.push((entry, copy));
                 continue;
             }
-            stamp.insert(fact(from, &entry, &meta));
             if meta.is_symlink() {
                 let leads = std::fs::read_link(&entry).with_context(cannot)?;
                 std::os::unix::fs::symlink(leads, &copy).with_context(cannot)?;
@@ -284,6 +277,10 @@ fn copy_folder(
                 };
                 *left = rest;
                 std::fs::copy(&entry, &copy).with_context(cannot)?;
+                // Patches and builds write into the copy.
+                let mut rights = meta.permissions();
+                rights.set_mode(rights.mode() | 0o200);
+                std::fs::set_permissions(&copy, rights).with_context(cannot)?;
                 set_time(&copy, meta.modified()?).with_context(cannot)?;
             }
         }

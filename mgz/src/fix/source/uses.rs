@@ -8,6 +8,7 @@ use crate::fix::source::debug_info::{DebugInfo, Structure};
 use crate::fix::source::finding::Means;
 use crate::fix::source::loops::declarations;
 use crate::fix::source::sources::is_of_system;
+use crate::fix::source::strict;
 use crate::fix::source::token::SourceFile;
 use crate::fix::source::tree::sources_below;
 use std::collections::BTreeSet;
@@ -64,10 +65,11 @@ pub fn obstacle(structure: &Structure, means: &mut Means) -> Option<String> {
         }
     }
     // A source that is compiled has structures of its own; a header is shared.
-    match means.info.main_files.contains(&structure.file) {
+    let elsewhere = match means.info.main_files.contains(&structure.file) {
         true => None,
         false => use_elsewhere(structure, &names, means.tree),
-    }
+    };
+    elsewhere.or_else(|| strict::obstacle(structure, &names, means))
 }
 
 /// A use of a structure in a source of the tree that is no part of the program: of a library, or of

@@ -134,8 +134,9 @@ pub fn command(
     let text = crate::fix::screen::summary(&document)
         + &screen::tried(&document.candidates)
         + &format!(
-            "\n{0} is written, and no source is changed; mgz fix --apply {0} changes them\n",
-            output.display()
+            "\n{} is written, and no source is changed; mgz fix --apply {} changes them\n",
+            output.display(),
+            screen::quoted(output)
         );
     cli::print(text.as_bytes())
 }
