@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 type Entry<'a> = gimli::DebuggingInformationEntry<Bytes<'a>>;
 
+/// C23, which `gimli` has no name for. Source: the DWARF committee's list of languages.
+const LANGUAGE_C23: gimli::DwLang = gimli::DwLang(0x3e);
+
 /// A member of a structure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Member {
@@ -214,7 +217,7 @@ impl Reader {
         let main = unit.main_file().unwrap_or_default();
         match unit.language() {
             None | Some(gimli::DW_LANG_C89 | gimli::DW_LANG_C | gimli::DW_LANG_C99) => {}
-            Some(gimli::DW_LANG_C11 | gimli::DW_LANG_C17) => {}
+            Some(gimli::DW_LANG_C11 | gimli::DW_LANG_C17 | LANGUAGE_C23) => {}
             Some(gimli::DW_LANG_Mips_Assembler) => self.info.assembler = Some(main),
             Some(_) => self.info.other_language = Some(main),
         }

@@ -400,6 +400,8 @@ mod tests {
             ("#define n rand()\nstatic int a[9][9];", "int m", ["m", "n"]),
             ("", "int (*a)[9], int n", ["n", "n"]),
             ("", "int a[9][9], int n", ["n", "n"]),
+            (head, "int (*a)[9], int n", ["n", "n"]),
+            (head, "int m, int n", ["m", "(n)"]),
         ] {
             assert!(
                 of(head, parameters, bounds).is_err(),

@@ -2,6 +2,7 @@
 
 use crate::fix::source::loops::{Loop, declarations};
 use crate::fix::source::token::{Kind, SourceFile};
+use std::ops::Range;
 
 /// Words of integer types whose sums do not depend on the order.
 pub const INTEGERS: [&str; 20] = [
@@ -29,7 +30,7 @@ pub const INTEGERS: [&str; 20] = [
 /// Words of floating types.
 pub const FLOATS: [&str; 2] = ["float", "double"];
 
-/// What all declarations of a name in a file have in common.
+/// The type that all declarations of a name in a file have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variable {
     /// True if the element is an integer.
@@ -67,20 +68,23 @@ pub fn is_constant(file: &SourceFile, name: &str) -> bool {
                 .is_none_or(|t| !t.in_directive || file.word(at + 2) == "#");
             is_integer_literal(file, at + 1) && is_end && declarations(file, name).is_empty()
         }
-        (None, _) => is_enumerator(file, name) && declarations(file, name).is_empty(),
+        (None, _) => {
+            let place = enumerator(file, name);
+            place.is_some()
+                && declarations(file, name).is_empty()
+                && !has_hidden_declaration(file, name, place)
+        }
         _ => false,
     }
 }
 
-fn is_enumerator(file: &SourceFile, name: &str) -> bool {
-    (0..file.tokens.len()).any(|at| {
+/// The place of a name in an enumeration.
+fn enumerator(file: &SourceFile, name: &str) -> Option<usize> {
+    (0..file.tokens.len()).find_map(|at| {
         let open = at + if file.is_word(at + 1) { 2 } else { 1 };
-        let close = (file.word(at) == "enum" && file.word(open) == "{")
-            .then(|| file.closing(open))
-            .flatten();
-        close.is_some_and(|close| {
-            (open + 1..close).any(|n| file.word(n) == name && matches!(file.word(n - 1), "{" | ","))
-        })
+        let is_list = file.word(at) == "enum" && file.word(open) == "{";
+        let close = is_list.then(|| file.closing(open))??;
+        (open + 1..close).find(|&n| file.word(n) == name && matches!(file.word(n - 1), "{" | ","))
     })
 }
 
@@ -98,7 +102,7 @@ pub fn is_integer_literal(file: &SourceFile, at: usize) -> bool {
 /// The variable of a name at a token, if all declarations of the name in the file are of one kind, and
 /// one of them is in scope. None if anything is not known for sure.
 pub fn variable(file: &SourceFile, name: &str, at: usize) -> Option<Variable> {
-    if is_macro(file, name) || has_hidden_declaration(file, name) {
+    if is_macro(file, name) || has_hidden_declaration(file, name, None) {
         return None;
     }
     let found = declarations(file, name);
@@ -137,29 +141,87 @@ fn read(file: &SourceFile, at: usize, words: &[String]) -> Option<Variable> {
     })
 }
 
-/// True if a name may be declared behind a comma, as the second variable of a declaration.
-fn has_hidden_declaration(file: &SourceFile, name: &str) -> bool {
-    let is_hidden = |at: usize| {
-        let mut before = at;
-        while before > 0 && matches!(file.word(before - 1), "*" | "const" | "restrict" | "(") {
-            before -= 1;
+/// True if a name may be declared in a form that [`declarations`] does not read. `constant`: its place
+/// in an enumeration.
+fn has_hidden_declaration(file: &SourceFile, name: &str, constant: Option<usize>) -> bool {
+    (0..file.tokens.len()).any(|n| {
+        file.word(n) == name
+            && n > 0
+            && Some(n) != constant
+            && (is_behind_comma(file, n) || is_in_brackets(file, n) || is_behind_bracket(file, n))
+    })
+}
+
+/// True for the second variable of a declaration: `int m, *n`.
+fn is_behind_comma(file: &SourceFile, at: usize) -> bool {
+    let mut before = at;
+    while before > 0 && matches!(file.word(before - 1), "*" | "const" | "restrict" | "(") {
+        before -= 1;
+    }
+    if before == 0 || file.word(before - 1) != "," {
+        return false;
+    }
+    let mut depth = 0i32;
+    for n in (0..before).rev() {
+        match file.word(n) {
+            ";" | "{" | "}" if depth == 0 => return true,
+            "(" if depth == 0 => return n > 0 && file.word(n - 1) == "for",
+            "[" if depth == 0 => return false,
+            "(" | "[" | "{" => depth -= 1,
+            ")" | "]" | "}" => depth += 1,
+            _ => {}
         }
-        if before == 0 || file.word(before - 1) != "," {
-            return false;
-        }
-        let mut depth = 0i32;
-        for n in (0..before).rev() {
-            match file.word(n) {
-                ";" | "{" | "}" if depth == 0 => return true,
-                "(" | "[" if depth == 0 => return false,
-                "(" | "[" | "{" => depth -= 1,
-                ")" | "]" | "}" => depth += 1,
-                _ => {}
-            }
-        }
-        true
+    }
+    true
+}
+
+/// True for `(*name` and `int (name`.
+fn is_in_brackets(file: &SourceFile, at: usize) -> bool {
+    let mut before = at;
+    while before > 0 && matches!(file.word(before - 1), "*" | "const" | "restrict") {
+        before -= 1;
+    }
+    let Some(open) = before.checked_sub(1).filter(|&n| file.word(n) == "(") else {
+        return false;
     };
-    (0..file.tokens.len()).any(|n| file.word(n) == name && is_hidden(n))
+    let of_type = open > 0
+        && (INTEGERS.contains(&file.word(open - 1)) || FLOATS.contains(&file.word(open - 1)));
+    before < at || of_type
+}
+
+/// True for `struct { … } name` and `int __attribute__((…)) name`.
+fn is_behind_bracket(file: &SourceFile, at: usize) -> bool {
+    let mut before = at;
+    while before > 0 && matches!(file.word(before - 1), "*" | "const" | "restrict") {
+        before -= 1;
+    }
+    let Some(close) = before.checked_sub(1) else {
+        return false;
+    };
+    let next = file.word(at + 1);
+    match file.word(close) {
+        "}" => {
+            before < at
+                || matches!(next, ";" | ",")
+                || matches!(next, "=") && file.word(at + 2) == "{"
+        }
+        ")" => {
+            let mut depth = 0i32;
+            let open = (0..=close).rev().find(|&n| {
+                depth += match file.word(n) {
+                    ")" => 1,
+                    "(" => -1,
+                    _ => 0,
+                };
+                depth == 0
+            });
+            let word = open
+                .and_then(|n| n.checked_sub(1))
+                .map_or("", |n| file.word(n));
+            word.contains("attribute") || word.to_ascii_lowercase().contains("alignas")
+        }
+        _ => false,
+    }
 }
 
 /// True if a declaration is in scope at a later token: in the file, in a block around it, or as a
@@ -194,20 +256,30 @@ fn is_in_scope(file: &SourceFile, declared: usize, at: usize) -> bool {
 /// True if each bound of a loop is known to stay as it is: a number, a constant, or an integer that
 /// the body does not name. A first value is a number or a constant.
 pub fn has_known_bounds(file: &SourceFile, one: &Loop) -> bool {
-    let single = |range: &std::ops::Range<usize>| (range.len() == 1).then_some(range.start);
+    let single = |range: &Range<usize>| (range.len() == 1).then_some(range.start);
     let is_fixed = |at: usize| is_integer_literal(file, at) || is_constant(file, file.word(at));
     let is_unchanged = |at: usize| {
         let name = file.word(at);
-        let body = one.body.clone();
         variable(file, name, one.keyword)
             .is_some_and(|v| v.is_integer && v.pointers == 0 && v.dimensions == 0)
             && is_local(file, name)
-            && body.clone().all(|n| file.word(n) != name)
+            && is_kept(file, &one.body, name)
             && (0..file.tokens.len())
                 .all(|n| file.word(n) != name || file.word(n.max(1) - 1) != "&")
     };
     single(&one.first).is_some_and(is_fixed)
         && single(&one.bound).is_some_and(|at| is_fixed(at) || is_unchanged(at))
+}
+
+/// True if a range neither changes a variable nor takes its address.
+pub fn is_kept(file: &SourceFile, range: &Range<usize>, name: &str) -> bool {
+    range.clone().all(|n| {
+        let next = file.word(n + 1);
+        let is_changed = matches!(next, "++" | "--")
+            || next.ends_with('=') && !matches!(next, "==" | "!=" | "<=" | ">=")
+            || n > 0 && matches!(file.word(n - 1), "++" | "--" | "&");
+        file.word(n) != name || !is_changed
+    })
 }
 
 /// True if no declaration of a name is outside of functions.
@@ -223,7 +295,7 @@ fn is_local(file: &SourceFile, name: &str) -> bool {
     declarations(file, name).iter().all(|d| depth(d.0) > 0)
 }
 
-/// Why a whole file cannot have loops that are changed: words by which data or lines may be others
+/// The reason why no loop of a file may be changed: C++, or a word by which data or lines may be others
 /// than the text says.
 pub fn doubt_of_loops(file: &SourceFile) -> Option<String> {
     if file.is_cpp() {
@@ -293,6 +365,11 @@ mod tests {
             "int h(int x) { return x; }",
             "int h(int x);",
             "int h(int x[3]) { return 1; }",
+            "int x[3]; int h(int (*x)[3]) { return 1; }",
+            "int x; int h(void) { for (double y = 0, x = 1;;) ; }",
+            "int x; int h(void) { double (x); }",
+            "int x; int h(void) { struct { int n; } x; }",
+            "int x; int h(void) { double __attribute__((unused)) x; }",
             "#define int double\nint x;",
         ] {
             assert_eq!(of(text).0, None, "{text}");
@@ -301,9 +378,9 @@ mod tests {
 
     #[test]
     fn constants_are_numbers() {
-        let text = "#define A 3\n#define B rand()\n#define C 2\n#define C 3\n#define D 1E3\nenum { E, F = 1 << 3 };\nint G;";
+        let text = "#define A 3\n#define B rand()\n#define C 2\n#define C 3\n#define D 1E3\nenum { E, F = 1 << 3, H };\nint G, H;";
         let file = SourceFile::new(Path::new("a.c"), text.into()).unwrap();
-        let is = ["A", "B", "C", "D", "E", "F", "G"].map(|name| is_constant(&file, name));
-        assert_eq!(is, [true, false, false, false, true, true, false]);
+        let is = ["A", "B", "C", "D", "E", "F", "G", "H"].map(|name| is_constant(&file, name));
+        assert_eq!(is, [true, false, false, false, true, true, false, false]);
     }
 }

@@ -5,7 +5,7 @@ use crate::fix::source::edit::{Edit, Edits};
 use crate::fix::source::finding::{Finding, Made, Means};
 use crate::fix::source::loops::{Loop, declarations, statement_end, subscripts};
 use crate::fix::source::names::{
-    doubt_of_loops, has_known_bounds, is_constant, is_integer_literal, is_macro, variable,
+    doubt_of_loops, has_known_bounds, is_constant, is_integer_literal, is_kept, is_macro, variable,
 };
 use crate::fix::source::params::PREFETCH_DISTANCE;
 use crate::fix::source::token::{Kind, SourceFile};
@@ -216,14 +216,8 @@ fn is_number(file: &SourceFile, inner: &Loop, range: &Range<usize>, may_load: bo
                 is_known
             }
             Kind::Word => {
-                let is_kept = inner.body.clone().all(|n| {
-                    file.word(n) != word
-                        || !file.word(n + 1).ends_with('=')
-                            && !matches!(file.word(n + 1), "++" | "--")
-                            && !matches!(file.word(n - 1), "++" | "--" | "&")
-                });
                 let found = variable(file, word, inner.keyword);
-                is_kept
+                is_kept(file, &inner.body, word)
                     && found.is_some_and(|v| v.is_integer && v.pointers + v.dimensions == 0)
                     && !(declarations(file, word).iter()).any(|d| inner.body.contains(&d.0))
             }

@@ -1,4 +1,4 @@
-//! What the sources of a program may have if the layout of a structure is changed.
+//! Forms of C that the sources of a program may have if the layout of a structure is changed.
 //!
 //! [`uses`](super::uses) searches for known dependences. Here, everything is refused by which C can
 //! hide one: other views of memory, sizes, macros that make declarations, and text from elsewhere.
@@ -348,7 +348,7 @@ impl Check<'_> {
         let file = self.file;
         let open = (0..close)
             .rev()
-            .find(|&n| file.closing(n) == Some(close) && file.word(n) == "(")?;
+            .find(|&n| file.word(n) == "(" && file.closing(n) == Some(close))?;
         let before = open.checked_sub(1)?;
         let is_literal = !file.is_word(before) && file.word(before) != ")"
             || matches!(file.word(before), "return");
