@@ -121,7 +121,7 @@ fn a_structure_with_cold_members_becomes_faster() {
         "6",
         "--",
         "./app",
-        "4",
+        "20",
     ]);
     let said = text(&output.stdout) + &text(&output.stderr);
     assert_eq!(place.source(), COLD, "only --apply changes sources: {said}");
