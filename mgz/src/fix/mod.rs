@@ -225,7 +225,7 @@ pub fn has_candidates(program: &Program, analysis: &Value) -> bool {
         let surroundings = Surroundings::default();
         candidates::candidates(analysis, &module.to_string_lossy(), surroundings).0
     };
-    // What an interpreter executes is slow by its script.
+    // An interpreter is slow by its script.
     let is_interpreter = !analysis["python"].is_null();
     !is_interpreter && check_program(program).is_ok() && !found().is_empty()
 }
