@@ -216,7 +216,7 @@ RULES = [
     ),
     rule(
         "pace measured by watches",
-        ["watched_reuses.rs:paces"],
+        ["watched_reuses.rs:speed_corrections"],
         {"MIN_EARLY_WATCHES_FOR_PACE": "usize::MAX"},
     ),
     rule("lines over words", [], {"MIN_REUSES_FOR_LINE_OVER_WORD": "f64::INFINITY"}),
