@@ -6,8 +6,8 @@
 //! records to load addresses and writes the columns that other tools read. [`commands`] put the two
 //! together.
 //!
-//! The command is the crate `mgz-record`. It also has [`commands::intel_pt`], whose functions are in
-//! `mgz-intel-pt`, unless it is built without them.
+//! The command is the crate `mgz-record`. It also has [`commands::intel_pt`], whose functions are
+//! in `mgz-intel-pt`, unless it is built without them.
 
 pub mod commands;
 pub mod convert;

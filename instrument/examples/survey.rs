@@ -1,4 +1,4 @@
-//! Prints what analysis makes of ELF files: functions, tables, loads by class, records.
+//! Prints the results of analysis for ELF files: functions, tables, loads by class, records.
 //!
 //! `cargo run --release -p mgz-instrument --example survey -- [--pt] [--dump NAME] FILE…`
 
@@ -180,7 +180,7 @@ impl Count {
     }
 }
 
-/// Unresolved indirect jumps with what precedes them.
+/// Unresolved indirect jumps with the instructions before them.
 fn print_jumps(f: &Function) {
     use iced_x86::{FlowControl, Formatter, GasFormatter};
     let mut formatter = GasFormatter::new();

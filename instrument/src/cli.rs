@@ -127,7 +127,8 @@ pub struct Args {
     /// ($ORIGIN in it means OUT's folder)
     #[arg(long, value_name = "NAME", requires = "output")]
     pub needed: Option<String>,
-    /// Ask the servers of DEBUGINFOD_URLS, by debuginfod-find, for debug information that is not on this machine
+    /// Ask the servers of DEBUGINFOD_URLS, by debuginfod-find, for debug information that is not on
+    /// this machine
     #[arg(long)]
     pub debuginfod: bool,
     /// Record stores as well
@@ -140,8 +141,9 @@ pub struct Args {
     /// Modes of mgz-record that the soft backend's code shall serve [default: burst]
     #[arg(long = "for", value_enum, value_name = "MODES")]
     pub modes: Option<Modes>,
-    /// Record nothing: put prefetches of the loads in PLAN, a JSON file, into a program that runs by
-    /// itself (all: of every load for which one can be placed); OUT is then BINARY.fixed by default
+    /// Record nothing: put prefetches of the loads in PLAN, a JSON file, into a program that runs
+    /// by itself (all: of every load for which one can be placed); OUT is then BINARY.fixed by
+    /// default
     #[arg(long, value_name = "PLAN", conflicts_with_all = ["annotations", "backend", "libs", "functions", "exclude", "debuginfod", "stores", "copies", "modes", "naive"])]
     pub prefetch: Option<PathBuf>,
     /// Form of the report on stdout
@@ -161,7 +163,7 @@ pub struct Args {
     pub man: bool,
 }
 
-/// Why the command ends early.
+/// Status and message if the command ends early.
 #[derive(Debug)]
 struct Stop {
     status: i32,
@@ -200,7 +202,7 @@ fn refused(path: &Path, refusal: &Refusal) -> Stop {
     }
 }
 
-/// Runs the command. Returns the exit status when all is written.
+/// Runs the command. Returns the exit status after everything is written.
 pub fn main() -> i32 {
     let args = Args::parse();
     let stdout = std::io::stdout();
@@ -219,7 +221,7 @@ pub fn main() -> i32 {
     }
     match start_threads().and_then(|()| run(&args)) {
         Ok(text) => {
-            // A reader that has gone away (a closed pipe) is no error: the files are written.
+            // A reader that is gone (a closed pipe) is no error, since the files are written.
             let mut stdout = stdout.lock();
             let _ = stdout
                 .write_all(text.as_bytes())
@@ -233,10 +235,10 @@ pub fn main() -> i32 {
     }
 }
 
-/// Starts the threads that work. This one works as well: if it only woke another one, the kernel
+/// Starts the worker threads. This thread is one of them: if it only woke another one, the kernel
 /// might put that on the core of the next.
 fn start_threads() -> Result<(), Stop> {
-    // If not all of them start, none is left, and whoever waited for them would do so for ever.
+    // If one thread fails to start, all others end, and waiting for them would never return.
     rayon::ThreadPoolBuilder::new().use_current_thread().build_global().map_err(|e| {
         Stop::error(format!("cannot start a thread for each processor: {e}; set RAYON_NUM_THREADS to a smaller number, or allow more processes (ulimit -u)"))
     })
@@ -358,7 +360,7 @@ struct Target {
     note_path: Option<Vec<u8>>,
     search_path: Option<SearchPath>,
     id_first: Option<u32>,
-    /// No other is written behind it.
+    /// True for the last file to be written.
     is_last: bool,
 }
 
@@ -397,7 +399,7 @@ fn run(args: &Args) -> Result<String, Stop> {
         .and_then(|a| std::path::absolute(a).ok())
         .map(|p| p.as_os_str().as_bytes().to_vec());
 
-    // If only the report needs the file's libraries, the search for them runs meanwhile.
+    // If only the report needs the file's libraries, the search for them runs in the background.
     let find = || runpath::find_libraries(&input);
     let needed = args.libs.is_some().then(find);
     let chosen = choose(
@@ -470,7 +472,7 @@ fn add_library(
 
 /// Refuses to replace a file that is not made by this command.
 fn check_replaced(input: &Path, elf: &Elf, output: &Path) -> Result<(), Stop> {
-    // Whatever speaks against the input is said first.
+    // Problems with the input are reported first.
     elf.check_instrumentable().map_err(|e| refused(input, &e))?;
     let Ok(old) = std::fs::read(output) else {
         return Ok(());
@@ -530,7 +532,7 @@ fn choose(list: Option<&str>, found: &[Library], input: &Path) -> Result<Vec<Lib
         .cloned()
         .collect();
     let mut others: Vec<&str> = names.iter().copied().filter(|n| !is_needed(n)).collect();
-    // One that is opened may open another.
+    // A library that is opened may open another.
     while !others.is_empty() {
         let before = others.len();
         let mut why_not = None;
@@ -561,8 +563,8 @@ fn choose(list: Option<&str>, found: &[Library], input: &Path) -> Result<Vec<Lib
     Ok(chosen)
 }
 
-/// A library that is named by its path, or is opened by the program or one of its libraries, or by
-/// a chosen one.
+/// A library that is given by its path, or is opened by the program, one of its libraries, or a
+/// chosen one.
 fn opened(
     name: &str,
     found: &[Library],
@@ -586,8 +588,8 @@ fn opened(
     Err(first_why.unwrap_or_default())
 }
 
-/// Adds the libraries that look for chosen ones by a search path of their own: they find the
-/// rewritten ones only if that path is changed.
+/// Adds the libraries that find chosen ones by a search path of their own: they find the rewritten
+/// ones only with a changed path.
 fn take_in_searchers(chosen: &mut Vec<Library>, found: &[Library]) {
     let mut n = 0;
     while let Some(library) = chosen.get(n) {
@@ -628,7 +630,7 @@ fn instrument(data: &Content, target: &Target, session: &Session) -> Result<(Rep
     report.input = settings.input;
     report.output = settings.output;
     report.annotations = target.annotations.display().to_string();
-    // The same input and options give the same bytes, so no times in the sidecar.
+    // The same input and options must give the same bytes, so the sidecar has no times.
     annotations.header.report = serde_json::to_value(&report).unwrap_or_default();
     let next_id = annotations
         .header
@@ -639,10 +641,10 @@ fn instrument(data: &Content, target: &Target, session: &Session) -> Result<(Rep
     } = target.finish(begun?, data, &annotations)?;
     let used = (changes, pieces, annotations, leftovers);
     if target.is_last {
-        // Giving back so much memory takes a while, and the process ends.
+        // The process ends, so freeing this much memory would waste time.
         std::mem::forget(used);
     } else {
-        // (What belongs to the input, its payload, is not ours to give back.)
+        // (The payload belongs to the input, so it is not freed here.)
         let (changes, pieces, annotations, leftovers) = used;
         let pieces: Vec<Vec<u8>> = pieces
             .into_iter()
@@ -665,7 +667,7 @@ fn cannot(what: &Path, e: &dyn std::fmt::Display) -> Stop {
 }
 
 impl Target {
-    /// Begins to write the program, still under another name.
+    /// Begins to write the program under a temporary name.
     fn begin<'a>(&self, image: Image<'a>) -> Result<(NamedTempFile, Image<'a>), Stop> {
         let folder = self
             .output
@@ -696,7 +698,7 @@ impl Target {
         )))
     }
 
-    /// Writes the rest of it, and gives it its name. It has no sidecar.
+    /// Writes the rest of the file and renames it. It has no sidecar.
     fn finish_alone(
         &self,
         (mut program, image): (NamedTempFile, Image),
@@ -709,8 +711,8 @@ impl Target {
         Ok(())
     }
 
-    /// Writes the rest of it and the sidecar, and gives both files their names. The program appears
-    /// last, so that it never stands there without its sidecar.
+    /// Writes the rest of the program and the sidecar, and renames both. The program is renamed
+    /// last, so that it never exists without its sidecar.
     fn finish<'a>(
         &self,
         (mut program, image): (NamedTempFile, Image<'a>),
@@ -764,8 +766,8 @@ fn libraries(
         let annotations = appended(&output, ".mgza");
         io::check_both(&library.path, &output, &annotations)?;
         let elf = Elf::parse(data.bytes()).map_err(|e| refused(&library.path, &e))?;
-        // A search path of its own would keep the loader from looking beside OUT, or have it look
-        // there last, and may begin where the library lies.
+        // A search path of its own would keep the loader from looking beside OUT, or make it look
+        // there last. It may also depend on the library's folder.
         let has_path = |tag| elf.dynamic_value(mgz_elf::image::dt(tag)).is_some();
         let own_path = has_path(object::elf::DT_RUNPATH) || has_path(object::elf::DT_RPATH);
         let target = Target {
@@ -808,11 +810,11 @@ fn libraries(
     Ok(all)
 }
 
-/// Makes a library that is opened to be found by its other names.
+/// Links a library under its other names, so that it can be opened by them.
 fn link_names(folder: &Path, library: &Library) -> Result<(), Stop> {
     for name in &library.other_names {
         let link = folder.join(name);
-        // (One of an earlier call.)
+        // (It is from an earlier call.)
         if link.is_symlink() {
             std::fs::remove_file(&link).map_err(|e| cannot(&link, &e))?;
         }
@@ -826,8 +828,8 @@ fn link_names(folder: &Path, library: &Library) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Removes libraries that an earlier call has put into the folder: the loader would find them
-/// there, whatever is said of them now. Only what has a sidecar is one of ours.
+/// Removes libraries that an earlier call has put into the folder, where the loader would still
+/// find them. Only libraries with a sidecar are removed.
 fn forget_earlier(folder: &Path, written: &[Report]) -> Result<(), Stop> {
     let error = |path: &Path, e: std::io::Error| {
         Stop::error(format!(
@@ -851,7 +853,7 @@ fn forget_earlier(folder: &Path, written: &[Report]) -> Result<(), Stop> {
             }
         }
     }
-    // Other names of what is gone.
+    // Other names of removed libraries are removed too.
     for entry in std::fs::read_dir(folder).map_err(|e| error(folder, e))? {
         let link = entry.map_err(|e| error(folder, e))?.path();
         let leads_beside = |to: PathBuf| to.components().count() == 1;
@@ -895,7 +897,7 @@ mod tests {
 
     #[test]
     fn threads_that_do_not_start_are_an_error() {
-        // They are there already, which is the one failure that can be had anywhere.
+        // The threads exist already, which makes the start fail on every machine.
         rayon::join(|| (), || ());
         let stop = start_threads().unwrap_err();
         assert_eq!(stop.status, ERROR);

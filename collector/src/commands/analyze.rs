@@ -32,7 +32,7 @@ pub fn record_and_analyze(cli: &Cli, pt: Option<IntelPt>) -> Result<i32, Failure
     let options = shell_words(text).ok_or_else(|| {
         Failure::own(format!("--analyze={text}: a quote is not closed; close it"))
     })?;
-    // Before the program runs, which may take hours.
+    // Options are checked before the program runs, which may take hours.
     if let Some(command) = options
         .first()
         .filter(|c| COMPLETE_TRACE_COMMANDS.contains(&c.as_str()))
@@ -42,7 +42,7 @@ pub fn record_and_analyze(cli: &Cli, pt: Option<IntelPt>) -> Result<i32, Failure
             "--analyze={command}: {command} takes every load of the run, and a run is recorded by samples without --mode full; add it"
         )));
     }
-    // Whatever ends us from now on must leave nothing behind.
+    // Signals that end the recorder are held from here on, so that the folder in memory is removed.
     let held = HeldSignals::new();
     let memory = MemoryFolder::new().map_err(|error| {
         Failure::own(format!("--analyze: no folder in memory can be made: {error}; record with -o and run mgz-analyze on the trace"))
@@ -113,7 +113,7 @@ fn takes_rows(
         .stdin(Stdio::null())
         .output()
         .map_err(|error| Failure::own(format!("{}: {error}", analyzer.display())))?;
-    // No rows come, and it should complain of that alone.
+    // No rows come on the empty input. Status 1 means that this is the only complaint.
     Ok(tried.status.code() == Some(1))
 }
 
@@ -135,7 +135,7 @@ impl Beside {
         let mut child = start(analyzer, &options, trace, output, held, Stdio::piped())?;
         let pipe = child.stdin.take().map(OwnedFd::from).map(File::from);
         let pipe = pipe.ok_or(std::io::ErrorKind::BrokenPipe)?;
-        // The longer the pipe, the less often both wake each other. A failure leaves it shorter.
+        // A larger pipe needs fewer wake-ups. If the call fails, the pipe stays smaller.
         // SAFETY: an integer call on our own descriptor.
         unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, 1 << 20) };
         Ok(Beside {
@@ -144,9 +144,9 @@ impl Beside {
         })
     }
 
-    /// The trace has the rest.
+    /// Tells the analysis that the trace has the rest of the rows, and waits for its end.
     fn finish(&mut self, held: &HeldSignals) -> std::io::Result<ExitStatus> {
-        // A reader that does not take it has ended, and its status tells that.
+        // Writing fails if the analysis has ended. Its exit status then says why.
         let _ = self.online.finish();
         wait(&mut self.child, held)
     }
@@ -192,7 +192,7 @@ fn check_options(analyzer: &Path, options: &[String], trace: &Path) -> Result<()
         .output()
         .map_err(failed)?;
     match tried.status.code() {
-        // There is no trace yet, and it should complain of that alone.
+        // There is no trace yet. Status 1 means that this is the only complaint.
         Some(1) => Ok(()),
         Some(USAGE) => Err(Failure::own(format!(
             "--analyze: mgz-analyze does not take these options:\n{}",
@@ -222,12 +222,12 @@ fn start(
         .arg(trace)
         .stdin(input)
         .stdout(output)
-        // Ctrl-C at a terminal ends the program, whose analysis is wanted all the same.
+        // Ctrl-C at a terminal ends only the program. Its analysis still runs.
         .process_group(0)
         .spawn()
 }
 
-/// Waits for its end, unless somebody wants ours.
+/// Waits for the child's end. A signal that asks this process to end kills the child.
 fn wait(child: &mut Child, held: &HeldSignals) -> std::io::Result<ExitStatus> {
     held.forget();
     loop {
@@ -241,8 +241,8 @@ fn wait(child: &mut Child, held: &HeldSignals) -> std::io::Result<ExitStatus> {
     }
 }
 
-/// Default bound on a trace's size in memory. Records give way to columns, a part of which lies
-/// beside them for a moment, and the analysis needs some memory too.
+/// Default bound on a trace's size in memory. Columns replace the records, and some of both exist
+/// at the same time. The analysis needs memory too.
 fn bound(free: u64) -> u64 {
     const MIN_BOUND_BYTES: u64 = 8 << 20;
     let available = std::fs::read_to_string("/proc/meminfo")

@@ -1,5 +1,5 @@
-//! `--calibrate`: the program runs twice. The first run counts its loads, the second is recorded; the
-//! trace of the second holds that of the first.
+//! `--calibrate`: the program runs twice. The first run counts its loads, the second is recorded;
+//! the trace of the second holds that of the first.
 
 use crate::options::args::{Cli, Mode, OutputFormat};
 use crate::trace::dir::Folder;
@@ -66,7 +66,7 @@ pub(crate) fn record_calibrated(
     recorded
 }
 
-/// Place of the first trace until the second is there: beside it, so that it can be moved.
+/// Path of the first trace until the second one is complete: beside it, so that a rename moves it.
 fn beside(cli: &Cli) -> PathBuf {
     let mut name = cli.output.file_name().unwrap_or_default().to_owned();
     name.push(format!(".counted-{}", std::process::id()));
@@ -75,7 +75,7 @@ fn beside(cli: &Cli) -> PathBuf {
 
 /// The program's input. Both runs must have the same.
 enum Input {
-    /// It is a file, and was here.
+    /// A file, with the offset at which the first run starts to read.
     File(u64),
     /// Nothing, or a terminal, where the user types twice.
     Other,

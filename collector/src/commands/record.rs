@@ -73,7 +73,7 @@ fn driver_mode(mode: Mode) -> (soft::run::Mode, Option<TraceMode>) {
         Mode::Count => (soft::run::Mode::Count, Some(TraceMode::Count)),
         Mode::Ring => (soft::run::Mode::Ring, Some(TraceMode::Ring)),
         Mode::Burst => (soft::run::Mode::Burst, Some(TraceMode::Burst)),
-        // `watch` never comes here: it has no runtime.
+        // `watch` does not get here: it has no runtime.
         Mode::Off | Mode::Watch => (soft::run::Mode::Off, None),
     }
 }
@@ -166,7 +166,8 @@ fn run(request: RunRequest, pt: Option<IntelPt>) -> Result<i32, Failure> {
     let heap_blocks = cli.heap.filter(|_| heap_off.is_none());
     let mut options = RunOptions {
         trigger: triggers.as_ref().map(|t| t.trigger),
-        // In other modes most loads are the probes' own. A trigger by loads needs its counter always.
+        // In other modes most loads are the probes' own. A trigger by loads needs its counter
+        // always.
         counters: asked == Mode::Burst && triggers.as_ref().is_some_and(|t| !t.trigger.by_loads()),
         ..run_options(cli, asked, program, &instrumented, heap_blocks)
     };
@@ -234,7 +235,7 @@ fn run_options(
     }
 }
 
-/// Refuses phases by loads where nobody counts these.
+/// Refuses phases by loads where loads are not counted.
 fn counts_loads(cli: &Cli, by_loads: bool) -> Result<(), Failure> {
     let asked = [
         ("--start-after", cli.start_after),
@@ -258,7 +259,7 @@ fn counts_loads(cli: &Cli, by_loads: bool) -> Result<(), Failure> {
     }
 }
 
-/// Refuses files that tell how often code is executed, and nothing else.
+/// Refuses files that are instrumented only to count executions.
 fn no_counts_only(instrumented: &[modules::Instrumented]) -> Result<(), Failure> {
     let counts = instrumented
         .iter()
@@ -524,7 +525,7 @@ fn run_beside(
     let trace = session.folder.path().to_owned();
     let (outcome, carried) = std::thread::scope(|scope| {
         let taking = scope.spawn(|| online.run(&trace));
-        // Whatever happens, it must end, or the scope waits for ever.
+        // The queue is closed on every path. Otherwise the scope would wait for ever.
         let end = Close(online);
         let outcome = run(&mut |event| {
             session.event(event, ticker);

@@ -19,7 +19,7 @@ use std::sync::{Mutex, PoisonError};
 /// Rows of a row group.
 #[derive(Default)]
 pub(crate) struct RowGroup {
-    /// (end, thread): the thread of the rows from the end before up to this end.
+    /// (end, thread): rows from the previous end up to this one belong to the thread.
     pub threads: Vec<(usize, ThreadKey)>,
     pub rows: Staged,
 }
@@ -30,7 +30,7 @@ impl RowGroup {
         self.rows.clear();
     }
 
-    /// Appends what `of` takes from the threads of these rows.
+    /// For each of these rows, appends the value of `of` for its thread.
     pub(crate) fn by_thread(
         &self,
         rows: Range<usize>,
@@ -45,7 +45,7 @@ impl RowGroup {
         }
     }
 
-    /// The thread of all these rows, if it is the same.
+    /// The thread of these rows, if all have the same one.
     pub(crate) fn same_thread(&self, rows: &Range<usize>) -> Option<ThreadKey> {
         let run = self
             .threads
@@ -53,7 +53,7 @@ impl RowGroup {
         (run.0 >= rows.end).then_some(run.1)
     }
 
-    /// The rows that have no thread yet are this one's.
+    /// Rows without a thread so far belong to this one.
     fn belongs_to(&mut self, key: ThreadKey) {
         self.threads.push((self.rows.len(), key));
     }
@@ -84,7 +84,7 @@ impl Pool {
     }
 }
 
-/// All that is needed to produce rows.
+/// Everything needed to produce rows.
 pub(crate) struct ExpansionSource {
     pub(crate) tables: Tables,
     modules: ModuleMap,
@@ -93,7 +93,7 @@ pub(crate) struct ExpansionSource {
     windows: Option<WindowCollector>,
     /// See [`crate::convert::ConvertOptions::release`].
     pub(crate) release: bool,
-    /// A thread's first records were expanded before.
+    /// State of the expansion of a thread's first records, if that ran during the recording.
     carried: Mutex<Option<Carried>>,
 }
 
@@ -104,7 +104,7 @@ impl ExpansionSource {
         files: Vec<(ThreadKey, PathBuf)>,
         carried: Option<Carried>,
     ) -> Result<ExpansionSource, ConvertError> {
-        // The carried expander knows the tables by their positions.
+        // The carried expander refers to tables by position.
         let before = carried.as_ref().map_or(&[][..], |c| &c.sidecars);
         let behind = sidecars.keys().filter(|id| !before.contains(id));
         let ids: Vec<&String> = before.iter().chain(behind).collect();
@@ -151,7 +151,7 @@ impl ExpansionSource {
             .chunk_by(|a, b| a.0 == b.0)
             .map(|files| (files[0].0, files))
             .collect();
-        // It may have left nothing but loads in flight.
+        // The carried thread may have no further files, only loads in flight.
         if let Some(carried) = &carried {
             threads.entry(carried.key).or_default();
         }
@@ -275,8 +275,8 @@ impl<'a, F: FnMut(RowGroup) -> bool> Expansion<'a, F> {
             true => Release::new(path).ok(),
             false => None,
         };
-        // The file continues the loads in flight, unless it begins before them. Then they were all
-        // of an earlier thread.
+        // The file continues the loads in flight, unless it begins before them. In that case, the
+        // loads in flight belong to an earlier thread.
         let first_slot = file.segments().first().map_or(0, |s| s.header.first_slot);
         if thread
             .in_flight
@@ -334,7 +334,7 @@ impl<'a, F: FnMut(RowGroup) -> bool> Expansion<'a, F> {
         match header.kind {
             SegmentKind::Window => samples.extend(rows.sample_of(first).map(seen)),
             SegmentKind::Full => {
-                // The last that was begun.
+                // Number of the sample that was begun last.
                 let seen = seen(self.next_sample.wrapping_sub(1));
                 self.stretches.segment(rows, first, seen, samples);
             }

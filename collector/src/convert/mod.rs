@@ -52,8 +52,8 @@ pub struct ConvertOptions {
     pub threads: usize,
     /// Bound on the parts together.
     pub max_bytes: Option<u64>,
-    /// Gives the bytes of spill files back to the file system as soon as they are read, so that records
-    /// and columns do not lie side by side. What cannot be converted is lost then.
+    /// Gives the bytes of spill files back to the file system as soon as they are read, so that
+    /// records and columns do not lie side by side. What cannot be converted is lost then.
     pub release: bool,
 }
 
@@ -122,7 +122,7 @@ pub struct SampleSeen {
     pub end_ns: u64,
 }
 
-/// More sentences than this say nothing new.
+/// Further sentences are not kept.
 const MAX_PROBLEMS: usize = 20;
 
 impl ConvertOutcome {
@@ -166,8 +166,8 @@ pub enum ConvertError {
         /// Identity in the manifest.
         expected: String,
     },
-    /// A spill file is of another version: not damage that one goes on without, or the whole of it
-    /// would be lost.
+    /// A spill file has another version. Unlike damage, this ends the conversion: otherwise the
+    /// whole file would be lost.
     #[error("{path}: {error}")]
     OtherVersion {
         /// The spill file.
@@ -184,7 +184,7 @@ pub enum ConvertError {
         /// The limit.
         limit: u64,
     },
-    /// A thread of ours died.
+    /// A worker thread panicked.
     #[error("a worker thread failed: {0}")]
     Worker(String),
 }
@@ -223,8 +223,8 @@ pub fn convert(
     convert_rest(trace, manifest, options, None)
 }
 
-/// As [`convert`], where the first records of a thread were expanded while the program ran: the outcome
-/// counts these too.
+/// As [`convert`], where the first records of a thread were expanded while the program ran: the
+/// outcome counts these too.
 pub(crate) fn convert_rest(
     trace: &Path,
     manifest: &Manifest,
@@ -272,11 +272,12 @@ pub(crate) fn convert_rest(
     done
 }
 
-/// Start of the description of an event that the kernel counts by itself, in the manifest's `trigger`.
+/// Start of the description of an event that the kernel counts by itself, in the manifest's
+/// `trigger`.
 const SOFTWARE_EVENT: &str = "(perf_event 1:";
 
-/// `burst`: what each window stands for: what lies between two triggers, and between those which
-/// could not begin a window though they came in instrumented code.
+/// `burst`: the time or loads per window: the distance of triggers, plus a share for triggers in
+/// instrumented code that could not begin a window.
 fn per_window(manifest: &Manifest) -> Option<PerWindow> {
     let count = |what: &str| manifest.totals.triggers.get(what).copied().unwrap_or(0) as f64;
     let (came, windows) = (count("came"), count("windows") - count("empty"));
@@ -286,11 +287,11 @@ fn per_window(manifest: &Manifest) -> Option<PerWindow> {
     let begun = windows + count("busy") + count("no_room") + count("empty");
     let each = begun / windows;
     if manifest.triggers_by_loads() {
-        // Which triggers hit instrumented code is chance, and threads end between two triggers.
+        // Triggers hit instrumented code by chance, and threads end between two triggers.
         let chance =
             ROUNDED_NORMAL_QUANTILE_OF_95_PCT * ((1.0 - begun / came.max(begun)) / begun).sqrt();
-        // The kernel lets the first event behind a change of the period trigger, if it counts by
-        // software; one trigger in eight follows a change.
+        // For software events, the kernel lets the first event after a change of the period
+        // trigger. One trigger in eight follows such a change.
         let early = if manifest.trigger.contains(SOFTWARE_EVENT) {
             1.0 / 7.0
         } else {
@@ -311,7 +312,7 @@ fn per_window(manifest: &Manifest) -> Option<PerWindow> {
     } else {
         0.0
     };
-    // Timers that were to come more often than the tick did not.
+    // A timer with a period below the tick comes only at the tick.
     let late = asked > 0.0 && manifest.trigger.contains(crate::soft::texts::AT_MOST);
     let slower = if late {
         (manifest.recorded_cpu_seconds() * 1e9 / came.max(1.0) / asked).max(1.0)

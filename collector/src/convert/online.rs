@@ -1,19 +1,20 @@
 //! Records that become rows while the program runs, and go to an analysis at once.
 //!
-//! `--analyze` keeps a trace in memory until the program ends. Where an analysis takes one row after the
-//! other, in the order of time, the rows of the first thread need not wait, as long as no second thread
-//! has begun: whoever begins later has later rows. From then on records are kept as always, and what
-//! expansion has in flight goes on with them ([`Carried`]), so that both parts together are the rows of
-//! the trace.
+//! `--analyze` keeps a trace in memory until the program ends. Where an analysis takes one row
+//! after the other, in the order of time, the rows of the first thread need not wait until a second
+//! thread begins, since later threads have later rows. From then on records are kept as always, and
+//! the state of the expansion continues with them ([`Carried`]). Both parts together are the rows
+//! of the trace.
 //!
-//! Workers give encoded segments ([`Online::take`]); a thread of its own expands them and writes the
-//! rows to a pipe ([`Online::run`]). Memory is bounded: when the pipe is full, segments wait, and when
-//! enough of them do, so do the workers, and so does the program.
+//! Workers give encoded segments ([`Online::take`]); a thread of its own expands them and writes
+//! the rows to a pipe ([`Online::run`]). Memory is bounded: when the pipe is full, segments wait.
+//! When enough segments wait, the workers and the program wait too.
 //!
-//! Two things must not happen. Records of a module that nobody has told us of must not be taken for
-//! unknown: with each segment comes the number of modules that had been announced by then, and it is
-//! expanded when all these are known. And who tells of modules must not wait for room: while we wait
-//! for modules, nobody waits for us.
+//! Two errors must be excluded. First, records of a module that is announced but not yet reported
+//! must not count as unknown. So each segment carries the number of modules announced before it,
+//! and is expanded when all of these are known. Second, the thread that reports modules must not
+//! wait for room, or both sides would wait for each other. So `take` does not block while this side
+//! waits for modules.
 
 use mgz_abi::slot::Slot;
 use mgz_annotations_schema::expand::{CodeNumbers, Expander, ModuleMap, Placement, Staged, Tables};
@@ -29,9 +30,10 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Encoded bytes that wait, at most.
+/// Maximum number of encoded bytes that wait.
 const MOST_WAITING: usize = 8 << 20;
-/// Rows that are sent together, at most: what takes them decodes the next while it looks at these.
+/// Maximum number of rows in a batch. The reader decodes the next batch while it processes this
+/// one.
 const BATCH_ROWS: usize = 1 << 15;
 
 /// State that workers, the supervisor and the expanding thread share.
@@ -47,7 +49,7 @@ struct State {
     waiting: VecDeque<(usize, Vec<u8>)>,
     /// Their bytes.
     bytes: usize,
-    /// Modules that we were told of, and how many rows of the module table that were.
+    /// Modules reported so far, and the number of rows of the module table that they cover.
     modules: Vec<Module>,
     /// Number of times that modules were reported.
     news: u64,
@@ -60,7 +62,7 @@ struct State {
     over: bool,
     /// Nobody reads the rows any more.
     broken: bool,
-    /// Rows that were sent.
+    /// Number of rows sent.
     sent: u64,
     /// More threads have begun.
     others: bool,
@@ -80,8 +82,7 @@ pub struct Carried {
     pub(crate) sidecars: Vec<String>,
     /// Number of the next sample.
     pub(crate) next_sample: u32,
-    /// The thread's slot that follows those which were expanded: a segment that begins before it is
-    /// another thread's.
+    /// Slot after the last one expanded. A segment that begins before it belongs to another thread.
     pub(crate) next_slot: u64,
     pub(crate) stores: u64,
     /// Segments that could not be decoded.
@@ -108,8 +109,8 @@ impl Online {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True if this thread's records are to be passed on, from its first on. Only one thread's
-    /// records are.
+    /// True if this thread's records, from the first one on, are to be passed on. This holds for
+    /// one thread only.
     pub(crate) fn begin(&self, key: ThreadKey) -> bool {
         let mut state = self.state();
         let first = state.key.is_none();
@@ -117,8 +118,8 @@ impl Online {
         first
     }
 
-    /// Takes the thread's next segment, when there is room. `announced` modules may have records in it.
-    /// `BrokenPipe`: nobody takes records any more.
+    /// Takes the thread's next segment, when there is room. `announced` modules may have records in
+    /// it. `BrokenPipe`: the reader is gone.
     pub(crate) fn take(&self, announced: usize, segment: &EncodedSegment) -> Result<()> {
         let mut state = self.state();
         while state.bytes >= MOST_WAITING && !state.starving && !state.broken {
@@ -134,7 +135,7 @@ impl Online {
         Ok(())
     }
 
-    /// More threads have begun: from here on the order of rows is known at the end.
+    /// More threads have begun, so from here on the order of rows is known only at the end.
     pub(crate) fn others_began(&self) {
         self.state().others = true;
     }
@@ -153,14 +154,14 @@ impl Online {
         )
     }
 
-    /// The modules so far.
+    /// Replaces the list of modules known so far.
     pub(crate) fn know(&self, modules: &[Module]) {
         let mut state = self.state();
         modules.clone_into(&mut state.modules);
         state.news += 1;
     }
 
-    /// All modules among the first `rows` of the module table were told.
+    /// All modules in the first `rows` rows of the module table have been reported.
     pub(crate) fn told(&self, rows: usize) {
         let mut state = self.state();
         if state.told != rows {
@@ -175,7 +176,7 @@ impl Online {
         self.changed.notify_all();
     }
 
-    /// Says that the trace has the rows that were not sent, and is complete.
+    /// Tells the analysis that the trace is complete and has the rows that were not sent.
     pub fn finish(&self) -> Result<()> {
         let rows = self
             .rows
@@ -185,8 +186,7 @@ impl Online {
         rows.map_or(Ok(()), RowWriter::finish)
     }
 
-    /// The next segment, and the modules for it if they are others than those that were known at the
-    /// `known`th news.
+    /// The next segment, and the list of modules if it has changed since the `known`th report.
     fn next(&self, known: &mut u64) -> Option<(Vec<u8>, Option<Vec<Module>>)> {
         let mut state = self.state();
         loop {
@@ -217,7 +217,7 @@ impl Online {
     ///
     /// A sentence about a sidecar that cannot be read: from then on, nothing is taken.
     pub fn run(&self, trace: &Path) -> std::result::Result<Option<Carried>, String> {
-        /// Also where we panic, nobody is to wait for us.
+        /// On a panic, waiting threads are released.
         struct Guard<'a>(&'a Online);
         impl Drop for Guard<'_> {
             fn drop(&mut self) {
@@ -230,7 +230,7 @@ impl Online {
         Ok(done)
     }
 
-    /// Takes nothing any more.
+    /// Refuses further segments and releases waiting threads.
     fn give_up(&self) {
         let mut state = self.state();
         state.broken = true;
@@ -300,7 +300,7 @@ impl Online {
         Ok(work.map(|(carried, _)| carried))
     }
 
-    /// Sends the rows. Where nobody takes them, the recording is at its end.
+    /// Sends the rows. If the reader is gone, further segments are refused.
     fn send(&self, key: ThreadKey, known: &mut Known, staged: &Staged, batch: &mut Batch) {
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(writer) = &mut *rows else { return };
@@ -325,7 +325,7 @@ impl Online {
     }
 }
 
-/// The code that was met so far.
+/// The code encountered so far.
 struct Known {
     map: ModuleMap,
     /// Identities of the tables, in their order. New ones only go to the end, so the positions that
@@ -333,9 +333,9 @@ struct Known {
     ids: Vec<String>,
     sidecars: Vec<Sidecar>,
     tables: &'static Tables,
-    /// By number in the manifest: which sidecar.
+    /// Index of the sidecar, by module number in the manifest.
     modules: Vec<Option<usize>>,
-    /// Codes that were sent; results are told apart by no more than this.
+    /// Numbers of codes sent so far. The analysis distinguishes code by these fields only.
     sent: HashMap<Kind, u32>,
     numbers: CodeNumbers,
 }
@@ -389,7 +389,7 @@ impl Known {
         );
     }
 
-    /// Takes up new modules; whether the tables are others.
+    /// Adds new modules. True if the tables have changed.
     fn update(&mut self, trace: &Path, modules: &[Module]) -> std::result::Result<bool, String> {
         let before = self.ids.len();
         for module in modules {

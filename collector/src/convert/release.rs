@@ -5,10 +5,10 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-/// Bytes that are given back at a time, at least. Source: Chosen.
+/// Minimum number of bytes that are given back at a time. Source: Chosen.
 const MIN_RELEASED_BYTES: u64 = 1 << 18;
-/// The file's header stays, so that the file still says what it is. It is also a multiple of the size
-/// of a page, of which the file system keeps no part.
+/// The file's header stays, so that the file remains recognizable. This is a multiple of the page
+/// size, since the file system frees whole pages only.
 const KEPT_HEADER_BYTES: u64 = 1 << 16;
 
 /// Gives back the part of a file that has been read.
@@ -26,8 +26,8 @@ impl Release {
         })
     }
 
-    /// The bytes before `end` are not needed any more. A file system that cannot free them keeps them,
-    /// which costs memory and nothing else.
+    /// The bytes before `end` are not needed any more. A file system that cannot free them keeps
+    /// them, which costs memory and nothing else.
     pub(crate) fn upto(&mut self, end: u64) {
         let end = end / KEPT_HEADER_BYTES * KEPT_HEADER_BYTES;
         if end < self.done + MIN_RELEASED_BYTES {

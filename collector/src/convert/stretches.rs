@@ -1,7 +1,7 @@
 //! Which samples of threads without windows have rows, and where they end.
 //!
-//! A sample is made of segments that follow each other, and rows of one may come with the next, so
-//! that only behind it is known whether it has any.
+//! A sample consists of consecutive segments. Rows of a segment may come with the next one, so a
+//! sample's end is known only after it.
 
 use crate::convert::SampleSeen;
 use mgz_annotations_schema::expand::Staged;

@@ -250,7 +250,8 @@ fn rows_sent_while_a_program_runs_and_rows_kept_are_all_rows() {
     let others = |dir: &Path| {
         write(dir, 3, 3, &[full(0, 0..500)]);
         write(dir, 20, 22, &[full(0, 0..50)]);
-        // The ids of the first thread, taken over by another, or by an image that the process executes.
+        // The ids of the first thread, taken over by another, or by an image that the process
+        // executes.
         let mut taken_over = full(0, 0..60);
         taken_over.0.begin_ns += 10_000;
         taken_over.0.end_ns += 10_000;
@@ -279,7 +280,7 @@ fn rows_sent_while_a_program_runs_and_rows_kept_are_all_rows() {
                 segment.begin(slots.len());
                 segment.push(slots);
                 segment.finish(header).unwrap();
-                // The module is told behind the segment.
+                // The module is reported after the segment.
                 online.take(1, &segment).unwrap();
             }
             online.know(&manifest.modules);
@@ -289,7 +290,7 @@ fn rows_sent_while_a_program_runs_and_rows_kept_are_all_rows() {
         });
         online.finish().unwrap();
         assert_eq!(carried.is_some(), sent > 0);
-        // Files are made by whoever has something first.
+        // Another thread may create its file before this one.
         others(dir.path());
         if sent < first.len() {
             write(dir.path(), 20, 21, &first[sent..]);
@@ -481,13 +482,13 @@ fn failures_leave_no_parts_and_do_not_hang() {
     assert_eq!(rows(dir.path()).len() as u64, done.counters.rows);
 }
 
-/// Records and columns lie side by side no more: pieces that were read are given back, to the last
-/// one.
+/// Records and columns do not both stay: parts of a spill file are released once read, up to the
+/// last one.
 #[test]
 fn spill_files_are_given_back_while_they_are_read() {
     use std::os::unix::fs::MetadataExt;
     let run = |release: bool| {
-        // This file system can punch holes for sure.
+        // This file system supports punched holes.
         let memory = std::path::Path::new("/dev/shm");
         let dir = match memory.is_dir() {
             true => tempfile::tempdir_in(memory).unwrap(),

@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Module and function.
 pub(crate) type ModuleFunction = (u16, u32);
 
-/// Its beginning and its end are this share of a window's loads, each. Source: Chosen.
+/// The first and the last part of a window have this fraction of its loads each. Source: Chosen.
 const PART_DIVISOR: usize = 8;
 
 /// A window.
@@ -29,11 +29,11 @@ pub(crate) struct ExpandedWindow {
     pub records: u32,
     /// Loads in it, implied ones included.
     pub loads: u32,
-    /// Times that one load was in another function than the one before: calls and returns, which
-    /// take a recording thread longer.
+    /// Number of loads in another function than the load before. These are calls and returns, which
+    /// take longer in a recording thread.
     pub changes: u32,
-    /// Different pairs of loads among these: where there are many, each call and return is
-    /// foreseen by no branch predictor.
+    /// Number of different pairs of loads at these changes. Branch predictors miss many of them if
+    /// the number is large.
     pub ways: u32,
     /// Different loads in it, and those of them that no window before had.
     pub sites: [u32; 2],
@@ -56,8 +56,8 @@ pub(crate) struct WindowCollector {
     /// By module of the manifest, then by site: the function.
     functions: Vec<Vec<u32>>,
     pub list: Vec<ExpandedWindow>,
-    /// The thread of the window before, if it has rows: a measurement is told with the window that
-    /// follows it.
+    /// The thread of the previous window, if it has rows. A measurement is reported with the window
+    /// after it.
     before: Option<ThreadKey>,
     /// Code and number of loads of the current window, by row.
     rows: Vec<(ModuleFunction, u32)>,
@@ -170,7 +170,7 @@ impl WindowCollector {
     }
 }
 
-/// The code of most loads.
+/// The code that has most loads.
 fn most(rows: &[(ModuleFunction, u32)]) -> Option<ModuleFunction> {
     let mut tally: BTreeMap<ModuleFunction, u32> = BTreeMap::new();
     rows.iter()
@@ -184,33 +184,32 @@ fn most(rows: &[(ModuleFunction, u32)]) -> Option<ModuleFunction> {
 /// The time or loads that a window stands for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum PerWindow {
-    /// So much of its thread's time in instrumented code.
+    /// Share of the thread's time in instrumented code.
     Time {
-        /// Triggers that a window stands for: those that came in instrumented code and began none.
+        /// Triggers per window: those in instrumented code, including those that began no window.
         each: f64,
-        /// Nanoseconds from trigger to trigger that were asked for, where windows do not say so; 0
-        /// if unknown.
+        /// Requested nanoseconds between triggers, for windows without a period; 0 if unknown.
         asked: f64,
-        /// Times that triggers came more seldom than was asked for.
+        /// Factor by which triggers came less often than requested.
         slower: f64,
         /// Cost of a trigger by itself, nanoseconds.
         toll: f64,
-        /// Time outside of instrumented code, by that in it.
+        /// Time outside instrumented code, relative to the time inside.
         outside: f64,
     },
     /// A part of all loads.
     Loads {
         /// Sum over all windows.
         loads: f64,
-        /// Loads from trigger to trigger that were asked for, where windows do not say so.
+        /// Requested loads between triggers, for windows without a period.
         asked: u64,
         /// Relative half-width of the 95% interval of all windows' sum.
         error: f64,
     },
 }
 
-/// Nanoseconds of its thread's time that each window stands for, and what the triggers took of
-/// them; `None` where loads begin windows, or that is not known.
+/// Nanoseconds of its thread's time that each window stands for, and the triggers' part of them;
+/// `None` where loads begin windows, or if unknown.
 fn times(list: &[ExpandedWindow], each: Option<PerWindow>) -> Vec<Option<(f64, f64)>> {
     let Some(PerWindow::Time {
         each,
@@ -222,7 +221,7 @@ fn times(list: &[ExpandedWindow], each: Option<PerWindow>) -> Vec<Option<(f64, f
     else {
         return vec![None; list.len()];
     };
-    // A window that a dead thread left has no period. It is taken to be like the others.
+    // A window left by a dead thread has no period. The mean of the others is used.
     let known: Vec<f64> = list
         .iter()
         .filter(|w| w.period > 0)
@@ -243,8 +242,8 @@ fn times(list: &[ExpandedWindow], each: Option<PerWindow>) -> Vec<Option<(f64, f
     list.iter().map(of).collect()
 }
 
-/// Windows' loads that each window stands for, of so many loads in all: a window stands for its
-/// trigger's period. Periods differ where triggers were slowed.
+/// Executed loads per load of each window, where `loads` is the total. A window stands for its
+/// trigger's period. Periods differ if triggers were slowed down.
 fn by_loads(list: &[ExpandedWindow], loads: f64, asked: u64) -> Vec<Option<f64>> {
     let period = |w: &ExpandedWindow| if w.period > 0 { w.period } else { asked } as f64;
     let periods: f64 = list.iter().map(period).sum();
@@ -252,7 +251,8 @@ fn by_loads(list: &[ExpandedWindow], loads: f64, asked: u64) -> Vec<Option<f64>>
     list.iter().map(|w| Some(own(w).max(1.0))).collect()
 }
 
-/// Triggers that cost more than this share of a thread's time would not let it get anywhere.
+/// Upper bound of the triggers' share of a thread's time. A larger one would leave the thread no
+/// progress.
 const MOST_TOLL: f64 = 0.9;
 
 /// Windows with the estimates of each, in their order.
@@ -264,7 +264,7 @@ struct Estimates<'a> {
     called: f64,
     /// See [`times`].
     times: Vec<Option<(f64, f64)>>,
-    /// Windows' loads that a window stands for.
+    /// Executed loads per load of each window.
     stand_for: Vec<Option<f64>>,
     /// Relative errors of these.
     errors: Vec<Option<f64>>,

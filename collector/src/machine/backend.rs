@@ -1,7 +1,7 @@
 //! Which backend records a program, and why.
 //!
-//! The program decides: its probes are of one flavour. What is left is to say clearly when the
-//! machine cannot record that flavour, or when another was asked for.
+//! The program decides: its probes are of one flavour. This module reports when the machine cannot
+//! record that flavour, or when the user asked for another.
 
 use crate::machine::capabilities::ProbeReport;
 use crate::program::modules::{Instrumented, Refusal};
@@ -60,7 +60,7 @@ pub fn choose(
         .or(modules.first().as_ref())
         .map(|m| m.path.display().to_string())
     else {
-        // A program that starts others, of which nobody knows yet.
+        // A program without instrumentation may start instrumented ones, which are unknown yet.
         return match asked {
             Backend::Auto | Backend::Soft => Ok(Choice {
                 backend: Chosen::Soft,

@@ -5,7 +5,8 @@ use mgz_models::util::size::size;
 use mgz_perf::pmu::cpu_list;
 use std::path::Path;
 
-/// Data and unified caches of the first processor, first level first; none if the kernel does not tell.
+/// Data and unified caches of the first processor, first level first; none if the kernel does not
+/// tell.
 pub fn caches() -> Vec<Cache> {
     of(Path::new("/sys/devices/system/cpu/cpu0/cache"))
 }

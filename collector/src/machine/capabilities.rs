@@ -59,8 +59,8 @@ pub struct Kernel {
     pub aux_sampling: bool,
     /// Tracing can be paused and resumed by other events (6.13).
     pub aux_pause: bool,
-    /// An error of the processor that this kernel does not keep clear of, and the remedy; empty if
-    /// none is known.
+    /// A processor erratum that this kernel does not work around, and the remedy; empty if none is
+    /// known.
     pub erratum: Vec<String>,
 }
 
@@ -432,7 +432,7 @@ impl ProbeReport {
         )
     }
 
-    /// The ways to record, each with what it lacks.
+    /// Each way to record, with the capabilities that it lacks.
     fn verdicts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, missing) in [
             ("Intel PT", &self.pt_missing),
@@ -669,7 +669,7 @@ mod tests {
         assert!(!told(&[]).contains("ADL037"));
     }
 
-    /// KVM gave up passing PT on, so that its module's parameter is no remedy.
+    /// KVM no longer passes PT on to guests, so the module's parameter is no remedy.
     #[test]
     fn guests_are_not_sent_after_a_parameter_that_does_nothing() {
         let dir = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use serde::Serialize;
 /// Something that is missing, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Missing {
-    /// Without it, nothing can be recorded this way; else it is only worse.
+    /// True if this kind of recording is impossible without it. Otherwise it is only worse.
     pub required: bool,
     /// The missing capability.
     pub what: String,

@@ -34,7 +34,7 @@ impl Trials {
 pub struct PtFacts {
     /// Events that the kernel granted when asked.
     pub trials: Trials,
-    /// An error of the processor that this kernel does not keep clear of, and the remedy; empty if
-    /// none is known.
+    /// A processor erratum that this kernel does not work around, and the remedy; empty if none is
+    /// known.
     pub erratum: Vec<String>,
 }

@@ -1,5 +1,4 @@
-//! Counters of loads and misses of a run. Without them nothing is missing: they stand beside what is
-//! predicted.
+//! Counters of loads and misses of a run. They are optional: reports show them beside predictions.
 
 use mgz_annotations_schema::manifest::RunCounter;
 use mgz_perf::kernel_linux::Linux;

@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 
 /// From signal to signal, nanoseconds. Source: Chosen.
 const SIGNAL_PERIOD_NS: u64 = 200_000;
-/// Signals of a measurement, if they come.
+/// Maximum number of signals of a measurement.
 const SIGNALS: usize = 9;
 /// Source: Chosen.
 const MAX_MEASURING_TIME: Duration = Duration::from_millis(40);
 
-/// Actions of signals are the process's: one measurement at a time.
+/// Signal actions belong to the process, so measurements run one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 static CAME: AtomicU32 = AtomicU32::new(0);
-/// CPU time of the thread when the last one came, nanoseconds.
+/// CPU time of the thread at the last signal, nanoseconds.
 static CAME_AT: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn came(_signal: libc::c_int) {
@@ -39,7 +39,7 @@ fn cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// A signal that is counted while this lives; then it gets its former action back.
+/// A signal that is counted while this lives. Its former action is restored afterwards.
 struct Counted {
     signal: libc::c_int,
     before: libc::sigaction,
@@ -62,8 +62,8 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        // SAFETY: all live across the calls; nothing is asked back. What is still under way must
-        // not meet the old action, which may end the process.
+        // SAFETY: all live across the calls; nothing is asked back. A pending signal must not reach
+        // the old action, which may end the process.
         unsafe {
             let (mut set, mut old, none): (libc::sigset_t, libc::sigset_t, libc::timespec) =
                 std::mem::zeroed();
@@ -77,9 +77,9 @@ impl Drop for Counted {
     }
 }
 
-/// Nanoseconds that a signal of the calling thread's task clock costs it: the middle of the gaps
-/// which they leave in a loop that only looks at the time, for about 2 ms. `None` where there is no
-/// such event, or no signal comes. `signal` must not be in use.
+/// Cost of a signal of the task clock for the calling thread, nanoseconds: the median gap that
+/// signals leave in a loop that reads the time for about 2 ms. `None` if the event does not exist,
+/// or no signal comes. `signal` must not be in use.
 pub fn toll(signal: i32) -> Option<u64> {
     let _alone = ALONE.lock();
     // The kernel sends SIGIO if there is no room for the signal.
@@ -99,7 +99,7 @@ pub fn toll(signal: i32) -> Option<u64> {
         let mut now = Instant::now();
         let count = CAME.load(Ordering::Relaxed);
         if count != seen {
-            // It may have come when the time had been read already.
+            // The signal may have come after the time was read.
             now = Instant::now();
             gaps.push(now.duration_since(last).as_nanos() as u64);
             seen = count;
@@ -110,8 +110,8 @@ pub fn toll(signal: i32) -> Option<u64> {
     upper_median(&mut gaps, u64::cmp)
 }
 
-/// Nanoseconds that two signals cost a thread which it sends to itself: there, through a handler
-/// and back. A window takes two, its trigger and the fault at its end.
+/// Cost of two signals that a thread sends to itself, including their handler, in nanoseconds. A
+/// window takes two: its trigger and the fault at its end.
 pub fn handled() -> u64 {
     const SIGNAL_ROUNDS: u32 = 16;
     let _alone = ALONE.lock();
@@ -131,8 +131,8 @@ pub fn handled() -> u64 {
     upper_median(&mut rounds, u64::cmp).unwrap_or(0)
 }
 
-/// Nanoseconds of CPU time from an access to a watched word until the handler of its signal asks for
-/// the time: the middle of some. `None` where there are no watchpoints. `signal` must not be in use.
+/// Nanoseconds of CPU time from an access to a watched word until the handler of its signal reads
+/// the time, as a median. `None` where there are no watchpoints. `signal` must not be in use.
 pub fn watched(signal: i32) -> Option<u64> {
     const WATCH_ROUNDS: usize = 9;
     let _alone = ALONE.lock();
@@ -154,7 +154,7 @@ pub fn watched(signal: i32) -> Option<u64> {
         syscall_result(unsafe { libc::ioctl(event.as_raw_fd(), IOC_ENABLE, 0) }).ok()?;
         let began = cpu_ns();
         word.load(Ordering::SeqCst);
-        // (The signal comes before the next instruction of this thread is over.)
+        // (The signal comes before this thread's next instruction completes.)
         let came = CAME.load(Ordering::SeqCst) != before;
         // SAFETY: integers only.
         syscall_result(unsafe { libc::ioctl(event.as_raw_fd(), IOC_DISABLE, 0) }).ok()?;

@@ -1,9 +1,8 @@
-//! The trigger of windows in `burst`: so many loads of a thread, if the PMU counts them, else so
-//! much of its CPU time.
+//! The trigger of windows in `burst`: a number of loads of a thread, if the PMU counts them, else
+//! an amount of its CPU time.
 //!
-//! Most numbers of the analysis are about samples by loads, so these are the default if the machine
-//! has them. The recorder does not believe the PMU but tries it: virtual machines have counters
-//! that never overflow.
+//! Most results of the analysis concern samples by loads, so these are the default if the machine
+//! has them. The recorder tests the PMU, since virtual machines have counters that never overflow.
 
 use crate::machine::counters::CounterSearch;
 use crate::machine::{counters, signal_cost};
@@ -13,27 +12,27 @@ use mgz_abi::shared_memory::CPU_TIME;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Loads from trigger to trigger if nothing else is asked for: about a hundred windows a second.
+/// Default number of loads between triggers: about a hundred windows a second.
 const LOADS: u64 = 10_000_000;
-/// Samples per second of CPU time in `watch`, if nothing else is asked for.
+/// Default samples per second of CPU time in `watch`.
 pub const RATE: f64 = 100.0;
-/// Percent of the CPU time that recording may take if nothing else is asked for.
+/// Default percentage of the CPU time that recording may take.
 pub const OVERHEAD: f64 = 1.0;
-/// Nanoseconds that it may take in the first half second, so that short runs have hundreds of
-/// windows.
+/// Nanoseconds that recording may take in the first half second, so that short runs have hundreds
+/// of windows.
 const LEAST_SPENT: u64 = 28_000_000;
 /// Assumed cost of a window before any was recorded, nanoseconds, without its signals.
 const WINDOW: u64 = 20_000;
-/// The cost of triggers does not matter if they come once in so many nanoseconds, or more seldom.
-/// Source: Chosen.
+/// The cost of triggers is negligible if they are at least this many nanoseconds apart. Source:
+/// Chosen.
 const SELDOM_TRIGGER_NS: u64 = 2_500_000;
-/// A signal of the task clock that costs more nanoseconds is dear: bare metal takes one or two
-/// thousand. Source: Chosen.
+/// A signal of the task clock that costs more nanoseconds is dear: bare metal takes 1,000 to 2,000.
+/// Source: Chosen.
 const MIN_DEAR_SIGNAL_NS: u64 = 8_000;
-/// Loads that a thread executes in a nanosecond at most, rounded up.
+/// Upper bound of the loads that a thread executes in a nanosecond.
 const LOADS_PER_NS: u64 = 16;
 
-/// A trigger that costs this many nanoseconds is one that never comes.
+/// Cost that stands for an event clock that cannot be used, in nanoseconds.
 const NEVER_NS: u64 = 1_000_000_000;
 
 /// Trigger of windows.
@@ -45,8 +44,8 @@ pub struct WindowTrigger {
     pub config: u64,
     /// Events from one trigger of a thread to the next, on average: loads, or nanoseconds.
     pub period: u64,
-    /// Nanoseconds of the kernel's tick, if timers that it looks at then are the triggers; 0 if
-    /// perf events are. With a budget: if such timers may be.
+    /// Nanoseconds of the kernel's tick if triggers are timers, which the kernel checks at the
+    /// tick; 0 if they are perf events. With a budget: nonzero if such timers may be used.
     pub tick: u64,
     /// Bound on the cost of recording; `None` if triggers come at `period`.
     pub budget: Option<Budget>,
@@ -85,7 +84,7 @@ impl Costs {
 }
 
 impl Budget {
-    /// So many percent of the CPU time.
+    /// A budget of this percentage of the CPU time.
     pub fn new(percent: f64) -> Budget {
         Budget {
             share: ((percent * 1e4) as u64).max(1),
@@ -100,7 +99,7 @@ impl Budget {
 }
 
 impl WindowTrigger {
-    /// A trigger so many times per second of CPU time.
+    /// A trigger by CPU time, `rate` times per second.
     pub fn time(rate: f64) -> WindowTrigger {
         WindowTrigger {
             kind: CPU_TIME.0,
@@ -112,8 +111,8 @@ impl WindowTrigger {
         }
     }
 
-    /// A trigger by CPU time, as often as a budget allows. (The period is that at which the
-    /// recorder must look.)
+    /// A trigger by CPU time, as often as a budget allows. (The period is the interval of the
+    /// recorder's checks.)
     pub fn within(budget: Budget) -> WindowTrigger {
         WindowTrigger {
             budget: Some(budget),
@@ -146,7 +145,7 @@ impl WindowTrigger {
         }
     }
 
-    /// Nanoseconds from one to the next, at least.
+    /// Minimum number of nanoseconds between triggers.
     pub fn least_ns(&self) -> u64 {
         if self.by_loads() {
             self.period / LOADS_PER_NS
@@ -155,9 +154,9 @@ impl WindowTrigger {
         }
     }
 
-    /// The same, but no more often than a thread can stand where a signal takes it `toll`
-    /// nanoseconds: what comes before the one before is over leaves no time to the program.
-    /// With a sentence for the user if it differs from the request.
+    /// This trigger with a period of at least `toll`, the cost of a signal in nanoseconds: signals
+    /// that come faster leave the program no time. If it differs from the request, a sentence for
+    /// the user comes with it.
     pub fn bearable(self, toll: u64) -> (WindowTrigger, Option<String>) {
         if self.by_loads() || self.period >= toll {
             return (self, None);
@@ -175,8 +174,8 @@ impl WindowTrigger {
         (slower, Some(why))
     }
 
-    /// The same at the kernel's tick, if it has a thread sampled as often as was asked for, not in
-    /// step with the tick.
+    /// This trigger at the kernel's tick, if the tick allows the requested rate without being in
+    /// step with it.
     pub fn at_ticks(self, tick: u64) -> Option<WindowTrigger> {
         (!self.by_loads() && tick > 0 && self.period >= 2 * tick)
             .then_some(WindowTrigger { tick, ..self })
@@ -243,7 +242,7 @@ pub fn parse_event(text: &str) -> Result<Counter, String> {
     }
 }
 
-/// Decides, and says why; an error is a sentence for the user.
+/// Decides on the trigger, and gives the reason. The error is a sentence for the user.
 pub fn choose(
     asked: &Asked,
     find: impl FnOnce() -> CounterSearch,
@@ -310,19 +309,18 @@ pub fn choose(
 /// The chosen trigger for the windows of a recording.
 #[derive(Clone, Debug)]
 pub struct Chosen {
-    /// It.
+    /// The trigger.
     pub trigger: WindowTrigger,
-    /// Why, for the manifest.
+    /// The reason, for the manifest.
     pub why: String,
-    /// A sentence for the user if it comes more seldom than was asked for.
+    /// A sentence for the user if triggers come less often than requested.
     pub slower: Option<String>,
-    /// Cost of one trigger for a thread, nanoseconds; 0 if it is unknown, or small beside the
-    /// period.
+    /// Cost of one trigger for a thread, nanoseconds; 0 if unknown or negligible.
     pub toll: u64,
 }
 
-/// [`choose`] on this machine, which is tried out for that: some milliseconds. `signal` is the one
-/// that triggers send.
+/// [`choose`] with trials on this machine, which take some milliseconds. `signal` is the one that
+/// triggers send.
 pub fn choose_here(asked: &Asked, signal: u32) -> Result<Chosen, String> {
     let (trigger, why) = choose(asked, find_load_event)?;
     if trigger.by_loads() {
@@ -383,9 +381,9 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()??, numbers.next()??))
 }
 
-/// Which clock's time begins windows: that of perf events, which leaves the kernel out and has any
-/// rate, or, where its signals are dear or refused, the one that is looked at at the tick.
-/// `toll` is the cost of such a signal, if it comes.
+/// Chooses the clock that begins windows. perf's clock excludes the kernel and has any rate. Where
+/// its signals are dear or refused, timers that the kernel checks at the tick replace it. `toll`
+/// measures the cost of such a signal, if one comes.
 fn choose_clock(
     trigger: WindowTrigger,
     why: String,
@@ -416,7 +414,7 @@ fn choose_clock(
     }
     let toll = toll();
     let better = match toll {
-        // It is timers or nothing.
+        // Without perf's clock, only timers are left.
         None => Some("perf_event's clock is refused".to_owned()),
         Some(toll) => (toll > MIN_DEAR_SIGNAL_NS && kernel.calls_end_first).then(|| {
             format!(
@@ -445,8 +443,8 @@ fn choose_clock(
     })
 }
 
-/// The same where windows come as a budget allows: often at first, which takes the event clock, and
-/// at ticks later, where these are cheaper.
+/// The clock where windows come as a budget allows. They come often at first, by the event clock,
+/// and later at ticks if these are cheaper.
 fn within_budget(
     trigger: WindowTrigger,
     costs: Costs,
@@ -487,7 +485,7 @@ fn within_budget(
 pub fn find_load_event() -> CounterSearch {
     let mut tried = false;
     counters::here(&mut |counter| {
-        // The other one, that of stores, is not needed.
+        // The second event counts stores and is not needed.
         if std::mem::replace(&mut tried, true) {
             Ok(())
         } else {
@@ -498,7 +496,7 @@ pub fn find_load_event() -> CounterSearch {
 
 /// Source: Chosen.
 const TRIAL_LOADS: u64 = 2_000_000;
-/// Loads between its samples. Source: Chosen.
+/// Loads between samples of the trial. Source: Chosen.
 const TRIAL_PERIOD_LOADS: u64 = 50_000;
 
 /// Result of a trial.
@@ -525,13 +523,12 @@ fn judge(came: &Came) -> io::Result<()> {
     Ok(())
 }
 
-/// Counts an event of this thread while it loads, and the samples that come of it.
+/// Counts an event of this thread while it loads, and the event's samples.
 fn trial(counter: &Counter, period: u64) -> io::Result<Came> {
     let word = AtomicU64::new(0);
     let (events, samples) = events::try_out(counter, period, || {
         for _ in 0..TRIAL_LOADS {
-            // A word that nobody else sees need not be loaded at all, as far as the compiler is
-            // concerned.
+            // The compiler may drop loads of a word that no other code can see.
             let word = std::hint::black_box(&word);
             word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         }
@@ -720,8 +717,8 @@ mod tests {
             clock(125.0, false, KERNEL, 50_000),
             Ok((4_000_000, 8_000_000, 0))
         );
-        // Cheap, or in step with the tick, or a kernel that ends system calls, or one that tells
-        // nothing.
+        // The signal is cheap, the rate is in step with the tick, the kernel ends system calls, or
+        // the tick is unknown.
         assert_eq!(clock(100.0, false, KERNEL, 2_000), Ok((0, 10_000_000, 0)));
         assert_eq!(clock(200.0, false, KERNEL, 50_000), Ok((0, 5_000_000, 0)));
         assert_eq!(
@@ -744,7 +741,7 @@ mod tests {
             clock(100.0, false, Kernel { tick: 0, ..KERNEL }, 50_000),
             Ok((0, 10_000_000, 0))
         );
-        // Refused.
+        // The event clock is refused.
         let refused = |rate| {
             choose_clock(
                 WindowTrigger::time(rate),
@@ -766,7 +763,7 @@ mod tests {
             ))
         );
         assert_eq!(refused(1000.0), Ok((0, "why".to_owned())));
-        // As asked for.
+        // The user asked for ticks.
         assert_eq!(
             clock(
                 100.0,
@@ -875,7 +872,7 @@ mod tests {
         );
     }
 
-    /// Nanoseconds are events, too, that every machine has.
+    /// Nanoseconds are events that every machine can count.
     #[test]
     fn trials_count_events_and_samples() {
         let clock = Counter {

@@ -13,9 +13,9 @@ pub struct Variable {
     pub address: u64,
     /// Bytes.
     pub bytes: u64,
-    /// Demangled name.
+    /// Demangled name of the variable.
     pub name: String,
-    /// As in the source; empty if debug information does not tell.
+    /// Its type as in the source; empty if debug information does not give it.
     pub of_type: String,
     /// Layout of its elements.
     pub layout: Layout,

@@ -21,8 +21,8 @@ pub struct Lives {
 }
 
 impl Lives {
-    /// Takes in the mappings at a moment. A mapping that grew or shrank at its end (a heap, a
-    /// file's zeros) or its start (a stack) goes on.
+    /// Adds the mappings at a moment. A mapping that grew or shrank at its end (a heap, a file's
+    /// zeros) or at its start (a stack) is the same one.
     pub fn look(&mut self, now: u64, seen: Vec<ObjectRange>) {
         let mut before = std::mem::take(&mut self.there);
         for mapping in seen {
@@ -34,12 +34,12 @@ impl Lives {
             match before.iter().position(same) {
                 Some(at) => {
                     let mut life = before.swap_remove(at);
-                    // The memory that it once held still was this object.
+                    // All memory that it ever had belongs to this object.
                     life.mapping.start = life.mapping.start.min(mapping.start);
                     life.mapping.end = life.mapping.end.max(mapping.end);
                     self.there.push(life);
                 }
-                // It came since the last look; at the first look, before anything was recorded.
+                // It came since the last look. At the first look, nothing was recorded before.
                 None => self.there.push(Life {
                     mapping,
                     begin_ns: self.last_look,
@@ -63,7 +63,7 @@ impl Lives {
                 ..
             } = l.mapping;
             let name = match kind {
-                // Nothing else tells two of them apart.
+                // Only the address distinguishes two of them.
                 ObjectKind::Anonymous if name.is_empty() => {
                     format!("{start:#x} ({})", size(end - start))
                 }

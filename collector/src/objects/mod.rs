@@ -1,9 +1,10 @@
 //! Data objects of the traced processes, for `objects.parquet`.
 //!
-//! One fact makes this hard: nobody tells. Global variables follow from the symbols of the files
-//! that are mapped, and their types from debug information. Stacks, the heap and files follow from
+//! No process reports its objects. Global variables follow from the symbols of the files that are
+//! mapped, and their types from debug information. Stacks, the heap and files follow from
 //! `/proc/PID/maps`, which is read now and then while the program runs. So the life of a mapping is
-//! known to the distance of two looks, and a mapping that came and went in between is not seen.
+//! known to within the interval of two looks, and a mapping that came and went in between is not
+//! seen.
 //!
 //! * [`ranges`]: the findings of one look.
 //! * [`globals`]: variables of a file.
@@ -12,8 +13,8 @@
 //! * [`mod@thread_local`]: thread-local storage of first threads.
 //! * [`mod@write`] makes rows of them.
 //!
-//! Objects are a help for reading a report: nothing here may end a recording, so what cannot be
-//! read is left out and told.
+//! Objects are a help for reading a report: no failure here may end a recording, so objects that
+//! cannot be read are left out and reported.
 
 pub mod globals;
 pub mod heap;
@@ -79,11 +80,11 @@ pub struct Object {
     pub kind: ObjectKind,
     /// Variable, file, or the kernel's name for it.
     pub name: String,
-    /// Type of a variable, where debug information tells it.
+    /// Type of a variable, where debug information gives it.
     pub of_type: String,
     /// Module of a variable.
     pub module: String,
-    /// Layout of its elements, if debug information tells it.
+    /// Layout of its elements, if debug information gives it.
     pub layout: Layout,
 }
 
@@ -138,12 +139,12 @@ impl Objects {
         self.stacks.begin(*seen, range);
     }
 
-    /// These threads are there now.
+    /// Reports the threads that exist now.
     pub fn living(&mut self, threads: &HashSet<(u32, u32)>) {
         self.stacks.look(monotonic_ns(), threads);
     }
 
-    /// Some time has passed: looks at the processes whose turn it is.
+    /// Called at intervals: looks at the processes that are due.
     pub fn tick(&mut self) {
         for (pid, process) in &mut self.processes {
             if process.looked.elapsed() >= process.pause {
@@ -153,8 +154,8 @@ impl Objects {
         }
     }
 
-    /// All objects that were seen, those of the modules (path and bias by process) included, and
-    /// what could not be found out.
+    /// All objects seen, including those of the modules (path and bias by process), and sentences
+    /// about errors.
     pub fn finish(mut self, modules: &[(u32, PathBuf, u64)]) -> (Vec<Instance>, Vec<String>) {
         let mut list = Vec::new();
         let mut known: BTreeMap<&Path, Vec<globals::Variable>> = BTreeMap::new();

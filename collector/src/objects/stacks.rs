@@ -15,7 +15,7 @@ use mgz_abi::shared_memory::PAGE_SIZE;
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// Facts about a thread's stack that the thread tells when it begins.
+/// Facts about its stack that a thread reports when it begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackSeen {
     /// Process.
@@ -36,11 +36,11 @@ pub struct StackSeen {
 
 /// The kernel's name for the stack of a process's first thread.
 const FIRST_STACK_NAME: &str = "[stack]";
-/// Farther from where a thread is in its stack the C library keeps nothing, unless the stack is
-/// known to be larger.
+/// The C library keeps nothing farther than this above a thread's frames, unless the stack is known
+/// to be larger.
 const MOST_ABOVE: u64 = 8 << 20;
-/// A stack of which nothing is known but where its thread has begun ends so close behind there that
-/// a mapping which ends here is its own.
+/// If only a stack's first frame is known, a mapping that ends within this distance of it is taken
+/// to be the stack.
 const CLOSE: u64 = 64 << 10;
 
 /// The end of the page that holds an address.
@@ -166,10 +166,10 @@ impl Stacks {
         out
     }
 
-    /// Rows. What a later thread has for its stack is no longer that of one before, whose end may
-    /// have been noticed late. `mapped`: what was seen of the processes' mappings. The kernel's
-    /// name of the first thread's stack is used where that is known; a process that was over
-    /// too soon to be looked at has told of it.
+    /// Rows for the stacks. A later thread's stack ends an earlier one on the same memory, whose
+    /// end may have been noticed late. `mapped`: the mappings seen in the processes. The first
+    /// thread's stack has the kernel's name if a look has found it; a process that ended before any
+    /// look reported its stack itself.
     pub fn instances(mut self, mapped: &[Instance]) -> Vec<Instance> {
         let looked: HashSet<u32> = mapped.iter().map(|i| i.process).collect();
         let named: Vec<&Instance> = mapped
@@ -187,13 +187,13 @@ impl Stacks {
             .retain(|l| l.range.as_ref().is_some_and(|r| !is_named(l, r)));
         self.lives.sort_by_key(|l| (l.seen.pid, l.seen.begin_ns));
         let mut out: Vec<Instance> = Vec::new();
-        // By process: those that nobody has taken over yet, by their lowest addresses.
+        // By process and lowest address: stacks that no later thread has replaced yet.
         let mut open: std::collections::BTreeMap<(u32, u64), usize> = Default::default();
         for life in self.lives {
             let (Some(range), pid) = (life.range, life.seen.pid) else {
                 continue;
             };
-            // They do not overlap each other, so those that overlap this one stand together.
+            // Open stacks do not overlap each other, so those that overlap this one are adjacent.
             let overlapping: Vec<(u32, u64)> = open
                 .range((pid, 0)..(pid, range.end))
                 .rev()
@@ -215,7 +215,7 @@ impl Stacks {
                 process: pid,
                 start: range.start,
                 bytes: range.end - range.start,
-                // The first thread's was there before anything ran.
+                // The first thread's stack exists before anything runs.
                 begin_ns: match first && !out.iter().any(|i| i.process == pid) {
                     true => 0,
                     false => life.seen.begin_ns,
@@ -322,13 +322,13 @@ mod tests {
             at(std::slice::from_ref(&guarded), 0x1f_f000, 0),
             Some(0x10_0000..0x20_0000)
         );
-        // Other memory has been joined at the upper end.
+        // Other memory is joined to the upper end.
         assert_eq!(
             at(std::slice::from_ref(&guarded), 0x18_f000, 0x18_f700),
             Some(0x10_0000..0x19_0000)
         );
         assert_eq!(at(std::slice::from_ref(&guarded), 0x18_0000, 0), None);
-        // Or at the lower one: nobody knows where it ends.
+        // Other memory is joined to the lower end, so the end is unknown.
         assert_eq!(
             at(&[mapping(0x10_0000, 0x20_0000, false)], 0x1f_f000, 0),
             None
@@ -356,8 +356,7 @@ mod tests {
         begin(&mut stacks, 7, 10, 0x1000, 0x9000);
         begin(&mut stacks, 8, 11, 0x9000, 0xa000);
         stacks.look(50, &HashSet::from([(1, 7)]));
-        // On the same memory, of which a part is enough; and the end of 7 is not noticed until
-        // later.
+        // Overlapping a part of the memory is enough, even if the end of 7 is noticed only later.
         begin(&mut stacks, 9, 60, 0x8000, 0x9000);
         begin(&mut stacks, 10, 70, 0x9000, 0xa000);
         stacks.look(100, &HashSet::from([(1, 9), (1, 10)]));
@@ -395,7 +394,7 @@ mod tests {
         let mut stacks = Stacks::default();
         stacks.begin(seen(0x1f00, 0, 0, 0), None);
         stacks.begin(seen(0x1e00, 0, 0, 0x1000), Some(0x1000..0x2000));
-        // The number is used again before the end was noticed.
+        // The number is used again before the thread's end is noticed.
         let again = StackSeen {
             begin_ns: 90,
             ..seen(0x5e00, 0, 0, 0x1000)
@@ -433,7 +432,7 @@ mod tests {
             ),
             ("[stack]", 0x1000, 0x8000, 0)
         );
-        // The kernel's own word for it is better.
+        // The kernel's own entry takes precedence.
         let mapped = Instance {
             start: 0x7000,
             bytes: 0x2000,

@@ -10,13 +10,13 @@ use std::fmt::Write;
 pub(crate) type DebugBytes<'a> = EndianSlice<'a, LittleEndian>;
 type Entry<'a> = gimli::DebuggingInformationEntry<DebugBytes<'a>>;
 
-/// Debug information larger than this is not searched for types: it would take seconds.
+/// Larger debug information is not searched for types: that would take seconds.
 const MAX_DEBUG: u64 = 256 << 20;
-/// Longest chain of types that is followed: damaged debug information may go round in circles.
+/// Maximum length of a chain of types: damaged debug information may have cycles.
 const MAX_DEPTH: usize = 16;
-/// Structures in structures whose fields are told apart.
+/// Maximum depth of nested structures whose fields are listed.
 const MAX_NESTED: usize = 6;
-/// Fields of an element that are kept.
+/// Maximum number of fields of an element.
 const MAX_FIELDS: usize = 64;
 
 /// A field of an element.
@@ -26,7 +26,7 @@ pub struct Field {
     pub offset: u64,
     /// Bytes.
     pub bytes: u64,
-    /// As in the source; of a structure in a structure with its name before it.
+    /// Name as in the source; for a nested structure, with the name of its field before it.
     pub name: String,
 }
 
@@ -137,7 +137,7 @@ impl<'d, 'a> Types<'d, 'a> {
         Some(name.to_string_lossy().into_owned())
     }
 
-    /// `double[1024]`, `struct node*`, …; without `const` and its kin.
+    /// `double[1024]`, `struct node*`, …, without qualifiers such as `const`.
     pub(crate) fn name(&mut self, at: UnitOffset, depth: usize) -> String {
         if let Some(known) = self.known.get(&at) {
             return known.clone();
@@ -160,7 +160,7 @@ impl<'d, 'a> Types<'d, 'a> {
             gimli::DW_TAG_pointer_type => inner(self) + "*",
             gimli::DW_TAG_reference_type => inner(self) + "&",
             gimli::DW_TAG_rvalue_reference_type => inner(self) + "&&",
-            // They would only make names longer.
+            // Qualifiers only make names longer.
             gimli::DW_TAG_const_type
             | gimli::DW_TAG_volatile_type
             | gimli::DW_TAG_restrict_type
@@ -218,7 +218,7 @@ impl<'d, 'a> Types<'d, 'a> {
         }
     }
 
-    /// The type behind names for it.
+    /// The type without typedefs and qualifiers.
     pub(crate) fn bare(&self, mut at: UnitOffset) -> Option<(UnitOffset, gimli::DwTag)> {
         for _ in 0..MAX_DEPTH {
             let tag = self.unit.entry(at).ok()?.tag();
@@ -340,7 +340,7 @@ impl<'d, 'a> Types<'d, 'a> {
             }
             return;
         };
-        // Room for a value that containers of the C++ library make later.
+        // Storage for a value that containers of the C++ library construct later.
         if let Some(inner) = self.room_for(at) {
             let path = path.strip_suffix("_M_storage").unwrap_or(path);
             return self.flatten(inner, (from, path.trim_end_matches('.')), depth + 1, out);

@@ -31,8 +31,8 @@ const COLUMNS: [(&str, DataType); 16] = [
     ("return_addresses", DataType::Utf8),
 ];
 
-/// Call stacks of a site whose return addresses are kept. Source: Chosen; code that was inlined or
-/// unrolled makes several of one call.
+/// Maximum number of call stacks of a site whose return addresses are kept. Source: Chosen;
+/// inlining and unrolling turn one call into several.
 const MAX_STACKS_OF_SITE: usize = 16;
 
 /// Heap blocks, and the names of their allocation sites.
@@ -87,7 +87,7 @@ pub fn write_objects(folder: &Path, list: &[Instance], heap: &Blocks) -> anyhow:
         let next = numbers.len() as u64 + 1;
         numbers.entry(&instance.object).or_insert(next);
     }
-    // Stacks that differ only in unnamed parts are one site.
+    // Stacks that differ only in unnamed parts belong to one site.
     let mut sites: BTreeMap<&Site, u64> = BTreeMap::new();
     for site in &heap.sites {
         let next = (numbers.len() + sites.len()) as u64 + 1;
@@ -130,7 +130,7 @@ pub fn write_objects(folder: &Path, list: &[Instance], heap: &Blocks) -> anyhow:
         .map(|(name, kind)| Field::new(*name, kind.clone(), false))
         .collect();
     let schema = Arc::new(Schema::new(fields));
-    // A row of each object before the others, so that readers find all texts at the beginning.
+    // The first rows have each object once, so that readers find all texts at the beginning.
     let rows = known.chain(blocks);
     let mut met = HashSet::new();
     let first: Vec<bool> = rows.clone().map(|r| met.insert(r.number)).collect();

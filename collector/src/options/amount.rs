@@ -1,4 +1,4 @@
-//! Which parts of a run are recorded: how far into it they are, as a time or a number of loads.
+//! The part of a run that is recorded: its distance from the start as a time or a number of loads.
 
 use regex::Regex;
 use std::str::FromStr;
@@ -13,18 +13,18 @@ pub enum Amount {
     Loads(u64),
 }
 
-/// Which parts of a run are asked for.
+/// The requested part of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// Recording begins then.
+    /// Point at which recording begins.
     pub start: Option<Amount>,
-    /// And ends so long after it has begun.
+    /// Length of the recording, from its beginning on.
     pub stop: Option<Amount>,
     /// Recording begins when one of these functions is entered.
     pub function: Option<Regex>,
-    /// Markers are not looked at.
+    /// True if markers are ignored.
     pub ignore_markers: bool,
-    /// End the program when all of it has been recorded.
+    /// True if the program is to end once everything is recorded.
     pub exit: bool,
 }
 

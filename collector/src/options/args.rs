@@ -75,13 +75,13 @@ pub struct Cli {
     #[arg(long, value_enum)]
     pub mode: Option<Mode>,
 
-    /// Count the loads of each function and line, and keep no addresses: weights for other traces of
-    /// the same command, by `mgz-analyze --weights-from` (short for --mode count)
+    /// Count the loads of each function and line, and keep no addresses: weights for other traces
+    /// of the same command, by `mgz-analyze --weights-from` (short for --mode count)
     #[arg(long, conflicts_with_all = ["mode", "hot", "recover", "import", "attach", "probe"])]
     pub count: bool,
 
-    /// Run the program twice: first to count its loads, then to record it; the trace holds both, and
-    /// mgz-analyze weights its windows by what was counted
+    /// Run the program twice: first to count its loads, then to record it; the trace holds both,
+    /// and mgz-analyze weights its windows by what was counted
     #[arg(long, conflicts_with_all = ["count", "hot", "recover", "import", "attach", "probe"])]
     pub calibrate: bool,
 
@@ -153,15 +153,16 @@ pub struct Cli {
     #[arg(long)]
     pub ignore_markers: bool,
 
-    /// End the program when its phase has been recorded: when --stop-after or --duration is over, at
-    /// the stop marker of the first phase, or when --max-size is reached. It gets SIGTERM, two
+    /// End the program when its phase has been recorded: when --stop-after or --duration is over,
+    /// at the stop marker of the first phase, or when --max-size is reached. It gets SIGTERM, two
     /// seconds later SIGKILL; the exit status is 0 then
     #[arg(long, conflicts_with_all = ["attach", "hot", "recover", "import"])]
     pub exit_after: bool,
 
-    /// Keep the trace in memory, analyse it when the recording is over (cache and reuse --no-objects of
-    /// --mode full: while the program runs), and leave nothing on disk; OPTIONS are those of mgz-analyze, as in --analyze='--all --rows 20'. The analysis goes to
-    /// standard error, since standard output is the program's
+    /// Keep the trace in memory, analyse it when the recording is over (cache and reuse
+    /// --no-objects of --mode full: while the program runs), and leave nothing on disk; OPTIONS are
+    /// those of mgz-analyze, as in --analyze='--all --rows 20'. The analysis goes to standard
+    /// error, since standard output is the program's
     #[arg(long, value_name = "OPTIONS", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with_all = ["output", "keep_spill", "hot", "recover", "import", "probe"])]
     pub analyze: Option<String>,
 
@@ -196,8 +197,8 @@ pub struct Cli {
 
     /// Log the program's heap blocks too, by allocation site with call stack, so that mgz-analyze
     /// --objects tells them apart: those of 4 KiB and more, and of smaller ones a sample by bytes,
-    /// which costs some 2 ns for each block; --heap=all logs each, for up to a microsecond or, where
-    /// the recorder does not keep up, several
+    /// which costs some 2 ns for each block; --heap=all logs each, for up to a microsecond or,
+    /// where the recorder does not keep up, several
     #[arg(long, value_enum, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "sampled", conflicts_with_all = ["hot", "recover", "import"])]
     pub heap: Option<HeapBlocks>,
 
@@ -300,12 +301,12 @@ pub struct Cli {
     #[arg(trailing_var_arg = true, value_name = "PROGRAM [ARGS]…")]
     pub program: Vec<OsString>,
 
-    /// Options that the command line has, by their names in this parser; what has its default is
-    /// not among them.
+    /// Options given on the command line, by their names in this parser, without those that have
+    /// their default.
     #[arg(skip)]
     pub given: BTreeSet<String>,
 
-    /// `--` stands before the program.
+    /// True if `--` stands before the program.
     #[arg(skip)]
     pub separated: bool,
 
@@ -495,7 +496,7 @@ pub fn completions(shell: clap_complete::Shell, out: &mut impl std::io::Write) {
 
 /// Writes the manual page to `out`.
 pub fn man(out: &mut impl std::io::Write) -> std::io::Result<()> {
-    // In the help it would stand before the examples, and say what they show.
+    // The longer text of the help refers to its examples.
     let about = "Records memory accesses of programs that mgz-instrument has prepared";
     clap_mangen::Man::new(Cli::command().about(about)).render(out)
 }

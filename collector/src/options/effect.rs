@@ -1,6 +1,6 @@
-//! Which option has an effect where. An option that does nothing is refused if it asks for
-//! something to be recorded (or not), and told of otherwise: nobody shall believe in a setting that
-//! nobody reads.
+//! The effect of each option by kind of work. An option without effect is refused if it changes
+//! what is recorded, and reported otherwise, so that users do not rely on a setting that is not
+//! read.
 
 use crate::objects::heap::blocks::HeapBlocks;
 use crate::options::args::{Cli, OutputFormat};
@@ -96,9 +96,9 @@ const ALL_WAYS: Way = Way(u32::MAX);
 /// Response to an option that has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Idle {
-    /// Something else would be recorded than was asked for.
+    /// Refused, since something else than requested would be recorded.
     Refused,
-    /// It only costs the user a line.
+    /// Reported, since only the output differs.
     Told,
 }
 
@@ -123,7 +123,7 @@ const fn rule(id: &'static str, effect: Way, elsewhere: Idle, instead: &'static 
 /// Remedy for a recording that cannot tell phases apart.
 const PHASES: &str = "phases are for recording by software: add --backend soft, with a file of `mgz-instrument --for burst`";
 
-/// All options. Those that choose the way itself have an effect everywhere.
+/// All options. Options that select the kind of work have an effect everywhere.
 const RULES: [Rule; 47] = [
     rule(
         "output",
@@ -406,8 +406,8 @@ pub fn check_and_tell(cli: &Cli, way: Way) -> Result<(), String> {
     Ok(())
 }
 
-/// Warning about options of ours that stand behind the program, which therefore gets them. `--`
-/// before the program shows that the user means that, so there is no warning then.
+/// Warning about our options that stand behind the program and are passed to it. `--` before the
+/// program shows that this is intended, so there is no warning then.
 pub fn behind_program(cli: &Cli) -> Option<String> {
     if cli.separated {
         return None;
@@ -415,7 +415,7 @@ pub fn behind_program(cli: &Cli) -> Option<String> {
     let ours = own_flags();
     let found = cli.program.iter().skip(1).map_while(|a| {
         let text = a.to_str()?;
-        // Words behind `--` belong to something else.
+        // Words behind `--` belong to another command.
         (text != "--").then_some(text)
     });
     let looks = |text: &&str| {
@@ -434,8 +434,7 @@ pub fn behind_program(cli: &Cli) -> Option<String> {
     ))
 }
 
-/// Our options, but for those that most programs have as well and nobody expects of us behind a
-/// program.
+/// Our options, without those that most programs have as well.
 fn own_flags() -> Vec<String> {
     const COMMON_OPTIONS: [&str; 2] = ["help", "version"];
     let command = <Cli as clap::CommandFactory>::command();
@@ -460,7 +459,7 @@ mod tests {
         Cli::read(all.iter().map(Into::into)).unwrap()
     }
 
-    /// Options with a value that the parser takes.
+    /// Each option with a valid value.
     fn example(id: &str) -> Vec<String> {
         let value = match id {
             "output" => "t",
@@ -524,7 +523,7 @@ mod tests {
             assert!(cli.given.contains(rule.id), "{}", rule.id);
             for (way, name) in Way::ALL {
                 let verdict = check_command_line(&cli, way);
-                // A program is given in all of these; another row covers its meaning.
+                // All of these have a program; another row covers its meaning.
                 let about: Vec<String> = match verdict {
                     Err(sentence) => vec![sentence],
                     Ok(told) => told,

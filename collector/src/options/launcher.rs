@@ -1,7 +1,8 @@
-//! `mgz-record … -- mpirun -n 4 ./app.inst`: the launcher is asked to start a recorder for each rank.
+//! `mgz-record … -- mpirun -n 4 ./app.inst`: the launcher starts a recorder for each rank.
 //!
-//! A recorder that followed the launcher would write all ranks into one trace, on its own host only, and end with it. So `mgz-record` puts itself, with
-//! its options, before each instrumented program in the launcher's command line, and becomes the launcher. Ranks are then recorded as by
+//! A recorder that followed the launcher would write all ranks into one trace, on its own host
+//! only, and end with it. So `mgz-record` puts itself, with its options, before each instrumented
+//! program in the launcher's command line, and becomes the launcher. Ranks are then recorded as by
 //! `mpirun -n 4 mgz-record … -- ./app.inst`.
 
 use crate::options::args::Cli;
@@ -10,7 +11,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Names of programs that start ranks and give each its number. An extension behind a dot (`mpirun.openmpi`) does not count.
+/// Names of programs that start ranks and give each its number. An extension behind a dot
+/// (`mpirun.openmpi`) does not count.
 const LAUNCHERS: [&str; 12] = [
     "mpirun",
     "mpiexec",
@@ -26,7 +28,8 @@ const LAUNCHERS: [&str; 12] = [
     "palsrun",
 ];
 
-/// True if a program is a launcher, by its name. `flux` is one as `flux run` and `flux submit`.
+/// True if a program is a launcher, by its name. `flux` counts only as `flux run` and `flux
+/// submit`.
 fn is_launcher(program: &OsStr, next: Option<&OsString>) -> bool {
     let name = Path::new(program).file_name().unwrap_or_default();
     let name = name.as_bytes();
@@ -35,7 +38,8 @@ fn is_launcher(program: &OsStr, next: Option<&OsString>) -> bool {
     LAUNCHERS.iter().any(|l| l.as_bytes() == stem) || (stem == b"flux" && runs())
 }
 
-/// The recorder's own words: its options. Whether the trace's name is different for each rank each checks by itself.
+/// The recorder's command and options. Each recorder checks by itself that the trace's name differs
+/// between ranks.
 fn recorder(own: &OsStr, line: &[OsString], cli: &Cli) -> Vec<OsString> {
     let mut options = &line[1..line.len() - cli.program.len()];
     if options.last().is_some_and(|word| word == "--") {
@@ -47,7 +51,8 @@ fn recorder(own: &OsStr, line: &[OsString], cli: &Cli) -> Vec<OsString> {
     words
 }
 
-/// The launcher's command line with a recorder before each program that `is_recorded`; none if this is no launcher with such a program, or a rank already. `line` is the recorder's own command
+/// The launcher's command line with a recorder before each program that `is_recorded`. `None` if
+/// this is no launcher with such a program, or already a rank. `line` is the recorder's own command
 /// line, `own` its file.
 pub fn with_recorders(
     own: &OsStr,

@@ -1,4 +1,4 @@
-//! The user's request, and the facts that follow from it alone.
+//! The user's request, and facts that follow from it alone.
 
 pub mod amount;
 pub mod args;

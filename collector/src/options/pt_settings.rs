@@ -1,6 +1,6 @@
 //! `--pt`: the settings of Intel PT.
 
-/// Most PT data in one sample: a record's size has 16 bits, and other fields are in it too.
+/// Maximum bytes of PT data in one sample. A record's size has 16 bits and includes other fields.
 pub const MAX_SAMPLE: u32 = 60 << 10;
 
 /// `--pt KEY[=VALUE],…`.

@@ -1,5 +1,5 @@
-//! Many ranks of one job: which of them this is, whether it is to be recorded, and where its trace
-//! goes. Launchers tell each process its rank by environment variables.
+//! Ranks of a job: the rank of this process, the choice of recorded ranks, and the place of the
+//! trace. Launchers pass the rank to each process in environment variables.
 
 use crate::options::args::Cli;
 use crate::util::failure::Failure;
@@ -8,14 +8,14 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Facts that a launcher gives about a process that it started.
+/// A launcher's facts about a process that it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rank {
     /// Its number in the job, from 0.
     pub rank: u32,
-    /// Ranks of the job, if it says so.
+    /// Number of ranks in the job, if the launcher gives it.
     pub world_size: Option<u32>,
-    /// Its number among the job's ranks on this host, if it says so.
+    /// Number among the job's ranks on this host, if the launcher gives it.
     pub local_rank: Option<u32>,
 }
 
@@ -24,11 +24,11 @@ struct Launcher {
     rank: &'static str,
     size: &'static str,
     local: &'static str,
-    /// Set in started ranks alone, where a job's script has a rank too.
+    /// A variable that only started ranks have, where a job's script has a rank too.
     only_with: Option<&'static str>,
 }
 
-/// In the order in which they are looked for: a library's own word before that of its launcher.
+/// Launchers in the order of search: a library's variables come before those of its launcher.
 const LAUNCHERS: [Launcher; 7] = [
     Launcher {
         rank: "OMPI_COMM_WORLD_RANK",
@@ -133,7 +133,7 @@ impl FromStr for RankList {
 ///
 /// # Errors
 ///
-/// Something else behind a percent sign, no rank, no such variable.
+/// An unknown placeholder, no rank, or no such variable.
 pub fn fill_in(
     pattern: &Path,
     rank: Option<Rank>,
@@ -166,7 +166,7 @@ pub fn fill_in(
                 let value = variable(&shown).ok_or_else(|| {
                     format!("%q{{{shown}}}: the environment has no such variable")
                 })?;
-                // A folder's name, not a path.
+                // The value must be a folder's name, not a path.
                 if value.as_bytes().contains(&b'/') {
                     return Err(format!("%q{{{shown}}}: the variable's value holds a slash"));
                 }

@@ -11,19 +11,19 @@ use crate::options::effect::Way;
 use crate::util::failure::Failure;
 use std::path::Path;
 
-/// All that it can do.
+/// All kinds of requests.
 pub enum Request<'a> {
     /// Print a completion script.
     Completions(clap_complete::Shell),
     /// Print the manual page.
     Man,
-    /// Tell the recording capabilities of this machine.
+    /// Report the recording capabilities of this machine.
     Probe,
     /// Make a trace of a perf.data file, or print its content.
     Import(&'a Path),
     /// Convert the files that a recording has left behind.
     Recover(&'a Path),
-    /// Tell where a program spends its time.
+    /// Report where a program spends its time.
     Hot,
     /// Record.
     Record(RecordRequest<'a>),
@@ -169,7 +169,7 @@ impl<'a> RunRequest<'a> {
     }
 }
 
-/// The same with its mode.
+/// A run request with its mode.
 #[derive(Clone, Copy)]
 pub struct ModedRequest<'a> {
     /// The options.

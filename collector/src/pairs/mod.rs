@@ -1,7 +1,7 @@
-//! Use–reuse pairs of `burst`: words that windows have accessed, and when they were accessed again.
+//! Use–reuse pairs of `burst`: words accessed in windows, and the time of their next access.
 //!
-//! The runtime watches them (`collector/runtime/src/record/reuse_watch.rs`) and tells by the log of
-//! stacks. Behind which instruction a watchpoint came is decoded here, while the program runs;
+//! The runtime watches them (`collector/runtime/src/record/reuse_watch.rs`) and reports through the
+//! log of stacks. The instruction before each hit is decoded here, while the program runs;
 //! [`mod@write`] makes a table of it.
 
 pub mod write;
@@ -11,16 +11,16 @@ use crate::watch::access::{AccessReader, Registers};
 use crate::watch::trap_decode::Trap;
 use mgz_abi::MAX_INSTRUCTION_BYTES;
 
-/// One in so many full windows is followed by a watch: a hit costs half as much as a window.
+/// One full window in this many is followed by a watch, since a hit costs half as much as a window.
 /// Source: Chosen.
 pub const WINDOWS_PER_WATCH: u64 = 4;
 /// Bytes of a watched word.
 const WORD: u64 = 8;
 /// Words of the registers in the runtime's copy.
 const REGISTERS: usize = 16;
-/// Words of the code there, which ends where control was.
+/// Words of code in the copy, which end at the instruction pointer.
 const CODE: usize = 2;
-/// Instructions that may have made an access: one for each length.
+/// Maximum number of instructions that may have made an access: one for each length.
 const MAX_CANDIDATES: usize = MAX_INSTRUCTION_BYTES;
 
 /// End of a watch.
@@ -36,14 +36,15 @@ pub struct WatchEnd {
     pub first_slot: u64,
     /// The word's address.
     pub word: u64,
-    /// CPU time of the thread from the window's end on, nanoseconds.
+    /// CPU time of the thread since the window's end, nanoseconds.
     pub cpu_ns: u64,
-    /// The access to the word. `None`: the watch was given up.
+    /// The access to the word. `None` if the watch was given up.
     pub access: Option<WordAccess>,
 }
 
-/// An access to a watched word: where instructions begin that may have loaded it, likely ones first, then zeros. They may be in a
-/// clone. No more than one of them is in the code, which is not to be told from the bytes alone.
+/// An access to a watched word: addresses of the instructions that may have loaded it, likely ones
+/// first, then zeros. They may be in a clone. At most one of them is a real instruction; the bytes
+/// alone do not show which.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WordAccess {
     loads: [u64; MAX_CANDIDATES],
@@ -56,7 +57,7 @@ impl WordAccess {
     }
 }
 
-/// Collects how watches end.
+/// Collects the results of watches.
 #[derive(Default)]
 pub struct PairCollector {
     reader: AccessReader,
@@ -78,12 +79,12 @@ impl PairCollector {
         });
     }
 
-    /// All of them.
+    /// All results.
     pub fn finish(self) -> Vec<WatchEnd> {
         self.list
     }
 
-    /// Which instruction has accessed the word, by the registers behind it and the code before.
+    /// The instruction that accessed the word, from the registers after it and the code before.
     fn access(&mut self, copy: &StackCopy) -> WordAccess {
         let unknown = WordAccess::default();
         let Some((registers, code)) = copy.stack.split_at_checked(REGISTERS) else {
@@ -129,7 +130,7 @@ const _: () = assert!(CODE * 8 >= MAX_INSTRUCTION_BYTES);
 mod tests {
     use super::*;
 
-    /// A copy as the runtime makes it: rbx is the word's address behind the instruction.
+    /// A copy as the runtime makes it. rbx holds the word's address after the instruction.
     fn copy(code: &[u8]) -> StackCopy {
         let (ip, word) = (0x40_1000, 0x7000_1230);
         let mut before = [0x90; CODE * 8];
@@ -171,14 +172,15 @@ mod tests {
         assert_eq!(loads(&[0x48, 0x01, 0x03])[..1], [0x40_0ffd]);
     }
 
-    /// The last byte of `and rdx, rsi` looks like a prefix of `add r8, [rbx]`, and this may do without its own.
+    /// The last byte of `and rdx, rsi` looks like a prefix of `add r8, [rbx]`, which is also valid
+    /// without its own prefix.
     #[test]
     fn prefixes_may_belong_to_what_comes_before() {
         let found = loads(&[0x48, 0x21, 0xf2, 0x4c, 0x03, 0x03]);
         assert!(found.contains(&0x40_0ffd), "{found:x?}");
     }
 
-    /// mov rbx, [rbx]: its address is no longer known.
+    /// mov rbx, [rbx]: the address is lost.
     #[test]
     fn a_load_may_have_changed_its_address() {
         let found = loads(&[0x48, 0x21, 0xf2, 0x48, 0x8b, 0x1b]);
@@ -189,7 +191,7 @@ mod tests {
     fn what_is_not_found_is_not_guessed() {
         // nop
         assert_eq!(loads(&[0x90]), Vec::<u64>::new());
-        // The program can scribble over the log.
+        // The program may have overwritten the log.
         let mut short = copy(&[0x90]);
         short.stack.truncate(3);
         assert_eq!(access(&short), Some(WordAccess::default()));

@@ -7,7 +7,7 @@ use mgz_annotations_schema::manifest::REUSE_PAIRS;
 use std::path::Path;
 use std::sync::Arc;
 
-/// In the columns of the load: none that is known.
+/// Value of an unknown load in its columns.
 const NO_LOAD: u32 = u32::MAX;
 
 /// A word that a sample has accessed, and its reuse.
@@ -19,9 +19,9 @@ pub struct Pair {
     pub address: u64,
     /// CPU time of the thread from the sample's end on, nanoseconds.
     pub cpu_ns: u64,
-    /// It was accessed then; else the watch was given up.
+    /// True if the word was accessed then; false if the watch was given up.
     pub reused: bool,
-    /// By this load, as far as known: module (index into the manifest's) and site.
+    /// The load that accessed it, if known: module (index into the manifest's) and site.
     pub load: Option<(u16, u32)>,
 }
 

@@ -1,10 +1,10 @@
 //! Python frames among the functions of the machine code.
 //!
-//! The interpreter's loop runs the frames from the innermost to the first by which C code has
-//! entered it. So they stand in the place of its function on the stack of the machine. The innermost
-//! loop stays below them as a function that was called from the line of Python. Other functions of
-//! the interpreter that lie between two frames of Python, or outside all of them, are left out: they
-//! only lead from one to the next.
+//! The interpreter's loop runs frames from the innermost one to the first one by which C code
+//! entered it. So these frames replace its function on the machine's stack. The innermost loop
+//! stays below them, as a function called from the line of Python. Other functions of the
+//! interpreter between two Python frames, or outside all of them, are left out, since they only
+//! connect frames.
 
 use crate::paths::Paths;
 use crate::paths::names::{CALLERS_UNKNOWN, name_calls};
@@ -15,7 +15,7 @@ use crate::python::stacks::NO_FRAME;
 use crate::python::stacks::{PythonNode, PythonStacks};
 use std::collections::BTreeSet;
 
-/// Names the calls of all windows, with those of Python.
+/// Names the calls of all windows, with Python frames.
 pub fn name_paths(paths: &Paths, original: Original<'_>, elsewhere: Elsewhere<'_>) -> Named {
     let pairs: BTreeSet<(u32, u32)> = (paths.windows.iter())
         .filter(|window| window.python != NO_FRAME)
@@ -59,11 +59,11 @@ fn outwards(tree: &Tree, node: u32) -> Vec<u32> {
     out
 }
 
-/// One path of both, from the inside out. `machine`: for each call, the functions of it.
+/// One path with both kinds of frames, from the inside out. `machine`: the functions of each call.
 fn merged(machine: Vec<Vec<Step>>, stacks: &PythonStacks, python: u32) -> Vec<Step> {
     let mut frames = stacks.outwards(python).peekable();
     let mut out: Vec<Step> = Vec::new();
-    // The interpreter's file, behind the innermost frame.
+    // The interpreter's file, once the innermost frame is met.
     let mut interpreter: Option<String> = None;
     for steps in machine {
         let outermost = steps.last();
@@ -86,7 +86,7 @@ fn merged(machine: Vec<Vec<Step>>, stacks: &PythonStacks, python: u32) -> Vec<St
             out.extend(steps);
         }
     }
-    // Python's own list may go on where the stack's copy ends.
+    // Python's list may have frames beyond the end of the stack's copy.
     let rest: Vec<Step> = frames.map(|frame| step_of(stacks, frame)).collect();
     let is_cut = |step: &Step| step.place.function == CALLERS_UNKNOWN;
     if !rest.is_empty() || stacks.is_whole(python) {
@@ -96,7 +96,7 @@ fn merged(machine: Vec<Vec<Step>>, stacks: &PythonStacks, python: u32) -> Vec<St
     }
     out.extend(rest);
     if !stacks.is_whole(python) {
-        // Callers that are unknown come right behind the outermost known frame.
+        // The entry of unknown callers comes directly after the outermost known frame.
         let known = out.iter().rposition(|step| step.python);
         out.truncate(known.map_or(0, |at| at + 1));
         out.push(Step {
@@ -142,7 +142,7 @@ mod tests {
         }]
     }
 
-    /// Frames from the outside in: name, line and entry.
+    /// A stack from frames given from the outside in: name, line and entry.
     fn python(stacks: &mut PythonStacks, frames: &[(&str, u32, bool)], root: u32) -> u32 {
         frames.iter().fold(root, |parent, &(name, line, is_entry)| {
             let code = stacks.code(PythonCode {
@@ -225,7 +225,7 @@ mod tests {
             outermost,
             "what is known of the machine's stack is farther out"
         );
-        // Nothing of the machine's stack is known.
+        // The machine's stack is unknown.
         assert_eq!(
             names(&merged(Vec::new(), &stacks, node)),
             ["key", "step", "<module>"]
@@ -251,7 +251,7 @@ mod tests {
             path.push(calls[at as usize].function.as_str());
             at = calls[at as usize].parent;
         }
-        // `f` leads back to itself.
+        // The second `f` counts as recursion.
         assert_eq!(path, ["work", LOOP, "f", "apply"]);
     }
 }

@@ -1,11 +1,11 @@
 //! Call paths of windows: the callers at the start of a window.
 //!
-//! The runtime copies the stack's top ([`mgz_abi::stack_log`]). A thread of the recorder unwinds the
-//! copies while the program runs, since mappings go with the process, and keeps call stacks as a
-//! tree ([`tree`]). Names come at the end ([`names`]), each address once, and with them what was
-//! inlined. [`mod@write`] makes tables of it.
+//! The runtime copies the stack's top ([`mgz_abi::stack_log`]). A thread of the recorder unwinds
+//! the copies while the program runs, since mappings go with the process, and keeps call stacks as
+//! a tree ([`tree`]). Names come at the end ([`names`]), each address once, and with them inlined
+//! functions. [`mod@write`] makes tables of it.
 //!
-//! Imports have call chains of the kernel's in place of copies (`crate::import::paths`).
+//! Imported recordings have the kernel's call chains in place of copies (`crate::import::paths`).
 //!
 //! The recorder does not guess callers that a copy does not hold (the outer part of a deep stack),
 //! or callers of code without unwind tables. Such a path begins at "callers unknown", and is
@@ -27,10 +27,10 @@ use std::path::PathBuf;
 use tree::{NONE, Tree};
 
 const MAX_FRAMES: usize = mgz_perf::records::MAX_CALL_CHAIN;
-/// Bytes of a stack that are asked for at first.
+/// Bytes of a stack that are requested at first.
 pub const FIRST_BYTES: usize = 4096 - 64;
-/// So many windows tell whether that is enough: it is not if more than a quarter ends too early.
-/// Source: Chosen.
+/// Number of windows that decide if this is enough: it is not if the copies of more than a quarter
+/// end too early. Source: Chosen.
 const TRIAL_WINDOWS: u32 = 16;
 
 /// Content of a cell of the log.
@@ -52,7 +52,7 @@ pub struct StackCopy {
     pub sp: u64,
     /// The frame pointer's register.
     pub bp: u64,
-    /// The stack from there on, in words.
+    /// The stack from `sp` on, in words.
     pub stack: Vec<u64>,
     /// Python frames, innermost first.
     pub python: Vec<PythonFrame>,
@@ -88,14 +88,14 @@ pub struct Paths {
     pub windows: Vec<WindowPath>,
     /// Copies that found no room, or that their writer did not complete.
     pub lost: u64,
-    /// Slot numbers are a thread's own and never come again, so that windows are told by them alone
-    /// (imports, whose times may be unknown).
+    /// True if a thread's slot numbers never repeat, so that they alone identify windows (imports,
+    /// whose times may be unknown).
     pub numbered: bool,
-    /// Files that are not here, or are others now: only their sidecars name their functions.
+    /// Files that are missing or have changed: only their sidecars name functions.
     pub elsewhere: BTreeSet<PathBuf>,
-    /// Windows whose path ends where an address is no call.
+    /// Windows whose path ends at an address that follows no call.
     pub odd: u64,
-    /// Windows whose path ends in a file that is not here.
+    /// Windows whose path ends in a missing file.
     pub absent: u64,
 }
 
@@ -122,9 +122,9 @@ pub struct PathCollector {
     python: PythonProcesses,
     tree: Tree,
     windows: Vec<WindowPath>,
-    /// Counts over the last windows: the windows, and those whose copy ended too early.
+    /// Counts of the last windows: all of them, and those whose copy ended too early.
     lesson: (u32, u32),
-    /// Bytes that are asked for; 0: [`FIRST_BYTES`].
+    /// Bytes requested; 0: [`FIRST_BYTES`].
     asked: usize,
 }
 
@@ -158,7 +158,7 @@ impl PathCollector {
                 self.python.fork(parent, copy.pid);
             }
             WINDOW => self.window(copy),
-            // The program can scribble over the log.
+            // The program may have overwritten the log.
             _ => {}
         }
     }
@@ -195,7 +195,7 @@ impl PathCollector {
         });
     }
 
-    /// All of it; `lost`: copies that did not come.
+    /// All paths. `lost`: number of copies that were lost.
     pub fn finish(mut self, lost: u64) -> Paths {
         self.windows.sort_unstable();
         Paths {
@@ -240,7 +240,7 @@ mod tests {
                 window(1, 10, 0, 4),
                 window(1, 20, 1001, 5),
                 window(1, 30, 2002, 6),
-                // The same numbers come again after `exec`.
+                // The same slot numbers come again after `exec`.
                 window(1, 50, 0, 7),
                 window(2, 15, 0, 8),
             ],

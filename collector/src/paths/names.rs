@@ -1,7 +1,7 @@
-//! From calls by address to calls by name, those that were inlined included.
+//! From calls by address to calls by name, with inlined functions.
 //!
-//! A call of a function that is on the path already leads back there: a recursion is one call,
-//! however deep it is, and paths through it are one.
+//! A call of a function that is already on the path leads back to it: a recursion is one call of
+//! any depth, and paths through it are one.
 
 use crate::objects::heap::generated_frames::{GENERATED, is_generated};
 use crate::objects::heap::names::plain;
@@ -27,24 +27,24 @@ pub struct Call {
     pub module: String,
     /// Source file of the function; empty if unknown.
     pub file: String,
-    /// Line of the call in the function that called; 0 if unknown.
+    /// Line of the call in the caller; 0 if unknown.
     pub call_line: u32,
     /// Source file of that line.
     pub call_file: String,
-    /// It was inlined there.
+    /// True if it was inlined there.
     pub inlined: bool,
-    /// It is a function of Python.
+    /// True for a Python function.
     pub python: bool,
 }
 
 /// Calls by name.
 #[derive(Clone, Debug, Default)]
 pub struct Named {
-    /// By number from 1 on; the first is nothing. Callers come before their callees.
+    /// Calls by number from 1 on; number 0 is none. Callers come before their callees.
     pub calls: Vec<Call>,
-    /// By number in the tree.
+    /// Call by number in the tree.
     pub of_node: Vec<u32>,
-    /// By number in the tree and of the innermost Python frame.
+    /// Call by number in the tree and of the innermost Python frame.
     pub of_pair: HashMap<(u32, u32), u32>,
 }
 
@@ -61,7 +61,7 @@ impl Named {
     }
 }
 
-/// A function at an address.
+/// The function and line at an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FunctionLine {
     /// Name.
@@ -75,20 +75,20 @@ pub struct FunctionLine {
 /// Suffix of the symbols of clones.
 const CLONE_SUFFIX: &str = ".mgz";
 
-/// From a file and an address in a clone to that of the original.
+/// Translates an address in a clone to that of the original.
 pub type Original<'a> = &'a dyn Fn(&Path, u64) -> Option<u64>;
 
-/// The function at an address of a file that cannot be read, or of generated code; `None` of files
-/// that can be read, and of generated code without a name.
+/// The function at an address of a file that cannot be read, or of generated code. `None` for files
+/// that can be read, and for generated code without a name.
 pub type Elsewhere<'a> = &'a dyn Fn(&Path, u64) -> Option<String>;
 
 /// Names all calls. `original` translates return addresses in clones.
 pub fn name_calls(tree: &Tree, original: Original<'_>, elsewhere: Elsewhere<'_>) -> Named {
     let mut namer = Namer::new(tree, original, elsewhere);
-    // By node: its call, and the line in there from which the next call goes out.
+    // Each node's call, and the source position at which it calls the next one.
     let mut done: Vec<(u32, String, u32)> = vec![(0, String::new(), 0); tree.nodes.len()];
     for (number, node) in tree.nodes.iter().enumerate() {
-        // Callers come first.
+        // Callers come before their callees.
         let (mut call, mut file, mut line) = match number as u32 {
             NONE | UNKNOWN => (0, String::new(), 0),
             _ => done[node.parent as usize].clone(),
@@ -110,16 +110,16 @@ pub fn name_calls(tree: &Tree, original: Original<'_>, elsewhere: Elsewhere<'_>)
     }
 }
 
-/// A function on a path, with the line in it at which the next one was called.
+/// A function on a path, with the line at which it calls the next one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// The place.
     pub place: FunctionLine,
-    /// File of the code; empty: the callers are unknown.
+    /// File of the code; empty if the callers are unknown.
     pub module: String,
-    /// It was inlined.
+    /// True if it was inlined.
     pub inlined: bool,
-    /// It is a function of Python.
+    /// True for a Python function.
     pub python: bool,
 }
 
@@ -135,7 +135,7 @@ impl Step {
     }
 }
 
-/// Names calls of a tree.
+/// Names the calls of a tree.
 pub struct Namer<'a> {
     tree: &'a Tree,
     lookup: CodeLookup<'a>,
@@ -144,7 +144,7 @@ pub struct Namer<'a> {
 }
 
 impl<'a> Namer<'a> {
-    /// Nothing is named yet.
+    /// A namer that has named nothing yet.
     pub fn new(tree: &'a Tree, original: Original<'a>, elsewhere: Elsewhere<'a>) -> Namer<'a> {
         Namer {
             tree,
@@ -169,7 +169,7 @@ impl<'a> Namer<'a> {
             return Vec::new();
         };
         if is_generated(path) {
-            // (Code without a name is one of the unknown callers.)
+            // (Code without a name counts as an unknown caller.)
             let named = (self.lookup.elsewhere)(path, node.address).map(|function| Step {
                 place: FunctionLine {
                     function,
@@ -198,7 +198,7 @@ impl<'a> Namer<'a> {
         places.iter().enumerate().map(step).collect()
     }
 
-    /// The call of a function from a line of another.
+    /// The call of a function from a line of another function.
     fn call(&mut self, parent: u32, step: &Step, call_file: String, call_line: u32) -> u32 {
         let call = Call {
             parent,
@@ -211,7 +211,7 @@ impl<'a> Namer<'a> {
             python: step.python,
         };
         match step.module.as_str() {
-            // Unknown callers lead back nowhere.
+            // Unknown callers are never merged with earlier ones.
             "" => self.builder.number(Call {
                 call_line: 0,
                 call_file: String::new(),
@@ -231,7 +231,7 @@ impl<'a> Namer<'a> {
         call
     }
 
-    /// All calls that were named.
+    /// All calls named so far.
     pub fn finish(self) -> Vec<Call> {
         self.builder.calls
     }
@@ -244,7 +244,7 @@ struct Builder {
 }
 
 impl Builder {
-    /// A call, or the one of the same function that it leads back to.
+    /// A new call, or the earlier call of the same function on its path.
     fn call(&mut self, call: Call) -> u32 {
         let mut at = call.parent;
         while at != 0 {
@@ -254,7 +254,7 @@ impl Builder {
             {
                 return at;
             }
-            // A function that Python calls again is no recursion: Python is between both.
+            // A function that Python calls again is not recursive if Python frames lie between.
             if above.python && !call.python {
                 break;
             }
@@ -283,7 +283,7 @@ pub struct CodeLookup<'a> {
 }
 
 impl<'a> CodeLookup<'a> {
-    /// Nothing is read before it is asked for.
+    /// A lookup that reads files only when needed.
     pub fn new(original: Original<'a>, elsewhere: Elsewhere<'a>) -> CodeLookup<'a> {
         CodeLookup {
             original,
@@ -313,7 +313,8 @@ impl<'a> CodeLookup<'a> {
         if let Some(place) = self.symbol(path, address) {
             return vec![place];
         }
-        // Nobody tells of clones. (Maps know the address of the next instruction.)
+        // Debug information does not describe clones. (Maps are asked for the address of the next
+        // instruction.)
         if let Some(original) = (self.original)(path, address + 1).map(|a| a - 1) {
             let places = self.lines(path, original);
             if !places.is_empty() {
@@ -330,7 +331,8 @@ impl<'a> CodeLookup<'a> {
         }]
     }
 
-    /// Debug information may have half of a name only (`operator()`), of which the symbol has all.
+    /// Completes names. Debug information may have only a part of a name (`operator()`), while the
+    /// symbol has all of it.
     fn completed(
         &mut self,
         path: &Path,

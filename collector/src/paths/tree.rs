@@ -10,19 +10,19 @@ pub const NONE: u32 = 0;
 /// Node in place of unknown callers.
 pub const UNKNOWN: u32 = 1;
 
-/// In the place of a frame: callers that are passed over.
+/// A frame that stands for skipped callers.
 pub fn gap() -> CallFrame {
     CallFrame::default()
 }
 
-/// A call, or the place where a thread stood.
+/// A call, or the position of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
     /// The caller's node; [`NONE`] for a thread's first function.
     pub parent: u32,
     /// Number of the file.
     pub file: u32,
-    /// Address of the call's last byte, or of the instruction that comes next, as linked.
+    /// Address of the call's last byte, or of the next instruction to run, as linked.
     pub address: u64,
 }
 

@@ -1,9 +1,9 @@
-//! Which load a thread has waited for when a trigger came.
+//! The load for which a thread waited when a trigger came.
 //!
-//! An interrupt lets the oldest instruction under way finish. A load that waits for memory is the
-//! oldest for as long as it waits, so the trigger comes right behind it: the instruction before the
-//! one that comes next is the load that had the time. Where no load stands right before it, the function that it is in had the time all the
-//! same: one of its loads stands for it.
+//! An interrupt lets the oldest instruction in flight finish. A load that waits for memory is the
+//! oldest while it waits, so the trigger comes directly after it: the time belongs to the
+//! instruction before the next one. If that is no load, the time still belongs to the function, and
+//! one of the function's loads represents it.
 
 use mgz_abi::MAX_INSTRUCTION_BYTES;
 use mgz_annotations_schema::expand::{ModuleMap, Placement};
@@ -11,12 +11,12 @@ use mgz_annotations_schema::manifest::Module;
 use mgz_annotations_schema::sidecar::{Sidecar, SiteFlags};
 use std::collections::BTreeMap;
 
-/// The needed part of a file's sidecar, which is large and is read once.
+/// The needed part of a file's sidecar, read once because sidecars are large.
 #[derive(Clone, Debug, Default)]
 struct Code {
     /// Begin and end of functions, in order.
     functions: Vec<(u64, u64)>,
-    /// Function, address and site of loads, in this order.
+    /// Function, address and site of loads, in the order of these fields.
     loads: Vec<(u32, u64, u32)>,
     /// Address and site of loads, in the original and in the clone, in order.
     by_ip: Vec<(u64, u32)>,
@@ -46,7 +46,7 @@ impl Code {
         }
     }
 
-    /// The function of an address.
+    /// The function at an address.
     fn function(&self, ip: u64) -> Option<u32> {
         let behind = self.functions.partition_point(|f| f.0 <= ip);
         let function = behind
@@ -55,7 +55,7 @@ impl Code {
         Some(function as u32)
     }
 
-    /// The last load of a function before an address, or else its first one: where, and its site.
+    /// The last load of a function before an address, or else its first one: address and site.
     fn nearest(&self, function: u32, ip: u64) -> Option<(u64, u32)> {
         let behind = self
             .loads
@@ -66,13 +66,13 @@ impl Code {
         Some((found.1, found.2))
     }
 
-    /// A load of the function that `ip` is in, as its site.
+    /// Site of a load in the function at `ip`.
     fn load_within(&self, ip: u64) -> Option<u32> {
         Some(self.nearest(self.function(ip)?, ip)?.1)
     }
 
-    /// The load at `ip`, in the original or in the clone, as its site: the first of an instruction
-    /// that loads more than once.
+    /// Site of the load at `ip`, in the original or in the clone. If the instruction loads more
+    /// than once, the first site.
     fn load_at(&self, ip: u64) -> Option<u32> {
         let at = self.by_ip.partition_point(|load| load.0 < ip);
         self.by_ip
@@ -81,8 +81,8 @@ impl Code {
             .map(|load| load.1)
     }
 
-    /// The load that stands right before `ip`, as its site. `None` if there is none, or if control
-    /// may have come to `ip` from elsewhere: to the head of a loop from its end.
+    /// Site of the load directly before `ip`. `None` if there is none, or if control may have
+    /// reached `ip` from elsewhere: from a loop's end to its head.
     fn load_before(&self, ip: u64) -> Option<u32> {
         let (at, site) = self.nearest(self.function(ip)?, ip)?;
         if at >= ip || at + (MAX_INSTRUCTION_BYTES as u64) < ip {
@@ -94,7 +94,7 @@ impl Code {
     }
 }
 
-/// All files of a trace, where its processes have them.
+/// The loads of all files of a trace, where its processes have mapped them.
 #[derive(Debug, Default)]
 pub struct LoadLocator {
     modules: ModuleMap,
@@ -128,7 +128,7 @@ impl LoadLocator {
         self.load(process, time, ip, Code::load_at)
     }
 
-    /// A load of the function that an address is in: module and site.
+    /// A load of the function at an address: module and site.
     pub fn load_within(&self, process: u32, time: u64, ip: u64) -> Option<(u16, u32)> {
         self.load(process, time, ip, Code::load_within)
     }

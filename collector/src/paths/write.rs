@@ -8,7 +8,7 @@ use mgz_annotations_schema::manifest::{CALL_PATHS, WINDOW_PATHS};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Unknown value in the columns about a thread's waiting.
+/// Value of unknown loads in the columns about a thread's waiting.
 const NO_LOAD: u32 = u32::MAX;
 
 /// The path of a sample.
@@ -20,10 +20,9 @@ pub struct SamplePath {
     pub path: u32,
     /// Its callers are known up to the thread's first function.
     pub whole: bool,
-    /// The load that its thread had waited for, as far as known: module (index into the manifest's)
-    /// and site.
+    /// The load for which its thread waited, if known: module (index into the manifest's) and site.
     pub waited: Option<(u16, u32)>,
-    /// A load of the function that its thread was in, in the same way.
+    /// A load of the function in which its thread was, in the same form.
     pub within: Option<(u16, u32)>,
 }
 
@@ -33,7 +32,7 @@ pub fn write_call_paths(folder: &Path, all: &[Call], samples: &[SamplePath]) -> 
     windows(folder, samples)
 }
 
-/// Writes `call_paths.parquet`; the first of `calls` is nothing.
+/// Writes `call_paths.parquet`. The first of `calls` is left out.
 pub fn calls(folder: &Path, calls: &[Call]) -> anyhow::Result<()> {
     let of_calls = || (1u32..).zip(calls.iter().skip(1));
     let texts = |of: &dyn Fn(&Call) -> &str| {

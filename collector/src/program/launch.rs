@@ -1,5 +1,5 @@
-//! Programs that start others, and the programs that they may start, as far as that can be told
-//! before they run.
+//! Programs that start others, and the programs that they may start, as far as this is known before
+//! they run.
 
 use crate::program::modules::{closure, resolve};
 use object::read::elf::ElfFile64;
@@ -11,18 +11,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Interpreters of interpreters that the kernel goes through.
+/// Maximum depth of interpreters of interpreters, as in the kernel.
 const MAX_INTERPRETER_DEPTH: usize = 5;
-/// Scripts that name scripts are followed so far.
+/// Maximum depth of scripts that name scripts.
 const SCRIPTS: usize = 3;
-/// Bytes and words of a script that are looked at.
+/// Maximum bytes and words of a script that are examined.
 const SCRIPT: u64 = 256 << 10;
 const WORDS: usize = 4096;
 
 /// The beginning of a file.
 fn start(path: &Path, bytes: u64) -> Vec<u8> {
     let mut out = Vec::new();
-    // A file that cannot be read shows nothing.
+    // An unreadable file counts as empty.
     let _ = std::fs::File::open(path).and_then(|f| f.take(bytes).read_to_end(&mut out));
     out
 }
@@ -49,8 +49,8 @@ pub fn executed_file(path: &Path) -> PathBuf {
     path
 }
 
-/// Programs and libraries that words name: those of arguments, be it in a line for a shell, and
-/// those of scripts among them.
+/// Programs and libraries named by words: the arguments, including command lines for a shell, and
+/// scripts among them.
 pub fn named(program: &Path, arguments: &[OsString]) -> Vec<PathBuf> {
     let variable = std::env::var_os("PATH");
     let mut found: Vec<PathBuf> = Vec::new();
@@ -73,7 +73,7 @@ pub fn named(program: &Path, arguments: &[OsString]) -> Vec<PathBuf> {
                 continue;
             }
             let word = OsStr::from_bytes(word);
-            // A script's text need not be executable for an interpreter.
+            // An interpreter reads scripts that are not executable, too.
             let path = match resolve(word, variable.as_deref()) {
                 Ok(path) => path,
                 Err(_) if depth == 0 && Path::new(word).is_file() => PathBuf::from(word),
@@ -120,7 +120,7 @@ const STARTS: [&str; 19] = [
     "clone",
 ];
 
-/// Libraries that nearly all programs have and that start something only if they are asked to.
+/// Libraries that nearly all programs have, and that start programs only on request.
 fn is_basic(path: &Path) -> bool {
     const BASIC: [&str; 15] = [
         "libc.",
@@ -143,8 +143,8 @@ fn is_basic(path: &Path) -> bool {
     BASIC.iter().any(|b| name.starts_with(b))
 }
 
-/// True if a program can start another one, or load a library that it is not linked to. (Nobody can
-/// tell for a static program: it counts as one that cannot.)
+/// True if a program can start another one, or load a library that it is not linked to. (This is
+/// unknown for a static program, which counts as one that cannot.)
 pub fn can_start_others(program: &Path) -> bool {
     closure(program)
         .iter()
@@ -153,8 +153,8 @@ pub fn can_start_others(program: &Path) -> bool {
             let Ok(file) = std::fs::File::open(path) else {
                 return false;
             };
-            // SAFETY: private and read-only; who shortens the file meanwhile harms every program
-            // that maps it.
+            // SAFETY: private and read-only; a concurrent truncation of the file harms every
+            // program that maps it.
             let Ok(data) = (unsafe { memmap2::Mmap::map(&file) }) else {
                 return false;
             };
@@ -166,8 +166,8 @@ pub fn can_start_others(program: &Path) -> bool {
         })
 }
 
-/// The privilege that keeps the runtime out of a program. The kernel tells the loader of a program
-/// with more rights (`AT_SECURE`), so the loader ignores the preloaded libraries.
+/// The privilege that keeps the runtime out of a program. The kernel reports additional rights to
+/// the loader (`AT_SECURE`), which then ignores preloaded libraries.
 pub fn privilege(program: &Path) -> Option<&'static str> {
     let program = executed_file(program);
     let meta = std::fs::metadata(&program).ok()?;
@@ -188,7 +188,7 @@ pub fn privilege(program: &Path) -> Option<&'static str> {
     }
 }
 
-/// True if the kernel ignores the mode bits and capabilities of the file that would give rights.
+/// True if the kernel ignores mode bits and capabilities of the file that would add rights.
 fn gains_nothing(program: &Path) -> bool {
     let Ok(name) = CString::new(program.as_os_str().as_bytes()) else {
         return false;

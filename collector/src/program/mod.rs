@@ -1,4 +1,4 @@
-//! The file before it runs.
+//! The program's file before it runs.
 
 pub mod launch;
 pub mod modules;

@@ -3,7 +3,7 @@
 //! Everything that would make a recording empty or wrong is an error here, with a remedy, before
 //! any folder is made and before the program has run. Libraries are found as the dynamic loader
 //! finds them ([`mgz_elf::library_search`]). A library that is not found here is no error, since
-//! the loader has the last word. The runtime checks libraries that the program opens itself when
+//! the loader may still find it. The runtime checks libraries that the program opens itself when
 //! that happens.
 
 use crate::objects::heap::hooks::Hook;
@@ -134,17 +134,17 @@ pub struct Checked {
     /// Instrumented files that it is linked to (itself included), or that words in its arguments
     /// and scripts name.
     pub instrumented: Vec<Instrumented>,
-    /// True if the program itself is not recorded, but the programs that it starts.
+    /// True if the program itself is not recorded, but may start recorded ones.
     pub starts_others: bool,
-    /// Other instrumented files that words in its arguments name: it may start them, or make
-    /// copies of them.
+    /// Other instrumented files that words in its arguments name. The program may start or copy
+    /// them.
     pub beside: Vec<Instrumented>,
 }
 
-/// Looks at the program and the libraries that it is linked to. Nothing about the instrumented ones
-/// stands against recording them, each by the backend of its flavour, else there is an error. A
-/// program without instrumentation is accepted if it may start an instrumented one or load
-/// an instrumented library: scripts, shells, `env`, `make`, `mpirun`, interpreters.
+/// Checks the program and the libraries that it is linked to. An instrumented file that its
+/// flavour's backend cannot record is an error. A program without instrumentation is accepted if it
+/// may start an instrumented one or load an instrumented library: scripts, shells, `env`, `make`,
+/// `mpirun`, interpreters.
 pub fn check_program(program: &Path, arguments: &[OsString]) -> Result<Checked, Refusal> {
     let shown = program.display().to_string();
     let no = |text: String| Err(Refusal::CannotRecord(text));
@@ -226,9 +226,8 @@ pub fn instrument_it(program: &Path) -> String {
     )
 }
 
-/// Libraries of the program that the runtime must come behind: those of its note or, in a program
-/// that is not instrumented itself, up to the last that is a sanitizer's runtime, which wants to be
-/// first.
+/// Libraries of the program that must be loaded before the runtime: those of its note. In a program
+/// that is not instrumented itself: all up to the last sanitizer runtime, which must be first.
 pub fn before_runtime(program: &Path, instrumented: &[Instrumented]) -> Vec<String> {
     let lossy = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
     if let Some(own) = instrumented.iter().find(|m| m.path == program) {
@@ -247,7 +246,7 @@ pub fn before_runtime(program: &Path, instrumented: &[Instrumented]) -> Vec<Stri
     needed.iter().map(|name| lossy(name)).collect()
 }
 
-/// The allocator's functions, in place of which the runtime stands for `--heap`.
+/// Functions of the allocator that the runtime replaces for `--heap`.
 const ALLOCATOR: [&str; 10] = [
     "malloc",
     "calloc",
@@ -261,9 +260,9 @@ const ALLOCATOR: [&str; 10] = [
     "pvalloc",
 ];
 
-/// Position of the runtime for `--heap` in the list that is preloaded anyway: before the first
-/// library that has an allocator. `before` holds libraries of the program that are to come before
-/// the runtime. Only those before the first one with an allocator stay in it.
+/// Position of the runtime for `--heap` in the list of preloaded libraries: before the first one
+/// that has an allocator. `before` holds libraries of the program that come before the runtime.
+/// Those from the first one with an allocator on are removed from it.
 pub fn place_for_heap(program: &Path, hooks: &[Hook], before: &mut Vec<String>) -> usize {
     let list = crate::target::spawn::preloaded().unwrap_or_default();
     let search = Search::from_environment();
@@ -352,7 +351,7 @@ pub fn recordable(path: &Path, note: ModuleNote) -> Result<Instrumented, Refusal
     })
 }
 
-/// Expected place of an instrumented file's sidecar.
+/// Expected path of an instrumented file's sidecar.
 pub fn sidecar_path(path: &Path, note: &ModuleNote) -> PathBuf {
     if note.sidecar_path != 0
         && let Some(bytes) = mgz_elf::dynamic::string_at(path, note.sidecar_path)
@@ -408,7 +407,7 @@ fn check_sidecar(module: &Path, note: &ModuleNote, sidecar: &Path) -> Result<(),
     Ok(())
 }
 
-/// Record ids must tell modules apart.
+/// Record ids must differ between modules.
 fn overlaps(modules: &[Instrumented]) -> Result<(), Refusal> {
     for (i, a) in modules.iter().enumerate() {
         for b in &modules[..i] {

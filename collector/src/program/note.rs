@@ -33,8 +33,8 @@ fn read(file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
     let mut data = vec![0; length];
     let mut have = 0;
     while have < length {
-        // The kernel takes an offset beyond this for a mistake; to us it is one behind the end of
-        // the file.
+        // The kernel rejects an offset beyond this. Here it counts as one behind the end of the
+        // file.
         let Some(at) = offset.checked_add(have as u64).filter(|&at| {
             i64::try_from(at).is_ok_and(|at| at.checked_add(length as i64).is_some())
         }) else {

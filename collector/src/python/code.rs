@@ -5,12 +5,12 @@ use crate::python::memory::Memory;
 use crate::python::version::{Instructions, ObjectLayout};
 use mgz_elf::bytes::{u32 as u32_at, u64 as u64_at};
 
-/// Longer names and paths are no names. Source: Chosen; paths have 4,096 bytes at most.
+/// Longer names and paths are invalid. Source: Chosen; paths have 4,096 bytes at most.
 const MAX_CHARACTERS: u64 = 4096;
 /// Longer tables of lines are not read. Source: Chosen; a function of 100,000 lines has about a
 /// million bytes.
 const MAX_TABLE_BYTES: u64 = 16 << 20;
-/// More code is none. Source: Chosen, as above.
+/// Longer code is invalid. Source: Chosen, as above.
 const MAX_CODE_BYTES: u64 = 256 << 20;
 
 /// A function, class body or module of Python.
@@ -18,13 +18,13 @@ const MAX_CODE_BYTES: u64 = 256 << 20;
 pub struct PythonCode {
     /// Name, with those of the surrounding classes and functions if the version has them.
     pub name: String,
-    /// Source file, or CPython's text in brackets for code of no file.
+    /// Source file, or CPython's text in brackets for code without a file.
     pub file: String,
     /// Line of `def`.
     pub first_line: u32,
 }
 
-/// Fields of a code object that tell it from the next one at its address.
+/// Fields that identify a code object, since another one may replace it at its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodeHead {
     name: u64,
@@ -61,7 +61,7 @@ impl CodeHead {
         })
     }
 
-    /// The names.
+    /// The code object's names.
     pub fn names(&self, memory: &dyn Memory, layout: &ObjectLayout) -> Option<PythonCode> {
         Some(PythonCode {
             name: string(memory, layout, self.name)?,
@@ -70,7 +70,7 @@ impl CodeHead {
         })
     }
 
-    /// The lines.
+    /// The code object's table of lines.
     pub fn lines(&self, memory: &dyn Memory, layout: &ObjectLayout) -> Option<CodeLines> {
         let code_bytes = match layout.instructions {
             Instructions::Index { .. } => {
@@ -103,14 +103,14 @@ impl CodeLines {
     /// The line of a frame's instruction in the code object at an address; 0 if unknown.
     pub fn line(&self, layout: &ObjectLayout, code: u64, instruction: u64) -> u32 {
         let offset = match layout.instructions {
-            // Before its first instruction a frame has -1.
+            // Before its first instruction, a frame's index is -1.
             Instructions::Index { unit, .. } => match (instruction as u32).cast_signed() {
                 index @ 0.. => index.unsigned_abs().checked_mul(unit),
                 _ => Some(0),
             },
             Instructions::Address { first, .. } => {
                 let begin = code.wrapping_add(first as u64);
-                // Likewise, it has the address before the first instruction.
+                // Before its first instruction, a frame has the address in front of it.
                 let offset = instruction.wrapping_add(2).checked_sub(begin);
                 offset.and_then(|offset| u32::try_from(offset.saturating_sub(2)).ok())
             }
@@ -208,10 +208,10 @@ mod tests {
             put(&mut memory, at, &word.to_le_bytes());
         }
         put(&mut memory, code + 72, &40u32.to_le_bytes());
-        // Compact, ASCII, one byte.
+        // The string is compact ASCII, one byte per character.
         put(&mut memory, name + 32, &[1 << 2 | 1 << 5 | 1 << 6]);
         put(&mut memory, name + 48, b"step");
-        // Compact, two bytes.
+        // The string is compact, two bytes per character.
         put(&mut memory, file + 32, &[2 << 2 | 1 << 5]);
         put(&mut memory, file + 72, &[0x3c, 0x04, b'y', 0]);
         // Two units at the first line, two at the next one.
@@ -235,7 +235,7 @@ mod tests {
             (40, 41, 41)
         );
         assert_eq!((line(first + 8), line(0), line(u64::MAX)), (0, 0, 0));
-        // Nothing there is a string.
+        // There is no string at this address.
         assert_eq!(string(&memory, &layout, lines), None);
         assert_eq!(string(&memory, &layout, 8), None);
     }

@@ -80,8 +80,8 @@ impl InterpreterFile {
         })
     }
 
-    /// The layout in a process that has the file at an address, and the address of `PyCode_Type`
-    /// there. `None` of a version that is not known.
+    /// The layout in a process that has mapped the file at an address, and the address of
+    /// `PyCode_Type` there. `None` if the version is unknown.
     pub fn layout(&self, start: u64, memory: &dyn Memory) -> Option<(Layout, u64)> {
         let bias = start.wrapping_sub(self.base);
         let runtime = self.runtime.wrapping_add(bias);

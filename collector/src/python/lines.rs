@@ -51,7 +51,7 @@ pub fn line_at(ranges: &[LineRange], offset: u32) -> u32 {
         .map_or(0, |range| range.line)
 }
 
-/// A line after a difference; 0 if that is no line.
+/// A line plus a difference; 0 if the result is no line number.
 fn line_number(line: i64) -> u32 {
     u32::try_from(line).unwrap_or(0)
 }

@@ -1,15 +1,14 @@
 //! Memory of a process that runs.
 
-/// Places of one call. The kernel takes at most 1,024.
+/// Places per call. The kernel takes at most 1,024.
 const MAX_PLACES: usize = 512;
 
-/// Memory at addresses that may lead nowhere.
+/// Memory at addresses that may be invalid.
 pub trait Memory {
-    /// Fills the buffers from their addresses; returns the number of those that were filled, in
-    /// order.
+    /// Fills the buffers from their addresses, in order. Returns the number of buffers filled.
     fn read_all(&self, places: &mut [(u64, &mut [u8])]) -> usize;
 
-    /// Fills a buffer; returns whether all of it was there.
+    /// Fills a buffer. Returns true if all of it was readable.
     fn read(&self, at: u64, out: &mut [u8]) -> bool {
         self.read_all(&mut [(at, out)]) == 1
     }

@@ -24,8 +24,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use version::Layout;
 
-/// A process without an interpreter is looked at again after this time, and after twice the time
-/// for each further look: a program may load `libpython` later. Source: Chosen.
+/// A process without an interpreter is checked again after this time. The time doubles with each
+/// check, since a program may load `libpython` later. Source: Chosen.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 /// Source: Chosen.
 const MAX_WAIT: Duration = Duration::from_secs(5);
@@ -37,7 +37,7 @@ pub struct RowChange {
     pub row: usize,
     /// Process.
     pub pid: u32,
-    /// Its layout; none if it has no interpreter now.
+    /// Its layout; `None` if it has no interpreter now.
     pub layout: Option<FrameLayout>,
 }
 
@@ -53,15 +53,15 @@ struct KnownCode {
 struct Interpreter {
     layout: Layout,
     code_type: u64,
-    /// By address.
+    /// Known code objects by address.
     codes: HashMap<u64, KnownCode>,
 }
 
-/// Knowledge about a process.
+/// State of a process.
 enum Process {
-    /// It has the interpreter.
+    /// The process has the interpreter.
     Python(Box<Interpreter>),
-    /// It had none when it was looked at.
+    /// The process had no interpreter at the last check.
     Other { next_look: Instant, wait: Duration },
 }
 
@@ -91,7 +91,7 @@ impl PythonProcesses {
         }
     }
 
-    /// A process was forked: it has the interpreter and the code of its parent.
+    /// A process was forked: the child has the interpreter and the code of its parent.
     pub fn fork(&mut self, parent: u32, child: u32) {
         let Some(Process::Python(of_parent)) = self.processes.get(&parent) else {
             return self.begin(child);
@@ -190,7 +190,8 @@ impl PythonProcesses {
         None
     }
 
-    /// The node of a window's frames, which are noted innermost first; [`NO_FRAME`] if there are none.
+    /// The node of a window's frames, which are noted innermost first; [`NO_FRAME`] if there are
+    /// none.
     pub fn node(&mut self, pid: u32, frames: &[PythonFrame]) -> u32 {
         let Some(Process::Python(process)) = self.processes.get_mut(&pid) else {
             return NO_FRAME;
@@ -217,7 +218,7 @@ impl Interpreter {
             let line = known.lines.line(layout, frame.code, instruction);
             Some((known.code, line, frame.instruction & ENTRY_FRAME != 0))
         };
-        // A frame whose code is no code ends the list: nothing behind it is certain.
+        // A frame without a valid code object ends the list: its callers are unknown.
         let found: Vec<_> = frames.iter().map_while(known).collect();
         if found.is_empty() {
             return NO_FRAME;
@@ -252,10 +253,10 @@ impl Interpreter {
         let mut places: Vec<(u64, &mut [u8])> = addresses.iter().copied().zip(chunks).collect();
         let mut read = memory.read_all(&mut places);
         if read == 0 {
-            // A process that is gone shows nothing; its known code stays.
+            // The memory of a process that is gone cannot be read; its known code stays.
             return;
         }
-        // An address that leads nowhere ends the call. Others behind it may lead somewhere.
+        // An invalid address ends the call, but later ones may be valid.
         while read < places.len() {
             self.codes.remove(&places[read].0);
             places.remove(read);
@@ -301,7 +302,7 @@ fn is_named_python(path: &Path) -> bool {
     name.to_ascii_lowercase().contains("python") && !name.contains("cpython-")
 }
 
-/// A source file's path. A relative one is relative to the process's folder, if it is there.
+/// Path of a source file. A relative path starts at the process's folder, if that is known.
 fn absolute(pid: u32, file: String) -> String {
     if file.starts_with('/') || file.starts_with('<') {
         return file;

@@ -17,14 +17,15 @@ pub struct PythonNode {
     pub code: u32,
     /// Line; 0 if unknown.
     pub line: u32,
-    /// C code has entered the interpreter by this frame.
+    /// True if C code entered the interpreter by this frame.
     pub is_entry: bool,
 }
 
 /// All stacks.
 #[derive(Clone, Debug)]
 pub struct PythonStacks {
-    /// By number; the first two are [`NO_FRAME`] and [`UNKNOWN_FRAME`]. Callers come before their callees.
+    /// By number; the first two are [`NO_FRAME`] and [`UNKNOWN_FRAME`]. Callers come before their
+    /// callees.
     pub nodes: Vec<PythonNode>,
     /// Code by number.
     pub codes: Vec<PythonCode>,
@@ -61,7 +62,7 @@ impl PythonStacks {
         number
     }
 
-    /// The frame that is called by another.
+    /// The node of a frame with this caller.
     pub fn node(&mut self, node: PythonNode) -> u32 {
         *self.numbers.entry(node).or_insert_with(|| {
             self.nodes.push(node);
@@ -79,7 +80,7 @@ impl PythonStacks {
         })
     }
 
-    /// True if the frames from a node outwards are all that the thread has.
+    /// True if the frames from a node outwards are complete.
     pub fn is_whole(&self, node: u32) -> bool {
         let outermost = self.outwards(node).last();
         outermost.is_some_and(|frame| frame.parent == NO_FRAME)

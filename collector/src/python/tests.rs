@@ -117,9 +117,9 @@ fn check(python: &str) -> bool {
     assert!(stacks.is_whole(node), "{python}");
     // `sorted` calls the lambda, and the program begins with the module.
     assert!(found[2].3 && found[3].3, "{python}: {found:?}");
-    // The same code has the same nodes again.
+    // The same code gives the same nodes again.
     assert_eq!(processes.node(pid, &noted), node);
-    // Nothing there is code.
+    // There is no code at this address.
     let nothing = PythonFrame {
         code: layout.interpreters & !7,
         instruction: 0,
@@ -138,7 +138,7 @@ fn frames_of_installed_interpreters_have_names_and_lines() {
         .chain(["python3".into()])
         .filter(|n| check(n))
         .collect();
-    // (A machine without Python has nothing to compare with.)
+    // (Without Python on the machine, nothing is compared.)
     eprintln!("compared with {checked:?}");
 }
 

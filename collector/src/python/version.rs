@@ -224,10 +224,10 @@ const DEBUG_3_14: DebugPlaces = DebugPlaces {
     string_state: 78,
 };
 
-/// Offsets beyond this are none. `PyInterpreterState` has some hundred thousand bytes.
+/// Larger offsets are invalid. `PyInterpreterState` has some hundred thousand bytes.
 const MAX_OFFSET: u64 = 1 << 24;
 
-/// The layout that an interpreter describes. `None` if these are no offsets of a known version.
+/// The layout that an interpreter describes. `None` if the words are no offsets of a known version.
 pub fn described(words: &[u64; DEBUG_WORDS]) -> Option<Layout> {
     if words[0] != COOKIE {
         return None;

@@ -1,9 +1,9 @@
-//! `--exit-after`: the end of a program of which all has been recorded.
+//! `--exit-after`: the end of a program that is completely recorded.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// Time that a program has for its own end. Source: Chosen.
+/// Time that a program has to end by itself. Source: Chosen.
 const MAX_WAIT_FOR_END: Duration = Duration::from_secs(2);
 
 /// Progress of the end.
@@ -18,8 +18,8 @@ impl Ending {
         self.asked.is_some()
     }
 
-    /// Asks the program and the processes that are recorded to end; makes them, if they have not
-    /// done it in time.
+    /// Asks the program and the recorded processes to end. Kills them if they have not ended in
+    /// time.
     pub(crate) fn tick(&mut self, program: u32, recorded: &BTreeSet<u32>) {
         let signal = match self.asked {
             None => libc::SIGTERM,
@@ -27,9 +27,9 @@ impl Ending {
             Some(_) => return,
         };
         self.asked.get_or_insert_with(Instant::now);
-        // The program is our child, not yet waited for, so that its number is its own. The others
-        // are threads' owners that were just seen in the shared memory; nonsense there must not
-        // make it a group, or us.
+        // The program is our child and not yet waited for, so its id is valid. The other ids are
+        // from the shared memory. An invalid one must not select a process group, or the recorder
+        // itself.
         let own = std::process::id();
         let others = recorded
             .iter()

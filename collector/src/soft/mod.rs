@@ -4,7 +4,7 @@
 //! Guarantees: the program's standard streams, signals, process group and status are its own; the
 //! recorder never blocks it for good; when the recorder dies, the program goes on unrecorded.
 //! Processes that outlive the program (daemons, background children) are recorded up to a short
-//! grace after its end, and that they were cut is told.
+//! grace after its end, and the cut is reported.
 
 pub mod attach;
 pub mod drain;

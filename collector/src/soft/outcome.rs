@@ -66,11 +66,11 @@ impl From<ModuleTableRow> for ModuleSeen {
 pub enum RunEvent {
     /// A module was loaded.
     Module(ModuleSeen),
-    /// A thread has begun, and tells of its stack.
+    /// A thread has begun and reports its stack.
     Thread(StackSeen),
-    /// The threads that are there, as process and thread.
+    /// Threads that exist now, as process and thread.
     Living(HashSet<(u32, u32)>),
-    /// Many times a second.
+    /// Sent many times a second.
     Progress {
         /// Slots kept so far.
         slots: u64,
@@ -88,13 +88,13 @@ pub enum RunEvent {
 pub struct RunOutcome {
     /// Exit status or signal of the program.
     pub status: ProgramStatus,
-    /// It was ended because all that was asked for had been recorded.
+    /// True if it was ended because everything requested had been recorded.
     pub ended_early: bool,
     /// Threads that recorded.
     pub threads: Vec<ThreadSeen>,
     /// `count`: how often records were written.
     pub counts: CountsByProcess,
-    /// Modules in the order in which they were met.
+    /// Modules in the order in which they were seen.
     pub modules: Vec<ModuleSeen>,
     /// `burst`: triggers, by outcome.
     pub triggers: BTreeMap<String, u64>,
@@ -104,7 +104,7 @@ pub struct RunOutcome {
     pub trigger: String,
     /// Losses, by cause.
     pub dropped: BTreeMap<String, u64>,
-    /// Segments shorter than asked, by cause (in `full` only where something is missing).
+    /// Segments shorter than requested, by cause (in `full` only where something is missing).
     pub truncated: BTreeMap<String, u64>,
     /// Counters of the processor over the run; empty if it has none.
     pub counters: Vec<RunCounter>,
@@ -124,12 +124,12 @@ pub struct RunOutcome {
     pub heap: Option<Heap>,
     /// Log of windows, if one was requested.
     pub window_log: Option<WindowLog>,
-    /// Programs in which the runtime began.
+    /// Number of programs in which the runtime started.
     pub programs: u64,
-    /// `burst` by CPU time: nanoseconds that recording took of the program's time, as far as the
-    /// runtime can tell.
+    /// `burst` by CPU time: nanoseconds that recording took of the program's time, as measured by
+    /// the runtime.
     pub spent_ns: u64,
-    /// Which parts of the run were recorded, if not all of it.
+    /// The recorded parts of the run, if not all of it.
     pub phases: Option<mgz_annotations_schema::manifest::Phases>,
 }
 
@@ -156,9 +156,9 @@ pub enum DriverError {
     /// The recorder itself failed. Exit status 125.
     #[error("{what}: {error}")]
     Own {
-        /// Action that failed.
+        /// The action that failed.
         what: String,
-        /// Why it failed.
+        /// The reason.
         error: io::Error,
     },
 }

@@ -1,5 +1,5 @@
-//! Phases, seen from the recorder: the start and end of recording, the reports of the traced
-//! processes about it, and its share of the run.
+//! Phases, seen from the recorder: the start and end of recording, the reports of traced processes
+//! about them, and the recorded share of the run.
 
 use crate::options::amount::{Amount, Wanted};
 use crate::soft::shared_memory::SharedMemory;
@@ -12,16 +12,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// More are counted. Source: Chosen.
+/// Further phases are only counted. Source: Chosen.
 const MAX_LISTED_PHASES: usize = 1000;
 
-/// Tells the runtime the requested phases, before the first process starts.
+/// Passes the requested phases to the runtime, before the first process starts.
 pub fn tell(wanted: &Wanted, shared: &SharedMemory) {
     let loads = |amount: Option<Amount>| match amount {
         Some(Amount::Loads(n)) => n,
         _ => 0,
     };
-    // So that processes tell when they begin.
+    // With a time, processes must report when they begin.
     let stop = match wanted.stop {
         Some(Amount::Time(_)) => u64::MAX,
         stop => loads(stop),
@@ -37,44 +37,44 @@ pub fn tell(wanted: &Wanted, shared: &SharedMemory) {
 /// State that a process has reported so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Process {
-    /// It would record if the gate were open.
+    /// True if it would record with the gate open.
     on: bool,
-    /// CPU time when it was last switched, or the gate moved.
+    /// CPU time at the last switch of the process or the gate.
     since_cpu: u64,
-    /// The last that is known of its CPU time.
+    /// Last known CPU time.
     cpu: u64,
-    /// CPU time in phases until then.
+    /// CPU time in phases up to `since_cpu`.
     covered: u64,
-    /// The phase in the list that it is in.
+    /// Index of its current phase in the list.
     listed: Option<usize>,
 }
 
-/// Keeps the books of phases while a program runs.
+/// Tracks phases while a program runs.
 pub struct Tracker<'a> {
     shared: &'a SharedMemory,
     wanted: &'a Wanted,
-    /// When recording has begun.
+    /// Time when recording first began.
     first: Option<Instant>,
-    /// When it is to begin, and to end.
+    /// Times when recording is to begin and to end.
     start: Option<Instant>,
     stop: Option<Instant>,
     gate: u32,
-    /// Events that were read, and that were overwritten before.
+    /// Number of events read, and of those overwritten before that.
     read: u64,
     missed: u64,
     processes: BTreeMap<u32, Process>,
     phases: u64,
     list: Vec<Phase>,
     used: bool,
-    /// All processes have left a phase, at least one.
+    /// True if all processes have left a phase.
     left: bool,
-    /// Functions that were found.
+    /// Number of functions found.
     functions: u64,
     problems: Vec<String>,
 }
 
 impl<'a> Tracker<'a> {
-    /// The program began then.
+    /// A tracker for a program that began at `began`.
     pub fn new(shared: &'a SharedMemory, wanted: &'a Wanted, began: Instant) -> Self {
         let start = match wanted.start {
             Some(Amount::Time(time)) => Some(began + time),
@@ -103,7 +103,7 @@ impl<'a> Tracker<'a> {
         }
     }
 
-    /// True if all has been recorded, and the program is to end then.
+    /// True if everything has been recorded and the program is to end then.
     pub fn over(&self) -> bool {
         self.wanted.exit && (self.gate == abi::GATE_OVER || self.left || self.shared.stopped())
     }
@@ -149,7 +149,7 @@ impl<'a> Tracker<'a> {
         }
     }
 
-    /// Some time has passed: moves the gate, and reads the events of processes.
+    /// Called at intervals: moves the gate, and reads the events of processes.
     pub fn tick(&mut self) {
         let now = Instant::now();
         self.events();
@@ -157,7 +157,7 @@ impl<'a> Tracker<'a> {
             self.start = None;
             self.move_gate(abi::GATE_OPEN);
         }
-        // From when recording has begun.
+        // The time counts from the beginning of recording.
         if let Some(Amount::Time(time)) = self.wanted.stop
             && self.stop.is_none()
             && self.gate == abi::GATE_OPEN
@@ -236,7 +236,7 @@ impl<'a> Tracker<'a> {
         }
     }
 
-    /// It ends to record: its CPU time since then counts, if the gate was open.
+    /// A process stops recording: its CPU time since the last switch counts if the gate was open.
     fn settle(&mut self, pid: u32, cpu: u64, ns: u64) {
         let process = self.processes.entry(pid).or_default();
         process.cpu = process.cpu.max(cpu);
@@ -263,7 +263,8 @@ impl<'a> Tracker<'a> {
                 return;
             }
             let Some([pid, what, ns, cpu]) = self.shared.phase_event(self.read) else {
-                // It is being written. (One whose writer was killed is overtaken by the others.)
+                // The event is still being written. (If its writer was killed, it is skipped once
+                // later events exist.)
                 if claimed - self.read > 1 {
                     self.read += 1;
                     self.missed += 1;
@@ -289,7 +290,7 @@ impl<'a> Tracker<'a> {
                 if was_on {
                     self.settle(pid, cpu, ns);
                 }
-                // (Processes that ended in a phase do not tell.)
+                // (Processes that ended in a phase send no event.)
                 self.left |= was_on
                     && self.phases > 0
                     && !self.processes.iter().any(|(&p, of)| of.on && is_there(p));
@@ -310,15 +311,15 @@ impl<'a> Tracker<'a> {
         }
     }
 
-    /// The program has ended, having used so much CPU time with its children. What its phases were;
-    /// `None` if all of it was to be recorded.
+    /// Ends tracking once the program has ended. `cpu`: its CPU time with its children. Returns its
+    /// phases; `None` if the whole run was to be recorded.
     pub fn finish(mut self, cpu: Duration, ns: u64) -> (Option<Phases>, Vec<String>) {
         self.events();
         if !self.used && self.wanted.start.is_none() && self.wanted.stop.is_none() {
             self.functions_missing(false);
             return (None, self.problems);
         }
-        // The CPU time since the last look is known only if there was one process.
+        // With a single process, the program's total gives the CPU time since the last look.
         if self.processes.len() == 1
             && let Some(process) = self.processes.values_mut().next()
         {
@@ -383,7 +384,7 @@ impl<'a> Tracker<'a> {
     }
 }
 
-/// True if there is such a process.
+/// True if the process exists.
 fn is_there(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }

@@ -36,7 +36,7 @@ pub enum Mode {
     Count,
     /// The last records of each period.
     Ring,
-    /// A window of records whenever a thread has used so much CPU time.
+    /// A window of records after each interval of a thread's CPU time.
     Burst,
 }
 
@@ -63,19 +63,19 @@ pub struct RunOptions {
     pub argv: Vec<OsString>,
     /// Turn address randomization off for it.
     pub no_aslr: bool,
-    /// Which parts of the run are recorded.
+    /// The requested part of the run.
     pub phases: Wanted,
     /// Bound on the spill folder, bytes.
     pub max_bytes: Option<u64>,
     /// Kinds of logs of windows.
     pub of_windows: OfWindows,
-    /// Log these heap blocks, those of these functions as well.
+    /// Heap blocks to log, including those of these functions.
     pub heap: Option<(HeapBlocks, Vec<Hook>)>,
-    /// Libraries of the program that stand in for functions of the C library themselves, and those
-    /// before them: the runtime comes behind these.
+    /// Libraries of the program that wrap functions of the C library themselves, and all libraries
+    /// before these. The runtime comes after them.
     pub before_runtime: Vec<String>,
-    /// Place of the runtime among preloaded libraries if it stands in for an allocator that is in
-    /// one of them, bytes of the list before it.
+    /// Position of the runtime in the list of preloaded libraries if it wraps an allocator in one
+    /// of them: bytes of the list before it.
     pub heap_place: Option<usize>,
     /// `full`: an analysis that takes records while the program runs.
     pub online: Option<Arc<Online>>,
@@ -99,8 +99,8 @@ pub fn run_recorded(
     Ok(outcome)
 }
 
-/// Records a process that runs already, until it ends, or [`RunOptions::duration`] is over, or
-/// somebody asks the recorder to end. `program` and `argv` of the options are not looked at.
+/// Records a running process until it ends, [`RunOptions::duration`] is over, or the recorder is
+/// asked to end. `program` and `argv` of the options are ignored.
 pub fn run_attached(
     options: &RunOptions,
     candidate: Candidate,
@@ -201,7 +201,7 @@ fn dropped(shared: &SharedMemory, unseen: u64) -> BTreeMap<String, u64> {
             dropped.insert((*name).to_owned(), value);
         }
     }
-    // Those without room are no secret.
+    // Threads without room for a ring are reported separately.
     let unseen = unseen.saturating_sub(shared.counter(count::THREADS_WITHOUT_RING));
     if unseen > 0 {
         dropped.insert("threads_unseen".to_owned(), unseen);

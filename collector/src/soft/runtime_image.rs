@@ -25,8 +25,8 @@ pub struct RuntimeImage {
 }
 
 impl RuntimeImage {
-    /// Writes the embedded shared object into a new memfd and seals it. `heap`: the one that hears
-    /// of heap blocks, with stand-ins for these functions.
+    /// Writes the embedded shared object into a new memfd and seals it. `heap`: selects the variant
+    /// that logs heap blocks, with wrappers for these functions.
     pub fn new(heap: Option<&[Hook]>) -> io::Result<Self> {
         let mut file = File::from(memfd(c"mgz-runtime")?);
         match heap {
@@ -77,12 +77,12 @@ mod tests {
         }
     }
 
-    /// Weak symbols as well, and calls of its own functions by name, would lead to whoever defines
-    /// them first: the program may.
+    /// Weak symbols, and calls of its own functions by name, could bind to a definition in the
+    /// program.
     #[test]
     fn the_image_names_no_symbol_that_a_program_could_define() {
         use object::{Object, ObjectSymbol};
-        /// Names that may be undefined, and why.
+        /// Names that may be undefined, with the reason.
         const ALLOWED: [&str; 0] = [];
         for image in [RUNTIME, RUNTIME_HEAP] {
             let file = object::File::parse(image).unwrap();

@@ -13,8 +13,8 @@ use mgz_annotations_schema::manifest::ANNOTATIONS_DIR;
 use std::io;
 use std::process::Child;
 
-/// All of it. Dropped from the first field to the last, so that signals work as before only once
-/// nothing else is left.
+/// Everything that a recording needs. Fields are dropped in order, so signal settings are restored
+/// last.
 pub struct Setup {
     /// Reads the log of heap blocks, if one is kept.
     pub heap: Option<HeapCollector>,
@@ -22,15 +22,16 @@ pub struct Setup {
     pub image: RuntimeImage,
     /// The memory that it shares with the recorder.
     pub shared: SharedMemory,
-    /// Signals that the recorder gets meanwhile.
+    /// The recorder's signal settings during the run.
     pub signals: Signals,
 }
 
 impl Setup {
-    /// Makes it.
+    /// Makes all parts.
     pub fn new(options: &RunOptions) -> Result<Setup, DriverError> {
         let settings = settings(options)?;
-        // First, or a limit on file sizes would be a deadly signal and not an error.
+        // This comes first: otherwise a limit on file sizes would be a deadly signal and not an
+        // error.
         let signals = Signals::install().map_err(recorder_error("setting up signals"))?;
         let lifted =
             FileSizesLifted::new().map_err(recorder_error("lifting the limit on file sizes"))?;
@@ -125,7 +126,7 @@ pub fn start_program(options: &RunOptions, setup: &Setup) -> Result<Child, Drive
     );
     started.map_err(|error| match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENOTDIR) => DriverError::NotFound { program },
-        // These come from fork.
+        // These errors come from fork.
         Some(libc::EAGAIN | libc::ENOMEM) => recorder_error(format!("starting {program}"))(error),
         _ => DriverError::CannotExecute { program, error },
     })

@@ -1,5 +1,5 @@
-//! The runtime as executables without a loader take it in: one piece of memory that only wants an
-//! address added at some places.
+//! The runtime for executables without a loader: one piece of memory, with a list of words to which
+//! its address is added.
 //!
 //! `mgz-instrument` gives such executables an entry point that maps this piece, puts the address in
 //! and jumps to `mgz_enter` ([`STATIC_AT`](mgz_abi::module_note::STATIC_AT),
@@ -10,7 +10,7 @@ use mgz_abi::shared_memory::PAGE_SIZE;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, RelocationFlags, RelocationTarget, elf};
 
-/// See the module.
+/// The runtime's image in one piece.
 pub struct Flat {
     /// The memory; the list of relocations is at its end.
     pub bytes: Vec<u8>,
@@ -20,7 +20,7 @@ pub struct Flat {
     pub relocations: u64,
     /// The code.
     pub text: std::ops::Range<u64>,
-    /// The part of it that a running process fills: `mgz_room`.
+    /// The part of the code that a running process fills: `mgz_room`.
     pub room: std::ops::Range<u64>,
 }
 

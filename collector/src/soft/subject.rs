@@ -11,11 +11,11 @@ use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// See the module.
+/// The recorded program or process.
 pub enum Subject {
     /// Our child.
     Child(Child),
-    /// Somebody else's, or our own child's child.
+    /// A process that is not our child.
     Attached(Box<Attached>),
 }
 
@@ -36,17 +36,17 @@ impl Subject {
         }
     }
 
-    /// Takes its status, when it has ended.
+    /// Takes its status after its end.
     pub fn take_status(&mut self) -> io::Result<ProgramStatus> {
         match self {
             Subject::Child(child) => child.wait().map(program_status),
-            // Its parent gets that.
+            // Only the parent gets the status.
             Subject::Attached(_) => Ok(ProgramStatus::Ended),
         }
     }
 
-    /// CPU time: of all children of this process that have ended (one program), or of the process
-    /// since we came.
+    /// CPU time: of all ended children of this process (a program), or of the process since it was
+    /// attached to.
     pub fn cpu(&self) -> Duration {
         match self {
             Subject::Child(_) => cpu_of_children(),

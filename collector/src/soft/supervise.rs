@@ -30,11 +30,11 @@ use std::time::{Duration, Instant};
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// Time for which processes that outlive the program are recorded. Source: Chosen.
 const RECORDING_AFTER_END: Duration = Duration::from_millis(200);
-/// Results of the supervision of a run.
+/// Results of supervising a run.
 pub struct Supervised {
     /// Exit status or signal of the program.
     pub status: ProgramStatus,
-    /// It was ended because all that was asked for had been recorded.
+    /// True if it was ended because everything requested had been recorded.
     pub ended_early: bool,
     /// From its start to its end.
     pub wall: Duration,
@@ -42,11 +42,11 @@ pub struct Supervised {
     pub heap: Option<Heap>,
     /// Log of windows, if one was requested.
     pub window_log: Option<WindowLog>,
-    /// Modules in the order in which they were met.
+    /// Modules in the order in which they were seen.
     pub modules: Vec<ModuleSeen>,
     /// Sentences for the user.
     pub problems: Vec<String>,
-    /// Threads that were there and never had a ring.
+    /// Number of threads that existed and never had a ring.
     pub unseen: u64,
     /// `burst`: triggers that met code without a clone.
     pub outside: CodeSamples,
@@ -105,13 +105,13 @@ pub fn supervise(
                 }
             });
         }
-        // Whatever happens below, the workers must end, or the scope waits for ever.
+        // The workers must end on every path, or the scope waits for ever.
         let _end = EndOfShift(&crew);
         let (sender, ended) = channel();
         let (gone, end_of_watch) = (&left, Set(&left));
         scope.spawn(move || {
             watcher.wait(gone);
-            // The supervisor may have gone already.
+            // The supervisor may have ended already.
             let _ = sender.send(());
         });
         let result = supervisor.watch(subject, &ended, phases, on_event);
@@ -156,34 +156,35 @@ impl Drop for Set<'_> {
     }
 }
 
-/// The coordinating thread, which looks after everything while the workers drain.
+/// The coordinating thread, which does everything else while the workers drain.
 struct Supervisor<'a> {
     shared: &'a SharedMemory,
     drainer: &'a Drainer<'a>,
     signals: &'a Signals,
     modules: Vec<ModuleSeen>,
-    /// Rows of the module table that were read, and since when the next one is being written.
+    /// Number of rows of the module table read, and the time since which the next one is
+    /// incomplete.
     rows: usize,
     unfinished: Option<Instant>,
-    /// Process and thread that were seen last in each thread slot.
+    /// Last process and thread seen in each thread slot.
     threads: Vec<(u32, u32)>,
-    /// Rows of the threads' stacks that were read, and the one that was not complete at the last
+    /// Number of rows of the threads' stacks read, and the row that was incomplete at the last
     /// look.
     stacks: u64,
     waited_for: Option<u64>,
-    /// Triggers that met code without a clone, and the number of the next one to read.
+    /// Triggers that hit code without a clone, and the number of the next one to read.
     outside: CodeSamples,
     outside_read: u64,
     problems: Vec<String>,
     segment: EncodedSegment,
-    /// When recording is to end, if not with the program.
+    /// Time at which recording is to end, if before the program.
     until: Option<Instant>,
     unseen: Unseen,
     ending: Ending,
 }
 
 impl Supervisor<'_> {
-    /// Until the program's end, or that of the recording of a process that runs on.
+    /// Watches until the program's end, or until the recording of a running process ends.
     fn watch(
         &mut self,
         subject: &mut Subject,
@@ -202,7 +203,7 @@ impl Supervisor<'_> {
             if let Subject::Attached(attached) = subject {
                 if out_of_time || self.signals.interrupted() {
                     self.shared.stop();
-                    // Windows that are open now end.
+                    // Open windows end during this time.
                     std::thread::sleep(LOOK_INTERVAL);
                     return Ok(ProgramStatus::RunsOn);
                 }
@@ -247,8 +248,7 @@ impl Supervisor<'_> {
             .any(|index| self.shared.slot(index).snapshot().tid as i32 == thread)
     }
 
-    /// After the program's end: takes what is left, and waits a little for processes that outlive
-    /// it.
+    /// After the program's end: drains the rest, and waits a little for processes that outlive it.
     fn wind_up(
         &mut self,
         pid: u32,
@@ -287,8 +287,8 @@ impl Supervisor<'_> {
         self.report(true, phases, on_event);
     }
 
-    /// The next row of the module table. One whose process was killed while it wrote is left out:
-    /// at once if all are `over`.
+    /// The next row of the module table. A row whose process was killed while it wrote is skipped
+    /// after a time, or at once if `over`.
     fn next_row(&mut self, over: bool) -> Option<ModuleTableRow> {
         const MAX_WAIT_FOR_ROW: Duration = Duration::from_secs(2);
         while self.rows < self.shared.modules_claimed() {
@@ -310,8 +310,8 @@ impl Supervisor<'_> {
         None
     }
 
-    /// The next row of the threads' stacks. Rows that others have taken the place of are left out,
-    /// and so is one whose thread was killed while it wrote.
+    /// The next row of the threads' stacks. Skips rows that are overwritten, or whose thread was
+    /// killed while it wrote.
     fn next_stack(&mut self) -> Option<StackSeen> {
         loop {
             let claimed = self.shared.stacks_claimed();
@@ -322,7 +322,7 @@ impl Supervisor<'_> {
             let number = self.stacks;
             let row = self.shared.stack(number);
             if row.is_none() && self.shared.stacks_claimed() - number <= STACK_ROWS as u64 {
-                // It is being written; that takes less than the time between two looks.
+                // The row is being written, which takes less time than the interval of looks.
                 if self.waited_for != Some(number) {
                     self.waited_for = Some(number);
                     return None;
@@ -335,8 +335,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Takes the triggers that met code without a clone. One that is being written is left out, and
-    /// so is one that another has taken the place of.
+    /// Reads triggers that hit code without a clone. Skips entries that are being written or
+    /// overwritten.
     fn take_outside(&mut self) {
         let claimed = self.shared.elsewhere_claimed();
         let first = claimed.saturating_sub(ELSEWHERE_ENTRIES as u64);
@@ -348,7 +348,7 @@ impl Supervisor<'_> {
         self.outside_read = self.outside_read.max(claimed);
     }
 
-    /// Tells of new modules and of the progress; `over`: for the last time.
+    /// Reports new modules and the progress. `over`: for the last time.
     fn report(&mut self, over: bool, phases: &mut Tracker, on_event: &mut dyn FnMut(&RunEvent)) {
         while let Some(row) = self.next_row(over) {
             let module = ModuleSeen::from(row);
@@ -363,7 +363,8 @@ impl Supervisor<'_> {
         }
         self.shared.modules_read(self.rows);
         self.drainer.modules_told(self.rows);
-        // First who has begun: of those who begin from now on nobody expects that they are there.
+        // Stacks of new threads come first, so that the list of living threads includes these
+        // threads.
         while let Some(seen) = self.next_stack() {
             on_event(&RunEvent::Thread(seen));
         }

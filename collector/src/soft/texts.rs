@@ -30,8 +30,8 @@ pub fn outlived(threads: u64, grace: Duration) -> String {
     )
 }
 
-/// Words in `trigger` of the manifest for timers whose requested rate may exceed the kernel's
-/// checks of them.
+/// Text in `trigger` of the manifest for timers whose requested rate may exceed that of the
+/// kernel's checks.
 pub const AT_MOST: &str = "at most at the kernel's tick";
 
 /// Message about threads that could not be sampled in `burst`.
@@ -46,5 +46,5 @@ pub fn without_trigger(threads: u64, by_loads: bool) -> Option<String> {
     })
 }
 
-/// The thread that unwinds stacks has failed.
+/// Message that the thread that unwinds stacks has failed.
 pub(crate) const NO_PATHS: &str = "call paths are missing: unwinding the copies of stacks failed in the recorder; --no-stacks records without them";

@@ -1,13 +1,12 @@
 //! Threads of recorded processes that have no ring: the runtime does not know of them, so none of
 //! their records exist.
 //!
-//! The runtime meets new threads at the system calls that make them. Where it cannot (code that is
-//! generated at run time, code that cannot be changed) the kernel's list of threads still shows
-//! them. A thread counts when several looks in a row find it without a ring and it has used some
-//! CPU time, more than it takes to get one: so one that lives for a few looks only is missed, and
-//! so is one that does nothing. In a process that is recorded only since it has
-//! loaded an instrumented library, the threads of before get their rings when they need them, if
-//! ever: they do not count.
+//! The runtime sees new threads at the system calls that make them. Where it cannot (code that is
+//! generated at run time or cannot be changed), the kernel's list of threads still shows them. A
+//! thread counts if several looks in a row find it without a ring, and it has used more CPU time
+//! than the setup of a ring takes. So threads that live for a few looks only, or do nothing, are
+//! missed. In a process that is recorded since it loaded an instrumented library, earlier threads
+//! get their rings when they need them. They do not count.
 
 use crate::target::proc_stat::ProcStat;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,11 +28,11 @@ type Thread = (u32, u32);
 pub(crate) struct Unseen {
     last: Instant,
     pause: Duration,
-    /// All that ever had a ring.
+    /// All threads that ever had a ring.
     known: BTreeSet<Thread>,
-    /// Processes that began unrecorded, and whether their threads of then are known.
+    /// Processes that began unrecorded, and true once their earlier threads are known.
     late: BTreeMap<u32, bool>,
-    /// Looks at threads without a ring.
+    /// Number of looks at each thread without a ring.
     suspects: BTreeMap<Thread, u32>,
     found: BTreeSet<Thread>,
 }
@@ -55,8 +54,7 @@ impl Unseen {
         self.late.insert(pid, false);
     }
 
-    /// Looks at the processes that have rings, if it is time: `rings` are the threads whose they
-    /// are.
+    /// Looks at the processes that have rings, if it is time. `rings`: the threads with rings.
     pub(crate) fn look(&mut self, rings: impl Iterator<Item = Thread>) {
         self.known.extend(rings.filter(|r| r.0 != 0));
         if self.last.elapsed() < self.pause {
@@ -78,7 +76,7 @@ impl Unseen {
             }
         }
         self.compare(&now);
-        // No more questions will come about processes that are gone.
+        // Processes that are gone are not asked about again.
         self.known
             .retain(|t| now.get(&t.0).is_none_or(|tasks| tasks.contains(&t.1)));
     }
@@ -102,7 +100,7 @@ impl Unseen {
         self.suspects = suspects;
     }
 
-    /// Number of such threads.
+    /// Number of these threads.
     pub(crate) fn count(&self) -> u64 {
         self.found.len() as u64
     }
@@ -117,7 +115,7 @@ fn tasks(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// CPU time of a thread, nanoseconds; 0 of one that has ended (a process's first one stays in the
+/// CPU time of a thread, nanoseconds; 0 if it has ended (a process's first thread stays in the
 /// list).
 fn run_time(pid: u32, tid: u32) -> u64 {
     let Some(stat) = ProcStat::of_thread(pid, tid).ok().filter(|s| !s.has_ended) else {
@@ -128,7 +126,7 @@ fn run_time(pid: u32, tid: u32) -> u64 {
         .as_deref()
         .and_then(|text| text.split_whitespace().next()?.parse().ok())
         .filter(|&ns: &u64| ns > 0);
-    // A tick has mostly 10 ms.
+    // A tick is usually 10 ms.
     precise.unwrap_or_else(|| 10_000_000 * stat.cpu_ticks)
 }
 
@@ -158,7 +156,7 @@ mod tests {
             assert_eq!(unseen.count(), 0);
             looks(&mut unseen, 3);
             assert_eq!(unseen.count(), 1, "{sum}");
-            // One that gets its ring between two looks is none.
+            // A thread that gets its ring between two looks does not count.
             let mut late = Unseen::new();
             late.known.insert((own, own));
             looks(&mut late, LOOKS_IN_A_ROW - 1);

@@ -9,7 +9,7 @@ use mgz_abi::stack_log::REUSE;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A copy that its writer has claimed and not completed for so long is passed over. Source: Chosen.
+/// A copy that is claimed but not complete is skipped after this time. Source: Chosen.
 const MAX_WAIT_FOR_WRITER: Duration = Duration::from_secs(1);
 /// Source: Chosen.
 const MIN_LOOK_INTERVAL: Duration = Duration::from_millis(1);
@@ -21,7 +21,7 @@ const MAX_LOOK_INTERVAL: Duration = Duration::from_millis(10);
 pub struct OfWindows {
     /// Call stacks when windows begin.
     pub stacks: bool,
-    /// Watches for the reuse of words that they have accessed.
+    /// Watches for the next access to words of the windows.
     pub reuses: bool,
 }
 
@@ -35,11 +35,11 @@ impl OfWindows {
 /// Contents of the log.
 #[derive(Clone, Debug, Default)]
 pub struct WindowLog {
-    /// Call paths of windows, if they were wanted.
+    /// Call paths of windows, if they were requested.
     pub paths: Option<Paths>,
     /// Results of watches.
     pub watches: Vec<WatchEnd>,
-    /// Entries that found no room, or were not completed by their writer.
+    /// Entries that found no room, or that their writer did not complete.
     pub lost: u64,
 }
 

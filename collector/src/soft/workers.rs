@@ -1,4 +1,4 @@
-//! The threads of the recorder that take published chunks into the spill files.
+//! Recorder threads that write published chunks to the spill files.
 
 use crate::soft::drain::Drainer;
 use crate::soft::shared_memory::{Settings, SharedMemory};
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 const SPIN_TIME: Duration = Duration::from_micros(30);
 /// Source: Chosen.
 const MAX_SLEEP: Duration = Duration::from_millis(20);
-/// More workers than this do not help: they all write to one disk.
+/// Maximum number of workers: more do not help, since all write to one disk.
 const MAX_WORKERS: usize = 16;
 
-/// Longest sleep of the leading worker. In `burst` threads do not call it, since a call would cost
-/// them as much as a small window. Instead it wakes often enough that only a few windows wait. More
-/// of them would push the program's own data out of the caches that both share.
+/// Longest sleep of the leading worker. In `burst`, threads do not call it, since a call would cost
+/// them as much as a small window. Instead it wakes often enough that few windows wait. More
+/// waiting windows would push the program's data out of the shared caches.
 fn nap(settings: &Settings) -> Duration {
     const MIN_NAP: Duration = Duration::from_micros(500);
     const WAITING_WINDOWS: u64 = 4;
@@ -68,8 +68,8 @@ impl<'a> Crew<'a> {
         }
     }
 
-    /// Windows of `burst` come one by one, long after each other: who waits for the next one on the
-    /// processor, or wakes others for a few, takes it from the program.
+    /// True for `burst`, where windows come one by one at long intervals. A worker that spins, or
+    /// wakes others for few windows, takes CPU time from the program.
     fn sparing(&self) -> bool {
         self.size == 1 || self.shared.settings().mode == mgz_abi::shared_memory::MODE_BURST
     }
@@ -95,7 +95,7 @@ impl<'a> Crew<'a> {
     pub fn help(&self) {
         let mut hands = Hands::default();
         while !self.over.load(Ordering::Acquire) {
-            // From the other end, so as to meet the leader in the middle.
+            // The others work from the other end and meet the leader in the middle.
             if !self.work(&mut hands, true) {
                 let sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
                 let _ = self.help.wait_timeout(sleepers, MAX_SLEEP);
@@ -103,8 +103,8 @@ impl<'a> Crew<'a> {
         }
     }
 
-    /// Takes what waits, from the first thread slot to the last or the other way around; tells
-    /// whether there was anything. A worker that is called checks for itself if it is needed.
+    /// Takes the waiting chunks, from the first thread slot to the last or the other way around.
+    /// Returns true if there were any. A helper checks by itself if it is needed.
     fn work(&self, hands: &mut Hands, backwards: bool) -> bool {
         let Hands { ready, segment } = hands;
         self.drainer.ready(ready);
@@ -116,8 +116,8 @@ impl<'a> Crew<'a> {
         }
         let mut taken = false;
         for &index in ready.iter() {
-            // At most what fits into the queue, so that a fast thread does not keep a worker for
-            // itself.
+            // At most as many as fit into the queue, so that a fast thread does not occupy a
+            // worker.
             for _ in 0..self.shared.settings().places {
                 let more = || {
                     if !self.sparing() {

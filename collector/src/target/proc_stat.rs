@@ -1,4 +1,4 @@
-//! `/proc/PID/stat` and `/proc/PID/task/TID/stat`.
+//! Reads the status of a process or thread.
 
 use std::io;
 

@@ -2,8 +2,7 @@
 //! settings back that it would have had without the recorder.
 //!
 //! Ctrl-C at a terminal reaches recorder and program alike (`si_code` is `SI_KERNEL`): the program
-//! decides what it means, and the recorder stays. A signal that somebody sent to the recorder alone
-//! is passed on.
+//! reacts to it, and the recorder goes on. A signal sent to the recorder alone is passed on.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -28,7 +27,7 @@ extern "C" fn note_sigpipe() {
     SIGPIPE_BEFORE.store(old.sa_sigaction, Ordering::Relaxed);
 }
 
-/// Runs before `main`, where the Rust runtime has not yet set SIGPIPE to be ignored.
+/// Runs before `main`, before the Rust runtime sets SIGPIPE to be ignored.
 #[used]
 // SAFETY: the section holds pointers to functions of this type; the function only asks for a
 // setting.
@@ -49,14 +48,14 @@ extern "C" fn note_signal(_: libc::c_int) {
     CAME.store(true, Ordering::Relaxed);
 }
 
-/// Keeps the signals that would end the recorder from doing so, until dropped: what it holds in
-/// memory would stay there. Executed programs do not notice, since handlers are not inherited.
+/// Keeps signals from ending the recorder until dropped, since its files in memory would stay.
+/// Executed programs are not affected, since handlers are not inherited.
 pub struct HeldSignals {
     before: Vec<(libc::c_int, libc::sigaction)>,
 }
 
 impl HeldSignals {
-    /// From now on.
+    /// Holds these signals from now on.
     #[allow(clippy::new_without_default)]
     pub fn new() -> HeldSignals {
         let mut before = Vec::new();
@@ -188,7 +187,7 @@ fn action(handler: libc::sighandler_t, flags: libc::c_int) -> libc::sigaction {
 }
 
 impl Signals {
-    /// Installs them. One at a time per process.
+    /// Installs the settings. One at a time per process.
     pub fn install() -> io::Result<Signals> {
         FORWARD.store(0, Ordering::Relaxed);
         INTERRUPTED.store(false, Ordering::Relaxed);
@@ -219,13 +218,13 @@ impl Signals {
         }
         for (signal, old) in &inherited.actions {
             let new = match *signal {
-                // A spill file beyond the limit on file sizes is an error like a full disk, not a
-                // reason to die.
+                // A spill file beyond the limit on file sizes is to be an error like a full disk,
+                // not a deadly signal.
                 libc::SIGXFSZ => action(libc::SIG_IGN, 0),
-                // Ignored, it would take the program's exit status away.
+                // If SIGCHLD is ignored, the program's exit status is lost.
                 libc::SIGCHLD if old.sa_sigaction == libc::SIG_IGN => action(libc::SIG_DFL, 0),
                 libc::SIGCHLD => continue,
-                // `nohup` and the like.
+                // `nohup` sets this, for example.
                 _ if old.sa_sigaction == libc::SIG_IGN => continue,
                 _ => action(
                     on_signal as *const () as libc::sighandler_t,
@@ -235,7 +234,7 @@ impl Signals {
             // SAFETY: the handler only touches atomics.
             unsafe { libc::sigaction(*signal, &raw const new, std::ptr::null_mut()) };
         }
-        // Every traced thread has a file of its own.
+        // Every traced thread has its own file.
         let more = libc::rlimit {
             rlim_cur: files.rlim_max,
             rlim_max: files.rlim_max,

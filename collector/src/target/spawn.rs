@@ -1,5 +1,5 @@
-//! Starts the traced program, which must find everything as it would without the recorder:
-//! environment in the same order, signal settings, descriptors, process group, limits.
+//! Starts the traced program with the same environment (in order), signal settings, descriptors,
+//! process group and limits as without the recorder.
 
 use crate::target::signals::Inherited;
 use mgz_abi::shared_memory::{ENV_NAME, PRELOAD_NAME, place_in_preload};
@@ -18,7 +18,7 @@ const PRELOAD: &[u8] = b"LD_PRELOAD=";
 /// Arguments of `execve`, complete before the fork, since nothing may be allocated after it.
 struct Exec {
     path: CString,
-    /// Own the strings that the pointers lead to.
+    /// Owners of the strings that the pointers lead to.
     _strings: [Vec<CString>; 2],
     argv: Vec<*const libc::c_char>,
     envp: Vec<*const libc::c_char>,
@@ -61,7 +61,7 @@ unsafe extern "C" {
     static environ: *const *const libc::c_char;
 }
 
-/// This process's environment as it is, in its order, odd entries included.
+/// This process's environment unchanged, in its order, odd entries included.
 fn own_environment() -> Vec<CString> {
     let mut out = Vec::new();
     // SAFETY: `environ` is null or a null-terminated list of strings; nothing in the recorder
@@ -128,7 +128,7 @@ fn traced_environment(own: Vec<CString>, preload: &Preload, shared: &str) -> Vec
         .into_iter()
         .filter(|entry| !named(entry, ENV_NAME) && !named(entry, PRELOAD_NAME))
         .collect();
-    // The loader takes the last one.
+    // The loader uses the last `LD_PRELOAD`.
     let place = out
         .iter()
         .rposition(|entry| entry.to_bytes().starts_with(PRELOAD));
@@ -198,11 +198,11 @@ pub fn spawn(
     command.spawn()
 }
 
-/// A child that has been made and waits for the word to execute its program, so that everything
-/// that is to follow it can be set up first. Dropped without the word, it ends.
+/// A forked child that waits for permission to execute its program, so that everything that is to
+/// observe it can be set up first. Dropped without permission, it ends.
 pub struct HeldChild {
     pid: libc::pid_t,
-    /// Closed or written to, it lets the child go.
+    /// Closing it or writing to it lets the child go on.
     gate: Option<OwnedFd>,
     /// The child's error, if it cannot execute the program; closed by the execution.
     errors: OwnedFd,
@@ -279,7 +279,7 @@ impl HeldChild {
         let mut number = [0; 4];
         let mut errors = File::from(self.errors.try_clone()?);
         match errors.read_exact(&mut number) {
-            // Dropping `self` takes the child's status.
+            // Dropping `self` reaps the child.
             Ok(()) => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(number))),
             Err(_) => {
                 let pid = std::mem::replace(&mut self.pid, 0);

@@ -13,7 +13,7 @@ pub enum Owner {
     ProcessGone,
 }
 
-/// Asks the kernel for a thread. Process 0 stands for "not known yet" and counts as alive.
+/// Asks the kernel about a thread. Process 0 stands for "not known yet" and counts as alive.
 pub fn owner_state(pid: u32, tid: u32) -> Owner {
     if pid == 0 || tid == 0 {
         return Owner::Alive;
@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(owner_state(0, 0), Owner::Alive);
         assert_eq!(owner_state(u32::MAX, u32::MAX), Owner::ProcessGone);
         let dead = std::thread::spawn(tid).join().unwrap();
-        // The kernel may need a moment to let go of the id.
+        // The kernel may need a moment to release the id.
         let until = std::time::Instant::now() + std::time::Duration::from_secs(5);
         while owner_state(me, dead) == Owner::Alive && std::time::Instant::now() < until {
             std::thread::yield_now();

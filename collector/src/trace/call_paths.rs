@@ -19,8 +19,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// The original address of one in a clone. Where no instruction begins there, the second byte of the
-/// original of that which the byte before is of.
+/// The original address for an address in a clone. Where no instruction begins, the address is
+/// inside the clone of the instruction before it, and the result is that instruction's second byte.
 pub fn original(sidecar: &Sidecar, address: u64) -> Option<u64> {
     let map = AddrMap::new(&sidecar.map)?;
     let at = |address: u64| map.at_clone(address).map(|(step, _)| step);
@@ -34,7 +34,7 @@ pub fn original(sidecar: &Sidecar, address: u64) -> Option<u64> {
     at(address).map(|step| step.orig).or_else(around)
 }
 
-/// The name of the function that an address is in, be it its clone.
+/// The name of the function at an address, in the original or in its clone.
 pub fn function_at(sidecar: &Sidecar, address: u64) -> Option<String> {
     let is_in = |f: &&Function| {
         (f.start..f.end).contains(&address) || (f.clone_start..f.clone_end).contains(&address)
@@ -57,15 +57,15 @@ impl Recording {
         Sidecar::read(&self.folder.path().join(&module.sidecar)).ok()
     }
 
-    /// Writes the paths of the samples, and tells in the manifest of how many they are known.
-    /// `places`: of code in which windows begin.
+    /// Writes the paths of the samples, and enters in the manifest how many are known. `places`:
+    /// locations of code in which windows begin.
     pub(crate) fn write_paths(
         &mut self,
         paths: &Paths,
         samples: &[SampleSeen],
         places: Option<&LoadLocator>,
     ) {
-        // Large ones take long to read, and hardly ever is one needed.
+        // Sidecars are read on demand, since large ones take long and few are needed.
         let known: RefCell<HashMap<PathBuf, Option<Rc<Sidecar>>>> = RefCell::default();
         let sidecar = |path: &Path| {
             let mut known = known.borrow_mut();
@@ -159,7 +159,7 @@ mod tests {
             clone_end: 0x900d,
             ..Function::default()
         }];
-        // As names are looked up: by the address behind it.
+        // Names are looked up by the address after the last byte.
         let of = |address: u64| Some(original(&sidecar, address + 1)? - 1);
         assert_eq!(of(0x900b), Some(0x1007), "behind which the call goes on");
         assert_eq!(of(0x9007), Some(0x1003), "the call itself");

@@ -1,4 +1,4 @@
-//! `--count`: from how often records were written to loads by site, and `counts.parquet`.
+//! `--count`: from counts of records to loads by site, and `counts.parquet`.
 
 use crate::soft::drain::count::CountsByProcess;
 use crate::util::small_table;
@@ -15,25 +15,25 @@ use std::sync::Arc;
 pub(crate) struct CountedLoads {
     /// By module of the manifest and site.
     pub by_site: BTreeMap<(u16, u32), u64>,
-    /// All.
+    /// Sum of all loads.
     pub loads: u64,
     /// The part of `loads` from sites whose number of loads depends on unrecorded data (lanes of
     /// gathers, repeated string instructions that may do nothing). These counts are upper bounds.
     pub bounds: u64,
     /// Records of no module.
     pub unknown: u64,
-    /// Records that several modules have which one process has loaded one after the other.
+    /// Records that belong to several modules, since one process has loaded one after the other.
     pub ambiguous: u64,
 }
 
-/// Divides the counts up.
+/// Divides the counts among the sites.
 pub(crate) fn divide(
     manifest: &Manifest,
     sidecars: &BTreeMap<String, Sidecar>,
     counts: &CountsByProcess,
 ) -> CountedLoads {
     let mut out = CountedLoads::default();
-    // By module: executions of regions.
+    // Executions of regions, by module.
     let mut regions: BTreeMap<u16, Vec<u64>> = BTreeMap::new();
     for (&process, list) in counts {
         let modules = modules_of(manifest, sidecars, process);
@@ -53,7 +53,7 @@ pub(crate) fn divide(
             let number = id - sidecar.header.id_first;
             let region = sidecar.records[number as usize].region;
             let of = sidecar.regions.get(region as usize);
-            // Each execution is counted by the region's first record.
+            // The region's first record counts its executions.
             if of.is_some_and(|r| r.first_record == number) {
                 let executed = regions
                     .entry(module)
@@ -98,8 +98,8 @@ pub(crate) fn divide(
     out
 }
 
-/// Constant loads of blocks before that a region stands for (their regions have no record), by the
-/// region's first site, which they are counted at as in the rows of other modes.
+/// Constant loads of earlier blocks whose regions have no record, which a region accounts for. They
+/// are counted at the region's first site, as in the rows of other modes.
 fn folded(sidecar: &Sidecar) -> BTreeMap<u32, u64> {
     let mut first = vec![None; sidecar.regions.len()];
     let mut own = vec![0; sidecar.regions.len()];
@@ -127,7 +127,7 @@ fn sidecar_of<'s>(
     sidecars.get(&manifest.modules.get(usize::from(module))?.sidecar_id)
 }
 
-/// The modules of a process, each sidecar once. A forked child that is not named has its parent's: all.
+/// The modules of a process, each sidecar once. A forked child that is not named has all modules.
 fn modules_of<'s>(
     manifest: &Manifest,
     sidecars: &'s BTreeMap<String, Sidecar>,

@@ -1,10 +1,10 @@
 //! `manifest.json` and the trace folder around it.
 //!
-//! The manifest is written when the recording starts (`running`), whenever a module is met, and at
-//! the end; each time a temporary file is renamed over it, so that a reader (or a crash) finds a
-//! whole one. So that the last one can be written on a full disk, the folder holds a small reserve
-//! file while the recording runs. Folders have mode 0700 and files 0600: a trace tells command
-//! lines, paths and addresses.
+//! The manifest is written when the recording starts (`running`), whenever a module is loaded, and
+//! at the end. Each time, a temporary file is renamed over it, so that readers always find a
+//! complete one. The folder holds a small reserve file while the recording runs, so that the last
+//! manifest can be written on a full disk. Folders have mode 0700 and files 0600, since a trace
+//! shows command lines, paths and addresses.
 
 use crate::machine::identity;
 use crate::util::clock;
@@ -18,14 +18,14 @@ use std::io;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Keeps room for the last manifest.
+/// Reserves room for the last manifest.
 const RESERVE_FILE: &str = ".reserve";
 const RESERVE_BYTES: usize = 64 << 10;
 
-/// Why a folder cannot take a trace.
+/// Why a folder cannot hold a trace.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// There is something already.
+    /// The path exists already.
     #[error(
         "{path}: it exists already; choose another folder with -o, or give --force to replace the trace in it"
     )]
@@ -33,7 +33,7 @@ pub enum FolderError {
         /// The folder.
         path: String,
     },
-    /// There is something that is no trace of ours.
+    /// The path exists and is no trace of ours.
     #[error(
         "{path}: it exists and holds no mgz trace ({why}), so it is not replaced; choose another folder with -o"
     )]
@@ -43,7 +43,7 @@ pub enum FolderError {
         /// The finding that rules out a trace.
         why: &'static str,
     },
-    /// Another recorder is at work there.
+    /// Another recorder is writing there.
     #[error("{0}")]
     Busy(String),
     /// It cannot be made or written to.
@@ -62,7 +62,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Looks whether a trace may be written to `path`, without changing anything.
+    /// Checks if a trace may be written to `path`, without changing anything.
     pub fn check(path: &Path, force: bool) -> Result<(), FolderError> {
         let shown = path.display().to_string();
         match std::fs::symlink_metadata(path) {
@@ -129,7 +129,7 @@ impl Folder {
             _ if io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock => Err(format!(
                 "{shown}: another mgz-record is writing this trace; wait for it to end, or choose another folder"
             )),
-            // Some file systems have no locks; then nobody keeps us away.
+            // Some file systems have no locks, so other recorders cannot be excluded.
             _ => Ok(dir),
         }
     }

@@ -25,7 +25,7 @@ pub struct CodeNames {
 /// Names of accessed memory. Empty texts are unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectNames {
-    /// Kind, as in `objects.parquet`.
+    /// Kind of the object, as in `objects.parquet`.
     pub kind: String,
     /// Variable, file, or the kernel's name.
     pub name: String,
@@ -33,7 +33,7 @@ pub struct ObjectNames {
     pub module: String,
 }
 
-/// A sample. What is unknown is none.
+/// A sample. Unknown values are `None`.
 #[derive(Clone, Debug, Default)]
 pub struct MeasuredRow {
     /// Process; 0 if unknown.
@@ -54,21 +54,21 @@ pub struct MeasuredRow {
     pub object: Arc<ObjectNames>,
     /// Kind of the access.
     pub operation: &'static str,
-    /// Level that served it.
+    /// Memory level that served the access.
     pub level: &'static str,
     /// Cycles.
     pub latency: Option<u32>,
-    /// Result of the translation.
+    /// Result of the address translation.
     pub tlb: Option<String>,
-    /// Result of looking at other caches.
+    /// Result of snooping other caches.
     pub snoop: Option<&'static str>,
-    /// Another core, node or socket served it.
+    /// True if another core, node or socket served it.
     pub remote: Option<bool>,
-    /// Way to it.
+    /// Distance to it.
     pub hops: Option<u8>,
-    /// It was a locked access.
+    /// True for a locked access.
     pub locked: Option<bool>,
-    /// Reason why it was held up.
+    /// Reason for a delay.
     pub blocked: Option<&'static str>,
     /// NUMA node of the physical address.
     pub node: Option<u32>,
@@ -76,7 +76,7 @@ pub struct MeasuredRow {
     pub physical: Option<u64>,
     /// Events that the sample stands for.
     pub period: Option<u64>,
-    /// The accesses that it is drawn from.
+    /// The population of accesses that it is drawn from.
     pub drawn: String,
 }
 

@@ -9,13 +9,13 @@ use mgz_annotations_schema::shell;
 use mgz_annotations_schema::sidecar::Sidecar;
 use std::path::Path;
 
-/// Windows that a rate is chosen for. Source: Chosen.
+/// Number of windows that a suggested rate aims at. Source: Chosen.
 const WANTED_WINDOWS: f64 = 50.0;
 /// Programs that use less CPU time are recorded in full. Source: Chosen.
 const MIN_CPU_SECONDS: f64 = 0.005;
 /// The largest `--rate`. Source: Chosen.
 const MAX_RATE: f64 = 50_000.0;
-/// Loads that a thread executes in a second, roughly.
+/// Assumed loads per second of a thread.
 const LOADS_PER_SECOND: f64 = 1e9;
 
 /// A sentence for the user, or `None` if there are samples. `trace` is the folder, which has the
@@ -55,7 +55,7 @@ pub fn why(manifest: &Manifest, trace: &Path, cli: &Cli) -> Option<String> {
         of("threads_without"),
     );
     Some(match came {
-        // Threads without a trigger are told of by themselves.
+        // Threads without a trigger are reported separately.
         0 if without > 0 => return None,
         0 => format!(
             "no samples: the program ended before the first window began ({:.3} s of CPU time, {}); `{}` makes some",

@@ -1,4 +1,4 @@
-//! A trace in the making: everything met while a program runs goes into its manifest.
+//! A trace in the making: the manifest collects facts while a program runs.
 
 use crate::convert::ConvertError;
 use crate::convert::online::Carried;
@@ -38,11 +38,11 @@ pub(crate) struct Started {
     pub(crate) program: PathBuf,
     /// It is not instrumented itself.
     pub(crate) starts_others: bool,
-    /// Other instrumented files that it may start.
+    /// True if it is not instrumented itself.
     pub(crate) beside: Vec<modules::Instrumented>,
 }
 
-/// Prints the problems and the line at the end. `for_run`: what is missing is said by `mgz run`.
+/// Prints the problems and the line at the end. `for_run`: `mgz run` reports missing data.
 pub fn report(manifest: &Manifest, trace: &Path, format: OutputFormat, for_run: bool) {
     use std::io::Write;
     let shown = trace.display().to_string();
@@ -87,16 +87,15 @@ pub struct Recording {
     pub manifest: Manifest,
     /// Only while a program runs.
     pub(crate) objects: Objects,
-    /// The same: code that runs but is not recorded.
+    /// Data objects, only while a program runs.
     pub(crate) watch: coverage::CoverageWatch,
-    /// The names of generated code, after that.
+    /// Code that runs but is not recorded, only while a program runs.
     pub(crate) generated_code: NamedProcesses,
-    /// The same.
+    /// The names of generated code, after the program's end.
     pub(crate) names: ThreadNames,
 }
 
-/// Picoseconds that the stubs in front of the allocator take for a block, from its allocation to its
-/// end ([decision 78](../../../docs/decisions/0078-heap-blocks-on-a-budget.md)).
+/// Names of threads, only while a program runs.
 const STUBS_PS: u64 = 1_500;
 
 /// Beginning of the problem that [`Recording::expand`] states, and that a later conversion removes.
@@ -115,7 +114,7 @@ impl Recording {
         }
     }
 
-    /// Copies the needed files while they are certainly there, and says that the recording runs.
+    /// Copies the needed files while they exist, and marks the recording as running.
     pub(crate) fn start(&mut self, instrumented: &[modules::Instrumented]) -> Result<(), Failure> {
         for module in instrumented {
             let id = hex(&module.note.sidecar_id);
@@ -167,7 +166,7 @@ impl Recording {
         }
     }
 
-    /// A program that is not recorded, although programs that it starts may be.
+    /// Adds a program that is not recorded, although programs that it starts may be.
     pub(crate) fn program(&mut self, seen: &ModuleSeen) {
         let shown = seen.path.display();
         match seen.result {
@@ -269,7 +268,7 @@ impl Recording {
                 begin_ns: monotonic_ns(),
             },
         );
-        // A failure here shows again, with an error, when the recording ends.
+        // A failure here appears again, as an error, when the recording ends.
         let _ = self.folder.write(&self.manifest);
     }
 
@@ -337,8 +336,8 @@ impl Recording {
             .for_each(|p| self.problem(p));
     }
 
-    /// Writes the known data objects, and names the files in which triggers came elsewhere. Where that
-    /// fails, a sentence says so.
+    /// Writes the known data objects, and names the files in which triggers came elsewhere. Where
+    /// that fails, a sentence says so.
     pub(crate) fn write_objects(&mut self, heap: Option<&Heap>, outside: &Outside) {
         let placed = ModuleMap::new(&self.manifest.modules, |_| Some(0));
         let processes: BTreeSet<u32> = self.manifest.threads.iter().map(|t| t.process).collect();
@@ -402,7 +401,7 @@ impl Recording {
             let name = path.file_name().unwrap_or_default();
             name.to_string_lossy().into_owned()
         };
-        // Addresses are those of the original, so its name is told.
+        // Addresses are those of the original, so the original's name is used.
         let module = |path: &Path| match maps.get(path) {
             Some(Some(sidecar)) => file_name(Path::new(&sidecar.header.input.path)),
             _ => file_name(path),
@@ -457,8 +456,8 @@ impl Recording {
         if cli.keep_spill {
             return;
         }
-        // In memory there is no second try: records give way to columns, and the sum of both is bounded as
-        // the records were.
+        // There is no second try in memory: columns replace records, and the bound on the sum of
+        // both is that of the records.
         let options = convert::ConvertOptions {
             compression: cli.compress.into(),
             max_bytes: cli.max_size.filter(|_| cli.analyze.is_none()),
@@ -580,7 +579,7 @@ impl Recording {
             m.totals.loads_executed_assumed = assumed.map(|e| e.loads);
             m.totals.loads_executed_assumed_error = assumed.map(|e| e.error);
         } else if m.state == "interrupted" {
-            // The program's loads after the recorder was killed are unknown.
+            // If the recorder was killed, later loads are unknown.
         } else if m.mode.has_all_loads() && whole {
             m.totals.loads_executed = Some(loads);
         } else if m.totals.records_kept > 0 && m.totals.records_executed > 0 {
@@ -614,7 +613,7 @@ impl Recording {
         self.folder.release_reserve();
         self.folder.write(&self.manifest)?;
         if self.manifest.data == "samples" {
-            // From here on the manifest says that the columns are complete.
+            // The manifest now states that the columns are complete.
             self.folder.remove_spill()?;
         }
         Ok(())
@@ -680,7 +679,7 @@ pub(crate) fn refused_module(result: u32) -> Option<&'static str> {
 }
 
 /// Meaning of a count of the runtime or the drain, for the user. `None` if nothing is missing, or
-/// if another sentence reports it.
+/// another sentence reports it.
 pub(crate) fn drop_sentence(what: &str, n: u64) -> Option<String> {
     Some(match what {
         "threads_without_ring" => format!(
@@ -720,7 +719,7 @@ pub(crate) fn drop_sentence(what: &str, n: u64) -> Option<String> {
     })
 }
 
-/// The status where nothing was recorded: that of a failure, unless the program was killed.
+/// The exit status if nothing was recorded: that of a failure, unless the program was killed.
 pub(crate) fn nothing_recorded(outcome: &RunOutcome) -> i32 {
     match outcome.status {
         crate::target::status::ProgramStatus::Signaled(_) => outcome.status.exit_status(),
@@ -732,8 +731,8 @@ pub(crate) fn nothing_recorded(outcome: &RunOutcome) -> i32 {
 mod tests {
     use super::*;
 
-    /// A library that reads its own code was taken for a program without instrumentation, since both had
-    /// the same number.
+    /// A library that reads its own code once counted as a program without instrumentation, since
+    /// both had the same number.
     #[test]
     fn each_result_is_of_a_program_or_has_its_own_reason() {
         let reasons: Vec<&str> = shared_memory::MODULE_RESULTS
@@ -742,7 +741,7 @@ mod tests {
             .filter_map(refused_module)
             .collect();
         let distinct: std::collections::BTreeSet<&str> = reasons.iter().copied().collect();
-        // All but the five of programs, and the one that is recorded.
+        // Every result except those of programs and of recorded modules has a reason.
         assert_eq!((reasons.len(), distinct.len()), (12, 12));
         assert!(!distinct.contains("the runtime refused it"));
     }

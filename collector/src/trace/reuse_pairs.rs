@@ -7,8 +7,8 @@ use crate::pairs::{WatchEnd, WordAccess};
 use crate::paths::waiting::LoadLocator;
 use crate::trace::recording::Recording;
 
-/// The sample whose window begins with a slot and was over by then. (Numbers of slots come again
-/// behind `exec`: the last one counts.)
+/// The sample whose window begins with a slot and was over by then. (Slot numbers repeat after
+/// `exec`; the last match counts.)
 fn sample_of(samples: &[SampleSeen], end: &WatchEnd) -> Option<u32> {
     let key = |s: &SampleSeen| (s.thread.process, s.thread.thread, s.first_slot);
     let wanted = (end.process, end.thread, end.first_slot);
@@ -50,7 +50,7 @@ impl Recording {
             })
         };
         let mut pairs: Vec<Pair> = ends.iter().filter_map(pair).collect();
-        // The windows of these pairs have no rows: they were damaged, or held no load.
+        // The windows of the other pairs have no rows: they were damaged, or held no load.
         let without = ends.len() - pairs.len();
         if without > 0 {
             let dropped = &mut self.manifest.totals.dropped;

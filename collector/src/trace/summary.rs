@@ -53,7 +53,8 @@ pub fn summary_line(manifest: &Manifest, trace: &str) -> String {
     line
 }
 
-/// The recorded amount, the time of the run and the cost, behind an end that is not the usual one.
+/// The recorded amount, the time of the run and the cost, after the program's status if that is
+/// unusual.
 fn recorded_in(manifest: &Manifest) -> String {
     let mut text = match manifest.program_status.as_str() {
         "exit 0" => String::new(),
@@ -73,7 +74,7 @@ fn recorded_in(manifest: &Manifest) -> String {
     text
 }
 
-/// Reason that no heap blocks were logged, behind a comma.
+/// Reason that no heap blocks were logged, after a comma.
 fn heap_off(manifest: &Manifest) -> String {
     match manifest.heap.off.as_str() {
         "" => String::new(),
@@ -141,8 +142,8 @@ fn is_complete(manifest: &Manifest) -> bool {
     !manifest.modules.iter().any(late) && !causes.into_iter().any(unseen)
 }
 
-/// Number of executed loads where it does not rest on the speed of code, which is known within a
-/// factor alone.
+/// Number of executed loads, unless it depends on the speed of code, which is known only within a
+/// factor.
 fn executed(manifest: &Manifest) -> Option<f64> {
     let is_by_speed = manifest.mode == TraceMode::Burst && !manifest.triggers_by_loads();
     let estimate = manifest.totals.loads_executed_estimate;
@@ -256,7 +257,7 @@ mod tests {
             )
         );
 
-        // The speed of code is known within a factor alone.
+        // The speed of code is known only within a factor.
         m.mode = TraceMode::Burst;
         (m.totals.samples, m.totals.stores) = (782, None);
         (m.cpu_seconds, m.recording_seconds) = (1.212, 0.018);

@@ -1,6 +1,6 @@
 //! Names of threads, as the kernel has them.
 //!
-//! A thread gives itself a name some time after it has begun, so each is asked for again and again, ever more seldom.
+//! A thread may name itself some time after its start, so each is read again, at growing intervals.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ impl ThreadNames {
         }
         known.looked = now;
         known.pause = (known.pause * 2).clamp(FIRST_LOOK_INTERVAL, MAX_LOOK_INTERVAL);
-        // The name of a thread that is over is the last one that was seen.
+        // A thread that has ended keeps the last name seen.
         if let Ok(name) = std::fs::read(format!("/proc/{process}/task/{thread}/comm")) {
             let name = String::from_utf8_lossy(&name);
             known.name = name.trim_end_matches('\n').to_string();

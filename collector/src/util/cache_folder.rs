@@ -1,4 +1,4 @@
-//! The user's folder of things that can be made again.
+//! The user's cache folder, whose content can be made again.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! A folder in memory that goes when we go.
+//! A folder in memory that is removed with its owner.
 
 use crate::util::folder::make_dir;
 use mgz_annotations_schema::tell;
@@ -14,11 +14,11 @@ const PREFIX: &str = "mgz-analyze.";
 const TMPFS: u64 = 0x0102_1994;
 const RAMFS: u64 = 0x8584_58f6;
 
-/// A folder of our own. It is removed when this is dropped; what a killed recorder has left is
-/// removed when the next one makes its own.
+/// A folder in memory that is removed on drop. A killed recorder's folder is removed when the next
+/// one makes its own.
 pub(crate) struct MemoryFolder {
     path: PathBuf,
-    /// While it is locked, its owner lives.
+    /// Lock that shows that the owner lives.
     _lock: File,
     /// Bytes that the file system had free.
     pub(crate) free: u64,
@@ -44,7 +44,8 @@ impl MemoryFolder {
                 continue;
             }
             make_dir(&path)?;
-            // Somebody may take it for left over before it is locked; then another is made.
+            // Before it is locked, another recorder may remove it as left over. Then another folder
+            // is made.
             let Ok(lock) = File::open(&path) else {
                 continue;
             };
@@ -85,7 +86,7 @@ fn candidates() -> impl Iterator<Item = PathBuf> {
         .filter(|path| path.is_absolute())
 }
 
-/// The bytes that are free there, if it is in memory and we may write.
+/// Free bytes of a file system, if it is in memory and writable.
 fn room(path: &Path) -> Option<u64> {
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
     // SAFETY: zeros are a value of this plain struct.
@@ -96,7 +97,7 @@ fn room(path: &Path) -> Option<u64> {
             && libc::access(path.as_ptr(), libc::W_OK | libc::X_OK) == 0
     };
     let in_memory = matches!(info.f_type as u64, TMPFS | RAMFS);
-    // A tmpfs without a limit, and ramfs, say that they have no blocks.
+    // A tmpfs without a limit, and ramfs, report zero blocks.
     let free = match info.f_blocks {
         0 => u64::MAX,
         _ => info.f_bavail.saturating_mul(info.f_bsize as u64),
@@ -131,7 +132,7 @@ fn remove_left_over(place: &Path) {
                 .symlink_metadata()
                 .is_ok_and(|meta| meta.is_dir() && meta.uid() == user);
         if ours && File::open(&path).is_ok_and(|folder| is_locked(&folder)) {
-            // A failure to remove it shows later as missing memory.
+            // If it cannot be removed, less memory is free.
             let _ = std::fs::remove_dir_all(&path);
         }
     }
@@ -146,7 +147,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let first = MemoryFolder::within(place.path(), 0).unwrap();
         std::fs::write(first.path().join("x"), "x").unwrap();
-        // One folder is left over from a killed recorder, and one is not ours.
+        // One folder is left from a killed recorder, and one is not ours.
         let left = place.path().join(format!("{PREFIX}1.0"));
         std::fs::create_dir(&left).unwrap();
         std::fs::write(left.join("x"), "x").unwrap();

@@ -41,8 +41,8 @@ pub(crate) fn scaled(n: f64, base: f64, units: &[&str]) -> String {
     format!("{value:.places$}{}", units[unit])
 }
 
-/// The words of a text as a shell would part them: quotes keep blanks together, a backslash keeps
-/// the next character. `None` if a quote is not closed.
+/// Splits a text into words like a shell: quotes keep blanks together, a backslash keeps the next
+/// character. `None` if a quote is not closed.
 pub(crate) fn shell_words(text: &str) -> Option<Vec<String>> {
     let (mut all, mut word, mut quote) = (Vec::new(), None::<String>, None);
     let mut rest = text.chars();

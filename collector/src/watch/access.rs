@@ -29,7 +29,8 @@ pub struct MemoryAccess {
     pub read: bool,
     /// True if memory is written.
     pub written: bool,
-    /// By `push`, `pop`, `call`, `ret` and their kin, without being named in the instruction.
+    /// True for the stack accesses of `push`, `pop`, `call`, `ret` and similar instructions, which
+    /// have no memory operand for them.
     pub implicit: bool,
 }
 
@@ -47,9 +48,9 @@ pub struct NextInsn {
     /// The accesses that it will make. Conditional accesses (`cmov`, masked vectors) count as if
     /// they happened, as they do in the processor's counters.
     pub accesses: Vec<MemoryAccess>,
-    /// It must not be single-stepped: it enters the kernel, or shows or sets the trap flag.
+    /// True if it must not be single-stepped: it enters the kernel, or reads or sets the trap flag.
     pub opaque: bool,
-    /// It accesses memory by indices in vector registers, which are not read here.
+    /// True if it accesses memory by indices in vector registers, which are not read here.
     pub gathers: bool,
 }
 
@@ -123,9 +124,9 @@ fn access(
         return None;
     }
     let size = match memory.memory_size().size() as u64 {
-        // Repeated ones: a step is one round.
+        // For repeated string instructions, a step is one iteration.
         0 if insn.is_string_instruction() => insn.memory_size().size() as u64,
-        // Saved states (`xsave`): the legacy part at least.
+        // Saved states (`xsave`) have at least the legacy part.
         0 => 512,
         size => size,
     };
@@ -217,7 +218,7 @@ mod tests {
             }),
             [(0x5020, 8, true, false, false)]
         );
-        // mov [rip+0x100], eax: seven bytes... six with a 32-bit operand.
+        // mov [rip+0x100], eax: six bytes.
         assert_eq!(
             step(&[0x89, 0x05, 0x00, 0x01, 0, 0], |_| ()),
             [(0x1106, 4, false, true, false)]

@@ -26,7 +26,7 @@ pub enum Obstacle {
         "this machine refuses hardware watchpoints ({0}): the hypervisor or a debugger may have taken the debug registers; record with --mode full and use `mgz-analyze reuse --rdx` on the trace"
     )]
     Watchpoint(io::Error),
-    /// They are accepted and do nothing.
+    /// Watchpoints are accepted but never fire.
     #[error(
         "hardware watchpoints are accepted here and never fire (some hypervisors do not pass debug registers on); record with --mode full and use `mgz-analyze reuse --rdx` on the trace"
     )]
@@ -44,7 +44,7 @@ const CALIBRATION_ROUNDS: usize = 24;
 pub fn calibrate(trigger: &WatchTrigger) -> Result<Costs, Obstacle> {
     let child = Child::start(trigger.signal)?;
     ptrace::seize(child.0).map_err(Obstacle::Trace)?;
-    // A period that the trial does not reach.
+    // The trial is too short to reach this period.
     let quiet = WatchTrigger {
         period: 1 << 40,
         ..trigger.clone()
@@ -71,7 +71,7 @@ pub fn calibrate(trigger: &WatchTrigger) -> Result<Costs, Obstacle> {
                 if round <= CALIBRATION_ROUNDS {
                     stops.extend(since(begin));
                 }
-                // Stops by hits come in between.
+                // Stops by hits also come between rounds.
                 round += 1;
                 if round > CALIBRATION_ROUNDS {
                     events
@@ -97,7 +97,8 @@ fn median(list: &mut [u64]) -> u64 {
     upper_median(list, u64::cmp).unwrap_or(0)
 }
 
-/// A child that sends itself the signal and touches the word, for ever. Ended when dropped.
+/// A child that sends itself the signal and touches the word in an endless loop. Killed when
+/// dropped.
 struct Child(i32);
 
 impl Child {
@@ -105,7 +106,7 @@ impl Child {
         // SAFETY: the child makes system calls and touches a static only, and never returns.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: as above. A signal that is ignored is seen by a tracer all the same.
+            // SAFETY: as above. A tracer sees a signal even if it is ignored.
             unsafe {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 libc::signal(signal, libc::SIG_IGN);

@@ -1,7 +1,7 @@
 //! Call paths of uses and reuses: contexts of RDX are call paths, not lines.
 //!
-//! The thread stands still, so its stack is read where it is, and unwound at once: mappings go with
-//! the process. An unknown path is [`NONE`], or begins at "callers unknown".
+//! The thread is stopped, so its stack is read in place, and unwound at once, since mappings vanish
+//! with the process. An unknown path is [`NONE`], or begins at "callers unknown".
 
 use crate::objects::heap::generated_frames as generated;
 use crate::objects::heap::unwind::{Top, Unwinders};
@@ -15,7 +15,7 @@ use std::path::Path;
 const MAX_FRAMES: usize = 128;
 /// Bytes of the stack that are read.
 const STACK: usize = 16 << 10;
-/// Numbers of the general registers, as instructions encode them.
+/// Numbers of general registers, as in the instruction encoding.
 const RSP: usize = 4;
 const RBP: usize = 5;
 
@@ -29,13 +29,13 @@ pub struct CallPaths {
 }
 
 impl CallPaths {
-    /// A process executes another program.
+    /// Drops what is known of a process that executes another program.
     pub fn forget(&mut self, process: i32) {
         self.unwinders.begin(process as u32);
     }
 
-    /// The node of the path on which a thread stands. `read` reads its memory and tells how much
-    /// of it there was.
+    /// The node of the path to a thread's current position. `read` reads its memory and returns the
+    /// number of bytes read.
     pub fn of(
         &mut self,
         process: i32,

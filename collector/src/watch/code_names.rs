@@ -14,11 +14,11 @@ const LOOK_INTERVAL_NS: u64 = 250_000_000;
 /// Position of code: an offset in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CodeOffset {
-    /// Number of the file; 0 is none.
+    /// Number of the file; 0 for none.
     pub file: u32,
-    /// Offset in it; the address where there is no file.
+    /// Offset in the file, or the address if there is no file.
     pub offset: u64,
-    /// The process, for generated code; else 0.
+    /// The process, for generated code; otherwise 0.
     pub process: u32,
 }
 
@@ -33,8 +33,8 @@ pub struct Maps {
 }
 
 impl Maps {
-    /// The file and offset of an address. The process's mappings are read again if they do not have
-    /// it.
+    /// The file and offset of an address. The process's mappings are read again if they do not
+    /// contain it.
     pub fn place(&mut self, process: i32, ip: u64) -> CodeOffset {
         if let Some(place) = self.known(process, ip) {
             if place.process != 0 && self.is_due(process) {
@@ -112,7 +112,7 @@ impl Maps {
         }
     }
 
-    /// The process executes another program.
+    /// Drops the mappings of a process that executes another program.
     pub fn forget(&mut self, process: i32) {
         self.processes.remove(&process);
     }
@@ -156,7 +156,7 @@ impl<'a> CodeNames<'a> {
         }
     }
 
-    /// The function of generated code that was last at a place. (Samples have no time.)
+    /// The latest function of generated code at a place. (Samples have no time.)
     fn generated(&self, place: CodeOffset) -> Option<PlaceName> {
         let code = self.generated?.processes.get(&place.process)?;
         let name = code.last_name_of(place.offset)?;

@@ -20,11 +20,11 @@ const TYPE_BREAKPOINT: u32 = 5;
 /// HW_BREAKPOINT_R | HW_BREAKPOINT_W: the processor cannot watch reads alone.
 const READ_WRITE: u32 = 3;
 const FORMAT_GROUP: u64 = 8;
-/// rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, and r8 to r15 (PERF_REG_X86_*); and where they stand in
+/// rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, and r8 to r15 (PERF_REG_X86_*), and their positions in
 /// the order of their encoding.
 const REGISTERS: u64 = 0xff_00ff;
 const ENCODING: [usize; 16] = [0, 3, 1, 2, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
-/// The leader's record: its number, and the processor with four bytes behind.
+/// Bytes of the leader's record: its number, and the processor with four more bytes.
 const LEADER_BYTES: usize = 16;
 const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
@@ -41,7 +41,7 @@ pub struct Counter {
 /// The trigger that stops threads, and the events that count accesses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchTrigger {
-    /// Mean CPU time (ns) between stops, or loads where there are counters.
+    /// Mean CPU time (ns) between stops, or number of loads if counters exist.
     pub period: u64,
     /// Number of the signal.
     pub signal: i32,
@@ -97,8 +97,8 @@ struct Watchpoint {
     id: u64,
 }
 
-/// Counts an event of the calling thread while something is done, and the samples that one in every
-/// `period` of them makes.
+/// Counts an event of the calling thread while `work` runs, and its samples, one in every `period`
+/// events.
 pub fn try_out(counter: &Counter, period: u64, work: impl FnOnce()) -> io::Result<(u64, u64)> {
     let attr = Attr {
         sample_period: period.max(1),
@@ -126,7 +126,7 @@ pub fn try_out(counter: &Counter, period: u64, work: impl FnOnce()) -> io::Resul
 
 /// The events of one thread.
 pub struct Events {
-    // The group's leader goes last.
+    // Fields are dropped in order, and the group's leader must be last.
     slots: Vec<Option<Watchpoint>>,
     ring: Ring,
     members: Vec<(OwnedFd, u64)>,
@@ -137,7 +137,7 @@ pub struct Events {
     period: u64,
     signal: i32,
     lost: u64,
-    /// Records that have been read and not yet looked at.
+    /// Records that were read but not yet examined.
     unread: Vec<u8>,
     /// Processor that the thread was last stopped on by the leader.
     processor: Option<u32>,
@@ -179,14 +179,14 @@ impl Events {
         })
     }
 
-    /// Sets the next period to a share of the asked one.
+    /// Sets the next period to a share of the configured one.
     pub fn next_period(&self, eighths: f64) {
         let next = (self.period as f64 * eighths).max(1.0) as u64;
         // SAFETY: the number lives across the call. If it fails, the period stays.
         unsafe { libc::ioctl(self.leader.as_raw_fd(), IOC_PERIOD, &raw const next) };
     }
 
-    /// Stops the whole group (without its leader no event of it runs), or lets it go on.
+    /// Pauses the whole group (without its leader none of its events runs), or lets it run.
     pub fn pause(&self, on: bool) {
         // SAFETY: integer arguments. It cannot fail for an event that is open.
         unsafe {
@@ -287,7 +287,7 @@ impl Events {
         self.processor
     }
 
-    /// Hits since the last call, in order; those of watchpoints that were closed are left out.
+    /// Hits since the last call, in order, without those of closed watchpoints.
     pub fn hits(&mut self) -> Vec<(usize, Hit)> {
         self.drain();
         let bytes = std::mem::take(&mut self.unread);
@@ -318,7 +318,7 @@ impl Events {
         out
     }
 
-    /// Hits that the kernel had no room for.
+    /// Number of hits that the kernel had no room for.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -350,7 +350,7 @@ pub(crate) fn signals(event: &OwnedFd, thread: i32, signal: i32) -> io::Result<(
     }
 }
 
-/// Records of a ring about samples and losses: kind, and the bytes behind the header.
+/// Records of a ring about samples and losses: kind, and the bytes after the header.
 fn records(mut bytes: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
     std::iter::from_fn(move || {
         loop {
@@ -383,7 +383,7 @@ fn hit(record: &[u8]) -> Option<WatchpointRecord<'_>> {
     let end = count.checked_mul(16)?.checked_add(HEADER_BYTES)?;
     let values = record.get(HEADER_BYTES..end)?;
     let mut general = [0; 16];
-    // The ABI stands before the registers; 0: there are none.
+    // The ABI comes before the registers; 0 means that there are none.
     let listed = record.get(end + 8..end + 8 + 8 * ENCODING.len());
     if listed.is_none() && record.get(end..end + 8)? != [0; 8] {
         return None;
@@ -438,7 +438,8 @@ mod tests {
             (seen.id, seen.ip, seen.values.len(), word(seen.values, 16)),
             (8, 0x1234, 32, 200)
         );
-        // rax rbx rcx rdx rsi rdi rbp rsp, by encoding: rax rcx rdx rbx rsp rbp rsi rdi.
+        // rax rbx rcx rdx rsi rdi rbp rsp; in the order of encoding: rax rcx rdx rbx rsp rbp rsi
+        // rdi.
         assert_eq!(
             seen.general,
             [
@@ -452,13 +453,13 @@ mod tests {
             assert_eq!(hit(&all[2].1[..cut]), None);
         }
         assert_eq!(records(&[0; 64]).count(), 0, "a size of 0 ends it");
-        // Without registers.
+        // The record has no registers.
         let bare: Vec<u8> = [8u64, 0x1234, 0, 0]
             .iter()
             .flat_map(|w| w.to_ne_bytes())
             .collect();
         assert_eq!(hit(&bare).map(|s| s.general), Some([0; 16]));
-        // More values than the record holds.
+        // The record claims more values than it holds.
         let long: Vec<u8> = [1u64, 2, u64::MAX, 0]
             .iter()
             .flat_map(|w| w.to_ne_bytes())

@@ -3,16 +3,16 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`access`] | what memory an instruction accesses |
-//! | [`trap_decode`] | which instruction a watchpoint trapped behind, and how it accessed the word |
+//! | [`access`] | memory that an instruction accesses |
+//! | [`trap_decode`] | the instruction before a watchpoint's trap, and its access to the word |
 //! | [`sampler`] | from a sample to its reuse, for one thread, behind a trait |
 //! | [`events`] | perf events: trigger, counters, watchpoints |
 //! | [`ptrace`] | stopping, stepping and reading threads |
-//! | [`calibrate`] | whether watchpoints work here, and what they cost |
-//! | [`crate::machine::counters`] | what counts accesses on this machine |
+//! | [`calibrate`] | a test of watchpoints here, and their cost |
+//! | [`crate::machine::counters`] | events that count accesses on this machine |
 //! | [`pin`] | recorder and thread on one processor while it is stepped |
 //! | [`run`] | a program from its start to its end |
-//! | [`call_paths`] | by way of whom uses and reuses were reached |
+//! | [`call_paths`] | the callers that led to uses and reuses |
 //! | [`code_names`] | code addresses to functions and lines |
 //! | [`mod@write`] | `watch.parquet` |
 //! | [`crate::commands::record_watch`] | the trace folder around it |

@@ -1,13 +1,13 @@
 //! Stepping on one processor.
 //!
-//! A step is two switches between recorder and thread. Where both run on one processor each of them
-//! is a switch; where they do not, each wakes a processor that sleeps, which takes twice the time
-//! and more (measured in a virtual machine: 24 µs a step, 13 µs on one processor). So while a
-//! thread is stepped, it and the recorder are bound to the processor that it ran on.
+//! A step takes two switches between recorder and thread. On one processor, each is a context
+//! switch. On two, each wakes an idle processor, which takes at least twice the time (measured in a
+//! virtual machine: 24 µs a step, 13 µs on one processor). So while a thread is stepped, it and the
+//! recorder are bound to the processor that it ran on.
 //!
-//! The program must not see that. Stepping ends before system calls, so the thread cannot ask for
-//! its affinity meanwhile; another thread of the program could, so a thread is bound only if it is
-//! the only one there is. It gets its former mask back before it runs on.
+//! The program must not notice. Stepping ends before system calls, so the thread cannot read its
+//! affinity during that time. Another thread of the program could, so a thread is bound only if it
+//! is the only one. It gets its former mask back before it runs on.
 
 use std::mem::MaybeUninit;
 
@@ -34,12 +34,12 @@ fn same(a: &Mask, b: &Mask) -> bool {
 
 /// The recorder's own binding.
 pub struct Recorder {
-    /// Mask at the recorder's start. `None`: it is unknown, and nothing is bound.
+    /// Mask at the recorder's start. `None` if it is unknown; nothing is bound then.
     own: Option<Mask>,
     bound: Option<u32>,
 }
 
-/// A thread that is bound; free again when dropped.
+/// A bound thread, which is released when dropped.
 pub struct Bound {
     thread: i32,
     former: Mask,
@@ -48,7 +48,7 @@ pub struct Bound {
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        // If somebody else has changed it meanwhile, that holds.
+        // If somebody else has changed the mask since, that change stays.
         if mask(self.thread).is_some_and(|now| same(&now, &self.one)) {
             bind(self.thread, &self.former);
         }
@@ -65,8 +65,8 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// Brings the calling thread to a processor and binds a thread that stands still to the same.
-    /// `None` if that cannot be; then nothing is bound.
+    /// Moves the calling thread to a processor and binds a stopped thread to the same one. If that
+    /// is impossible, the result is `None`, and nothing is bound.
     pub fn join(&mut self, thread: i32, processor: u32) -> Option<Bound> {
         let own = self.own?;
         let at = processor as usize;
@@ -101,7 +101,7 @@ impl Recorder {
         })
     }
 
-    /// The calling thread may run anywhere again.
+    /// Lets the calling thread run on any processor again.
     pub fn leave(&mut self) {
         if let (Some(own), Some(_)) = (self.own, self.bound.take()) {
             bind(0, &own);
@@ -145,7 +145,7 @@ mod tests {
             drop(bound);
             assert!(same(&mask(thread).unwrap(), &its));
         }
-        // A mask that somebody else sets meanwhile stays.
+        // A mask that somebody else has set since stays.
         let bound = recorder.join(thread, here).unwrap();
         assert!(bind(thread, &its));
         drop(bound);

@@ -39,8 +39,7 @@ pub fn seize(process: i32) -> io::Result<()> {
     call(libc::PTRACE_SEIZE, process, 0, options as usize)
 }
 
-/// Lets a stopped thread go on, with a signal or 0. That it has died meanwhile is told by the next
-/// wait.
+/// Lets a stopped thread go on, with a signal or 0. If it has died, the next wait reports that.
 pub fn resume(thread: i32, signal: i32) {
     let _ = call(libc::PTRACE_CONT, thread, 0, signal as usize);
 }
@@ -50,12 +49,12 @@ pub fn listen(thread: i32) {
     let _ = call(libc::PTRACE_LISTEN, thread, 0, 0);
 }
 
-/// Gives a stopped thread back, with a signal or 0.
+/// Detaches from a stopped thread, with a signal or 0.
 pub fn detach(thread: i32, signal: i32) {
     let _ = call(libc::PTRACE_DETACH, thread, 0, signal as usize);
 }
 
-/// Asks a running thread to stop, so that it can be given back.
+/// Asks a running thread to stop, so that it can be detached from.
 pub fn interrupt(thread: i32) {
     let _ = call(libc::PTRACE_INTERRUPT, thread, 0, 0);
 }
@@ -108,7 +107,7 @@ pub fn is_pending(thread: i32, signal: i32) -> bool {
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
-/// Waits for one thread (or any: -1); its number and status.
+/// Waits for one thread (or any: -1). Returns its number and status.
 pub fn wait(thread: i32) -> io::Result<(i32, i32)> {
     let mut status = 0;
     // SAFETY: the status lives across the call.
@@ -136,9 +135,9 @@ pub fn registers(thread: i32) -> io::Result<Registers> {
     })
 }
 
-/// Reads memory up to the first page that is not there.
+/// Reads memory up to the first unmapped page.
 pub fn read_memory(thread: i32, address: u64, into: &mut [u8]) -> usize {
-    // The kernel copies whole pieces only: cut at the page's end.
+    // The kernel copies only whole pieces, so reads are split at the page's end.
     let first = (PAGE_SIZE - address as usize % PAGE_SIZE).min(into.len());
     let local = libc::iovec {
         iov_base: into.as_mut_ptr().cast(),
@@ -159,7 +158,7 @@ pub fn read_memory(thread: i32, address: u64, into: &mut [u8]) -> usize {
     usize::try_from(got).unwrap_or(0)
 }
 
-/// A thread that stands still.
+/// A stopped thread.
 pub struct StoppedThread<'a> {
     /// Its number.
     pub thread: i32,
@@ -167,7 +166,7 @@ pub struct StoppedThread<'a> {
     pub events: &'a mut Events,
     /// The trigger's signal.
     pub signal: i32,
-    /// A stop or end that a step ran into and that is still to be handled.
+    /// A stop or end that occurred during a step and is still to be handled.
     pub unhandled: Option<i32>,
     /// Its process.
     pub process: i32,
@@ -202,7 +201,7 @@ impl Stopped for StoppedThread<'_> {
                 {
                     return Ok(Stepped::Done);
                 }
-                // It came before the instruction.
+                // The signal came before the instruction.
                 if is_trigger(self.thread, signal, self.signal) {
                     continue;
                 }

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time between two rounds that pass signals on and look for the end of recording. Source: Chosen.
+/// Interval of rounds that pass signals on and check for the end of recording. Source: Chosen.
 const ROUND_INTERVAL: Duration = Duration::from_millis(20);
 /// Lengths of periods, as shares of the mean one. Source: Chosen.
 const PERIOD_SHARES: std::ops::Range<f64> = 0.875..1.125;
@@ -39,11 +39,11 @@ pub struct Job {
     pub watchpoints: usize,
     /// Instructions to step behind a use.
     pub near: u64,
-    /// Ends the watching after this time; the program goes on.
+    /// Time after which watching ends; the program goes on.
     pub duration: Option<Duration>,
 }
 
-/// A sample and its reuse, with places.
+/// A sample and its reuse, with code positions.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchRow {
     /// Process.
@@ -66,13 +66,13 @@ pub struct Ended {
     pub wall: Duration,
     /// CPU time of the watched threads, stops left out, seconds.
     pub cpu_seconds: f64,
-    /// Time that they stood still or were stepped, seconds.
+    /// Time that the threads were stopped or stepped, seconds.
     pub stopped_seconds: f64,
-    /// Accesses that were counted, if they were.
+    /// Number of accesses, if they were counted.
     pub accesses: Option<Accesses>,
     /// Samples.
     pub rows: Vec<WatchRow>,
-    /// Places of code.
+    /// Mappings of the code positions.
     pub maps: Maps,
     /// Call paths of uses and reuses.
     pub paths: CallPaths,
@@ -97,10 +97,10 @@ pub enum WatchError {
     /// The kernel refuses to execute it. Exit status 126.
     #[error("{0}: cannot be executed: {1}")]
     CannotExecute(String, io::Error),
-    /// The machine. Exit status 125.
+    /// An obstacle on this machine. Exit status 125.
     #[error(transparent)]
     Obstacle(#[from] Obstacle),
-    /// The recorder itself. Exit status 125.
+    /// A failure of the recorder itself. Exit status 125.
     #[error("{0}: {1}")]
     Own(&'static str, io::Error),
 }
@@ -162,7 +162,7 @@ pub fn run_watched(job: &Job) -> Result<Ended, WatchError> {
     let began = Instant::now();
     session.until = job.duration.map(|d| began + d);
     std::thread::scope(|scope| {
-        // Dropped however this ends.
+        // The flag is set on every path out of this function.
         let _end = SetOnDrop(&over);
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
@@ -174,8 +174,8 @@ pub fn run_watched(job: &Job) -> Result<Ended, WatchError> {
                 std::thread::sleep(ROUND_INTERVAL);
             }
         });
-        // The word to execute comes from here, so that this thread can follow the execution, which
-        // stops on its way.
+        // The release runs in another thread, so that this one can handle the stops during the
+        // execution.
         let release = scope.spawn(move || held.release());
         session.follow().map_err(own("waiting for the program"))?;
         match release.join() {
@@ -255,7 +255,7 @@ struct WatchLoop<'a> {
     sums: RunSums,
     problems: Vec<String>,
     status: Option<ProgramStatus>,
-    /// The program itself runs, no longer the recorder's copy.
+    /// True once the program itself runs instead of the recorder's copy.
     executed: bool,
     until: Option<Instant>,
     recorder: Recorder,
@@ -282,7 +282,7 @@ impl WatchLoop<'_> {
         }
     }
 
-    /// One stop or end. Gives another one of the same thread that was met meanwhile.
+    /// Handles one stop or end. Returns a further one of the same thread, if one occurred.
     fn handle(&mut self, thread: i32, status: i32) -> Option<i32> {
         if !libc::WIFSTOPPED(status) {
             self.close(thread);
@@ -303,7 +303,7 @@ impl WatchLoop<'_> {
             }
             0 => ptrace::resume(thread, signal),
             libc::PTRACE_EVENT_EXEC => {
-                // All other threads are gone, and this one has the process's number now.
+                // All other threads are gone, and this one now has the process's number.
                 let former = ptrace::message(thread);
                 self.close(former);
                 self.close(thread);
@@ -323,7 +323,7 @@ impl WatchLoop<'_> {
                 }
                 ptrace::resume(thread, 0);
             }
-            // It has made a thread or a process, which tells of itself.
+            // A new thread or process stops by itself.
             _ => ptrace::resume(thread, 0),
         }
         None
@@ -441,7 +441,7 @@ impl WatchLoop<'_> {
             process,
             paths: &mut self.paths,
         };
-        // If the thread is gone, the next wait tells.
+        // If the thread is gone, the next wait reports it.
         let _ = sampler.sample(&mut held);
         drop(bound);
         let unhandled = held.unhandled;
@@ -518,7 +518,7 @@ impl WatchLoop<'_> {
         }
     }
 
-    /// Gives back processes that outlive the program.
+    /// Detaches from processes that outlive the program.
     fn abandon(&mut self) {
         let left: Vec<i32> = self.tasks.keys().copied().collect();
         if left.is_empty() {
@@ -537,7 +537,8 @@ impl WatchLoop<'_> {
                     || ptrace::is_trigger(thread, signal, self.job.trigger.signal);
                 if status >> 16 == libc::PTRACE_EVENT_STOP {
                     if ptrace::is_pending(thread, self.job.trigger.signal) {
-                        // A last one of ours, which the program must not get: it comes next.
+                        // A last trigger is pending. The program must not get it, so the thread
+                        // goes on to receive it here.
                         ptrace::resume(thread, 0);
                         ptrace::interrupt(thread);
                         continue;

@@ -1,16 +1,16 @@
 //! The work on one thread, from a sample to its reuse.
 //!
 //! A sample begins at the stop of the thread by a timer or a counter. The sampler single-steps the
-//! next accesses. One of the first [`ACCESSES_AFTER_STOP`] is the use: stops crowd behind slow
-//! instructions, and the draw evens that out. The steps behind it find near reuses with their exact
-//! distances. An access without a reuse by then goes to the reservoir, which decides if one of the
-//! hardware watchpoints takes it. From there on the thread runs at its own speed. The counters and
-//! watchpoints of a thread rest while it is stepped: that time is left out of all ages, and its
-//! accesses are counted here.
+//! next accesses. One of the first [`ACCESSES_AFTER_STOP`] is the use: stops cluster behind slow
+//! instructions, and the random choice compensates for that. The steps behind it find near reuses
+//! with their exact distances. An access without a reuse by then goes to the reservoir, which
+//! decides if one of the hardware watchpoints takes it. From there on the thread runs at its own
+//! speed. The counters and watchpoints of a thread are paused while it is stepped. That time is
+//! left out of all ages, and the accesses are counted here.
 //!
-//! A load has two reuses: by the next access, where loads and stores count, and by the next load,
-//! where loads alone do. Processors cannot watch reads alone. So the thread stops at each hit; if
-//! it was a store, the first of the two is known, and the watch for the second goes on.
+//! A load has two reuses: the next access among loads and stores, and the next load among loads.
+//! Processors cannot watch reads alone, so the thread stops at each hit. If it was a store, the
+//! first of the two is known, and the watch for the second goes on.
 
 use crate::watch::access::{AccessReader, NextInsn, Registers};
 use crate::watch::trap_decode::{Touch, Trap};
@@ -21,12 +21,12 @@ use std::io;
 
 /// Watchpoints cover aligned words of this many bytes.
 pub const WORD: u64 = 8;
-/// The use is one of so many accesses behind the stop. Source: Chosen.
+/// The use is one of the first so many accesses after the stop. Source: Chosen.
 const ACCESSES_AFTER_STOP: u64 = 16;
 /// Source: Chosen.
 const MAX_STEPS_TO_USE: u64 = 200;
-/// Hits of one sample that are no reuses: behind so many it is given up, since each is a stop.
-/// Source: Chosen.
+/// Maximum number of hits of one sample that are no reuses. Then it is given up, since each hit is
+/// a stop. Source: Chosen.
 const MAX_OTHER_HITS: u32 = 256;
 
 /// Loads and stores.
@@ -68,12 +68,12 @@ pub struct Clock {
     pub accesses: Option<Accesses>,
 }
 
-/// A watched word was accessed.
+/// An access to a watched word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hit {
-    /// Counters then.
+    /// Counters at the hit.
     pub clock: Clock,
-    /// General registers behind the instruction that accessed it.
+    /// General registers after the accessing instruction.
     pub general: [u64; 16],
     /// Address of the next instruction.
     pub ip: u64,
@@ -84,32 +84,32 @@ pub struct Hit {
 pub enum Stepped {
     /// The instruction has run.
     Done,
-    /// Something else came (a signal of the program, its end): the thread must go on before it can
-    /// be stepped again.
+    /// Something else came first (a signal of the program, its end): the thread must run before it
+    /// can be stepped again.
     Interrupted,
 }
 
-/// A thread that stands still, and its watchpoints.
+/// A stopped thread with its watchpoints.
 pub trait Stopped {
     /// Its registers.
     fn registers(&mut self) -> io::Result<Registers>;
-    /// Its memory; returns how much could be read.
+    /// Reads its memory. Returns the number of bytes read.
     fn read(&mut self, address: u64, into: &mut [u8]) -> usize;
-    /// The call path that leads to where it stood with these registers; 0 if it is not known.
+    /// The call path to its position with these registers; 0 if unknown.
     fn path(&mut self, _at: &Registers) -> u32 {
         0
     }
     /// Runs one instruction.
     fn step(&mut self) -> io::Result<Stepped>;
-    /// Stops its counters and watchpoints, or lets them go on. While a thread is stepped they only
-    /// cost: each step is two switches, and each of them would write the debug registers (which
-    /// a virtual machine must ask its host for).
+    /// Pauses or resumes its counters and watchpoints. During stepping they are useless and costly:
+    /// each step is two switches, and each of these would write the debug registers (through the
+    /// host in a virtual machine).
     fn pause(&mut self, on: bool);
     /// Its counters.
     fn clock(&mut self) -> io::Result<Clock>;
-    /// Sets a watchpoint on a word, in place of the former word.
+    /// Sets a watchpoint on a word, instead of the former word.
     fn watch(&mut self, slot: usize, word: u64) -> io::Result<()>;
-    /// Takes a watchpoint off.
+    /// Removes a watchpoint.
     fn unwatch(&mut self, slot: usize);
     /// Hits of watchpoints since the last call, in order. Watchpoints stay on, and each hit stops
     /// the thread.
@@ -119,7 +119,7 @@ pub trait Stopped {
 /// Result of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SampleOutcome {
-    /// Reused while single-stepped: the distance is exact.
+    /// The reuse came while single-stepped: the distance is exact.
     Near,
     /// A watchpoint saw the reuse.
     Watched,
@@ -134,7 +134,7 @@ pub enum SampleOutcome {
 }
 
 impl SampleOutcome {
-    /// As it stands in the table.
+    /// The name in the table.
     pub fn name(self) -> &'static str {
         match self {
             SampleOutcome::Near => "near",
@@ -147,8 +147,7 @@ impl SampleOutcome {
     }
 }
 
-/// The streams in which a reuse counts. A load's next access and its next load need not be the
-/// same.
+/// The streams in which a reuse counts. A load's next access and its next load may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CountingStreams {
     /// Among loads as well as among loads and stores.
@@ -160,7 +159,7 @@ pub enum CountingStreams {
 }
 
 impl CountingStreams {
-    /// As it stands in the table.
+    /// The name in the table.
     pub fn name(self) -> &'static str {
         match self {
             CountingStreams::Both => "both",
@@ -174,9 +173,9 @@ impl CountingStreams {
 /// [`CountingStreams::Accesses`] and [`CountingStreams::Loads`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// Number in the thread.
+    /// Number of the sample in its thread.
     pub sample: u64,
-    /// The thread's last sample when this one's fate was known.
+    /// The thread's last sample when this one's result was known.
     pub until: u64,
     /// Address of the use.
     pub address: u64,
@@ -194,12 +193,12 @@ pub struct Pair {
     pub reuse_path: u32,
     /// Result of the sample.
     pub outcome: SampleOutcome,
-    /// Accesses that were single-stepped since the use, up to the reuse; those of the stack that
-    /// no instruction names are left out.
+    /// Accesses that were single-stepped since the use, up to the reuse, without the implicit ones
+    /// of the stack.
     pub stepped: Accesses,
-    /// CPU time since the use in which the thread was not stepped.
+    /// CPU time since the use, without stepping.
     pub cpu_ns: u64,
-    /// Accesses since the use by the PMU, those that were stepped included.
+    /// Accesses since the use counted by the PMU, plus the stepped ones.
     pub counted: Option<Accesses>,
 }
 
@@ -210,8 +209,7 @@ pub struct SamplerSums {
     pub stops: u64,
     /// Stops for hits.
     pub hits: u64,
-    /// Hits that were no reuses: stores where a load is awaited, and accesses that no instruction
-    /// names.
+    /// Hits that were no reuses: stores where a load is awaited, and implicit accesses.
     pub other_hits: u64,
     /// Hits whose instruction was not recognised; they count as loads.
     pub unclear: u64,
@@ -226,11 +224,11 @@ pub struct SamplerSums {
 /// Cost of stops, ns of the thread's CPU time that its counters see. Ages leave it out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
-    /// From setting a watchpoint to a hit by the very next instructions.
+    /// From setting a watchpoint to a hit by the next instructions.
     pub hit_ns: u64,
-    /// From there to the end of the stop that follows, the part before included.
+    /// From setting a watchpoint to the end of the stop after the hit.
     pub hit_stop_ns: u64,
-    /// A stop, apart from the work in it.
+    /// A stop, without the work in it.
     pub stop_ns: u64,
 }
 
@@ -241,16 +239,16 @@ pub struct SamplerPlan {
     pub watchpoints: usize,
     /// Instructions to step behind a use.
     pub near: u64,
-    /// Seed of the coins.
+    /// Seed of the random choices.
     pub seed: u64,
     /// Costs of stops.
     pub costs: Costs,
 }
 
-/// A sample whose reuse is awaited.
+/// A sample that waits for its reuse.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
-    /// [`Pair::counts`] says which one: an access (of a load: either), or a load.
+    /// [`Pair::counts`] gives the awaited event: an access (for a load, either stream), or a load.
     pair: Pair,
     word: u64,
     /// Counters when the watchpoint was set, with all steps until then.
@@ -266,9 +264,9 @@ struct Pending {
 enum Fate {
     /// It is reused.
     Over(CountingStreams),
-    /// Its next access is known, the next load is awaited.
+    /// Its next access is known, and the next load is awaited.
     Half,
-    /// It goes on.
+    /// It is not reused yet.
     Open,
 }
 
@@ -284,7 +282,7 @@ impl Pending {
     }
 }
 
-/// See the module's text.
+/// Takes the samples of one thread and follows each to its reuse.
 pub struct Sampler {
     plan: SamplerPlan,
     reservoir: Reservoir,
@@ -299,7 +297,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// For a thread that begins.
+    /// A sampler for a new thread.
     pub fn new(plan: SamplerPlan) -> Sampler {
         Sampler {
             plan,
@@ -314,7 +312,7 @@ impl Sampler {
         }
     }
 
-    /// Samples whose fate is known since the last call.
+    /// Samples completed since the last call.
     pub fn take_pairs(&mut self) -> Vec<Pair> {
         std::mem::take(&mut self.pairs)
     }
@@ -324,7 +322,7 @@ impl Sampler {
         self.sums
     }
 
-    /// The thread was stopped for a sample. An error: it is gone.
+    /// The thread was stopped for a sample. An error means that it is gone.
     pub fn sample(&mut self, thread: &mut dyn Stopped) -> io::Result<()> {
         self.collect(thread);
         self.sums.stops += 1;
@@ -342,7 +340,7 @@ impl Sampler {
         self.sums.hits += 1;
     }
 
-    /// Takes in the hits of the watchpoints.
+    /// Processes the hits of the watchpoints.
     fn collect(&mut self, thread: &mut dyn Stopped) {
         for (slot, hit) in thread.hits() {
             let (behind, after) = self.hit(thread, slot, &hit);
@@ -351,7 +349,7 @@ impl Sampler {
         }
     }
 
-    /// The access to the word by a hit, and the registers behind it.
+    /// Processes a hit: its access to the word, and the registers after it.
     fn hit(&mut self, thread: &mut dyn Stopped, slot: usize, hit: &Hit) -> (Touch, Registers) {
         let word = self
             .slots
@@ -379,7 +377,7 @@ impl Sampler {
                 ..Touch::default()
             }
         });
-        // If only the target of the access is known, the hit's address is the best estimate.
+        // If only the access's target is known, the hit's address is the best estimate.
         let touch = Touch {
             ip: if touch.ip == 0 { hit.ip } else { touch.ip },
             ..touch
@@ -387,7 +385,7 @@ impl Sampler {
         (touch, after)
     }
 
-    /// A watched word was accessed: loaded, stored, or in a way that does not count.
+    /// Processes an access to a watched word: a load, a store, or one that does not count.
     fn touched(
         &mut self,
         thread: &mut dyn Stopped,
@@ -400,7 +398,7 @@ impl Sampler {
         let Some(mut pending) = self.slots.get(slot).copied().flatten() else {
             return;
         };
-        // A load comes before the stores of its instruction.
+        // A load comes before the stores of its own instruction.
         let behind = Accesses {
             loads: 0,
             stores: if how.read { how.stores } else { 0 },
@@ -452,7 +450,7 @@ impl Sampler {
         }
     }
 
-    /// The end of all watching: of the thread, of its program, of the recording.
+    /// Ends all samples, since the thread, the program or the recording ends.
     pub fn end(&mut self, thread: &mut dyn Stopped) {
         self.collect(thread);
         let now = thread.clock().ok();
@@ -488,7 +486,7 @@ impl Sampler {
         }
     }
 
-    /// Steps to a use and on to near reuses. Gives a sample that is still open.
+    /// Steps to a use and on to near reuses. Returns the sample if it is still open.
     fn take(&mut self, thread: &mut dyn Stopped) -> io::Result<Option<Pending>> {
         let mut open = None;
         let ended = self.steps(thread, &mut open);
@@ -496,7 +494,7 @@ impl Sampler {
             (Ok(()), Some(pending)) => Ok(Some(pending)),
             (Ok(()), None) => Ok(None),
             (Err(error), open) => {
-                // The thread has gone.
+                // The thread is gone.
                 match open {
                     Some(pending) => self.pairs.push(Pair {
                         counted: Some(pending.pair.stepped),
@@ -522,7 +520,7 @@ impl Sampler {
             if step.opaque {
                 break;
             }
-            // Only the watchpoints see the addresses of a gather.
+            // Only watchpoints see the addresses of a gather.
             let blind = step.gathers && self.slots.iter().any(Option::is_some);
             if blind {
                 thread.pause(false);
@@ -549,7 +547,7 @@ impl Sampler {
                     );
                 }
             }
-            // Reused: the rest of the instruction still counts.
+            // After a reuse, the rest of the instruction still counts.
             let mut over = false;
             for part in parts(&step) {
                 self.stepped = self.stepped.add(part.one());
@@ -577,7 +575,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// A sample begins.
+    /// Begins a sample.
     fn begin(&mut self, part: &SingleAccess, ip: u64, path: u32) -> Pending {
         self.samples += 1;
         let pair = Pair {
@@ -610,7 +608,7 @@ impl Sampler {
         }
     }
 
-    /// The word of the open sample is accessed while it is stepped. Tells whether that ends it.
+    /// Processes a stepped access to the open sample's word. True if it ends the sample.
     fn near(
         &mut self,
         open: &mut Option<Pending>,
@@ -644,7 +642,7 @@ impl Sampler {
         }
     }
 
-    /// Words of earlier samples that a stepped instruction accesses.
+    /// Processes accesses of a stepped instruction to words of earlier samples.
     fn stepped_on_watched(
         &mut self,
         thread: &mut dyn Stopped,
@@ -672,7 +670,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// The reservoir's decision about a sample that was not reused near its use.
+    /// Lets the reservoir decide about a sample without a near reuse.
     fn decide(&mut self, thread: &mut dyn Stopped, mut pending: Pending) -> io::Result<()> {
         let now = thread.clock()?;
         pending.pair.counted = now.accesses.map(|_| pending.pair.stepped);
@@ -741,7 +739,7 @@ impl SingleAccess {
     }
 }
 
-/// Loads, then stores, that an instruction names.
+/// Loads, then stores, of an instruction, without implicit ones.
 fn parts(step: &NextInsn) -> Vec<SingleAccess> {
     let of = |written: bool| {
         step.accesses

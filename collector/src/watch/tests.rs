@@ -1,5 +1,4 @@
-//! The sampler on a machine that we can see through: each access takes one nanosecond, stops take
-//! many.
+//! The sampler on a simulated machine: each access takes one nanosecond, and stops take many.
 
 use crate::watch::access::{AccessReader, Registers};
 use crate::watch::sampler::*;
@@ -21,13 +20,13 @@ enum Kind {
 }
 
 impl Kind {
-    /// Four bytes each.
+    /// Code of four bytes.
     fn code(self) -> [u8; 4] {
         match self {
             Kind::Load => [0x48, 0x8b, 0x43, 0],
             Kind::Store => [0x48, 0x89, 0x43, 0],
             Kind::Add => [0x48, 0x01, 0x43, 0],
-            // With prefixes that say nothing.
+            // The prefixes have no effect.
             Kind::Push => [0x3e, 0x48, 0xff, 0xf0],
             Kind::Pop => [0x3e, 0x48, 0x8f, 0xc0],
         }
@@ -49,19 +48,19 @@ struct Fake {
     at: usize,
     accesses: Accesses,
     cpu_ns: u64,
-    /// CPU time of the thread that a step adds.
+    /// CPU time that a step adds to the thread.
     step_ns: u64,
     counting: bool,
     paused: bool,
     slots: BTreeMap<usize, u64>,
     hits: Vec<(usize, Hit)>,
     refuse: bool,
-    /// A step that is interrupted.
+    /// Number of the step to interrupt.
     interrupt_at: Option<usize>,
 }
 
 const CODE: u64 = 0x1000;
-/// Away from all that programs access here.
+/// An address that the programs here do not access otherwise.
 const STACK: u64 = 0x7f_0000;
 
 fn ip(at: usize) -> u64 {
@@ -89,7 +88,7 @@ impl Fake {
         }
     }
 
-    /// Registers before the current instruction, or behind it.
+    /// Registers before or after the current instruction.
     fn general(&self, behind: bool) -> [u64; 16] {
         let (address, kind) = self.program[self.at];
         let mut general = [0; 16];
@@ -212,7 +211,7 @@ fn plan(watchpoints: usize, near: u64, seed: u64) -> SamplerPlan {
     }
 }
 
-/// Runs to the end with stops every `gap` accesses. Gives the pairs and the sampler.
+/// Runs to the end with stops every `gap` accesses. Returns the pairs and the sampler.
 fn watched(fake: &mut Fake, plan: SamplerPlan, gap: usize) -> (Vec<Pair>, Sampler) {
     let mut sampler = Sampler::new(plan);
     while fake.run(&mut sampler, gap) {
@@ -310,7 +309,7 @@ fn a_word_that_is_only_stored_to_is_given_up() {
         .collect();
     let mut fake = Fake::of(program);
     let mut sampler = Sampler::new(plan(4, 2, 0));
-    // Some seed draws the load at 3.
+    // Some seed chooses the load at 3.
     for seed in 0..100 {
         sampler = Sampler::new(plan(4, 2, seed));
         fake.at = 0;
@@ -409,7 +408,7 @@ fn the_instruction_behind_which_a_trap_came_is_found() {
         see(&[0x48, 0x83, 0x3b, 0], &[(3, 0x2008)], 0x2008),
         Some((true, false, here))
     );
-    // mov rax, [rax]: its register is gone. vpgatherdd xmm0, [rax+xmm1*4], xmm2
+    // mov rax, [rax]: its register is overwritten. vpgatherdd xmm0, [rax+xmm1*4], xmm2
     assert_eq!(
         see(&[0x48, 0x8b, 0x00], &[(0, 77)], 0x2008),
         Some((true, false, here))
@@ -444,7 +443,8 @@ fn the_instruction_behind_which_a_trap_came_is_found() {
         see(&[0x48, 0x89, 0x4c, 0x24, 8], &[(4, 0x2000)], 0x2008),
         Some((false, true, here))
     );
-    // rep stosq when done, rep movsb in the middle: at itself.
+    // rep stosq after its end; rep movsb in the middle, where the trap is at the instruction
+    // itself.
     assert_eq!(
         see(&[0xf3, 0x48, 0xab], &[(1, 0), (7, 0x2010)], 0x2008),
         Some((false, true, here))
@@ -462,7 +462,7 @@ fn the_instruction_behind_which_a_trap_came_is_found() {
         (moving(0x2009, 0x9000), moving(0x9000, 0x2010)),
         (Some((true, false, here)), Some((false, true, here)))
     );
-    // ret to here; call from elsewhere to here, by way of memory and not; jump by way of memory.
+    // A ret to this address; a call and a jump to it from elsewhere, some of them through memory.
     let back = CODE + 40;
     assert_eq!(
         touched(
@@ -505,7 +505,7 @@ fn the_instruction_behind_which_a_trap_came_is_found() {
         Some((true, false, 0)),
         "jmp [0x2008]"
     );
-    // Nothing there accesses it.
+    // No instruction there accesses the word.
     assert_eq!(see(&[0x48, 0x8b, 0x43, 8], &[(3, 0x2000)], 0x3008), None);
 }
 
@@ -528,8 +528,8 @@ fn a_near_reuse_takes_no_watchpoint() {
 
 #[test]
 fn the_example_of_the_paper_live() {
-    // a1 b1 c1 b2 a2, with the use drawn among the first accesses: whatever is drawn has its
-    // distance.
+    // The accesses are a1 b1 c1 b2 a2. The use is chosen at random among the first ones, and each
+    // choice has its distance.
     let (a, b, c) = (0x100, 0x200, 0x300);
     let mut seen = BTreeMap::new();
     for seed in 0..200 {

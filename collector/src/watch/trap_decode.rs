@@ -1,12 +1,12 @@
-//! Which instruction has just accessed a watched word, and how: a watchpoint traps behind it, and
-//! tells nothing but where.
+//! Finds the instruction that has just accessed a watched word, and its kind of access. A
+//! watchpoint traps after the instruction, and reports only the address there.
 //!
-//! Processors cannot watch reads alone, so a hit may be a load, a store, both, or something that no
-//! instruction names (`push`, `ret`). x86 code cannot be read backwards for certain. So all
-//! instructions are taken that may have led here and, by the registers behind them, accessed the
-//! word: those that end here, calls and jumps that lead here, a return, a repeated one that is not
-//! done. An address whose registers the instruction itself has changed (`mov rax, [rax]`) cannot be
-//! checked; such an instruction counts if none is found that can.
+//! Processors cannot watch reads alone, so a hit may be a load, a store, both, or an implicit
+//! access (`push`, `ret`). x86 code cannot be decoded backwards with certainty. So all instructions
+//! are candidates that may have led here and, by the registers after them, accessed the word: those
+//! that end here, calls and jumps to here, a return, or an unfinished repeated instruction. If the
+//! instruction has changed its own address registers (`mov rax, [rax]`), its address cannot be
+//! checked. It counts only if no checked candidate is found.
 
 use crate::watch::access::{AccessReader, MemoryAccess, Registers, accesses};
 use iced_x86::{
@@ -15,18 +15,18 @@ use iced_x86::{
 use mgz_abi::MAX_INSTRUCTION_BYTES;
 use mgz_abi::shared_memory::PAGE_SIZE;
 
-/// Distance that a repeated string instruction may have run ahead when the trap comes (fast copies
-/// go by cache lines), bytes.
+/// Distance that a repeated string instruction may have run ahead when the trap comes, bytes. Fast
+/// copies proceed by cache lines.
 const MAX_RUN_AHEAD_BYTES: u64 = 128;
 
-/// The access to a word, as far as instructions name it.
+/// The access to a word by an instruction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Touch {
-    /// It was loaded.
+    /// True if the word was loaded.
     pub read: bool,
-    /// It was stored.
+    /// True if the word was stored.
     pub written: bool,
-    /// Stores of the instruction, of the word or of others; they come behind its loads.
+    /// Number of stores by the instruction, to the word or elsewhere; they come after its loads.
     pub stores: u64,
     /// The instruction; 0 if only its target is known.
     pub ip: u64,
@@ -44,7 +44,7 @@ impl Touch {
         })
     }
 
-    /// True if both say the same about the word.
+    /// True if both have the same kind of access to the word.
     fn agrees(&self, other: &Touch) -> bool {
         (self.read, self.written) == (other.read, other.written)
     }
@@ -52,34 +52,35 @@ impl Touch {
 
 /// The state at a trap.
 pub struct Trap<'a> {
-    /// Registers behind the instruction.
+    /// Registers after the instruction.
     pub after: Registers,
-    /// The watched word and its bytes.
+    /// The watched word's address.
     pub word: u64,
     /// Bytes of the word.
     pub bytes: u64,
-    /// Reads memory; gives how many bytes could be read.
+    /// Reads memory; returns the number of bytes read.
     pub read: &'a mut dyn FnMut(u64, &mut [u8]) -> usize,
 }
 
 impl Trap<'_> {
-    /// The access to the word. `None` if no instruction is found that could have made it.
+    /// The access to the word. `None` if no instruction could have made it.
     pub fn touch(mut self, reader: &mut AccessReader) -> Option<Touch> {
         let info = &mut reader.info;
         let ip = self.after.rip;
         let rsp = self.after.general[4];
-        // A return has just taken its target from the stack.
+        // A return has just popped its target.
         if self.near(rsp.wrapping_sub(8), 8) && self.value(rsp.wrapping_sub(8)) == Some(ip) {
             return Some(Touch::default());
         }
         let (mut found, unchecked) = self.ending_at(info, ip, &[FlowControl::Next]);
-        // A call has just left its return address.
+        // A call has just pushed its return address.
         if let Some(back) = self.value(rsp) {
             let calls = [FlowControl::Call, FlowControl::IndirectCall];
             found.extend(self.ending_at(info, back, &calls).0);
         }
         found.extend(self.repeated(info, ip));
-        // The longest one first: the others are mostly the same without its prefixes.
+        // The longest candidate first: shorter ones mostly are the same instruction without
+        // prefixes.
         if let Some(&first) = found.first() {
             if found.iter().all(|t| t.agrees(&first)) {
                 return Some(first);
@@ -89,7 +90,7 @@ impl Trap<'_> {
                 .find(|t| self.leads_here(t.ip, ip))
                 .or(Some(first));
         }
-        // A jump through memory: it read the current address of control.
+        // A jump through memory has read the current instruction pointer.
         if self.word.is_multiple_of(8) && self.value(self.word) == Some(ip) {
             return Some(Touch {
                 read: true,
@@ -99,9 +100,9 @@ impl Trap<'_> {
         unchecked.first().copied()
     }
 
-    /// Addresses of instructions that may have led here and loaded the word, likely ones first.
-    /// Only one of them is in the code. Bytes before it may look like its prefixes, and without
-    /// some of its own prefixes it may do the same.
+    /// Addresses of instructions that may have led here and loaded the word, likely ones first. At
+    /// most one is a real instruction. Bytes before it may look like prefixes, and it may be valid
+    /// without some of its own prefixes.
     pub fn loads(mut self, reader: &mut AccessReader) -> Vec<u64> {
         let info = &mut reader.info;
         let ip = self.after.rip;
@@ -127,7 +128,8 @@ impl Trap<'_> {
         ((self.read)(address, &mut bytes) == 8).then(|| u64::from_le_bytes(bytes))
     }
 
-    /// Instructions that end at an address and have accessed the word, and those that may have; longest first.
+    /// Instructions that end at an address: those that accessed the word, and those that cannot be
+    /// checked; longest first.
     fn ending_at(
         &mut self,
         info: &mut InstructionInfoFactory,
@@ -137,7 +139,7 @@ impl Trap<'_> {
         let mut code = [0; MAX_INSTRUCTION_BYTES];
         let mut first = 0;
         let (mut out, mut unchecked) = (Vec::new(), Vec::new());
-        // The page before may not be there.
+        // The page before may not be mapped.
         if (self.read)(end.wrapping_sub(MAX_INSTRUCTION_BYTES as u64), &mut code)
             < MAX_INSTRUCTION_BYTES
         {
@@ -160,7 +162,7 @@ impl Trap<'_> {
             {
                 continue;
             }
-            // A direct call leads where it says.
+            // A direct call counts only if its target is here.
             if insn.flow_control() == FlowControl::Call
                 && insn.near_branch_target() != self.after.rip
             {
@@ -177,8 +179,8 @@ impl Trap<'_> {
         (out, unchecked)
     }
 
-    /// Accesses of an instruction that has run, by the registers behind it, and whether these are
-    /// those before it as far as addresses go.
+    /// Accesses of an instruction that has run, from the registers after it, and true if the
+    /// address registers are unchanged by it.
     fn accesses_before(
         &self,
         info: &mut InstructionInfoFactory,
@@ -215,7 +217,7 @@ impl Trap<'_> {
             before.general[4] =
                 self.after.general[4].wrapping_sub(insn.stack_pointer_increment() as u64);
         } else if insn.mnemonic() == iced_x86::Mnemonic::Leave {
-            // It read the word below the stack that it leaves.
+            // It read the word below its new stack pointer.
             let address = self.after.general[4].wrapping_sub(8);
             return (
                 vec![MemoryAccess {
@@ -233,7 +235,7 @@ impl Trap<'_> {
         }
         let mut all = accesses(info, insn, &before);
         if all.is_empty() && !sure {
-            // Gathers: the addresses stand in registers that are not known here.
+            // The addresses of gathers are in registers that are unknown here.
             all.push(MemoryAccess {
                 address: 0,
                 size: 0,
@@ -250,7 +252,7 @@ impl Trap<'_> {
         let size = insn.memory_size().size() as u64;
         let repeated = insn.has_rep_prefix() || insn.has_repne_prefix();
         let back = if repeated { MAX_RUN_AHEAD_BYTES } else { size };
-        // In either direction.
+        // The direction is unknown, so both sides count.
         let around = |register: usize, read: bool, written: bool| MemoryAccess {
             address: self.after.general[register].wrapping_sub(back),
             size: 2 * back + size,
@@ -273,7 +275,7 @@ impl Trap<'_> {
         }
     }
 
-    /// A repeated string instruction that stands here and is not done.
+    /// An unfinished repeated string instruction at this address.
     fn repeated(&mut self, info: &mut InstructionInfoFactory, ip: u64) -> Option<Touch> {
         let mut code = [0; MAX_INSTRUCTION_BYTES];
         let got = (self.read)(ip, &mut code);
@@ -288,8 +290,8 @@ impl Trap<'_> {
         Touch::of(ip, &all, |a| a.touches(self.word, self.bytes))
     }
 
-    /// True if code that begins some way before `start` comes to `start` and on to `end`. Of
-    /// several beginnings most fall into step with the true code.
+    /// True if decoding from some point before `start` reaches `start` and then `end`. Decoding
+    /// from most points soon aligns with the real instructions.
     fn leads_here(&mut self, start: u64, end: u64) -> bool {
         const DECODED_BYTES_BEFORE: u64 = 96;
         let mut code = [0; DECODED_BYTES_BEFORE as usize];

@@ -1,4 +1,5 @@
-//! ZIP archives behind programs whose offsets count from the file's first byte (`zip -A`): where the archive is repeated, its offsets must say so.
+//! ZIP archives at the end of programs, with offsets from the file's first byte (`zip -A`). A copy
+//! at another place needs other offsets.
 
 use crate::bytes;
 use std::ops::Range;
@@ -8,20 +9,21 @@ const END_LEN: usize = 22;
 const ENTRY: [u8; 4] = *b"PK\x01\x02";
 const ENTRY_LEN: usize = 46;
 const LOCAL_MAGIC: [u8; 4] = *b"PK\x03\x04";
-/// Longest comment at the end.
+/// Longest comment at the end of an archive.
 const COMMENT: usize = 0xffff;
 
-/// The end of an archive that stands elsewhere.
+/// The end of an archive at its new place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
-    /// Start of its directory in the file as it is.
+    /// Start of the archive's directory in the original file.
     pub from: u64,
-    /// All from there to the end of the file, with offsets that are larger.
+    /// Bytes from there to the end of the file, with increased offsets.
     pub bytes: Vec<u8>,
 }
 
-/// The directory of an archive that ends the file and lies in `payload`, as it is `by` bytes further on. `None` if there is none, if its offsets are those of another kind
-/// (then they hold anywhere), or if they do not reach so far.
+/// The end of the archive that ends the file and lies in `payload`, for a copy `by` bytes further
+/// on. `None` if there is none, if its offsets are of another kind (and so remain valid), or if the
+/// new offsets do not fit.
 pub fn moved(data: &[u8], payload: &Range<u64>, by: u64) -> Option<Moved> {
     let end = end_record(data)?;
     let word = |at: usize| bytes::u32(data, at).map(u64::from);
@@ -34,7 +36,7 @@ pub fn moved(data: &[u8], payload: &Range<u64>, by: u64) -> Option<Moved> {
     let mut moved = data[start..].to_vec();
     let mut add = |at: usize| {
         let value = u32::try_from(word(at)?.checked_add(by)?).ok()?;
-        // (The largest says that it stands elsewhere.)
+        // (The largest value says that the offset is stored elsewhere.)
         let place = moved.get_mut(at - start..at - start + 4)?;
         place.copy_from_slice(&value.to_le_bytes());
         (value != u32::MAX).then_some(())
@@ -75,7 +77,7 @@ mod tests {
 
     const STUB: usize = 1000;
 
-    /// Two entries, and a comment; offsets count from `base` on.
+    /// An archive with two entries and a comment. Offsets count from `base` on.
     fn file(base: usize) -> Vec<u8> {
         let mut data = vec![0x90; STUB];
         let mut directory = Vec::new();
@@ -117,7 +119,7 @@ mod tests {
         let data = file(STUB);
         let by = 5000;
         let moved = moved(&data, &payload(&data), by).unwrap();
-        // The same as if the stub had been so much longer.
+        // The result equals an archive whose stub is longer by `by`.
         let longer = file(STUB + by as usize);
         assert_eq!(moved.bytes, longer[moved.from as usize..]);
         assert_ne!(moved.bytes, data[moved.from as usize..]);

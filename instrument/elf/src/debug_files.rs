@@ -1,9 +1,9 @@
-//! Search for a file's debug information, if not all of it is in the file itself.
+//! Search for debug information outside of a file.
 //!
 //! - `.gnu_debuglink` and the build id lead to a file with the sections that were stripped.
 //! - `.gnu_debugaltlink` leads to what `dwz -m` has moved out of several files.
 //! - Skeleton units (`-gsplit-dwarf`) lead to `.dwo` files, or to one `.dwp` beside the program.
-//! - `debuginfod-find`, where the user allows it, fetches by build id what is on no disk.
+//! - `debuginfod-find`, where the user allows it, fetches files by build id.
 //! - `.gnu_debugdata` is a compressed file inside the file, with names of functions alone.
 //!
 //! A named file that cannot be found is reported: its information is unknown, and is not made up
@@ -22,15 +22,15 @@ const INSTALLED: &str = "/usr/lib/debug";
 /// Source of source positions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DebugSource {
-    /// Nowhere.
+    /// No source.
     Nothing,
-    /// In the file's own sections. `whole`: these tell of functions and inlining as well; else of
-    /// files and lines alone.
+    /// The file's own sections. `whole`: they describe functions and inlining too, not only files
+    /// and lines.
     Own {
-        /// See above.
+        /// True if functions and inlining are described too.
         whole: bool,
     },
-    /// In several files: one with the sections, and one with the parts that they share with others.
+    /// Several files: one with the sections, and one with parts shared with others.
     Files {
         /// The file itself, or the one that has its debug information.
         main: PathBuf,
@@ -46,11 +46,11 @@ pub struct DebugFiles {
     pub source: DebugSource,
     /// A separate file with names of functions that the file's own symbols do not have.
     pub symbols: Option<PathBuf>,
-    /// Messages for the user: files that were taken, or are missing.
+    /// Messages for the user about files that were used or are missing.
     pub said: Vec<String>,
 }
 
-/// True if a file has sections that tell source positions.
+/// True if a file has sections that give source positions.
 fn tells(elf: &Elf) -> bool {
     elf.section(".debug_info").is_some() && elf.section(".debug_line").is_some()
 }
@@ -68,7 +68,7 @@ pub fn find_debug_files(elf: &Elf, path: &Path, remote: bool) -> DebugFiles {
         found.source = with_supplementary(elf, &path, true, remote, &mut found.said);
         return found;
     }
-    // A name, not a path: a file from a stranger does not choose which file is read.
+    // Only a name is accepted, no path: an untrusted file must not choose the file to read.
     let link = named(elf, ".gnu_debuglink").filter(|(name, _)| !name.contains('/'));
     let id = elf.build_id();
     if link.is_none() && id.is_empty() {
@@ -85,7 +85,7 @@ pub fn find_debug_files(elf: &Elf, path: &Path, remote: bool) -> DebugFiles {
         Some(u32::from_le_bytes(rest.try_into().ok()?))
     });
     let on_disk = places.into_iter().filter(|p| *p != path);
-    // Asked for last, and only if nothing on the disk fits.
+    // The servers are asked only if nothing on the disk matches.
     let fetched = std::iter::once_with(|| remote.then(|| fetch(&id)));
     let mut refused = None;
     let fetched = fetched.flatten().filter_map(|got| match got {
@@ -126,8 +126,7 @@ pub fn find_debug_files(elf: &Elf, path: &Path, remote: bool) -> DebugFiles {
     found
 }
 
-/// The source where a file has sections that tell positions. `own`: it is the file that is
-/// instrumented.
+/// The source for a file whose sections give positions. `own`: it is the instrumented file itself.
 fn with_supplementary(
     elf: &Elf,
     path: &Path,
@@ -187,7 +186,8 @@ fn by_id(id: &str) -> Option<PathBuf> {
     Some(folder.join(rest.to_owned() + ".debug"))
 }
 
-/// Has `debuginfod-find` fetch the debug information of a build id; its own cache keeps it. `Err` says why it has not.
+/// Lets `debuginfod-find` fetch the debug information of a build id into its own cache. `Err` gives
+/// the reason of a failure.
 fn fetch(id: &str) -> Result<PathBuf, String> {
     const TOOL: &str = "debuginfod-find";
     if id.is_empty() {
@@ -241,7 +241,7 @@ fn contents<'a>(data: &'a [u8], name: &str) -> Option<Cow<'a, [u8]>> {
     file.section_by_name(name)?.uncompressed_data().ok()
 }
 
-/// The file with the debug information of the one at `path`, if it is another one on this machine.
+/// The separate debug file of the file at `path`, if this machine has one.
 pub fn separate(path: &Path) -> Option<memmap2::Mmap> {
     let data = map(path).ok()?;
     let found = find_debug_files(&Elf::parse(&data).ok()?, path, false);
@@ -250,14 +250,14 @@ pub fn separate(path: &Path) -> Option<memmap2::Mmap> {
 
 fn map(path: &Path) -> std::io::Result<memmap2::Mmap> {
     let file = std::fs::File::open(path)?;
-    // SAFETY: private and read-only; who shortens the file meanwhile harms every program that maps
-    // it.
+    // SAFETY: private and read-only; a concurrent truncation of the file harms every program that
+    // maps it.
     unsafe { memmap2::Mmap::map(&file) }
 }
 
-/// Names of functions by where they begin, from a separate file and from `.gnu_debugdata`.
+/// Names of functions by start address, from a separate file and from `.gnu_debugdata`.
 pub fn names(elf: &Elf, found: &DebugFiles) -> HashMap<u64, String> {
-    /// Tables of names are small; larger ones are damaged, or meant to take memory. Source: Chosen.
+    /// Tables of names are small. Larger ones are damaged or malicious. Source: Chosen.
     const MAX_NAME_TABLE_BYTES: usize = 1 << 28;
     let mut names = HashMap::new();
     let mut add = |data: &[u8]| {

@@ -3,7 +3,8 @@
 /// Longer names are cut: templates can make names of megabytes. Source: Chosen.
 const MAX_NAME_BYTES: usize = 1000;
 
-/// Demangles Rust and C++ names, and those of procedures in gfortran's modules; others stay as they are.
+/// Demangles Rust and C++ names, and those of procedures in gfortran's modules; others stay as they
+/// are.
 pub fn readable(mangled: &str) -> String {
     let mut name = if let Ok(name) = rustc_demangle::try_demangle(mangled) {
         format!("{name:#}")
@@ -37,8 +38,8 @@ fn of_module(mangled: &str) -> Option<String> {
     (is_name(module) && is_name(procedure)).then(|| format!("{module}::{procedure}"))
 }
 
-/// The first names of a C++ symbol, up to its template arguments: a fallback if these are beyond
-/// the demangler, as in `std::swap<…>`.
+/// The first names of a C++ symbol, up to its template arguments: a fallback if the demangler fails
+/// on these, as in `std::swap<…>`.
 fn outline(mangled: &str) -> Option<String> {
     let mut rest = mangled.strip_prefix("_Z")?;
     rest = rest.strip_prefix('L').unwrap_or(rest);

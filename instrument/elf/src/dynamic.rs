@@ -1,4 +1,4 @@
-//! Information that a file gives the loader: its dynamic section and its loader's name.
+//! Facts from a file for the loader: its dynamic section and its loader's name.
 
 use crate::{bytes, headers};
 use goblin::elf::ProgramHeader;
@@ -7,7 +7,7 @@ use goblin::elf::program_header::{PT_INTERP, PT_LOAD};
 use object::{Object, ObjectSymbol};
 use std::path::Path;
 
-/// Information that a file gives the loader.
+/// Facts from a file for the loader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dynamic {
     /// Libraries by name.
@@ -37,7 +37,7 @@ fn at_address<'a>(data: &'a [u8], segments: &[ProgramHeader], address: u64) -> O
     bytes::range(data, offset, segment.p_filesz - skip)
 }
 
-/// A string without its zero; to the end where it has none.
+/// A string without its zero; up to the end if there is no zero.
 fn string(data: &[u8]) -> Vec<u8> {
     let end = memchr::memchr(0, data).unwrap_or(data.len());
     data[..end].to_vec()

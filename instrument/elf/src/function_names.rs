@@ -1,4 +1,4 @@
-//! Names for places in files: symbols first, else the unwind table's function starts.
+//! Names for addresses in files: symbols first, otherwise the function starts of the unwind table.
 
 use crate::demangle::readable;
 use crate::headers;
@@ -28,7 +28,7 @@ pub struct Symbols {
 }
 
 impl Symbols {
-    /// Reads a file; nothing is known of one that cannot be read.
+    /// Reads a file. The result is empty if it cannot be read.
     pub fn read(path: &Path) -> Symbols {
         let Ok(file) = std::fs::File::open(path) else {
             return Symbols::default();

@@ -19,7 +19,7 @@ pub(crate) fn in_table(table: &[u8], count: usize) -> Option<Vec<ProgramHeader>>
     ProgramHeader::parse(table, 0, count, CONTEXT).ok()
 }
 
-/// The program headers of a file that the loader would map; `None` of every other one.
+/// The program headers of a file that the loader would map; `None` for any other file.
 pub(crate) fn read_program_headers(data: &[u8]) -> Option<Vec<ProgramHeader>> {
     let header = Elf::parse_header(data).ok()?;
     let ident = &header.e_ident;
@@ -48,7 +48,7 @@ pub(crate) fn dynamic(data: &[u8], headers: &[ProgramHeader]) -> Vec<(u64, u64)>
     entries.take_while(|d| d.0 != DT_NULL).collect()
 }
 
-/// The notes of a segment as `(name with its zero, type, descriptor)`. Those behind a damaged one
+/// The notes of a segment as `(name with its zero, type, descriptor)`. Notes after a damaged one
 /// are lost. goblin reads their headers; it would stop at a name that is not UTF-8.
 pub fn notes(data: &[u8], align: u64) -> Vec<(&[u8], u32, &[u8])> {
     let align = if align == 8 { 8 } else { 4 };

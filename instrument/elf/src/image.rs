@@ -96,9 +96,9 @@ impl Section {
     }
 }
 
-// Marks of runtimes in files without symbols. They are written backwards, so that this program
-// contains none of them. Go's is the start of its build information; OCaml's and V8's are names
-// that these look for while they run.
+// Marks of runtimes in files without symbols. They are written backwards, so that this program does
+// not contain them. Go's is the start of its build information; OCaml's and V8's are names that
+// these look up at run time.
 const MARK_GO: &[u8] = b":fnidliub oG \xff";
 const MARK_OCAML: &[u8] = b"\0MARAPNURLMAC";
 const MARK_BYTECODE: &[u8] = b"elif elbatucexe edocetyb a ton si";
@@ -134,7 +134,7 @@ pub struct Elf<'a> {
     pub names: u32,
     /// `.dynamic` entries before the first `DT_NULL`.
     pub dynamic: Vec<(u64, u64)>,
-    /// File offset of the dynamic array and number of entries that fit it, `DT_NULL`s included.
+    /// File offset of the dynamic array and the number of entries that fit, `DT_NULL`s included.
     pub dynamic_at: Option<(u64, usize)>,
 }
 
@@ -385,8 +385,8 @@ impl<'a> Elf<'a> {
             .unwrap_or("")
     }
 
-    /// A dynamic symbol that this file does not define: its name and value, which is 0 unless the
-    /// file has a place of its own that stands for it.
+    /// A dynamic symbol that this file does not define: its name and value. The value is 0, unless
+    /// the file has a stub that represents the symbol.
     pub fn undefined_symbol(&self, number: u32) -> Option<(&'a str, u64)> {
         let table = self.at(self.dynamic_value(dt(elf::DT_SYMTAB))?)?;
         let symbol = table
@@ -424,14 +424,14 @@ impl<'a> Elf<'a> {
         self.kind == elf::ET_DYN.0
     }
 
-    /// Path of the loader, if one is asked for.
+    /// Path of the loader, if the file names one.
     pub fn interpreter(&self) -> Option<String> {
         let s = self.segments.iter().find(|s| s.kind == elf::PT_INTERP.0)?;
         let text = bytes::text(bytes::range(self.data, s.offset, s.filesz)?, 0)?;
         Some(String::from_utf8_lossy(text).into_owned())
     }
 
-    /// An executable that no loader brings up (position independent or not).
+    /// True for an executable without a loader (position independent or not).
     pub fn is_static_executable(&self) -> bool {
         if self.interpreter().is_some() {
             return false;
@@ -499,7 +499,8 @@ impl<'a> Elf<'a> {
             name.starts_with(b"v8_Default_embedded_blob_")
                 || name == b"_ZNK2v88internal7Isolate18embedded_blob_codeEv"
         };
-        // Each goes through the file, at a time when there is nothing else to do for other cores.
+        // Each search reads the whole file. The searches run in parallel, since other cores are
+        // idle at this time.
         let (is_go, (is_ocaml, has_v8)) = rayon::join(
             || {
                 self.sections.iter().any(go)
@@ -508,7 +509,7 @@ impl<'a> Elf<'a> {
             },
             || {
                 rayon::join(
-                    // Its interpreter of bytecode is a C program.
+                    // OCaml's bytecode interpreter is a C program.
                     || {
                         crate::symbols::any(self, ocaml)
                             || self.has(MARK_OCAML) && !self.has(MARK_BYTECODE)
@@ -595,7 +596,7 @@ impl<'a> Elf<'a> {
     }
 
     /// Functions that the loader or start-up code calls before and after the program: `DT_INIT`,
-    /// `DT_FINI`, and those of the arrays. `word` tells the values of array words with relocations.
+    /// `DT_FINI`, and those of the arrays. `word` gives the values of array words with relocations.
     pub fn called_at_both_ends(&self, word: impl Fn(u64) -> Option<u64>) -> Vec<u64> {
         const ARRAYS: [(elf::DynamicTag, elf::DynamicTag, elf::SectionType); 3] = [
             (
@@ -623,7 +624,7 @@ impl<'a> Elf<'a> {
             let told = told.map(|(at, size)| at..at.saturating_add(size));
             let sections = self.sections.iter().filter(|s| s.kind == kind.0);
             for array in told.into_iter().chain(sections.map(Section::range)) {
-                // A damaged file may claim any size.
+                // A damaged file may have any size here.
                 let bytes = self.at(array.start).map_or(0, <[u8]>::len) as u64;
                 let end = array.end.min(array.start.saturating_add(bytes));
                 all.extend((array.start..end).step_by(8).filter_map(&word));
@@ -651,7 +652,7 @@ impl<'a> Elf<'a> {
             let segments = self.loads().filter(|s| s.flags & elf::PF_X.0 != 0);
             ranges = segments.map(|s| s.vaddr..s.vaddr + s.filesz).collect();
         }
-        // A damaged section header may claim anything.
+        // A damaged section header may have any values.
         ranges.retain(|r| {
             self.at(r.start)
                 .is_some_and(|bytes| r.end - r.start <= bytes.len() as u64)
@@ -699,7 +700,7 @@ impl<'a> Elf<'a> {
     }
 }
 
-/// A dynamic tag as it stands in the file.
+/// A dynamic tag as a number.
 pub fn dt(tag: elf::DynamicTag) -> u64 {
     tag.0 as u64
 }

@@ -44,7 +44,7 @@ impl Refusal {
     }
 }
 
-/// Little-endian fields at unchecked places of a byte string.
+/// Little-endian fields at unchecked offsets of a byte string.
 pub mod bytes {
     /// The byte at `at`.
     pub fn u8(data: &[u8], at: usize) -> Option<u8> {

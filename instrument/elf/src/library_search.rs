@@ -1,10 +1,11 @@
 //! The loader's search for libraries.
 //!
-//! The search follows ld.so: `DT_RPATH` of the file that asks, then of those that led to it, up to
-//! the program (a file with a `DT_RUNPATH` has no `DT_RPATH`, and asks without those of others);
-//! `LD_LIBRARY_PATH`; `DT_RUNPATH`; the loader's cache; the default folders. Files are visited
-//! breadth first, and a name that was searched for once is not searched for again. A library opened
-//! while the program runs (`dlopen`) is searched for in the same way, for the file that opens it.
+//! The search follows ld.so: `DT_RPATH` of the requesting file, then of the files that led to it,
+//! up to the program (if a file has a `DT_RUNPATH`, neither its `DT_RPATH` nor those of others are
+//! used); `LD_LIBRARY_PATH`; `DT_RUNPATH`; the loader's cache; the default folders. Files are
+//! visited breadth first, and a name that was searched for once is not searched for again. A
+//! library opened while the program runs (`dlopen`) is searched for in the same way, for the file
+//! that opens it.
 
 use crate::bytes;
 use crate::dynamic::Dynamic;
@@ -26,16 +27,16 @@ const DEFAULT_FOLDERS: [&str; 6] = [
     "/usr/lib",
 ];
 
-/// Files that include files are followed so far.
+/// Maximum depth of files that include files.
 const INCLUDES: u32 = 4;
 
-/// Places that are searched for every file.
+/// Folders that are searched for every file.
 pub struct Search {
     /// Folders of `LD_LIBRARY_PATH`.
     environment: Vec<PathBuf>,
     /// The loader's cache: files by name, in its order.
     cache: HashMap<Vec<u8>, Vec<PathBuf>>,
-    /// The default folders; where there is no cache, those of its configuration before them.
+    /// The default folders; without a cache, the folders of its configuration come before them.
     system: Vec<PathBuf>,
 }
 
@@ -45,27 +46,28 @@ pub struct Requester {
     path: PathBuf,
     /// Its dynamic section, which names the libraries that it needs.
     pub dynamic: Dynamic,
-    /// Folders of the `DT_RPATH`s of those that led to it, the nearest first.
+    /// Folders of the `DT_RPATH`s of the files that led to it, the nearest first.
     inherited: Vec<PathBuf>,
 }
 
 /// A library that a program needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundLibrary {
-    /// The name that it is asked for by.
+    /// The name by which it is requested.
     pub name: Vec<u8>,
     /// Its path; `None` if it was not found.
     pub path: Option<PathBuf>,
-    /// The library that asks for it first, if that one looks in a search path of its own first.
+    /// The first library that requests it, if that one has a search path of its own that comes
+    /// first.
     pub searched_by: Option<Vec<u8>>,
 }
 
-/// A library that some file of a program finds by its name, to open it.
+/// A library that some file of a program finds by name, to open it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Openable {
     /// The names by which it is found.
     pub names: Vec<Vec<u8>>,
-    /// Libraries that find it, and look in a search path of their own first.
+    /// Libraries that find it, and have a search path of their own that comes first.
     pub searched_by: Vec<Vec<u8>>,
 }
 
@@ -92,13 +94,13 @@ pub fn is_c_library(name: &str) -> bool {
 }
 
 impl Requester {
-    /// A program, or a library that is preloaded. `None` if it is no x86-64 ELF file.
+    /// The requester for a program or a preloaded library. `None` if it is no x86-64 ELF file.
     pub fn program(path: &Path) -> Option<Requester> {
         Some(Requester::new(path, Dynamic::read(path)?, Vec::new()))
     }
 
-    /// True if it looks for a library elsewhere before it looks in the program's search path. A
-    /// `DT_RUNPATH` puts that path out of force, and a `DT_RPATH` comes before it.
+    /// True if it searches for a library elsewhere before the program's search path. A `DT_RUNPATH`
+    /// disables that path, and a `DT_RPATH` comes before it.
     fn has_own_path(&self, name: &[u8]) -> bool {
         let holds = |folder: &PathBuf| folder.join(OsStr::from_bytes(name)).exists();
         self.dynamic.runpath.is_some() || self.rpath().iter().any(holds)
@@ -112,7 +114,7 @@ impl Requester {
         }
     }
 
-    /// Folders of its own `DT_RPATH`, which a `DT_RUNPATH` puts out of force.
+    /// Folders of its own `DT_RPATH`, which a `DT_RUNPATH` disables.
     fn rpath(&self) -> Vec<PathBuf> {
         match (&self.dynamic.rpath, &self.dynamic.runpath) {
             (Some(list), None) => expand(list, &self.path),
@@ -129,7 +131,7 @@ impl Requester {
 }
 
 impl Search {
-    /// The one that the loader makes for programs that are started from here.
+    /// The loader's search for programs that are started in this environment.
     pub fn from_environment() -> Search {
         let list = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
         let environment = match list.is_empty() {
@@ -151,8 +153,8 @@ impl Search {
         }
     }
 
-    /// The file that the loader takes for a name, with the information that it gives the loader.
-    /// Like the loader, the search passes over files of other machines.
+    /// The file that the loader uses for a name, with its dynamic section. Like the loader, the
+    /// search skips files of other machines.
     fn open(&self, name: &[u8], by: &Requester) -> Option<(PathBuf, Dynamic)> {
         let open = |path: PathBuf| {
             let dynamic = path.is_file().then(|| Dynamic::read(&path))??;
@@ -176,7 +178,7 @@ impl Search {
             .find_map(open)
     }
 
-    /// The file that the loader takes for a name.
+    /// The file that the loader uses for a name.
     pub fn find(&self, name: &[u8], by: &Requester) -> Option<PathBuf> {
         Some(self.open(name, by)?.0)
     }
@@ -187,8 +189,8 @@ impl Search {
         self.walk(program, enter).0
     }
 
-    /// The same, and the files of the program that may open libraries, by their names; the
-    /// program's is empty.
+    /// The libraries, and all files of the program that may open libraries, by name. The program's
+    /// name is empty.
     fn walk(
         &self,
         program: &Path,
@@ -222,7 +224,7 @@ impl Search {
     }
 
     /// Finds the names by which a program (or library), or a library that it needs, finds a file.
-    /// `None` if there are none: the file can be opened by its path alone.
+    /// `None` if there are none: the file can be opened only by its path.
     pub fn openable(&self, file: &Path, program: &Path) -> Option<Openable> {
         let real = std::fs::canonicalize(file).ok()?;
         let mut found = Openable::default();
@@ -252,8 +254,8 @@ impl Search {
     }
 }
 
-/// The names by which the loader may be asked for a file: its own, and those of links to it that lie
-/// beside it. `given`: another path of it.
+/// Possible names of a file for the loader: its own, and those of links to it beside it. `given`:
+/// another path of the file.
 fn names_of(real: &Path, given: &Path) -> Vec<Vec<u8>> {
     let own = [given, real].into_iter().filter_map(Path::file_name);
     let mut names: Vec<Vec<u8>> = own.map(|name| name.as_bytes().to_vec()).collect();
@@ -318,8 +320,8 @@ fn expand_one(path: &[u8], file: &Path) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(&out))
 }
 
-/// The files in the loader's cache by name (the format since glibc 2.2, be it behind the old one).
-/// `None` if it is none.
+/// The files in the loader's cache by name (the format since glibc 2.2, alone or after the old
+/// one). `None` if it has another format.
 fn parse_cache(data: &[u8]) -> Option<HashMap<Vec<u8>, Vec<PathBuf>>> {
     const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
     /// Bytes of the header and of an entry.
@@ -360,7 +362,7 @@ fn read_configuration(path: &Path, out: &mut Vec<PathBuf>, depth: u32) {
     }
 }
 
-/// The files that an include names: in practice always `FOLDER/*.conf`.
+/// The files that match an include: in practice always `FOLDER/*.conf`.
 fn included(pattern: &Path) -> Vec<PathBuf> {
     let name = pattern.file_name().and_then(OsStr::to_str);
     let (Some(dir), Some(name)) = (pattern.parent(), name) else {
@@ -457,7 +459,7 @@ mod tests {
             ["rpath", "inherited", "environment", "cached", "system"]
         );
         assert_eq!(order(&new), ["environment", "runpath", "cached", "system"]);
-        // Libraries that a file with DT_RUNPATH needs inherit from the files before it.
+        // Libraries of a file with DT_RUNPATH inherit from the files before it.
         assert_eq!(new.bequeathed(), [folder("inherited")]);
         assert_eq!(old.bequeathed(), [folder("rpath"), folder("inherited")]);
         let named = folder("system").join("lib.so");

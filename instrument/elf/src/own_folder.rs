@@ -1,9 +1,9 @@
-//! Detects programs that look for files of their own beside themselves: from another folder they
-//! find none.
+//! Detects programs that search for files beside themselves: in another folder they find none.
 //!
-//! Two signs show in the file: it asks for the link that leads to it (`/proc/self/exe`), or it holds
-//! paths that begin with the folder above. Programs that find their folder out of their first
-//! argument (Emacs, gcc) have such paths. Sources' names in messages look alike and do not count.
+//! Two signs are visible in the file: it reads the link that leads to it (`/proc/self/exe`), or it
+//! has paths that begin with the parent folder. Programs that derive their folder from their first
+//! argument (Emacs, gcc) have such paths. Names of source files in messages look similar and do not
+//! count.
 
 use crate::image::Elf;
 use crate::symbols;
@@ -12,7 +12,7 @@ use object::elf;
 
 /// The link to the executable.
 const LINK: &[u8] = b"/proc/self/exe\0";
-/// Functions that tell where a link leads.
+/// Functions that read links.
 const READ_LINKS: [&[u8]; 5] = [
     b"readlink",
     b"readlinkat",
@@ -29,8 +29,8 @@ const SOURCES: [&str; 16] = [
     ".inc", ".def", ".S",
 ];
 
-/// The path by which an executable may look for files beside itself; none if nothing shows that it
-/// does.
+/// The path by which an executable may search for files beside itself; `None` if there is no sign
+/// of it.
 pub fn find_sign(elf: &Elf) -> Option<String> {
     if elf.interpreter().is_none() && !elf.is_static_executable() {
         return None;
@@ -48,7 +48,7 @@ pub fn find_sign(elf: &Elf) -> Option<String> {
     data().find_map(path_above)
 }
 
-/// The first text that is a path by way of the folder above.
+/// The first text that is a path through the parent folder.
 fn path_above(bytes: &[u8]) -> Option<String> {
     memmem::find_iter(bytes, PARENT_PREFIX).find_map(|at| {
         let begins = at == 0 || matches!(bytes[at - 1], 0 | b'/');

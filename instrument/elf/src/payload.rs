@@ -2,9 +2,9 @@
 //! program finds in its own file.
 //!
 //! Programs find it in several ways: from the file's end, from the end of the ELF content (by
-//! section or program headers), or at an offset that they know. The rewritten file serves all of
-//! them: everything stays at its offset, and the payload is repeated at the very end, right behind
-//! the end of the ELF content there.
+//! section or program headers), or at a known offset. The rewritten file serves all of them:
+//! everything keeps its offset, and a copy of the payload is at the very end, directly after the
+//! ELF content there.
 
 use crate::bytes;
 use crate::image::{EHDR, Elf, PHDR, SHDR, Section};
@@ -15,16 +15,16 @@ use std::ops::Range;
 /// A payload of the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Payload {
-    /// Bytes of the input that are repeated: they reach to its end.
+    /// Bytes of the input that are copied: they reach to its end.
     pub range: Range<u64>,
-    /// The section that holds it, where it does not stand behind the ELF content.
+    /// The section that holds it, if it is not after the ELF content.
     pub section: Option<String>,
-    /// It begins where the last segment ends in the file.
+    /// True if it begins where the last segment ends in the file.
     pub follows_segments: bool,
 }
 
-/// Sections without addresses that compilers, linkers and `strip` leave behind: no program looks
-/// for them from the file's end.
+/// Sections without addresses that compilers, linkers and `strip` leave: no program searches for
+/// them from the file's end.
 const DISPENSABLE_SECTIONS: [&str; 21] = [
     ".comment",
     ".debug",
@@ -49,8 +49,8 @@ const DISPENSABLE_SECTIONS: [&str; 21] = [
     ".mgz",
 ];
 
-/// The end of the parts that headers, segments and sections describe. A damaged header's claims
-/// about bytes that are not there do not count.
+/// The end of the parts that headers, segments and sections describe. Parts beyond the file, from a
+/// damaged header, do not count.
 pub fn end(elf: &Elf) -> u64 {
     let sections = elf.sections.iter().filter_map(in_file);
     segments_end(elf)
@@ -96,7 +96,7 @@ fn in_file(section: &Section) -> Option<Range<u64>> {
     Some(section.offset..end)
 }
 
-/// True if somebody has put a section into the finished file (with `objcopy --add-section`, say).
+/// True if a section was added to the finished file (with `objcopy --add-section`, say).
 fn is_added(section: &Section) -> bool {
     section.kind == elf::SHT_PROGBITS.0
         && !section.is_alloc()
@@ -105,7 +105,7 @@ fn is_added(section: &Section) -> bool {
             .any(|known| section.name.starts_with(known))
 }
 
-/// The payload of a file. Zeros are none: they fill a file up to a multiple of something.
+/// The payload of a file. Zeros do not count, since they are padding.
 pub fn find_payload(elf: &Elf) -> Option<Payload> {
     let len = elf.data.len() as u64;
     let (end, segments) = (end(elf), segments_end(elf).unwrap_or(0));
@@ -131,10 +131,9 @@ pub fn find_payload(elf: &Elf) -> Option<Payload> {
     })
 }
 
-/// A place in the ELF content that holds the offset where the payload begins, or the length of the
-/// file, as a number or as text: its address and that number. A program that knows these may read
-/// up to the end of the file, or compare its length. `immediates`: the numbers in the code, with
-/// their addresses.
+/// Finds a number or text in the ELF content that equals the payload's offset or the file's length:
+/// its address and that number. A program that has these may read up to the end of the file, or
+/// compare its length. `immediates`: the numbers in the code, with their addresses.
 pub fn known_offset(
     elf: &Elf,
     payload: &Payload,
@@ -150,7 +149,7 @@ pub fn known_offset(
         data.find_map(|(addr, content, writable)| {
             let long = content.chunks_exact(8).zip((addr..).step_by(8));
             let long = long.map(|(word, at)| (at, bytes::u64(word, 0).unwrap_or(0)));
-            // Short words are common in tables of constants; variables are few.
+            // Short words are common in tables of constants, but rare in variables.
             let variables = if writable { content } else { &[] };
             let short = variables.chunks_exact(4).zip((addr..).step_by(4));
             let short = short.map(|(word, at)| (at, bytes::u32(word, 0).unwrap_or(0).into()));
@@ -165,8 +164,8 @@ pub fn known_offset(
     })
 }
 
-/// Place of a number as text, decimal or hexadecimal. A tool that appends a payload may write the
-/// number into a place that is kept for it. Short numbers occur by chance.
+/// Position of a number as text, decimal or hexadecimal. A tool that appends a payload may write
+/// the number into a reserved field. Short numbers occur by chance.
 fn text_of(content: &[u8], number: u64) -> Option<usize> {
     /// Source: Chosen.
     const MIN_TEXT_BYTES: usize = 4;
@@ -177,7 +176,7 @@ fn text_of(content: &[u8], number: u64) -> Option<usize> {
     ];
     let alone = |at: usize, len: usize, hex: bool| {
         let is_digit = |b: &u8| b.is_ascii_digit() || hex && b.is_ascii_hexdigit();
-        // (Behind zeros it is the same number.)
+        // (Leading zeros do not change the number.)
         let before = content[..at].iter().rev().find(|b| **b != b'0');
         !before.is_some_and(is_digit) && !content.get(at + len).is_some_and(is_digit)
     };
@@ -216,7 +215,7 @@ fn data<'e>(elf: &'e Elf) -> impl Iterator<Item = (u64, &'e [u8], bool)> {
         let content = bytes::range(elf.data, s.offset, s.filesz)?;
         Some((s.vaddr, content, s.flags & elf::PF_W.0 != 0))
     });
-    // Words stand at multiples of their size. A word beyond all addresses is nowhere.
+    // Words are aligned to their size. A word beyond all addresses is ignored.
     sections
         .chain(segments)
         .filter(|(addr, content, _)| addr.checked_add(content.len() as u64 + 16).is_some())

@@ -9,7 +9,7 @@ use std::ops::Range;
 /// A symbol.
 #[derive(Clone, Copy, Debug)]
 pub struct Symbol<'a> {
-    /// The table of names from where its own begins, which ends with a zero.
+    /// The table of names from this symbol's name on, ending with a zero.
     text: &'a [u8],
     /// `STT_*`.
     pub kind: u8,
@@ -52,7 +52,7 @@ pub fn symbols_of_table<'a>(elf: &Elf<'a>, section: &Section) -> Vec<Symbol<'a>>
 }
 
 fn read<'a>(data: &'a [u8], strings: &'a [u8]) -> Vec<Symbol<'a>> {
-    // Every name has an end.
+    // Cut after the last zero, so that every name ends.
     let strings = &strings[..memchr::memrchr(0, strings).map_or(0, |last| last + 1)];
     let symbol = |s: &[u8]| {
         Some(Symbol {
@@ -93,7 +93,7 @@ fn of_tables<'a>(elf: &Elf<'a>, wanted: impl Fn(u32) -> bool) -> Vec<Symbol<'a>>
     }
 }
 
-/// The dynamic symbols by the loader's tables. Only the hash table tells their number.
+/// The dynamic symbols by the loader's tables. Only the hash table gives their number.
 fn dynamic<'a>(elf: &Elf<'a>) -> Option<Vec<Symbol<'a>>> {
     let at = |tag| elf.at(elf.dynamic_value(dt(tag))?);
     let (data, strings) = (at(elf::DT_SYMTAB)?, at(elf::DT_STRTAB)?);
@@ -107,8 +107,8 @@ fn dynamic<'a>(elf: &Elf<'a>) -> Option<Vec<Symbol<'a>>> {
     ))
 }
 
-/// Symbols that a GNU hash table knows of, and those before them (which are undefined): one more
-/// than the last number in its chains.
+/// Number of symbols in a GNU hash table, with the undefined ones before them: one more than the
+/// last number in its chains.
 fn gnu_count(table: &[u8]) -> Option<usize> {
     let word = |n: usize| bytes::u32(table, n.checked_mul(4)?);
     let (buckets, first, bloom) = (word(0)? as usize, word(1)? as usize, word(2)? as usize);
@@ -130,7 +130,7 @@ fn gnu_count(table: &[u8]) -> Option<usize> {
     Some(last + 1)
 }
 
-/// Addresses of functions that choose the target of an indirect function.
+/// Addresses of functions that select the target of an indirect function.
 pub fn resolvers(elf: &Elf) -> Vec<u64> {
     all(elf)
         .into_iter()
@@ -155,9 +155,9 @@ pub fn functions<'a>(elf: &Elf<'a>) -> Vec<(Cow<'a, str>, u64, u64)> {
         .collect()
 }
 
-/// Facts that other symbols tell about code. First, addresses without a type that other files may
-/// refer to. (The use that this file makes of a label of its own is seen in the code and in
-/// relocations.) Second, the ranges of data. Both are sorted.
+/// Facts from other symbols about code. First, addresses without a type that other files may refer
+/// to. (References from this file to its own labels show in the code and in relocations.) Second,
+/// the ranges of data. Both are sorted.
 pub fn others(elf: &Elf, in_code: impl Fn(u64) -> bool) -> (Vec<u64>, Vec<Range<u64>>) {
     let is = |s: &Symbol, kind: elf::SymbolType| {
         s.kind == kind.0 && s.section != 0 && s.section != elf::SHN_ABS.0 && in_code(s.value)
@@ -177,7 +177,7 @@ pub fn others(elf: &Elf, in_code: impl Fn(u64) -> bool) -> (Vec<u64>, Vec<Range<
     (labels, objects)
 }
 
-/// Sorts ranges, and makes one of those that overlap.
+/// Sorts ranges and merges those that overlap.
 pub fn merge_ranges(ranges: &mut Vec<Range<u64>>) {
     ranges.sort_unstable_by_key(|r| r.start);
     ranges.dedup_by(|next, last| {
@@ -189,7 +189,7 @@ pub fn merge_ranges(ranges: &mut Vec<Range<u64>>) {
     });
 }
 
-/// True if any symbol's name fits.
+/// True if the name of any symbol fits.
 pub fn any(elf: &Elf, fits: impl Fn(&[u8]) -> bool) -> bool {
     all(elf).into_iter().any(|s| fits(s.bytes()))
 }
@@ -239,7 +239,7 @@ mod tests {
                 .map(fields)
                 .eq(expected[..got.len()].iter().map(fields))
         );
-        // The hash table knows of all that are defined.
+        // The hash table has all defined symbols.
         assert!(expected[got.len()..].iter().all(|s| s.section == 0));
     }
 }

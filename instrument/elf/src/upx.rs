@@ -1,4 +1,4 @@
-//! Files that UPX has packed. Their headers are its own, so they are told before anything else is
+//! Files packed by UPX. Their headers are UPX's own, so they are detected before anything else is
 //! read.
 
 use crate::image::{EHDR, PHDR};

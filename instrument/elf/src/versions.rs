@@ -8,10 +8,10 @@ use goblin::elf::symver::{VERSYM_VERSION, VerneedSection, VersymSection};
 use object::elf;
 use std::collections::HashMap;
 
-/// A damaged table may claim more. Source: Chosen.
+/// A damaged table may have a larger number. Source: Chosen.
 const MAX_FILES: u32 = 1 << 16;
 
-/// The versions that a file asks for.
+/// The versions that a file requires.
 #[derive(Default)]
 pub struct Versions<'a> {
     /// One number per dynamic symbol.
@@ -20,7 +20,7 @@ pub struct Versions<'a> {
     needed: HashMap<u16, (&'a str, &'a str)>,
 }
 
-/// The header that goblin finds a table by. The loader knows no sections, so goblin is given the
+/// A section header by which goblin finds a table. The loader uses no sections, so goblin gets the
 /// table alone.
 fn header(kind: u32, table: &[u8]) -> [SectionHeader; 1] {
     [SectionHeader {
@@ -46,7 +46,7 @@ impl<'a> Versions<'a> {
         let files = VerneedSection::parse(files, &headers, CONTEXT).ok()??;
         let mut needed = HashMap::new();
         let text = |at: usize| elf.dynamic_string(at as u64);
-        // The entries behind a damaged one are unknown.
+        // The entries after a damaged one are unknown.
         'files: for file in files.iter() {
             let Some(name) = text(file.vn_file) else {
                 break;
@@ -61,7 +61,7 @@ impl<'a> Versions<'a> {
         Some(Versions { of_symbols, needed })
     }
 
-    /// The file and version that a symbol must come from, if it is bound to any.
+    /// The file and version that a symbol must come from, if any.
     pub fn of(&self, symbol: u32) -> Option<(&'a str, &'a str)> {
         let number = self.of_symbols.as_ref()?.get_at(symbol as usize)?.version();
         self.needed.get(&number).copied()

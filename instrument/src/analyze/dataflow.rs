@@ -1,7 +1,7 @@
 //! Data flow over registers and memory variables, and the class of each load.
 //!
-//! One forward pass in reverse postorder gives variables values, at every point those that
-//! addresses depend on ([`crate::analyze::demand`]). If paths with different values meet, the
+//! One forward pass in reverse postorder computes the values of variables, at each point only those
+//! that addresses depend on ([`crate::analyze::demand`]). If paths with different values meet, the
 //! variable becomes an atom of its own. At a loop's header, each variable that the loop changes
 //! becomes a phi. Then the values from the back edges resolve each phi: itself (invariant), itself
 //! plus something invariant (induction), or anything else.
@@ -11,11 +11,11 @@
 //! After the MemGaze report (section 4.2): **Constant** is a scalar in the frame or at a fixed
 //! address (static, thread-local, or one that the global offset table holds). **Strided** is an
 //! address affine in an induction variable of the innermost loop in which it varies, with the sum
-//! of all steps per iteration as stride; the stride is not known if a factor is a variable.
-//! **Irregular** is the rest, loads through a pointer that varies in no loop included: the report's
-//! Constant class has no pointers, and its Strided class needs a loop.
+//! of all steps per iteration as stride; the stride is unknown if a factor is a variable.
+//! **Irregular** is the rest, including loads through a pointer that varies in no loop: the
+//! report's Constant class has no pointers, and its Strided class needs a loop.
 //!
-//! Memory behind pointers is assumed to keep certain values over stores and calls
+//! Memory behind pointers is assumed to keep some values over stores and calls
 //! ([`crate::analyze::reloads`]). No load is Constant by such an assumption.
 
 use crate::analyze::class::Class;
@@ -42,36 +42,36 @@ use crate::x86::regs::{CALLER_SAVED, Gpr, RAX, RBP, RDI, RDX, RSI, RSP, RegSet, 
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, CLASS_IRREGULAR, CLASS_STRIDED};
 
-/// None, or, where ways meet, different ones.
+/// No value, or different values on the paths that meet.
 const NO_VALUE: Val = Val::MAX;
-/// No way has come there.
+/// No path has reached this point.
 const NOT_YET: Val = Val::MAX - 1;
 
 /// Values of all addresses, and what phis turned out to be.
 pub struct Flow<'a> {
     pub(crate) values: Values,
     pub(crate) frame: StackFrame,
-    /// Base and index of the addresses whose classes are requested, by number of the touch.
+    /// Values of all addresses, and the resolved phis.
     addresses: Vec<[Val; 2]>,
     accesses: &'a AccessList,
     needs: Needs,
-    /// Per variable that is needed at a block's start: its value there. (At a loop's header, that
-    /// with which it is entered.)
+    /// Value of each variable that is needed at a block's start. (At a loop's header, the value on
+    /// entry.)
     starts: Vec<Val>,
     /// First index in `latched` of the values of all variables at the end of a block with a back
     /// edge.
     latches: FastMap<u32, usize>,
     latched: Vec<Val>,
     pub(crate) resolved: FastMap<Atom, crate::analyze::induction::Phi>,
-    /// Per loop: it calls something.
+    /// True for each loop that calls something.
     pub(crate) calls: Vec<bool>,
-    /// Calls may change what is behind pointers.
+    /// True if calls may change memory behind pointers.
     pub(crate) strict: bool,
     /// Loads and stores behind pointers.
     pub(crate) memory: Memory,
     /// Facts about loops whose cells are variables, see [`crate::analyze::reloads`].
     pub(crate) reloads: Reloads,
-    /// The same without cells: it says what is Constant.
+    /// The same without cells: it decides which loads are Constant.
     without_cells: Option<Box<Flow<'a>>>,
     pub(crate) loops: &'a Loops,
     input: &'a Input<'a>,
@@ -83,20 +83,20 @@ struct Walk<'f, 'a> {
     needs: &'f Needs,
     graph: &'f Cfg,
     uses: &'f [RegUse],
-    /// Values of all variables. (Those that are not needed may have any.)
+    /// Values of all variables. (The values of variables that are not needed are arbitrary.)
     state: Vec<Val>,
-    /// An instruction of the block, and where the stack pointer is there, if somebody has asked.
+    /// The last requested instruction of the block, and the stack pointer there.
     stack: Option<(usize, Stack)>,
     block: u32,
     /// Variables in memory that calls may change.
     changed_by_calls: &'f BitRow,
-    /// Per loop: variables that it changes.
+    /// Variables that each loop changes.
     changed: &'f [BitRow],
     thread: Option<usize>,
 }
 
 impl<'a> Flow<'a> {
-    /// Runs the pass. `stores`: classes of stores are asked for, too.
+    /// Runs the pass. `stores`: also classifies stores.
     pub fn solve(
         input: &'a Input<'a>,
         graph: &Cfg,
@@ -113,7 +113,7 @@ impl<'a> Flow<'a> {
         Flow::solve_with(input, graph, loops, facts, stores, Needs::find)
     }
 
-    /// Solves, and once more where cells behind pointers are to be followed as variables are.
+    /// Solves once, and again with cells behind pointers as variables if that helps.
     fn solve_with(
         input: &'a Input<'a>,
         graph: &Cfg,
@@ -133,7 +133,7 @@ impl<'a> Flow<'a> {
             Flow::solve_in(input, graph, loops, facts, frame, reloads, needs)
         };
         let mut again = solve(reloads);
-        // Loads of cells that are needed only because cells are followed.
+        // More loads are needed once cells are followed.
         if let Some(reloads) = again.reloads.with_more() {
             again = solve(reloads);
         }
@@ -141,7 +141,7 @@ impl<'a> Flow<'a> {
         again
     }
 
-    /// No address is known, so that all are Irregular that are not fixed by their form.
+    /// A flow without known addresses: all of them are Irregular unless their form is fixed.
     fn new(input: &'a Input<'a>, loops: &'a Loops, accesses: &'a AccessList) -> Flow<'a> {
         Flow {
             values: Values::default(),
@@ -228,7 +228,7 @@ impl<'a> Flow<'a> {
         flow
     }
 
-    /// Variables that each loop changes, as far as the change makes a difference.
+    /// Variables that each loop changes in a way that matters.
     fn changed_in_loops(
         &mut self,
         graph: &Cfg,
@@ -277,13 +277,13 @@ impl<'a> Flow<'a> {
         changed
     }
 
-    /// The value with which a loop's header is entered, of a variable that is needed there.
+    /// The value on entry to a loop, of a variable that its header needs.
     pub(crate) fn at_entry(&self, l: LoopId, var: usize) -> Val {
         let header = self.loops.all[l as usize].header as usize;
         self.starts[self.needs.place(header, var)]
     }
 
-    /// The value that the back edge of a block brings, of a variable that the header needs.
+    /// The value on the back edge of a block, of a variable that the header needs.
     pub(crate) fn at_latch(&self, latch: u32, var: usize) -> Option<Val> {
         self.latches
             .get(&latch)
@@ -330,7 +330,7 @@ impl<'a> Flow<'a> {
             return irregular;
         };
         let innermost = self.loops.of_block[block];
-        // Most addresses are one atom, and most atoms are in no way regular.
+        // Most addresses are one atom, and most atoms are not regular.
         let plain = self
             .values
             .as_atom(v)
@@ -346,7 +346,7 @@ impl<'a> Flow<'a> {
         }
         let v = self.normal(v);
         if self.is_fixed(v) {
-            // The content of a cell may be fixed only by assumption.
+            // A cell's content may be fixed only by assumption.
             let class = if self.without_cells.is_some() {
                 CLASS_IRREGULAR
             } else {
@@ -360,8 +360,7 @@ impl<'a> Flow<'a> {
         self.stride_class(v, innermost).unwrap_or(irregular)
     }
 
-    /// The value of an address, but for a constant that is added: that makes no difference to the
-    /// class.
+    /// The value of an address without its constant part, which does not affect the class.
     pub(crate) fn value_of(
         &mut self,
         block: usize,
@@ -369,7 +368,7 @@ impl<'a> Flow<'a> {
         n: usize,
         access: &OperandAccess,
     ) -> Option<Val> {
-        // Nothing is recorded for unreachable code.
+        // Unreachable code has no recorded values.
         let touch = self
             .frame
             .steps
@@ -395,8 +394,8 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// True if a variable at the function's entry is static and not fixed, so that calls might
-    /// change it.
+    /// True if a variable's value at the function's entry is static and not fixed, so that calls
+    /// might change it.
     pub(crate) fn is_shared(&self, var: u32) -> bool {
         self.frame.key(var as usize).is_some_and(|key| {
             !is_frame(key)
@@ -405,7 +404,8 @@ impl<'a> Flow<'a> {
         })
     }
 
-    /// Frame offset, static address, or one that a table of fixed addresses holds, plus a constant.
+    /// True for a frame offset, a static address, or an address from a table of fixed addresses,
+    /// plus a constant.
     fn is_fixed(&self, v: Val) -> bool {
         match self.values.sum(v).terms() {
             [] => true,
@@ -427,8 +427,9 @@ impl<'a> Flow<'a> {
 
 /// Registers whose values a call loses.
 pub fn lost_in_call(insn: &Insn, input: &Input) -> RegSet {
-    // A compiler that knows the callee may keep values in registers that it leaves alone; if it
-    // does not, nobody reads them before they are written. rax and rdx may be results.
+    // A compiler that knows the callee may keep values in registers that the callee does not
+    // change. Otherwise, these registers are written before they are read. rax and rdx may be
+    // results.
     let known = insn.flow == FlowControl::Call
         && !crate::x86::flow::direct_target(&insn.inst).is_none_or(|t| input.is_plt(t));
     if known {
@@ -445,7 +446,7 @@ fn call_changes(frame: &StackFrame, v: usize) -> bool {
 }
 
 impl Walk<'_, '_> {
-    /// Goes through a block.
+    /// Processes a block.
     fn block(&mut self, b: u32) {
         self.block = b;
         self.enter();
@@ -462,7 +463,7 @@ impl Walk<'_, '_> {
         self.leave();
     }
 
-    /// Gives values to what is needed at the block's start.
+    /// Sets the values of variables that are needed at the block's start.
     fn enter(&mut self) {
         let b = self.block as usize;
         let mut at = self.needs.of_block(b);
@@ -482,7 +483,7 @@ impl Walk<'_, '_> {
             .then(|| &loops.all[l as usize])
             .filter(|l| l.header == self.block);
         let is_entry = b == 0;
-        // Ways that begin elsewhere, or that come back and make no loop.
+        // Paths from outside, or paths back that form no loop.
         let lost = self.graph.roots[b] && !is_entry
             || self.graph.blocks[b].preds.iter().any(|p| {
                 let there = loops.position[p.0 as usize];
@@ -507,7 +508,7 @@ impl Walk<'_, '_> {
             let frame = self.frame;
             self.needs.variables.each(b, |v| {
                 if changed.get(v) {
-                    // In each iteration another cell may be meant.
+                    // Each iteration may refer to another cell.
                     let lost = frame.key(v).is_some_and(|key| reloads.is_lost(l, key));
                     self.state[v] = if lost {
                         values.opaque(self.block)
@@ -522,7 +523,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Hands the values over to the blocks that may follow.
+    /// Passes the values on to the blocks that may follow.
     fn leave(&mut self) {
         let Flow {
             loops,
@@ -595,7 +596,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Writes down what an instruction's addresses are made of.
+    /// Stores the values of an instruction's address registers.
     fn ask(&mut self, i: usize) {
         let step = self.frame.steps[i];
         for (touch, t) in self
@@ -664,7 +665,7 @@ impl Walk<'_, '_> {
                     self.note_cell(t, address);
                 }
                 let Flow { values, .. } = &mut *self.flow;
-                // In a loop, it is the same wherever it is loaded.
+                // In a loop, all loads of the address have the same value.
                 Some(values.load(
                     self.block,
                     if l == NO_LOOP { self.block } else { !l },
@@ -674,7 +675,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Writes down which object a cell is of.
+    /// Stores which object a cell belongs to.
     fn note_object(&mut self, i: usize, place: &EffectiveAddress, var: usize) {
         if !self.flow.reloads.is_empty()
             && let Some(group) = self.frame.key(var).and_then(cell_group)
@@ -685,7 +686,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Writes down that what is loaded is a cell after all.
+    /// Notes that a load reads a cell after all.
     fn note_cell(&mut self, t: usize, address: Val) {
         if self.flow.reloads.is_empty() {
             return;
@@ -728,7 +729,7 @@ impl Walk<'_, '_> {
         self.frame.touched(touch, |v| {
             self.state[v] = match value {
                 Some(value) if touch.variable() == Some(v) => {
-                    // Others may store there, too: what is loaded is fixed by assumption only.
+                    // Others may store there, too, so the loaded value is fixed only by assumption.
                     let shared =
                         !self.frame.key(v).is_some_and(is_frame) || self.frame.is_escaped(v);
                     if shared && self.flow.is_fixed(value) {
@@ -781,7 +782,7 @@ impl Walk<'_, '_> {
             Effect::None | Effect::Accesses | Effect::Push | Effect::Pop => {}
         }
         let result = self.result(i, inst, u);
-        // Stores come last: operands are read before.
+        // Stores come last, since operands are read before.
         if step.effect == Effect::Push {
             let value = self.operand(i, inst, 0);
             self.store_variable(step.first(), value);
@@ -833,7 +834,7 @@ impl Walk<'_, '_> {
             .each(|v| self.state[v] = self.flow.values.opaque(self.block));
     }
 
-    /// A call may change all cells of the objects that it is passed.
+    /// A call may change all cells of the objects passed to it.
     fn pass_objects(&mut self) {
         for r in ARGUMENTS.iter() {
             let value = self.state[usize::from(r.0)];
@@ -875,7 +876,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// The new value of operand 0 (of rax or rdx for the sign extensions), if it is followed.
+    /// The new value of operand 0 (of rax or rdx for the sign extensions), if it is tracked.
     fn result(&mut self, i: usize, inst: &Instruction, u: &RegUse) -> Option<Val> {
         let b = self.block;
         let count = inst.op_count();
@@ -973,7 +974,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Any instruction that makes one register of at most two.
+    /// The result of any other instruction that makes one register from at most two.
     fn pure(&mut self, i: usize, inst: &Instruction, u: &RegUse) -> Option<Val> {
         use Mnemonic::{
             Andn, Bextr, Bswap, Bzhi, Lzcnt, Pdep, Pext, Popcnt, Rorx, Sarx, Shlx, Shrx, Tzcnt,
@@ -1015,7 +1016,7 @@ mod tests {
     use crate::x86::decode::decode_function;
     use iced_x86::InstructionInfoFactory;
 
-    /// Numbers that look drawn by chance.
+    /// Pseudo-random numbers.
     struct Draw(u64);
 
     impl Draw {
@@ -1035,8 +1036,8 @@ mod tests {
             [0, 4, 8, 12, 16, 0xf8][self.below(6)]
         }
 
-        /// An opcode with a register and a place in memory: in the frame, static, at a register, or
-        /// at two.
+        /// An opcode with a register and a memory operand: in the frame, static, or based on one or
+        /// two registers.
         fn memory(&mut self, opcode: &[u8], register: usize) -> Vec<u8> {
             let rex = |base: usize, index: usize| {
                 0x48 | (register as u8 >> 3) << 2 | (index as u8 >> 3) << 1 | base as u8 >> 3
@@ -1130,7 +1131,7 @@ mod tests {
             }
         }
 
-        /// Instructions, some of which are jumps to others of them.
+        /// Random instructions, some of which jump to others.
         fn function(&mut self) -> Vec<u8> {
             let n = 4 + self.below(60);
             let jumps = self.below(8);
@@ -1200,7 +1201,7 @@ mod tests {
             }
         }
 
-        /// Number of instructions that the pass looks at, and the class of each access.
+        /// Number of instructions that the pass visits, and the class of each access.
         fn classes(&self, stores: bool, needs: fn(&View) -> Needs) -> (usize, Vec<Class>) {
             let input = Code::input();
             self.classes_of(
@@ -1251,8 +1252,8 @@ mod tests {
 
     #[test]
     fn what_would_take_too_many_turns_is_all_needed() {
-        // A loop that loads through the first of n pointers on the stack, and moves each to the
-        // place before it.
+        // A loop that loads through the first of n pointers on the stack, and moves each pointer to
+        // the slot before it.
         for (n, all) in [(10, false), (100, true)] {
             let mut bytes = vec![0x48, 0x8b, 0x0c, 0x24, 0x48, 0x8b, 0x11];
             for k in 0..n {

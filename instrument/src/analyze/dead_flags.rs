@@ -1,8 +1,8 @@
-//! Finds the places at which the status flags are dead, so that a probe may change them.
+//! Finds points at which the status flags are dead, so that a probe may change them.
 //!
-//! As careful as [`crate::analyze::liveness`] at the function's borders: what returns, calls or
-//! leaves for code that is not followed hands all flags on; only what goes through a linkage table
-//! may be bound on the way, and hands on none.
+//! At the function's borders the analysis is conservative, as in [`crate::analyze::liveness`]:
+//! returns, calls and exits to unknown code keep all flags live. Only a call or jump through a
+//! linkage table kills them, since the loader may bind it on the way.
 
 use crate::analyze::liveness::through_linkage;
 use crate::ir::cfg::Cfg;
@@ -19,8 +19,8 @@ const STATUS: u32 = RflagsBits::OF
     | RflagsBits::CF
     | RflagsBits::PF;
 
-/// True if an instruction always gives a new value to all flags that it changes, whatever its
-/// operands are. (Shifts by zero and repeated instructions that do nothing leave the flags alone.)
+/// True if an instruction always sets all flags that it changes, for any operands. (Shifts by zero
+/// and repeated instructions with count zero leave the flags unchanged.)
 fn always_changes(inst: &Instruction) -> bool {
     matches!(
         inst.mnemonic(),
@@ -122,7 +122,7 @@ mod tests {
     use crate::ir::cfg::Entries;
     use crate::x86::decode::decode_function;
 
-    /// `d` where flags are dead before an instruction.
+    /// `d` for each instruction before which flags are dead.
     fn dead(bytes: &[u8]) -> String {
         let range = 0x100..0x100 + bytes.len() as u64;
         let body = decode_function(bytes, 0x100, &[]).unwrap();
@@ -144,11 +144,12 @@ mod tests {
     fn what_may_leave_flags_alone_kills_none() {
         // shl eax,cl; xor eax,eax; ret
         assert_eq!(dead(&[0xd3, 0xe0, 0x31, 0xc0, 0xc3]), "dd-");
-        // mov eax,[rdi]; shl eax,cl; ret: a shift by zero hands on what was there.
+        // mov eax,[rdi]; shl eax,cl; ret: a shift by zero keeps the old flags.
         assert_eq!(dead(&[0x8b, 0x07, 0xd3, 0xe0, 0xc3]), "---");
         // mov eax,[rdi]; inc eax; adc eax,eax; ret: inc leaves the carry flag.
         assert_eq!(dead(&[0x8b, 0x07, 0xff, 0xc0, 0x11, 0xc0, 0xc3]), "----");
-        // repe cmpsb; ret. pushfq reads all, lahf too: xor eax,eax behind them changes nothing.
+        // repe cmpsb; ret. pushfq reads all flags, and lahf does too: a later xor eax,eax changes
+        // nothing.
         assert_eq!(dead(&[0xf3, 0xa6, 0xc3]), "--");
         assert_eq!(dead(&[0x9c, 0x31, 0xc0, 0xc3]), "-d-");
         assert_eq!(dead(&[0x9f, 0x31, 0xc0, 0xc3]), "-d-");
@@ -163,7 +164,7 @@ mod tests {
             dead(&[0x31, 0xc0, 0xe8, 0, 0x10, 0, 0, 0x31, 0xc0, 0xc3]),
             "d-d-"
         );
-        // A system call hands flags back in r11.
+        // A system call returns flags in r11.
         assert_eq!(dead(&[0x0f, 0x05, 0x31, 0xc0, 0xc3]), "-d-");
     }
 }

@@ -1,10 +1,11 @@
-//! Which values data flow has to follow: those that some address depends on, a few in a hundred.
+//! Finds the values that data flow has to follow: those that some address depends on, a few
+//! percent.
 //!
-//! Backward flow, as that of liveness, but that what an instruction reads is needed only if what it
-//! makes is. What is needed first of all are the registers of addresses whose class is asked for,
-//! and, in loops, of those that are stored to. Whatever is needed at a place is made of what is
-//! needed before, so that the forward pass of [`crate::analyze::dataflow`] finds the same addresses
-//! if it goes through marked instructions only. It makes fewer atoms, in the same order.
+//! This is a backward flow like liveness, except that the inputs of an instruction are needed only
+//! if its result is. The roots are the registers of addresses whose class is requested and, in
+//! loops, of addresses that are stored to. So the forward pass of [`crate::analyze::dataflow`]
+//! finds the same addresses if it visits only marked instructions. It makes fewer atoms, in the
+//! same order.
 
 use crate::analyze::dataflow::lost_in_call;
 use crate::analyze::params::MAX_PASSES_OF_DEMAND;
@@ -20,19 +21,19 @@ use crate::x86::regs::{CALLER_SAVED, RSP, RegUse, gpr};
 use iced_x86::{Mnemonic, OpKind, Register};
 use std::ops::Range;
 
-/// Variables that are needed, by place. Variables are numbered as in [`crate::analyze::dataflow`]:
-/// registers first, then variables in memory.
+/// Variables that are needed at each point. Variables are numbered as in
+/// [`crate::analyze::dataflow`]: registers first, then variables in memory.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
-    /// Instructions that make it, or whose addresses are asked for.
+    /// Instructions that make a needed value, or whose addresses are requested.
     pub marks: Bits,
-    /// Those of them that make it.
+    /// Marked instructions that make a needed value.
     pub made: Bits,
-    /// Per block: what one of its instructions loads is needed.
+    /// Per block: true if it loads a needed value.
     pub loads: Vec<bool>,
     /// Per block: variables that are needed at its start.
     pub variables: BitRows,
-    /// Per block, and behind the last: how many those of the blocks before it are.
+    /// Per block, and one more at the end: the number of needed variables in all blocks before.
     first: Vec<u32>,
 }
 
@@ -52,12 +53,12 @@ pub struct View<'a> {
     pub thread: Option<usize>,
     /// Variables in memory that calls may change.
     pub changed_by_calls: &'a BitRow,
-    /// Cells behind pointers are among the variables.
+    /// True if the variables include cells behind pointers.
     pub has_cells: bool,
 }
 
 impl Needs {
-    /// Finds it.
+    /// Finds the needed variables.
     pub fn find(view: &View) -> Needs {
         let (blocks, insns, variables) = (
             view.graph.blocks.len(),
@@ -71,7 +72,7 @@ impl Needs {
             variables: BitRows::new(blocks, variables),
             first: Vec::new(),
         };
-        // Variables that are needed behind each block.
+        // Variables that are needed at the end of each block.
         let mut behind = BitRows::new(blocks, variables);
         let mut seen = Bits::new(blocks);
         let mut work = view.loops.order.clone();
@@ -104,7 +105,8 @@ impl Needs {
                 behind.take_from(b, &mut live);
             }
             behind.add(b, &live);
-            // Variables that the block does not change pass through, as most needs from loops do.
+            // Variables that the block does not change pass through; most variables needed in loops
+            // do.
             let makes = &view.frame.makes[b];
             if live.low() & makes.registers.0 != 0
                 || makes.memory && live.has_high()
@@ -138,7 +140,7 @@ impl Needs {
         self.first.push(sum);
     }
 
-    /// Everything, everywhere.
+    /// The result in which everything is needed everywhere.
     pub fn all(view: &View) -> Needs {
         let (blocks, variables) = (view.graph.blocks.len(), view.frame.variables());
         let (mut marks, mut row, mut rows) = (
@@ -165,19 +167,19 @@ impl Needs {
         self.first.last().map_or(0, |&n| n as usize)
     }
 
-    /// Numbers of a block's variables among all of those.
+    /// Range of a block's variables in the list of all.
     pub fn of_block(&self, block: usize) -> Range<usize> {
         self.first[block] as usize..self.first[block + 1] as usize
     }
 
-    /// Number of a block's variable among all of those. The variable must be needed there.
+    /// Index of a block's variable in the list of all. The variable must be needed there.
     pub fn place(&self, block: usize, v: usize) -> usize {
         (self.first[block] + self.variables.count_below(block, v)) as usize
     }
 }
 
 impl View<'_> {
-    /// From what is needed behind a block to what is before.
+    /// Goes from the variables needed at a block's end to those needed at its start.
     fn through(&self, b: usize, live: &mut BitRow, needs: &mut Needs) {
         let of = self.loops.of_block[b];
         let follows_stores = of != NO_LOOP;
@@ -217,7 +219,7 @@ impl View<'_> {
 
     /// Adds the inputs of an instruction's result.
     fn add_inputs(&self, i: usize, live: &mut BitRow) {
-        // The stack pointer's value is never looked up.
+        // The stack pointer's value is never used.
         let mut read = self.uses[i].read;
         let inst = &self.graph.insns[i].inst;
         // See [`RegUse::without_idle_read`]: data flow sees no constants there.
@@ -244,7 +246,7 @@ impl View<'_> {
     fn call(&self, insn: &Insn, in_loop: bool, live: &mut BitRow) -> bool {
         let registers =
             live.low() & CALLER_SAVED.0 != 0 && live.take_low(lost_in_call(insn, self.input).0);
-        // Whatever it is passed may be changed.
+        // A call may change objects that are passed to it.
         let passes = in_loop && self.has_cells;
         if passes {
             live.add_low(ARGUMENTS.0);
@@ -256,7 +258,7 @@ impl View<'_> {
         let before = live.low();
         let needed = live.take_low(self.frame.steps[i].clobber.0);
         if needed && !is_repeated_string(&self.graph.insns[i].inst) {
-            // A step's only register is its pointer.
+            // The only register of a string step is its pointer.
             touches
                 .iter()
                 .for_each(|t| live.add_low(t.registers().0 & before));
@@ -287,7 +289,7 @@ impl View<'_> {
                 .for_each(|t| self.add_address(t, live));
         }
         if needed {
-            // Which object a cell is of.
+            // The address shows which object a cell belongs to.
             if self.has_cells {
                 touches
                     .iter()

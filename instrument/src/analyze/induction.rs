@@ -1,4 +1,4 @@
-//! Which phis are induction variables, and by how much an address moves per iteration.
+//! Finds phis that are induction variables, and the change of an address per iteration.
 
 use crate::analyze::class::Class;
 use crate::analyze::dataflow::Flow;
@@ -10,14 +10,14 @@ use mgz_annotations_schema::sidecar::{CLASS_IRREGULAR, CLASS_STRIDED};
 /// Kind of a phi.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phi {
-    /// Being resolved, or neither of the others.
+    /// Not resolved yet, or none of the others.
     Other,
-    /// The same in every iteration, be it from the second one on.
+    /// The same in every iteration, at least from the second one on.
     Invariant(Val),
-    /// Moves by a value that is the same in every iteration.
+    /// Changes by the same value in every iteration.
     Stride(Val),
-    /// Moves by a constant from the second iteration on: it takes over a value that does. By 0, if
-    /// that is another value than the one that enters, and does not vary.
+    /// Copies an induction variable, so it moves by a constant from the second iteration on. The
+    /// constant is 0 if the copied value does not vary but differs from the one on entry.
     Follows(Stride),
 }
 
@@ -74,9 +74,9 @@ impl Flow<'_> {
         None
     }
 
-    /// Step of an address per iteration of the outer loop around the loop in which the address
-    /// varies. Both loops must move it regularly: the inner one begins anew in each iteration of
-    /// the outer one. The number of bytes may be unknown.
+    /// Step of an address per iteration of the loop around the one in which the address varies.
+    /// Both loops must move it regularly, and the inner one starts anew in each iteration of the
+    /// outer one. The number of bytes may be unknown.
     pub(crate) fn outer_step(
         &mut self,
         block: usize,
@@ -126,7 +126,7 @@ impl Flow<'_> {
         Some(new)
     }
 
-    /// The value with invariant phis replaced by what enters their loops.
+    /// The value with invariant phis replaced by their values on entry.
     pub(crate) fn normal(&mut self, v: Val) -> Val {
         self.normal_at(v, 0)
     }
@@ -193,7 +193,8 @@ impl Flow<'_> {
         let mut met = 0;
         while let Some(latch) = latches.pop() {
             let latch = self.normal_at(latch, depth + 1);
-            // Ways that meet inside of the loop are ways through an iteration, as back edges are.
+            // Paths that meet inside of the loop are different paths through an iteration, like
+            // back edges.
             if met < MAX_JOINS_OF_PHI
                 && let Some(both) = self.meeting_in(latch, of)
             {
@@ -213,7 +214,7 @@ impl Flow<'_> {
                     return Phi::Other;
                 };
                 let rest = self.values.intern(rest);
-                // A call that changes how far it goes would make a great difference.
+                // A call that changes the step would have a large effect.
                 let strict = std::mem::replace(&mut self.strict, true);
                 let varies = self.varies(rest, of, depth + 1);
                 self.strict = strict;
@@ -239,8 +240,8 @@ impl Flow<'_> {
                     Phi::Stride(*first)
                 }
             }
-            // From the second iteration on, or from the first reload. (What is loaded is never
-            // fixed, as what enters may be.)
+            // The value is constant from the second iteration or the first reload on. (A loaded
+            // value is never fixed, unlike the value on entry.)
             (kept, [], [first, rest @ ..])
                 if rest.iter().all(|v| v == first) && self.are_zero(kept) =>
             {
@@ -261,7 +262,7 @@ impl Flow<'_> {
         steps.iter().all(zero)
     }
 
-    /// The values of which one is `v`, by the way through an iteration of the loop.
+    /// The two values that `v` may be, depending on the path through an iteration of the loop.
     fn meeting_in(&self, v: Val, l: LoopId) -> Option<[Val; 2]> {
         let atom = self.values.as_atom(v)?;
         let &AtomKind::Opaque { block } = self.values.kind(atom) else {
@@ -271,8 +272,7 @@ impl Flow<'_> {
         inside.then(|| self.values.met(atom)).flatten()
     }
 
-    /// True if a back edge brings a value that each iteration loads again, and that is always the
-    /// same.
+    /// True if the back edge's value is loaded again in each iteration and does not vary.
     fn is_reload(&mut self, latch: Val, l: LoopId, depth: u32) -> bool {
         self.values
             .as_atom(latch)
@@ -314,7 +314,7 @@ impl Flow<'_> {
         }
     }
 
-    /// Change per iteration of `l` if the value is affine in its induction variables.
+    /// Change per iteration of `l` if the value is affine in the loop's induction variables.
     pub(crate) fn step(&mut self, v: Val, l: LoopId, depth: u32) -> Option<Stride> {
         if depth > MAX_DEPTH_OF_DEPENDENCE {
             return None;

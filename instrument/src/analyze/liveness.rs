@@ -1,6 +1,6 @@
 //! Which general purpose registers a probe may overwrite.
 //!
-//! Backward liveness, exact inside the function and careful at its borders:
+//! Backward liveness, exact inside the function and conservative at its borders:
 //!
 //! - a call reads everything (arguments may be passed in any register) and kills nothing (a
 //!   compiler that knows the callee may keep values in registers that it leaves alone), except that
@@ -14,7 +14,7 @@
 //!
 //! A register is offered only if it is caller-saved, or saved by a `push` here and written, and
 //! neither rsp nor rbp. A function whose extent is a guess, or that has several callable entries,
-//! offers none (and is not asked).
+//! offers none (and is skipped).
 
 use crate::analyze::preserved;
 use crate::analyze::unread_values::Transfer;
@@ -38,8 +38,8 @@ pub(crate) fn through_linkage(input: &Input, insn: &Insn) -> bool {
 }
 
 /// Convention of a call, if it is known. The callee must be outside of this file and must return.
-/// (Hand-written code may leave registers alone on all ways except those that end in a callee
-/// without return.)
+/// (Hand-written code may preserve registers on all paths except those that end in a callee without
+/// return.)
 pub fn imported(input: &Input, insn: &Insn) -> Option<Import> {
     let through = match insn.flow {
         FlowControl::Call => direct_target(&insn.inst),
@@ -56,19 +56,19 @@ pub fn imported(input: &Input, insn: &Insn) -> Option<Import> {
 pub struct Effects {
     insns: Vec<Effect>,
     blocks: Vec<Effect>,
-    /// Per block.
+    /// Effects by block.
     pub steps: Vec<Transfer>,
-    /// Registers that code which control reaches writes.
+    /// Registers that reachable code writes.
     written: u16,
-    /// Callee-saved ones that it pushes.
+    /// Callee-saved registers that it pushes.
     saved: u16,
 }
 
 impl Effects {
-    /// Those of `graph`, whose loops these are. `uses` is per instruction.
+    /// The effects of a function. `graph` is its code, `loops` are its loops, and `uses` is per
+    /// instruction.
     pub fn of(input: &Input, graph: &Cfg, loops: &Loops, uses: &[RegUse]) -> Effects {
-        // From the roots, which are entered from outside, control reaches all blocks of nearly all
-        // functions.
+        // In nearly all functions, all blocks are reachable from the entries.
         let n = graph.blocks.len();
         let reachable = if loops.order.len() == n {
             None
@@ -146,8 +146,8 @@ fn outside(input: &Input, insn: &Insn, effect: &mut Effect) {
     }
 }
 
-/// Writes [`Insn::dead`] of every instruction of a function whose extent is known and that has one
-/// callable entry. Says whether any register may be offered.
+/// Sets [`Insn::dead`] of every instruction, for a function whose extent is known and that has one
+/// callable entry. True if any register may be offered.
 pub fn mark(input: &Input, graph: &mut Cfg, effects: &Effects, uses: &[RegUse]) -> bool {
     let returned = preserved::find_preserved_registers(input, graph, uses, RegSet(effects.saved));
     let allowed = CALLER_SAVED.0 | CALLEE_SAVED_BUT_RBP.0 & effects.written & effects.saved;
@@ -212,14 +212,14 @@ mod tests {
     #[test]
     fn a_register_is_dead_before_it_is_written_and_after_its_last_use() {
         let code = [&MOV_RCX_RDI[..], &MOV_RAX_RCX, &[RET]].concat();
-        // rcx dead first (then loaded), rax dead before its own load, rcx dead at ret. rdi: never
-        // written here.
+        // rcx is dead first (then loaded), rax is dead before its own load, and rcx is dead at ret.
+        // rdi is never written here.
         assert_eq!(dead(&code), [0b11, 0b01, 0b10]);
     }
 
     #[test]
     fn a_call_reads_everything() {
-        // mov rcx,[rdi]; call; mov rax,[rcx]; ret: before the call nothing may go.
+        // mov rcx,[rdi]; call; mov rax,[rcx]; ret: before the call, no register may be used.
         let code = [
             &MOV_RCX_RDI[..],
             &[0xe8, 0, 0x10, 0, 0],
@@ -237,7 +237,7 @@ mod tests {
 
     const RAX_RCX: u16 = 0b11;
     const R11_BIT: u16 = 1 << 11;
-    /// All that a function may change but rax, rdx (results) and rdi.
+    /// All caller-saved registers except rax, rdx (results) and rdi.
     const SCRATCH: u16 = CALLER_SAVED.0 & !(1 << 0 | 1 << 2 | 1 << 7);
     const STUB: u64 = 0x1107;
 
@@ -270,7 +270,7 @@ mod tests {
             dead_with(&with_import(Import::Abi, false), &code),
             [RCX | R11_BIT, R11_BIT, SCRATCH, SCRATCH & !RCX | 1 << 7]
         );
-        // Its first call changes two.
+        // Binding at the first call changes two registers.
         let bound = 1 << 10 | R11_BIT;
         assert_eq!(
             dead_with(&with_import(Import::Lazy, false), &code),
@@ -291,13 +291,13 @@ mod tests {
             [&head[..], &call, kept, &[0x31, 0xc0, 0x5b, RET]].concat()
         };
         let dead = |kept: &[u8]| dead_with(&with_import(Import::Unknown, false), &code(kept))[4];
-        // Nobody else would save rbx for that. (The function gets an argument in rdi, which
-        // `ms_abi` would not.)
+        // rbx is saved only because the callee changes caller-saved registers. (The argument in rdi
+        // excludes `ms_abi`.)
         let all = RAX_RCX | 1 << 6 | 0xf00;
         assert_eq!(dead(&[0x48, 0x8b, 0x3b]) & all, all);
-        // mov rcx,[rsi]; mov rdi,[rbx]: rsi has come through the call.
+        // mov rcx,[rsi]; mov rdi,[rbx]: rsi is live across the call.
         assert_eq!(dead(&[0x48, 0x8b, 0x0e, 0x48, 0x8b, 0x3b]) & 0xf00, 0);
-        // mov rdi,[rax]: nothing is kept.
+        // mov rdi,[rax]: no value is kept in rbx.
         assert_eq!(dead(&[0x48, 0x8b, 0x38]) & 0xf00, 0);
     }
 
@@ -308,7 +308,8 @@ mod tests {
         let code = [&[0x51][..], &MOV_RCX_RDI, &MOV_RAX_RCX, &tail].concat();
         let rcx: Vec<u16> = dead(&code).iter().map(|d| d >> 1 & 1).collect();
         assert_eq!(rcx, [0, 1, 0, 1, 0, 0]);
-        // The same through another register, a vector register and memory of any kind; exchanged.
+        // The same through another register, a vector register and memory of several kinds; also
+        // exchanged.
         for (save, restore) in [
             (&[0x49, 0x89, 0xc8][..], &[0x4c, 0x89, 0xc1][..]),
             (
@@ -368,7 +369,7 @@ mod tests {
         let code = |first: u8| [&[0x48, 0x8b, 0x08 | first][..], &MOV_RAX_RCX, &tail(7)].concat();
         assert_eq!(dead(&code(7))[2] >> 1 & 1, 1);
         assert_eq!(dead(&code(3))[2] >> 1 & 1, 0);
-        // sbb ebx,ebx reads nothing.
+        // sbb ebx,ebx does not depend on ebx.
         let idle = [&[0x53, 0x19, 0xdb][..], &code(7)[..9], &[0x5b, RET]].concat();
         assert_eq!(dead(&idle)[4] >> 1 & 1, 1);
     }

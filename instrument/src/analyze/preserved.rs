@@ -1,19 +1,19 @@
-//! Registers whose values callers may rely on when a function returns.
+//! Registers whose values callers may use after a function returns.
 //!
-//! The ABI lets a function change nine registers, but not everything follows it: `preserve_most`,
-//! `preserve_all`, `no_caller_saved_registers`, `ms_abi`, hand-written helpers, and what compilers
-//! work out about functions of the same file. So a register counts as lost to the callers only
-//! where the function shows that it is. Two things show it:
+//! The ABI lets a function change nine registers, but not all code follows it: `preserve_most`,
+//! `preserve_all`, `no_caller_saved_registers`, `ms_abi`, hand-written helpers, and functions of
+//! one file that the compiler optimizes together. So a register counts as lost to the callers only
+//! if the function shows it. There are two signs:
 //!
-//! - The function replaces the register, and some way to a `ret` does not put the old value back.
+//! - The function overwrites the register, and some path to a `ret` does not restore the old value.
 //! - The function calls something that changes the register. Imports of the C and C++ runtime
-//!   libraries follow the ABI ([`Import::Abi`]). Of other imports nothing is known, unless the
-//!   function keeps a value of its own in a callee-saved register across the call: it would not
-//!   save and restore that register if a caller-saved one were left alone by what it calls.
+//!   libraries follow the ABI ([`Import::Abi`]). Other imports are unknown, unless the function
+//!   keeps a value of its own in a callee-saved register across the call: it would not save and
+//!   restore that register if the callee preserved a caller-saved one.
 //!
-//! A register that the function has written and nobody has read before a `ret` may be a result,
-//! whatever the ABI says. A function that reads callee-saved registers (or r11) which nobody has
-//! passed by the ABI has rules of its own: it counts as returning everything.
+//! A register that the function has written and not read before a `ret` may be a result in any
+//! convention. A function that reads callee-saved registers (or r11) as inputs has a convention of
+//! its own: it counts as returning everything.
 
 use crate::analyze::liveness::imported;
 use crate::ir::cfg::Cfg;
@@ -26,21 +26,21 @@ use crate::x86::regs::{
 use iced_x86::{Code, FlowControl, Instruction, OpKind, Register};
 use smallvec::SmallVec;
 
-/// Registers in which a function that follows the ABI gets no values, except values that it must
-/// keep.
+/// Registers in which a function that follows the ABI gets no arguments. Callee-saved ones must be
+/// preserved.
 const NEVER_PASSED: u16 = CALLEE_SAVED_BUT_RBP.0 | 1 << RBP.0 | 1 << R11.0;
 /// Caller-saved registers that `ms_abi` functions keep.
 const KEPT_BY_MS_ABI: u16 = 1 << RSI.0 | 1 << RDI.0;
 
-/// See the module.
+/// Registers that callers may use after each return.
 #[derive(Debug, Default)]
 pub struct Returned {
-    /// Per block that ends in `ret`: what a caller may read.
+    /// Each block that ends in `ret`, with the registers that a caller may read.
     live: Vec<(usize, u16)>,
 }
 
 impl Returned {
-    /// Registers that a caller may read behind the `ret` of a block.
+    /// Registers that a caller may read after the `ret` of a block.
     pub fn live(&self, block: usize) -> u16 {
         self.live
             .binary_search_by_key(&block, |l| l.0)
@@ -51,7 +51,7 @@ impl Returned {
 /// Target of a copy of a register.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CopyTarget {
-    /// The stack, at any depth: what rsp, rbp or a register that was made from rsp leads to.
+    /// The stack at any depth: memory based on rsp, rbp or a register made from rsp.
     Stack,
     /// Memory with this base, index, scale, displacement and segment.
     Memory(Register, Register, u32, u64, Register),
@@ -61,7 +61,7 @@ enum CopyTarget {
     Vector,
 }
 
-/// An instruction that copies a general purpose register to a place, or fills it from there.
+/// An instruction that copies a general purpose register to a target, or restores it from there.
 #[derive(Clone, Copy)]
 struct Copied {
     insn: usize,
@@ -69,8 +69,8 @@ struct Copied {
     place: CopyTarget,
 }
 
-/// Three sets of registers: those that may hold their old value; those that may hold another one;
-/// those that the function has written and nothing has read.
+/// Three sets of registers: those that may hold their old value, those that may hold another one,
+/// and those that the function has written and not read.
 type State = u64;
 const OTHER_SHIFT: u32 = 16;
 const UNREAD_SHIFT: u32 = 32;
@@ -88,8 +88,8 @@ impl Transfer {
         adds: 0,
     };
 
-    /// `old`: what does not replace the old value; `back`: what puts it back; `unread`: what stays
-    /// unread, and what becomes it.
+    /// `old`: registers that keep the old value; `back`: registers that get it back; `unread`:
+    /// registers that stay unread, and those that become unread.
     #[inline]
     fn of(old: u16, back: u16, unread: (u16, u16)) -> Transfer {
         let join = |old: u16, other: u16, unread: u16| {
@@ -121,14 +121,14 @@ impl Transfer {
 #[derive(Default)]
 struct Blocks {
     steps: Vec<Transfer>,
-    /// Registers of [`NEVER_PASSED`] that each reads, other than to save them, before it changes
-    /// them.
+    /// Per block: registers of [`NEVER_PASSED`] that it reads before it changes them, other than to
+    /// save them.
     reads: Vec<u16>,
-    /// Instructions that [`copied`] may know.
+    /// Instructions that may be copies, see [`copied`].
     copies: Vec<u32>,
-    /// Registers that are made from rsp somewhere, and rbp.
+    /// rbp, and registers that are somewhere made from rsp.
     frame: RegSet,
-    /// There are calls whose effect [`Finder::evidence`] may tell.
+    /// True if there are calls whose effect [`Finder::evidence`] may show.
     unknown_calls: bool,
 }
 
@@ -137,12 +137,12 @@ struct Finder<'g> {
     input: &'g Input<'g>,
     graph: &'g Cfg,
     uses: &'g [RegUse],
-    /// Registers that calls of imports without a known convention change, by what the function
-    /// shows.
+    /// Registers that imports without a known convention change, as the function's own code shows.
     shown: u16,
 }
 
-/// Finds what callers may rely on. `saved`: callee-saved registers that the function pushes.
+/// Finds the registers that callers may use. `saved`: callee-saved registers that the function
+/// pushes.
 pub fn find_preserved_registers(
     input: &Input,
     graph: &Cfg,
@@ -232,16 +232,16 @@ impl Finder<'_> {
     /// `back`: registers whose old value the instruction may put back.
     #[inline]
     fn step(&self, insn: &Insn, u: &RegUse, back: u16) -> Transfer {
-        // Whoever changes a part of a register that is never passed does not want its old value.
+        // Code that changes a part of a register that is never passed does not need its old value.
         let old = !(u.kill.0 | u.clobber.0 & NEVER_PASSED);
         if is_call(insn) {
-            // (What was written before is the call's.)
+            // (Registers written before are the call's arguments.)
             return Transfer::of(old & !self.changed_by(insn), back, (0, 0));
         }
         Transfer::of(old, back, (!u.read.0, u.kill.0 | u.clobber.0))
     }
 
-    /// Makes the steps of the blocks with these instructions anew.
+    /// Recomputes the steps of blocks with these restoring instructions.
     fn put_back(&self, steps: &mut [Transfer], restores: &[(usize, Gpr)]) {
         let mut left = restores.iter().peekable();
         while let Some(&&(first, _)) = left.peek() {
@@ -265,7 +265,7 @@ impl Finder<'_> {
         is_call(insn) && unknown(imported(self.input, insn))
     }
 
-    /// Registers that what a call calls changes for certain.
+    /// Registers that the callee of a call always changes.
     fn changed_by(&self, insn: &Insn) -> u16 {
         match imported(self.input, insn) {
             Some(Import::Abi) => CALLER_SAVED.0,
@@ -275,23 +275,23 @@ impl Finder<'_> {
         }
     }
 
-    /// The state at each block's start; `None` where control is not seen to come.
+    /// The state at each block's start; `None` if no known path leads to the block.
     fn solve(&self, steps: &[Transfer]) -> Vec<Option<State>> {
         let graph = self.graph;
         let n = graph.blocks.len();
         let entered = |b: usize| {
             graph.roots.get(b).copied().unwrap_or(true) || graph.blocks[b].external_entry
         };
-        // (A part of the function that lies elsewhere may come back with what it was given or has
-        // made.)
+        // (A part of the function elsewhere may return with arguments that it got, or with values
+        // that it made.)
         let mut state: Vec<Option<State>> = (0..n)
             .map(|b| entered(b).then_some(CALLER_SAVED.without(R11).0.into()))
             .collect();
         state[0] = Some(ALL.0.into());
         let mut queued = vec![false; n];
         let mut work: Vec<u32> = Vec::new();
-        // Once through all of them; then those whose predecessors come behind them, as long as
-        // something changes.
+        // First all blocks in order, then those with predecessors behind them, until nothing
+        // changes.
         let mut first = 0..n;
         while let Some(b) = first.next().or_else(|| work.pop().map(|b| b as usize)) {
             queued[b] = false;
@@ -311,7 +311,7 @@ impl Finder<'_> {
         state
     }
 
-    /// Instructions that may put an old value back, with the register.
+    /// Instructions that may restore an old value, with the register.
     fn restores(&self, blocks: &Blocks, state: &[Option<State>]) -> Vec<(usize, Gpr)> {
         let (mut to, mut from) = (Vec::new(), Vec::new());
         for &insn in &blocks.copies {
@@ -346,11 +346,11 @@ impl Finder<'_> {
         state[b].is_some_and(|s| s >> copy.register.0 & 1 == 1) && (first..copy.insn).all(kept)
     }
 
-    /// Caller-saved registers that the function itself believes to be changed by imports of which
-    /// nothing is known: it keeps a value of its own in a callee-saved register across such a call,
-    /// which it has to save and restore for that. `saved`: those registers, without what may be a
-    /// frame pointer. (Not where an exception may end the call: for landing pads only callee-saved
-    /// registers will do.)
+    /// Caller-saved registers that, as the function's code shows, imports without a known
+    /// convention change. The sign is a value that the function keeps across such a call in a
+    /// callee-saved register, which it must save and restore. `saved`: these registers, without a
+    /// possible frame pointer. (Functions with landing pads show nothing, since values for landing
+    /// pads must be in callee-saved registers.)
     fn evidence(&self, saved: RegSet, restores: &[(usize, Gpr)], state: &[Option<State>]) -> u16 {
         if !self.graph.pads.is_empty() || saved == RegSet::EMPTY {
             return 0;
@@ -360,7 +360,7 @@ impl Finder<'_> {
         let (mut passed, mut clobbers) = (0, 0);
         for (b, block) in self.graph.blocks.iter().enumerate() {
             let Some(at_start) = state[b] else { continue };
-            // Registers that are read behind each instruction, from the block's end.
+            // Registers that are read after each instruction, computed from the block's end.
             let mut behind = live[b];
             let mut calls = Vec::new();
             for i in (block.insns.start as usize..block.insns.end as usize).rev() {
@@ -389,13 +389,13 @@ impl Finder<'_> {
             return 0;
         }
         let restored = restores.iter().fold(0, |all, r| all | 1 << r.1.0);
-        // Functions that keep these two get their arguments in others.
+        // Functions that preserve rsi and rdi get their arguments in other registers.
         let by_system_v = (passed | clobbers & !restored) & KEPT_BY_MS_ABI != 0;
         CALLER_SAVED.0 & !if by_system_v { 0 } else { KEPT_BY_MS_ABI }
     }
 
-    /// Registers that instructions read behind each block's end before they are replaced; what
-    /// calls and callers read is left out.
+    /// Registers that instructions read after each block's end before they are overwritten. Reads
+    /// by calls and callers are left out.
     fn read_later(&self) -> Vec<u16> {
         let graph = self.graph;
         let n = graph.blocks.len();
@@ -439,7 +439,7 @@ fn is_made_from_stack(inst: &Instruction) -> bool {
             && inst.op1_kind() == OpKind::Register
 }
 
-/// Registers that an instruction itself reads. Registers that it hands on do not count.
+/// Registers that an instruction itself reads, without those that it only passes on.
 fn read_by(insn: &Insn, u: &RegUse) -> u16 {
     match insn.flow {
         FlowControl::Return => 0,
@@ -453,7 +453,7 @@ fn is_save(inst: &Instruction) -> bool {
     copies.any(|(_, place, back)| !back && place == CopyTarget::Stack)
 }
 
-/// Registers that an instruction reads only to store them, or that have no part in its result.
+/// Registers that an instruction reads only to store them, or that do not affect its result.
 fn never_passed_but_saved(inst: &Instruction) -> u16 {
     if matches!(
         inst.code(),
@@ -475,7 +475,7 @@ fn never_passed_but_saved(inst: &Instruction) -> u16 {
     }
 }
 
-/// True if [`copied`] may know such an instruction.
+/// True if an instruction may be a copy, see [`copied`].
 #[inline]
 fn may_copy(code: Code) -> bool {
     matches!(
@@ -504,11 +504,12 @@ fn may_copy(code: Code) -> bool {
     )
 }
 
-/// A register that is copied as a whole, to or from where, and whether it is filled from there.
+/// A register that is copied as a whole, the other side of the copy, and true if the register is
+/// the destination.
 type Copies = SmallVec<[(Gpr, CopyTarget, bool); 4]>;
 
-/// Copies that an instruction makes. Registers of `frame` lead to the stack. Copies from register
-/// to register are listed from both sides.
+/// Copies that an instruction makes. Registers of `frame` point to the stack. Copies between
+/// registers are listed from both sides.
 fn copied(inst: &Instruction, frame: RegSet) -> Copies {
     let mut copies = Copies::new();
     if !may_copy(inst.code()) {

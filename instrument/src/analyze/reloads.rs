@@ -1,18 +1,18 @@
 //! Values that loops load again through pointers: bases, limits and positions in objects.
 //!
-//! For classes only. A reload has the value of the load before unless something in the loop may
-//! have stored there. These assumptions hold for stores:
+//! This is used for classes only. A reload has the value of the load before it, unless something in
+//! the loop may have stored there. Stores are assumed to act as follows:
 //!
 //! - One to the same address, or to a part of the same variable, changes it.
-//! - One through another pointer that does not vary in the loop, or that moves regularly, leaves it
-//!   alone: it goes to another object.
+//! - One through another pointer that does not vary in the loop, or that moves regularly, does not
+//!   change it, since it goes to another object.
 //! - One of a pointer's size at the same displacement through a pointer that varies in no regular
 //!   way and is derived from the reload's object (the node of a list that hangs on it) may be to
 //!   the same member of an object of the same type: the reload varies.
-//! - One through any other pointer leaves it alone.
-//! - An element of an array (the address has an index) leaves it alone.
-//! - A call leaves it alone, and static variables, too; but not variables of the frame whose
-//!   address is taken. A step per iteration is not assumed to outlast a call.
+//! - One through any other pointer does not change it.
+//! - One to an element of an array (the address has an index) does not change it.
+//! - A call changes neither it nor static variables, but may change variables of the frame whose
+//!   address is taken. A constant step per iteration is not assumed across a call.
 //!
 //! A place to which the loop itself stores is a *cell*. Data flow is solved again with cells as
 //! variables, so that a cell may be an induction variable. If a call in the loop gets a cell's
@@ -29,36 +29,36 @@ use crate::ir::loops::{LoopId, Loops, NO_LOOP};
 use crate::util::fast_hash::FastMap;
 use crate::x86::regs::{RDI, RSI, RegSet};
 
-/// Registers that calls are passed objects in: rdi and rsi. (What is left in the others is mostly
-/// from before.)
+/// Registers in which objects are passed to calls: rdi and rsi. (The values of the others are
+/// mostly older.)
 pub const ARGUMENTS: RegSet = RegSet(1 << RDI.0 | 1 << RSI.0);
 /// The region of loads that vary in no loop, see [`Values::load`].
 const INVARIANT_REGION: u32 = 1 << 31;
 
-/// Loads and stores through pointers in loops, as far as anything depends on them.
+/// Loads and stores through pointers in loops, where something depends on them.
 #[derive(Debug, Default)]
 pub struct Memory {
     /// Number of the touch, innermost loop and address.
     loads: Vec<(u32, LoopId, Val)>,
     stores: Vec<(u32, LoopId, Val)>,
-    /// Addresses stored to, per loop and those around it.
+    /// Addresses stored to, per loop and enclosing loop.
     stored: FastMap<(LoopId, Val), ()>,
-    /// Displacements of these.
+    /// Displacements of these addresses.
     displaced: FastMap<(LoopId, i64), ()>,
-    /// By loop and displacement: pointers that something of a pointer's size is stored through,
-    /// with the innermost loop.
+    /// By loop and displacement: pointers through which a pointer-sized value is stored, with the
+    /// innermost loop.
     members: FastMap<(LoopId, i64), Vec<(LoopId, Val)>>,
-    /// By loop and address: what [`Flow::may_be_hit`] has said.
+    /// Results of [`Flow::may_be_hit`], by loop and address.
     hit: FastMap<(LoopId, Val), bool>,
 }
 
 impl Memory {
-    /// Something that is needed is loaded.
+    /// Adds a load of a needed value.
     pub fn load(&mut self, touch: usize, l: LoopId, address: Val) {
         self.loads.push((touch as u32, l, address));
     }
 
-    /// Something is stored.
+    /// Adds a store.
     pub fn store(
         &mut self,
         touch: usize,
@@ -91,17 +91,17 @@ impl Memory {
     }
 }
 
-/// Cells of a function.
+/// Cells of a function, as found so far.
 #[derive(Debug, Default)]
 pub struct Reloads {
-    /// Numbers of touches, and the keys of the cells that they are of.
+    /// Numbers of touches, and the keys of their cells.
     pub touches: Vec<(u32, i64)>,
     /// Loops in which the address of a cell varies, and its key.
     pub lost: FastMap<(LoopId, i64), ()>,
-    /// By object, that is a cell's address without displacement, as far as the pass has come: the
-    /// group of the cell's key.
+    /// Key group by object, which is a cell's address without displacement. It grows during the
+    /// pass.
     pub objects: FastMap<Val, i64>,
-    /// Touches of the same cells that the pass has met besides.
+    /// Further touches of the same cells, found during the pass.
     pub more: Vec<(u32, i64)>,
 }
 
@@ -111,7 +111,7 @@ impl Reloads {
         !self.lost.is_empty() && self.lost.contains_key(&(l, key))
     }
 
-    /// The same with what the pass has met besides, if there is any.
+    /// The cells with the further touches, if there are any.
     pub fn with_more(&mut self) -> Option<Reloads> {
         if self.more.is_empty() {
             return None;
@@ -152,7 +152,7 @@ impl Flow<'_> {
             return hit;
         }
         let list = list.clone();
-        // This answer holds while the search meets a store and a reload that depend on each other.
+        // This answer applies while the search is inside a cycle of stores and reloads.
         self.memory.hit.insert((l, address), false);
         let hit = list.len() > MAX_STORES_COMPARED
             || list.into_iter().any(|(inner, at)| {
@@ -165,8 +165,8 @@ impl Flow<'_> {
         hit
     }
 
-    /// True if a pointer comes from loads through the object at an address, as far as a few steps
-    /// tell. Values from a meeting of ways are unknown.
+    /// True if a pointer comes from loads through the object at an address, found within a few
+    /// steps. Values where paths meet are unknown.
     fn is_derived(&mut self, v: Val, address: Val, steps: &mut usize) -> bool {
         let object = self.values.sum(address);
         for &(atom, _) in self.values.sum(v).terms() {
@@ -195,7 +195,7 @@ impl Flow<'_> {
         false
     }
 
-    /// Finds what is stored and loaded at one place in a loop that does not vary there.
+    /// Finds places that do not vary in a loop and that the loop both stores to and loads from.
     pub(crate) fn find_cells(&mut self) -> Option<Reloads> {
         let mut candidates: Vec<(Val, Val, LoopId)> = Vec::new();
         let mut displacements: Vec<i64> = Vec::new();
@@ -286,7 +286,7 @@ impl Flow<'_> {
             && let AtomKind::Load { block, address } = *self.values.kind(atom)
             && !self.varies(base, l, 0)
         {
-            // It is the same wherever it is loaded: in the loops in which it does not vary.
+            // Its value is the same in all loops in which it does not vary.
             let (mut region, mut at) = (!l & !INVARIANT_REGION, self.loops.all[l as usize].parent);
             while at != NO_LOOP && !self.varies(base, at, 0) {
                 (region, at) = (!at & !INVARIANT_REGION, self.loops.all[at as usize].parent);

@@ -1,9 +1,8 @@
-//! Positions of the stack pointer and the frame pointer, and the memory that forms variables of its
-//! own.
+//! Positions of the stack pointer and the frame pointer, and memory that forms separate variables.
 //!
-//! For classes only, never for safety. Offsets count from the stack pointer at the function's
-//! entry. An aligned stack pointer, or one moved by an unknown amount, starts a new region far
-//! away, so that slots on both sides are told apart.
+//! This is used for classes only, never for safety. Offsets count from the stack pointer at the
+//! function's entry. An aligned stack pointer, or one moved by an unknown amount, starts a new
+//! region far away, so that slots of both regions have different keys.
 
 use crate::ir::cfg::Cfg;
 use crate::ir::loops::Loops;
@@ -37,10 +36,10 @@ const CELL_SHIFT: u32 = 36;
 const ALIGNED_DISTANCE: i64 = 1 << 32;
 const MOVED_DISTANCE: i64 = 1 << 40;
 
-/// Variables that are registers; those in memory are numbered behind them.
+/// Number of variables that are registers; those in memory have higher numbers.
 pub const REGISTERS: usize = 16;
 
-/// Both registers.
+/// Both pointers.
 const STACK: RegSet = RegSet(1 << RSP.0 | 1 << RBP.0);
 
 /// Key of fs:0, which holds the thread pointer.
@@ -70,16 +69,16 @@ pub fn cell_group(key: i64) -> Option<i64> {
     (key >= CELL).then_some((key - CELL) >> CELL_SHIFT)
 }
 
-/// True if a key is in the frame.
+/// True if a key belongs to the frame.
 pub fn is_frame(key: i64) -> bool {
     key < STATIC / 2
 }
 
 impl Stack {
-    /// At the function's entry.
+    /// The state at the function's entry.
     pub const ENTRY: Stack = Stack { rsp: 0, rbp: None };
 
-    /// Key of a place: its offset in the frame, or its address; `None` if it is neither.
+    /// Key of a memory operand: its offset in the frame, or its address; `None` if it is neither.
     pub fn key(&self, place: &EffectiveAddress) -> Option<i64> {
         if place.index.is_some() || place.addr32 {
             return None;
@@ -93,7 +92,7 @@ impl Stack {
         }
     }
 
-    /// Tells the touches of an instruction, which are not placed yet.
+    /// Passes the touches of an instruction to `tell`; they have no places yet.
     fn touches(&self, effect: Effect, list: &Accesses, stores: bool, mut tell: impl FnMut(Touch)) {
         match effect {
             Effect::Push => tell(Touch {
@@ -136,7 +135,7 @@ impl Stack {
         crate::x86::operands::place_of(&insn.inst).and_then(|place| self.key(&place))
     }
 
-    /// Offset of a register.
+    /// Offset in a register.
     pub fn offset(&self, r: Gpr) -> Option<i64> {
         match r {
             RSP => Some(self.rsp),
@@ -145,7 +144,7 @@ impl Stack {
         }
     }
 
-    /// After the instruction.
+    /// The state after the instruction.
     #[inline]
     pub fn advance(&mut self, insn: &Insn, u: &RegUse) {
         if u.clobber.contains(RSP) || u.clobber.contains(RBP) {
@@ -153,7 +152,7 @@ impl Stack {
         }
     }
 
-    /// After an instruction that writes one of both registers.
+    /// The state after an instruction that writes one of both registers.
     fn step(&mut self, insn: &Insn, u: &RegUse) {
         let inst = &insn.inst;
         let target = if inst.op0_kind() == OpKind::Register {
@@ -223,7 +222,7 @@ impl Stack {
     }
 }
 
-/// Effect of an instruction besides its own changes to registers.
+/// Effect of an instruction besides its changes of registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing.
@@ -235,7 +234,7 @@ pub enum Effect {
     Push,
     /// `pop`; it may write memory as well.
     Pop,
-    /// A call, also of the system; it may read memory as well.
+    /// A call or a system call; it may read memory as well.
     Call,
     /// A string instruction.
     String,
@@ -250,7 +249,7 @@ pub struct InsnEffect {
     count: u8,
     /// Registers that it may change.
     pub clobber: RegSet,
-    /// The first of its touches.
+    /// Number of its first touch.
     first: u32,
 }
 
@@ -266,8 +265,7 @@ impl InsnEffect {
     }
 }
 
-/// An access, as far as data flow is concerned, or what `push` and `pop` do to the top of the
-/// stack.
+/// An access as data flow sees it, or the effect of `push` or `pop` on the top of the stack.
 #[derive(Clone, Copy, Debug)]
 pub struct Touch {
     /// Its key, if it has one.
@@ -280,28 +278,28 @@ pub struct Touch {
     pub base: Option<Gpr>,
     /// Its index.
     pub index: Option<Gpr>,
-    /// The thread pointer is in the address.
+    /// True if the address includes the thread pointer.
     pub thread: bool,
-    /// The address is of [`Form::Plain`].
+    /// True if the address has the form [`Form::Plain`].
     pub plain: bool,
-    /// Reads.
+    /// True if it reads.
     pub read: bool,
-    /// Writes.
+    /// True if it writes.
     pub write: bool,
-    /// The address tells the class.
+    /// True if the address's class is requested.
     pub asked: bool,
-    /// The same, or it tells what is loaded.
+    /// True if the address's class is requested, or it determines the loaded value.
     pub address: bool,
-    /// All of it is a variable, which has the key.
+    /// True if all of it is one variable, which has the key.
     variable: bool,
-    /// It may be of other variables, or parts of them.
+    /// True if it may overlap other variables, or only a part of one.
     shared: bool,
 }
 
 impl Touch {
     const NO_PLACE: u32 = u32::MAX;
 
-    /// The top of the stack.
+    /// A touch of the top of the stack.
     fn top(read: bool, write: bool) -> Touch {
         let at = Touch::NO_PLACE;
         Touch {
@@ -321,7 +319,7 @@ impl Touch {
         }
     }
 
-    /// An access. `stores`: classes of stores are asked for, too.
+    /// The touch of an access. `stores`: the classes of stores are requested too.
     fn of(access: &OperandAccess, stores: bool) -> Touch {
         let (plain, base, index, thread) = match &access.form {
             Form::Plain(p) => (true, p.base, p.index, p.segment == AccessSegment::Fs),
@@ -346,7 +344,7 @@ impl Touch {
         }
     }
 
-    /// Registers in the address, the stack pointer excepted.
+    /// Registers in the address, without the stack pointer.
     pub fn registers(&self) -> RegSet {
         self.base
             .into_iter()
@@ -360,12 +358,12 @@ impl Touch {
         self.at != Touch::NO_PLACE
     }
 
-    /// True if the touch is an access to a variable. Other touches only overlap the place of one.
+    /// True if the touch forms a variable. Other touches only overlap variables.
     fn makes_variable(&self) -> bool {
         self.plain && self.size <= 8
     }
 
-    /// Number of the variable that it reads.
+    /// Number of the variable that it accesses.
     pub fn variable(&self) -> Option<usize> {
         self.variable.then_some(REGISTERS + self.at as usize)
     }
@@ -383,7 +381,7 @@ impl Touch {
         self.find_address();
     }
 
-    /// If a load reads no variable, its address tells the loaded value.
+    /// If a load reads no variable, its address determines the loaded value.
     fn find_address(&mut self) {
         self.address |= self.read && self.makes_variable() && !self.variable;
     }
@@ -393,22 +391,22 @@ impl Touch {
     }
 }
 
-/// Changes by a block, and its requests for addresses.
+/// Changes made by a block, and its requests for addresses.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Makes {
     /// Registers that it may change.
     pub registers: RegSet,
-    /// It may change some variable in memory.
+    /// True if it may change some variable in memory.
     pub memory: bool,
-    /// It calls something.
+    /// True if it calls something.
     pub calls: bool,
-    /// It has an address that tells a class or what is loaded, or that something is stored to which
-    /// is no variable.
+    /// True if it has an address whose value is needed: for a class, for a loaded value, or for a
+    /// store that hits no variable.
     pub asks: bool,
 }
 
 impl Makes {
-    /// Adds what an instruction with an effect does, but for its touches.
+    /// Adds an instruction's effect, without its touches.
     fn add(&mut self, effect: Effect) {
         if effect == Effect::Call {
             self.registers.0 |= CALLER_SAVED.0;
@@ -431,11 +429,12 @@ pub struct StackFrame {
     keys: Vec<i64>,
     /// Per key: the widest access, bytes.
     sizes: Vec<u8>,
-    /// Per key of the frame: its address is taken, so that calls and unknown stores may change it.
+    /// Per key of the frame: true if its address is taken, so that calls and unknown stores may
+    /// change it.
     escaped: Vec<bool>,
     /// Effect of each instruction on memory.
     pub steps: Vec<InsnEffect>,
-    /// The same by block.
+    /// Changes and requests of each block.
     pub makes: Vec<Makes>,
     /// Instructions that write the stack pointer or the frame pointer.
     pub moves: Bits,
@@ -444,8 +443,8 @@ pub struct StackFrame {
 }
 
 impl StackFrame {
-    /// Follows the stack pointer and lists the variables. `stores`: classes of stores are asked
-    /// for, too.
+    /// Follows the stack pointer and lists the variables. `stores`: the classes of stores are
+    /// requested too.
     pub fn find(graph: &Cfg, loops: &Loops, facts: &Facts, stores: bool) -> StackFrame {
         let n = graph.insns.len();
         let Facts { uses, accesses, .. } = facts;
@@ -461,7 +460,7 @@ impl StackFrame {
         let mut taken: Vec<i64> = Vec::new();
         // Keys, and the touches that have them.
         let mut keyed: Vec<(i64, u32)> = Vec::with_capacity(n / 4);
-        // Blocks of which more was believed when they were visited.
+        // Blocks that were visited with a stack state that did not hold later.
         let mut stale: Vec<u32> = Vec::new();
         for &b in &loops.order {
             let mut stack = *frame.at_block[b as usize].get_or_insert(Stack::ENTRY);
@@ -552,7 +551,7 @@ impl StackFrame {
         }
     }
 
-    /// Corrects what is written down of a block's accesses to what holds at its start after all.
+    /// Repeats a block's touches with the final stack state at its start.
     fn note_again(
         &mut self,
         b: usize,
@@ -582,7 +581,7 @@ impl StackFrame {
         }
     }
 
-    /// Makes cells variables: touches, with their keys.
+    /// Makes cells variables. `cells`: touches with their keys.
     pub fn add_cells(&mut self, cells: &[(u32, i64)]) {
         let (keys, escaped) = (
             std::mem::take(&mut self.keys),
@@ -597,7 +596,7 @@ impl StackFrame {
         let keyed = keyed.map(|(touch, n)| (touch.key, n)).collect();
         self.number(keyed);
         self.makes.iter_mut().for_each(|makes| makes.memory = true);
-        // The address of a place is taken if code reaches the place only through pointers.
+        // If the code accesses a place only through pointers, its address counts as taken.
         let is_escaped = |key: &i64| match keys.binary_search(key) {
             Ok(at) => escaped[at],
             Err(_) => is_frame(*key),
@@ -605,7 +604,7 @@ impl StackFrame {
         self.escaped = self.keys.iter().map(is_escaped).collect();
     }
 
-    /// Forgets all variables (functions too large to follow them).
+    /// Drops all variables (for functions that are too large).
     pub fn drop_variables(&mut self) {
         self.keys.clear();
         self.sizes.clear();
@@ -644,7 +643,8 @@ impl StackFrame {
         self.keys.get(v.checked_sub(REGISTERS)?).copied()
     }
 
-    /// Tells the numbers of variables that a write touches; it has a key.
+    /// Passes the numbers of the variables that a write touches to `tell`. The touch must have a
+    /// key.
     #[inline]
     pub fn touched(&self, touch: &Touch, mut tell: impl FnMut(usize)) {
         if touch.shared {
@@ -666,7 +666,7 @@ impl StackFrame {
     }
 }
 
-/// Effect of an instruction; `moves`: it writes the stack pointer or the frame pointer.
+/// Effect of an instruction. `moves`: it writes the stack pointer or the frame pointer.
 #[inline]
 fn effect(insn: &Insn, list: &Accesses, moves: bool) -> Effect {
     match list.iter().next().map(|a| &a.form) {
@@ -674,14 +674,14 @@ fn effect(insn: &Insn, list: &Accesses, moves: bool) -> Effect {
         _ if moves && insn.inst.mnemonic() == Mnemonic::Push => Effect::Push,
         _ if moves && insn.inst.mnemonic() == Mnemonic::Pop => Effect::Pop,
         None => Effect::None,
-        // (Accesses of string instructions are of no plain form.)
+        // (Accesses of string instructions have no plain form.)
         Some(Form::Plain(_)) => Effect::Accesses,
         Some(_) if insn.inst.is_string_instruction() => Effect::String,
         Some(_) => Effect::Accesses,
     }
 }
 
-/// True if control comes back behind the instruction from elsewhere.
+/// True if the instruction leaves the function and control returns behind it.
 pub fn is_call(insn: &Insn) -> bool {
     matches!(insn.flow, FlowControl::Call | FlowControl::IndirectCall)
 }

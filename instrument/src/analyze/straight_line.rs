@@ -1,12 +1,12 @@
-//! Functions without loops all of whose addresses are Irregular: a look at each instruction shows
-//! it, and data flow need not be solved.
+//! Functions without loops in which all addresses are Irregular: a look at each instruction shows
+//! it, so data flow need not be solved.
 //!
 //! In a function without loops an address is Constant or Irregular. It is Constant if it is a
-//! constant, or one fixed atom ([`Traits::FIXED`]) plus a constant. So this pass follows traits of
-//! the contents of registers and memory forward. The traits are an upper bound for the values of
-//! [`crate::analyze::dataflow`]. Data flow creates an atom that is not fixed if ways with different
-//! values meet, or if it does not follow a value. Such a value has no traits. The same holds if
-//! control comes back without making a loop, so one pass in reverse postorder is enough.
+//! constant, or one fixed atom ([`Traits::FIXED`]) plus a constant. So this pass propagates traits
+//! of the contents of registers and memory forward. The traits are an upper bound for the values of
+//! [`crate::analyze::dataflow`]. Data flow creates an atom that is not fixed if paths with
+//! different values meet, or if it does not follow a value. Such a value has no traits. The same
+//! holds if control comes back without forming a loop, so one pass in reverse postorder is enough.
 
 use crate::analyze::params::MAX_VARIABLES_OF_STRAIGHT_LINE;
 use crate::analyze::stack_frame::{Stack, THREAD_POINTER, is_call, is_frame, static_address};
@@ -24,22 +24,22 @@ struct Traits(u8);
 
 impl Traits {
     const NONE: Traits = Traits(0);
-    /// A constant, or one atom that is fixed plus a constant: the frame, the thread pointer, or
-    /// what a table of fixed addresses holds.
+    /// A constant, or one fixed atom plus a constant. Fixed are the frame, the thread pointer, and
+    /// contents of a table of fixed addresses.
     const FIXED: Traits = Traits(1);
-    /// A sum of atoms, one of which at least is not fixed, with positive factors, all of them
-    /// together below 2¹⁰. With the next bit they may be up to 2²⁰, and with the one behind up to
-    /// 2³⁰, so that none gets lost where sums wrap.
+    /// A sum of atoms with positive factors, at least one of them not fixed. The factors add up to
+    /// less than 2¹⁰. The next two bits stand for sums of factors up to 2²⁰ and 2³⁰, so that no sum
+    /// gets lost by wrapping.
     const SUM: Traits = Traits(2);
     const LARGEST_SUM: Traits = Traits(0b1110);
-    /// With all traits: anything.
+    /// All traits: any value.
     const ANY: Traits = Traits(0b1111);
 
     fn has(self, other: Traits) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// True if the value may be fixed or a sum: the values computed from it are unknown.
+    /// True if the value may be both fixed and a sum: values computed from it are unknown.
     fn is_any(self) -> bool {
         self.has(Traits::FIXED) && self.has(Traits::SUM)
     }
@@ -68,15 +68,14 @@ impl Traits {
     }
 }
 
-/// State at a place.
+/// State at a point.
 #[derive(Clone, Copy, Debug)]
 struct State {
     /// Traits of registers, four bits each.
     registers: u64,
-    /// By trait: the variables in memory that have it, a bit for all whose keys are alike, see
-    /// [`slot`].
+    /// Variables in memory by trait, one bit for all variables with equal [`slot`]s.
     memory: [u64; 4],
-    /// As [`crate::analyze::stack_frame`] has it.
+    /// The stack state of [`crate::analyze::stack_frame`].
     stack: Stack,
 }
 
@@ -95,14 +94,14 @@ fn slot(key: i64) -> u64 {
     1 << (key >> 3 & 63)
 }
 
-/// Which variables in memory may have traits behind a call, as far as the pass has come.
+/// Variables in memory that may have traits after a call, as found so far.
 #[derive(Default)]
 struct Keys {
-    /// Keys of variables that traits were stored to.
+    /// Keys of variables to which values with traits were stored.
     stored: Vec<i64>,
     /// Keys of variables of the frame whose addresses are taken.
     taken: Vec<i64>,
-    /// Others may have traits, too.
+    /// True if further variables may have traits.
     more: bool,
 }
 
@@ -149,8 +148,8 @@ impl State {
         stack: Stack::ENTRY,
     };
 
-    /// Joins two ways. A value that differs between the ways has no traits. A value that is the
-    /// same on all ways keeps the traits that it has on all.
+    /// Joins two paths. A value that differs between the paths has no traits. A value that is the
+    /// same on all paths keeps the traits that it has on all.
     fn join(&mut self, other: &State) {
         self.registers &= other.registers;
         self.memory
@@ -251,10 +250,10 @@ impl State {
         }
     }
 
-    /// Goes over an instruction.
+    /// Processes an instruction.
     fn step(&mut self, insn: &Insn, u: &RegUse, list: &Accesses, input: &Input, keys: &mut Keys) {
         if is_call(insn) {
-            // (Some lose more.)
+            // (Some calls lose more.)
             if self.memory[0] != 0 || self.memory[1] != 0 {
                 let lasting = keys.lasting();
                 self.memory.iter_mut().for_each(|set| *set &= lasting);
@@ -279,7 +278,7 @@ impl State {
             .is_some_and(|a| !matches!(a.form, Form::Plain(_)))
             && inst.is_string_instruction();
         let written = written(list);
-        // Pointers of strings keep their traits.
+        // Pointers of string instructions keep their traits.
         if u.clobber.without(RSP) == RegSet::EMPTY && written.is_none() || is_string {
             return;
         }
@@ -342,12 +341,12 @@ impl State {
     }
 }
 
-/// True if memory at a place may be a variable of its own.
+/// True if a memory operand may be a separate variable.
 fn may_be_variable(place: &EffectiveAddress) -> bool {
     place.index.is_none() && place.base.is_none_or(|base| base == RSP || base == RBP)
 }
 
-/// The place of a variable that an instruction may write.
+/// The operand of a variable that an instruction may write.
 fn written(list: &Accesses) -> Option<&EffectiveAddress> {
     list.iter().filter(|a| a.write).find_map(|a| match &a.form {
         Form::Plain(place) if may_be_variable(place) => Some(place),
@@ -355,8 +354,8 @@ fn written(list: &Accesses) -> Option<&EffectiveAddress> {
     })
 }
 
-/// True if data flow would certainly find that all requested addresses are Irregular. `stores`:
-/// classes of stores are requested, too.
+/// True if data flow is sure to find that all requested addresses are Irregular. `stores`: the
+/// classes of stores are requested too.
 pub fn are_all(
     input: &Input,
     graph: &Cfg,

@@ -1,13 +1,13 @@
 //! Which instructions may lose the old value of the register that they overwrite.
 //!
-//! A probe before `mov rax, [rdi]` may use rax, which is dead there — unless the load can fault,
-//! and a handler goes on behind it with the old value: code that reads memory which may be missing
-//! puts a default into the register first. Such a default is a value that nothing has read when the
-//! load runs. Other values were made for a use, and after that use nobody wants them; compilers
+//! A probe before `mov rax, [rdi]` may use rax, which is dead there. The exception is a load that
+//! can fault and whose handler goes on behind it with the old value: code that reads memory which
+//! may be missing puts a default into the register first. No instruction has read such a default
+//! when the load runs. Other values were made for a use and are dead after it, since compilers
 //! leave no value unread.
 //!
-//! Forward data flow over *fresh* registers: their value may not have been read since it was made.
-//! Arguments are fresh where control enters from outside, and so are results behind calls.
+//! The analysis is a forward data flow over *fresh* registers, whose value may not have been read
+//! since it was made. Arguments are fresh at entries, and results are fresh after calls.
 
 use crate::ir::cfg::Cfg;
 use crate::x86::insn::Insn;
@@ -15,8 +15,8 @@ use crate::x86::operands::AccessList;
 use crate::x86::regs::{ALL, CALLER_SAVED, RAX, RDX, RegSet, RegUse};
 use iced_x86::FlowControl;
 
-/// Effect of one or several instructions on the fresh registers. Some registers cease to be fresh,
-/// and others become fresh.
+/// Effect of one or several instructions on the fresh registers: some cease to be fresh, and others
+/// become fresh.
 #[derive(Clone, Copy)]
 pub struct Transfer {
     keeps: u16,
@@ -66,8 +66,8 @@ impl Transfer {
     }
 }
 
-/// Writes [`Insn::own`](crate::x86::insn::Insn::own) of the instructions with accesses;
-/// [`Insn::dead`](crate::x86::insn::Insn::dead) must be known. `steps` is per block.
+/// Sets [`Insn::own`](crate::x86::insn::Insn::own) of the instructions with accesses;
+/// [`Insn::dead`](crate::x86::insn::Insn::dead) must be set before. `steps` is per block.
 pub fn mark(graph: &mut Cfg, steps: &[Transfer], uses: &[RegUse], accesses: &AccessList) {
     let replaced = |insn: &Insn, u: &RegUse| insn.dead.0 & (u.clobber.0 | u.kill.0) & !u.read.0;
     if accesses
@@ -109,8 +109,7 @@ fn fresh(graph: &Cfg, steps: &[Transfer]) -> Vec<u16> {
     let mut fresh_in: Vec<u16> = (0..n).map(|b| if entered(b) { ALL.0 } else { 0 }).collect();
     let mut queued = vec![false; n];
     let mut work: Vec<u32> = Vec::new();
-    // Once through all of them; then those whose predecessors come behind them, as long as
-    // something changes.
+    // First all blocks in order, then those with predecessors behind them, until nothing changes.
     let mut first = 0..n;
     while let Some(b) = first.next().or_else(|| work.pop().map(|b| b as usize)) {
         queued[b] = false;
@@ -158,7 +157,7 @@ mod tests {
     fn a_default_is_kept_and_a_used_value_is_not() {
         // mov eax, esi; mov eax, [rdi]; ret: the shape of a load with a default.
         assert_eq!(own(&[0x89, 0xf0, 0x8b, 0x07, 0xc3])[1], 0);
-        // mov rax, [rdi]; mov rcx, [rax]; mov rax, [rcx]; ret: the first rax has been used.
+        // mov rax, [rdi]; mov rcx, [rax]; mov rax, [rcx]; ret: the first rax is read.
         assert_eq!(
             own(&[0x48, 0x8b, 0x07, 0x48, 0x8b, 0x08, 0x48, 0x8b, 0x01, 0xc3]),
             [0, 0, 1, 0]
@@ -169,7 +168,7 @@ mod tests {
     fn an_argument_that_nothing_has_read_is_kept() {
         // mov esi, [rdi]; mov eax, esi; ret
         assert_eq!(own(&[0x8b, 0x37, 0x89, 0xf0, 0xc3])[0], 0);
-        // mov eax, esi; mov esi, [rdi]; add eax, esi; ret: esi was read.
+        // mov eax, esi; mov esi, [rdi]; add eax, esi; ret: esi is read.
         assert_eq!(own(&[0x89, 0xf0, 0x8b, 0x37, 0x01, 0xf0, 0xc3])[1], 1 << 6);
     }
 

@@ -1,16 +1,16 @@
-//! Values as data flow sees them: sums of atoms with constant factors.
+//! Values in data flow: sums of atoms with constant factors.
 //!
-//! For classes only. Widths are ignored (an index that wraps at 32 bits still counts as affine),
-//! and memory that no store in sight changes keeps its value.
+//! They are used for classes only. Widths are ignored (an index that wraps at 32 bits still counts
+//! as affine), and memory keeps its value unless a known store changes it.
 
 use crate::analyze::params::MAX_ATOMS_OF_SUM;
 use crate::ir::loops::LoopId;
 use crate::util::fast_hash::{FastHasher, FastMap};
 use std::hash::Hasher;
 
-/// Number of a value: of a sum, or, with [`ATOM`], of the atom that it is.
+/// Number of a value: of a sum, or, with [`ATOM`], of an atom.
 pub type Val = u32;
-/// Most values are atoms, and have no sum of their own in memory.
+/// Most values are atoms, which have no stored sum.
 const ATOM: Val = 1 << 31;
 /// Number of an atom.
 pub type Atom = u32;
@@ -22,7 +22,7 @@ pub enum AtomKind {
     Entry(u32),
     /// rsp at entry.
     Frame,
-    /// Computed in a way that is not followed.
+    /// A value computed in a way that is not followed.
     Opaque {
         /// Block that computes the value.
         block: u32,
@@ -34,14 +34,14 @@ pub enum AtomKind {
         /// The variable.
         var: u32,
     },
-    /// Depends on its inputs alone.
+    /// A result that depends only on its inputs.
     Pure {
         /// Block that computes the value.
         block: u32,
         /// Inputs.
         inputs: [Val; 2],
     },
-    /// Product.
+    /// A product.
     Product {
         /// Block that computes the value.
         block: u32,
@@ -150,8 +150,8 @@ impl Sum {
 #[derive(Debug, Default)]
 pub struct Values {
     sums: Vec<Sum>,
-    /// A hash table of their numbers plus one, 0 where there is none, of a power of two of places:
-    /// sums are large, and stand in memory once.
+    /// A hash table with a power of two of places: numbers of sums plus one, or 0. Sums are large,
+    /// so each is stored once.
     of_sum: Vec<u32>,
     atoms: Vec<AtomKind>,
     /// By region of code and address.
@@ -161,7 +161,7 @@ pub struct Values {
 }
 
 impl Values {
-    /// Values of so many instructions.
+    /// An empty set of values with room for this many instructions.
     pub fn with_room(insns: usize) -> Values {
         let of_sum = vec![0; insns.next_power_of_two().max(64)];
         Values {
@@ -197,7 +197,7 @@ impl Values {
         sum.hash() as usize & (self.of_sum.len() - 1)
     }
 
-    /// Makes room in the table, which is at most half full.
+    /// Grows the table, which is at most half full.
     fn widen(&mut self) {
         self.of_sum = vec![0; (2 * self.of_sum.len()).max(64)];
         for (sum, number) in self.sums.iter().zip(1..) {
@@ -223,7 +223,7 @@ impl Values {
         self.intern(Sum::constant(c))
     }
 
-    /// The constant that the value is.
+    /// The value as a constant, if it is one.
     pub fn as_constant(&self, v: Val) -> Option<i64> {
         if v & ATOM != 0 {
             return None;
@@ -232,7 +232,7 @@ impl Values {
         s.terms().is_empty().then_some(s.constant)
     }
 
-    /// The atom that the value is.
+    /// The value as an atom, if it is one.
     pub fn as_atom(&self, v: Val) -> Option<Atom> {
         (v & ATOM != 0).then_some(v & !ATOM)
     }
@@ -253,12 +253,12 @@ impl Values {
         atom | ATOM
     }
 
-    /// Something unknown.
+    /// An unknown value.
     pub fn opaque(&mut self, block: u32) -> Val {
         self.atom(AtomKind::Opaque { block })
     }
 
-    /// One of two values: what two ways bring to `block`.
+    /// One of two values, from two paths that meet at `block`.
     pub fn meeting(&mut self, block: u32, values: [Val; 2]) -> Val {
         let v = self.opaque(block);
         self.meetings.push((self.atoms.len() as Atom - 1, values));
@@ -271,7 +271,8 @@ impl Values {
         Some(self.meetings[at].1)
     }
 
-    /// Content of memory at `address`, loaded in `block`. Inside a `region` of code it is the same.
+    /// Content of memory at `address`, loaded in `block`. Loads in the same `region` of code have
+    /// the same value.
     pub fn load(&mut self, block: u32, region: u32, address: Val) -> Val {
         if let Some(&atom) = self.of_load.get(&(region, address)) {
             return self.of_atom(atom);

@@ -15,9 +15,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-/// The argument that stands for all loads.
+/// The argument that selects all loads.
 const ALL: &str = "all";
-/// Iterations ahead where nothing else is said.
+/// Default distance in iterations.
 const DISTANCE: u32 = 16;
 /// Version of plans.
 const VERSION: u32 = 1;
@@ -28,7 +28,7 @@ struct Plan {
     version: u32,
     build_id: Option<String>,
     loads: Vec<PlannedLoad>,
-    /// Return addresses of which the places in the new file are asked, hex.
+    /// Return addresses to be translated to the new file, hex.
     #[serde(default)]
     returns: Vec<String>,
 }
@@ -46,7 +46,7 @@ fn default_distance() -> u32 {
     DISTANCE
 }
 
-/// The result for programs.
+/// The result in JSON.
 #[derive(Serialize)]
 struct Outcomes {
     placed: Vec<PlacedRow>,
@@ -54,7 +54,7 @@ struct Outcomes {
     moved: Vec<MovedRow>,
 }
 
-/// A return address of the plan that calls in the new file have at another place.
+/// A return address of the plan that is at another address in the new file.
 #[derive(Serialize)]
 struct MovedRow {
     address: String,
@@ -138,7 +138,7 @@ fn usage(message: String) -> Stop {
     }
 }
 
-/// The places of return addresses in clones.
+/// The addresses in clones of return addresses.
 fn moved(map: &[u8], returns: &[u64]) -> Vec<MovedRow> {
     let map = AddrMap::new(map);
     let place = |&address: &u64| {
@@ -231,7 +231,7 @@ impl Outcomes {
         all
     }
 
-    /// The result for people.
+    /// The result as text.
     fn text(&self, input: &Path, output: &Path) -> String {
         let mut text = format!(
             "{} → {}\n{} prefetches placed, {} loads refused\n",

@@ -1,4 +1,4 @@
-//! The files that are read and written: what is read is mapped, and stays as it is.
+//! The files that are read and written: inputs are mapped and stay unchanged.
 
 use memmap2::Mmap;
 use std::fs::{File, Metadata};
@@ -6,7 +6,7 @@ use std::io::{Error, Result};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The content of a regular file. A copy would take as much memory again.
+/// The content of a regular file, mapped, since a copy would double the memory.
 pub struct Content {
     map: Mmap,
     file: File,
@@ -40,9 +40,9 @@ impl Content {
         let file = File::open(path)?;
         let was = Version::of(&file.metadata()?);
         // SAFETY: the map is private and read-only; a concurrent truncation of the file by another
-        // process could fault, as for every program that maps its input. Outputs never are the
-        // input (`check_output_path`), and replace what they are named after by renaming. What
-        // somebody else writes meanwhile is seen by `is_unchanged`, before anything is made of it.
+        // process could fault, as for every program that maps its input. Outputs are never the
+        // input (`check_output_path`), and they replace files by renaming. `is_unchanged` detects
+        // writes by others before results are written.
         let map = unsafe { Mmap::map(&file) }?;
         Ok(Content { map, file, was })
     }
@@ -52,8 +52,8 @@ impl Content {
         &self.map
     }
 
-    /// True if nobody has written to the file since it was mapped. After a write, data that was
-    /// read at different times may not fit together.
+    /// True if the file has not been written since it was mapped. After a write, data read at
+    /// different times may be inconsistent.
     pub fn is_unchanged(&self) -> bool {
         self.file
             .metadata()
@@ -61,7 +61,7 @@ impl Content {
     }
 }
 
-/// Folder, as it is in the end, and name: what renaming replaces.
+/// The canonical folder and the name: the entry that renaming replaces.
 fn entry(path: &Path) -> Option<(PathBuf, &std::ffi::OsStr)> {
     let folder = path
         .parent()
@@ -70,7 +70,7 @@ fn entry(path: &Path) -> Option<(PathBuf, &std::ffi::OsStr)> {
     Some((folder.canonicalize().ok()?, path.file_name()?))
 }
 
-/// Why a file must not be written to `output`, if so: it is the input, or no file.
+/// Why a file must not be written to `output`, if so: it is the input, or no regular file.
 pub fn check_output_path(
     input: &Path,
     output: &Path,
@@ -93,7 +93,7 @@ pub fn check_output_path(
     Ok(())
 }
 
-/// As [`check_output_path`], of a program and its annotations, which also have to be two files.
+/// As [`check_output_path`], for a program and its annotations, which must also be two files.
 pub fn check_both(
     input: &Path,
     output: &Path,
@@ -110,12 +110,12 @@ pub fn check_both(
     }
 }
 
-/// A file that is not written.
+/// Why an output is not written.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It was not meant.
+    /// The path is a mistake.
     Usage(String),
-    /// It is in the way.
+    /// Something else is at the path.
     Place(String),
 }
 
@@ -141,7 +141,7 @@ mod tests {
                 "{same}"
             );
         }
-        // Neither is there yet.
+        // Neither file exists yet.
         assert!(matches!(check("out", "out"), Err(Refused::Usage(_))));
         assert!(matches!(check("out", "sub/../out"), Err(Refused::Usage(_))));
         assert!(matches!(check("out", "sub"), Err(Refused::Place(_))));
@@ -165,7 +165,7 @@ mod tests {
             (content.bytes(), content.is_unchanged()),
             (&b"one program"[..], true)
         );
-        // Another file of the same name is none of ours.
+        // Another file of the same name is kept.
         std::fs::write(folder.path().join("new"), "another one").unwrap();
         std::fs::rename(folder.path().join("new"), &path).unwrap();
         assert!(content.is_unchanged());

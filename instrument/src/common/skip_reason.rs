@@ -1,8 +1,8 @@
-//! Why a function is left as it is.
+//! Why a function is left unchanged.
 
 use std::fmt;
 
-/// Why a function is left as it is.
+/// Why a function is left unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LeftReason {
     /// Not selected by `--functions`, or selected by `--exclude`.
@@ -15,9 +15,9 @@ pub enum LeftReason {
     Undecodable,
     /// A branch goes into the middle of an instruction.
     BranchIntoInstruction,
-    /// A branch goes to bytes of the function that are not understood as code.
+    /// A branch goes to bytes of the function that are not decoded as code.
     BranchIntoData,
-    /// Unwind data (LSDA) not understood.
+    /// Unwind data (LSDA) that cannot be parsed.
     Unwind,
     /// Restartable sequences.
     RestartableSequence,
@@ -25,7 +25,7 @@ pub enum LeftReason {
     Transaction,
     /// Uses the `%gs` base, which belongs to the software backend.
     UsesGs,
-    /// Sets the trap flag or the alignment check, with which no clone may run.
+    /// Sets the trap flag or the alignment check, which clones do not support.
     SetsFlags,
     /// Belongs to a sanitizer's runtime.
     SanitizerRuntime,

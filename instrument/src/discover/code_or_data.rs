@@ -1,11 +1,11 @@
 //! Finds the bytes of a function that are certain to be code.
 //!
 //! Hand-written functions have data between their instructions, and some of it looks like
-//! instructions. An entry jump over it would change what the program reads. So one is written only
-//! over what control is seen to reach: from the function's start, from what other code calls and
-//! branches to, from landing pads and jump tables, and from addresses that are seen on their way to
-//! a jump. Bytes may be there to be read if code merely takes their address, or if only a word in
-//! the data names them. This holds also behind a call or system call, which may never return.
+//! instructions. An entry jump over it would change data that the program reads. So one is written
+//! only over bytes that control is known to reach: from the function's start, from targets of other
+//! code's calls and branches, from landing pads and jump tables, and from addresses whose path to a
+//! jump is known. If code only takes an address, or only a data word holds it, the bytes there may
+//! be data. The same applies after a call or system call, which may never return.
 
 use crate::discover::jump_tables::is_indirect_jump;
 use crate::ir::cfg::Cfg;
@@ -23,12 +23,12 @@ use iced_x86::{
 };
 use std::ops::Range;
 
-/// Instructions that are looked at behind the one that takes an address. Source: Chosen.
+/// Maximum number of instructions followed after the one that takes an address. Source: Chosen.
 const MAX_FOLLOWING_INSTRUCTIONS: usize = 32;
-/// No table of labels on the stack is longer.
+/// Maximum length of a table of labels on the stack.
 const MOST_BYTES: u64 = 1 << 14;
 
-/// Per block: whether it is sure to be code. `data` are bytes of the function that are none.
+/// Per block: true if it is certain to be code. `data`: bytes of the function that are data.
 pub fn sure(
     graph: &Cfg,
     info: &FunctionInfo,
@@ -55,8 +55,8 @@ pub fn sure(
         .chain([info.range.start])
         .for_each(|at| reach(graph, info, data, &mut sure, at));
     if !jumps.sources.is_empty() {
-        // A word in the data with an inner address is for a jump where there is one that may read
-        // it, if nothing is seen to read where it points to.
+        // A data word with an inner address is for a jump if one may read it, unless code is known
+        // to read where it points.
         let read = if info.inner().words.is_empty() {
             Vec::new()
         } else {
@@ -80,7 +80,7 @@ pub fn sure(
     sure
 }
 
-/// Marks what control reaches from `at`.
+/// Marks the blocks that control reaches from `at`.
 fn reach(graph: &Cfg, info: &FunctionInfo, data: &[Range<u64>], sure: &mut [bool], at: u64) {
     let is_doubted = |at: u64| {
         info.inner().doubted.binary_search(&at).is_ok()
@@ -113,8 +113,8 @@ fn reach(graph: &Cfg, info: &FunctionInfo, data: &[Range<u64>], sure: &mut [bool
     }
 }
 
-/// Tables in memory of addresses where the code reads: each up to the next address that it takes.
-/// Sorted, none overlap.
+/// Tables in memory of addresses at which the code reads, each up to the next address taken.
+/// Sorted, without overlaps.
 fn read_through(graph: &Cfg, factory: &mut InstructionInfoFactory) -> Vec<Range<u64>> {
     let is_load = |i: &Insn| {
         i.inst.mnemonic() == Mnemonic::Mov
@@ -150,7 +150,7 @@ fn read_through(graph: &Cfg, factory: &mut InstructionInfoFactory) -> Vec<Range<
         .collect()
 }
 
-/// Instructions that read by way of the address that instruction `n` takes.
+/// Instructions that read through the address that instruction `n` takes.
 fn loads_by(insns: &[Insn], n: usize, factory: &mut InstructionInfoFactory) -> Vec<usize> {
     let mut found = Vec::new();
     let Some(register) =
@@ -185,7 +185,7 @@ fn loads_by(insns: &[Insn], n: usize, factory: &mut InstructionInfoFactory) -> V
     found
 }
 
-/// True if no compiler writes such code into programs.
+/// True if compilers never emit such code.
 pub fn is_odd(inst: &Instruction) -> bool {
     use Mnemonic::*;
     matches!(
@@ -197,13 +197,13 @@ pub fn is_odd(inst: &Instruction) -> bool {
 /// Source of an indirect jump's target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
-    /// This word, or one of a table that begins there.
+    /// This word, or an entry of a table that begins there.
     Slot(Slot),
-    /// From elsewhere.
+    /// Unknown.
     Unknown,
 }
 
-/// A word in memory whose place is written in the instruction.
+/// A word in memory at an address that the instruction encodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slot {
     base: Register,
@@ -212,7 +212,7 @@ struct Slot {
 }
 
 impl Slot {
-    /// The operand in memory, if it is in the frame or at a fixed address.
+    /// The memory operand, if it is in the frame or at a fixed address.
     fn of(inst: &Instruction) -> Option<Slot> {
         let base = inst.memory_base();
         let is_plain = matches!(
@@ -228,7 +228,7 @@ impl Slot {
         })
     }
 
-    /// True if a value written to this slot may be read by `source`. Data behind the value may be
+    /// True if a value written to this slot may be read by `source`. Data after the value may be
     /// written with it.
     fn feeds(self, source: Source) -> bool {
         let Source::Slot(from) = source else {
@@ -249,28 +249,28 @@ impl Slot {
 enum Fate {
     /// It is jumped to.
     Jump,
-    /// It is put there.
+    /// It is stored there.
     Stored(Slot),
     /// It is pushed.
     Pushed,
-    /// Another address is made of it.
+    /// Another address is computed from it.
     Changed,
-    /// Something is read there.
+    /// Code reads at it.
     Read,
-    /// It goes out of sight.
+    /// Its further use is unknown.
     Other,
 }
 
-/// The indirect jumps of a function that may lead to other places than its tables say.
+/// The indirect jumps of a function that may go beyond the targets in its tables.
 #[derive(Clone, Debug, Default)]
 pub struct Jumps {
     sources: Vec<Source>,
-    /// A return that takes what was pushed right before it.
+    /// True for a return that pops a value pushed directly before it.
     by_return: bool,
 }
 
 impl Jumps {
-    /// Those of `graph`.
+    /// The jumps of `graph`.
     pub fn of(graph: &Cfg, factory: &mut InstructionInfoFactory) -> Jumps {
         let mut jumps = Jumps::default();
         for (block, exit) in graph.blocks.iter().zip(&graph.exits) {
@@ -304,7 +304,7 @@ impl Jumps {
             && places.all(|(n, i)| self.fits(fate(&graph.insns[n + 1..], &i.inst, factory)))
     }
 
-    /// True if one of the jumps may go to the address in the word at `at`, a fixed address.
+    /// True if one of the jumps may go to the address in the word at the fixed address `at`.
     fn may_read(&self, at: u64) -> bool {
         self.sources.iter().any(|&source| match source {
             Source::Slot(s) if matches!(s.base, Register::RIP | Register::None) => {
@@ -330,9 +330,9 @@ impl Jumps {
     }
 
     /// True if the function computes targets from its own addresses, so that any instruction may be
-    /// a target. Such a function takes an inner address and uses it for more than a jump, or stores
-    /// it where something else than a jump reads it. (A function without such jumps reaches the
-    /// address by a return or through other code, unless it only reads there.)
+    /// a target. Such a function takes an inner address and does more with it than jump, or stores
+    /// it where code other than jumps reads it. (In a function without such jumps, a return or
+    /// other code uses the address, unless the function only reads there.)
     pub fn compute(
         &self,
         graph: &Cfg,
@@ -405,8 +405,8 @@ impl Jumps {
     }
 }
 
-/// True if the function computes another address from the address of its own start. `takers`: the
-/// instructions that take that address.
+/// True if the function computes another address from its start address. `takers`: the instructions
+/// that take the start address.
 pub fn computes_from(graph: &Cfg, takers: &[u32], factory: &mut InstructionInfoFactory) -> bool {
     takers.iter().any(|&n| {
         let (inst, behind) = (
@@ -417,24 +417,24 @@ pub fn computes_from(graph: &Cfg, takers: &[u32], factory: &mut InstructionInfoF
     })
 }
 
-/// An address that code takes, and what becomes of it.
+/// An address that code takes, and its uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Used {
     /// The address.
     pub at: u64,
-    /// Another address is made of it.
+    /// True if another address is computed from it.
     pub changed: bool,
-    /// Nothing else than reading there.
+    /// True if it is only read from.
     pub read: bool,
-    /// It is put into the frame, or held beyond a call or jump.
+    /// True if it is put into the frame, or held beyond a call or jump.
     pub kept: bool,
-    /// Callee that gets the address: the target of a direct call, or the word of a call through
-    /// memory. The set has the registers that hold the address.
+    /// Callee that gets the address, with the registers that hold it. The callee is the target of a
+    /// direct call, or the word of a call through memory.
     pub given: Option<(u64, RegSet)>,
 }
 
 /// Uses of the address `at` that an instruction takes. `whole`: the instruction takes the address
-/// itself and not a sum with it. `behind`: the bytes of the code that follows.
+/// itself, not a sum with it. `behind`: the code bytes that follow.
 pub fn used(inst: &Instruction, at: u64, whole: bool, behind: &[u8]) -> Used {
     if !whole {
         return Used {
@@ -457,7 +457,7 @@ pub fn used(inst: &Instruction, at: u64, whole: bool, behind: &[u8]) -> Used {
         fate(&insns[n..], inst, factory)
     };
     let (fate, end) = followed(&insns, inst, &mut factory);
-    // Behind a call it may still be held, and behind a jump the look ends.
+    // After a call, the address may still be held. The search ends at a jump.
     let outlives = end.is_some_and(|(n, held)| match insns[n].flow {
         FlowControl::Call | FlowControl::IndirectCall => held.0 & CALLEE_SAVED_BUT_RBP.0 != 0,
         FlowControl::UnconditionalBranch => held != RegSet::EMPTY,
@@ -472,7 +472,7 @@ pub fn used(inst: &Instruction, at: u64, whole: bool, behind: &[u8]) -> Used {
     });
     let kept = |slot: Slot| matches!(slot.base, Register::RBP | Register::RSP);
     let changed = match fate {
-        // In memory, or behind it.
+        // The address may be used in memory, or after it was loaded back.
         Fate::Stored(slot) => insns
             .iter()
             .enumerate()
@@ -495,8 +495,8 @@ pub fn used(inst: &Instruction, at: u64, whole: bool, behind: &[u8]) -> Used {
     }
 }
 
-/// The words at a fixed address that an instruction takes from memory, and whether it takes them as
-/// they are and not a sum with them. A vector register takes several.
+/// The words at a fixed address that an instruction takes from memory, and true if it takes them
+/// unchanged and not a sum with them. A vector register takes several.
 pub fn read(inst: &Instruction) -> Option<(Range<u64>, bool)> {
     let is_vector = inst.op0_register().is_vector_register() && carries(inst.mnemonic());
     let is_whole = match inst.mnemonic() {
@@ -590,8 +590,8 @@ fn fate(behind: &[Insn], taker: &Instruction, factory: &mut InstructionInfoFacto
     followed(behind, taker, factory).0
 }
 
-/// The same, and where it goes out of sight: which instruction leads elsewhere, and the registers
-/// that hold the address there.
+/// Fate of the address and, where the search ends, the instruction there and the registers that
+/// hold the address.
 fn followed(
     behind: &[Insn],
     taker: &Instruction,
@@ -620,7 +620,8 @@ fn followed(
         }
         is_read |=
             inst.is_string_instruction() && (held.has(Register::RSI) || held.has(Register::RDI));
-        // An address that is read from is no target, unless another address is computed from it.
+        // An address that is read from is no jump target, unless another address is computed from
+        // it.
         let or_read = |fate| (if is_read { Fate::Read } else { fate }, None);
         let sources = 1.min(inst.op_count())..inst.op_count();
         let moved = sources
@@ -639,7 +640,8 @@ fn followed(
                 return or_read(Slot::of(inst).map_or(Fate::Other, Fate::Stored));
             }
             Cmp | Test => {}
-            // The stack's pointer and the like may be made of it: all but copies is arithmetic.
+            // All instructions except copies count as arithmetic, since they may compute an address
+            // from it.
             _ if moved && !carries => return (Fate::Changed, None),
             _ if here && inst.op_count() > 0 && !carries && changes(inst, factory) => {
                 return (Fate::Changed, None);

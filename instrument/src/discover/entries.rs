@@ -1,15 +1,15 @@
-//! Places inside of functions that something else leads to: code of other functions, tables of
-//! distances, words of data.
+//! Inner addresses of functions that other code or data refers to: code of other functions, tables
+//! of distances, words of data.
 
 use crate::discover::scanner::{Scan, distance};
 use crate::ir::FunctionId;
 use crate::program::{Input, Program, SegmentBytes};
 use rayon::prelude::*;
 
-/// Entries of a table of distances that are looked at.
+/// Maximum number of entries examined in a table of distances.
 const MOST_ENTRIES: u64 = 1024;
 
-/// Means by which control comes to an address.
+/// How control may reach an address.
 #[derive(Clone, Copy)]
 pub enum Way {
     Branch,
@@ -30,7 +30,7 @@ pub fn enter(program: &mut Program, id: FunctionId, target: u64, way: Way) {
     }
 }
 
-/// The function that has a target behind its start.
+/// The function that contains a target, unless the target is its start.
 pub fn inside(program: &Program, target: u64) -> Option<FunctionId> {
     program
         .function_at(target)
@@ -40,11 +40,11 @@ pub fn inside(program: &Program, target: u64) -> Option<FunctionId> {
 /// Targets inside functions.
 pub type Entered = Vec<(FunctionId, u64, Way)>;
 
-/// Places inside of functions that a function's code enters.
+/// Inner addresses of functions that a function's code enters.
 pub fn entered(program: &Program, scan: &Scan) -> Entered {
     let (certain, rare) = (scan.left.is_none(), scan.rare());
     let if_certain = |way| if certain { way } else { Way::Doubted };
-    // Entries behind a table of unknown length have a meaning only in a part of the same function.
+    // Entries after a table of unknown length matter only for other parts of the same function.
     let parts: Vec<FunctionId> = scan
         .branches
         .iter()
@@ -71,8 +71,8 @@ pub fn entered(program: &Program, scan: &Scan) -> Entered {
         .collect()
 }
 
-/// Adds the targets of tables of distances, whichever code jumps by them. Each table ends where the
-/// next begins.
+/// Adds the targets of tables of distances, for any code that jumps by them. Each table ends where
+/// the next begins.
 pub fn tables(input: &Input, program: &mut Program, mut starts: Vec<u64>) {
     starts.sort_unstable();
     starts.dedup();
@@ -91,9 +91,9 @@ pub fn tables(input: &Input, program: &mut Program, mut starts: Vec<u64>) {
 }
 
 /// Words of eight bytes, at any byte of an executable at a fixed address, that hold an address
-/// between the start of the first code and the end of the last. Each result has the place of the
-/// word, the address, and the function there. The starts of functions are left out unless they are
-/// data: they give no information, and most such words hold a start.
+/// between the start of the first code and the end of the last. Each result has the word's place,
+/// the address, and the function there. Starts of functions are left out unless they are data: they
+/// give no information, and most words hold one.
 fn written_addresses(
     input: &Input,
     program: &Program,
@@ -142,14 +142,14 @@ fn written_addresses(
             .map(in_part)
             .collect::<Vec<_>>()
     };
-    // (One list of all would be a copy of the others.)
+    // (The lists stay separate, since one list would be a copy.)
     let all: Vec<Vec<Vec<_>>> = input.segments.iter().map(in_segment).collect();
     all.into_iter().flatten().flatten()
 }
 
-/// Tests if eight bytes in a row may hold a number from `low` to `high`, as far as the highest
-/// bytes tell. Element n of the result is not 0 if this is so for a start at one of the bytes from
-/// 8·n to 8·n + 7.
+/// Tests if eight consecutive bytes may hold a number from `low` to `high`, judged by the highest
+/// bytes. Element n of the result is not 0 if this is so for a start at one of the bytes from 8·n
+/// to 8·n + 7.
 fn may_hold(bytes: &[u8; 71], low: u32, high: u32) -> [u64; 8] {
     let ([_, _, low_third, low_last], [.., high_last]) = (low.to_le_bytes(), high.to_le_bytes());
     let fits = |i: usize| {
@@ -169,9 +169,9 @@ fn may_hold(bytes: &[u8; 71], low: u32, high: u32) -> [u64; 8] {
     })
 }
 
-/// Data words that hold an address inside a function. Besides those, of an executable at a fixed
-/// address, there are words where compilers put none: at any byte, in code as well, and, if
-/// `halves` says that something jumps to such, of four bytes.
+/// Data words that hold an address inside a function. An executable at a fixed address may also
+/// have them where compilers put none: at any byte, in code too, and with four bytes if `halves`
+/// says that some jump reads such words.
 pub fn words(input: &Input, program: &mut Program, halves: bool) {
     for &(at, target) in &input.relative_targets {
         let holder = program.function_at(target);
@@ -193,9 +193,9 @@ pub fn words(input: &Input, program: &mut Program, halves: bool) {
     }
 }
 
-/// Notes a data word at `at` that holds an address; the function there is `holder`.
+/// Notes a data word at `at` that holds an address. `holder`: the function there.
 fn word(input: &Input, program: &mut Program, at: u64, target: u64, holder: Option<FunctionId>) {
-    // In code it is no word of a table, perhaps.
+    // In code, it may be no word of a table.
     let is_inside = holder.is_some_and(|id| program.function(id).range.start != target);
     if is_inside && input.is_code(at) {
         aim(program, holder, target);
@@ -209,7 +209,7 @@ fn word(input: &Input, program: &mut Program, at: u64, target: u64, holder: Opti
     }
 }
 
-/// Notes that control may come to an address, if it is inside of the function there.
+/// Notes that control may reach an address, if it is inside of the function there.
 fn aim(program: &mut Program, holder: Option<FunctionId>, target: u64) {
     if let Some(f) = holder.map(|id| &mut program.functions[id.0 as usize])
         && f.range.start != target
@@ -224,7 +224,7 @@ fn half_words(input: &Input, program: &mut Program) {
     let low = input.exec_ranges.iter().map(|r| r.start).min().unwrap_or(0);
     let high = input.exec_ranges.iter().map(|r| r.end).max().unwrap_or(0);
     for bytes in input.segments.iter().map(|s| s.bytes) {
-        // Nearly no word holds such an address, so that all else is asked of the few that do.
+        // Few words hold such an address, so the cheap test comes first.
         let word = |number: u64| number.wrapping_sub(low) < high - low;
         let entered = |four: u64| inside(program, four).map(|id| (id, four));
         let found: Vec<(FunctionId, u64)> = bytes

@@ -1,9 +1,9 @@
 //! Functions that write bits of the flags register which no comparison sets: the trap flag, by
-//! which a program steps through itself, and the alignment check.
+//! which a program single-steps itself, and the alignment check.
 //!
-//! Only `popf` and `iret` set them. What they take is followed back to where it comes from: what `pushf` has
-//! saved shortly before, with these bits as they were, is harmless. What is not known may have
-//! both.
+//! Only `popf` and `iret` set them. Their operand is followed back to its origin. Flags that
+//! `pushf` saved shortly before are harmless if these bits are unchanged. An unknown value may have
+//! both bits.
 
 use crate::common::skip_reason::LeftReason;
 use crate::discover::self_reads::WRITTEN;
@@ -18,7 +18,7 @@ const TRAP: u64 = 1 << 8;
 const ALIGNMENT: u64 = 1 << 18;
 /// Both.
 const BOTH: u64 = TRAP | ALIGNMENT;
-/// All bits that flags have: other numbers are none.
+/// All valid bits of the flags. A number with other bits is no flags value.
 const FLAGS: u64 = 0x3f_7fd7;
 /// Source: Chosen.
 const MAX_INSTRUCTIONS_BACK: usize = 64;
@@ -32,10 +32,10 @@ pub struct FlagWrites {
     pub alignment: Option<u64>,
 }
 
-/// Distance of the flags in what a handler is given as its third argument (`ucontext_t`).
+/// Offset of the flags in the third argument of a handler (`ucontext_t`).
 const CONTEXT_FLAGS: u64 = 176;
 
-/// True if a distance may be that of these flags, or of their second byte.
+/// True if an offset may be that of these flags, or of their second byte.
 pub fn is_context_flags(distance: u64) -> bool {
     distance.wrapping_sub(CONTEXT_FLAGS) <= 1
 }
@@ -55,8 +55,7 @@ pub fn may_change_context(inst: &Instruction) -> bool {
 /// Address at which a function sets the trap flag in the context that it gets as a handler.
 fn sets_in_context(insns: &[Insn]) -> Option<u64> {
     let mut factory = InstructionInfoFactory::new();
-    // Places of the context's address, and the registers with flags that were loaded from the
-    // context.
+    // Places of the context's address, and registers loaded with the context's flags.
     let mut contexts = vec![Place::Register(Register::RDX)];
     let mut flags: Vec<Register> = Vec::new();
     for insn in insns {
@@ -107,8 +106,8 @@ fn sets_in_context(insns: &[Insn]) -> Option<u64> {
     None
 }
 
-/// Leaves the functions alone that write these bits, so that they are written by original code
-/// only. Returns what they may set. `has_handlers`: the program may have handlers of signals.
+/// Leaves functions that write these bits unchanged, so that only original code writes them.
+/// Returns the bits that they may set. `has_handlers`: the program may have signal handlers.
 pub fn leave(input: &Input, program: &mut Program, has_handlers: bool) -> FlagWrites {
     let mut found = FlagWrites::default();
     let mut left = Vec::new();
@@ -120,7 +119,7 @@ pub fn leave(input: &Input, program: &mut Program, has_handlers: bool) -> FlagWr
         let body = input
             .slice(range)
             .and_then(|bytes| sweep(bytes, range.start));
-        // Bytes that do not decode, or that the program writes first (decrypts), say nothing.
+        // Bytes that do not decode, or that the program writes first (decrypts), are ignored.
         let is_written = program.function(id).left == Some(WRITTEN);
         let Some(body) = body.filter(|_| !is_written) else {
             left.push(id);
@@ -162,7 +161,7 @@ pub fn sets_flags(inst: &Instruction) -> bool {
     ) || returns_as_from_interrupt(inst)
 }
 
-/// True for `iret` of 64-bit code, which takes the flags from behind two words.
+/// True for `iret` of 64-bit code, which pops two words before the flags.
 fn returns_as_from_interrupt(inst: &Instruction) -> bool {
     inst.mnemonic() == Mnemonic::Iretq
 }
@@ -174,7 +173,7 @@ fn saves_flags(inst: &Instruction) -> bool {
     )
 }
 
-/// The subset of the two bits that a function may set. `None`: it leaves both as they are.
+/// The subset of the two bits that a function may set. `None`: it changes neither.
 fn bits(insns: &[Insn]) -> Option<u64> {
     let writers = (0..insns.len()).filter(|&n| sets_flags(&insns[n].inst));
     let mut all = None;
@@ -196,8 +195,8 @@ enum Place {
     Memory(Register, i64),
 }
 
-/// Bits that an instruction behind these may set, which takes the flags at this distance from the
-/// stack pointer. `None`: it restores the saved flags.
+/// Bits that the next instruction may set, which takes the flags at this distance from the stack
+/// pointer. `None`: it restores saved flags.
 fn taken(before: &[Insn], distance: i64) -> Option<u64> {
     let mut place = Place::Memory(Register::RSP, distance);
     let mut factory = InstructionInfoFactory::new();
@@ -227,7 +226,7 @@ fn taken(before: &[Insn], distance: i64) -> Option<u64> {
             if is_on_stack(place) && sets_stack(&mut factory, inst) {
                 return saved_somewhere(before);
             }
-            // The stack pointer moves by what is pushed and popped in between.
+            // Pushes and pops in between move the stack pointer.
             place = moved(inst, place);
             if overwrites(&mut factory, inst, place) {
                 return Some(BOTH);
@@ -285,8 +284,8 @@ fn sets_stack(factory: &mut InstructionInfoFactory, inst: &Instruction) -> bool 
         && factory.info(inst).used_registers().iter().any(writes)
 }
 
-/// Bits that may be taken from a stack that was restored as a whole. `None`: flags were saved in
-/// it, and the function changes no number by one of the bits.
+/// Bits that may come from a stack that was restored as a whole. `None`: flags were saved in it,
+/// and no instruction sets one of the bits.
 fn saved_somewhere(before: &[Insn]) -> Option<u64> {
     let changes = |inst: &Instruction| {
         let number = inst.try_immediate(1).unwrap_or(0);
@@ -329,9 +328,9 @@ fn source(inst: &Instruction, operand: u32) -> Source {
     }
 }
 
-/// If an instruction's first operand is the place or a part of it: the bit at which that begins.
+/// If an instruction's first operand is the place or a part of it: the part's first bit.
 fn part_of(inst: &Instruction, place: Place) -> Option<u64> {
-    /// Bits of a register's second byte.
+    /// Bit position of a register's second byte.
     const HIGH_BYTE_SHIFT: u64 = 8;
     match (place, inst.op0_kind()) {
         (Place::Register(register), OpKind::Register) => {
@@ -352,7 +351,7 @@ fn part_of(inst: &Instruction, place: Place) -> Option<u64> {
     }
 }
 
-/// The place before an instruction that has nothing to do with it but for the stack pointer.
+/// The place before an instruction that affects it only through the stack pointer.
 fn moved(inst: &Instruction, place: Place) -> Place {
     let Place::Memory(Register::RSP, at) = place else {
         return place;
@@ -365,7 +364,7 @@ fn moved(inst: &Instruction, place: Place) -> Place {
     Place::Memory(Register::RSP, at.wrapping_add(by))
 }
 
-/// True if an instruction writes the place in a way that is not understood.
+/// True if an instruction writes the place in an unsupported way.
 fn overwrites(factory: &mut InstructionInfoFactory, inst: &Instruction, place: Place) -> bool {
     let Place::Register(register) = place else {
         return false;
@@ -417,7 +416,7 @@ mod tests {
         assert_eq!(of(&[SAVE, POP_RAX, CARRY_RAX, PUSH_RAX, SET]), None);
         assert_eq!(of(&[SAVE, PUSH_RAX, POP_RAX, SET]), None);
         assert_eq!(of(&[PUSH_RAX, POP_RAX]), None);
-        // sub rsp, 8; add rsp, 8. The stack is put back as a whole: lea rsp, [rsi + 0x30].
+        // sub rsp, 8; add rsp, 8. The stack is restored as a whole: lea rsp, [rsi + 0x30].
         let room: [&[u8]; 4] = [SAVE, &[0x48, 0x83, 0xec, 8], &[0x48, 0x83, 0xc4, 8], SET];
         assert_eq!(of(&room), None);
         const BACK: &[u8] = &[0x48, 0x8d, 0x66, 0x30];

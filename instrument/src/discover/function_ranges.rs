@@ -1,4 +1,4 @@
-//! The ranges of functions: those that the file tells, and those that only calls lead to.
+//! The ranges of functions: those described in the file, and those found only by calls.
 
 use crate::common::skip_reason::LeftReason;
 use crate::discover::code_or_data::is_odd;
@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Functions by unwind entries, then by symbols outside of those. Sorted.
+/// Functions by unwind entries, then by symbols outside of these. Sorted.
 pub fn known_functions(input: &Input) -> Vec<FunctionInfo> {
     let mut functions: Vec<FunctionInfo> =
         Vec::with_capacity(input.unwind.len() + input.unwind.len() / 4);
@@ -151,10 +151,10 @@ pub fn without(range: &Range<u64>, holes: &[Range<u64>]) -> Vec<Range<u64>> {
     parts
 }
 
-/// Functions that only calls lead to, and those that the loader calls. And, where system calls are
-/// looked for, the rest of functions whose unwind data ends right before the call that makes a
-/// thread, since nothing can be unwound there. Calls count where control is seen to come: elsewhere
-/// there may be data that look like them.
+/// Functions found only by calls, and functions that the loader calls. If system calls are to be
+/// found, also the rest of functions whose unwind data ends right before the call that makes a
+/// thread, which cannot be unwound. Calls count only in code that control is known to reach, since
+/// data may look like calls.
 pub fn called_functions(
     input: &Input,
     outside: &[Range<u64>],
@@ -181,7 +181,7 @@ pub fn called_functions(
     }
     starts.retain(|&at| gap_of(at).is_some());
     if !starts.is_empty() {
-        // An address that the functions refer to may be data behind a call that does not return.
+        // An address that functions refer to may be data after a call that does not return.
         let mut refer: FastSet<u64> = scans
             .iter()
             .flat_map(|s| {
@@ -198,8 +198,8 @@ pub fn called_functions(
         refer.extend(seen);
         starts.extend(follow_calls(input, &gap_of, &span, &starts, &refer).0);
     }
-    // Hand-written functions without unwind data are known by their addresses alone. They are what
-    // these call, if all of it is code to the last byte.
+    // Hand-written functions without unwind data are known only by their addresses. Their callees
+    // count as functions if all bytes of the caller are code.
     let taken = scans
         .iter()
         .flat_map(|s| &s.taken)
@@ -238,8 +238,8 @@ pub fn called_functions(
     found
 }
 
-/// Follows control outside of functions, which is all in `span`: what is called there, and what is
-/// referred to. `refer`: where nothing is followed behind a call.
+/// Follows control outside of functions, which lies in `span`. Returns the targets of calls and the
+/// addresses referred to. At an address in `refer`, it does not go on after a call.
 fn follow_calls<'g>(
     input: &Input,
     gap_of: &impl Fn(u64) -> Option<&'g Range<u64>>,
@@ -249,8 +249,8 @@ fn follow_calls<'g>(
 ) -> (Vec<u64>, Vec<u64>) {
     let (mut calls, mut referred) = (Vec::new(), Vec::new());
     let mut work = starts.to_vec();
-    // (A bit for each byte of the code: files without unwind data may have 20 million
-    // instructions.)
+    // (This takes one bit for each byte of code, since files without unwind data may have 20
+    // million instructions.)
     let mut seen = Bits::new((span.end - span.start) as usize);
     let mut insert = |at: u64| {
         let bit = (at - span.start) as usize;
@@ -286,7 +286,7 @@ fn follow_calls<'g>(
 }
 
 /// Targets outside of functions that code there calls. `None` if control from `from` reaches code
-/// that neither compilers nor people write.
+/// that is certainly no real code.
 fn clean_calls<'g>(
     input: &Input,
     gap_of: &impl Fn(u64) -> Option<&'g Range<u64>>,

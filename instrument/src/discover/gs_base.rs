@@ -1,9 +1,9 @@
-//! Functions that set the `%gs` base for themselves and put it back.
+//! Functions that set the `%gs` base for themselves and restore it.
 //!
-//! The base belongs to the soft backend. A function that reads it with `rdgsbase`, sets another,
-//! uses that and writes the first back, all in one straight run of instructions, may stay as it is:
-//! no code of a clone runs in between, if no handler of a signal does, and what it has read goes
-//! nowhere else.
+//! The base belongs to the soft backend. A function may stay unchanged if it reads the base with
+//! `rdgsbase`, sets another, uses that and restores the first, all in one straight run of
+//! instructions. No clone's code runs in between if there are no signal handlers, and the value
+//! that it read is used for nothing else.
 
 use crate::discover::scanner::uses_gs;
 use crate::ir::FunctionId;
@@ -38,7 +38,7 @@ const INSTALLERS: [&str; 17] = [
     "dlmopen",
     "profil",
 ];
-/// Libraries that install none by themselves.
+/// Libraries that install no handlers by themselves.
 const LIBRARIES_WITHOUT_OWN_BASE: [&str; 6] = [
     "libc.so.6",
     "libm.so.6",
@@ -49,8 +49,8 @@ const LIBRARIES_WITHOUT_OWN_BASE: [&str; 6] = [
 ];
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
-/// True if a file is the executable of a program in which no signal has a handler. The answer
-/// covers the file and the libraries that it needs.
+/// True if a file is the executable of a program without signal handlers, by the file and the
+/// libraries that it needs.
 pub fn has_no_handlers(elf: &Elf, input: &Input) -> bool {
     let imports = Imports::read(elf, input);
     let installs = |name: &String| INSTALLERS.contains(&name.as_str());
@@ -68,7 +68,7 @@ pub fn has_no_handlers(elf: &Elf, input: &Input) -> bool {
             .all(|name| LIBRARIES_WITHOUT_OWN_BASE.contains(&name.as_str()))
 }
 
-/// True if a function restores the base wherever it sets it, and uses only its own base.
+/// True if a function restores the base wherever it sets it, and uses only the base that it set.
 pub fn puts_back(input: &Input, program: &Program, function: FunctionId) -> bool {
     let info = program.function(function);
     let inner = info.inner();
@@ -92,7 +92,7 @@ pub fn puts_back(input: &Input, program: &Program, function: FunctionId) -> bool
     })
 }
 
-/// The same of all instructions of a function.
+/// The same for a list of instructions.
 fn all_put_back(all: &[Instruction]) -> bool {
     let jumps_anywhere = all.iter().any(|i| {
         i.flow_control() == FlowControl::IndirectBranch || i.mnemonic() == Mnemonic::Syscall
@@ -108,8 +108,8 @@ fn all_put_back(all: &[Instruction]) -> bool {
     !jumps_anywhere
 }
 
-/// Number of instructions in a run that begins with a read of the base and ends with its
-/// restoration. No trace of the value may remain behind the run.
+/// Length of a run that begins with a read of the base and ends with its restoration. No trace of
+/// the value may remain after the run.
 fn end_of(run: &[Instruction], targets: &[u64]) -> Option<usize> {
     let mut factory = InstructionInfoFactory::new();
     let first = run.first()?;
@@ -141,7 +141,7 @@ fn end_of(run: &[Instruction], targets: &[u64]) -> Option<usize> {
         }
     }
     let end = end?;
-    // Other code must not see the value that was read.
+    // Other code must not see the base that was read.
     for inst in run.get(end..)? {
         if uses_gs(inst) {
             return None;
@@ -160,7 +160,7 @@ fn end_of(run: &[Instruction], targets: &[u64]) -> Option<usize> {
     None
 }
 
-/// `None` if an instruction does not touch a register; true if the instruction only overwrites it.
+/// `None` if an instruction does not access a register; true if it only overwrites the register.
 fn touches(
     factory: &mut InstructionInfoFactory,
     inst: &Instruction,
@@ -220,7 +220,7 @@ mod tests {
     const CALL: &[u8] = &[0xe8, 0, 1, 0, 0];
     const RET: &[u8] = &[0xc3];
     const NOP: &[u8] = &[0x90];
-    /// `jmp` over nothing.
+    /// `jmp` to the next instruction.
     const JUMP: &[u8] = &[0xeb, 0];
     /// `mov rdx, rcx`, `mov rcx, rdi`, `xor eax, eax`.
     const COPY: &[u8] = &[0x48, 0x89, 0xca];
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn what_is_not() {
-        // Not at all, not in time, or not by itself.
+        // The base is not restored, restored too late, or restored after control left the run.
         assert!(!judge(&[WRITE_RDI, LOAD, RET]));
         assert!(!judge(&[LOAD, RET]));
         assert!(!judge(&[READ_RCX, WRITE_RDI, LOAD, RET]));
@@ -253,7 +253,7 @@ mod tests {
         // The run restores another value, or uses the base before it sets another.
         assert!(!judge(&[READ_RCX, WRITE_RDI, OVER, WRITE_RCX, RET]));
         assert!(!judge(&[READ_RCX, LOAD, WRITE_RCX, RET]));
-        // It is shown to others.
+        // The base is visible to other code.
         assert!(!judge(&[READ_RAX, RET]));
         assert!(!judge(&[READ_RAX, WRITE_RDI, WRITE_RAX, RET]));
         assert!(!judge(&[READ_RCX, WRITE_RDI, COPY, WRITE_RCX, RET]));

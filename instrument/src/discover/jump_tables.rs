@@ -1,14 +1,14 @@
 //! Jump tables, by slicing back from the indirect jump.
 //!
-//! The chain of blocks that lead to the jump with no other way in is executed symbolically; where
-//! paths meet and the bound is not found yet, each is tried, and all must agree. The jump's target
-//! then reads as `load8(T + 8·i)` or `A + sext(load4(T + 4·i))`, and the conditional branches on
-//! the chain bound `i`. A table is *certain* if such a bound exists and each entry inside it is an
-//! instruction of the same function. Everything less gives suspected targets only.
+//! The chain of blocks that lead to the jump without other predecessors is executed symbolically.
+//! Where paths meet and no bound is found yet, each path is tried, and all must agree. The jump's
+//! target then reads as `load8(T + 8·i)` or `A + sext(load4(T + 4·i))`, and the conditional
+//! branches on the chain bound `i`. A table is *certain* if such a bound exists and each entry
+//! inside it is an instruction of the same function. Any other table gives only suspected targets.
 //!
-//! A compare of the low 32 bits bounds a 64-bit index: were upper bits set, the original would read
-//! gigabytes away from its table. A compare of the low 8 or 16 bits bounds a wider one if nothing
-//! else does.
+//! A compare of the low 32 bits bounds a 64-bit index: if upper bits were set, the original would
+//! read gigabytes away from its table. A compare of the low 8 or 16 bits bounds a wider index if
+//! there is no other bound.
 
 use crate::discover::symbolic_values::{Id, Machine, Value};
 use crate::ir::cfg::Cfg;
@@ -22,15 +22,15 @@ use iced_x86::{ConditionCode, FlowControl, InstructionInfoFactory, Mnemonic, OpK
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
-/// Blocks that are looked at before the jump's own.
+/// Maximum number of blocks examined before the jump's own.
 const CHAIN: usize = 12;
-/// Paths that are tried for one jump.
+/// Maximum number of paths tried for one jump.
 const PATHS: u32 = 64;
-/// A block with more ways in is not looked behind.
+/// Predecessors of a block with more predecessors than this are not examined.
 const MOST_WAYS: usize = 8;
-/// No table is longer.
+/// Maximum number of entries of a table.
 const MAX_ENTRIES: u64 = 1 << 16;
-/// Entries that are read if the bound is unknown.
+/// Maximum number of entries read if the bound is unknown.
 const MAX_GUESSES: u64 = 1024;
 
 /// True if `inst` is an indirect near jump.
@@ -38,9 +38,9 @@ pub fn is_indirect_jump(insn: &Insn) -> bool {
     insn.flow == FlowControl::IndirectBranch
 }
 
-/// Looks at every indirect jump of the graph. `hopeful`: ways to a jump that nothing reaches as the
-/// graph is are left out. A loop around a switch is closed by the switch's own cases, so that its
-/// way back is reached only once the table is found. What is found so must be found again in the
+/// Examines every indirect jump of the graph. `hopeful`: paths to a jump that are unreachable in
+/// the current graph are ignored. The cases of a switch in a loop close the loop, so its back edge
+/// is reachable only once the table is found. A table found in this way must be found again in the
 /// graph that has its targets.
 pub fn find_jump_tables(
     graph: &Cfg,
@@ -73,7 +73,7 @@ pub fn find_jump_tables(
             found.extend(here);
             continue;
         }
-        // The table's address may be in a register since long before.
+        // The table's address may have been loaded long before.
         let constants = constants
             .get_or_insert_with(|| Constants::find(graph, input, known.uses(graph, factory)));
         found.extend(
@@ -95,12 +95,12 @@ pub fn find_jump_tables(
     found
 }
 
-/// Registers that hold the same address on every path to a block. Other constants are left out: as
-/// long as the jump's targets are unknown, paths are missing, and what an index is at first would
-/// be taken for what it always is.
+/// Registers that hold the same address on every path to a block. Other constants are left out:
+/// while the jump's targets are unknown, paths are missing, and the first value of an index would
+/// look constant.
 struct Constants {
     at_block: Vec<Option<[Option<u64>; 16]>>,
-    /// Control gets to the end of the block (not if it calls a function that does not return).
+    /// True if control reaches the end of the block (false after a call that does not return).
     passed: Vec<bool>,
 }
 
@@ -143,7 +143,7 @@ impl Constants {
                 }
             }
         }
-        // (A file that is linked at zero has its headers where small numbers point to.)
+        // (In a file linked at zero, small numbers are addresses of its headers.)
         let address = |c: &u64| *c >= 0x1000 && input.segment_at(*c).is_some();
         at_block
             .iter_mut()
@@ -249,7 +249,7 @@ struct View<'s> {
 }
 
 impl View<'_> {
-    /// True if control gets from the end of block `b` to a jump.
+    /// True if control may go from the end of block `b` to a jump.
     fn reaches(self, b: usize) -> bool {
         !self.hopeful || self.constants.is_none_or(|c| c.passed[b])
     }
@@ -258,8 +258,7 @@ impl View<'_> {
         self.constants.and_then(|c| c.at_block[b])
     }
 
-    /// All that a search asks of a block, as a number that is another one as soon as anything of it
-    /// is.
+    /// Fingerprint of all properties of a block that a search uses.
     fn print(self, graph: &Cfg, b: usize) -> u64 {
         let block = &graph.blocks[b];
         let (first, last) = (
@@ -283,7 +282,7 @@ impl View<'_> {
             )
                 .hash(&mut hasher);
         }
-        // (Nothing known is as good as no constants.)
+        // (A block without known constants counts like one where constants are not tracked.)
         if let Some(presets) = self.presets(b).filter(|p| p.iter().any(Option::is_some)) {
             presets.hash(&mut hasher);
         }
@@ -294,13 +293,13 @@ impl View<'_> {
 /// A table and the number of its entries, if a bound was found.
 type Answer = Option<(Shape, Option<u64>)>;
 
-/// Results of the searches of one function, for later rounds. Nearly all blocks of one round are
-/// the same in the next, and a jump whose table has no bound is expensive.
+/// Results of the searches in one function, for later rounds. Most blocks stay the same from round
+/// to round, and a jump whose table has no bound is expensive.
 #[derive(Debug, Default)]
 pub struct Known {
-    /// [`Cfg::dropped`] of the graph that this is about.
+    /// [`Cfg::dropped`] of the graph that the results belong to.
     dropped: u64,
-    /// By instruction, once asked for.
+    /// By instruction, computed on demand.
     uses: Vec<RegUse>,
     /// By jump.
     answers: FastMap<u32, Vec<(Vec<(u32, u64)>, Answer)>>,
@@ -309,8 +308,8 @@ pub struct Known {
 }
 
 impl Known {
-    /// Instructions have other numbers where other filler was dropped, even if as much of it was;
-    /// and what tables hold is no target if it was dropped.
+    /// Drops the results if other filler was dropped from the graph. Instruction numbers change
+    /// then, and a table's target may be in the dropped filler.
     fn begin(&mut self, graph: &Cfg) {
         if self.dropped != graph.dropped {
             *self = Known {
@@ -345,7 +344,7 @@ impl Known {
             .clone()
     }
 
-    /// The answer of a search that met the same blocks.
+    /// The answer of an earlier search that saw the same blocks.
     fn get(&self, graph: &Cfg, view: View, jump: usize) -> Option<Answer> {
         let same = |&(first, print): &(u32, u64)| {
             let b = graph.blocks.binary_search_by_key(&first, |b| b.insns.start);
@@ -380,13 +379,13 @@ struct Search<'s> {
     view: View<'s>,
     jump: usize,
     budget: u32,
-    /// Blocks that were looked at.
+    /// Blocks examined.
     seen: Vec<usize>,
 }
 
 impl Search<'_> {
-    /// `chain`: blocks of a path that ends at the jump, last one first. Gives the table and, if all
-    /// ways to get onto the path bound the index, the number of entries.
+    /// `chain`: blocks of a path that ends at the jump, last one first. Returns the table and, if
+    /// all paths into the chain bound the index, the number of entries.
     fn explore(&mut self, chain: &mut Vec<usize>) -> Answer {
         let added = self.extend(chain);
         self.seen.extend_from_slice(&chain[chain.len() - added..]);
@@ -395,7 +394,7 @@ impl Search<'_> {
         result
     }
 
-    /// Prepends blocks as long as there is one way in. Returns how many.
+    /// Adds predecessors as long as there is only one. Returns their number.
     fn extend(&self, chain: &mut Vec<usize>) -> usize {
         let before = chain.len();
         while let Some(&top) = chain.last()
@@ -412,7 +411,8 @@ impl Search<'_> {
     fn decide(&mut self, chain: &mut Vec<usize>) -> Answer {
         self.budget = self.budget.checked_sub(1)?;
         let here = self.run(chain);
-        // That an index is a byte bounds it as well, but a compare further up may do better.
+        // An index of one byte bounds the table as well, but an earlier compare may give a smaller
+        // bound.
         if let Some((_, Some(count))) = here
             && count != 1 << 8
             && count != 1 << 16
@@ -444,8 +444,7 @@ impl Search<'_> {
             self.seen.push(pred);
             let way = self.explore(chain);
             chain.pop();
-            // One way on which nothing better is known decides: no other way makes the bound
-            // smaller.
+            // A path without a better bound decides: no other path makes the bound smaller.
             if way == here {
                 return here;
             }
@@ -499,7 +498,7 @@ impl Search<'_> {
     }
 }
 
-/// Adds the bound that the conditional branch `last` implies if control goes on at block `next`.
+/// Adds the bound that the conditional branch `last` implies if control goes to block `next`.
 fn learn(graph: &Cfg, last: usize, next: usize, machine: &mut Machine, bounds: &mut Bounds) {
     let insn = &graph.insns[last];
     let Some(compared) = machine.compared else {
@@ -514,7 +513,7 @@ fn learn(graph: &Cfg, last: usize, next: usize, machine: &mut Machine, bounds: &
     if (to == fall) == (to == jump) {
         return;
     }
-    // The relation that holds between left and right.
+    // The relation between left and right operand.
     use ConditionCode::{a, ae, b, be, e, ne};
     let holds = match (insn.inst.condition_code(), to == jump) {
         (a, true) | (be, false) => a,
@@ -538,7 +537,7 @@ fn learn(graph: &Cfg, last: usize, next: usize, machine: &mut Machine, bounds: &
     bounds.extend(fact);
 }
 
-/// The greatest value that `id` can have.
+/// Upper bound of `id`, if known.
 fn bound(machine: &Machine, bounds: &Bounds, id: Id) -> Option<u64> {
     let known = bounds
         .iter()
@@ -560,7 +559,7 @@ fn bound(machine: &Machine, bounds: &Bounds, id: Id) -> Option<u64> {
         Value::Zext(inner, bits) => {
             bound(machine, bounds, inner).filter(|&k| bits >= 32 || k < 1 << bits)
         }
-        // The signed reading equals the unsigned one if the bound has no sign bit.
+        // The signed value equals the unsigned one if the bound has no sign bit.
         Value::Sext(inner, bits) => {
             let as_zext = bounds.iter().filter(
                 |b| matches!(*machine.value(b.0), Value::Zext(i, z) if i == inner && z == bits),
@@ -581,8 +580,8 @@ fn bound(machine: &Machine, bounds: &Bounds, id: Id) -> Option<u64> {
         .or_else(|| narrow(machine, bounds, id))
 }
 
-/// A bound by a compare of the low 8 or 16 bits, if there is no other: the compiler knew that the
-/// rest is zero, or it would have extended the value before it used all of it.
+/// A bound by a compare of the low 8 or 16 bits, if there is no other. The compiler knew that the
+/// upper bits are zero, or it would have extended the value before using all of it.
 fn narrow(machine: &Machine, bounds: &Bounds, id: Id) -> Option<u64> {
     let whole = match *machine.value(id) {
         Value::Zext(inner, 32) => inner,
@@ -654,9 +653,8 @@ fn table_shape(
     ))
 }
 
-/// The same table from another entry on: where the least case was subtracted from a 64-bit index
-/// before the compare, the sum that is the entry's address has what was subtracted in the table's
-/// address instead.
+/// The same table, starting at another entry. If the least case was subtracted from a 64-bit index
+/// before the compare, the entry's address may include the subtraction in the table's address.
 fn from_least(machine: &Machine, bounds: &Bounds, shape: Shape, index: Id) -> (Shape, Id) {
     if bounds.iter().any(|b| b.0 == index) {
         return (shape, index);
@@ -751,8 +749,8 @@ fn table_of(
     }
 }
 
-/// The targets of `count` entries and whether relocations make them; `None` if one is no target.
-/// One in another function (a cold part) is as good.
+/// The targets of `count` entries, and true if relocations make them. `None` if one of them is no
+/// target. A target in another function (a cold part) is valid.
 fn read_whole(
     input: &Input,
     shape: &Shape,
@@ -772,9 +770,9 @@ fn read_whole(
     Some((targets, relocated))
 }
 
-/// Candidate entries of a table of unknown length: all entries up to the first that leads to no
-/// code. All entries inside the function count as targets, also behind an entry that leads outside:
-/// the target in between may be a cold part. One target too many does no harm; one too few does.
+/// Candidate entries of a table of unknown length: all up to the first whose target is no code. All
+/// entries inside the function count as targets, even after an entry outside, which may be a cold
+/// part. A surplus target is harmless; a missing one is not.
 fn guess(input: &Input, shape: &Shape, inside: &dyn Fn(u64) -> bool) -> (Vec<u64>, Vec<u64>, bool) {
     let (mut targets, mut strays, mut relocated) = (Vec::new(), Vec::new(), false);
     for i in 0..MAX_GUESSES {
@@ -792,7 +790,7 @@ fn guess(input: &Input, shape: &Shape, inside: &dyn Fn(u64) -> bool) -> (Vec<u64
     (targets, strays, relocated)
 }
 
-/// Entry `i` of the table, and whether a relocation makes it.
+/// Entry `i` of the table, and true if a relocation makes it.
 fn entry(input: &Input, shape: &Shape, i: u64) -> Option<(u64, bool)> {
     match shape.form {
         TableForm::Relative { anchor } => {
@@ -819,8 +817,8 @@ fn entry(input: &Input, shape: &Shape, i: u64) -> Option<(u64, bool)> {
     }
 }
 
-/// Registers that hold something made from the entry at the jump; `None` if it is used for anything
-/// else than that, or loaded in another block.
+/// Registers that hold a value made from the entry at the jump. `None` if the entry has another
+/// use, or is loaded in another block.
 fn taint(
     graph: &Cfg,
     load: usize,
@@ -871,7 +869,7 @@ mod tests {
 
     #[test]
     fn what_is_known_holds_for_the_same_instructions_only() {
-        // jmp rax; nop; mov rax, rcx; jmp rax; nop; mov rax, rbx; jmp rax. What enters one filler
+        // jmp rax; nop; mov rax, rcx; jmp rax; nop; mov rax, rbx; jmp rax. An entry into one filler
         // makes it code.
         let code = [
             0xff, 0xe0, 0x90, 0x48, 0x89, 0xc8, 0xff, 0xe0, 0x90, 0x48, 0x89, 0xd8, 0xff, 0xe0,

@@ -1,16 +1,16 @@
-//! Programs that read or change their own memory by way of the kernel: `/proc/self/mem`,
+//! Programs that read or change their own memory through the kernel: `/proc/self/mem`,
 //! `process_vm_readv` and `process_vm_writev`, or a child that traces its parent.
 //!
-//! These go past what protects code, and take any address, so that nothing tells what is read. The
-//! program needs a mode that leaves the original as it is. Found are
+//! These bypass page protection and accept any address, so it is unknown what is read. The program
+//! needs a mode that leaves the original unchanged. The search finds
 //!
 //! * names of that file, whole or as a format (`/proc/%d/mem`), in data or in the numbers of code;
-//! * the name in two parts: one that ends in `/mem`, or that goes to a function which opens files,
-//!   beside a name of the folder;
+//! * the name in two parts: the folder's name, and a text that ends in `/mem` or is passed to a
+//!   function that opens files;
 //! * the two functions, by name or number, where the file also asks for its process id;
 //! * `ptrace` with a request that reads or writes memory, in a file that makes children, and that
-//!   asks for its parent's id or executes nothing, so that the other process is another one of the
-//!   same program.
+//!   asks for its parent's id or executes no other program, so that the other process runs the same
+//!   program.
 
 use crate::discover::restartable::calls_by_number;
 use crate::discover::{self_reads, state_calls};
@@ -20,17 +20,18 @@ use mgz_elf::Elf;
 
 /// Source: Chosen.
 const MAX_NAME_BYTES: usize = 64;
-/// Bytes of code between the numbers that make up a name on the stack. Source: Chosen.
+/// Maximum bytes of code between the numbers that form a name on the stack. Source: Chosen.
 const MAX_CODE_BYTES_PER_NUMBER: usize = 64;
 /// Numbers of system calls.
 const PROCESS_VM_READV: u32 = 310;
 const PROCESS_VM_WRITEV: u32 = 311;
 const GETPID: u32 = 39;
 
-/// Description of the file. (Not the name alone: this program would seem to open it.)
+/// Description of the file. (The text is longer than the name, so that this program does not seem
+/// to open the file.)
 const NAME: &str = "its memory file /proc/self/mem";
 
-/// Functions that make these calls, and those that tell what other process is meant.
+/// Functions that make these calls, and those that select the other process.
 const REACHES: [&str; 2] = ["process_vm_readv", "process_vm_writev"];
 const ASKS: [&str; 2] = ["getpid", "__getpid"];
 const FORKS: [&str; 5] = ["fork", "_Fork", "vfork", "clone", "__fork"];
@@ -39,14 +40,14 @@ const EXECUTES: [&str; 9] = [
     "execve", "execv", "execvp", "execvpe", "execl", "execlp", "execle", "fexecve", "execveat",
 ];
 
-/// By what a program may read its own memory, and an address that shows it.
+/// How a program may read its own memory, and an address that shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     pub(crate) what: &'static str,
     pub(crate) at: u64,
 }
 
-/// The first thing that shows it. A sanitizer's runtime that is part of the file (`has_sanitizer`)
+/// The first sign of such a use. A sanitizer's runtime that is part of the file (`has_sanitizer`)
 /// makes such calls and has parts of such names for its own use.
 pub(crate) fn find_memory_file_use(elf: &Elf, input: &Input, program: &Program) -> Option<Finding> {
     let whole = named(input);
@@ -58,27 +59,27 @@ pub(crate) fn find_memory_file_use(elf: &Elf, input: &Input, program: &Program) 
         .or_else(|| by_call(elf, input, program))
 }
 
-/// `/mem`. This program holds it backwards, so that it does not seem to use the file itself.
+/// `/mem`, stored backwards in this program, so that it does not seem to use the file itself.
 fn file_name() -> [u8; 4] {
     let mut name = std::hint::black_box(*b"mem/");
     name.reverse();
     name
 }
 
-/// The first place at which the file's name ends a string, of those that fit.
+/// The first place that fits, at which a string ends with the file's name.
 fn find_ending(bytes: &[u8], fits: impl Fn(usize) -> bool) -> Option<usize> {
     let name = file_name();
     let mut found = memmem::find_iter(bytes, &name);
     found.find(|&at| bytes.get(at + name.len()) == Some(&0) && fits(at))
 }
 
-/// A name that is there as a whole.
+/// A use by a complete name.
 fn named(input: &Input) -> Option<Finding> {
     input.segments.iter().find_map(|segment| {
         let mut found = memmem::find_iter(segment.bytes, b"/proc/");
         let at = found.find(|&at| {
             let rest = &segment.bytes[at..];
-            // (Behind a space or a parenthesis it is part of a message.)
+            // (After a space or a parenthesis, it is part of a message.)
             let is_word = at == 0 || !matches!(segment.bytes[at - 1], b' ' | b'(');
             is_word && is_name(rest) || segment.executable && is_in_numbers(rest)
         })?;
@@ -91,7 +92,7 @@ fn named(input: &Input) -> Option<Finding> {
 
 /// True if text begins with the name of a process's memory.
 fn is_name(text: &[u8]) -> bool {
-    // (Text of some languages has no end, and nothing else is called so.)
+    // (Strings of some languages have no terminator, and nothing else has this name.)
     let own = [&b"/proc/self"[..], b"/proc/thread-self"];
     let mut own = own.iter().filter_map(|folder| text.strip_prefix(*folder));
     if own.any(|rest| rest.starts_with(&file_name())) {
@@ -109,7 +110,7 @@ fn is_name(text: &[u8]) -> bool {
     };
     let name = file_name();
     let mut folders = memmem::find_iter(&text[..length], &name);
-    // The program fills in the process's part of the name when it runs.
+    // The program inserts the process's part of the name at run time.
     folders.any(|at| {
         let process = text.get(b"/proc".len()..at).unwrap_or(&[]);
         let made = process.iter().any(|c| matches!(c, b'%' | b'{' | b'$'));
@@ -117,7 +118,7 @@ fn is_name(text: &[u8]) -> bool {
     })
 }
 
-/// True if the numbers in the code from there on make up the name.
+/// True if the numbers in the code from there on form the name.
 fn is_in_numbers(code: &[u8]) -> bool {
     let near = &code[..code.len().min(MAX_CODE_BYTES_PER_NUMBER)];
     let starts = [&b"/proc/se"[..], b"/proc/th"];
@@ -127,7 +128,7 @@ fn is_in_numbers(code: &[u8]) -> bool {
         && (is_in_self() || find_ending(near, |_| true).is_some())
 }
 
-/// The folder and the name in it, by themselves.
+/// A use by separate texts for the folder and the name.
 fn in_parts(input: &Input) -> Option<Finding> {
     let is_folder = |text: &[u8]| {
         let end = text.iter().take(MAX_NAME_BYTES).position(|&c| c == 0);
@@ -153,12 +154,12 @@ fn in_parts(input: &Input) -> Option<Finding> {
     Some(Finding { what: NAME, at })
 }
 
-/// System calls that reach into a process.
+/// A use by system calls that access another process.
 fn by_call(elf: &Elf, input: &Input, program: &Program) -> Option<Finding> {
     let relocations = elf.relocations();
     let imported = relocations.iter().filter(|r| r.symbol != 0);
     let imported = imported.filter_map(|r| elf.undefined_symbol(r.symbol));
-    // (A C library has all of these, and makes the calls for others.)
+    // (A C library has all of these calls, and makes them on behalf of others.)
     let is_library = !elf.soname().is_empty();
     let own = input.symbols.iter().filter(|_| !is_library);
     let own = own.map(|s| &*s.name);

@@ -1,4 +1,5 @@
-//! Recovers a function's control-flow graph: its jump tables, and where its jumps may lead.
+//! Recovers a function's control-flow graph: its jump tables, and the possible targets of its
+//! jumps.
 
 use crate::discover::jump_tables;
 use crate::discover::jump_tables::{Known, is_indirect_jump};
@@ -30,13 +31,13 @@ pub struct Recovery {
     pub graph: Cfg,
     /// Its jump tables.
     pub found: Vec<IndirectJumpFacts>,
-    /// The course that tells [`recover_again`] how the tables were found.
+    /// Record of the search, for [`recover_again`].
     pub course: Option<Course>,
 }
 
-/// The same as [`recover`], which was asked before when nothing but landing pads was known of what
-/// enters the function: looking for tables takes longest of all. Gives the instructions back if
-/// what is known now would have changed its course.
+/// The result of [`recover`] for a function for which it ran earlier, when only landing pads were
+/// known as entries. The search for tables is the slowest part. Returns the instructions if the
+/// entries known now would have changed the search.
 pub fn recover_again(
     course: &Course,
     body: Body,
@@ -52,7 +53,7 @@ pub fn recover_again(
     if !same || !course.spans.iter().all(explained) {
         return Err(body);
     }
-    // (No jump of it was blind, and words that name targets make none so.)
+    // (The earlier search had no unresolved jump, and data words that hold targets add none.)
     Ok((
         Cfg::build(body, range, entries, &course.jumps),
         course.found.clone(),
@@ -60,9 +61,8 @@ pub fn recover_again(
 }
 
 /// Builds the graph and finds its jump tables. Data words that point into the function are
-/// suspected entries, unless they are entries of a table that was found; whether it is found may
-/// depend on that, so this is repeated until stable. `source`: what the instructions in `body` were
-/// decoded from.
+/// suspected entries, unless they belong to a table that was found. Finding it may depend on the
+/// entries, so this is repeated until stable. `source`: decodes the instructions in `body` again.
 pub fn recover(
     input: &Input,
     body: Body,
@@ -88,8 +88,8 @@ pub fn recover(
         };
     }
     let (places, count) = (body.places.clone(), body.insns.len());
-    // With words, more entries come and go, which takes another graph each time; else most graphs
-    // are made of the one before.
+    // With words, more entries come and go, and each change takes a new graph. Without them, most
+    // graphs derive from the one before.
     let spare = if words.is_empty() {
         None
     } else {
@@ -125,7 +125,8 @@ pub fn recover(
             let new = with_words(&|at| is_in(&spans, at));
             course.push(spans);
             if new.suspected == current.suspected && new_jumps == jumps {
-                // A way that nothing reaches is none only if no jump leads who knows where.
+                // A path that no jump reaches counts as dead only if all indirect jumps are
+                // resolved.
                 if hopeful && is_blind(&graph, |t| t.certain, &found, !words.is_empty(), factory) {
                     break;
                 }
@@ -147,7 +148,7 @@ pub fn recover(
             (jumps, current) = (new_jumps, new);
         }
     }
-    // No stable state: believe nothing.
+    // Without a stable state, no table is trusted.
     let all = with_words(&|_| false);
     let graph = Cfg::build(body(), range, &all, &[]);
     let mut found = jump_tables::find_jump_tables(&graph, range, input, factory, false, &mut known);
@@ -206,7 +207,7 @@ pub(crate) fn known_jumps(
     found.iter().map(jump).collect()
 }
 
-/// Gives up copies of tables whose loaded entry lives on after the jump.
+/// Gives up copies of tables whose loaded entry is live after the jump.
 pub(crate) fn settle(
     input: &Input,
     graph: &mut Cfg,
@@ -277,9 +278,9 @@ pub(crate) fn landings(
     all
 }
 
-/// True if the targets of some indirect jump are unknown, or less is known than is `enough`. The
-/// target may be a whole word that the jump reads from memory. The word tells such a target, if the
-/// target is inside the function at all. A computed target comes from a table.
+/// True if an indirect jump has unknown targets, or its known facts are not `enough`. A target that
+/// is a whole word read from memory is known from the data words, if it is inside the function. A
+/// computed target comes from a table.
 pub(crate) fn is_blind(
     graph: &Cfg,
     enough: impl Fn(&IndirectJumpFacts) -> bool,
@@ -319,8 +320,8 @@ pub(crate) fn calls_itself_inside(insn: &Insn, range: &Range<u64>) -> bool {
     target.is_some_and(|t| t != range.start && range.contains(&t))
 }
 
-/// Rounds until tables and data words that point into the function explain each other. Source:
-/// Chosen.
+/// Maximum number of rounds until tables and data words that point into the function are
+/// consistent. Source: Chosen.
 pub(crate) const MAX_ROUNDS: usize = 8;
 
 /// True if code at `at`, in another function, may use the value of a register: it reads the
@@ -354,5 +355,5 @@ pub(crate) fn read_at(
     false
 }
 
-/// Instructions of another function that are looked at.
+/// Maximum number of instructions examined in another function.
 pub(crate) const OUTSIDE_LOOK: usize = 32;

@@ -1,21 +1,22 @@
 //! Functions with restartable sequences (`rseq`), which stay as they are.
 //!
-//! The kernel restarts such a sequence if it interrupts the thread between two addresses. Both, and
-//! where to go on instead, stand in a *descriptor*. The addresses are the original's, so that a
-//! clone's copy of the sequence would be interrupted and go on: what it computes is lost.
+//! The kernel restarts such a sequence if it interrupts the thread between two addresses. A
+//! *descriptor* holds both addresses and that of the continuation. The addresses are the
+//! original's, so a clone's copy of the sequence would go on after an interruption, with a lost
+//! result.
 //!
-//! In front of each address where an interrupted sequence goes on, its *abort address*, stands the
-//! signature with which the thread registered. The C library registers with [`SIGNATURE`]. So the
-//! abort addresses of a file are where that number stands in code. A file that registers by a
-//! system call of its own may use another number; candidates are the numbers that this code holds.
+//! An interrupted sequence continues at its *abort address*. In front of it is the signature with
+//! which the thread registered. The C library registers with [`SIGNATURE`]. So the abort addresses
+//! of a file are after each such number in code. A file that registers by a system call of its own
+//! may use another number; candidates are the numbers in this code.
 //!
 //! These functions stay unchanged:
-//! * functions that a descriptor in data names, be it in the section for these or elsewhere;
-//! * the function around an abort address, and those that control goes to from there;
-//! * functions that take an abort address, to make a descriptor at run time, and whatever code they
-//!   take addresses of;
-//! * in a file that registers with a number that is not known: functions that take addresses inside
-//!   of functions, and those functions.
+//! * functions that a descriptor in data names, in its section or elsewhere;
+//! * the function around an abort address, and functions that control reaches from there;
+//! * functions that take an abort address, to make a descriptor at run time, and all code whose
+//!   addresses they take;
+//! * in a file that registers with an unknown number: functions that take addresses inside of
+//!   functions, and the functions there.
 
 use crate::common::skip_reason::LeftReason;
 use crate::discover::self_reads;
@@ -32,27 +33,28 @@ use std::ops::Range;
 const SIGNATURE: u32 = 0x5305_3053;
 /// Number of the system call `rseq`.
 const RSEQ_CALL: u32 = 334;
-/// `ud1 SIGNATURE(%rip), %edi` without its last four bytes: what most put around a signature.
+/// `ud1 SIGNATURE(%rip), %edi` without its last four bytes, the usual instruction around a
+/// signature.
 const UD1: [u8; 3] = [0x0f, 0xb9, 0x3d];
 /// Bytes of a descriptor.
 const DESCRIPTOR: u64 = 32;
-/// Longer sequences are not believed. Source: Chosen.
+/// Longer sequences are rejected. Source: Chosen.
 const MAX_SEQUENCE_BYTES: u64 = 1 << 16;
-/// Bytes between addresses that one function takes, up to which they may be of one sequence.
-/// Source: Chosen.
+/// Addresses that one function takes may belong to one sequence up to this distance, bytes. Source:
+/// Chosen.
 const MAX_ADDRESS_DISTANCE: u64 = 4096;
-/// Instructions that are followed from an abort address. Source: Chosen.
+/// Maximum number of instructions followed from an abort address. Source: Chosen.
 const MAX_FOLLOWED_INSTRUCTIONS: usize = 64;
-/// Instructions between the number of a system call and the call. Source: Chosen.
+/// Maximum number of instructions between the number of a system call and the call. Source: Chosen.
 const MAX_INSTRUCTIONS_TO_CALL: usize = 24;
-/// Numbers below may be lengths, flags and the like, and are no signatures. Source: Chosen.
+/// Smaller numbers may be lengths or flags, and are no signatures. Source: Chosen.
 const MIN_SIGNATURE: u64 = 1 << 16;
-/// Bytes to both sides of a word with an abort address that may hold the other addresses. Source:
+/// Bytes on both sides of a word with an abort address that may hold the other addresses. Source:
 /// Chosen.
 const BYTES_AROUND_ABORT: u64 = 64;
 
-/// Leaves functions with restartable sequences. `Input::excluded` has those of the section
-/// `__rseq_cs` already.
+/// Leaves functions with restartable sequences unchanged. `Input::excluded` has those of the
+/// section `__rseq_cs` already.
 pub fn leave(input: &Input, program: &mut Program) {
     let calls = calls_by_number(input, program, RSEQ_CALL);
     let foreign: Vec<u64> = calls
@@ -90,13 +92,13 @@ struct Found<'f, 'a> {
 }
 
 impl Found<'_, '_> {
-    /// The function around an address.
+    /// Adds the function around an address.
     fn add(&mut self, at: u64) {
         let found = self.program.function_at(at);
         self.functions.extend(found.map(|id| id.0 as usize));
     }
 
-    /// All functions from one address to another.
+    /// Adds all functions from one address to another.
     fn add_range(&mut self, range: &Range<u64>) {
         let functions = &self.program.functions;
         let first = functions.partition_point(|f| f.range.end <= range.start);
@@ -104,7 +106,7 @@ impl Found<'_, '_> {
         self.functions.extend(first..last);
     }
 
-    /// Adds all code that may be part of a sequence with start or end among these addresses.
+    /// Adds all code that may be part of a sequence whose start or end is among these addresses.
     fn add_near(&mut self, mut addresses: Vec<u64>) {
         addresses.sort_unstable();
         for pair in addresses.windows(2) {
@@ -115,8 +117,8 @@ impl Found<'_, '_> {
         addresses.into_iter().for_each(|at| self.add(at));
     }
 
-    /// The addresses behind these signatures in code, apart from where an instruction holds one as
-    /// a number and nothing refers to what follows.
+    /// The addresses behind these signatures in code, except where an instruction has one as an
+    /// immediate and nothing refers to the address behind it.
     fn aborts(&self, signatures: &BTreeSet<u32>) -> BTreeSet<u64> {
         let behind = |range: &Range<u64>, signature: u32| {
             let (start, code) = (range.start, self.input.slice(range).unwrap_or(&[]));
@@ -135,7 +137,7 @@ impl Found<'_, '_> {
             })
             .collect();
         let all: BTreeSet<u64> = found.keys().copied().collect();
-        // (A branch may lead behind a number as well.)
+        // (A branch may also lead behind an immediate.)
         let taken = self.references(&all).into_iter();
         let mut referred: BTreeSet<u64> = taken
             .filter(|&(at, _)| takes_address(self.input, at))
@@ -152,7 +154,8 @@ impl Found<'_, '_> {
         aborts.map(|(at, _)| at).collect()
     }
 
-    /// `(where, what)`: code behind whose displacements or numbers stand such addresses.
+    /// `(where, what)`: addresses in code after displacements or immediates that equal a wanted
+    /// address.
     fn references(&self, wanted: &BTreeSet<u64>) -> Vec<(u64, u64)> {
         let (Some(&low), Some(&high)) = (wanted.first(), wanted.last()) else {
             return Vec::new();
@@ -179,7 +182,8 @@ impl Found<'_, '_> {
     fn around_aborts(&mut self, aborts: &BTreeSet<u64>) {
         for &abort in aborts {
             self.add(abort);
-            // (Hand-written code may begin a function with it: what is before it is the sequence.)
+            // (Hand-written code may begin a function at the abort address. The sequence is before
+            // it then.)
             self.add(abort.saturating_sub(5));
             let bytes = self.input.bytes_at(abort).unwrap_or(&[]);
             let code = Decoder::with_ip(64, bytes, abort, DecoderOptions::NONE);
@@ -198,7 +202,7 @@ impl Found<'_, '_> {
         }
     }
 
-    /// Functions that take abort addresses, and what they take besides.
+    /// Adds functions that take abort addresses, and the other code whose addresses they take.
     fn take_aborts(&mut self, aborts: &BTreeSet<u64>) {
         for (by, abort) in self.references(aborts) {
             let Some(id) = self.program.function_at(by) else {
@@ -211,7 +215,7 @@ impl Found<'_, '_> {
         if aborts.is_empty() {
             return;
         }
-        // A table out of which descriptors are made has the others nearby.
+        // A table from which descriptors are made has the other addresses nearby.
         let held: Vec<u64> = words(self.input)
             .filter(|(_, word)| aborts.contains(word))
             .map(|(at, _)| at)
@@ -248,7 +252,7 @@ impl Found<'_, '_> {
         }
     }
 
-    /// Functions that take addresses inside of functions, and these.
+    /// Adds functions that take addresses inside of functions, and the functions there.
     fn take_inner_addresses(&mut self) {
         for (index, f) in self.program.functions.iter().enumerate() {
             let inner = |&at: &u64| {
@@ -264,7 +268,7 @@ impl Found<'_, '_> {
     }
 }
 
-/// `(where, what)`: words of data that hold addresses of code, or may.
+/// `(where, what)`: words of data that may hold addresses of code.
 fn words<'i>(input: &'i Input) -> impl Iterator<Item = (u64, u64)> + 'i {
     let relocated = input.relative_targets.iter().copied();
     let fixed = input.segments.iter().filter(|_| !input.pie).flat_map(|s| {
@@ -276,12 +280,12 @@ fn words<'i>(input: &'i Input) -> impl Iterator<Item = (u64, u64)> + 'i {
             .filter(|&(word, _)| word != 0 && input.is_code(word))
             .map(|(word, at)| (at, word))
     });
-    // (Relocations of a fixed file repeat what its words hold, if anything.)
+    // (Relocations of a fixed file at most repeat its words.)
     relocated.chain(fixed)
 }
 
-/// The sequence and the abort address that the bytes at an address describe, if they may: version
-/// 0, flags, where it begins, how long it is, where it goes on.
+/// The sequence and the abort address if the bytes at an address may be a descriptor: version 0,
+/// flags, start, length, abort address.
 fn descriptor(input: &Input, at: u64, start: u64) -> Option<(Range<u64>, u64)> {
     const FLAGS: u32 = 8;
     let bytes = input.bytes_at(at)?.get(..DESCRIPTOR as usize)?;
@@ -296,8 +300,8 @@ fn descriptor(input: &Input, at: u64, start: u64) -> Option<(Range<u64>, u64)> {
     is_one.then_some((sequence, abort))
 }
 
-/// True if the four bytes at an address of code may be an address that an instruction takes. They
-/// stand behind a `lea` without a register, or behind the opcode of a move or push of a number.
+/// True if the four bytes at an address of code may be an address that an instruction takes: after
+/// a `lea` without a register, or after the opcode of a move or push of an immediate.
 fn takes_address(input: &Input, at: u64) -> bool {
     let before = at.checked_sub(2).and_then(|start| input.bytes_at(start));
     let Some(&[first, second, ..]) = before else {
@@ -308,7 +312,7 @@ fn takes_address(input: &Input, at: u64) -> bool {
     lea || number && !input.pie
 }
 
-/// The instructions of a range, one behind the other.
+/// The instructions of a range in order.
 fn instructions<'i>(
     input: &'i Input,
     range: &Range<u64>,
@@ -396,8 +400,8 @@ fn holds(input: &Input, program: &Program, at: u64, number: u32) -> bool {
     memmem::find(bytes, &number.to_le_bytes()).is_some()
 }
 
-/// Signatures that the functions around registrations may use: the numbers in these functions and
-/// in their callers.
+/// Signatures that the functions around registrations may use: the immediates in these functions
+/// and in their callers.
 fn candidates(input: &Input, program: &Program, registrations: &[u64]) -> BTreeSet<u32> {
     let own: BTreeSet<usize> = registrations
         .iter()

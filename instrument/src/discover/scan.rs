@@ -1,5 +1,5 @@
-//! Pass 1: the functions of a program, and every address inside one that something outside of its
-//! own control flow may reach.
+//! Pass 1: the functions of a program, and every inner address that code or data outside of its
+//! control flow may reach.
 
 use crate::common::skip_reason::LeftReason;
 use crate::discover::entries::{Entered, Way, enter, entered, inside, tables, words};
@@ -40,21 +40,22 @@ pub fn discover(input: &Input, options: &InstrumentOptions) -> Program {
         .functions
         .par_iter_mut()
         .for_each(|f| finish(f, options, input, &names));
-    // Nobody waits until that is given back.
+    // The memory is freed in the background.
     rayon::spawn(move || drop(scans));
     program
 }
 
 /// References from all code.
 struct Scans {
-    /// From functions.
+    /// References from functions.
     functions: Vec<Scan>,
-    /// From the rest, where it refers to anything.
+    /// References from the rest, where there are any.
     stray: Vec<Scan>,
 }
 
 impl Scans {
-    /// Scans all code. Adds the functions that only calls lead to, sorts and numbers them all.
+    /// Scans all code. Adds the functions found only by calls, then sorts and numbers all
+    /// functions.
     fn of(input: &Input, functions: &mut Vec<FunctionInfo>) -> Scans {
         let outside: Vec<Range<u64>> = uncovered(input, functions)
             .iter()
@@ -62,7 +63,7 @@ impl Scans {
             .collect();
         let scanner = Scanner::of(input);
         let mut scans = scanner.scan_all(functions);
-        // Nearly all of that is filler.
+        // Most of this code is filler.
         let stray: Vec<Scan> = outside
             .par_iter()
             .map(|r| scanner.scan_stray(r))
@@ -92,12 +93,12 @@ impl Scans {
         }
     }
 
-    /// The references from all code, one piece of code after the other.
+    /// The references from all code, piece by piece.
     fn all(&self) -> impl Iterator<Item = &Scan> {
         self.functions.iter().chain(&self.stray)
     }
 
-    /// The program with these functions, before it is known what leads into them.
+    /// The program with these functions, before their entries are known.
     fn program(&self, input: &Input, functions: Vec<FunctionInfo>) -> Program {
         let data = self.all().flat_map(|s| &s.rare().used);
         let data = data.chain(&input.objects).cloned().collect();
@@ -124,9 +125,9 @@ struct Discovery<'a> {
 }
 
 impl Discovery<'_> {
-    /// Notes the places at which branches and calls of functions enter others.
+    /// Notes targets of branches and calls that enter other functions.
     fn enter_targets(&mut self) {
-        // Nearly all targets are where functions begin: those are sorted out on all cores.
+        // Most targets are starts of functions. They are filtered out on all cores.
         let entered: Vec<Entered> = self
             .scans
             .functions
@@ -138,7 +139,7 @@ impl Discovery<'_> {
         }
     }
 
-    /// Notes functions that other code reads, and those of which it computes addresses.
+    /// Notes functions that other code reads, or from whose address it computes others.
     fn note_uses(&mut self) {
         let program = &mut self.program;
         for (s, used) in self
@@ -146,7 +147,7 @@ impl Discovery<'_> {
             .all()
             .flat_map(|s| s.rare().others.iter().map(move |used| (s, used)))
         {
-            // (Where a function ends most addresses are another one's.)
+            // (At a boundary of functions, most addresses are the end of the first one.)
             let at = if program.function_at(used.at).is_some() {
                 used.at
             } else {
@@ -156,8 +157,8 @@ impl Discovery<'_> {
                 continue;
             };
             let f = &mut program.functions[id.0 as usize];
-            // Code that reads at a function's start reads the function's code (to copy it, say). An
-            // address computed from the start may read the code too.
+            // Code that reads at a function's start reads the function's code (to copy it, say).
+            // Code may also read there through an address computed from the start.
             if (used.read || used.changed) && used.at == f.range.start {
                 program.data.push(f.range.clone());
             }
@@ -166,7 +167,7 @@ impl Discovery<'_> {
         }
     }
 
-    /// Looks for reads of the file's own code in functions that take its addresses.
+    /// Searches for reads of the file's own code in functions that take code addresses.
     fn find_self_reads(&mut self) {
         let input = self.input;
         let takers: Vec<Range<u64>> = self
@@ -186,7 +187,7 @@ impl Discovery<'_> {
         self_reads::find_self_reads(input, &mut self.program, &takers);
     }
 
-    /// Notes possible targets of branches in code that is not understood.
+    /// Notes possible targets of branches in code that is not decoded.
     fn aim_ways(&mut self) {
         for &target in self.scans.all().flat_map(|s| &s.rare().ways) {
             if let Some(id) = inside(&self.program, target) {
@@ -198,11 +199,12 @@ impl Discovery<'_> {
         }
     }
 
-    /// Notes the places at which code outside of functions may enter them, and those of symbols.
+    /// Notes inner addresses of functions that code outside of functions may enter, and those of
+    /// symbols.
     fn enter_doubted(&mut self) {
         let (input, program) = (self.input, &mut self.program);
         let stray = &self.scans.stray;
-        // Functions that only calls lead to lie in what else is not understood.
+        // Functions found only by calls are in this code, too.
         let across =
             |&&(from, to): &&(u64, u64)| program.function_at(from) != program.function_at(to);
         let inner: Vec<u64> = stray
@@ -232,7 +234,7 @@ impl Discovery<'_> {
         words(self.input, &mut self.program, halves);
     }
 
-    /// Lists the addresses outside of functions that code refers to, and those of symbols there.
+    /// Lists addresses outside of functions that code refers to or that have symbols.
     fn list_aims(&mut self) {
         let (input, program) = (self.input, &mut self.program);
         let in_gap = |t: &u64| input.is_code(*t) && program.function_at(*t).is_none();

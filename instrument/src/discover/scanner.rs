@@ -1,4 +1,4 @@
-//! References from one piece of code, understood or not.
+//! References from one piece of code, decoded or not.
 
 use crate::common::skip_reason::LeftReason;
 use crate::discover::code_or_data::Used;
@@ -20,7 +20,7 @@ use iced_x86::{
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Bytes of what is not understood that are read as instructions from each byte on.
+/// Maximum bytes of undecoded code that are read as instructions from each byte on.
 pub const MOST_BYTES: u64 = 1 << 16;
 
 /// Source: Chosen.
@@ -34,7 +34,7 @@ pub struct Scan {
     pub branches: Vec<u64>,
     pub calls: Vec<u64>,
     pub taken: Vec<u64>,
-    /// It has an indirect jump whose targets are not known…
+    /// True if it has an indirect jump whose targets are unknown…
     pub jumps: bool,
     /// …or one to an address of four bytes in memory.
     pub halves: bool,
@@ -44,29 +44,29 @@ pub struct Scan {
 /// Facts that apply to few pieces of code.
 #[derive(Default)]
 pub struct Rare {
-    /// Branches and calls by what control is not seen to reach: there may be data.
+    /// Targets of branches and calls in code that control is not known to reach, which may be data.
     pub doubtful: Vec<u64>,
-    /// Addresses that the code takes of other functions.
+    /// Addresses of other functions that the code takes.
     pub others: Vec<Used>,
-    /// Outside of code, what looks like the first of a table of distances into code.
+    /// Addresses outside of code with a possible first entry of a table of distances into code.
     pub distances: Vec<u64>,
-    /// Possible targets of branches in code that is not understood. A branch may begin at any byte
+    /// Possible targets of branches in code that is not decoded. A branch may begin at any byte
     /// there.
     pub ways: Vec<u64>,
-    /// Branches inside of that code: source and target.
+    /// Branches inside of undecoded code: source and target.
     pub inner: Vec<(u64, u64)>,
-    /// Outside of the function, in its jump tables.
+    /// Targets outside of the function in its jump tables.
     pub tabled: Vec<u64>,
     /// Data in text.
     pub used: Vec<Range<u64>>,
-    /// Outside of the function, behind tables of unknown length.
+    /// Targets outside of the function after the end of tables of unknown length.
     pub strays: Vec<u64>,
     pub gs: Option<u64>,
     pub sets_flags: Option<u64>,
     pub changes_context: Option<u64>,
     pub course: Option<Box<Course>>,
-    /// It takes an address where code begins or ends, of a table of functions, or of its own, and
-    /// may read there.
+    /// True if it takes an address that is a bound of code, of a table of functions, or inside
+    /// itself, and may read there.
     pub takes_bound: bool,
 }
 
@@ -101,7 +101,7 @@ impl Scan {
             || !(self.branches.is_empty() && self.calls.is_empty() && self.taken.is_empty())
     }
 
-    /// `reached`: control is seen to come there.
+    /// Notes the references of an instruction. `reached`: control is known to reach it.
     fn note(&mut self, input: &Input, range: &Range<u64>, inst: &Instruction, reached: bool) {
         if let Some(target) = direct_target(inst) {
             if inst.mnemonic() == Mnemonic::Xbegin {
@@ -112,7 +112,7 @@ impl Scan {
         self.note_operands(input, range, inst);
     }
 
-    /// Notes where a jump, or else a call, leads to.
+    /// Notes the target of a jump or call.
     fn note_target(&mut self, range: &Range<u64>, target: u64, is_jump: bool, reached: bool) {
         if !is_jump {
             if reached {
@@ -131,7 +131,7 @@ impl Scan {
         }
     }
 
-    /// Notes what an instruction refers to but for a target.
+    /// Notes an instruction's references besides targets.
     fn note_operands(&mut self, input: &Input, range: &Range<u64>, inst: &Instruction) {
         if inst.is_ip_rel_memory_operand() {
             self.refer(input, inst, inst.ip_rel_memory_address());
@@ -173,8 +173,8 @@ impl Scan {
         if self_reads::numbers(input, inst).any(|at| input.bounds.contains(at)) {
             self.rare_mut().takes_bound = true;
         }
-        // Tables of functions are read to call what they hold, and addresses of the function's own
-        // to jump there; or else for what stands there.
+        // Tables of functions are read for calls, and the function's own addresses for jumps,
+        // unless code reads the bytes there.
         let may_be_read = |(at, whole): (u64, bool)| {
             let behind = input.bytes_at(inst.next_ip()).unwrap_or(&[]);
             let used = code_or_data::used(inst, at, whole, behind);
@@ -184,7 +184,7 @@ impl Scan {
         let is_own = |at: u64| range.contains(&at) && at != range.start && !input.is_object(at);
         let is_fixed = !input.pie || inst.is_ip_rel_memory_operand();
         let taken = takes.filter(|t| is_fixed && (is_own(t.0) || is_table(t.0)));
-        // (Where addresses are fixed, an instruction holds the table's and loads from it.)
+        // (At fixed addresses, an instruction may encode the table's address and load from it.)
         let loaded = || {
             let is_load = inst.mnemonic() == Mnemonic::Mov
                 && inst.op0_register().is_gpr64()
@@ -222,7 +222,7 @@ impl Scan {
     }
 
     fn note_immediate(&mut self, input: &Input, inst: &Instruction) {
-        // The last operand is the only one that can be wide enough.
+        // Only the last operand can be wide enough.
         let Some(last) = inst.op_count().checked_sub(1) else {
             return;
         };
@@ -286,13 +286,13 @@ fn is_segmented(kind: OpKind) -> bool {
 /// Finds out what functions refer to.
 pub struct Scanner<'a> {
     input: &'a Input<'a>,
-    /// All code is in here.
+    /// Range of all code.
     code: Range<u64>,
-    /// All that is in the file, code included.
+    /// Range of the whole file, code included.
     all: Range<u64>,
 }
 
-/// An instruction behind which control may go on elsewhere than at the next one, or that is a call.
+/// An instruction that is a call, or after which control may not continue at the next one.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     /// Address of the next one.
@@ -301,21 +301,21 @@ struct Turn {
     target: Option<u64>,
     is_jump: bool,
     is_call: bool,
-    /// Control cannot go on to the next one.
+    /// True if control cannot continue at the next one.
     ends: bool,
 }
 
 /// Instructions of one function from end to end, as [`skim`] finds them.
 #[derive(Debug, Default)]
 pub struct Skim {
-    /// By byte: 0, or if an instruction begins there, one more than the number of turns before it.
+    /// By byte: 0, or, where an instruction begins, one more than the number of turns before it.
     starts: Vec<u32>,
     turns: Vec<Turn>,
-    /// Addresses in the function that operands in memory have by their distance.
+    /// Addresses in the function that memory operands have as displacement.
     referred: Vec<u64>,
-    /// It has an indirect jump.
+    /// True if it has an indirect jump.
     jumps: bool,
-    /// Control is seen to come to a turn.
+    /// True for each turn that control is known to reach.
     reached: Vec<bool>,
 }
 
@@ -328,7 +328,7 @@ impl Skim {
         self.jumps = false;
     }
 
-    /// Notes what an instruction is that was decoded.
+    /// Notes the properties of a decoded instruction.
     fn meet(&mut self, inst: &Instruction, range: &Range<u64>) {
         let target = direct_target(inst);
         let turn = Turn {
@@ -347,8 +347,8 @@ impl Skim {
         }
     }
 
-    /// Finds out which turns control is seen to come to, as [`reached`] does. `entries`: where it
-    /// begins.
+    /// Marks the turns that control is known to reach, as [`reached`] does. `entries`: the starting
+    /// points.
     fn reach(&mut self, range: &Range<u64>, entries: impl Iterator<Item = u64>) {
         self.reached.clear();
         self.reached.resize(self.turns.len(), self.jumps);
@@ -356,7 +356,7 @@ impl Skim {
             return;
         }
         let (turns, starts, reached) = (&self.turns, &self.starts, &mut self.reached);
-        // Between two turns control goes from each instruction to the next.
+        // Between two turns, control passes from each instruction to the next.
         let from = |at: u64| starts[(at - range.start) as usize].saturating_sub(1) as usize;
         let mut work: Vec<usize> = entries.filter(|at| range.contains(at)).map(from).collect();
         while let Some(first) = work.pop() {
@@ -374,7 +374,7 @@ impl Skim {
 }
 
 impl<'a> Scanner<'a> {
-    /// A scanner of one file.
+    /// A scanner for one file.
     pub fn of(input: &'a Input<'a>) -> Scanner<'a> {
         let around = |ranges: &mut dyn Iterator<Item = Range<u64>>| {
             ranges
@@ -400,12 +400,12 @@ impl<'a> Scanner<'a> {
         self.all.end <= i64::MAX as u64
     }
 
-    /// Scans all of them.
+    /// Scans all functions.
     pub fn scan_all(&self, functions: &[FunctionInfo]) -> Vec<Scan> {
-        // With room for what calls lead to: moving them all takes longer.
+        // There is room for functions found by calls, since moving all scans would take longer.
         let mut scans: Vec<Scan> = Vec::with_capacity(functions.len() + functions.len() / 4);
         let is_large = |f: &FunctionInfo| f.range.end - f.range.start >= MIN_BYTES_OF_SLOW_FUNCTION;
-        // Large ones come first: all would wait for whoever meets one last.
+        // Large functions come first: otherwise all cores could wait for a large one at the end.
         let (large, ()) = rayon::join(
             || {
                 functions
@@ -461,9 +461,10 @@ impl<'a> Scanner<'a> {
         self.scan_whole(f, bytes, pads)
     }
 
-    /// Notes what a function refers to if it is instructions from its first byte to its last, and
-    /// all jumps and landing pads lead to such: as [`Scanner::scan_whole`] does, but what tells
-    /// nothing, which is nearly all, is not decoded. `false` if it is none of these functions.
+    /// Notes a function's references if it consists of instructions from its first byte to its
+    /// last, and all jumps and landing pads lead to instructions. The result is that of
+    /// [`Scanner::scan_whole`], but instructions without references, which are nearly all, are not
+    /// decoded. False for other functions.
     fn skim(
         &self,
         bytes: &[u8],
@@ -517,7 +518,7 @@ impl<'a> Scanner<'a> {
                 };
                 if to_decode {
                     if bytes[at] == 0 && bytes[at..].iter().all(|&b| b == 0) {
-                        // Filler, as it is to `x86::decode::sweep`.
+                        // The definition of filler is that of `x86::decode::sweep`.
                         let before = last.and_then(&mut decode_at);
                         if before.is_none_or(|i| {
                             ends_flow(&i) || is_padding(&i) || is_call(i.flow_control())
@@ -563,8 +564,8 @@ impl<'a> Scanner<'a> {
         true
     }
 
-    /// True if [`Scan::note_operands`] may have something to note of an instruction that [`skim`]
-    /// has seen, or if [`Skim::referred`] needs it. `next`: the instruction's end.
+    /// True if an instruction that [`skim`] has seen may have references for
+    /// [`Scan::note_operands`] or [`Skim::referred`]. `next`: the instruction's end.
     fn may_tell(
         &self,
         window: &[u8; WINDOW],
@@ -608,7 +609,7 @@ impl<'a> Scanner<'a> {
             return false;
         }
         let constant = number(skimmed.constant);
-        // The sign may or may not be extended.
+        // The sign may be extended or not.
         [constant, constant & u64::from(u32::MAX)]
             .iter()
             .any(|&c| self.is_near(c) || skimmed.takes_constant() && leads_on(c))
@@ -658,7 +659,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Best effort on bytes that may not be code: decodes in a row, one byte further after each
-    /// failure. If data are in between, that may miss what branches there lead to.
+    /// failure. Data in between may hide branches.
     pub fn scan_stray(&self, range: &Range<u64>) -> Scan {
         let input = self.input;
         let mut scan = Scan::default();
@@ -697,7 +698,7 @@ impl<'a> Scanner<'a> {
                 if !range.contains(&target) {
                     scan.rare_mut().ways.push(target);
                 } else if len >= JUMP {
-                    // (Short ones are in any data.)
+                    // (Short branches occur in any data.)
                     scan.rare_mut().inner.push((at, target));
                 }
             }
@@ -710,8 +711,8 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Per instruction: whether control is seen to come there. Where an indirect jump may lead
-/// anywhere, all are.
+/// Per instruction: true if control is known to reach it. All are true if an indirect jump has
+/// unknown targets.
 fn reached(body: &Body, range: &Range<u64>, pads: &[u64]) -> Vec<bool> {
     let Body { insns, places, .. } = body;
     if insns.iter().any(is_indirect_jump) {
@@ -830,8 +831,7 @@ fn holes(insns: &[Insn], range: &Range<u64>) -> Vec<Range<u64>> {
     found
 }
 
-/// Branches and calls that begin at any byte of `range`: where each is, its length, and where it
-/// leads.
+/// Branches and calls that begin at any byte of `range`: address, length and target.
 fn branches_anywhere(input: &Input, range: Range<u64>) -> Vec<(u64, u64, u64)> {
     let bytes = input
         .slice(&range)
@@ -881,7 +881,7 @@ mod tests {
     use super::*;
     use crate::discover::function_ranges::known_functions;
 
-    /// This program's own functions, as if it were position independent and as if not.
+    /// Compares on this program's own functions, as position-independent and as fixed code.
     #[test]
     fn what_is_not_decoded_tells_nothing() {
         let data = std::fs::read(std::env::current_exe().unwrap()).unwrap();
@@ -909,7 +909,7 @@ mod tests {
     }
 
     /// Asserts that a skim of a function has the same result as a full decode. Returns 1 if it was
-    /// skimmed, else 0.
+    /// skimmed, otherwise 0.
     fn compare(scanner: &Scanner, f: &FunctionInfo, skim: &mut Skim) -> usize {
         let input = scanner.input;
         let bytes = input.slice(&f.range).unwrap();
@@ -959,7 +959,7 @@ mod tests {
         usize::from(is_skimmed)
     }
 
-    /// Short functions of whatever bytes, in a file in which all addresses lie in code.
+    /// Compares on short functions of random pieces, in a file in which all addresses are in code.
     #[test]
     fn so_with_any_bytes() {
         let (mut random, mut skimmed) = (1u64, 0);
@@ -969,7 +969,7 @@ mod tests {
                 .wrapping_add(1);
             (random >> 40) as usize
         };
-        // Turns, filler, what lies near, and what is taken for an address.
+        // Turns, filler, nearby addresses, and numbers that look like addresses.
         let pieces: [&[u8]; 24] = [
             &[0xe8, 1, 0, 0, 0],
             &[0xe8, 0, 0, 1, 0],

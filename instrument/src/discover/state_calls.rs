@@ -1,13 +1,13 @@
-//! System calls that change what the soft backend needs of a thread, made by the instruction or by
-//! a function of the C library: `arch_prctl(ARCH_SET_GS, …)` sets the `%gs` base,
-//! `prctl(PR_SET_SYSCALL_USER_DISPATCH, …)` has system calls handed back to the program, and
-//! `ptrace(PTRACE_PEEKTEXT, …)` and its like reach into the memory of another process.
+//! System calls that change thread state which the soft backend needs, made by the instruction or
+//! by a function of the C library. `arch_prctl(ARCH_SET_GS, …)` sets the `%gs` base,
+//! `prctl(PR_SET_SYSCALL_USER_DISPATCH, …)` redirects system calls to the program, and
+//! `ptrace(PTRACE_PEEKTEXT, …)` and similar requests access the memory of another process.
 //!
-//! Nothing of a file that sets the base need have a `%gs` prefix: code that is generated at run
-//! time, or a library, uses what is set. Who passes another operation that is known is left alone
-//! (all programs set `%fs` so); who passes what is not known is taken to set `%gs` if the function
-//! also holds the numbers, or calls nothing else by such a name. Of `prctl`, which does much else,
-//! the function must hold the operation's number.
+//! A file that sets the base need not have a `%gs` prefix: generated code or a library may use the
+//! base. A caller that passes another known operation is ignored (all programs set `%fs` in this
+//! way). A caller that passes an unknown value counts as setting `%gs` if the function also has the
+//! numbers, or makes no other call of this name. For `prctl`, which has many operations, the
+//! function must have the operation's number.
 
 use crate::program::section_bounds::KnownFunction;
 use crate::program::{Input, Program};
@@ -21,11 +21,11 @@ use std::collections::BTreeSet;
 pub struct WantedCall {
     /// Its number.
     number: u64,
-    /// Its first argument: one of these.
+    /// Values of its first argument that count.
     operations: &'static [u64],
     /// The function of the C library that makes it.
     function: KnownFunction,
-    /// A caller that passes an unknown value is assumed to want this.
+    /// True if an unknown argument counts as one of these.
     is_usual: bool,
 }
 
@@ -59,13 +59,13 @@ const MAX_INSTRUCTIONS_BEFORE_CALL: usize = 16;
 /// Value that an instruction gives to the wanted register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Given {
-    /// This.
+    /// This number.
     Number(u64),
     /// A value that another instruction has computed, or that a caller has passed.
     Unknown,
 }
 
-/// The first instruction of the file that makes such a call, as far as it shows.
+/// The first instruction of the file that makes such a call, if found.
 pub fn find_state_call(input: &Input, program: &Program, wanted: &WantedCall) -> Option<u64> {
     let by_name = |name: KnownFunction| {
         let functions = input.bounds.functions.iter();
@@ -86,7 +86,7 @@ pub fn find_state_call(input: &Input, program: &Program, wanted: &WantedCall) ->
             .filter_map(|at| program.function_at(range.start + at as u64));
         functions.extend(within);
     }
-    // (A function of that name does what it is told: its callers are looked at.)
+    // (Such a function gets the operation from its callers, so these are examined.)
     let told = |start: &u64| generic.contains(start) || own.contains(start);
     functions.into_iter().find_map(|id| {
         let range = &program.function(id).range;
@@ -110,7 +110,7 @@ pub fn find_state_call(input: &Input, program: &Program, wanted: &WantedCall) ->
     })
 }
 
-/// Places of bytes that look like a call or jump to one of these, directly or through a word.
+/// Positions of bytes that look like a call or jump to one of these, directly or through a word.
 fn calls(
     code: &[u8],
     start: u64,
@@ -182,7 +182,7 @@ fn sets(
         .map(|(_, insn)| insn.ip)
 }
 
-/// Value that the instructions before a call have put into a register.
+/// Value in a register before a call, by the instructions before it.
 fn given(before: &[Insn], register: Register) -> Given {
     let mut factory = InstructionInfoFactory::new();
     for insn in before.iter().rev().take(MAX_INSTRUCTIONS_BEFORE_CALL) {
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(dispatches(&[EAX_157, CALL, RET]), None);
     }
 
-    /// A call from behind so many bytes.
+    /// A call that is preceded by `behind` bytes.
     fn call(behind: usize, to: u64) -> Vec<u8> {
         let distance = to.wrapping_sub(AT + behind as u64 + 5) as u32;
         [&[0xe8][..], &distance.to_le_bytes()].concat()
@@ -283,10 +283,10 @@ mod tests {
         // The caller passes the value.
         assert_eq!(found(&[EAX_158, CALL]), Some(AT + 5));
         assert_eq!(found(&[EAX_EDI, CALL]), None);
-        // By way of another register.
+        // The value goes through another register.
         let moved = [EDX_SET, EDI_EDX, EAX_158, CALL];
         assert_eq!(found(&moved), Some(AT + 12));
-        // The numbers are there, for another call.
+        // The numbers belong to another call.
         assert_eq!(found(&[&[0xb8, 39, 0, 0, 0], CALL, EDX_SET]), None);
     }
 

@@ -1,9 +1,9 @@
 //! Symbolic values along a straight chain of blocks, for jump tables.
 //!
-//! Exact: two equal ids mean two equal values at run time. 64-bit arithmetic is kept as linear
-//! sums; narrower results are wrapped in the extension that the hardware applies. Memory keeps its
-//! content between stores that may touch it (another thread that changes an index between its check
-//! and its use would break the original as well).
+//! The values are exact: two equal ids mean two equal values at run time. 64-bit arithmetic is kept
+//! as linear sums; narrower results are wrapped in the extension that the hardware applies. Memory
+//! keeps its content between stores that may touch it (another thread that changes an index between
+//! its check and its use would break the original as well).
 
 use crate::util::fast_hash::{FastHasher, FastMap};
 use crate::x86::insn::Insn;
@@ -33,8 +33,8 @@ pub enum Value {
     And(Id, u64),
     /// Logical shift right by a constant.
     Shr(Id, u8),
-    /// Zero-extended content of memory. Fields: address, bytes, instruction (index) or 0 for a
-    /// believed slot, version of the slot.
+    /// Zero-extended content of memory. Fields: address, bytes, instruction (index + 1) or 0 for a
+    /// tracked slot, version of the slot.
     Load(Id, u8, u32, u32),
 }
 
@@ -47,7 +47,7 @@ pub struct Compared {
     pub right: Id,
 }
 
-/// Registers, believed memory and flags.
+/// Registers, tracked memory and flags.
 #[derive(Debug, Default)]
 pub struct Machine {
     values: Vec<Value>,
@@ -56,14 +56,14 @@ pub struct Machine {
     regs: [Id; 16],
     memory: Vec<(Id, u8, Id)>,
     version: u32,
-    /// The last comparison, if the flags still are its.
+    /// The last comparison, if the flags still reflect it.
     pub compared: Option<Compared>,
 }
 
 impl Machine {
-    /// All registers unknown.
+    /// A machine with all registers unknown.
     pub fn new() -> Machine {
-        // Room for what a chain of a few blocks needs.
+        // Capacity for a chain of a few blocks.
         let mut m = Machine {
             values: Vec::with_capacity(64),
             numbers: FastMap::with_capacity_and_hasher(56, Default::default()),
@@ -121,7 +121,7 @@ impl Machine {
         self.intern(Value::Sum(c, Vec::new()))
     }
 
-    /// The constant that a value is.
+    /// The value as a constant, if it is one.
     pub fn as_constant(&self, id: Id) -> Option<u64> {
         match self.value(id) {
             Value::Sum(c, terms) if terms.is_empty() => Some(*c),
@@ -172,7 +172,7 @@ impl Machine {
             Value::Sum(c, ref terms) if terms.is_empty() => self.constant(c & mask(bits)),
             Value::And(_, m) if m <= mask(bits) => id,
             Value::Sum(c, ref terms) => {
-                // Inside a truncated sum, extensions of the same width or more do not matter.
+                // Inside a truncated sum, extensions from the same width or more have no effect.
                 let terms = terms.clone();
                 let mut sum = self.constant(c & mask(bits));
                 for (t, f) in terms {
@@ -233,9 +233,9 @@ impl Machine {
         Some(sum)
     }
 
-    /// A place at a constant distance from a value, or a static: memory whose content is believed
-    /// to stay until a store that may touch it. Indexed places are not: each load of a table counts
-    /// for itself.
+    /// True for an address at a constant distance from a value, and for a static one. Memory there
+    /// is assumed to keep its content until a store that may touch it. Indexed addresses do not
+    /// qualify: each load of a table is separate.
     fn believable(&self, address: Id) -> bool {
         match self.value(address) {
             Value::Sum(_, terms) => matches!(terms[..], [] | [(_, 1)]),
@@ -298,8 +298,7 @@ impl Machine {
         self.regs[usize::from(r.0)] = v;
     }
 
-    /// Value of a register or immediate or memory operand, zero-extended from its size. `bits` of
-    /// the operand.
+    /// Value of a register, immediate or memory operand, zero-extended from `bits`.
     fn operand(&mut self, insn: usize, inst: &Instruction, op: u32) -> Option<(Id, u8)> {
         match inst.op_kind(op) {
             OpKind::Register => {
@@ -384,7 +383,7 @@ impl Machine {
         }
     }
 
-    /// Forgets what an instruction of no particular meaning changes.
+    /// Drops registers, flags and memory that any other instruction changes.
     fn unknown(&mut self, inst: &Instruction, factory: &mut InstructionInfoFactory) {
         let info = factory.info(inst);
         let clobber = reg_use(info).clobber;
@@ -487,8 +486,8 @@ impl Machine {
     }
 }
 
-/// Bits of a general purpose register or a part of it. `None` for all others: a vector register's
-/// value is not among [`Value`]s.
+/// Bits of a general purpose register or a part of it. `None` for other registers, whose values are
+/// not tracked.
 fn general_bits(register: Register) -> Option<u8> {
     register.is_gpr().then(|| 8 * register.size() as u8)
 }
@@ -525,7 +524,7 @@ mod tests {
         }
     }
 
-    /// Registers of 32 bytes and more take no part: their width in bits is no 8-bit number.
+    /// Registers of 32 bytes and more are ignored: their width in bits exceeds 8 bits.
     #[test]
     fn wide_registers_leave_general_ones_as_they_are() {
         // vmovdqu ymm0, [rdi]; vpaddd ymm0, ymm0, ymm1; vmovdqu [rsi], ymm0; vmovdqu64 zmm0, [rdi]

@@ -132,7 +132,7 @@ fn entry_jumps(old: &Elf, new: &Elf, row: &Row) -> Option<Vec<(u64, u64)>> {
     Some(all)
 }
 
-/// Appends what the rewritten file has of a function.
+/// Appends the rewritten file's data of a function.
 pub(super) fn write_clone_dump(
     out: &mut String,
     old: &Elf,

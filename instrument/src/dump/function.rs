@@ -1,4 +1,4 @@
-//! A function as analysis leaves it: blocks, loads with their classes, the recording plan.
+//! A function after analysis: blocks, loads with their classes, the recording plan.
 
 use crate::dump::text;
 use crate::ir::{Block, BlockId};

@@ -22,7 +22,7 @@ fn kind(kind: u32) -> String {
     name.map_or_else(|| format!("{kind:#x}"), |k| k.1.to_owned())
 }
 
-/// Writes a line for each.
+/// Writes a line for each header.
 pub(super) fn write_header_lines(out: &mut String, elf: &Elf) {
     for s in &elf.segments {
         let flag = |bit: u32, letter: char| if s.flags & bit != 0 { letter } else { '-' };

@@ -269,8 +269,8 @@ impl Fields {
         }
     }
 
-    /// Fixups at final places. `settle` and `settle_id` map a place to its final one. Each is called
-    /// with ascending places.
+    /// Fixups at final places. `settle` and `settle_id` map a place to its final one. Each is
+    /// called with ascending places.
     pub fn settled(
         &self,
         mut settle: impl FnMut(u32) -> u32,

@@ -319,11 +319,11 @@ fn bytes_cover_risk(bytes: &[u8], at: u64, own: &Own) -> bool {
 /// distance to the original changes; what lies behind one is as far from it in the clone as in the
 /// original, but not behind the next one's place in the original: what was put in counts to what
 /// follows it. A step leads from a station to the next, and is a byte of which the low two bits are
-/// its [kind](EXTRA_LENGTHS), the others the distance in the clone. If the kind is [`OWN`], how much
-/// longer it is follows as a byte; before that the distance, if its bits are 0 (two bytes behind
-/// [`FAR_STEP`]). If [`HIDDEN`] stands in for it, the original of what comes up to the next station has
-/// an entry jump over it: nobody may go on there, and handlers see the clone. 0 ends a group before
-/// a station that no step leads to.
+/// its [kind](EXTRA_LENGTHS), the others the distance in the clone. If the kind is [`OWN`], how
+/// much longer it is follows as a byte; before that the distance, if its bits are 0 (two bytes
+/// behind [`FAR_STEP`]). If [`HIDDEN`] stands in for it, the original of what comes up to the next
+/// station has an entry jump over it: nobody may go on there, and handlers see the clone. 0 ends a
+/// group before a station that no step leads to.
 ///
 /// A group is three words: where in the clones its first station is (bytes from the first clone),
 /// the distance from the original there to the clone, where in the table its steps are.

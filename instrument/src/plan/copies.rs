@@ -1,8 +1,8 @@
 //! Copies by the C library: a call of `memcpy` and its kin reads and writes for its caller.
 //!
 //! The arguments of the call are known in its registers. So the call has the accesses of a string
-//! instruction that repeats: a row is a whole block of memory, at the caller's line. Functions whose
-//! arguments do not tell how much they read (`memcmp`, `strlen`) are left out.
+//! instruction that repeats: a row is a whole block of memory, at the caller's line. Functions
+//! whose arguments do not tell how much they read (`memcmp`, `strlen`) are left out.
 
 use crate::ir::cfg::Cfg;
 use crate::program::copiers::Copier;

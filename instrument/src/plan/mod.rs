@@ -80,8 +80,8 @@ struct Operand<'a> {
 /// Most slots that one instruction's records take.
 const MOST_SLOTS: usize = 10;
 
-/// Plans a function. `accesses`: those of `facts`, perhaps with copies. `classify` gives the class of
-/// an access by block, instruction, and number in `accesses`.
+/// Plans a function. `accesses`: those of `facts`, perhaps with copies. `classify` gives the class
+/// of an access by block, instruction, and number in `accesses`.
 pub fn plan_function(
     graph: &Cfg,
     facts: &Facts,

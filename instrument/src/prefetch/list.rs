@@ -25,8 +25,8 @@ struct Chase {
 }
 
 impl Search<'_, '_, '_> {
-    /// Prefetches the next node's field: as soon as the loop has the pointer, or, where it loads the
-    /// pointer only to go on, by an early load of the pointer from the page that is being read.
+    /// Prefetches the next node's field: as soon as the loop has the pointer, or, where it loads
+    /// the pointer only to go on, by an early load of the pointer from the page that is being read.
     /// `None` if the loop is none of a list.
     pub fn list(&mut self, load: &Load) -> Result<Option<Code>, Reason> {
         let place = load.place;

@@ -102,7 +102,8 @@ impl Operation {
                     let registers = super::assemble::address_registers(&inst);
                     all.reads = RegSet(all.reads.0 | registers.0);
                 }
-                // The processor loads whatever the condition is, and the program's pointer may be bad.
+                // The processor loads whatever the condition is, and the program's pointer may be
+                // bad.
                 OpKind::Memory if all.reads_flags => return None,
                 OpKind::Memory => all.loads = true,
                 _ => {}

@@ -34,8 +34,8 @@ impl Search<'_, '_, '_> {
         })
     }
 
-    /// Address of the last instruction of the block that changes a register of the load's address, or
-    /// of the block.
+    /// Address of the last instruction of the block that changes a register of the load's address,
+    /// or of the block.
     fn last_change(&self, load: &Load) -> u64 {
         let graph = self.view.graph;
         let start = graph.blocks[load.block].insns.start as usize;

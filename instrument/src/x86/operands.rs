@@ -136,8 +136,8 @@ impl OperandAccess {
     }
 }
 
-/// At most two accesses of one instruction, in the order in which the processor makes them; three of
-/// a call that copies ([`crate::plan::copies`]).
+/// At most two accesses of one instruction, in the order in which the processor makes them; three
+/// of a call that copies ([`crate::plan::copies`]).
 pub type Accesses = [OperandAccess];
 
 /// The accesses of each instruction. Most have none, so that it would be a waste to keep a place

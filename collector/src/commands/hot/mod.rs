@@ -65,7 +65,7 @@ pub fn run_under_clock(cli: &Cli) -> Result<i32, Failure> {
         }
         sampler.drain();
         generated_code.tick(&sampler);
-        // Short programs end soon; long ones are not worth frequent looks.
+        // The first reads come sooner, so that a short program is not delayed.
         std::thread::sleep(READ_INTERVAL.min(began.elapsed() / 8 + Duration::from_millis(1)));
     };
     let wall = began.elapsed();
@@ -83,7 +83,7 @@ pub fn run_under_clock(cli: &Cli) -> Result<i32, Failure> {
         .unwrap_or_else(|| 128 + status.signal().unwrap_or(libc::SIGKILL)))
 }
 
-/// Looks at processes with generated code.
+/// Time and number of processes of the last look at processes with generated code.
 #[derive(Default)]
 struct Looks {
     watch: GeneratedCodeWatch,
@@ -101,7 +101,7 @@ impl Looks {
         }
         (self.seen, self.last) = (processes.len(), Some(Instant::now()));
         for &process in processes {
-            // A process that has ended shows nothing.
+            // The mappings of a process that has ended cannot be read.
             if let Ok(maps) = proc_maps::read_process_maps(process) {
                 self.watch.look(process, &maps, monotonic_ns());
             }

@@ -24,7 +24,7 @@ const MAX_SUGGESTED_FUNCTIONS: usize = 60;
 const GENERATED: &str = "[generated code]";
 /// Name of generated code that nothing names.
 const WITHOUT_NAME: &str = "[without a name]";
-/// A smaller share of generated code without names is not worth a sentence. Source: Chosen.
+/// A smaller share of generated code without names is not reported. Source: Chosen.
 const MIN_UNNAMED_SHARE: f64 = 0.01;
 
 /// A function's share.

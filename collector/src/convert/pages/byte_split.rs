@@ -1,7 +1,7 @@
 //! `BYTE_STREAM_SPLIT`: the lowest bytes of all numbers, then their second ones, and so on.
 //!
-//! Sixteen numbers at a time: interleaving the halves of a square of bytes four times turns it by
-//! its diagonal. The instructions for that are those that every x86-64 processor has.
+//! Sixteen numbers at a time: interleaving the halves of a square of bytes four times transposes
+//! it. The code uses only instructions of the x86-64 baseline.
 
 use std::arch::x86_64::{__m128i, _mm_unpackhi_epi8, _mm_unpacklo_epi8};
 
@@ -23,7 +23,8 @@ fn interleaved<const N: usize>(from: [__m128i; N]) -> [__m128i; N] {
 
 macro_rules! split {
     ($name:ident, $type:ty, $bytes:literal) => {
-        /// The bytes of numbers by rank; `out` has room for just these.
+        /// Splits numbers into planes of bytes by rank. The length of `out` is the size of the
+        /// numbers.
         pub(crate) fn $name(values: &[$type], out: &mut [u8]) {
             let rows = values.len();
             let (squares, rest) = values.as_chunks::<16>();
@@ -48,14 +49,14 @@ macro_rules! split {
 split!(four, u32, 4);
 split!(eight, u64, 8);
 
-/// Numbers of one byte as such of four: three ranks of zeros.
+/// Splits one-byte numbers as four-byte ones: the upper three planes are zero.
 pub(crate) fn narrow(values: &[u8], out: &mut [u8]) {
     let (lowest, zeros) = out.split_at_mut(values.len());
     lowest.copy_from_slice(values);
     zeros.fill(0);
 }
 
-/// Numbers of two bytes as such of four: two ranks of zeros.
+/// Splits two-byte numbers as four-byte ones: the upper two planes are zero.
 pub(crate) fn half(values: &[u16], out: &mut [u8]) {
     let (low, rest) = out.split_at_mut(values.len());
     let (high, zeros) = rest.split_at_mut(values.len());

@@ -1,5 +1,5 @@
 //! `DELTA_BINARY_PACKED`: each number as its difference from the one before, less the smallest
-//! difference of its block, in as many bits as the largest of its part of the block takes.
+//! difference of its block, in as many bits as the largest value of its part of the block needs.
 //!
 //! Most columns stored so are constant in a page, or count. Such an *even* page is one block whose
 //! parts take no bits at all, so it costs a look at each number and a few bytes.

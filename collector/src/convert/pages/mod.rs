@@ -1,15 +1,15 @@
 //! Column chunks of Parquet, page by page.
 //!
-//! Why not by the `parquet` crate's column writers: they take numbers one by one (differences bit
-//! by bit, bytes by rank byte by byte) and cost more than reading and expanding the records. What
-//! is written here is the format's plainest case only: no nulls, no dictionaries, one encoding per
-//! column, data pages of version 1. Files, row groups, headers of pages and the footer are the
+//! The `parquet` crate's column writers are not used: they handle numbers one by one (differences
+//! bit by bit, bytes by rank byte by byte) and cost more than reading and expanding the records.
+//! This module writes only the simplest case of the format: no nulls, no dictionaries, one encoding
+//! per column, data pages of version 1. Files, row groups, headers of pages and the footer are the
 //! crate's.
 //!
 //! - [`delta`]: `DELTA_BINARY_PACKED`; a page whose values advance by even steps takes a few bytes,
 //!   however many they are.
-//! - [`byte_split`]: `BYTE_STREAM_SPLIT`; numbers of less than 32 bits are stored as such of 32
-//!   bits, without being widened first.
+//! - [`byte_split`]: `BYTE_STREAM_SPLIT`; numbers of less than 32 bits are stored as 32-bit
+//!   numbers, without being widened first.
 //! - Booleans are packed as bits (`PLAIN`).
 
 pub(crate) mod byte_split;
@@ -31,8 +31,7 @@ use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::ColumnDescPtr;
 use std::ops::Range;
 
-/// Bytes of a page's values as the file's types have them, at most: what a page is unpacked to
-/// stays in the cache. Source: Chosen.
+/// Maximum unpacked bytes of a page, so that its values stay in the cache. Source: Chosen.
 const MAX_PAGE_BYTES: usize = 1 << 18;
 
 /// A column of a row group. Parquet stores 64-bit numbers as such and smaller ones as 32 bits.
@@ -43,9 +42,9 @@ pub(crate) enum ColumnValues<'a> {
     U32(&'a [u32]),
     U64(&'a [u64]),
     Bool(&'a [bool]),
-    /// So many times the same number of 32 bits at most.
+    /// A number of at most 32 bits, and how often it is repeated.
     Same(u32, usize),
-    /// So many numbers of 64 bits, each one more than that before.
+    /// The first of consecutive 64-bit numbers, and their count.
     Counting(u64, usize),
 }
 
@@ -88,7 +87,7 @@ impl ColumnValues<'_> {
             _ => return None,
         };
         let first = before.or_else(|| values.first().map(|&v| (v, v)))?;
-        // By value, which the compiler makes vectors of.
+        // The fold works on values, not references, so that the compiler vectorizes it.
         Some(
             values
                 .iter()
@@ -104,7 +103,7 @@ impl ColumnValues<'_> {
             } else {
                 4
             };
-            // Pages but the last of a chunk are of one size, so that hardly anything is cleared in
+            // All pages of a chunk except the last have the same size, so little is cleared in
             // vain.
             buffer.resize(self.len() * bytes, 0);
         } else {
@@ -155,7 +154,7 @@ fn page_rows(kind: &str) -> usize {
 }
 
 fn statistics((min, max): (u32, u32)) -> Statistics {
-    // Unsigned numbers in the place of signed ones.
+    // Unsigned bounds are stored as signed numbers with the same bits.
     let (min, max) = (Some(min.cast_signed()), Some(max.cast_signed()));
     ValueStatistics::<i32>::new(min, max, None, Some(0), false).into()
 }
@@ -231,7 +230,7 @@ pub(crate) struct PageEncoder {
     packer: Packer,
     values: Buffers,
     plain: Vec<u8>,
-    /// As `plain`, of [`Stored::Split`].
+    /// The same for [`Stored::Split`].
     split: Vec<u8>,
     packed: Vec<u8>,
 }

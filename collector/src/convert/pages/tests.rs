@@ -152,7 +152,7 @@ fn check(numbers: &Numbers) {
     }
 }
 
-/// Lengths about the edges of everything that is done in pieces.
+/// Lengths around the sizes of blocks, parts and pages.
 fn lengths() -> impl Strategy<Value = usize> {
     prop_oneof![
         4 => 0usize..300,
@@ -161,8 +161,8 @@ fn lengths() -> impl Strategy<Value = usize> {
     ]
 }
 
-/// Steps between neighbours, by which numbers wrap: all the same, now and then another, of any
-/// width, extreme ones.
+/// Numbers whose differences wrap. The steps are constant, constant with exceptions, of any width,
+/// or extreme.
 fn values() -> impl Strategy<Value = Vec<u64>> {
     let first = prop_oneof![
         Just(0u64),
@@ -332,8 +332,8 @@ fn even_pages_take_a_few_bytes() {
     }
 }
 
-/// The library's own writer with the same settings: readers find the same statistics, encodings and
-/// rows, and no more bytes.
+/// The library's own writer with the same settings gives the same statistics, encodings and rows,
+/// and no fewer bytes.
 #[test]
 fn chunks_say_what_those_of_the_library_say() {
     use parquet::basic::Encoding;

@@ -1,17 +1,17 @@
 //! Speed of pieces of code, from measurements and from the frequency of windows that lead from one
 //! piece to another.
 //!
-//! Triggers come by time, so windows begin too often in slow code; what follows on a beginning does
-//! not depend on that. If windows are weighted by the speed of the code that they begin in,
-//! then, by weight, as many lead out of each piece of code as lead into it: a program that goes on
-//! for long cannot pile up anywhere. (The beginnings are then a stationary distribution of the
-//! Markov chain from a window's beginning to its end.) Where code alternates within some tens of
-//! thousands of records this tells speeds from each other better than any measurement; where phases
-//! are longer no window leads from one to the other, and nothing changes.
+//! Triggers come by time, so windows begin too often in slow code, but the code that follows a
+//! beginning does not depend on that. If windows are weighted by the speed of the code that they
+//! begin in, the weight of windows that lead out of a piece of code equals the weight of those that
+//! lead into it: a program that goes on for long cannot pile up anywhere. (The beginnings are then
+//! a stationary distribution of the Markov chain from a window's beginning to its end.) Where code
+//! alternates within some tens of thousands of records this gives the ratio of speeds better than
+//! any measurement. Where phases are longer, no window leads from one to the other, and nothing
+//! changes.
 //!
-//! Both are put together: of all speeds those are taken that are likeliest with normal errors of
-//! the logarithms measured, and with differences between the ways in and out whose variance is that
-//! of independent draws.
+//! Both sources are combined by maximum likelihood: the measured logarithms have normal errors, and
+//! the difference between windows in and out has the variance of independent draws.
 
 use crate::convert::speed::params::{
     MAX_LOG_CHANGE_AT_END, MAX_ROUNDS_OF_BALANCE, WINDOWS_WITHOUT_RETURN,
@@ -26,8 +26,8 @@ pub(crate) struct Rate {
     pub sigma: f64,
 }
 
-/// The likeliest speeds. `moves`: of all windows, the numbers of the rates of the code that they
-/// begin and end in. Whatever is not finite in `rates` is given back as it is.
+/// The speeds of maximum likelihood. `moves`: for each window, the indices in `rates` of the code
+/// that it begins and ends in. Rates that are not finite are returned unchanged.
 pub(crate) fn balanced(moves: &[(usize, usize)], rates: &[Rate]) -> Vec<Rate> {
     let n = rates.len();
     if moves.iter().all(|m| m.0 == m.1)
@@ -42,7 +42,7 @@ pub(crate) fn balanced(moves: &[(usize, usize)], rates: &[Rate]) -> Vec<Rate> {
         .iter()
         .filter(|m| m.0 != m.1)
         .for_each(|m| count[m.0 * n + m.1] += 1.0);
-    // Only the ratio of speeds matters to the balance: numbers near 1 are kept.
+    // Only the ratio of speeds matters to the balance, so numbers near 1 are used.
     let middle = rates.iter().map(|r| r.log).sum::<f64>() / n as f64;
     let mut logs: Vec<f64> = rates.iter().map(|r| r.log).collect();
     let mut factor = vec![0.0; n * n];
@@ -82,7 +82,7 @@ pub(crate) fn balanced(moves: &[(usize, usize)], rates: &[Rate]) -> Vec<Rate> {
         if !most.is_finite() {
             return rates.to_vec();
         }
-        // Speeds are exponentials: long steps would lead astray.
+        // Steps are limited, since the balance is exponential in the logarithms.
         let share = 1.0 / most.max(1.0);
         logs.iter_mut()
             .zip(&gradient)
@@ -185,7 +185,7 @@ mod tests {
             let ratio = (found[a].log - found[b].log).exp() / (ns[b] / ns[a]);
             assert!((0.9..1.1).contains(&ratio), "{a} {b}: {ratio}; {found:?}");
         }
-        // No window tells the overall speed.
+        // Windows do not determine the overall speed.
         assert!(
             found.iter().all(|r| (0.3..=LOG_ERROR).contains(&r.sigma)),
             "{found:?}"
@@ -217,7 +217,7 @@ mod tests {
                 && found[1].sigma < 0.15,
             "{found:?}"
         );
-        // A handful of windows says little against that.
+        // Few windows change firm measurements only a little.
         let firm = [Rate {
             log: 0.0,
             sigma: 0.05,
@@ -243,7 +243,7 @@ mod tests {
         ];
         assert_eq!(balanced(&[(0, 0), (1, 1), (1, 1)], &rates), rates);
         assert_eq!(balanced(&[], &[]), []);
-        // One way out without one back is the way from one phase to the next.
+        // A single move without a return is a change of phase.
         let mut moves = vec![(0, 0); 500];
         moves.extend(vec![(1, 1); 500]);
         moves.push((0, 1));

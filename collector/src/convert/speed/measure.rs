@@ -1,18 +1,18 @@
 //! Speed of the code of windows when it is not recorded, from the measurements that the runtime
 //! makes behind some of them (`collector/runtime/src/record/speed_probe.rs`).
 //!
-//! A measurement takes so many nanoseconds for so many records, and its own cost besides. The
-//! middle of the *near* measurements of the run gives that cost. The rest, by record, is pooled
-//! over the windows that end in the same function, likewise. Watched measurements are noisy. Laps
-//! measure code that records, which takes longer by an amount that is roughly known: so they tell a
-//! lot of slow code and little of fast code. Both are pooled as logarithms, weighted by their
-//! errors. Functions without a measurement are taken to be like the others. Windows that lead from
-//! one function to another tell the ratio of their speeds (`balance`).
+//! A measurement gives the nanoseconds for a number of records, plus its own cost. The median of
+//! the *near* measurements of the run gives that cost. The rest, per record, is pooled by median
+//! over the windows that end in the same function. Watched measurements are noisy. Laps measure
+//! code that records, which takes longer by a roughly known amount. So laps are informative for
+//! slow code, and hardly for fast code. Both are pooled as logarithms, weighted by their errors.
+//! Functions without a measurement are assumed to be like the others. Windows that lead from one
+//! function to another give the ratio of their speeds (`balance`).
 //!
 //! The errors, and the part of a lap that the original code takes, come from a comparison with two
-//! references: `ring`, which counts, and the time that programs take by themselves. The comparison
-//! was made by function, over community detection, page rank, connected components, layers, kernels
-//! of `benches/`, gzip, mawk, perl and python3 (0.2 to 10 ns a record).
+//! references: the counts of `ring`, and native run time. The comparison was made by function, over
+//! community detection, page rank, connected components, layers, kernels of `benches/`, gzip, mawk,
+//! perl and python3 (0.2 to 10 ns a record).
 
 use crate::convert::speed::balance::{Rate, balanced};
 use crate::convert::speed::params::{
@@ -54,8 +54,8 @@ pub(crate) fn pace_kind_name(kind: u8) -> &'static str {
     }
 }
 
-/// Speeds of all windows, by where they begin; `None` for all if nothing was measured. `outside`:
-/// time outside of instrumented code, by that in it.
+/// Speeds of all windows, by the code where they begin; all `None` if nothing was measured.
+/// `outside`: time outside instrumented code, relative to the time inside.
 pub(crate) fn speeds(windows: &[ExpandedWindow], outside: f64) -> Vec<Option<Speed>> {
     let functions = measured(windows, outside);
     let Some(others) = unmeasured(&functions) else {
@@ -80,8 +80,8 @@ pub(crate) fn speeds(windows: &[ExpandedWindow], outside: f64) -> Vec<Option<Spe
         })
         .collect();
     let balanced = balanced(&moves, &rates);
-    // It tells how speeds compare. How fast all are, where most time is, was measured as well: where
-    // both differ, what is in the middle is taken, and the error reaches to either.
+    // The balance gives only ratios of speeds. The level in the code with most of the time was
+    // measured as well. Where both differ, the middle is used, and the error covers either.
     let level = mean(
         windows
             .iter()
@@ -89,12 +89,12 @@ pub(crate) fn speeds(windows: &[ExpandedWindow], outside: f64) -> Vec<Option<Spe
             .map(|n| (balanced[n].log - rates[n].log) / 2.0),
     );
     for (known, rate) in known.iter_mut().zip(balanced) {
-        // The error that all of them share remains.
+        // The error shared by all functions remains.
         let sigma = (rate.sigma.hypot(others.shared))
             .min(known.sigma)
             .hypot(level);
-        // The greater part of what is known then. Where too little was measured it is of the pace
-        // of other code still.
+        // The source is `balance` if it contributes more than half of the information. With too few
+        // measured functions, the level still comes from other code.
         let source = if sigma < known.sigma * std::f64::consts::FRAC_1_SQRT_2
             && functions.len() >= MIN_FUNCTIONS_MEASURED
         {
@@ -113,7 +113,7 @@ pub(crate) fn speeds(windows: &[ExpandedWindow], outside: f64) -> Vec<Option<Spe
         let Pooled {
             ns, sigma, source, ..
         } = known[number(&w.first)];
-        // Records of the code in this window, by load.
+        // Records per load of the code in this window.
         (w.loads > 0).then(|| Speed {
             ns_per_load: ns * f64::from(w.records) / f64::from(w.loads),
             error: (ROUNDED_NORMAL_QUANTILE_OF_95_PCT * sigma).exp_m1(),
@@ -123,7 +123,7 @@ pub(crate) fn speeds(windows: &[ExpandedWindow], outside: f64) -> Vec<Option<Spe
     windows.iter().map(of).collect()
 }
 
-/// Numbers of the functions that most windows begin and end in.
+/// Numbers of the functions in which most windows begin or end.
 fn numbers(windows: &[ExpandedWindow]) -> BTreeMap<ModuleFunction, usize> {
     let mut ends: BTreeMap<ModuleFunction, usize> = BTreeMap::new();
     windows
@@ -159,19 +159,19 @@ fn measured(windows: &[ExpandedWindow], outside: f64) -> BTreeMap<ModuleFunction
     codes.into_iter().map(known).collect()
 }
 
-/// Frequency with which windows that end in a function go from one function to another.
+/// Changes from one function to another in windows that end in a function.
 #[derive(Clone, Copy, Default)]
 struct Changes {
-    /// By record.
+    /// Changes per record.
     rate: f64,
-    /// By so many ways, usually.
+    /// Median number of different pairs of loads.
     ways: f64,
-    /// The part of the different loads in a window of the run that no window before had.
+    /// Share of the different loads of a window that no earlier window of the run had.
     new: f64,
 }
 
 impl Changes {
-    /// Nanoseconds that they usually add to a record of a lap.
+    /// Nanoseconds that changes usually add to a record of a lap.
     fn added(self) -> f64 {
         self.of(ADDED_NS_PER_CHANGE) * (1.0 + ADDED_FACTOR_OF_NEW_CODE * self.new)
     }
@@ -186,7 +186,7 @@ impl Changes {
         USUAL_NS_PER_RECORD + self.of(USUAL_NS_PER_CHANGE)
     }
 
-    /// By record, where a change takes so many with few ways, and with many.
+    /// Nanoseconds per record, given the nanoseconds of a change with few ways and with many.
     fn of(self, [few, many]: [f64; 2]) -> f64 {
         self.rate
             * (few
@@ -231,15 +231,15 @@ fn changes(windows: &[ExpandedWindow]) -> BTreeMap<ModuleFunction, Changes> {
 struct Pooled {
     /// Nanoseconds for a record of the original code.
     ns: f64,
-    /// Standard error of the logarithm of that.
+    /// Standard error of the logarithm of `ns`.
     sigma: f64,
-    /// The part of that which other functions of the run are off by as well.
+    /// The part of `sigma` that is shared with other functions of the run.
     shared: f64,
     source: &'static str,
 }
 
-/// Estimate for functions without measurements, from those with. They are taken to be like these,
-/// and to differ from each other as much. `None` if there are none.
+/// Estimate for functions without measurements, from those with. It assumes that they have the same
+/// distribution. `None` if no function was measured.
 fn unmeasured(functions: &BTreeMap<ModuleFunction, Pooled>) -> Option<Pooled> {
     let ns = median(&mut functions.values().map(|f| f.ns).collect::<Vec<_>>())?;
     let shared = median(&mut functions.values().map(|f| f.shared).collect::<Vec<_>>())?;
@@ -271,9 +271,9 @@ fn unmeasured(functions: &BTreeMap<ModuleFunction, Pooled>) -> Option<Pooled> {
     })
 }
 
-/// Both kinds of measurement are (nanoseconds, standard error). The speed is drawn from its usual
-/// distribution, and what recording adds from its own; those that lead to what was measured are the
-/// speeds that it may be.
+/// Both kinds of measurement are (nanoseconds, standard error). The result is the posterior of the
+/// speed: its prior is the usual distribution, and recording adds time with a distribution of its
+/// own.
 fn pooled(watched: Option<(f64, f64)>, lap: Option<(f64, f64)>, changes: Changes) -> Pooled {
     let source = match (watched, lap) {
         (Some(_), _) => "watched",
@@ -295,7 +295,7 @@ fn pooled(watched: Option<(f64, f64)>, lap: Option<(f64, f64)>, changes: Changes
         })
         .collect();
     let all: f64 = chances.iter().map(|c| c.1).sum();
-    // Measurements tell nothing if they contradict each other beyond the range of numbers.
+    // Measurements that contradict each other beyond the range of numbers are ignored.
     let (mean, sigma) = if all > 0.0 {
         let mean = chances.iter().map(|c| c.0 * c.1).sum::<f64>() / all;
         let squares: f64 = chances.iter().map(|c| (c.0 - mean).powi(2) * c.1).sum();
@@ -303,7 +303,7 @@ fn pooled(watched: Option<(f64, f64)>, lap: Option<(f64, f64)>, changes: Changes
     } else {
         (usual, USUAL_LOG_ERROR)
     };
-    // Hooks take the same from all functions, nearly.
+    // The error of the time in hooks is nearly the same for all functions.
     let by_change = lap.map_or(0.0, |(ns, _)| {
         (changes.added() / ns.max(MIN_NS_PER_RECORD)).min(1.0)
     });
@@ -322,20 +322,20 @@ fn logs() -> impl Iterator<Item = f64> {
     (0..LOG_STEPS).map(|k| MIN_NS_PER_RECORD.ln() + f64::from(k) * LOG_STEP)
 }
 
-/// The normal distribution, but for a factor.
+/// The normal density up to a constant factor.
 fn normal(x: f64, (mean, sigma): (f64, f64)) -> f64 {
     (-0.5 * ((x - mean) / sigma).powi(2)).exp()
 }
 
-/// Likelihood that each of [`logs`] is the original's part of a lap (nanoseconds by record,
-/// standard error), if recording added the rest.
+/// Likelihood of each of [`logs`] as the original's part of a lap (nanoseconds per record, standard
+/// error), where recording added the rest.
 fn left_of((ns, error): (f64, f64), changes: Changes) -> Vec<f64> {
-    /// Standard deviations to either side, in so many steps each.
+    /// Range in standard deviations to either side, and the number of steps in it.
     const DEVIATIONS_AND_STEPS: (f64, i32) = (2.6, 8);
     let usual = changes.added();
     let sigma = ADDED_NS_PER_RECORD[1].hypot(error);
-    // The time that changes add is not negative, and may be many times the usual. A time that is
-    // small beside the rest has the mean and the deviation of the usual.
+    // The time that changes add is positive and may be many times the usual. If it is small beside
+    // the rest, its mean and deviation suffice.
     if usual < ADDED_NS_PER_RECORD[1] {
         let added = (
             ADDED_NS_PER_RECORD[0] + usual * (changes.sigma().powi(2) / 2.0).exp(),
@@ -366,8 +366,8 @@ fn left_of((ns, error): (f64, f64), changes: Changes) -> Vec<f64> {
     logs().map(of).collect()
 }
 
-/// Likelihood of each of [`logs`], from a lap: code behind windows does not take quite the time
-/// that was left of it. `None` if recording takes longer than the lap.
+/// Likelihood of each of [`logs`], given a lap. The code after a window differs a little from the
+/// window's. `None` if recording takes longer than the lap.
 fn from_lap(lap: (f64, f64), changes: Changes) -> Option<Vec<f64>> {
     let left = left_of(lap, changes);
     let any = left.iter().any(|&chance| chance > 0.0);
@@ -379,8 +379,8 @@ fn from_lap(lap: (f64, f64), changes: Changes) -> Option<Vec<f64>> {
     any.then(|| logs().map(of).collect())
 }
 
-/// By function: nanoseconds by record, and the standard error of that. `bounds` has functions of
-/// which it is known what they take at most.
+/// Nanoseconds per record and its standard error, by function. `bounds`: upper bounds of some
+/// functions.
 fn by_function(
     windows: &[ExpandedWindow],
     far: u8,
@@ -402,12 +402,12 @@ fn by_function(
     };
     let nears = (of(near).count() as f64).sqrt();
     let mut found = BTreeMap::new();
-    // The near ones have some records as well: cost and speeds are found in turns.
+    // Near measurements have some records too, so cost and speeds are computed alternately.
     for _ in 0..ROUNDS_OF_COST_AND_SPEED {
         let mut measured: BTreeMap<ModuleFunction, (Vec<(f64, f64)>, usize)> = BTreeMap::new();
         for w in of(far) {
-            // Nor is the window itself, recorded and cold, faster than the code by itself: what
-            // took longer has gone another way.
+            // A recorded, cold window is not faster than its code alone. A measurement that took
+            // longer has followed another path.
             let own =
                 1.5 * w.end_ns.saturating_sub(w.begin_ns) as f64 / f64::from(w.records.max(1));
             let (list, astray) = measured.entry(w.last).or_default();
@@ -423,7 +423,7 @@ fn by_function(
         }
         found = measured
             .into_iter()
-            // If most measurements of a function have gone another way, so have some of the others.
+            // If most measurements of a function followed another path, some of the others did too.
             .filter(|(_, (list, astray))| list.len() > *astray)
             .filter_map(|(code, (list, _))| {
                 Some((code, speed_of(&list, cost, cost_error, cost_error * nears)?))
@@ -441,11 +441,12 @@ fn by_function(
     found
 }
 
-/// The speed of a function from its measurements (nanoseconds, records). Where all drowns in the
-/// cost's noise it may be negative, with an error to match. `noise`: of a single measurement,
-/// nanoseconds. (Few of them may agree by chance.)
+/// The speed of a function from its measurements (nanoseconds, records). It may be negative where
+/// the noise of the cost exceeds it; its error is large then. `noise`: of a single measurement,
+/// nanoseconds, since a few measurements may agree by chance.
 fn speed_of(list: &[(f64, f64)], cost: f64, cost_error: f64, noise: f64) -> Option<(f64, f64)> {
-    // Noise and cost are the same for long and short ways, so that long ones tell more.
+    // Noise and cost do not depend on the number of records, so long measurements are more
+    // accurate.
     let mut each: Vec<(f64, f64)> = list
         .iter()
         .map(|&(ns, records)| ((ns - cost) / records, records))
@@ -460,13 +461,11 @@ fn speed_of(list: &[(f64, f64)], cost: f64, cost_error: f64, noise: f64) -> Opti
     Some((ns, own_error.hypot(cost_error * count / all)))
 }
 
-/// Standard error of a median, by the median of absolute deviations from it and the number of
-/// measurements.
+/// Standard error of a median, from the median absolute deviation and the number of measurements.
 fn standard_error(value: f64, deviation: f64, count: f64) -> f64 {
-    /// Standard deviations in the middle of absolute deviations, for a normal distribution; and of
-    /// a median in those of a mean.
+    /// Standard error of a median by median absolute deviation, for a normal distribution.
     const BY_MIDDLE: f64 = DEVIATIONS_PER_MEDIAN_DEVIATION * 1.2533;
-    // One or two measurements may be anything.
+    // The spread of one or two measurements is unknown.
     let spread = if count < 3.0 {
         0.5 * value.abs()
     } else {
@@ -475,8 +474,8 @@ fn standard_error(value: f64, deviation: f64, count: f64) -> f64 {
     spread / count.sqrt()
 }
 
-/// The middle of the measurements, and its standard error by how far half of it lies from there:
-/// some are interrupted.
+/// The median of the measurements and its standard error from the median absolute deviation.
+/// Medians are used because some measurements are interrupted.
 fn typical(list: &mut [f64]) -> Option<(f64, f64)> {
     let value = median(list)?;
     let deviation = median(&mut list.iter().map(|x| (x - value).abs()).collect::<Vec<_>>())?;
@@ -514,8 +513,7 @@ pub(crate) fn stands_for(
     Some(1.0 + elsewhere * called / speed?.ns_per_load / f64::from(window.loads.max(1)))
 }
 
-/// Relative error of an estimate from the time that triggers leave: their cost is known to about a
-/// third.
+/// Relative error of an estimate from the time that triggers leave.
 pub(crate) fn toll_error(ns: f64, toll: f64) -> f64 {
     ERROR_OF_TRIGGER_COST * toll / (ns - toll).max(f64::MIN_POSITIVE)
 }
@@ -539,14 +537,15 @@ pub struct ExecutedLoads {
     pub assumed: Option<Executed>,
 }
 
-/// The error of the loads that a window stands for: that of its speed, that of the triggers' part
-/// of its time (nanoseconds, and the triggers'), and [`called_time`], which may be wholly wrong.
+/// Relative error of the loads that a window stands for. It comes from the window's speed, the
+/// triggers' part of its time (both in nanoseconds) and [`called_time`], which may be wholly wrong.
 pub(crate) fn stands_for_error(speed: &Speed, (ns, toll): (f64, f64), called: f64) -> f64 {
     (1.0 + window_loads::both(speed.error, toll_error(ns, toll))) * called - 1.0
 }
 
-/// From windows: what each of their loads stands for, the errors of that, their speeds and the
-/// times that they stand for. `None` unless nearly all speeds are known.
+/// The estimate from windows with known speeds. `stand_for`: executed loads per load of each
+/// window. `errors`: relative errors of these. `times`: the time that each window stands for.
+/// `None` unless nearly all speeds are known.
 pub(crate) fn known(
     windows: &[ExpandedWindow],
     stand_for: &[Option<f64>],
@@ -565,8 +564,8 @@ pub(crate) fn known(
     Some(Executed { loads, error })
 }
 
-/// The same with windows whose speed is that of other code; `error`: what comes on top of the
-/// speeds' errors. `None` where nothing was measured.
+/// The estimate where windows without a measurement have the speed of other code. `error` is added
+/// to the errors of the speeds. `None` where nothing was measured.
 pub(crate) fn assumed(
     windows: &[ExpandedWindow],
     stand_for: &[Option<f64>],
@@ -617,7 +616,7 @@ mod tests {
         list.extend(
             (0..3).map(|k| window(1, 2000, pace::WATCHED_NEAR, 512, 15_000 + 1024 + 100 * k)),
         );
-        // One that was met by another way.
+        // The watched word was accessed on another path.
         list.push(window(1, 2000, pace::WATCHED, 10_000, 4_000_000));
         list.extend((0..4).map(|k| window(2, 1000, pace::LAP, 2048, 2_000 + 3 * 2048 + 10 * k)));
         list.extend((0..3).map(|_| window(2, 1000, pace::LAP_NEAR, 256, 2_000 + 3 * 256)));
@@ -631,7 +630,7 @@ mod tests {
                 && first.source == "watched",
             "{first:?}"
         );
-        // 3 ns in a lap are one or two in the original, or less.
+        // A lap of 3 ns per record means one or two in the original, or less.
         let lap = speeds[9].unwrap();
         assert!(
             (0.7..1.5).contains(&lap.ns_per_load)
@@ -649,13 +648,13 @@ mod tests {
             let times = vec![Some((1e6, 0.0)); to];
             super::known(&list[..to], &own, (&speeds[..to], &errors), &times)
         };
-        // The measured loads of its own code are known, with all errors in the same direction.
+        // The loads of windows with a measured speed are known. Their errors have the same sign.
         let own = known(16).unwrap();
         assert!(
             own.loads == 9.0 * 20_000.0 + 7.0 * 10_000.0
                 && (first.error..=lap.error).contains(&own.error)
         );
-        // One window of 17 that was not is let pass, and widens it.
+        // One window of 17 without a measurement is tolerated and widens the interval.
         let most = known(17).unwrap();
         assert!(most.loads > own.loads && most.error > own.error);
         // Nine windows of function 1 at about 1 ns a load, each for a millisecond: about a million
@@ -670,7 +669,7 @@ mod tests {
             (0.95..1.25).contains(&(all.loads / 9e6)) && (first.error - all.error).abs() < 1e-9,
             "{all:?}"
         );
-        // Triggers that take half of the time leave half of the loads, less surely so.
+        // Triggers that take half of the time leave half of the loads, with a larger error.
         let stand_for: Vec<_> = list
             .iter()
             .zip(&speeds)
@@ -733,8 +732,8 @@ mod tests {
 
     #[test]
     fn windows_that_lead_from_one_function_to_another_tell_how_fast_these_are() {
-        // As likely to be left after a record, both; but the second takes four times as long, so
-        // that four times as many windows begin there.
+        // Both functions are equally likely to be left after a record. The second takes four times
+        // as long per record, so four times as many windows begin there.
         let go = |first, last, n| {
             (0..n).map(move |_| ExpandedWindow {
                 last: (0, last),
@@ -778,8 +777,8 @@ mod tests {
         assert!(speeds.iter().any(|s| s.unwrap().source == "alike"));
     }
 
-    /// Programs whose code is spread over small functions, as they were measured: nanoseconds by
-    /// record in laps, changes by record, ways, and the original's time by record.
+    /// Measured programs whose code is spread over small functions: nanoseconds per record in laps,
+    /// changes per record, ways, and the original's nanoseconds per record.
     const SPREAD_PROGRAMS: [(&str, f64, f64, u32, f64); 6] = [
         ("table of functions", 42.4, 0.577, 512, 6.9),
         ("opcodes", 9.6, 0.487, 295, 2.86),
@@ -793,7 +792,7 @@ mod tests {
     fn the_stated_factor_holds_where_code_is_spread_over_small_functions() {
         const FUNCTIONS: u32 = 300;
         for (name, lap, changes, ways, truth) in SPREAD_PROGRAMS {
-            // A lap behind every third window, each of which ends in another function.
+            // Every third window has a lap, and each of these ends in another function.
             let list: Vec<ExpandedWindow> = (0..FUNCTIONS)
                 .map(|f| {
                     let (kind, records) = match f % 9 {
@@ -875,7 +874,7 @@ mod tests {
             (0.5..0.9).contains(&one.ns_per_load) && one.error > 4.0,
             "{one:?}"
         );
-        // A hundred are worth more.
+        // A hundred measurements have a smaller error.
         list.extend((0..100).map(|k| window(2, 1000, pace::WATCHED, 4096, 12_000 + 40 * k)));
         let many = of(&list);
         assert!(
@@ -890,7 +889,7 @@ mod tests {
             window(1, 1000, pace::NONE, 0, 0),
             window(1, 1000, pace::WATCHED, 1000, 30_000),
         ];
-        // Without a near one its cost is not known.
+        // Without a near measurement, the cost is unknown.
         let found = speeds(&list, 0.0);
         assert_eq!(found, [None, None]);
         assert_eq!(assumed(&list, &[None, None], &found, 0.0), None);

@@ -19,7 +19,7 @@ const STEPS_OF_LARGE_SET: usize = 8192;
 /// Bytes from which on a working set is large.
 const LARGE_SET: u64 = 4 << 20;
 
-/// A working set of at least this many bytes is of no cache, so that it is not loaded before.
+/// A working set of at least this many bytes exceeds all caches, so it is not loaded in advance.
 const MEMORY_SET: usize = 64 << 20;
 
 /// Values of all repetitions.
@@ -162,7 +162,7 @@ impl<'a> Chain<'a> {
     fn latencies(&self, deadline: Deadline) -> Vec<f64> {
         let place = std::cell::Cell::new(self.order[0]);
         if size_of_val(self.words) < MEMORY_SET && !self.flushed {
-            // Lines come into the cache, in the order of the chain.
+            // One pass loads the lines into the cache.
             chase(self.words, place.get(), self.order.len());
         }
         let prepare = || {

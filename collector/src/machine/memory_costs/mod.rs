@@ -82,7 +82,7 @@ pub fn measure(caches: &[Cache], time: Duration) -> Option<MemoryCosts> {
     if plans.is_empty() {
         return None;
     }
-    // The thread alone stays on its processor.
+    // Only the measuring thread is pinned.
     std::thread::scope(|scope| {
         let more = (plan::far(room), plan::larger_sets(caches, &plans, room));
         let measured = scope.spawn(|| measure_pinned((&plans, more), notes, time));

@@ -18,10 +18,11 @@ const MAX_MEMORY_SET: u64 = 256 << 20;
 const FLUSHED_SET: u64 = 32 << 20;
 /// No measurement takes more than this part of the free memory.
 const MAX_PART_OF_ROOM: u64 = 4;
-/// A random chain of flushed lines has one line in this many: a prefetcher may fetch the neighbor of
-/// a line.
+/// A random chain of flushed lines has one line in this many: a prefetcher may fetch the neighbor
+/// of a line.
 const FLUSHED_SPACING: usize = 4;
-/// Sets inside a large last cache have at most so many bytes, as each line of them is loaded before.
+/// Sets inside a large last cache have at most so many bytes, as each line of them is loaded
+/// before.
 const MAX_LARGER_SET: u64 = 64 << 20;
 /// A chain over [`MAX_MEMORY_SET`] has one line in this many.
 const FAR_SPACING: usize = 16;
@@ -37,7 +38,7 @@ pub struct LevelPlan {
     pub working_set: u64,
     /// Lines are flushed before they are accessed.
     pub flushed: bool,
-    /// Lines from one element of a random chain to the next place for one.
+    /// Lines from one place of a random chain to the next.
     pub spacing: usize,
 }
 
@@ -105,8 +106,8 @@ pub fn far(room: u64) -> Option<LevelPlan> {
     })
 }
 
-/// Working sets between that of the last cache and its size, the smallest first. They tell how much
-/// of a shared cache is left to this machine.
+/// Working sets between that of the last cache and its size, the smallest first. They show how much
+/// of a shared cache this machine gets.
 pub fn larger_sets(caches: &[Cache], plans: &[LevelPlan], room: u64) -> Vec<LevelPlan> {
     let Some((last, plan)) = caches.last().and_then(|last| {
         let plan = plans.iter().find(|p| p.level == last.level)?;

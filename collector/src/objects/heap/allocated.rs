@@ -1,11 +1,11 @@
 //! Type of the blocks that a call of an allocator returns.
 //!
-//! Nobody writes it down. Three sources tell:
+//! No record of it exists, but three sources show it:
 //!
 //! * Containers call an allocator of their element's type, inlined or not. Its debug information
 //!   has the type: in C++ as its return type, in Rust as its type parameter.
 //! * The code behind the call shows the destination of the result (`heap/flow.rs`).
-//! * Functions that return the result are allocators themselves, so their callers are asked.
+//! * A function that returns the result is an allocator itself, so the calls of it are examined.
 
 use crate::objects::heap::flow::{self, Goes};
 use crate::objects::heap::scope::Scope;
@@ -16,7 +16,7 @@ use mgz_elf::demangle::readable;
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
-/// Calls that are looked at in a file, at most.
+/// Maximum number of calls that are examined in a file.
 const MOST_CALLS: usize = 4096;
 
 /// The blocks of a call.
@@ -26,20 +26,20 @@ pub struct Allocated {
     pub of_type: String,
     /// Layout of these elements.
     pub layout: Layout,
-    /// Variable or field that the address is kept in; empty if it is not known.
+    /// Variable or field that keeps the address; empty if it is not known.
     pub kept_in: String,
 }
 
 /// Findings about one call.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
-    /// Type and layout of its blocks, if it tells.
+    /// Type and layout of its blocks, if they were found.
     pub allocated: Option<Allocated>,
     /// Its function returns the result.
     pub returned: bool,
 }
 
-/// Asks the calls of a file, by the address of their last byte, as linked.
+/// Examines the calls of a file, given by the address of their last byte, as linked.
 pub fn of_calls(path: &Path, calls: &BTreeSet<u64>) -> HashMap<u64, Told> {
     let read = || -> Option<HashMap<u64, Told>> {
         let file = std::fs::File::open(path).ok()?;

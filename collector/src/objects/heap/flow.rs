@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 const MAX_INSTRUCTIONS_AFTER_CALL: usize = 64;
 /// Source: Chosen.
 const MAX_INSTRUCTIONS_BEFORE_CALL: usize = 20_000;
-/// Jumps that are followed.
+/// Number of jumps that are followed.
 const JUMPS: usize = 4;
 
 /// Destination of a result.
@@ -35,11 +35,11 @@ pub(crate) enum Goes {
     Named(String),
     /// To the caller.
     Back,
-    /// Nobody knows.
+    /// Unknown.
     Somewhere,
 }
 
-/// From an address on, the frame begins so far from where a register points to.
+/// In this range of addresses, the frame's base is a register plus an offset.
 type FrameRule = (u64, u64, u16, i64);
 
 /// A file's code.
@@ -142,13 +142,13 @@ const RSP: u16 = 7;
 const CHANGED_BY_CALLS: [u16; 9] = [0, 1, 2, 4, 5, 8, 9, 10, 11];
 const FIRST_ARGUMENT: u16 = 5;
 
-/// A place on the stack: register and distance, or from the frame's begin.
+/// A place on the stack: register and distance, or distance from the frame's base.
 type Slot = (Option<u16>, i64);
 
 /// Known content of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Value {
-    /// An address so many bytes into a value of a type.
+    /// An address at this offset in a value of a type.
     Into(UnitOffset, i64),
     /// A number.
     Number(u64),
@@ -271,7 +271,7 @@ impl Walk<'_, '_, '_, '_> {
         self.found(rank, Goes::To { of, kept_in });
     }
 
-    /// Variables that are in registers with the result.
+    /// Finds variables that are in registers with the result.
     fn look_at_variables(&mut self, at: u64) {
         let here = |v: &&Variable| {
             v.places.iter().any(|&(from, to, place)| {
@@ -302,7 +302,8 @@ impl Walk<'_, '_, '_, '_> {
         }
     }
 
-    /// The type of the memory that an operand names, as an address into a value, and the variable.
+    /// For a memory operand: the type of the value around it, the offset into the value, and the
+    /// variable.
     fn memory(&self, instruction: &Instruction) -> Option<(UnitOffset, i64, String)> {
         let distance = instruction.memory_displacement64();
         if instruction.is_ip_rel_memory_operand()
@@ -350,7 +351,7 @@ impl Walk<'_, '_, '_, '_> {
         found
     }
 
-    /// The same of a variable of the whole program.
+    /// The same for a global variable.
     fn global(&self, address: u64) -> Option<(UnitOffset, i64, String)> {
         let (&begin, symbol) = self.code.data.range(..=address).next_back()?;
         let wanted = mgz_elf::demangle::readable(symbol);
@@ -380,7 +381,7 @@ impl Walk<'_, '_, '_, '_> {
     fn pointer_in(&self, instruction: &Instruction) -> Option<(UnitOffset, String)> {
         let (of, into, variable) = self.memory(instruction)?;
         let bytes = self.types.bytes(of).filter(|&b| b > 0)?;
-        // Elements of an array have one type.
+        // All elements of an array have the same type.
         let (of, field) = self
             .types
             .inside(of, into.rem_euclid(i64::try_from(bytes).ok()?) as u64)?;
@@ -392,7 +393,7 @@ impl Walk<'_, '_, '_, '_> {
         Some((of, name))
     }
 
-    /// One instruction.
+    /// Follows one instruction.
     fn step(&mut self, i: &Instruction) {
         let flow = i.flow_control();
         if matches!(flow, FlowControl::Call | FlowControl::IndirectCall) {
@@ -457,7 +458,7 @@ impl Walk<'_, '_, '_, '_> {
                     return;
                 };
                 let value = if is_wide(1) {
-                    // An index was added to an address, or an address to an index.
+                    // One of the two registers is an address, the other an index.
                     let into = |r: Option<u16>| match r.and_then(|r| self.known.get(&r)) {
                         Some(&Value::Into(of, by)) => Some(Value::Into(of, by)),
                         _ => None,
@@ -522,7 +523,7 @@ impl Walk<'_, '_, '_, '_> {
         is_frame.then(|| self.slot(i.ip(), base, i.memory_displacement64() as i64))
     }
 
-    /// A store of the result, or of something else.
+    /// Follows a store of the result, or of another value.
     fn stored(&mut self, i: &Instruction, value: Option<Value>, held: bool) {
         let slot = self.stack_slot(i);
         if !held {
@@ -548,7 +549,7 @@ impl Walk<'_, '_, '_, '_> {
         }
     }
 
-    /// The result's first word is a table of virtual functions.
+    /// A table of virtual functions is stored in the result's first word.
     fn becomes(&mut self, address: u64) {
         let table = self.code.data.range(..=address).next_back();
         let Some(class) = table.and_then(|(_, name)| {
@@ -583,7 +584,7 @@ impl Walk<'_, '_, '_, '_> {
         }
     }
 
-    /// The result is the first argument of a function.
+    /// The result is passed as the first argument of a function.
     fn passed_to(&mut self, address: u64) {
         let types = self.types;
         let callees = self.callees.get_or_insert_with(|| {
@@ -614,7 +615,7 @@ impl Walk<'_, '_, '_, '_> {
     }
 }
 
-/// Strength of a finding, the least first: the result is handed to a function, is kept somewhere,
+/// Strength of a finding, the least first: the result is passed to a function, is kept somewhere,
 /// becomes an object, or becomes an object with virtual functions.
 const PASSED_ON: u8 = 0;
 const KEPT_SOMEWHERE: u8 = 1;

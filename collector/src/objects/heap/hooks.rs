@@ -3,8 +3,8 @@
 //! The image of the runtime for `--heap` has spare functions under placeholder names
 //! (`runtime/src/wrap/heap/named.rs`). Here the user's names are written over those, and the table
 //! by which the loader finds symbols is made anew. That works for functions that are called through
-//! the loader: those of shared libraries. What a program calls inside itself no preloaded library
-//! can stand in for.
+//! the loader: those of shared libraries. A preloaded library cannot replace functions that a
+//! program calls inside itself.
 
 use mgz_abi::heap_log::{HOOK_KINDS, HOOK_NAME, HOOKS};
 use object::elf::FileHeader64;
@@ -13,7 +13,7 @@ use object::{LittleEndian, SymbolIndex};
 use std::path::Path;
 use std::str::FromStr;
 
-/// Functions of one kind that can be given.
+/// Maximum number of functions of one kind.
 const HOOKS_PER_KIND: usize = HOOKS / HOOK_KINDS.len();
 
 /// A function that allocates or frees.
@@ -51,7 +51,7 @@ impl FromStr for Hook {
     }
 }
 
-/// The image with stand-ins for these functions.
+/// The image with wrappers for these functions.
 pub fn with_hooks(image: &[u8], hooks: &[Hook]) -> Result<Vec<u8>, String> {
     let mut out = image.to_vec();
     let mut used = [0usize; HOOK_KINDS.len()];
@@ -161,8 +161,8 @@ fn rehash(image: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Why a program's calls of a function cannot be told of, if that is certain: it has the function
-/// in itself, and its calls there do not ask the loader.
+/// Why the calls of a function cannot be logged: the program defines the function itself, and its
+/// calls do not go through the loader. `None` if they can, or if unknown.
 pub fn refusal(program: &Path, hook: &Hook) -> Option<String> {
     use object::{Object, ObjectSymbol};
     let bytes = std::fs::read(program).ok()?;
@@ -237,7 +237,7 @@ mod tests {
                 .unwrap_err()
                 .contains("at most")
         );
-        // The loader's own look-up finds each name, new and old.
+        // The loader's own look-up finds each name, old and new.
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image.so");
         std::fs::write(&path, &image).unwrap();

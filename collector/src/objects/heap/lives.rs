@@ -25,19 +25,19 @@ pub struct Life {
     pub begin_ns: u64,
     /// CLOCK_MONOTONIC of its (last) end; `u64::MAX` if it did not end.
     pub end_ns: u64,
-    /// Number of consecutive blocks that it stands for.
+    /// Number of consecutive blocks that this life stands for.
     pub times: u64,
-    /// And how many each of these stands for, itself included, if blocks are a sample.
+    /// Number of blocks that each of these stands for, itself included, if blocks are a sample.
     pub weight: f32,
 }
 
 /// All blocks.
 #[derive(Debug, Default)]
 pub struct Lives {
-    /// Blocks are joined if blocks like them are all logged.
+    /// True if blocks may be joined where all blocks of their kind are logged.
     pub joins_certain: bool,
     lives: Vec<Life>,
-    /// The last life at a place. Once it is over, it stays until another block overlaps it.
+    /// The last life at a place. After its end it stays until another block overlaps it.
     last: BTreeMap<(u32, u64), u32>,
     forgotten: u64,
 }
@@ -73,7 +73,7 @@ impl Lives {
 
     /// A block was allocated.
     pub fn alloc(&mut self, pid: u32, start: u64, bytes: u64, ns: u64, stack: u32, weight: f32) {
-        // The program can scribble over the log.
+        // The program may have overwritten the log.
         let weight = if weight.is_finite() {
             weight.clamp(1.0, 1e12)
         } else {
@@ -82,7 +82,7 @@ impl Lives {
         self.forget_overlapped(pid, start, bytes);
         if let Some(&at) = self.last.get(&(pid, start)) {
             let before = &mut self.lives[at as usize];
-            // One that was not seen to end has ended all the same.
+            // A new block at the same place ends the former one, even if no free was seen.
             before.end_ns = before.end_ns.min(ns);
             let joined = self.joins_certain && before.weight.max(weight) <= 1.0;
             if joined && (before.bytes, before.stack) == (bytes, stack) {
@@ -103,7 +103,7 @@ impl Lives {
         });
     }
 
-    /// Blocks that are over, and that a new one overlaps at another start, do not go on.
+    /// Ends joining for blocks that a new one overlaps at another start.
     fn forget_overlapped(&mut self, pid: u32, start: u64, bytes: u64) {
         let life = |at: &u32| &self.lives[*at as usize];
         let below = self.last.range((pid, 0)..(pid, start)).rev();
@@ -148,7 +148,7 @@ impl Lives {
         }
     }
 
-    /// All lives, and how many were given up. Blocks of no bytes are nothing that could be loaded.
+    /// All lives, and the number of those given up. Blocks of size 0 are left out.
     pub fn finish(mut self) -> (Vec<Life>, u64) {
         self.lives.retain(|l| l.bytes > 0);
         (self.lives, self.forgotten)
@@ -171,7 +171,7 @@ mod tests {
             lives.free(1, start, ns + 1);
             ns += 2;
         };
-        // One that holds all others, and goes on.
+        // This block contains all others and lives on.
         lives.alloc(1, 0, 1000, 0, 9, 1.0);
         for larger in [(96, 64), (80, 40), (110, 4), (300, 8)] {
             block(&mut lives, 100, 16, 0);
@@ -182,7 +182,7 @@ mod tests {
         lives.free(1, 0, 100);
         let all = lives.finish().0;
         let of_first = all.iter().filter(|l| l.stack == 0);
-        // The last of the others lay elsewhere.
+        // The last of the other blocks lay elsewhere.
         assert_eq!(of_first.map(|l| l.times).collect::<Vec<_>>(), [1, 2, 2, 3]);
         assert_eq!(all[0].end_ns, 100);
     }
@@ -198,7 +198,7 @@ mod tests {
         lives.alloc(1, 0x10, 8, 7, 0, 1.0);
         lives.free(1, 0x10, 8);
         lives.alloc(1, 0x10, 8, 9, 1, 1.0);
-        // Nobody has said that it was freed.
+        // No free was logged for this block.
         lives.alloc(1, 0x10, 16, 11, 1, 1.0);
         lives.free(1, 0x99, 12);
         lives.fork(1, 2, 20);

@@ -14,8 +14,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// A record that its writer has claimed and not completed for so long is passed over. Source:
-/// Chosen.
+/// A record that is claimed but not complete is skipped after this time. Source: Chosen.
 const MAX_WAIT_FOR_WRITER: Duration = Duration::from_secs(1);
 
 /// The mapped file.
@@ -25,18 +24,19 @@ pub struct Log {
     units: u64,
 }
 
-/// Use of the budget of a log.
+/// Spending of the budget of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeapSpent {
     /// Blocks that were logged.
     pub blocks: u64,
-    /// Calls that allocated, as the logged blocks represent them.
+    /// Number of allocating calls that the logged blocks represent.
     pub calls: u64,
     /// Nanoseconds that logging took.
     pub ns: u64,
 }
 
-/// Units of the ring that are used. A budget pays for few blocks between two looks of the recorder.
+/// Units of the ring in use. With a budget, few blocks are logged between two looks of the
+/// recorder.
 fn units(which: u32) -> u64 {
     if which == BUDGET {
         1 << 15
@@ -111,7 +111,7 @@ impl Log {
         }
     }
 
-    /// Events that their writers gave up.
+    /// Number of events that writers gave up.
     pub fn dropped(&self) -> u64 {
         // SAFETY: an atomic in the mapping.
         unsafe { &(*self.head()).dropped }.load(Ordering::Relaxed)
@@ -128,7 +128,7 @@ impl Log {
         }
     }
 
-    /// Waits until a process begins, or so long.
+    /// Waits until a process begins, at most for `patience`.
     pub fn wait(&self, patience: Duration) {
         // SAFETY: an atomic in the mapping.
         let bell = unsafe { &(*self.head()).bell };
@@ -143,13 +143,13 @@ impl Log {
         }
     }
 
-    /// Nothing is to be written any more.
+    /// Ends the log: nothing more is to be written.
     pub fn close(&self) {
         // SAFETY: an atomic in the mapping.
         unsafe { &(*self.head()).over }.store(1, Ordering::Release);
     }
 
-    /// Reads from where nobody has read; one at a time.
+    /// A reader from the first unread record on; one at a time.
     pub fn reader(&self) -> HeapLogReader<'_> {
         HeapLogReader {
             log: self,
@@ -198,30 +198,30 @@ pub struct HeapLogRecord<'a> {
 /// Reads the records in order.
 pub struct HeapLogReader<'a> {
     log: &'a Log,
-    /// Position of the record that was read last, and of the one behind it.
+    /// Position of the last record read, and that of the next one.
     at: u64,
     next: u64,
     lost: u64,
-    /// Since when the record at `at` is not complete.
+    /// Time since which the record at `at` is incomplete.
     stuck: Option<Instant>,
     stack: Vec<u64>,
     python: Vec<PythonFrame>,
 }
 
 impl HeapLogReader<'_> {
-    /// Events that were passed over since their writer never completed them.
+    /// Number of events skipped because their writer did not complete them.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Lets the writers use the place of the last record.
+    /// Frees the place of the last record for writers.
     pub fn done(&mut self) {
         self.at = self.next;
         // SAFETY: an atomic in the mapping.
         unsafe { &(*self.log.head()).tail }.store(self.at, Ordering::Release);
     }
 
-    /// The next record. `last`: nobody writes any more, so that there is nothing to wait for.
+    /// The next record. `last`: nobody writes any more, so an incomplete record is not waited for.
     pub fn next(&mut self, last: bool) -> Option<HeapLogRecord<'_>> {
         loop {
             // SAFETY: an atomic in the mapping.
@@ -238,7 +238,7 @@ impl HeapLogReader<'_> {
             if !last && since.elapsed() < MAX_WAIT_FOR_WRITER {
                 return None;
             }
-            // One event, however many units it has.
+            // An event counts once, however many units it has.
             self.lost += u64::from(self.next == self.at);
             self.at += 1;
             // SAFETY: as above.

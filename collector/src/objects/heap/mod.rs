@@ -6,9 +6,9 @@
 //! ([`lives`]). Names come at the end ([`names`]), for each call stack once, and the types of the
 //! blocks ([`allocated`]).
 //!
-//! Two facts make this hard. Everything is read while the processes go on, so mappings may be gone.
-//! And programs allocate millions of times a second. So the same stack is unwound once, and blocks
-//! that follow one another at the same place from the same stack are one life with a count.
+//! Two facts make this hard. The processes run on while the log is read, so mappings may be gone.
+//! And programs allocate millions of times a second. So each different stack is unwound once, and
+//! blocks that follow one another at the same place from the same stack are one life with a count.
 
 pub mod allocated;
 pub mod blocks;
@@ -39,10 +39,10 @@ use unwind::{Stacks, Unwinders};
 /// A call site: a file and an address as linked.
 pub use unwind::CallFrame;
 
-/// Names of Python frames are taken from a look at the process that is not older. Source: Chosen; code
-/// that is freed is seldom replaced within this time.
+/// Maximum age of the names of Python frames in a process. Source: Chosen; code that is freed is
+/// seldom replaced within this time.
 const MAX_AGE: Duration = Duration::from_millis(100);
-/// Looks that are kept. Source: Chosen.
+/// Maximum number of recent look-ups. Source: Chosen.
 const MAX_RECENT: usize = 1 << 16;
 
 /// Blocks, and the call stacks that made them.
@@ -52,15 +52,15 @@ pub struct Heap {
     pub lives: Vec<lives::Life>,
     /// Call stacks, from the inside out; lives name them by number.
     pub stacks: Vec<Vec<CallFrame>>,
-    /// Small blocks are a sample.
+    /// True if small blocks are a sample.
     pub sampled: bool,
-    /// Allocations that were told.
+    /// Number of allocations reported.
     pub allocations: u64,
-    /// Events that were lost: no room for seconds, or the process died while it wrote.
+    /// Number of events lost: there was no room for seconds, or the process died while it wrote.
     pub lost: u64,
-    /// Lives that were given up since there were too many.
+    /// Number of lives given up because there were too many.
     pub forgotten: u64,
-    /// The account, where logging had a budget.
+    /// Spending of the budget, if logging had one.
     pub spent: Option<HeapSpent>,
 }
 
@@ -71,7 +71,7 @@ pub struct HeapCollector {
 }
 
 impl HeapCollector {
-    /// Makes the log of these blocks. `marks`: events are marked in the record streams of their
+    /// Makes the log for these blocks. `marks`: events are marked in the record streams of their
     /// threads.
     pub fn new(blocks: HeapBlocks, marks: bool) -> io::Result<HeapCollector> {
         let which = match blocks {
@@ -165,12 +165,12 @@ impl State {
                 );
             }
             FREE => self.lives.free(record.pid, record.address, record.ns),
-            // The program can scribble over the log.
+            // The program may have overwritten the log.
             _ => {}
         }
     }
 
-    /// The call stack with the Python frames of an allocation behind it.
+    /// Number of the call stack with the Python frames of an allocation appended.
     fn with_python(&mut self, stack: u32, record: &HeapLogRecord<'_>) -> u32 {
         self.python.look_again(record.pid);
         let node = self.node(record);

@@ -17,7 +17,7 @@ pub struct Site {
     pub name: String,
     /// All calls, from the inside out, joined by ` < `.
     pub stack: String,
-    /// Content of the blocks, as far as debug information tells.
+    /// Content of the blocks, as far as debug information gives it.
     pub allocated: Allocated,
     /// Column of the call in its line; 0 if unknown.
     pub(crate) column: u32,
@@ -122,7 +122,7 @@ fn without_result(function: &str) -> &str {
 
 /// Looks names up, each address once.
 pub struct AddressNames<'a> {
-    /// From the address in a clone to that of the original.
+    /// Translates an address in a clone to that of the original.
     original: &'a dyn Fn(&Path, u64) -> Option<u64>,
     loaders: HashMap<PathBuf, Option<Loader>>,
     known: HashMap<CallFrame, Vec<Call>>,
@@ -157,7 +157,8 @@ impl<'a> AddressNames<'a> {
         named
     }
 
-    /// Asks the calls up to that which the programmer wrote what they allocate.
+    /// Examines the calls of each stack, from the inside out, up to the first one in the user's
+    /// code.
     fn ask(&mut self, stacks: &[Vec<CallFrame>]) -> HashMap<(PathBuf, u64), Told> {
         let mut calls: BTreeMap<PathBuf, BTreeSet<u64>> = BTreeMap::new();
         for stack in stacks {
@@ -166,7 +167,8 @@ impl<'a> AddressNames<'a> {
                 let of = calls.entry(frame.file.as_path().to_owned()).or_default();
                 of.insert(address);
                 if self.calls(frame).iter().any(|c| !c.is_plumbing()) {
-                    // Its function may be an allocator of the user's own: the next one is asked, too.
+                    // The user's function may be an allocator itself, so its caller is examined
+                    // too.
                     if let Some(next) = stack.iter().skip_while(|f| *f != frame).nth(1) {
                         let address = self.address(next);
                         let of = calls.entry(next.file.as_path().to_owned()).or_default();
@@ -242,7 +244,8 @@ impl<'a> AddressNames<'a> {
 
     /// Address of a call's last byte in the original.
     fn address(&self, frame: &CallFrame) -> u64 {
-        // Sites of calls lie before the address that the map knows: that of the next instruction.
+        // The map is asked for the address of the next instruction, which is one past the call's
+        // last byte.
         (self.original)(frame.file.as_path(), frame.address + 1).map_or(frame.address, |a| a - 1)
     }
 
@@ -314,13 +317,13 @@ impl<'a> AddressNames<'a> {
     }
 }
 
-/// Gives sites of one line that are different calls different names: by what their blocks are kept
-/// in, and else by their columns.
+/// Gives different calls in one line different names: by the variables that keep their blocks, or
+/// else by their columns.
 fn tell_apart(sites: &mut [Site]) {
     type Look = (String, String, String);
     let look =
         |s: &Site| -> Look { (s.name.clone(), s.stack.clone(), s.allocated.of_type.clone()) };
-    // By look: what blocks are kept in, by column.
+    // The variables that keep blocks, by column, for sites that look the same.
     let mut alike: HashMap<Look, BTreeMap<u32, BTreeSet<String>>> = HashMap::new();
     for site in sites.iter() {
         let kept = alike.entry(look(site)).or_default();
@@ -341,14 +344,14 @@ fn tell_apart(sites: &mut [Site]) {
             site.name = format!("{}:{}", site.name, site.column);
         }
     }
-    // The remaining columns and variables tell no sites apart, so they are cleared.
+    // The remaining columns and variables do not distinguish sites, so they are cleared.
     for site in sites {
         site.column = 0;
         site.allocated.kept_in = String::new();
     }
 }
 
-/// Rust's hashes and versions of symbols say nothing to people.
+/// A name without Rust's hash and without a symbol's version.
 pub(crate) fn plain(name: &str) -> String {
     let name = name.split('@').next().unwrap_or(name);
     match name.rfind("::h") {
@@ -475,7 +478,7 @@ mod tests {
         assert_eq!(names(two), ["main a.c:3 (a)", "main a.c:3 (b)"]);
         let nameless = vec![site(13, "", ""), site(30, "", "")];
         assert_eq!(names(nameless), ["main a.c:3:13", "main a.c:3:30"]);
-        // Types tell already; one call that was compiled twice is one.
+        // Types already distinguish the sites. One call that was compiled twice is one site.
         let typed = vec![site(13, "int", "a"), site(30, "double", "b")];
         assert_eq!(names(typed), ["main a.c:3"; 2]);
         let twice = vec![site(13, "int", "a"), site(13, "int", "b")];

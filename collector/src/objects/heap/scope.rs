@@ -53,7 +53,8 @@ impl Scope {
             .and_then(|v| v.exprloc_value())
             .and_then(|e| frame_base(types, e));
         let mut entries = types.unit.entries_at_offset(function).ok()?;
-        // The innermost block around an entry that has ranges, by depth, and whether it is a constructor.
+        // The innermost block around an entry that has ranges, by depth, and whether it is a
+        // constructor.
         let mut blocks: Vec<(isize, Vec<(u64, u64)>, bool)> = vec![(0, Vec::new(), false)];
         let mut first = true;
         while let Ok(Some(entry)) = entries.next_dfs() {

@@ -18,14 +18,12 @@ use std::time::{Duration, Instant};
 
 /// Source: Chosen.
 const MAX_FRAMES: usize = 24;
-/// Words that differ from the stack pointer by less than this may be frame pointers. Source:
-/// Chosen.
+/// Words closer to the stack pointer than this may be frame pointers. Source: Chosen.
 const MAX_FRAME_DISTANCE: u64 = 1 << 20;
-/// An address that lies in no known file makes the mappings be read again, but not more often than
-/// this. Source: Chosen.
+/// An address in no known file causes a new read of the mappings, at most this often. Source:
+/// Chosen.
 const MAPPINGS_INTERVAL: Duration = Duration::from_millis(5);
-/// The same where only a part of a call stack could be found, which generated code does all the
-/// time.
+/// The same interval for call stacks that were found in part, which is common with generated code.
 const AGAIN_FOR_REST: Duration = Duration::from_millis(50);
 
 /// A call site.
@@ -33,7 +31,7 @@ const AGAIN_FOR_REST: Duration = Duration::from_millis(50);
 pub struct CallFrame {
     /// The file that holds the code; empty if none does (code that was made at run time).
     pub file: Arc<PathBuf>,
-    /// Address of the call's last byte, as linked; the line of Python code.
+    /// Address of the call's last byte, as linked. For Python code, the line.
     pub address: u64,
     /// The function, if it is one of Python.
     pub python: Option<Arc<PythonCode>>,
@@ -59,16 +57,16 @@ pub struct Top<'a> {
 pub struct Unwound {
     /// From the inside out.
     pub frames: Vec<CallFrame>,
-    /// They go to the thread's first function.
+    /// True if they reach the thread's first function.
     pub whole: bool,
-    /// They would go on where the copy of the stack ends.
+    /// True if more frames would follow behind the copied part of the stack.
     pub short: bool,
 }
 
 /// Call stacks without repetition.
 #[derive(Debug, Default)]
 pub struct Stacks {
-    /// By number.
+    /// Stacks by number.
     pub list: Vec<Vec<CallFrame>>,
     numbers: HashMap<Vec<CallFrame>, u32>,
 }
@@ -196,8 +194,8 @@ impl Callers {
 
     /// The place of the caller of the code at an address (as linked).
     pub fn of(&mut self, address: u64) -> Caller {
-        // Two places that no offset leads from one to the other: where the table looks first is
-        // seen, and nothing is there.
+        // Two places so far apart that no offset leads from one to the other. The read address
+        // shows where the table looks first; no memory is there.
         let stack = Self::END - (1 << 40);
         let frame = stack + (1 << 36);
         let by_frame = Cell::new(false);
@@ -238,13 +236,13 @@ struct Process {
 /// Unwinds copies of stacks of processes that are gone, whose mappings are known.
 #[derive(Default)]
 pub struct PastUnwinders {
-    /// By the numbers of the mapped files.
+    /// Processes by the numbers of their mapped files.
     processes: HashMap<Vec<usize>, Process>,
     images: HashMap<PathBuf, Option<Arc<Image>>>,
 }
 
 impl PastUnwinders {
-    /// Addresses in calls from the inside out, `most` at most, and whether they go to the thread's
+    /// Addresses in calls from the inside out, `most` at most, and true if they reach the thread's
     /// first function. `files` gives the mapped files: path, load bias, end.
     pub fn unwind(
         &mut self,
@@ -348,7 +346,7 @@ impl Unwinders {
             .is_none_or(|p| p.file(back).is_none() && p.looked.elapsed() > MAPPINGS_INTERVAL);
         if stale {
             let fresh = self.look(record.pid);
-            // A process that is gone shows nothing; its known mappings stay.
+            // The mappings of a process that is gone cannot be read; the known ones stay.
             if process_is_new(self.processes.get(&record.pid), &fresh) {
                 self.processes.insert(record.pid, fresh);
             } else if let Some(process) = self.processes.get_mut(&record.pid) {
@@ -384,7 +382,7 @@ impl Unwinders {
         if found.whole || process.looked.elapsed() < AGAIN_FOR_REST {
             return Some(found);
         }
-        // A library may have been loaded since.
+        // A library may have been loaded since the last look.
         let fresh = self.look(top.pid);
         if process_is_new(self.processes.get(&top.pid), &fresh) {
             self.processes.insert(top.pid, fresh);
@@ -395,7 +393,7 @@ impl Unwinders {
     }
 }
 
-/// True if a look has shown files that were unknown.
+/// True if a look has found unknown files.
 fn process_is_new(known: Option<&Process>, fresh: &Process) -> bool {
     known.is_none_or(|known| {
         !fresh.mapped.is_empty()
@@ -430,8 +428,8 @@ impl Process {
         self.mapped.get(at).filter(|m| address < m.end)
     }
 
-    /// A hash of all that unwinding can depend on: words that may be code addresses, and words that
-    /// may point into the stack, relative to it.
+    /// A hash of everything that unwinding can depend on: words that may be code addresses, and
+    /// words that may point into the stack, relative to it.
     fn key(&self, record: &HeapLogRecord<'_>) -> u64 {
         let code =
             self.mapped.first().map_or(0, |m| m.start)..self.mapped.last().map_or(0, |m| m.end);
@@ -455,16 +453,14 @@ impl Process {
         let Some(&back) = record.stack.first() else {
             return Vec::new();
         };
-        // The caller's state after the call has returned, but for the address, which is to lie in
-        // the call.
+        // The caller's state after the call returned, except that the address lies in the call.
         let at = back.wrapping_sub(1);
         let registers = UnwindRegsX86_64::new(at, record.sp.wrapping_add(8), record.bp);
         let (addresses, ..) = self.addresses(at, registers, (record.sp, record.stack), MAX_FRAMES);
         addresses.into_iter().map(|a| self.frame(a)).collect()
     }
 
-    /// See [`Unwinders::unwind`]. An address in no file ends it: it is certain by itself, but
-    /// nothing behind it is.
+    /// See [`Unwinders::unwind`]. An address in no file is the last frame: its callers are unknown.
     fn stack_of(&mut self, top: &Top<'_>, most: usize) -> Unwound {
         let registers = UnwindRegsX86_64::new(top.ip, top.sp, top.bp);
         let (addresses, ended, short) =
@@ -485,8 +481,8 @@ impl Process {
         }
     }
 
-    /// Addresses in calls from the inside out, whether they go to the thread's first function, and
-    /// whether the next one lies behind the copy.
+    /// Addresses in calls from the inside out, true if they reach the thread's first function, and
+    /// true if the next one lies behind the copy.
     fn addresses(
         &mut self,
         at: u64,
@@ -546,7 +542,7 @@ mod tests {
         let mut callers = Callers::read(&exe).unwrap();
         assert_eq!(callers.of(file.entry() + 8), Caller::Nobody);
         let main = file.symbols().find(|s| s.name() == Ok("main")).unwrap();
-        // Nothing is pushed there.
+        // No register is pushed at this address.
         assert_eq!(callers.of(main.address()), Caller::Elsewhere);
         assert!(Callers::read(Path::new("/proc/self/status")).is_none());
     }

@@ -1,13 +1,13 @@
 //! Recording a process that runs already from an instrumented binary: `--attach PID`.
 //!
-//! The instrumented file holds the clone, so all that the process lacks is the runtime, which a
-//! preloaded library brings otherwise. It is the image that executables without a loader take in
-//! ([`crate::soft::static_image`]), mapped and started by the process itself, whose threads we stop
-//! for some milliseconds (`runtime/src/enter/attach.rs` has the other half). Its wrappers of the C
-//! library's functions are put into the global offset tables of all modules, then and whenever a
-//! module is loaded.
+//! The instrumented file holds the clone, so the process lacks only the runtime, which is otherwise
+//! a preloaded library. The runtime is the image that executables without a loader map
+//! ([`crate::soft::static_image`]). The process itself maps and starts it while all of its threads
+//! are stopped for some milliseconds (`runtime/src/enter/attach.rs` has the other half). Its
+//! wrappers of the C library's functions are put into the global offset tables of all modules, then
+//! and whenever a module is loaded.
 //!
-//! Nothing is taken out again at the end: triggers end by themselves, and the rest lies idle.
+//! Nothing is unmapped at the end: triggers end by themselves, and the rest stays idle.
 
 pub(crate) mod process;
 pub(crate) mod threads;
@@ -42,14 +42,14 @@ pub struct Refused(pub String);
 const CALLED: [&str; 3] = ["__errno_location", "dl_iterate_phdr", "environ"];
 const _: () = assert!(BEHIND_WRAPPERS.len() + CALLED.len() <= MAX_FUNCTIONS);
 
-/// Attempts to find all threads outside of places where they cannot be taken in. Source: Chosen.
+/// Maximum number of attempts to stop all threads where they can be attached to. Source: Chosen.
 const MAX_ATTEMPTS: usize = 100;
-/// Time between them. Source: Chosen.
+/// Time between attempts. Source: Chosen.
 const ATTEMPT_INTERVAL: Duration = Duration::from_millis(2);
 /// Bytes of the stack and of the runtime's arguments, in the process.
 const SCRATCH: u64 = 512 << 10;
-/// Ticks for which the tables of a new module are looked at: it is in the loader's list before it
-/// is linked. Source: Chosen.
+/// Ticks during which the tables of a new module are checked, since it is in the loader's list
+/// before it is linked. Source: Chosen.
 const TICKS_OF_NEW_MODULE: u32 = 50;
 
 /// A process that could be attached to.
@@ -60,7 +60,7 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Looks at a process, and touches nothing.
+    /// Examines a process without changing it.
     pub fn new(pid: i32) -> Result<Candidate, Refused> {
         let process = Process::open(pid)?;
         let modules = modules_of(&process)?;
@@ -96,8 +96,8 @@ impl Candidate {
             .iter()
             .find(|m| m.note.features & SANITIZED_ALLOCATOR == SANITIZED_ALLOCATOR)
         {
-            // It has the addresses of the functions that the runtime would have to stand in for,
-            // and takes away its threads' alternate stacks.
+            // The other runtime has the addresses of the functions that ours would replace, and
+            // removes its threads' alternate stacks.
             return Err(Refused(format!(
                 "{}: a sanitizer's runtime is part of it, which cannot be told of the recorder any more once it runs; record the program from its start, or link that runtime as a shared library (clang -shared-libsan)",
                 inside.path.display()
@@ -129,12 +129,12 @@ pub struct Attached {
     process: Process,
     /// Run-time addresses of the wrappers, by the name of the wrapped function.
     wrappers: BTreeMap<String, u64>,
-    /// Modules whose tables lead to the wrappers; those that have come lately, with the ticks for
-    /// which they are looked at.
+    /// Modules whose tables lead to the wrappers, and entries of recent modules with the ticks
+    /// during which they are checked.
     known: Vec<Module>,
     fresh: Vec<(Vec<(String, u64)>, u32)>,
     image: Image,
-    /// Threads that were found without a ring once.
+    /// Threads that were once found without a ring.
     suspects: BTreeSet<i32>,
     /// Threads that cannot be recorded.
     refused: BTreeSet<i32>,
@@ -154,9 +154,9 @@ struct Image {
     attach_thread: u64,
 }
 
-/// Why a stop was of no use.
+/// Why a stop failed.
 enum Failed {
-    /// A thread stands where it cannot be taken in.
+    /// A thread is at a point where it cannot be attached to.
     Busy,
     Refused(Refused),
 }
@@ -167,7 +167,7 @@ impl From<Refused> for Failed {
     }
 }
 
-/// Takes a process in: its threads are sampled from now on.
+/// Attaches to a process: its threads are sampled from now on.
 pub fn attach_to_process(
     candidate: Candidate,
     shared: &SharedMemory,
@@ -229,7 +229,7 @@ pub fn attach_to_process(
                     cpu_now: cpu,
                     problems,
                 };
-                // Before the threads go on.
+                // The tables must change before the threads go on.
                 attached.link(&modules);
                 drop(held);
                 return Ok(attached);
@@ -257,9 +257,9 @@ fn wrappers(base: u64) -> Result<BTreeMap<String, u64>, Refused> {
         .collect())
 }
 
-/// Wrappers that do not call the function that they stand in for, since they know its effect, and
-/// that can be done without: the next trigger notices a handler that the runtime has not been told
-/// of. (Masks and alternate stacks must be seen.)
+/// Wrappers that know the effect of the function that they replace and do not call it, and that are
+/// dispensable: the next trigger notices a handler that was set without the runtime. (Masks and
+/// alternate stacks must be seen.)
 const DISPENSABLE_WRAPPERS: [&str; 13] = [
     "sigaction",
     "__sigaction",
@@ -276,7 +276,7 @@ const DISPENSABLE_WRAPPERS: [&str; 13] = [
     "__vfork",
 ];
 
-/// Those of them that a library of the program stands in for as well.
+/// Those of them that a library of the program defines as well.
 fn stood_in_for(process: &Process, modules: &[Module]) -> Vec<String> {
     let is_c_library = |module: &&Module| {
         let name = module.path.file_name().unwrap_or_default();
@@ -355,7 +355,7 @@ fn out_of_reach(pid: i32) -> Refused {
     ))
 }
 
-/// A stop of all threads, in which a process is taken in.
+/// A stop of all threads during which a process is attached to.
 struct Stop<'a> {
     request: Request<'a>,
     held: &'a StoppedThreads,
@@ -413,8 +413,8 @@ impl Stop<'_> {
         Refused(format!("process {pid}: {what}: {error}"))
     }
 
-    /// The image that an earlier recorder left, if there is one. The error says that the process
-    /// cannot be taken in now.
+    /// The image that an earlier recorder left, if there is one. The error means that the process
+    /// cannot be attached to now.
     fn earlier_image(&self) -> Result<Option<u64>, Failed> {
         let Request {
             process, modules, ..
@@ -466,7 +466,7 @@ impl Stop<'_> {
         }
     }
 
-    /// Lets all threads set their rings up. The result names those that are not recorded; if none
+    /// Lets all threads set up their rings. The result names those that are not recorded; if none
     /// is recorded, it is an error.
     fn take_threads(&self, image: Image, stack: u64) -> Result<Vec<String>, Refused> {
         let mut problems = Vec::new();
@@ -488,20 +488,19 @@ impl Stop<'_> {
     }
 }
 
-/// Lets one thread set its ring up.
+/// Lets one thread set up its ring.
 fn take_thread(image: Image, thread: i32, stack: u64, signal: u32) -> io::Result<u64> {
     let mut borrowed = Borrowed::new(thread)?;
     let (mask, pointer) = (borrowed.mask(), borrowed.stack());
     let result = borrowed.call(image.base + image.attach_thread, [mask, pointer], stack)?;
     if result as usize == attached::DONE {
-        // These are never really blocked; the runtime knows what the program wants.
+        // These signals are never really blocked; the runtime keeps the program's mask.
         borrowed.set_mask(mask & !(1 << (libc::SIGSEGV - 1) | 1 << (signal - 1)));
     }
     Ok(result)
 }
 
-/// Maps the runtime's image out of the recorder's memory, and adds its address where that is to be
-/// added.
+/// Maps the runtime's image from the recorder's memory, and adds its address at its relocations.
 fn map_image(
     process: &Process,
     thread: &mut Borrowed,
@@ -582,7 +581,7 @@ fn find_system_call(process: &Process) -> Option<u64> {
     Some(vdso.start + at as u64)
 }
 
-/// Facts that the runtime is given.
+/// Facts that are passed to the runtime.
 struct Request<'a> {
     process: &'a Process,
     modules: &'a [Module],
@@ -671,8 +670,8 @@ impl Attached {
         Duration::from_secs_f64((self.cpu_now - self.cpu_before) as f64 / ticks)
     }
 
-    /// To be called often: takes in the threads and modules that have come since. `threads`: ids of
-    /// those that have a ring.
+    /// To be called often: attaches to new threads and handles new modules. `threads`: ids of those
+    /// that have a ring.
     pub fn tick(&mut self, threads: &dyn Fn(i32) -> bool, signal: u32) {
         self.cpu_now = self
             .process
@@ -700,7 +699,7 @@ impl Attached {
         self.suspects = without;
     }
 
-    /// Takes a thread in that no wrapper has seen.
+    /// Attaches to a thread that no wrapper has seen.
     fn take_late(&mut self, thread: i32, signal: u32) {
         let Ok(Some(_held)) = StoppedThreads::one(self.process.pid, thread) else {
             return;
@@ -743,7 +742,7 @@ impl Attached {
         }
     }
 
-    /// Lets the tables of modules that are new lead to the wrappers.
+    /// Redirects the tables of new modules to the wrappers.
     fn link(&mut self, modules: &[Module]) {
         let new: Vec<Module> = modules
             .iter()
@@ -767,7 +766,7 @@ impl Attached {
     }
 }
 
-/// Lets entries of global offset tables lead to the wrappers, if the loader has filled them.
+/// Redirects entries of global offset tables to the wrappers, if the loader has filled them.
 fn lead(process: &Process, wrappers: &BTreeMap<String, u64>, entries: &[(String, u64)]) {
     for (name, entry) in entries {
         let Some(&wrapper) = wrappers.get(name) else {
@@ -779,7 +778,7 @@ fn lead(process: &Process, wrappers: &BTreeMap<String, u64>, entries: &[(String,
             continue;
         };
         if now != wrapper && now >= MIN_ADDRESS && process.memory.word(now).is_ok() {
-            // A failure leaves the C library's function there.
+            // On failure, the C library's function stays there.
             let _ = process.memory.write(*entry, &wrapper.to_le_bytes());
         }
     }

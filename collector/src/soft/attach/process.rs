@@ -1,5 +1,4 @@
-//! A process that runs already, as `/proc` shows it: its memory, its modules, and the obstacles to
-//! attaching to it.
+//! A running process, as `/proc` shows it: its memory, its modules, and obstacles to attaching.
 
 use crate::soft::attach::Refused;
 use crate::soft::static_image::Flat;
@@ -24,8 +23,8 @@ const MOST_MODULES: usize = 4096;
 /// Longest path.
 const MOST_PATH: usize = 4096;
 
-/// Its memory. Writing goes past the protection of pages, as debuggers do; pages that are shared
-/// with a file are copied first.
+/// A process's memory. Writing ignores the protection of pages, as in debuggers; pages that are
+/// shared with a file are copied first.
 pub struct Memory(File);
 
 impl Memory {
@@ -60,7 +59,7 @@ impl Memory {
         let mut text = Vec::new();
         while text.len() < MOST_PATH {
             let mut piece = [0u8; 64];
-            // Not beyond the page, which may be the last one.
+            // A read must not cross the page's end, since the page may be the last one.
             let room = (PAGE_SIZE - (at as usize + text.len()) % PAGE_SIZE).min(64);
             self.read(at + text.len() as u64, &mut piece[..room])?;
             match piece[..room].iter().position(|&b| b == 0) {
@@ -112,14 +111,14 @@ fn status(pid: i32, field: &str) -> Option<String> {
     })
 }
 
-/// Namespaces of a process that are not this one's, of those that matter here.
+/// Names of the process's namespaces that differ from this one's, where that matters.
 fn other_namespaces(pid: i32) -> Vec<&'static str> {
     let of = |who: &str, kind: &str| std::fs::read_link(format!("/proc/{who}/ns/{kind}")).ok();
     ["pid", "mnt", "user"]
         .into_iter()
         .filter(|kind| {
             let theirs = of(&pid.to_string(), kind);
-            // A namespace that cannot be read does not count: the attempt will show.
+            // A namespace that cannot be read does not count; attaching will show.
             theirs.is_some() && theirs != of("self", kind)
         })
         .collect()
@@ -139,7 +138,7 @@ pub fn way_in(pid: i32) -> String {
             _ => "user",
         })
         .collect();
-    // The last is its id in the innermost namespace.
+    // The last id is that in the innermost namespace.
     let inner = status(pid, "NSpid")
         .and_then(|ids| ids.split_whitespace().last().map(str::to_owned))
         .unwrap_or_else(|| pid.to_string());
@@ -150,7 +149,7 @@ pub fn way_in(pid: i32) -> String {
 }
 
 impl Process {
-    /// Looks at a process. What stands against attaching to it is an error with the remedy.
+    /// Examines a process. An obstacle to attaching is an error with the remedy.
     pub fn open(pid: i32) -> Result<Process, Refused> {
         let no = |why: &str| Err(Refused(format!("process {pid}: {why}")));
         if pid == std::process::id() as i32 {
@@ -164,7 +163,7 @@ impl Process {
                 "it is a thread; give its process, --attach {group}"
             ));
         }
-        // There thread ids are others, so that nobody could tell whose rings are whose.
+        // In another namespace, thread ids differ, so rings could not be matched to threads.
         if other_namespaces(pid).contains(&"pid") {
             return no(&way_in(pid));
         }
@@ -272,7 +271,7 @@ impl Process {
         }
     }
 
-    /// True if the loader's list is whole: no thread is just adding to it.
+    /// True if the loader's list is consistent: no thread is just changing it.
     pub fn is_consistent(&self) -> bool {
         self.memory
             .word(self.debug + 24)
@@ -323,7 +322,7 @@ impl Process {
         Ok(found)
     }
 
-    /// Path for this process of a file that the other one has by `path`.
+    /// The path by which this process reaches the other one's file `path`.
     pub fn path(&self, path: &Path) -> PathBuf {
         match path == self.program {
             true => format!("/proc/{}/exe", self.pid).into(),
@@ -365,7 +364,7 @@ impl Process {
         let mut text = vec![0; (flat.text.end - flat.text.start) as usize];
         let read = self.memory.read(code.start, &mut text).is_ok();
         let mut wanted = flat.bytes[flat.text.start as usize..flat.text.end as usize].to_vec();
-        // The process may have changed this room since, so it is left out.
+        // The process may have changed this part since, so it is left out.
         for text in [&mut text, &mut wanted] {
             text[(flat.room.start - flat.text.start) as usize
                 ..(flat.room.end - flat.text.start) as usize]
@@ -396,8 +395,8 @@ impl Process {
     }
 }
 
-/// The functions that modules define: address of the version that programs are linked to, the first
-/// in the order of the list.
+/// Addresses of functions that modules define, in the version that programs are linked to. The
+/// first module in the list counts.
 pub fn definitions(
     process: &Process,
     modules: &[Module],
@@ -544,7 +543,8 @@ mod tests {
         assert_eq!(found["posix_spawn"], real);
     }
 
-    /// Checked against the result of `object` by section headers; then those are gone.
+    /// Compares with `object`'s result from section headers, and repeats the search without section
+    /// headers.
     #[test]
     fn entries_for_functions_are_found_without_section_headers() {
         use object::{Object, ObjectSymbol, ObjectSymbolTable, RelocationTarget};

@@ -195,14 +195,14 @@ pub fn rseq(thread: i32) -> Option<u64> {
     (configuration[0] != 0).then_some(configuration[0])
 }
 
-/// A stopped thread that runs for us: it gets back all its registers and its signal mask when this
-/// is dropped.
+/// A stopped thread that runs code for us. When dropped, it gets all its registers and its signal
+/// mask back.
 pub struct Borrowed {
     thread: i32,
     registers: libc::user_regs_struct,
     extended: Vec<u8>,
     mask: u64,
-    /// The mask that it gets.
+    /// Signal mask for when the thread goes on.
     after: u64,
     /// True if the thread no longer exists.
     gone: bool,
@@ -226,8 +226,8 @@ impl Borrowed {
         let mut mask = 0u64;
         call(PTRACE_GETSIGMASK, thread, 8, &raw mut mask as usize)?;
         let registers = registers(thread)?;
-        // The end of the called code is told by SIGTRAP, which must not be blocked then: the kernel
-        // would take its handler away.
+        // SIGTRAP reports the end of the called code. If it were blocked, the kernel would reset
+        // its handler.
         let all = !TRAP;
         call(PTRACE_SETSIGMASK, thread, 8, &raw const all as usize)?;
         Ok(Borrowed {
@@ -240,17 +240,17 @@ impl Borrowed {
         })
     }
 
-    /// Its blocked signals.
+    /// The thread's blocked signals.
     pub fn mask(&self) -> u64 {
         self.mask
     }
 
-    /// Its stack pointer.
+    /// The thread's stack pointer.
     pub fn stack(&self) -> u64 {
         self.registers.rsp
     }
 
-    /// It shall have these signals blocked when it goes on.
+    /// Sets the signals that are blocked when the thread goes on.
     pub fn set_mask(&mut self, mask: u64) {
         self.after = mask;
     }
@@ -260,7 +260,7 @@ impl Borrowed {
         registers: libc::user_regs_struct,
         how: Request,
     ) -> io::Result<libc::user_regs_struct> {
-        // No system call is to be restarted.
+        // A pending restart of a system call is suppressed.
         let registers = libc::user_regs_struct {
             orig_rax: u64::MAX,
             eflags: 0x202,
@@ -288,13 +288,13 @@ impl Borrowed {
                     let (signal, at) = (libc::WSTOPSIG(status), self::registers(self.thread)?.rip);
                     return Err(io::Error::other(format!("signal {signal} at {at:#x}")));
                 }
-                // It is to stop: later.
+                // A stop request is left for later.
                 Waited::Stopped(_) => call(how, self.thread, 0, 0)?,
             }
         }
     }
 
-    /// Makes a system call by the instruction at `at`. The result is as the kernel gives it.
+    /// Makes a system call with the instruction at `at`. Returns the kernel's result.
     pub fn system_call(&mut self, at: u64, number: i64, arguments: [u64; 6]) -> io::Result<u64> {
         let [rdi, rsi, rdx, r10, r8, r9] = arguments;
         let registers = libc::user_regs_struct {

@@ -11,21 +11,21 @@ use std::sync::{Mutex, PoisonError};
 /// A power of two. Source: Chosen.
 const IDS_PER_PAGE: usize = 1 << 12;
 
-/// The page of a slot's first record; none of a marker.
+/// The page of a slot's first record; `None` for a marker.
 #[inline(always)]
 fn page_of(slot: &RingSlot) -> Option<usize> {
     let first = slot.id & !ID_PAIR;
     (slot.id < MARK_FIRST && first < ID_LIMIT).then_some(first as usize / IDS_PER_PAGE)
 }
 
-/// Numbers by id.
+/// Counts by id.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CountTable {
     pages: Vec<Option<Box<[u64; IDS_PER_PAGE]>>>,
 }
 
 impl CountTable {
-    /// Counts the first records of slots. Ids that follow each other mostly lie in one page.
+    /// Counts the first records of slots. Consecutive ids mostly lie in one page.
     pub(crate) fn add(&mut self, slots: &[RingSlot]) {
         let mut left = slots;
         while let Some((slot, rest)) = left.split_first() {
@@ -43,13 +43,13 @@ impl CountTable {
         }
     }
 
-    /// Counts a record that was written so many times.
+    /// Adds `times` executions of a record.
     pub(crate) fn add_times(&mut self, id: u32, times: u64) {
         let number = &mut self.page(id as usize / IDS_PER_PAGE)[id as usize % IDS_PER_PAGE];
         *number = number.saturating_add(times);
     }
 
-    /// A page, made if need be.
+    /// A page, allocated on first use.
     fn page(&mut self, page: usize) -> &mut [u64; IDS_PER_PAGE] {
         if self.pages.len() <= page {
             self.pages.resize(page + 1, None);
@@ -65,7 +65,7 @@ impl CountTable {
         }
     }
 
-    /// Ids that were counted, ascending, and how often.
+    /// Counted ids, ascending, with their counts.
     fn list(&self) -> Vec<(u32, u64)> {
         let pages = self.pages.iter().enumerate();
         let pages = pages.filter_map(|(number, page)| Some((number, page.as_ref()?)));
@@ -79,7 +79,7 @@ impl CountTable {
     }
 }
 
-/// By process: ids and how often their records were written.
+/// By process: ids and the number of times that their records were written.
 pub type CountsByProcess = BTreeMap<u32, Vec<(u32, u64)>>;
 
 /// The tables of all workers.
@@ -89,7 +89,7 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
-    /// Lets a table of this process be filled by nobody else.
+    /// Calls `fill` with a table of this process that no other worker uses at the same time.
     pub(crate) fn with(&self, process: u32, fill: impl FnOnce(&mut CountTable)) {
         let lock = || self.tables.lock().unwrap_or_else(PoisonError::into_inner);
         let found = {
@@ -102,7 +102,7 @@ impl Counter {
         lock().push((process, table));
     }
 
-    /// All of it.
+    /// The sum of all tables.
     pub(crate) fn finish(self) -> CountsByProcess {
         let tables = self
             .tables

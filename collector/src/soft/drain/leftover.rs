@@ -1,5 +1,5 @@
-//! Pure arithmetic on the numbers of a thread slot: the slots that a dead thread left behind, and a
-//! check of a chunk's description. Any numbers may be given.
+//! Pure arithmetic on the numbers of a thread slot: the slots that a dead thread left, and a check
+//! of a chunk's description. All input values are allowed.
 
 use crate::soft::shared_memory::{SLOT, Settings};
 use mgz_abi::shared_memory::Snapshot;
@@ -7,19 +7,19 @@ use mgz_abi::shared_memory::{CHUNKS, ChunkInfo, MODE_BURST, MODE_RING, PAGE_SIZE
 use mgz_abi::slot::MAX_REGION_SLOTS;
 use mgz_annotations_schema::spill::cause;
 
-/// Slot numbers beyond this are nonsense.
+/// Larger slot numbers are invalid.
 const MAX_EXECUTED: u64 = 1 << 56;
 /// Bytes of the longest region.
 const REGION: u64 = MAX_REGION_SLOTS as u64 * SLOT;
 
-/// Slots that a thread has written and not published.
+/// Slots that a thread has written but not published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
     /// No slots.
     Nothing,
     /// The numbers contradict each other.
     Nonsense,
-    /// Slots in a chunk that was being filled, perhaps none as far as the thread has said so.
+    /// Slots in a chunk that was being filled; the known number may be 0.
     Chunk {
         /// Its place in the queue.
         place: usize,
@@ -47,14 +47,14 @@ pub fn plausible(info: &ChunkInfo) -> bool {
         && info.executed >= info.first_slot + u64::from(info.slots)
 }
 
-/// True if a thread has got as far as its first chunk or lap. Its cursor is set last; until then
-/// only the owner's ids are set in the page. A thread that is killed meanwhile has run nothing.
+/// True if a thread has begun its first chunk or lap. Its cursor is set last; before that, only the
+/// owner's ids are set in the page. A thread killed before that has run nothing.
 pub fn has_begun(s: &Snapshot) -> bool {
     s.pid != 0 && (s.cursor != 0 || s.slots_before != 0 || s.published != 0)
 }
 
-/// Location of the slots that a thread wrote but did not publish, by its own numbers. `known` slots
-/// have been published.
+/// Location of the slots that a thread wrote but did not publish, from its own numbers. `known`
+/// slots have been published.
 pub fn unpublished(settings: &Settings, s: &Snapshot, known: u64) -> Rest {
     if !has_begun(s) {
         return Rest::Nothing;
@@ -66,7 +66,7 @@ pub fn unpublished(settings: &Settings, s: &Snapshot, known: u64) -> Rest {
     {
         return Rest::Nonsense;
     }
-    // Below the base: a region has met the guard page, was rebased, and is not committed yet.
+    // Below the base: a region reached the guard page and was rebased, but is not committed yet.
     let written = s.cursor.saturating_sub(s.base) / SLOT;
     if settings.mode == MODE_RING {
         if written == 0 {
@@ -89,7 +89,7 @@ pub fn unpublished(settings: &Settings, s: &Snapshot, known: u64) -> Rest {
         };
     }
     if settings.mode == MODE_BURST && s.guard <= s.self_addr {
-        // It was in a lap, whose slots are nobody's.
+        // The thread was in a lap, whose slots are not kept.
         return Rest::Nothing;
     }
     let chunk = settings.chunk_bytes;
@@ -114,7 +114,7 @@ pub fn unpublished(settings: &Settings, s: &Snapshot, known: u64) -> Rest {
         place as u64 == s.published % CHUNKS as u64
     };
     if !being_filled {
-        // Published already; the thread died before it went on.
+        // All slots are published: the thread died before it went on.
         return Rest::Nothing;
     }
     Rest::Chunk {
@@ -127,7 +127,7 @@ pub fn unpublished(settings: &Settings, s: &Snapshot, known: u64) -> Rest {
 /// Description of the thread's last `slots` slots, as the thread would have published it.
 pub fn describe(settings: &Settings, s: &Snapshot, cause: u8, slots: u64) -> ChunkInfo {
     let now = now_ns();
-    // A lap has more slots than the window that is kept of it; of a chunk all are kept.
+    // A lap has more slots than the kept window; a chunk is kept whole.
     let written = if settings.mode == MODE_RING {
         s.cursor.saturating_sub(s.base) / SLOT
     } else {

@@ -1,10 +1,10 @@
-//! Takes the chunks and windows that traced threads publish and writes them to the spill folder;
-//! closes the books of threads that died.
+//! Writes the chunks and windows that traced threads publish to the spill folder, and completes the
+//! counts of dead threads.
 //!
 //! The difficulty has three parts. In `full` the program waits for the recorder, so several workers
-//! encode chunks of one thread at a time, directly from the shared memory; order must hold
-//! nevertheless ([`queue`]). A thread may die at any instruction (`kill -9`), so the slots that it
-//! left unpublished are found from its last numbers. Any of these numbers may be nonsense.
+//! encode chunks of one thread at a time, directly from the shared memory, yet in order
+//! ([`queue`]). A thread may die at any instruction (`kill -9`), so its unpublished slots are found
+//! from its last numbers. Any of these numbers may be invalid.
 //!
 //! Guarantees: no input makes the recorder crash, read out of bounds or wait for ever; a record is
 //! written at most once; records that cannot be kept are counted. When the disk is full the queue
@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Number of reads of a ring that is still being written, at most. Source: Chosen.
+/// Maximum number of reads of a ring that is still being written. Source: Chosen.
 const MAX_READS: usize = 5;
 
 /// Counts of the slots that a thread wrote and of those that were kept.
@@ -54,13 +54,13 @@ pub struct ThreadSeen {
     pub segments: u64,
 }
 
-/// One thread's way into a spill file, from its first chunk to its end.
+/// One thread's output to a spill file, from its first chunk to its end.
 pub(crate) struct Stream {
     key: ThreadKey,
     writer: Option<SpillWriter>,
     /// Slots that the thread is known to have written.
     executed: u64,
-    /// Number of the slot that the next chunk begins with, at least.
+    /// Lowest possible number of the next chunk's first slot.
     next: u64,
     last_cause: u8,
     kept: u64,
@@ -68,12 +68,12 @@ pub(crate) struct Stream {
     /// `full`: numbers that were left out between phases.
     skipped: u64,
     lost: bool,
-    /// Its records go to an analysis at once.
+    /// True if its records go to an analysis at once.
     online: bool,
 }
 
 impl Stream {
-    /// True if a chunk goes on with this stream; else the ids were taken over by another thread.
+    /// True if a chunk continues this stream. Otherwise another thread has the same ids.
     fn goes_on(&self, info: &ChunkInfo) -> bool {
         let ended = matches!(
             self.last_cause,
@@ -83,22 +83,22 @@ impl Stream {
     }
 }
 
-/// A chunk that is the caller's to read.
+/// A chunk that the caller may read.
 struct Claim<'a> {
     slot: ThreadSlot<'a>,
     ticket: Ticket<'a>,
-    /// Number of chunks drained with it.
+    /// Number of chunks drained including it.
     drained: u64,
-    /// Its owner's description of it, if that can be true.
+    /// Its owner's description of it, if that is plausible.
     info: Option<ChunkInfo>,
-    /// Others wait behind it.
+    /// True if more chunks wait behind it.
     more: bool,
     returned: bool,
 }
 
 impl Claim<'_> {
-    /// Gives the chunk's place back when those before it have been, after which it may not be read.
-    /// The outlet is the caller's until the claim is dropped.
+    /// Returns the chunk's place once all earlier ones have been returned. The chunk may not be
+    /// read afterwards. The outlet is the caller's until the claim is dropped.
     fn give_back(&mut self) -> MutexGuard<'_, Outlet> {
         self.returned = true;
         let outlet = self.ticket.outlet();
@@ -107,7 +107,7 @@ impl Claim<'_> {
     }
 }
 
-/// Also where a worker panics, so that the chunk's owner does not wait for ever.
+/// This also runs when a worker panics, so that the chunk's owner does not wait for ever.
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         if !self.returned {
@@ -136,7 +136,8 @@ pub struct Tally {
     pub truncated: BTreeMap<String, u64>,
     /// Sentences for the user.
     pub problems: Vec<String>,
-    /// With [`Settings::count`](crate::soft::shared_memory::Settings::count): how often records were written.
+    /// With [`Settings::count`](crate::soft::shared_memory::Settings::count): how often records
+    /// were written.
     pub counts: CountsByProcess,
     /// Bytes written.
     pub bytes: u64,
@@ -144,10 +145,10 @@ pub struct Tally {
     pub last_write: Option<Instant>,
 }
 
-/// A process whose end the recorder knows first-hand.
+/// A process whose end the recorder observes itself.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownProcess {
-    /// Its id.
+    /// The cause for slots that its threads left; `None` while it runs.
     pub pid: u32,
     /// The cause for slots that its threads left behind; `None` while it runs.
     pub ended: Option<u8>,
@@ -175,7 +176,7 @@ fn key(info: &ChunkInfo) -> ThreadKey {
     }
 }
 
-/// A worker that panicked has already lost its chunk; the others go on.
+/// Locks despite a panic: the worker that panicked has lost its chunk, and the others go on.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -199,13 +200,14 @@ impl<'a> Drainer<'a> {
         }
     }
 
-    /// Gives the records of the first thread to an analysis, as long as there is no second one.
+    /// A drainer that writes nothing before the first chunk. `max_bytes` bounds the spill folder,
+    /// to within a chunk per worker.
     pub fn feeding(mut self, online: Option<Arc<Online>>) -> Self {
         self.online = online;
         self
     }
 
-    /// So many rows of the module table were read and told.
+    /// So many rows of the module table have been read and reported.
     pub fn modules_told(&self, rows: usize) {
         if let Some(online) = &self.online {
             online.told(rows);
@@ -238,8 +240,8 @@ impl<'a> Drainer<'a> {
         }));
     }
 
-    /// Takes a chunk out of a queue, if there is one, and writes it; tells whether there was one.
-    /// `segment` is where it is encoded; `more` is called before that if others wait behind it.
+    /// Takes a chunk out of a queue, if there is one, and writes it. Returns true if there was one.
+    /// It is encoded in `segment`; `more` is called before that if others wait behind it.
     pub fn drain(&self, index: usize, segment: &mut EncodedSegment, more: impl FnOnce()) -> bool {
         let Some(claim) = self.claim(index, &mut lock(&self.queues[index].intake)) else {
             return false;
@@ -261,7 +263,8 @@ impl<'a> Drainer<'a> {
             return None;
         }
         if intake.abandoned {
-            // Its books are closed: new chunks are nobody's, and its owner is not to wait.
+            // The queue's counts are complete: new chunks are discarded, and their owner must not
+            // wait.
             queue.claimed.store(published, Ordering::Relaxed);
             slot.set_drained(published);
             return None;
@@ -290,7 +293,7 @@ impl<'a> Drainer<'a> {
         if let Some(counter) = &self.counter {
             return self.tell(claim, counter, segment);
         }
-        // If nothing is kept any more, nothing needs to be encoded.
+        // If nothing more is kept, nothing is encoded.
         let full = self.full.load(Ordering::Relaxed);
         let info = claim.info.take().filter(|info| {
             segment.begin(info.slots as usize);
@@ -308,7 +311,7 @@ impl<'a> Drainer<'a> {
         let Some(info) = info else {
             return self.count("damaged_chunks", 1);
         };
-        // (The owner of a chunk with parts outside of phases clears them all at once.)
+        // (For a chunk with parts outside of phases, the owner clears all parts at once.)
         if !self.is_ring() && info.cause != u16::from(cause::PHASE) {
             slot.clear(info.place as usize, info.offset.into());
         }
@@ -317,7 +320,7 @@ impl<'a> Drainer<'a> {
         self.keep(&mut outlet, &info, ended.map(|_| &*segment));
     }
 
-    /// Counts the records of a chunk and gives its place back.
+    /// Counts the records of a chunk and returns its place.
     fn tell(&self, mut claim: Claim<'_>, counter: &Counter, segment: &EncodedSegment) {
         let slot = claim.slot;
         let info = claim.info.take().filter(|info| {
@@ -383,8 +386,8 @@ impl<'a> Drainer<'a> {
         });
         let end = info.first_slot + u64::from(info.slots);
         stream.executed = stream.executed.max(info.executed).max(end);
-        // At most two for an end of a phase and the beginning of the next. What was lost is more, or
-        // counted where it was.
+        // The end of a phase and the beginning of the next leave a gap of at most two. Lost slots
+        // leave a larger gap, or are counted elsewhere.
         let gap = info.first_slot.saturating_sub(stream.next);
         if !self.shared.settings().windows() && gap <= 2 {
             stream.skipped += gap;
@@ -401,16 +404,15 @@ impl<'a> Drainer<'a> {
         }
         match segment.and_then(|segment| self.write(stream, info.slots.into(), segment)) {
             Ok(()) => {
-                // In `full`, the last chunk of a thread is shorter than a chunk, and nothing is
-                // missing.
+                // In `full`, the last chunk of a thread is shorter without anything missing.
                 let cause = info.cause as u8;
                 let ended = matches!(
                     cause,
                     cause::END_OF_THREAD | cause::END_OF_PROCESS | cause::EXEC | cause::PHASE
                 );
                 let windows = self.shared.settings().windows();
-                // In `full`, threads that were abandoned are counted there, whether or not they
-                // leave a last segment.
+                // In `full`, abandoned threads are counted in `abandon`, with or without a last
+                // segment.
                 if cause != cause::WHOLE && (windows || !ended && cause != cause::RECORDER_STOPPED)
                 {
                     *lock(&self.books)
@@ -473,7 +475,7 @@ impl<'a> Drainer<'a> {
         Ok(())
     }
 
-    /// Enters a segment in the books; returns the bytes of the spill folder.
+    /// Counts a segment that was written; returns the bytes of the spill folder.
     fn wrote(&self, stream: &mut Stream, slots: u64, bytes: u64) -> u64 {
         stream.kept += slots;
         stream.segments += 1;
@@ -490,7 +492,7 @@ impl<'a> Drainer<'a> {
         }
     }
 
-    /// Ends a queue's stream and enters it in the books.
+    /// Ends a queue's stream and adds its counts to the totals.
     fn finish(&self, outlet: &mut Outlet) {
         let Some(stream) = outlet.stream.take() else {
             return;
@@ -542,8 +544,8 @@ impl<'a> Drainer<'a> {
                 (verdict == Verdict::Suspect).then_some((pid, tid, base, slots_before));
             match verdict {
                 Verdict::Dead(cause) => {
-                    // The owner's process may be closing it itself (state STATE_CLOSING) and have
-                    // died over it.
+                    // The owner's process may have died while it closed the slot itself
+                    // (STATE_CLOSING).
                     if take(slot, state, (pid, tid)) {
                         self.close(index, &mut intake, cause, segment);
                         self.forget(index, slot);
@@ -553,13 +555,12 @@ impl<'a> Drainer<'a> {
                 Verdict::Suspect => living += 1,
                 Verdict::Alive => {
                     living += 1;
-                    // (One that has not begun yet is not older than the one that it takes the place
-                    // of.)
+                    // (A thread that has not begun yet is not older than the one that it replaces.)
                     if pid == 0 || begin_ns == 0 || state != STATE_LIVE {
                         continue;
                     }
-                    // A thread has one ring. If there are two, it has executed another program and
-                    // the older is left over.
+                    // A thread has one ring. With two, it has executed another program, and the
+                    // older ring is left over.
                     let older = match seen.insert((pid, tid), (index, begin_ns)) {
                         Some((other, began)) if began > begin_ns => {
                             seen.insert((pid, tid), (other, began));
@@ -594,7 +595,7 @@ impl<'a> Drainer<'a> {
             // Its kind of end is only known once it has been waited for.
             Owner::ProcessGone if pid == known.pid => Verdict::Alive,
             Owner::ProcessGone => Verdict::Dead(cause::END_OF_PROCESS),
-            // Its process may be handing the ring to a new thread just now: then the numbers
+            // Its process may be handing the ring to a new thread. In that case, the numbers
             // change.
             Owner::ThreadGone if state == STATE_LIVE && intake.suspect == Some(position) => {
                 Verdict::Dead(cause::END_OF_THREAD)
@@ -621,8 +622,7 @@ impl<'a> Drainer<'a> {
         true
     }
 
-    /// Takes the threads' records so far, although they go on. Returns how many there
-    /// were.
+    /// Keeps the records so far of threads that still run. Returns the number of these threads.
     pub fn abandon(&self, segment: &mut EncodedSegment) -> u64 {
         let mut threads = 0;
         for index in 0..self.shared.slots_tried() {
@@ -637,7 +637,7 @@ impl<'a> Drainer<'a> {
             intake.abandoned = true;
             self.queues[index].closing.store(false, Ordering::Relaxed);
         }
-        // Each window that was cut has been counted.
+        // Windows that were cut are counted one by one.
         if threads > 0 && !self.shared.settings().windows() {
             *lock(&self.books)
                 .truncated
@@ -653,7 +653,7 @@ impl<'a> Drainer<'a> {
         self.queues[index].closing.store(true, Ordering::Relaxed);
         let mut settled = false;
         for _ in 0..MAX_READS {
-            // There are not more, unless someone scribbles on the number of chunks.
+            // There are no more, unless the program has overwritten the number of chunks.
             for _ in 0..2 * self.shared.settings().places {
                 let Some(claim) = self.claim(index, intake) else {
                     break;
@@ -679,7 +679,7 @@ impl<'a> Drainer<'a> {
         if !settled {
             self.count("unreadable_rings", 1);
         }
-        // Whoever gets this slot next is not to find them behind its own.
+        // The slot's next owner must not find these ids behind its own.
         if !self.is_ring()
             && let Rest::Chunk { place, offset, .. } =
                 leftover::unpublished(self.shared.settings(), &slot.snapshot(), 0)
@@ -726,7 +726,7 @@ impl<'a> Drainer<'a> {
         }
     }
 
-    /// Makes a thread slot that was closed ready for its next owner.
+    /// Prepares a closed thread slot for its next owner.
     fn forget(&self, index: usize, slot: ThreadSlot<'_>) {
         slot.reset();
         if let Some(area) = self.shared.counters(index) {
@@ -736,8 +736,8 @@ impl<'a> Drainer<'a> {
         self.queues[index].closing.store(false, Ordering::Relaxed);
     }
 
-    /// Keeps the unpublished slots of a thread. Returns false if it went on meanwhile or its
-    /// numbers are nonsense.
+    /// Keeps the unpublished slots of a thread. Returns false if the thread ran on, or its numbers
+    /// are invalid.
     fn take_rest(
         &self,
         slot: ThreadSlot<'_>,
@@ -747,8 +747,8 @@ impl<'a> Drainer<'a> {
         cause: u8,
         segment: &mut EncodedSegment,
     ) -> bool {
-        // A loop advances the cursor in a register; what memory does not know of yet is found where
-        // it lies.
+        // A loop keeps the cursor in a register. So slots behind the cursor in memory are found by
+        // their content.
         let found = match leftover::unpublished(self.shared.settings(), numbers, known) {
             Rest::Chunk {
                 place,
@@ -771,7 +771,7 @@ impl<'a> Drainer<'a> {
         let (read, slots) = match found {
             Rest::Nonsense => (false, 0),
             Rest::Nothing => {
-                // Laps that were not the last of a period leave no window, but they ran.
+                // Laps before the last one of a period leave no window, but were executed.
                 if self.is_ring() && numbers.slots_before > known && numbers.cursor >= numbers.base
                 {
                     self.keep(
@@ -858,8 +858,8 @@ impl<'a> Drainer<'a> {
     }
 }
 
-/// Takes a slot in this state for closing, if it is still `owner`'s: while that was found to be
-/// dead, its process may have handed the slot on.
+/// Sets a slot in this state to closing if it still belongs to `owner`. Its process may have handed
+/// the slot on since the owner was found dead.
 fn take(slot: ThreadSlot<'_>, state: u32, owner: (u32, u32)) -> bool {
     if !slot.change_state(state, STATE_CLOSING) {
         return false;

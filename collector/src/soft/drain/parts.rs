@@ -1,4 +1,4 @@
-//! Slots that a dead thread has left of a stretch of which only parts belong to phases.
+//! Slots left by a dead thread of which only parts belong to phases.
 
 use crate::soft::drain::Drainer;
 use crate::soft::drain::leftover::{Rest, describe};
@@ -9,7 +9,7 @@ use mgz_abi::shared_memory::Snapshot;
 use mgz_annotations_schema::spill::EncodedSegment;
 
 impl Drainer<'_> {
-    /// Keeps the parts that belong to phases. `None` if all of it does; false as
+    /// Keeps the parts that belong to phases. `None` if everything belongs to phases; false as for
     /// [`Drainer::take_rest`].
     pub(super) fn take_parts(
         &self,
@@ -30,8 +30,7 @@ impl Drainer<'_> {
         match *found {
             Rest::Nonsense => None,
             Rest::Nothing => Some(true),
-            // Nothing is kept of a lap, but its slots that belong to phases count as executed in
-            // them.
+            // No slot of a lap is kept, but those in phases count as executed.
             Rest::Window { .. } => {
                 let slots = numbers.cursor.saturating_sub(numbers.base) / SLOT;
                 let inside: u64 = phase_pieces(numbers.base, slots, outside, &boundaries)
@@ -59,7 +58,7 @@ impl Drainer<'_> {
                         slots: (to - from) as u32,
                         first_slot: number,
                         executed: number + (to - from),
-                        // The last one ends the thread's records.
+                        // The last part ends the thread's records.
                         cause: if n + 1 < parts.len() {
                             mgz_annotations_schema::spill::cause::PHASE.into()
                         } else {

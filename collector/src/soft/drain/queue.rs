@@ -1,9 +1,9 @@
 //! The recorder's state of one thread slot, and the order in which its chunks are written.
 //!
 //! The holder of the intake claims chunks, one after the other, and gets a [`Ticket`] with each.
-//! Several workers read and encode chunks at a time; their places are given back, and their content
-//! is written, in the order of the tickets. The holder of the intake may wait for all tickets; the
-//! holder of a ticket never waits for the intake.
+//! Several workers read and encode chunks at a time; they return places and write content in the
+//! order of the tickets. The holder of the intake may wait for all tickets; the holder of a ticket
+//! never waits for the intake.
 
 use crate::soft::drain::{Stream, lock};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -12,39 +12,40 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// One thread slot's queue.
 #[derive(Default)]
 pub(crate) struct Queue {
-    /// Held by the worker that claims a chunk, or that closes the queue.
+    /// Locked by the worker that claims a chunk or closes the queue.
     pub intake: Mutex<Intake>,
-    /// Number of chunks claimed, for a check for work without the lock. It is changed
-    /// by the holder of the intake.
+    /// Number of chunks claimed, to check for work without the lock. Only the holder of the intake
+    /// changes it.
     pub claimed: AtomicU64,
-    /// It is being closed: the closing worker takes all chunks that wait.
+    /// True during closing: the closing worker takes all chunks that wait.
     pub closing: AtomicBool,
     outlet: Mutex<Outlet>,
     turn: Condvar,
 }
 
-/// State of the chunks that come.
+/// State of incoming chunks.
 #[derive(Default)]
 pub(crate) struct Intake {
-    /// Tickets given out.
+    /// Number of tickets issued.
     tickets: u64,
-    /// The thread that was found dead when this slot was looked at last, with its position.
+    /// The thread found dead at the last look at this slot, with its position.
     pub suspect: Option<(u32, u32, u64, u64)>,
-    /// Closed for good although its owner may live.
+    /// True if closed for good although its owner may live.
     pub abandoned: bool,
 }
 
 /// Destination of chunks.
 #[derive(Default)]
 pub(crate) struct Outlet {
-    /// Tickets that are done with.
+    /// Number of tickets completed.
     done: u64,
-    /// The thread's way into its file.
+    /// The thread's output to its file.
     pub stream: Option<Stream>,
 }
 
 impl Queue {
-    /// The next place in the order of writing. The intake shows that the caller holds it.
+    /// The next ticket in the order of writing. The argument proves that the caller holds the
+    /// intake.
     pub fn ticket(&self, intake: &mut Intake) -> Ticket<'_> {
         let number = intake.tickets;
         intake.tickets += 1;
@@ -54,16 +55,16 @@ impl Queue {
         }
     }
 
-    /// The outlet when all that was claimed is written. The intake shows that the caller holds it,
-    /// so that there will not be more.
+    /// The outlet once everything claimed is written. The argument proves that the caller holds the
+    /// intake, so no further chunks are claimed.
     pub fn settled(&self, intake: &Intake) -> MutexGuard<'_, Outlet> {
         self.when_done(intake.tickets)
     }
 
     fn when_done(&self, tickets: u64) -> MutexGuard<'_, Outlet> {
         let mut outlet = lock(&self.outlet);
-        // Not `wait_while`: where a worker has panicked with the outlet in its hands that ends at
-        // once, and turns would be taken early.
+        // `wait_while` returns at once if a worker has panicked while it held the outlet, which
+        // would break the order.
         while outlet.done != tickets {
             outlet = self
                 .turn
@@ -74,15 +75,16 @@ impl Queue {
     }
 }
 
-/// A place in the order of writing. It is done with when it is dropped, whatever has become of the
-/// chunk, so that nobody waits for ever.
+/// A turn in the order of writing. It is completed on drop in every case, so that no other ticket
+/// waits for ever.
 pub(crate) struct Ticket<'a> {
     queue: &'a Queue,
     number: u64,
 }
 
 impl Ticket<'_> {
-    /// The outlet when all before is written. Nobody else writes while the ticket lives.
+    /// The outlet once all earlier tickets are completed. No other worker writes while the ticket
+    /// lives.
     pub fn outlet(&self) -> MutexGuard<'_, Outlet> {
         self.queue.when_done(self.number)
     }
@@ -106,12 +108,12 @@ mod tests {
         let mut tickets: Vec<_> = (0..16).map(|_| queue.ticket(&mut intake)).collect();
         let written = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
-            // The last first, so that they have to wait for each other.
+            // The last tickets come first, so that they have to wait.
             while let Some(ticket) = tickets.pop() {
                 let written = &written;
                 scope.spawn(move || {
                     let number = ticket.number;
-                    // Some panic before it is their turn, some with the outlet in their hands.
+                    // Some workers panic before their turn, some while they hold the outlet.
                     let panics =
                         std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
                             let outlet = if [3, 8].contains(&number) {
@@ -127,7 +129,7 @@ mod tests {
                         }));
                     assert_eq!(panics.is_err(), [0, 3, 5, 8, 11].contains(&number));
                 });
-                // Time to begin to wait.
+                // The others begin to wait during this time.
                 std::thread::sleep(std::time::Duration::from_millis(2));
             }
             assert_eq!(queue.settled(&intake).done, 16);

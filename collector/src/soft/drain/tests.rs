@@ -128,7 +128,7 @@ fn a_slot_that_was_handed_on_is_left_to_its_new_owner() {
     let pid = dead_process();
     let mut producer = Producer::claim(&shared, pid, pid);
     let slot = shared.slot(0);
-    // The old owner was found to be dead, and meanwhile a new one has come.
+    // The former owner was found dead, but a new one has come since.
     producer.control(|c| c.tid.set(pid + 1));
     assert!(!take(slot, STATE_LIVE, (pid, pid)));
     assert_eq!(slot.state(), STATE_LIVE);
@@ -299,7 +299,7 @@ fn a_chunk_that_was_published_as_its_thread_died_is_kept_once() {
     }
     let before = producer.control(|c| (c.base.get(), c.cursor.get(), c.guard.get()));
     producer.publish(0);
-    // As the thread has it while it waits for a free place.
+    // The thread's state while it waits for a free place.
     producer.control(|c| {
         c.base.set(before.0);
         c.cursor.set(before.1);
@@ -342,7 +342,8 @@ fn a_slot_goes_from_thread_to_thread_and_each_gets_its_file() {
     let drainer = Drainer::new(&shared, dir.path(), None);
     let pid = dead_process();
     let mut producer = Producer::claim(&shared, pid, pid);
-    // The runtime hands a dead thread's ring to a new thread; the last has the ids of the first.
+    // The runtime hands a dead thread's ring to a new thread. The last thread has the ids of the
+    // first.
     for (tid, cause) in [
         (pid, cause::WHOLE),
         (pid, cause::END_OF_THREAD),
@@ -379,7 +380,7 @@ fn a_freed_slot_can_be_claimed_again() {
     let dir = tempfile::tempdir().unwrap();
     let shared = SharedMemory::new(small_full()).unwrap();
     let drainer = Drainer::new(&shared, dir.path(), None);
-    // Once around the table: the first slot is met again.
+    // After one round through the table, the first slot is reached again.
     for _ in 0..2 {
         let pid = dead_process();
         let mut producer = Producer::claim(&shared, pid, pid);
@@ -533,7 +534,7 @@ fn without_space_recording_stops_and_the_program_does_not() {
         for chunk in 0..10u64 {
             for n in 0..256 {
                 let n: u64 = chunk * 256 + n;
-                // Nothing that the encoding could predict: 8 bytes a slot.
+                // The encoding cannot predict these values: 8 bytes a slot.
                 producer.record(Slot {
                     payload: n
                         .wrapping_mul(n ^ 0x9e37_79b9_7f4a_7c15)
@@ -657,7 +658,7 @@ fn ids_and_modes_agree_with_the_spill_format() {
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(300))]
 
-    /// A program that scribbles over its control page costs counted data, never the recorder.
+    /// A program that overwrites its control page costs counted data, but never the recorder.
     #[test]
     fn scribbled_numbers_are_survived(
         ring: bool,
@@ -722,7 +723,7 @@ proptest::proptest! {
         drainer.abandon(&mut segment);
         let tally = drainer.tally();
         let kept: u64 = tally.threads.iter().map(|t| t.slots_kept).sum();
-        // Bytes that lie across slots may say of themselves that two records share them.
+        // Bytes across two slots may look like two records that share a slot.
         let read: u64 = contents(dir.path()).iter().flat_map(|f| &f.1).map(|s| s.0.written()).sum();
         proptest::prop_assert_eq!(kept, read);
     }

@@ -1,5 +1,5 @@
-//! A thread's counters ([`mgz_abi::counters`]), from the recorder's side: gigabytes of the shared
-//! file of which few pages are there. They are read by calls, and not mapped.
+//! A thread's counters ([`mgz_abi::counters`]), from the recorder's side. They take gigabytes of
+//! the shared file, of which few pages exist. So they are read by system calls, and not mapped.
 
 use mgz_abi::counters::{AREA, BYTES};
 use std::io;
@@ -13,13 +13,13 @@ pub struct Area<'a> {
 }
 
 impl<'a> Area<'a> {
-    /// Those that begin at an offset of a file.
+    /// The counters at an offset of a file.
     pub(crate) fn new(file: &'a OwnedFd, start: u64) -> Area<'a> {
         Area { file, start }
     }
 
-    /// Gives ids whose counters are not zero, ascending, and their numbers. Their owner may be
-    /// adding to them.
+    /// Passes ids with nonzero counters, ascending, and the counts. Their owner may be adding to
+    /// them.
     pub fn read(self, to: &mut impl FnMut(u32, u64)) -> io::Result<()> {
         let end = self.start + AREA;
         let mut buffer = vec![0; 1 << 16];
@@ -44,7 +44,7 @@ impl<'a> Area<'a> {
         Ok(())
     }
 
-    /// Sets all of them to zero, once nobody adds to them. Their memory is free again.
+    /// Sets all counters to zero, once nobody adds to them, and frees their memory.
     pub fn clear(self) {
         let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         // SAFETY: an integer call on our own descriptor. (It is refused for ranges that do not
@@ -59,7 +59,7 @@ impl<'a> Area<'a> {
         };
     }
 
-    /// The next offset, from one on, of data or of none; `None` behind the last data.
+    /// The next offset from `from` on that begins data or a hole; `None` behind the last data.
     fn seek(self, from: u64, what: libc::c_int) -> io::Result<Option<u64>> {
         // SAFETY: an integer call. (Nobody uses the descriptor's own offset.)
         let found = unsafe { libc::lseek(self.file.as_raw_fd(), from as libc::off_t, what) };

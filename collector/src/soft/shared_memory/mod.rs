@@ -1,11 +1,11 @@
 //! The memory that recorder and traced processes share, from the recorder's side.
 //!
 //! The difficulty: the other side is a foreign process that runs at full speed, may die anywhere
-//! and may scribble over all of it. So this module is the only one that touches the mapping. It
-//! makes no references to plain fields in it (only to atomics), reads numbers with volatile
-//! accesses, copies records out before any code reads them, and checks every range against the
-//! sizes that the recorder itself has chosen, never against numbers from the mapping. The file is
-//! sealed, so that nobody can shrink it under the mapping.
+//! and may overwrite all of it. So this module is the only one that touches the mapping. It makes
+//! no references to plain fields in it (only to atomics), reads numbers with volatile accesses,
+//! copies records out before any code reads them, and checks every range against the sizes that the
+//! recorder itself has chosen, never against numbers from the mapping. The file is sealed, so that
+//! nobody can shrink it under the mapping.
 
 pub mod counters;
 pub mod phases;
@@ -43,10 +43,10 @@ use std::time::Duration;
 pub const SLOT: u64 = 16;
 /// Longest window, records: rings lie in the 2 GiB of low memory, and every thread has one.
 pub const MAX_WINDOW: u64 = 1 << 20;
-/// Bytes of a chunk in `full`: large enough that handing one over costs nothing against filling it,
-/// small enough to stay in the caches on its way from program to recorder.
+/// Bytes of a chunk in `full`. Handing one over costs nothing beside filling it, and it stays in
+/// the caches on its way from program to recorder.
 const FULL_CHUNK: u64 = 256 << 10;
-/// Bytes of windows that may wait for the recorder in `burst`, unless four take more.
+/// Bytes of windows that may wait for the recorder in `burst`, or four windows if these are larger.
 const BURST_QUEUE: u64 = 512 << 10;
 /// Least physical size of a ring, bytes.
 const MIN_RING: u64 = 256 << 10;
@@ -107,8 +107,7 @@ impl Settings {
         }
     }
 
-    /// The last `window` records of each `period` are kept. `None` if the numbers make no sense
-    /// together.
+    /// The last `window` records of each `period` are kept. `None` if the numbers are inconsistent.
     pub fn ring(period: u64, window: u64) -> Option<Settings> {
         if window == 0 || window > MAX_WINDOW || period < window {
             return None;
@@ -127,7 +126,7 @@ impl Settings {
         })
     }
 
-    /// A window of records is kept at each trigger. `None` if the numbers make no sense.
+    /// A window of records is kept at each trigger. `None` if the numbers are inconsistent.
     pub fn burst(window: u64, trigger: WindowTrigger, signal: u32) -> Option<Settings> {
         if window == 0 || window > MAX_WINDOW || trigger.period == 0 {
             return None;
@@ -167,15 +166,16 @@ pub struct SharedMemory {
     counters_at: u64,
 }
 
-// SAFETY: the mapping stays where it is for the life of the SharedMemory, and all accesses to it are
-// atomic, volatile, or copies of ranges whose content is not relied upon.
+// SAFETY: the mapping stays where it is for the life of the SharedMemory, and all accesses to it
+// are atomic, volatile, or copies of ranges whose content is not relied upon.
 unsafe impl Send for SharedMemory {}
 // SAFETY: as above.
 unsafe impl Sync for SharedMemory {}
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: exactly the range that `new` mapped; no view outlives the SharedMemory (they borrow it).
+        // SAFETY: exactly the range that `new` mapped; no view outlives the SharedMemory (they
+        // borrow it).
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.length) };
     }
 }
@@ -183,7 +183,7 @@ impl Drop for SharedMemory {
 /// Triggers that came in code without a clone.
 #[derive(Clone, Debug, Default)]
 pub struct Outside {
-    /// Those that the recorder has seen; the weight of each is its period.
+    /// Triggers that the recorder has seen; the weight of each is its period.
     pub seen: CodeSamples,
     /// Sum of the periods of all triggers, those in clones too.
     pub periods: u64,
@@ -220,8 +220,7 @@ impl SharedMemory {
         let image_at = slot_offset(MAX_THREADS, settings.stride());
         let length = image_at + flat.bytes.len() as u64;
         let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "the rings are too large");
-        // Start of the counters, which are not mapped here: only those are read that a thread has
-        // added to.
+        // Start of the counters. They are not mapped here, since threads use few of them.
         let counters_at = match settings.counting {
             true => length.next_multiple_of(PAGE_SIZE as u64),
             false => 0,
@@ -368,7 +367,7 @@ impl SharedMemory {
         (self.counters_at != 0).then(|| Area::new(&self.fd, start))
     }
 
-    /// Settings that were written into the header at the start.
+    /// The settings, as written into the header at the start.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -389,7 +388,7 @@ impl SharedMemory {
         unsafe { &(*self.header()).stop }.load(Ordering::Acquire) != 0
     }
 
-    /// Which trigger the threads got, see `Header::trigger_kind`.
+    /// The kind of trigger that threads got, see `Header::trigger_kind`.
     pub fn trigger_kind(&self) -> u32 {
         // SAFETY: an atomic in the mapping.
         unsafe { &(*self.header()).trigger_kind }.load(Ordering::Relaxed)
@@ -408,7 +407,7 @@ impl SharedMemory {
             .map_or(0, |c| c.load(Ordering::Relaxed))
     }
 
-    /// Triggers that met code without a clone; the recorder has seen some of them.
+    /// Triggers that hit code without a clone; the recorder has seen some of them.
     pub fn outside(&self, seen: CodeSamples) -> Outside {
         let header = self.header();
         // SAFETY: atomics in the mapping.
@@ -420,14 +419,13 @@ impl SharedMemory {
         }
     }
 
-    /// Triggers that met code without a clone, so many up to now.
+    /// Number of triggers so far that hit code without a clone.
     pub fn elsewhere_claimed(&self) -> u64 {
         // SAFETY: an atomic in the mapping.
         unsafe { &(*self.header()).elsewhere_count }.load(Ordering::Acquire)
     }
 
-    /// A trigger that met code without a clone, if its entry is complete and another one has not
-    /// taken its place.
+    /// A trigger that hit code without a clone, if its entry is complete and not overwritten.
     pub fn elsewhere(&self, number: u64) -> Option<CodeSample> {
         let at = (number % ELSEWHERE_ENTRIES as u64) as usize;
         // SAFETY: the entry lies in the mapping, and consists of atomics.
@@ -446,7 +444,7 @@ impl SharedMemory {
         complete().then_some(sample)
     }
 
-    /// Number of thread slots that were ever tried, from the first on.
+    /// Number of thread slots in use so far, from the first on.
     pub fn slots_tried(&self) -> usize {
         // SAFETY: an atomic in the mapping.
         let tried = unsafe { &(*self.header()).next_slot }.load(Ordering::Relaxed);
@@ -506,7 +504,7 @@ impl SharedMemory {
         unsafe { &(*self.header()).module_count }.load(Ordering::Acquire) as usize
     }
 
-    /// Gives up waiting for a row. Returns it if it has been completed just now.
+    /// Gives up waiting for a row. Returns it if it was completed just now.
     pub fn skip_module(&self, index: usize) -> Option<ModuleTableRow> {
         let (place, turn) = (index % MAX_MODULES, index / MAX_MODULES + 1);
         // SAFETY: the row lies in the mapping, and only this atomic is referred to.
@@ -517,7 +515,7 @@ impl SharedMemory {
         self.module(index)
     }
 
-    /// So many rows of the module table have been read: others may take their places.
+    /// Number of rows of the module table that were read: their places may be reused.
     pub fn modules_read(&self, count: usize) {
         // SAFETY: the word lies in the mapping, and only this atomic is referred to.
         let word = unsafe { &(*self.header()).modules_read };
@@ -526,14 +524,13 @@ impl SharedMemory {
         }
     }
 
-    /// Rows that threads have begun to write of their stacks.
+    /// Number of stack rows that threads have begun to write.
     pub fn stacks_claimed(&self) -> u64 {
         // SAFETY: the word lies in the mapping, and only this atomic is referred to.
         unsafe { &(*self.header()).stack_count }.load(Ordering::Acquire)
     }
 
-    /// A row of the threads' stacks; `None` if it is not complete, or another one has taken its
-    /// place.
+    /// A row of the threads' stacks; `None` if it is incomplete or overwritten.
     pub fn stack(&self, number: u64) -> Option<StackSeen> {
         // SAFETY: the row lies in the mapping, and consists of atomics.
         let row = unsafe { &(*self.header()).stacks[(number % STACK_ROWS as u64) as usize] };
@@ -573,7 +570,7 @@ fn until_zero(bytes: [u8; PATH_BYTES]) -> Vec<u8> {
     bytes.iter().copied().take_while(|&b| b != 0).collect()
 }
 
-/// Number of this process's namespace of process ids; 0 if the kernel does not tell.
+/// Number of this process's namespace of process ids; 0 if the kernel does not report it.
 fn process_namespace() -> u64 {
     let link = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     let text = link.to_string_lossy();
@@ -600,12 +597,12 @@ impl<'a> ThreadSlot<'a> {
         unsafe { &(*self.control()).state }
     }
 
-    /// STATE_FREE, STATE_LIVE, STATE_CLOSING, or nonsense.
+    /// STATE_FREE, STATE_LIVE, STATE_CLOSING, or an invalid value.
     pub fn state(self) -> u32 {
         self.state_word().load(Ordering::Acquire)
     }
 
-    /// Changes the state if it is `from`; tells whether it was.
+    /// Changes the state if it is `from`. Returns true if it was.
     pub fn change_state(self, from: u32, to: u32) -> bool {
         self.state_word()
             .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
@@ -618,9 +615,9 @@ impl<'a> ThreadSlot<'a> {
         unsafe { &(*self.control()).published }.load(Ordering::Acquire)
     }
 
-    /// Tells the owner how many chunks were drained. If it waits for a place it is woken once half
-    /// of them are free: woken for each, it fills one and waits again, which is two switches of
-    /// threads a chunk. Until then there is more to drain, so that it is never forgotten.
+    /// Tells the owner the number of drained chunks. An owner that waits for a place is woken once
+    /// half of them are free. Otherwise it would fill one chunk and wait again, which costs two
+    /// thread switches a chunk. Until then there is more to drain, so the owner is never forgotten.
     pub fn set_drained(self, drained: u64) {
         // SAFETY: an atomic in the mapping.
         let word = unsafe { &(*self.control()).drained };
@@ -663,8 +660,8 @@ impl<'a> ThreadSlot<'a> {
         }
     }
 
-    /// Gives the records in slots of the chunk in a place to `to`, in portions. Returns false, and
-    /// gives nothing, if there are no such slots.
+    /// Passes the records of the chunk in a place to `to`, in portions. Returns false, and passes
+    /// nothing, if the slots are out of range.
     #[must_use]
     pub fn read_chunk(
         self,
@@ -681,7 +678,7 @@ impl<'a> ThreadSlot<'a> {
         })
     }
 
-    /// The same with the slots as they are.
+    /// Like `read_chunk`, with the raw slots.
     #[must_use]
     pub fn read_slots(
         self,
@@ -709,19 +706,19 @@ impl<'a> ThreadSlot<'a> {
     }
 
     /// Clears ids in a chunk from an offset on, once its slots were copied, so that
-    /// [`ThreadSlot::written_from`] can tell what its owner writes there next. (A window may
-    /// have written more than it kept.) One id in each line of the cache is enough; most are in
-    /// reach of the processor that has just read them.
+    /// [`ThreadSlot::written_from`] can find what its owner writes there next. (A window may have
+    /// written more than it kept.) One id per cache line is enough; most lines are in the caches of
+    /// the processor that has just read them.
     pub fn clear(self, place: usize, offset: u64) {
         for id in self.marks(place, offset) {
-            // SAFETY: `marks` gives aligned words inside this thread slot, which are read and
-            // written as they come.
+            // SAFETY: `marks` gives aligned words inside this thread slot; any value may be read or
+            // overwritten.
             unsafe { id.write_volatile(0) };
         }
     }
 
-    /// Number of slots that were written from an offset in a chunk on, up to a line of the cache.
-    /// Slots are written one after the other, so all before a written one are written.
+    /// Number of slots written from an offset in a chunk on, rounded to a cache line. Slots are
+    /// written in order, so all slots before a written one are written.
     pub fn written_from(self, place: usize, offset: u64) -> u64 {
         // SAFETY: as above.
         let last = self
@@ -738,7 +735,7 @@ impl<'a> ThreadSlot<'a> {
         })
     }
 
-    /// The ids of the slots that begin a line of the cache, in a chunk from an offset on.
+    /// Ids of the slots that begin a cache line, in a chunk from an offset on.
     fn marks(self, place: usize, offset: u64) -> impl Iterator<Item = *mut u32> {
         let Settings {
             chunk_bytes,
@@ -759,9 +756,9 @@ impl<'a> ThreadSlot<'a> {
         })
     }
 
-    /// Gives the records in the `slots` slots that end `end` bytes behind the ring's start (in the
-    /// mirrored address space) to `to`, in portions. Returns false, and gives nothing, if the
-    /// ring is too small for that.
+    /// Passes the records in the `slots` slots that end `end` bytes behind the ring's start (in the
+    /// mirrored address space) to `to`, in portions. Returns false, and passes nothing, if the ring
+    /// is too small for that.
     #[must_use]
     pub fn read_ring(self, end: u64, slots: u64, to: &mut impl FnMut(&[Slot])) -> bool {
         let ring = self.shared.settings.ring_bytes;
@@ -775,7 +772,7 @@ impl<'a> ThreadSlot<'a> {
         true
     }
 
-    /// Gives the records in slots at an offset inside this thread slot.
+    /// Passes the records in slots at an offset inside this thread slot.
     fn read(self, offset: u64, slots: u64, to: &mut impl FnMut(&[Slot])) {
         let mut records = Vec::new();
         self.copy(offset, slots, &mut |slots| {
@@ -785,10 +782,10 @@ impl<'a> ThreadSlot<'a> {
         });
     }
 
-    /// Gives slots at an offset inside this thread slot.
+    /// Passes slots at an offset inside this thread slot.
     fn copy(self, offset: u64, slots: u64, to: &mut impl FnMut(&[RingSlot])) {
-        /// Slots that are copied at a time, to where nobody else writes: they and their records
-        /// stay in the nearest cache.
+        /// Slots that are copied to private memory at a time, so that they and their records stay
+        /// in the nearest cache.
         const SLOTS_PER_PIECE: usize = 256;
         assert!(
             offset + slots * SLOT <= self.shared.settings.stride(),
@@ -815,7 +812,7 @@ impl<'a> ThreadSlot<'a> {
         }
     }
 
-    /// Forgets the dead owner: zero in all fields that describe it. The state is not changed.
+    /// Resets all fields that describe the dead owner to zero. The state is not changed.
     pub fn reset(self) {
         let c = self.control();
         // SAFETY: a control page in the mapping, whose owner is gone.
@@ -881,11 +878,11 @@ mod tests {
         let shared = SharedMemory::new(Settings::full()).unwrap();
         // SAFETY: the rows lie in the mapping, and only atomics are referred to.
         let ready = |place: usize| unsafe { &(*shared.header()).modules[place].ready };
-        // The second one to stand at place 3 never comes; what is completed just now is taken.
+        // The second row at place 3 is never completed. The row that is completed just now is read.
         ready(3).store(1, Ordering::Release);
         assert!(shared.module(3).is_some() && shared.module(MAX_MODULES + 3).is_none());
         assert!(shared.skip_module(MAX_MODULES + 3).is_none());
-        // Its process, if it is only slow, finds that the row is not what it was.
+        // Its process, if it is only slow, finds the row replaced.
         assert!(
             ready(3)
                 .compare_exchange(1, 2, Ordering::Release, Ordering::Relaxed)

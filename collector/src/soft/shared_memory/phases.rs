@@ -19,8 +19,7 @@ pub struct Told {
 
 impl SharedMemory {
     fn phase_part(&self) -> &Phases {
-        // SAFETY: part of the header in the mapping; all of it are atomics, but for what nobody
-        // uses.
+        // SAFETY: part of the header in the mapping; all used fields are atomics.
         unsafe { &(*self.header()).phases }
     }
 
@@ -69,13 +68,13 @@ impl SharedMemory {
         true
     }
 
-    /// Events so far.
+    /// Number of events so far.
     pub fn phase_events(&self) -> u64 {
         self.phase_part().event_count.load(Ordering::Acquire)
     }
 
-    /// Process, event, time, and the process's CPU time; `None` if that is not complete,
-    /// or another event has taken its place.
+    /// Process, event, time, and the process's CPU time; `None` if the event is incomplete or
+    /// overwritten.
     pub fn phase_event(&self, number: u64) -> Option<[u64; 4]> {
         let row = &self.phase_part().events[(number % EVENTS as u64) as usize];
         let complete = || row.ready.load(Ordering::SeqCst) == number + 1;

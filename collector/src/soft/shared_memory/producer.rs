@@ -1,10 +1,10 @@
-//! The traced side, for tests: the work of the runtime, without its speed.
+//! The traced side for tests: the runtime's work, without its speed.
 
 use crate::soft::shared_memory::*;
 use mgz_abi::shared_memory::{ModuleRow, STATE_FREE, STATE_LIVE};
 
-/// A traced thread's view of its slot. Chunk and ring addresses are made up: `SELF` is where the
-/// control page claims to be.
+/// A traced thread's view of its slot. Addresses of chunks and rings are made up: `SELF` is the
+/// address that the control page claims to have.
 pub struct Producer<'a> {
     shared: &'a SharedMemory,
     slot: ThreadSlot<'a>,
@@ -13,7 +13,7 @@ pub struct Producer<'a> {
     written: u64,
 }
 
-/// A record that shares its slot with none.
+/// A record alone in its slot.
 fn alone(slot: Slot) -> RingSlot {
     RingSlot {
         payload: slot.payload,
@@ -102,7 +102,7 @@ impl<'a> Producer<'a> {
         unsafe { self.slot.start.add(offset as usize) }
     }
 
-    /// Writes and commits a record. The place must be there (no guard page in tests).
+    /// Writes and commits a record. There must be room (tests have no guard page).
     pub fn record(&mut self, slot: Slot) {
         let cursor = self.control(|c| c.cursor.get());
         assert!(cursor < self.control(|c| c.guard.get()));
@@ -187,7 +187,7 @@ impl<'a> Producer<'a> {
         self.begin(lap_slots);
     }
 
-    /// Puts a chunk into the queue, whatever it says.
+    /// Puts a chunk into the queue without checks.
     pub fn announce(&mut self, info: ChunkInfo) {
         self.control(|c| {
             let place = c.published.load(Ordering::Relaxed) as usize % CHUNKS;

@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering;
 /// State of a position of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StackLogEntry {
-    /// Nothing yet.
+    /// No entry yet.
     Nothing,
-    /// Something that is being written.
+    /// An entry that is being written.
     Unfinished,
     /// A copy.
     Copy,
@@ -24,13 +24,14 @@ impl SharedMemory {
         unsafe { &raw mut (*self.header()).stack_log }
     }
 
-    /// Asks for copies of so many bytes of each stack; to be told before the first process starts.
+    /// Requests copies of so many bytes of each stack; to be called before the first process
+    /// starts.
     pub fn want_stacks(&self, bytes: usize) {
         // SAFETY: an atomic in the mapping.
         unsafe { &(*self.stack_log()).wanted }.store(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Asks for a watch behind one in so many windows; to be told before the first process starts.
+    /// Requests a watch after one in so many windows; to be called before the first process starts.
     pub fn want_reuses(&self, every: u64) {
         // SAFETY: an atomic in the mapping.
         unsafe { &(*self.stack_log()).watch_every }.store(every, Ordering::Relaxed);
@@ -50,7 +51,7 @@ impl SharedMemory {
         let log = self.stack_log();
         // SAFETY: an atomic in the mapping.
         let head = unsafe { &(*log).head }.load(Ordering::Acquire);
-        // The program can scribble over either.
+        // The program may have overwritten either.
         if at >= head || head - at > CELLS as u64 {
             return StackLogEntry::Nothing;
         }
@@ -85,7 +86,7 @@ impl SharedMemory {
         StackLogEntry::Copy
     }
 
-    /// Lets the writers use the places of all copies before this one.
+    /// Frees the places of all copies before this one for writers.
     pub fn stack_copies_read(&self, at: u64) {
         // SAFETY: an atomic in the mapping.
         unsafe { &(*self.stack_log()).tail }.store(at, Ordering::Release);
@@ -98,7 +99,7 @@ impl SharedMemory {
     }
 }
 
-/// The words of a copy of so many bytes, if it can be so long.
+/// The words of a copy of this many bytes, at most those of a cell.
 fn words(cell: *const StackCell, bytes: usize) -> impl Iterator<Item = u64> {
     // SAFETY: a field of a cell in the mapping; no reference is made.
     let first = unsafe { (&raw const (*cell).stack).cast::<u64>() };
@@ -106,7 +107,7 @@ fn words(cell: *const StackCell, bytes: usize) -> impl Iterator<Item = u64> {
     (0..bytes.min(STACK_BYTES) / 8).map(move |word| unsafe { first.add(word).read_volatile() })
 }
 
-/// So many Python frames of a cell, if it can hold them.
+/// This many Python frames of a cell, at most those that it has.
 fn python_frames(cell: *const StackCell, frames: usize) -> impl Iterator<Item = PythonFrame> {
     // SAFETY: a field of a cell in the mapping; no reference is made.
     let first = unsafe { (&raw const (*cell).python).cast::<PythonFrame>() };

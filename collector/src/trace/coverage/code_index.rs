@@ -9,7 +9,7 @@ use std::collections::HashMap;
 pub(super) struct CodeIndex<'a> {
     codes: Vec<&'a Code>,
     own: HashMap<u32, AddressPaint>,
-    /// Code of any process, for children whose mappings nobody has read: they have their parent's.
+    /// Code of any process, for children whose mappings were not read: they have their parent's.
     any: AddressPaint,
 }
 
@@ -18,7 +18,7 @@ impl<'a> CodeIndex<'a> {
         let codes: Vec<&Code> = codes.iter().collect();
         let mut own: HashMap<u32, AddressPaint> = HashMap::new();
         let mut any = AddressPaint::default();
-        // The first counts where code overlaps.
+        // Earlier entries win where code overlaps.
         for (number, code) in codes.iter().enumerate().rev() {
             let number = number as u32;
             let paint = own.entry(code.process).or_default();

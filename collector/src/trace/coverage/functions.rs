@@ -1,5 +1,5 @@
-//! Functions that read memory for an instrumented file in another one: what the program gives to
-//! `memcpy` and its kin is read where nobody records.
+//! Functions of other files that read memory for an instrumented file: what `memcpy` and similar
+//! functions read is not recorded.
 
 use crate::program::note::instrumented_note;
 use mgz_abi::module_note::FEATURE_COPIES;
@@ -36,13 +36,12 @@ fn reads(name: &str) -> bool {
 
 fn map(path: &Path) -> Option<memmap2::Mmap> {
     let file = std::fs::File::open(path).ok()?;
-    // SAFETY: private and read-only; who shortens the file meanwhile harms every program that maps
-    // it.
+    // SAFETY: private and read-only; a concurrent truncation of the file harms every program that
+    // maps it.
     unsafe { memmap2::Mmap::map(&file).ok() }
 }
 
-/// Dynamic symbols of a file that such functions have: those that it wants from others, or those
-/// that it defines.
+/// Dynamic symbols of a file that name such functions: its imports, or its definitions.
 fn symbols(path: &Path, defined: bool) -> BTreeSet<String> {
     let Some(data) = map(path) else {
         return BTreeSet::new();
@@ -51,8 +50,7 @@ fn symbols(path: &Path, defined: bool) -> BTreeSet<String> {
         return BTreeSet::new();
     };
     file.dynamic_symbols()
-        // (Not `is_definition`: that leaves out functions that are chosen by the processor, as
-        // strlen.)
+        // (`is_definition` leaves out functions whose variant the processor decides, as strlen.)
         .filter(|s| s.is_undefined() != defined)
         .filter_map(|s| s.name().ok())
         .filter(|name| reads(name))
@@ -60,7 +58,7 @@ fn symbols(path: &Path, defined: bool) -> BTreeSet<String> {
         .collect()
 }
 
-/// Functions that a file wants from others and whose calls are not recorded in it.
+/// Imported functions of a file whose calls are not recorded in it.
 fn unrecorded(path: &Path) -> BTreeSet<String> {
     let mut wanted = symbols(path, false);
     let note = instrumented_note(path).ok().flatten();
@@ -77,7 +75,7 @@ fn copies(name: &str) -> bool {
     matches!(plain, "memcpy" | "memmove" | "mempcpy")
 }
 
-/// Enters the functions at the files that define them.
+/// Adds these functions to the files that define them.
 pub(crate) fn enter_functions(files: &mut [LoadedFile]) {
     let mut wanted: BTreeSet<String> = files
         .iter()

@@ -7,9 +7,9 @@ use mgz_generated_code::watch::NamedProcesses;
 use mgz_perf::code_samples::CodeSample;
 use std::collections::BTreeMap;
 
-/// Functions that are kept apart. Source: Chosen.
+/// Maximum number of functions listed separately. Source: Chosen.
 const MAX_FUNCTIONS: usize = 1000;
-/// Name of the others.
+/// Name for all further functions.
 const OTHERS: &str = "[other generated functions]";
 
 /// Time by function.
@@ -44,7 +44,7 @@ impl FunctionTimes {
         named
     }
 
-    /// The functions, where a weight stands for so many samples. Few of many are kept apart.
+    /// The functions with estimated samples. Only the first ones are listed separately.
     pub(crate) fn functions(&self, samples_per_weight: f64) -> Vec<GeneratedFunction> {
         let mut all: Vec<(&GeneratedName, u64)> = self
             .functions

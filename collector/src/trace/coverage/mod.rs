@@ -3,8 +3,8 @@
 //! There are three sources, and the program notices none of them. The first is the mappings of the
 //! recorded processes, which are read now and then. The second is a clock in `full` and `ring` that
 //! samples the code that the processes run (`burst` has its triggers for that). The third is the
-//! runtime's report of programs that it passes through. All of it only helps to read a trace, so
-//! unknown facts are left out.
+//! runtime's report of executed programs. All of it only helps to read a trace, so unknown facts
+//! are left out.
 
 mod code_index;
 pub(crate) mod functions;
@@ -30,12 +30,11 @@ use std::time::{Duration, Instant};
 /// First and longest time between two looks at a process.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_secs(1);
-/// CPU time from sample to sample, nanoseconds; no divisor of the kernel's tick.
+/// CPU time between samples, nanoseconds; no divisor of the kernel's tick.
 const PERIOD_NS: u64 = 5_003_009;
-/// Programs that are kept apart.
+/// Maximum number of programs listed separately.
 const MOST_PROGRAMS: usize = 1000;
-/// In place of a path: code that the recorder has put there. The time spent there is not the
-/// program's.
+/// Name for code of the recorder. The time spent there does not count as the program's.
 const OURS: &str = "[mgz]";
 
 /// Code that a process has mapped.
@@ -51,7 +50,7 @@ struct Code {
 struct Look {
     last: Instant,
     pause: Duration,
-    /// The process was looked at while it lived.
+    /// True if the process was looked at while it lived.
     seen: bool,
 }
 
@@ -70,23 +69,22 @@ pub struct CoverageWatch {
     names: Option<NamedProcesses>,
 }
 
-/// Triggers come more often in the first half second of a run than later, so times are their
-/// periods.
+/// Times by trigger periods, since triggers come more often in the first half second of a run.
 #[derive(Default)]
 struct TriggerTimes {
     /// Time of all triggers.
     all: u64,
-    /// Time of those that came where no window can begin.
+    /// Time of triggers where no window can begin.
     outside: u64,
-    /// Time of those of these that were seen, by file.
+    /// Time of seen triggers outside, by file.
     seen: BTreeMap<String, u64>,
-    /// And by function of generated code.
+    /// Time of seen triggers outside, by function of generated code.
     functions: FunctionTimes,
 }
 
 impl CoverageWatch {
-    /// Also samples where the time goes, from the execution of the next program on that this thread
-    /// starts. Where the kernel refuses that, nothing is known of time.
+    /// Also samples the time by code, from the next program on that this thread executes. If the
+    /// kernel refuses that, times are unknown.
     pub fn sample_time(&mut self) {
         self.sampler = Sampler::open(PERIOD_NS).ok();
         if let Some(sampler) = &mut self.sampler {
@@ -94,7 +92,7 @@ impl CoverageWatch {
         }
     }
 
-    /// A process has loaded a module that is recorded.
+    /// A process has loaded a recorded module.
     pub fn met(&mut self, pid: u32) {
         self.looks.entry(pid).or_insert_with(|| Look {
             last: Instant::now(),
@@ -124,7 +122,7 @@ impl CoverageWatch {
         self.programs.keys().map(|k| k.0.clone()).collect()
     }
 
-    /// Some time has passed.
+    /// Called at intervals: looks at the processes that are due.
     pub fn tick(&mut self) {
         let due: Vec<u32> = self
             .looks
@@ -147,7 +145,7 @@ impl CoverageWatch {
         if let Some(look) = self.looks.get_mut(&pid) {
             look.last = Instant::now();
         }
-        // A process that is gone shows nothing; the code that was seen in it stays.
+        // The mappings of a process that is gone cannot be read; the code seen in it stays.
         let Ok(text) = proc_maps::read_process_maps(pid) else {
             return;
         };
@@ -169,16 +167,15 @@ impl CoverageWatch {
         self.generated = self.generated.max(generated);
     }
 
-    /// The names of generated code, which are read once. The processes that write the files are
-    /// over, or the recording is.
+    /// The names of generated code, read once, after the processes that write the files or the
+    /// recording have ended.
     fn names(&mut self) -> &NamedProcesses {
         let watch = &mut self.generated_code;
         self.names
             .get_or_insert_with(|| std::mem::take(watch).finish())
     }
 
-    /// Takes note of the triggers that came in code without a clone. Returns the number of those
-    /// that were seen in each file.
+    /// Adds the triggers in code without a clone. Returns the number of those seen in each file.
     pub fn place_outside(&mut self, outside: &Outside) -> BTreeMap<String, u64> {
         let samples = outside.seen.list();
         let (files, functions) = self.files_of(samples);
@@ -192,9 +189,9 @@ impl CoverageWatch {
     }
 
     /// Number of triggers in each file's code, and the sum of their periods. The key `""` counts
-    /// addresses in no file; those whose code has a name are by function too. If a process ended
-    /// before its mappings were read, an unknown address without a name may be in one of its files,
-    /// and is left out.
+    /// addresses in no file; code with a name is also counted by function. If a process ended
+    /// before its mappings were read, an unknown address without a name may be in a file, and is
+    /// left out.
     fn files_of(
         &mut self,
         triggers: &[CodeSample],
@@ -238,7 +235,7 @@ impl CoverageWatch {
         self.names();
         let names = self.names.take().unwrap_or_default();
         let recorded: BTreeSet<u32> = self.looks.keys().copied().collect();
-        // Triggers tell of files without instrumentation alone.
+        // Triggers concern only files without instrumentation.
         let clocked = self.sampler.is_some();
         let (shares, functions) = match self.sampler {
             Some(sampler) => {
@@ -283,7 +280,7 @@ impl CoverageWatch {
     }
 }
 
-/// Shares by the clock, and functions of generated code. A sample where no mapping is known is in
+/// Shares by the clock, and functions of generated code. A sample outside of known mappings is in
 /// generated code if that has a name.
 pub(crate) fn shares_of_clock(
     mut shares: Shares,
@@ -301,7 +298,7 @@ pub(crate) fn shares_of_clock(
     (shares, functions)
 }
 
-/// The same of a recording that was imported: path and bytes of all code that its processes had
+/// The coverage of an imported recording, from path and size of all code that its processes had
 /// mapped.
 pub fn of_mappings<'a>(
     manifest: &'a Manifest,
@@ -323,9 +320,8 @@ pub fn of_mappings<'a>(
     }
 }
 
-/// The files among `paths`, and the instrumented ones; `unseen`: and those that these need, since
-/// nothing was seen of processes that were over too soon. `samples` tells of a file how many there
-/// are in it.
+/// The files among `paths`, and the instrumented ones. `unseen`: also the files that these need,
+/// since some processes ended before any look. `samples` gives the number of samples in a file.
 fn files<'a>(
     manifest: &'a Manifest,
     mut paths: BTreeSet<&'a str>,
@@ -378,8 +374,8 @@ fn find_by_name(files: &mut [LoadedFile]) {
     }
 }
 
-/// `burst`: triggers by CPU time say where that went. The files of those that came where no window
-/// can begin are known of those that were seen.
+/// `burst`: shares of the time by triggers by CPU time. Triggers where no window can begin are
+/// distributed over files like those that were seen.
 fn shares_of_triggers(manifest: &Manifest, times: &TriggerTimes) -> Shares {
     let t = &manifest.totals;
     let of = |what: &str| t.triggers.get(what).copied().unwrap_or(0);
@@ -411,7 +407,7 @@ fn shares_of_triggers(manifest: &Manifest, times: &TriggerTimes) -> Shares {
 
 /// Executable memory in the list of a process's mappings.
 fn code_of(line: &MapsLine, process: u32) -> Option<Code> {
-    // Memory with a name that somebody has given it is code of no file all the same.
+    // Memory that the program has named still counts as code of no file.
     let path = match line.name {
         p if p.starts_with("/memfd:mgz-") => OURS,
         p if p.starts_with("[anon") || p.starts_with("/memfd:") || p.starts_with("//") => "",
@@ -514,7 +510,7 @@ mod tests {
         );
         let none = TriggerTimes::default();
         assert_eq!(shares_of_triggers(&Manifest::default(), &none).of(""), None);
-        // Those outside came in the first, dense part: 5 % of the time.
+        // The triggers outside came in the first, dense part: 5 % of the time.
         let times = TriggerTimes {
             all: 4000,
             outside: 200,

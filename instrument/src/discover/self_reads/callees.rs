@@ -13,28 +13,28 @@ use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Arguments, and the words that the first of them point to: bits of a demand.
+/// Number of bits of a demand: arguments, and the first words where the first arguments point.
 const DEMANDS: u32 = 6 + (OBJECTS * WORDS) as u32;
-/// Longest range between two functions whose addresses the frame held before a call that may have
-/// put others there. (Functions that are read as a range lie in one object file, which is seldom
+/// Longest range between two functions whose addresses were in the frame before a call that may
+/// have replaced them. (Functions that are read as a range are in one object file, which is seldom
 /// longer.)
 const LONGEST_STALE: u64 = 1 << 16;
-/// Numbers of the system calls that change what may be done with memory.
+/// Numbers of the system calls that change page protection.
 const MPROTECT: u64 = 10;
 const PKEY_MPROTECT: u64 = 329;
 
 /// Uses of a function's arguments, with one bit for each argument.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Params {
-    /// It reads, or writes, where they point to, or makes that writable…
+    /// Arguments through which it reads or writes, or whose memory it makes writable…
     read: u8,
     written: u8,
     unprotected: u8,
-    /// …and where the first words point to that lie there.
+    /// …and the same for pointers in the first words of that memory.
     read_deep: u8,
     written_deep: u8,
     unprotected_deep: u8,
-    /// It compares argument n with argument m, or subtracts it: bit 8·n + m.
+    /// It compares or subtracts arguments n and m: bit 8·n + m.
     pairs: u64,
 }
 
@@ -43,14 +43,14 @@ struct Params {
 struct Resolved {
     read: u64,
     written: u64,
-    /// Made writable.
+    /// Addresses whose memory is made writable.
     unprotected: u64,
     pairs: Vec<(u64, u64, bool)>,
-    /// Addresses, and the lengths that go to callees with them.
+    /// Addresses with the lengths that are passed to callees with them.
     lengths: Vec<(u64, u64)>,
 }
 
-/// The functions to which something goes that is followed.
+/// Functions that get followed values.
 pub(super) struct Callees<'s, 'a> {
     input: &'s Input<'a>,
     program: &'s Program,
@@ -59,7 +59,7 @@ pub(super) struct Callees<'s, 'a> {
 }
 
 impl<'s, 'a> Callees<'s, 'a> {
-    /// Those of all takers, and in turn their callees, each followed once.
+    /// The callees of all takers and, in turn, their callees, each followed once.
     pub(super) fn of(input: &'s Input<'a>, program: &'s Program, takers: &[Taker]) -> Self {
         let mut callees = Callees {
             input,
@@ -108,8 +108,8 @@ impl<'s, 'a> Callees<'s, 'a> {
         callees
     }
 
-    /// Notes of which callees it matters what they do with their arguments, because something goes
-    /// there that is made of `relevant` addresses.
+    /// Notes the callees whose use of their arguments matters, since they get values made of
+    /// `relevant` addresses.
     fn demand(&self, uses: &Uses, relevant: u64, out: &mut BTreeMap<FunctionId, u32>) {
         for call in &uses.calls {
             if call.known(self.input).is_some() {
@@ -135,9 +135,10 @@ impl<'s, 'a> Callees<'s, 'a> {
         }
     }
 
-    /// Finds what all do with their arguments: what callees do is added until nothing changes.
+    /// Finds how all callees use their arguments. Uses by further callees are added until nothing
+    /// changes.
     fn settle(&mut self) {
-        // (Each round hands on over one more call.)
+        // (Each round covers one more call.)
         for _ in 0..=MAX_CALL_DEPTH {
             let found: Vec<Params> = self
                 .uses
@@ -159,7 +160,7 @@ impl<'s, 'a> Callees<'s, 'a> {
         let words = |set: u64| (set >> FIRST_WORD_BIT) as u8;
         let mut pairs = 0;
         for (a, b, _) in uses.pairs.iter().chain(&all.pairs) {
-            // (A sum of several arguments is an end of what begins at one of them.)
+            // (A sum of several arguments ends a range that begins at one of them.)
             for n in ones(u64::from(arguments(*a))) {
                 for m in ones(u64::from(arguments(*b))) {
                     pairs |= 1 << (8 * n + m);
@@ -197,7 +198,7 @@ impl<'s, 'a> Callees<'s, 'a> {
                 ..Params::default()
             },
             Some(KnownFunction::Protects) if may_write(2) => unprotects(1),
-            // Another mapping takes the place of the code, and shows what is written elsewhere.
+            // Another mapping replaces the code, so the code can change.
             Some(KnownFunction::Maps) if maps_in_place => Params {
                 written: 1,
                 ..unprotects(1)
@@ -225,7 +226,7 @@ impl<'s, 'a> Callees<'s, 'a> {
         };
         for call in &uses.calls {
             let params = self.params_for(call);
-            // (Pages are made writable as a whole.)
+            // (Protection changes apply to whole pages.)
             let whole_pages = params.unprotected != 0;
             let is_length = |n: &u64| {
                 (2..MAX_RANGE_BYTES).contains(n)
@@ -285,7 +286,7 @@ impl<'s, 'a> Callees<'s, 'a> {
                     (None, Some(callee)) if self.program.function_at(callee).is_some() => {
                         self.params_for(call).read & segments != 0
                     }
-                    // A function of another file: not many but those of hashes take such addresses.
+                    // Few functions of other files except hashes take such addresses.
                     _ => true,
                 }
         };
@@ -320,7 +321,7 @@ impl<'s, 'a> Callees<'s, 'a> {
         for bit in ones(read & own).filter(|&b| bounds.is_near(uses.origins[b])) {
             // A function that changes itself makes its code writable, unless the code is writable
             // from the start. (Interpreters take hundreds of addresses inside themselves, on paths
-            // that no branch tells.)
+            // without visible branches.)
             let at = uses.origins[bit];
             let is_writable = |at| self.input.segment_at(at).is_some_and(|s| s.writable);
             let counts = !range.contains(&at) || is_writable(at);
@@ -343,7 +344,7 @@ impl<'s, 'a> Callees<'s, 'a> {
         found
     }
 
-    /// The functions of tables, each from its start on.
+    /// Reads of functions by tables, each from its start on.
     fn of_tables(&self, uses: &Uses, resolved: &Resolved) -> Vec<Reading> {
         let own = (1u64 << uses.origins.len()) - 1;
         let changed = resolved.written | resolved.unprotected;
@@ -365,7 +366,7 @@ impl<'s, 'a> Callees<'s, 'a> {
         found
     }
 
-    /// Reading up to an end of code, by a function that begins at `by`.
+    /// Reads up to an end of code, by a function that begins at `by`.
     fn up_to_an_end(&self, by: u64, uses: &Uses, resolved: &Resolved) -> Option<Reading> {
         let bounds = &self.input.bounds;
         let address = |bit: usize| uses.origins[bit];
@@ -386,8 +387,7 @@ impl<'s, 'a> Callees<'s, 'a> {
             .flat_map(|c| &c.args)
             .fold(0, |set, arg| set | arg.sources);
         let own = (1u64 << uses.origins.len()) - 1;
-        // Headers are read by loaders, which write to places that they compute from where a file
-        // begins.
+        // Loaders read headers, and write to addresses that they compute from the file's start.
         let is_base = |at: &u64| bounds.starts.first() == Some(at);
         let base = uses.origins.iter().position(is_base);
         let code = own & !base.map_or(0, |bit| 1 << bit);
@@ -415,8 +415,7 @@ impl<'s, 'a> Callees<'s, 'a> {
     }
 
     /// Range that the function at `range` reads from one of its addresses on. `doubted`: the range
-    /// also goes up to an address from a comparison in which one of the two values may have been
-    /// something else.
+    /// may also end at an address from a comparison in which one of the two values is uncertain.
     fn reach(
         &self,
         range: &Range<u64>,
@@ -439,13 +438,13 @@ impl<'s, 'a> Callees<'s, 'a> {
             .cloned();
         let is_own = *range == function.cloned().unwrap_or_default();
         if is_own && at != range.start && !is_unprotected {
-            // Its own code, from there on.
+            // Its own code from there on.
             alone = Some(at..range.end);
         }
         let mut reach = alone.unwrap_or(at..at);
         for &(a, b, is_stale) in uses.pairs.iter().chain(&resolved.pairs) {
-            // A value that may be one of several functions is no end of a range: it is compared as
-            // a target of calls.
+            // A value that may be one of several functions ends no range: it is compared as a call
+            // target.
             let several = (a & own).count_ones() > 1 || (b & own).count_ones() > 1;
             if several || is_stale && !doubted {
                 continue;
@@ -470,7 +469,7 @@ impl<'s, 'a> Callees<'s, 'a> {
     }
 }
 
-/// The addresses that a demand is about.
+/// The address bits of a demand.
 fn demanded(asked: u32) -> u64 {
     let bits = ones(u64::from(asked)).map(|bit| match bit as u32 {
         argument @ 0..6 => 1 << (FIRST_ARGUMENT_BIT + argument),
@@ -481,7 +480,7 @@ fn demanded(asked: u32) -> u64 {
 }
 
 /// Contents of the words that a call's first arguments point to: argument, word, and addresses. (An
-/// argument that is handed on has its own words.)
+/// argument that is passed on has its own words.)
 fn held_words(call: &Given) -> impl Iterator<Item = (usize, usize, u64)> + '_ {
     let all = (0..OBJECTS).flat_map(|n| (0..WORDS).map(move |word| (n, word)));
     all.map(|(n, word)| {

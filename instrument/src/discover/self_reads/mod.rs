@@ -1,26 +1,26 @@
-//! Finds the parts of its own code that a program reads as data: to sum it up, to copy it, to
-//! decrypt it.
+//! Finds the parts of its own code that a program reads as data, for a checksum, a copy or a
+//! decryption.
 //!
 //! Entry jumps change the bytes of the original: in the file (`pt`), or in memory as long as a
-//! program is recorded in `full` or `ring`. A program that reads these bytes finds something else
-//! there. So functions that take addresses of code which they do not just call, and those that look
-//! at the program's segments, are followed: where an address goes to, by registers, the frame and
-//! calls, and whether memory is read (or written) there. Code that is read in part gets no entry
-//! jumps ([`Program::data`]). A program that reads most of the code ([`Program::reads_code`]) needs
-//! a mode that leaves the original as it is.
+//! program is recorded in `full` or `ring`. A program that reads these bytes would find other
+//! content. So the analysis follows functions that take addresses of code other than to call it,
+//! and functions that examine the program's segments. It tracks these addresses through registers,
+//! the frame and calls, and checks for reads and writes through them. Parts of the code that are
+//! read get no entry jumps ([`Program::data`]). A program that reads most of the code
+//! ([`Program::reads_code`]) needs a mode that leaves the original unchanged.
 //!
-//! The extent of a read follows from comparisons or subtractions of its address, or from the length
-//! that goes to a callee with it. Addresses that are computed from other sources (from
+//! The extent of a read follows from comparisons or subtractions of its address, or from a length
+//! that is passed to a callee with it. Addresses that are computed from other sources (from
 //! `/proc/self/maps`, say) are not seen.
 //!
-//! A value may be something else on another path, or by the time that it is used: a word that holds
-//! a function or a buffer, a place of the frame that a callee has filled anew. Then what is written
-//! there is no code, unless it is made writable; what is read there may be.
+//! A value may differ on another path, or at its use: a word may hold a function or a buffer, and a
+//! callee may have overwritten a word of the frame. A write through such a value does not count as
+//! a write to code, unless the memory is made writable. A read may be one of code.
 //!
-//! * [`search`]: what functions do with addresses, each by itself.
-//! * [`callees`]: what their callees do, and what of the code is read by all that.
+//! * [`search`]: uses of addresses by each function.
+//! * [`callees`]: uses by their callees, and the resulting reads of code.
 //! * [`walk`]: one function, instruction by instruction.
-//! * [`value`]: what registers and the frame hold meanwhile.
+//! * [`value`]: abstract contents of registers and the frame.
 
 mod callees;
 mod search;
@@ -45,38 +45,38 @@ use std::ops::Range;
 
 /// Argument registers in order, by hardware number: rdi, rsi, rdx, rcx, r8, r9.
 const ARGUMENTS: [usize; 6] = [7, 6, 2, 1, 8, 9];
-/// Addresses that are followed in one function. Source: Chosen.
+/// Maximum number of addresses followed in one function. Source: Chosen.
 const MAX_ADDRESSES: usize = 48;
 /// The bit of the first argument in [`value::Value::sources`].
 const FIRST_ARGUMENT_BIT: u32 = 56;
-/// The bit of the first word where the first argument points to; the others of such an object
-/// follow, and those of the next argument's.
+/// The bit of the first word where the first argument points to. The other words of that object
+/// follow, then those of the next argument's.
 const FIRST_WORD_BIT: u32 = MAX_ADDRESSES as u32;
-/// Words of an object that are told apart, and arguments that may point to one.
+/// Number of words distinguished in an object, and of arguments that may point to one.
 const WORDS: usize = 4;
 const OBJECTS: usize = 2;
 const _: () = assert!(FIRST_WORD_BIT as usize + WORDS * OBJECTS == FIRST_ARGUMENT_BIT as usize);
-/// Words of a table of functions that are looked at.
+/// Maximum number of words examined in a table of functions.
 const LONGEST_TABLE: u64 = 4096;
 /// Source: Chosen.
 const MAX_CALL_DEPTH: usize = 4;
-/// Times that a function is gone through, for what loops bring round. Source: Chosen.
+/// Maximum number of passes over a function, for values that loops carry back. Source: Chosen.
 const MAX_ROUNDS: usize = 6;
-/// Longest range that a number tells. Source: Chosen.
+/// Longest range given by a number. Source: Chosen.
 const MAX_RANGE_BYTES: u64 = 1 << 24;
-/// Reading one part in this many of the code, or more, is reading all of it. Source: Chosen.
+/// Reading one part in this many of the code, or more, counts as reading all of it. Source: Chosen.
 const WHOLE_CODE_DIVISOR: u64 = 4;
 
 /// A kind for [`value::Value::kind`]: a pointer that `dl_iterate_phdr` passes to its callback.
 const INFO: u8 = 1;
 /// A program header.
 const HEADER: u8 = 2;
-/// Made of a word of one: an address in a segment.
+/// An address in a segment, made of a word of a program header.
 const SEGMENT: u8 = 4;
-/// The flags of one.
+/// The flags of a program header.
 const FLAGS: u8 = 8;
 
-/// The reason of functions whose bytes the program writes.
+/// The reason to leave functions whose bytes the program writes.
 pub const WRITTEN: LeftReason = LeftReason::Unsupported("its bytes are written");
 
 /// The numbers that an instruction holds, or takes from memory, and that may be addresses in code.
@@ -92,7 +92,7 @@ pub fn numbers(input: &Input, inst: &Instruction) -> impl Iterator<Item = u64> {
     [in_place, word, number].into_iter().flatten()
 }
 
-/// True if code may read at an address of code that is used so, as far as a quick look tells.
+/// True if code may read at a code address with these uses, by a quick check.
 pub fn may_be_read(input: &Input, used: &Used) -> bool {
     let given = |(callee, held): (u64, RegSet)| {
         let arguments = (0..6).filter(|&n| held.contains(Gpr(ARGUMENTS[n] as u8)));
@@ -107,7 +107,7 @@ pub fn may_be_read(input: &Input, used: &Used) -> bool {
                 | KnownFunction::SetsBases
                 | KnownFunction::SetsProcess,
             ) => false,
-            // (Which call it is, is not looked at: `write` may be one.)
+            // (The check does not examine which call it is, so `write` may be one.)
             Some(KnownFunction::AnyCall) => false,
             Some(KnownFunction::Traces) | None => {
                 arguments != 0 && reads_at_once(input, callee, held)
@@ -159,20 +159,20 @@ fn reads_at_once(input: &Input, function: u64, mut held: RegSet) -> bool {
     false
 }
 
-/// Code that is read.
+/// A read of code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Reading {
     /// Start of the function that reads.
     by: u64,
     range: Range<u64>,
-    /// It is written as well.
+    /// True if it is written as well.
     written: bool,
-    /// Its ends may have been something else when they were compared.
+    /// True if its ends were uncertain when they were compared.
     doubted: bool,
 }
 
-/// Finds what is read, and has it left without entry jumps; what is written as well is left as it
-/// is. `takers`: functions that take addresses of code, or look at segments.
+/// Finds the code that is read, and excludes it from entry jumps. Code that is also written stays
+/// unchanged. `takers`: functions that take addresses of code, or examine segments.
 pub fn find_self_reads(input: &Input, program: &mut Program, takers: &[Range<u64>]) {
     let known: &Program = program;
     let relocator = input.bounds.relocator;
@@ -196,12 +196,11 @@ pub fn find_self_reads(input: &Input, program: &mut Program, takers: &[Range<u64
         written: false,
         doubted: false,
     }));
-    // A read of functions that stay unchanged anyway needs no care.
+    // Reads of functions that stay unchanged anyway are harmless.
     let (written, read): (Vec<Reading>, Vec<Reading>) =
         found.into_iter().partition(|reading| reading.written);
     for reading in written {
-        // Neither clones nor jumps: what stands there when the program runs is not what is in the
-        // file.
+        // Neither clones nor jumps are possible: the code at run time is not that in the file.
         let first = program
             .functions
             .partition_point(|f| f.range.end <= reading.range.start);
@@ -215,7 +214,7 @@ pub fn find_self_reads(input: &Input, program: &mut Program, takers: &[Range<u64
     let code = CodeBytes::of(program);
     for reading in read {
         let size = code.within(&reading.range);
-        // (Without entry jumps it is as it was, however much it is.)
+        // (Without entry jumps the code is unchanged, whatever its size.)
         if size >= code.all() / WHOLE_CODE_DIVISOR && size > 0 && !reading.doubted {
             program.reads_code.get_or_insert(reading.by);
         } else {
@@ -224,7 +223,7 @@ pub fn find_self_reads(input: &Input, program: &mut Program, takers: &[Range<u64
     }
 }
 
-/// Amount of code by address, of functions that do not stay unchanged.
+/// Number of code bytes by address, in functions that do not stay unchanged.
 struct CodeBytes {
     /// End of each function, and the number of bytes up to there.
     ends: Vec<(u64, u64)>,
@@ -267,13 +266,13 @@ impl CodeBytes {
     }
 }
 
-/// Address at which the program opens its own file by the kernel's name for it. (A read of that
-/// link is something else, and common.)
+/// Address at which the program opens its own file by the kernel's name for it. (Reading that link
+/// is different, and common.)
 pub fn opens_itself(input: &Input) -> Option<u64> {
     opens(input, b"/proc/self/exe\0")
 }
 
-/// Address at which the program opens the list of its mappings. The list tells the addresses of its
+/// Address at which the program opens the list of its mappings, which shows the addresses of its
 /// code.
 pub fn opens_maps(input: &Input) -> Option<u64> {
     [&b"/proc/self/maps\0"[..], b"/proc/self/smaps\0"]
@@ -337,7 +336,7 @@ pub fn is_table(input: &Input, at: u64) -> bool {
     functions_in(input, at).next().is_some()
 }
 
-/// The functions that the words from an address on hold, one behind the other.
+/// The functions whose addresses are in consecutive words from an address on.
 fn functions_in(input: &Input, at: u64) -> impl Iterator<Item = u64> {
     let words = (0..LONGEST_TABLE).map_while(move |n| input.word(at.checked_add(8 * n)?));
     words.take_while(|&word| input.is_code(word) && !input.is_object(word))

@@ -1,4 +1,4 @@
-//! Uses of addresses by functions. Each address is followed once.
+//! Uses of addresses by functions, each function by itself.
 
 use crate::discover::self_reads::value::State;
 use crate::discover::self_reads::value::Value;
@@ -15,14 +15,14 @@ use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
 
-/// A call with something that is followed.
+/// A call with a followed value.
 #[derive(Clone, Debug)]
 pub(super) struct Given {
     /// Target of the call, if it is known.
     pub(super) callee: Option<u64>,
     pub(super) args: [Value; 6],
     /// Contents of the words of the frame that the first arguments point to, with a bit for each
-    /// word that may hold something else.
+    /// word whose content is uncertain.
     pub(super) deep: [([u64; WORDS], u8); OBJECTS],
 }
 
@@ -33,7 +33,7 @@ impl Given {
             || self.deep.iter().any(|(words, _)| *words != [0; WORDS])
     }
 
-    /// Properties of the callee that its name tells.
+    /// Properties of the callee that follow from its name.
     pub(super) fn known(&self, input: &Input) -> Option<KnownFunction> {
         input.bounds.functions.get(&self.callee?).copied()
     }
@@ -44,26 +44,25 @@ impl Given {
 pub(super) struct Uses {
     /// The addresses, by bit.
     pub(super) origins: Vec<u64>,
-    /// Read through, or written where it is nothing else.
+    /// Addresses through which it reads, and those through which it writes without doubt.
     pub(super) read: u64,
     pub(super) written: u64,
-    /// Put into memory that is not followed.
+    /// Addresses stored in memory that is not followed.
     pub(super) stored: u64,
-    /// Compared with each other, or subtracted; and whether one of them may be something else by
-    /// then.
+    /// Pairs of values that are compared or subtracted, and true if one of them is uncertain.
     pub(super) pairs: BTreeSet<(u64, u64, bool)>,
     pub(super) calls: Vec<Given>,
-    /// The flags of program headers are asked for executable ones…
+    /// True if it tests the flags of program headers for executable ones…
     pub(super) asks_flags: bool,
-    /// …and what lies in a segment is read.
+    /// …and if it reads in a segment.
     pub(super) reads_segment: bool,
 }
 
-/// A function that takes addresses of code, or looks at segments.
+/// A function that takes addresses of code, or examines segments.
 pub(super) struct Taker {
     pub(super) range: Range<u64>,
     pub(super) uses: Uses,
-    /// Functions of its own that it has called with segments, and what each does.
+    /// The callbacks to which it has segments passed, and the uses by each.
     pub(super) callbacks: Vec<(u64, Uses)>,
 }
 
@@ -79,7 +78,7 @@ impl<'s, 'a> Search<'s, 'a> {
     pub(super) fn new(input: &'s Input<'a>, program: &'s Program) -> Search<'s, 'a> {
         let segments = || input.segments.iter();
         let end = segments().map(|s| s.vaddr + s.bytes.len() as u64).max();
-        // (Where a section ends is an address, too.)
+        // (The end of a section is an address, too.)
         let end = end.unwrap_or(0).max(input.bounds.around.end);
         let low = segments().map(|s| s.vaddr).min().unwrap_or(0);
         let low = input.bounds.starts.first().map_or(low, |at| low.min(*at));
@@ -91,7 +90,7 @@ impl<'s, 'a> Search<'s, 'a> {
         }
     }
 
-    /// Follows what a function takes, and what it has called with segments.
+    /// Follows the addresses that a function takes, and its callbacks for segments.
     pub(super) fn taker(&self, range: &Range<u64>) -> Option<Taker> {
         let uses = self.follow(range, State::entry())?;
         let given = uses
@@ -137,25 +136,25 @@ impl<'s, 'a> Search<'s, 'a> {
             uses: Uses::default(),
             state: entry.clone(),
         };
-        // By target: what came there from further on, in the round before.
+        // By target: the state from later branches, in the round before.
         let mut back: FastMap<u64, State> = FastMap::default();
         for _ in 0..MAX_ROUNDS {
             let (mut waiting, mut next) = (back.clone(), FastMap::default());
             walk.state = entry.clone();
-            // (The last round counts: it knows all paths.)
+            // (The last round counts, since all paths are known then.)
             walk.uses = Uses {
                 origins: std::mem::take(&mut walk.uses.origins),
                 ..Uses::default()
             };
             let (mut runs, mut called) = (true, false);
-            // It is known what leads here.
+            // True if the paths to this point are known.
             let mut is_known = true;
             for insn in &body.insns {
                 match waiting.get(&insn.ip) {
                     Some(state) if runs && !called && is_known => walk.state.join(state),
-                    // (A call before what branches lead to may be one that never returns.)
+                    // (The call before a branch target may be one that never returns.)
                     Some(state) => (walk.state, is_known) = (state.clone(), true),
-                    // By a table, or a landing pad; or what leads there comes later.
+                    // Control comes through a table or a landing pad, or from a later branch.
                     None if !runs => {
                         walk.state.regs = Default::default();
                         walk.state.forget_vectors();

@@ -4,16 +4,16 @@ use crate::discover::self_reads::{ARGUMENTS, FIRST_ARGUMENT_BIT};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Not an address of code on some other path: a buffer, for instance.
+/// May be no code address on some other path: a buffer, for instance.
 pub(super) const JOINED: u8 = 1;
-/// Possibly overwritten by a callee that was given the address.
+/// May have been overwritten by a callee that got the address.
 pub(super) const STALE: u8 = 2;
-/// Numbers below this are no addresses: null, and what stands for it.
+/// Numbers below this are no addresses: null, and other special values.
 const LOWEST_ADDRESS: u64 = 4096;
-/// Words of the frame that are followed at a time. (Compiled functions seldom have more than fifty
-/// addresses of code in their frames; what is beyond is forgotten.)
+/// Maximum number of words of the frame that are followed. (Compiled functions seldom have more
+/// than fifty code addresses in their frames; further ones are dropped.)
 const MOST_SLOTS: usize = 256;
-/// Words of the frame from which on numbers and addresses of the frame are not kept there.
+/// With this many words of the frame, numbers and addresses of the frame are no longer kept.
 const MANY_SLOTS: usize = 64;
 
 /// Facts about a value besides the addresses of code that it is made of.
@@ -34,13 +34,14 @@ pub(super) enum Fact {
 /// Possible content of a register or a word of the frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Value {
-    /// Addresses of code that it may be made of: a bit each; arguments from bit [`FIRST_ARGUMENT_BIT`] on.
+    /// Bits of the code addresses that it may be made of; arguments from bit [`FIRST_ARGUMENT_BIT`]
+    /// on.
     pub(super) sources: u64,
     pub(super) fact: Fact,
     /// [`INFO`](super::INFO), [`HEADER`](super::HEADER), [`SEGMENT`](super::SEGMENT),
-    /// [`FLAGS`](super::FLAGS): what the value is in `dl_iterate_phdr`.
+    /// [`FLAGS`](super::FLAGS): the value's role in `dl_iterate_phdr`.
     pub(super) kind: u8,
-    /// [`JOINED`], [`STALE`].
+    /// A number without another role.
     pub(super) doubt: u8,
 }
 
@@ -88,7 +89,7 @@ impl Value {
             JOINED
         };
         let fact = match (self.fact, other.fact) {
-            // (What a call leaves is not known; it may be what was there.)
+            // (The content after a call is unknown. It may be unchanged.)
             (fact, Fact::None) | (Fact::None, fact) => fact,
             (a, b) if a == b => a,
             (Fact::Frame(_), Fact::Frame(_)) => Fact::None,
@@ -103,7 +104,7 @@ impl Value {
         }
     }
 
-    /// Made of both.
+    /// A value made of both.
     pub(super) fn combined_with(self, other: Value) -> Value {
         Value {
             sources: self.sources | other.sources,
@@ -113,7 +114,7 @@ impl Value {
         }
     }
 
-    /// Another number or address in the same place.
+    /// The value with another, unknown offset.
     pub(super) fn with_unknown_offset(self) -> Value {
         self.combined_with(Value::default())
     }
@@ -138,7 +139,7 @@ fn shared_table(a: Value, b: Value) -> Fact {
 /// The words of a vector register of up to 32 bytes. Addresses may be in them.
 pub(super) type Lanes = [Value; 4];
 
-/// Each word may be made of any word of both.
+/// Each word of the result may be made of any word of both.
 pub(super) fn mixed(a: Lanes, b: Lanes) -> Lanes {
     let all = a.into_iter().chain(b);
     [all.fold(Value::default(), Value::combined_with); 4]
@@ -147,14 +148,14 @@ pub(super) fn mixed(a: Lanes, b: Lanes) -> Lanes {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) regs: [Value; 16],
-    /// Vector registers, through which addresses may be copied to the frame. `None`: they hold
-    /// nothing.
+    /// Vector registers, through which addresses may be copied to the frame. `None`: they are
+    /// empty.
     vectors: Option<Rc<[Lanes; 16]>>,
-    /// Words of the frame, by their distance from where the return address lies.
+    /// Words of the frame, by their distance from the return address.
     slots: Rc<BTreeMap<i64, Value>>,
     /// Distance of the stack pointer below the return address, if it is known.
     pub(super) depth: Option<i64>,
-    /// From this word on others may write the frame: its address was put into memory.
+    /// From this word on, other code may write the frame, since its address was put into memory.
     pub(super) escaped: Option<i64>,
 }
 
@@ -175,7 +176,7 @@ impl State {
         self.slots.get(&at).copied()
     }
 
-    /// Puts a value into a word of the frame.
+    /// Stores a value in a word of the frame.
     pub(super) fn keep(&mut self, at: i64, value: Value) {
         let many = self.slots.len() >= MANY_SLOTS;
         let counts = value.sources != 0 || value.kind != 0 || value.fact != Fact::None && !many;
@@ -189,12 +190,12 @@ impl State {
         }
     }
 
-    /// The address of a word of the frame is in memory.
+    /// Notes that the address of a word of the frame is in memory.
     pub(super) fn escape(&mut self, slot: i64) {
         self.escaped = Some(self.escaped.map_or(slot, |known| known.min(slot)));
     }
 
-    /// A callee may write the frame from this word on.
+    /// Notes that a callee may write the frame from this word on.
     pub(super) fn doubt_from(&mut self, slot: i64) {
         let fresh = |v: &Value| v.sources != 0 && v.doubt & STALE == 0;
         if self.slots.range(slot..).any(|(_, v)| fresh(v)) {

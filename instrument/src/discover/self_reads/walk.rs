@@ -21,14 +21,14 @@ const AT_PHDR: u64 = 3;
 pub(super) struct Walk<'w, 's, 'a> {
     pub(super) search: &'w Search<'s, 'a>,
     pub(super) range: Range<u64>,
-    /// rbp points to the frame.
+    /// True if rbp points to the frame.
     pub(super) framed: bool,
     pub(super) uses: Uses,
     pub(super) state: State,
 }
 
 impl Walk<'_, '_, '_> {
-    /// The value of a number in the code or in memory, if it is an address of code.
+    /// The value of a number in code or memory, if it is a code address.
     pub(super) fn origin(&mut self, at: u64) -> Value {
         let input = self.search.input;
         if !self.search.mapped.contains(&at) {
@@ -47,7 +47,7 @@ impl Walk<'_, '_, '_> {
         self.bit(at)
     }
 
-    /// A value that is made of this address.
+    /// The value for this address, with a bit of its own.
     pub(super) fn bit(&mut self, at: u64) -> Value {
         let bit = match self.uses.origins.iter().position(|o| *o == at) {
             Some(bit) => bit,
@@ -74,8 +74,8 @@ impl Walk<'_, '_, '_> {
         self.as_held(value, at)
     }
 
-    /// A value out of a word of memory: the program may have put something else there, as who
-    /// replaces a function that makes an object by the object does.
+    /// A value loaded from a word of memory. A word that can be written may hold another value by
+    /// then.
     fn as_held(&self, value: Value, word: u64) -> Value {
         let input = self.search.input;
         let changes = !input.is_got(word) && input.segment_at(word).is_some_and(|s| s.writable);
@@ -100,7 +100,7 @@ impl Walk<'_, '_, '_> {
             || inst.memory_base() == Register::None && !self.search.input.pie
     }
 
-    /// The word of the frame that an operand in memory is.
+    /// The word of the frame at a memory operand.
     pub(super) fn slot(&self, inst: &Instruction) -> Option<i64> {
         let base = match inst.memory_base() {
             Register::RBP if self.framed => -8,
@@ -112,8 +112,8 @@ impl Walk<'_, '_, '_> {
             .then(|| base.wrapping_add(inst.memory_displacement64() as i64))
     }
 
-    /// Contents of the words of an object that a value may point to, with a bit for each word that
-    /// may hold something else.
+    /// Contents of the words of an object that a value may point to, with a bit for each word whose
+    /// content is uncertain.
     pub(super) fn held_by(&self, value: Value) -> ([u64; WORDS], u8) {
         let word = |n: usize| {
             let at = value.frame()?.checked_add(8 * n as i64)?;
@@ -127,7 +127,7 @@ impl Walk<'_, '_, '_> {
         )
     }
 
-    /// Keeps account of the stack pointer.
+    /// Tracks the stack pointer.
     pub(super) fn move_stack(&mut self, inst: &Instruction) {
         use Mnemonic::*;
         let by = inst.try_immediate(1).map(|n| n as i64).ok();
@@ -138,7 +138,7 @@ impl Walk<'_, '_, '_> {
             (Pop, Some(depth)) => Some(depth - 8),
             (Sub, Some(depth)) => by.map(|by| depth.wrapping_add(by)),
             (Add, Some(depth)) => by.map(|by| depth.wrapping_sub(by)),
-            // (Code that aligns its frame finds all of it from the aligned pointer.)
+            // (Code that aligns its frame addresses all of it from the aligned pointer.)
             (And, Some(depth)) => by.filter(|by| *by < 0).map(|by| (depth - by - 1) & by),
             (Lea, Some(depth))
                 if inst.memory_base() == Register::RSP && inst.memory_index() == Register::None =>
@@ -151,7 +151,7 @@ impl Walk<'_, '_, '_> {
         self.state.regs[usize::from(RSP.0)] = Value::default();
     }
 
-    /// Content of an instruction's operand in memory. Notes the use of the operand.
+    /// Content of an instruction's memory operand. Notes the use of the operand.
     pub(super) fn memory(&mut self, inst: &Instruction, access: OpAccess) -> Value {
         if let Some(slot) = self.slot(inst) {
             return self.state.slot(slot).unwrap_or_default();
@@ -186,7 +186,7 @@ impl Walk<'_, '_, '_> {
             kind if kind & HEADER != 0 => FLAGS,
             _ => 0,
         };
-        // A word of what an argument points to.
+        // It may be a word where an argument points to.
         let word = usize::try_from(at)
             .ok()
             .filter(|at| at % 8 == 0)
@@ -240,7 +240,7 @@ impl Walk<'_, '_, '_> {
         }
     }
 
-    /// Puts a value into memory that is not followed.
+    /// Stores a value in memory that is not followed.
     fn store(&mut self, value: Value) {
         self.uses.stored |= value.sources;
         if let Some(slot) = value.frame() {
@@ -351,19 +351,19 @@ impl Walk<'_, '_, '_> {
         match inst.mnemonic() {
             Mnemonic::Cmp => {
                 self.pair(a, b);
-                // (The same numbers are kinds of headers.)
+                // (Types of headers use the same numbers.)
                 let in_place = inst.op0_kind() == OpKind::Memory && at % 56 == 4;
                 self.uses.asks_flags |= is_flags && in_place && matches!(bits, 5 | 7);
             }
             _ => {
-                // (Both words are looked at together.)
+                // (The code tests both words at once.)
                 let second = [a, b].iter().find_map(|v| v.number()).unwrap_or(0) >> 32;
                 let both = (a.kind | b.kind) & SEGMENT != 0 && second & 1 == 1;
                 self.uses.asks_flags |= is_flags && bits & 1 == 1 || both;
             }
         }
         if inst.mnemonic() == Mnemonic::And {
-            // Rounded down, it is an address still.
+            // A rounded address is still an address.
             let rounded = (bits as i64) < 0 && (bits as i64) > -(1 << 21);
             let kept = if rounded || is_flags {
                 a.with_unknown_offset()
@@ -441,7 +441,8 @@ impl Walk<'_, '_, '_> {
         lanes
     }
 
-    /// Moves of several words at a time, as compilers fill objects. Returns whether it was one.
+    /// Follows moves of several words at a time, as compilers emit them to fill objects. True if
+    /// the instruction is one.
     pub(super) fn vector(&mut self, inst: &Instruction) -> bool {
         use Mnemonic::*;
         let is_move = matches!(
@@ -510,7 +511,7 @@ impl Walk<'_, '_, '_> {
         true
     }
 
-    /// Another instruction makes the content of a vector register.
+    /// Drops the content of a vector register that another instruction writes.
     fn spoil_vector(&mut self, inst: &Instruction) {
         use Mnemonic::*;
         let Some(target) =
@@ -552,7 +553,7 @@ impl Walk<'_, '_, '_> {
         }
     }
 
-    /// A call, or the end of a block that no branch ends on a condition.
+    /// Follows a call, or the end of a block without a conditional branch.
     pub(super) fn leave(&mut self, insn: &Insn) {
         let inst = &insn.inst;
         let target = direct_target(inst);

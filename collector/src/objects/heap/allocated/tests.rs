@@ -1,4 +1,4 @@
-//! Programs that say of each call of an allocator what it allocates.
+//! Programs whose calls of an allocator have known types.
 
 use super::*;
 use iced_x86::{Decoder, DecoderOptions};
