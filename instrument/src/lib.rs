@@ -4,10 +4,10 @@
 //! mix, indirect jumps go where a register says, exceptions and debuggers read tables that describe
 //! every instruction, and a single wrong guess changes a program.
 //!
-//! The solution moves and removes nothing of the original. Every function that is understood is
+//! The solution moves and removes nothing of the original. Every function that can be analysed is
 //! copied, with its probes, into a *clone* in a new segment. The original stays and still works, so
-//! that code that was not understood runs as original code: lost coverage, never a changed program.
-//! See ARCHITECTURE.md for the parts and the decisions behind them.
+//! other code runs as original code: lost coverage, never a changed program. See ARCHITECTURE.md
+//! for the parts and the decisions behind them.
 //!
 //! Guarantees: no panic on any input bytes; output files appear whole or not at all; the input is
 //! never written. Not done: 32-bit code, relocatable objects, runtimes that look up return

@@ -1,13 +1,12 @@
 //! `mgz-instrument`: see [`mgz_instrument::cli`].
 
-/// Functions are analysed in parallel, each in many small tables.
+/// Functions are analysed in parallel, with many small allocations each.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() {
     let status = mgz_instrument::cli::main();
-    // SAFETY: the call takes no pointers and does not return; what is said is written, and nobody
-    // else has asked to be called at the end but the allocator, which would sort out all memory for
-    // the last time.
+    // SAFETY: the call takes no pointers and does not return. All output is written, and the only
+    // exit handler is the allocator's, which would clean up all memory needlessly.
     unsafe { libc::_exit(status) }
 }

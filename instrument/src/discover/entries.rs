@@ -9,7 +9,7 @@ use rayon::prelude::*;
 /// Maximum number of entries examined in a table of distances.
 const MOST_ENTRIES: u64 = 1024;
 
-/// How control may reach an address.
+/// Ways by which control may reach an address.
 #[derive(Clone, Copy)]
 pub enum Way {
     Branch,

@@ -40,7 +40,7 @@ const EXECUTES: [&str; 9] = [
     "execve", "execv", "execvp", "execvpe", "execl", "execlp", "execle", "fexecve", "execveat",
 ];
 
-/// How a program may read its own memory, and an address that shows it.
+/// Means by which a program may read its own memory, and an address that shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     pub(crate) what: &'static str,

@@ -1,4 +1,4 @@
-//! Text form of the rewriter's results for a small file: for people, and for tests that compare it.
+//! Text form of the rewriter's results for a small file, for people and for golden tests.
 
 mod clones;
 mod function;
@@ -13,7 +13,7 @@ use crate::program::InstrumentOptions;
 use iced_x86::{Formatter, GasFormatter, Instruction};
 use mgz_elf::{Elf, Refusal};
 
-/// First record id in dumps, so that nothing in them depends on the file's hash.
+/// First record id in dumps, so that they do not depend on the file's hash.
 const ID_FIRST: u32 = 0x1000;
 
 /// Control flow, classes, plan, clone, unwind rows and program headers of all functions of a file.

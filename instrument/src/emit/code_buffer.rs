@@ -1,4 +1,4 @@
-//! Collects a function's instructions together with what the address map has to say about them.
+//! Collects a function's instructions together with their entries for the address map.
 
 use crate::emit::packed_fields::Fields;
 use crate::emit::relax::{Buffer, Flex, FlexLengths, Label};
@@ -14,36 +14,36 @@ use mgz_abi::leb128;
 struct Inside {
     /// Number of the piece.
     flex: u32,
-    /// State behind its first instruction.
+    /// State after its first instruction.
     inside: u32,
-    /// State behind all of them.
+    /// State after all of them.
     behind: u32,
 }
 
-/// The function under construction. The default is none: it waits for [`Sink::begin`].
+/// The function under construction. The default is empty until [`Sink::begin`].
 #[derive(Default)]
 pub struct Sink {
     /// Code.
     pub buffer: Buffer,
-    /// Address map stream, in which each flexible piece has one byte so far: the original's length.
+    /// Address map stream. Each flexible piece has one byte so far: the original's length.
     stream: ByteBuf,
     /// Per flexible piece: where that byte is.
     flexes: Vec<u32>,
     insides: Vec<Inside>,
-    /// Fields that depend on where the clone lies, at their places in [`Buffer::bytes`] so far.
+    /// Fields that depend on the clone's address, at their places in [`Buffer::bytes`] so far.
     fixups: Fields,
     states: States,
     current: PackedState,
     /// Number of `current`.
     number: u32,
-    /// Bytes of that number that the stream still lacks, the first byte lowest.
+    /// Bytes of that number that are not in the stream yet, the first byte lowest.
     unsaid: u64,
     /// Number of those bytes.
     unsaid_len: u8,
 }
 
-/// A [`ProbeState`] as one number, in which its bytes are in their order, the first lowest: it is
-/// changed and looked up for every instruction of a probe.
+/// A [`ProbeState`] as one number, with its bytes in order, the first lowest. This form is changed
+/// and looked up for every instruction of a probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PackedState(u128);
 
@@ -57,13 +57,13 @@ impl PackedState {
     const BASE_AHEAD: u32 = 16;
     const FLAGS: u32 = 24;
 
-    /// This one.
+    /// Packs a state.
     #[inline]
     pub fn of(state: &ProbeState) -> PackedState {
         PackedState(key(state))
     }
 
-    /// State between the regions of a residency, or outside of any residency.
+    /// State between the regions of a residency, or outside of residencies.
     #[inline]
     pub fn between(residency: Option<Residency>) -> PackedState {
         residency.map_or(PackedState::IDLE, |residency| {
@@ -71,7 +71,7 @@ impl PackedState {
         })
     }
 
-    /// The state itself.
+    /// Unpacks the state.
     fn open(self) -> ProbeState {
         let [slots_done, base_reg, base_ahead, flags, ..] = self.0.to_le_bytes();
         ProbeState {
@@ -118,7 +118,7 @@ impl PackedState {
             .without(STATE_HALF)
     }
 
-    /// With these flags besides its own.
+    /// Adds these flags.
     #[inline]
     #[must_use]
     pub fn with(self, flags: u8) -> PackedState {
@@ -148,28 +148,28 @@ impl PackedState {
     }
 }
 
-/// Code behind the load of the cursor, in a region of one record that holds a register.
+/// Code after the load of the cursor, in a region of one record that holds a register.
 #[derive(Clone, Copy)]
 pub struct Single {
     /// Stores the register, then the id.
     pub record: Encoded,
-    /// Bytes of the former.
+    /// Bytes of the instruction that stores the register.
     pub stored: u8,
-    /// Advances the register that holds the cursor.
+    /// Advances the register with the cursor.
     pub advance: Encoded,
-    /// The same, and stores it.
+    /// Advances the register and stores it.
     pub commit: Encoded,
-    /// The tokens of the four instructions, with places for the states behind the second and the
+    /// The tokens of the four instructions, with gaps for the states after the second and the
     /// third.
     pub tokens: u64,
 }
 
-/// The probe states of a function by number. There are several for each probe, which are looked up
-/// in a table with open addressing.
+/// The probe states of a function by number. Each probe has several. They are looked up in a table
+/// with open addressing.
 #[derive(Default)]
 struct States {
     all: Vec<PackedState>,
-    /// Their numbers plus one, 0 in free slots, of which there are at least as many as others.
+    /// State numbers plus one, or 0 in free slots. At least half of the slots are free.
     slots: Vec<u32>,
 }
 
@@ -177,7 +177,7 @@ impl States {
     /// Slots at first, a power of two: most functions have few states.
     const SLOTS: usize = 64;
 
-    /// Begins with [`PackedState::IDLE`] alone.
+    /// Begins with [`PackedState::IDLE`] only.
     fn begin(&mut self) {
         self.all.clear();
         self.slots.clear();
@@ -185,7 +185,7 @@ impl States {
         self.number(PackedState::IDLE);
     }
 
-    /// First slot in the search for a state.
+    /// First slot of the search for a state.
     #[inline]
     fn first_slot(&self, state: PackedState) -> usize {
         const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -206,7 +206,7 @@ impl States {
         }
     }
 
-    /// Gives a new state its number, and the slot that is free for it.
+    /// Assigns a number to a new state, and puts it into the free slot.
     #[inline(never)]
     fn add(&mut self, slot: usize, state: PackedState) -> u32 {
         self.all.push(state);
@@ -241,7 +241,7 @@ pub struct Finished {
     pub stream: Vec<u8>,
     /// States.
     pub states: Vec<ProbeState>,
-    /// Some code in it was aligned.
+    /// True if some code in it was aligned.
     pub is_aligned: bool,
 }
 
@@ -251,7 +251,7 @@ pub fn key(state: &ProbeState) -> u128 {
 }
 
 impl Sink {
-    /// Begins a function with so many labels, in the memory of the one before.
+    /// Begins a function with `labels` labels, reusing the memory of the previous one.
     pub fn begin(&mut self, labels: usize) {
         self.buffer.begin(labels);
         self.stream.clear();
@@ -263,7 +263,7 @@ impl Sink {
         (self.unsaid, self.unsaid_len) = (0, 0);
     }
 
-    /// Appends a token of the stream, behind the state that it is the first in.
+    /// Appends a token to the stream, after the state number if that is new here.
     #[inline]
     fn token(&mut self, token: u8) {
         let tokens = self.unsaid | u64::from(token) << (8 * self.unsaid_len);
@@ -281,14 +281,14 @@ impl Sink {
         (self.unsaid, self.unsaid_len) = (0, 0);
     }
 
-    /// Lets the stream say what holds from here on.
+    /// Writes the current state to the stream.
     #[inline]
     fn say(&mut self) {
         self.stream.put(self.unsaid.into(), self.unsaid_len);
         (self.unsaid, self.unsaid_len) = (0, 0);
     }
 
-    /// The stream does not yet say what holds.
+    /// Notes that the current state is not in the stream yet.
     #[inline]
     fn begin_state(&mut self) {
         (self.unsaid, self.unsaid_len) = (u64::from(self.number) << 8, 2);
@@ -298,7 +298,7 @@ impl Sink {
         }
     }
 
-    /// The same for one whose number takes several bytes.
+    /// The same for a state whose number takes several bytes.
     #[cold]
     #[inline(never)]
     fn begin_far_state(&mut self) {
@@ -311,8 +311,8 @@ impl Sink {
         self.unsaid_len = tokens.len() as u8;
     }
 
-    /// Appends one instruction that stands for `orig` original bytes (0: inserted). `field`: four
-    /// of its bytes that depend on the layout, from here on.
+    /// Appends one instruction that stands for `orig` original bytes (0: inserted). `field`: the
+    /// start of four bytes in it that depend on the layout.
     pub fn insn(&mut self, orig: u8, bytes: &[u8], field: Option<(usize, FixupKind)>) {
         if let Some((at, kind)) = field {
             self.fixup(at, bytes.len(), kind);
@@ -339,7 +339,7 @@ impl Sink {
         });
     }
 
-    /// The same for one with such bytes anywhere.
+    /// The same for an instruction with such bytes anywhere.
     pub fn put_field(&mut self, orig: u8, code: Encoded, at: usize, kind: FixupKind) {
         self.fixup(at, code.size().into(), kind);
         self.put(orig, code);
@@ -353,10 +353,10 @@ impl Sink {
             .push_id(self.buffer.bytes.count() as u32 - 4, number);
     }
 
-    /// Appends what a region of one record has behind the load of the cursor, and says what holds
-    /// in it and behind it. `commits`: it stores the cursor. Returns false, with nothing appended,
-    /// where that is not as simple as it nearly always is. (States may have got their numbers: the
-    /// same as the usual way gives them.)
+    /// Appends the code of a region of one record after the load of the cursor, with its states.
+    /// `commits`: it stores the cursor. Returns false, with nothing appended, in the rare cases
+    /// that need the general path. (States may have been numbered by then, with the numbers that
+    /// the general path gives them.)
     pub fn put_single(&mut self, single: &Single, commits: bool, number: u32) -> bool {
         if !self.current.is_between() {
             return false;
@@ -387,8 +387,8 @@ impl Sink {
         true
     }
 
-    /// Says that four bytes of what is appended next depend on the layout: their offset in it, and
-    /// that of their instruction's end.
+    /// Notes four bytes of the next code that depend on the layout: their offset in it, and that of
+    /// their instruction's end.
     pub fn fixup(&mut self, at: usize, end: usize, kind: FixupKind) {
         let start = self.buffer.bytes.count();
         self.fixups.push(Fixup {
@@ -398,8 +398,8 @@ impl Sink {
         });
     }
 
-    /// Appends `len` bytes, the first of `from`: instructions as they are. `tokens` has the length
-    /// of each of them twice, in four bits each.
+    /// Appends the first `len` bytes of `from`, which are unchanged instructions. `tokens` has the
+    /// length of each twice, in four bits each.
     pub fn copy(&mut self, from: &[u8], len: usize, tokens: u64, count: u8) {
         self.buffer.bytes.extend_from_start(from, len);
         self.tokens(tokens, count);
@@ -418,7 +418,8 @@ impl Sink {
         self.flexes.push(self.stream.count() as u32 - 1);
     }
 
-    /// Appends a `loop` or its kin: where it becomes several instructions, the first has counted.
+    /// Appends `loop`, `loope` or `loopne`. If it becomes several instructions, the first one
+    /// counts.
     pub fn counting(&mut self, orig: u8, flex: Flex) {
         let inside = self.states.number(self.current.with(STATE_COUNTED));
         self.insides.push(Inside {
@@ -439,7 +440,7 @@ impl Sink {
         }
     }
 
-    /// Says what holds from here on.
+    /// Changes the state from here on.
     #[inline]
     pub fn state(&mut self, change: impl FnOnce(PackedState) -> PackedState) {
         let next = change(self.current);
@@ -460,7 +461,7 @@ impl Sink {
         self.buffer.bind(label);
     }
 
-    /// Chooses branch sizes and ends the function. Its buffer then tells places in it.
+    /// Chooses branch sizes and ends the function. Afterwards its buffer gives final offsets.
     pub fn finish(&mut self) -> Finished {
         self.say();
         let code = self.buffer.resolve();
@@ -488,7 +489,7 @@ impl Sink {
     }
 }
 
-/// The stream with what flexible pieces have become, some of which are not one instruction each.
+/// The stream with the final forms of flexible pieces, some of which are several instructions.
 fn with_pieces(
     stream: &[u8],
     flexes: &[u32],
@@ -514,15 +515,15 @@ fn with_pieces(
     out
 }
 
-/// The state number from here on.
+/// Appends the number of the state from here on.
 fn say(out: &mut Vec<u8>, number: u32) {
     out.push(0);
     leb128::encode(number.into(), |byte| out.push(byte));
 }
 
-/// A far `loop` has three instructions: the first two belong to the original (the first jumps over
-/// the second, which goes on behind the original), and the last carries its length. `states`:
-/// behind the first, and behind all.
+/// Appends a flexible piece. A far `loop` has three instructions. The first two belong to the
+/// original (the first jumps over the second, which continues after the original), and the last one
+/// has the original's length. `states`: after the first, and after all.
 fn flex(out: &mut Vec<u8>, pieces: FlexLengths, orig: u8, states: Option<(u32, u32)>) {
     let count = pieces.iter().filter(|&&p| p > 0).count();
     let states = states.filter(|_| count > 1);

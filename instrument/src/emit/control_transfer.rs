@@ -1,15 +1,15 @@
 //! Calls, returns and indirect jumps of translated clones, and the indirect ones of direct clones.
 //!
 //! In a translated clone the stack holds original return addresses, so that a thread may leave the
-//! clone at any instruction. What a call, a return or an indirect jump finds is therefore an
-//! original address, and the runtime's code behind `gs:` goes on at its clone. See [`mgz_abi`],
+//! clone at any instruction. The target of a call, a return or an indirect jump is therefore an
+//! original address, and the runtime's code behind `gs:` continues at its clone. See [`mgz_abi`],
 //! "Translated clones".
 //!
-//! Direct clones push addresses of their own. Their indirect calls and jumps take the same hooks:
-//! the pointer is an original address, and where no entry jump has room, the original would run
-//! there unseen.
+//! Direct clones push addresses of their own. Their indirect calls and jumps use the same hooks:
+//! the pointer is an original address, and without room for an entry jump the original would run
+//! there unrecorded.
 //!
-//! Nothing here touches flags, and nothing below the stack pointer is written but what the original
+//! This code changes no flags. Below the stack pointer it writes only bytes that the original
 //! instruction would have overwritten.
 
 use crate::emit::emitter::{Emitter, MOV_LOAD, MOV_STORE};
@@ -27,8 +27,8 @@ const RAX: Gpr = Gpr(0);
 const RSP: Gpr = Gpr(4);
 
 impl Emitter<'_> {
-    /// Emits the instruction if it hands control to an address that is not known here, or is a
-    /// call. Returns whether it did.
+    /// Emits the instruction if it is a call, or passes control to an address that is unknown here.
+    /// Returns true if it did.
     pub(crate) fn transfer(&mut self, insn: &Insn) -> Result<bool, EmitError> {
         let inst = &insn.inst;
         match (inst.flow_control(), inst.mnemonic()) {
@@ -57,7 +57,8 @@ impl Emitter<'_> {
                 }
                 self.hand_over(insn, encode::jump_gs(GS_JUMP))?;
             }
-            // `ret n`, far transfers and returns from interrupts: no compiler makes them.
+            // `ret n`, far transfers and returns from interrupts are left out, since no compiler
+            // emits them.
             (FlowControl::Return | FlowControl::IndirectCall | FlowControl::IndirectBranch, _) => {
                 return Err(EmitError::Encoding);
             }
@@ -67,8 +68,9 @@ impl Emitter<'_> {
         Ok(true)
     }
 
-    /// Emits the instruction of a direct clone if it hands control to an address that is not known
-    /// here. Returns whether it did: what has prefixes on which processors disagree stays as it is.
+    /// Emits the instruction of a direct clone if it passes control to an address that is unknown
+    /// here. Returns true if it did. An instruction with prefixes on which processors disagree
+    /// stays unchanged.
     pub(crate) fn indirect_transfer(&mut self, insn: &Insn) -> Result<bool, EmitError> {
         let inst = &insn.inst;
         let hook = match insn.flow {
@@ -95,7 +97,7 @@ impl Emitter<'_> {
         tables.any(|t| self.function.insn(t.jump).ip == insn.ip)
     }
 
-    /// Hands the target of an indirect call or jump to a hook.
+    /// Passes the target of an indirect call or jump to a hook.
     fn hand_over(&mut self, insn: &Insn, hook: Encoded) -> Result<(), EmitError> {
         let (register, borrowed) = self.target(insn)?;
         if borrowed {
@@ -105,7 +107,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Pushes the original address behind a call.
+    /// Pushes the original address after a call.
     fn push_return(&mut self, insn: &Insn) {
         let next = insn.next();
         if self.fixed
@@ -122,9 +124,9 @@ impl Emitter<'_> {
         }
     }
 
-    /// A register for addresses: one that nobody reads behind the call (r11 where it goes through
-    /// the linkage table, one that the function saves), else rax, which is saved. Returns whether
-    /// it is.
+    /// A register for addresses, and true if it is saved. It is one that is dead after the call
+    /// (r11 for calls through the linkage table, or one that the function saves). Otherwise it is
+    /// rax, which is saved.
     fn free_register(&mut self, insn: &Insn) -> (Gpr, bool) {
         match cheapest(insn.dead.without(RSP)) {
             Some(register) => (register, false),
@@ -135,7 +137,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Pushes the original address behind a call. The register is free.
+    /// Pushes the original address after a call. The register is free.
     fn address_and_push(&mut self, insn: &Insn, register: Gpr) {
         let next = insn.next();
         self.sink
@@ -144,8 +146,8 @@ impl Emitter<'_> {
         self.sink.state(|s| s.with(STATE_PUSHED));
     }
 
-    /// Puts the address that an indirect call or jump goes to into its place. Returns the register
-    /// that it was in, and whether that is saved.
+    /// Stores the target of an indirect call or jump in its spill place. Returns the register that
+    /// held it, and true if that register is saved.
     fn target(&mut self, insn: &Insn) -> Result<(Gpr, bool), EmitError> {
         let raw = self.raw(insn)?.to_vec();
         let (prefixes, rex) = operand_at(&raw).ok_or(EmitError::Encoding)?;
@@ -187,7 +189,7 @@ impl Emitter<'_> {
         Ok((register, borrowed))
     }
 
-    /// Emits the code at which code without a clone returns from a call, if it returns.
+    /// Emits the code to which a call of code without a clone returns, if it returns.
     fn back(&mut self, call: &Insn) {
         let quits = &self.function.calls.quits;
         if !quits.is_empty()
@@ -217,8 +219,8 @@ fn operand_at(raw: &[u8]) -> Option<(usize, Option<u8>)> {
 /// Bytes of [`thunk`].
 pub const THUNK_BYTES: usize = 48;
 
-/// The way from a clone to `target`, which has none; `at` is the address of the thunk. `None` if it
-/// is out of reach.
+/// The jump from a clone to `target`, which has no clone. `at` is the address of the thunk. `None`
+/// if it is out of reach.
 pub fn thunk(at: u64, target: u64, call: bool) -> Option<Vec<u8>> {
     let mut out = ByteBuf::with_room(THUNK_BYTES);
     let place = |n: u8| GS_SPILL + 8 * u32::from(n);

@@ -8,9 +8,10 @@
 //! mov  [T + counter], S
 //! ```
 //!
-//! `T` is found as a cursor's register is: a residency's, one that is dead, or a borrowed one.
-//! Memory is right at each boundary. A signal between the last three instructions would have
-//! what its handler counts overwritten: there the state's `slots_done` says how far back to go.
+//! `T` is chosen like a cursor's register: a residency's, a dead one, or a borrowed one. Memory is
+//! correct at each boundary. Between the last three instructions, the counts of a signal's handler
+//! would be overwritten. There, the state's `slots_done` gives the number of instructions to go
+//! back.
 
 use crate::emit::emitter::{Emitter, MOV_LOAD, PLACE_ADDRESS, PLACE_CURSOR};
 use crate::emit::probe::Hold;
@@ -23,12 +24,13 @@ use mgz_abi::address_map::NO_REG;
 use mgz_abi::counters::GS_COUNTERS;
 
 impl Emitter<'_> {
-    /// Takes the address of the counters into a register.
+    /// Loads the address of the counters into a register.
     pub(crate) fn load_counters(&mut self, register: Gpr) {
         self.gs(true, MOV_LOAD, register, GS_COUNTERS);
     }
 
-    /// Adds one to the counter of a region. `records` has its only record; `flags`: they are dead.
+    /// Adds one to the counter of a region. `records` has its only record. `flags`: the flags are
+    /// dead.
     pub(crate) fn count(&mut self, records: &[RecordPlan], flags: bool) -> Result<(), EmitError> {
         let [record] = records else {
             return Err(EmitError::Record);
@@ -61,7 +63,7 @@ impl Emitter<'_> {
         let at = self.sink.buffer.pos();
         self.record_at.push(at);
         let number = self.number();
-        // (What it holds is filled in: four bytes whatever it is.)
+        // (The displacement is filled in later, and always takes four bytes.)
         let counter = Mem::base(hold.reg, i32::MAX);
         if flags {
             self.counter_field(encode::inc64(&counter), number);

@@ -1,9 +1,9 @@
-//! Into residencies and out of them: the code on the edges.
+//! Code on the edges into and out of residencies.
 //!
-//! Code that leads into a block stands before the block's label if control falls into the block
-//! from there, or enters from outside; else at the branch: before a jump, and behind the inverse of
-//! a conditional jump. No such code touches flags, so whoever is interrupted on such an edge may
-//! run the branch again: the code belongs to it.
+//! The code on an edge into a block stands before the block's label if control falls through from
+//! there, or enters from outside. Otherwise it stands at the branch: before a jump, or after the
+//! inverse of a conditional jump. It changes no flags, and belongs to the branch, so a thread that
+//! is interrupted in it may run the branch again.
 
 use crate::emit::FixupKind;
 use crate::emit::code_buffer::PackedState;
@@ -19,7 +19,7 @@ use mgz_abi::address_map::{NO_REG, STATE_LATE};
 use mgz_abi::probe::GS_CURSOR;
 
 impl Emitter<'_> {
-    /// The residency of the block at hand.
+    /// The residency of the current block.
     pub(crate) fn here(&self) -> ResidencyId {
         self.residencies.of(self.piece)
     }
@@ -28,8 +28,8 @@ impl Emitter<'_> {
         Label((self.function.cfg.insns.len() + piece) as u32)
     }
 
-    /// Begins the piece at hand: the code before its label. Returns the block that begins there, if
-    /// one does.
+    /// Begins the current piece with the code before its label. Returns the block that begins
+    /// there, if any.
     pub(crate) fn enter_piece(&mut self) -> Option<usize> {
         let b = self.piece;
         self.starts.push(self.sink.buffer.pos());
@@ -53,8 +53,8 @@ impl Emitter<'_> {
         block
     }
 
-    /// The block that begins with the piece at hand, if one does. What holds at the end of the one
-    /// before is kept.
+    /// The block that begins with the current piece, if any. Keeps the register state at the end of
+    /// the previous block.
     fn block_beginning(&mut self) -> Option<usize> {
         let begins = self
             .function
@@ -69,7 +69,7 @@ impl Emitter<'_> {
         Some(self.block - 1)
     }
 
-    /// The block at hand ends here: what holds the cursor for those that follow.
+    /// Ends the current block, and keeps the register that holds the cursor for its successors.
     pub(crate) fn end_block(&mut self) {
         let residency = self.residencies.at(self.residencies.out(self.piece));
         self.left.push(match residency {
@@ -89,8 +89,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// The register that holds the cursor wherever control comes into a block from a block of those
-    /// asked for. Control that comes from further on, or from outside, brings none.
+    /// The register that holds the cursor on all edges into a block from the selected blocks.
+    /// `None` if one of them comes later, or if control enters from outside.
     fn arriving(&self, block: usize, counts: impl Fn(usize) -> bool) -> Option<Gpr> {
         let to = &self.function.cfg.blocks[block];
         if block == 0 || to.external_entry {
@@ -110,7 +110,7 @@ impl Emitter<'_> {
         found
     }
 
-    /// State at the current place between regions.
+    /// State at the current position between regions.
     pub(crate) fn state_here(&self) -> PackedState {
         self.state_at(self.here())
     }
@@ -121,15 +121,15 @@ impl Emitter<'_> {
         self.kept.map_or(state, |kept| state.with_base_reg(kept.0))
     }
 
-    /// From here on no register is known to hold the cursor.
+    /// From here on, no register is known to hold the cursor.
     pub(crate) fn forget(&mut self) {
         if self.kept.take().is_some() {
             self.sink.state(|s| s.with_base_reg(NO_REG));
         }
     }
 
-    /// True if an instruction passes control to code that does not keep the cursor, or if it
-    /// becomes more than one instruction in the clone.
+    /// True if an instruction passes control to code that does not keep the cursor, or becomes
+    /// several instructions in the clone.
     pub(crate) fn ends_keeping(&self, insn: &Insn) -> bool {
         insn.is_overlapped()
             || match insn.flow {
@@ -147,13 +147,14 @@ impl Emitter<'_> {
             }
     }
 
-    /// The code that leads from one place to another. The state afterwards is the latter's.
+    /// Emits the code that leads from one place to another. The state afterwards is that of the
+    /// second.
     pub(crate) fn transit(&mut self, from: ResidencyId, to: ResidencyId) {
         if from == to {
             return;
         }
-        // Code that goes from a residency to none may keep the residency's register. The register
-        // is right all the way, also if a handler has records meanwhile.
+        // After leaving a residency for none, its register still holds the cursor. It stays correct
+        // even if a handler writes records during this code.
         let keeps = self
             .residencies
             .at(from)
@@ -192,8 +193,7 @@ impl Emitter<'_> {
             .state(|_| keeps.map_or(state, |cursor| state.with_base_reg(cursor.reg.0)));
     }
 
-    /// Gives a borrowed register back before an instruction that leaves the function or the
-    /// residency.
+    /// Restores borrowed registers before an instruction that leaves the function or the residency.
     pub(crate) fn leave_residency(&mut self, insn: &Insn) {
         let leaves = match insn.flow {
             FlowControl::Return => true,
@@ -214,8 +214,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Way of a branch in the current block to an instruction: the label, and the place that a
-    /// transit must lead to first.
+    /// Target of a branch in the current block to an instruction: the label, and the place to which
+    /// code must lead first.
     pub(crate) fn way_to(&self, id: InsnId) -> (Label, Option<ResidencyId>) {
         let direct = (Label(id.0), None);
         if self.residencies.is_empty() {
@@ -244,7 +244,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// A conditional jump, through code that leads to another place if that is needed.
+    /// A conditional jump, through code that leads to another place if needed.
     pub(crate) fn conditional(
         &mut self,
         orig: u8,

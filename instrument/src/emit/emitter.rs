@@ -24,7 +24,7 @@ use std::cell::Cell;
 pub(crate) const MOV_LOAD: u8 = 0x8b;
 /// `mov mem, reg`.
 pub(crate) const MOV_STORE: u8 = 0x89;
-/// Opcode of `jrcxz`; those of the branches that count stand before it.
+/// Opcode of `jrcxz`; the opcodes of the branches that count are smaller.
 const JRCXZ: u8 = 0xe3;
 /// No instruction has this number.
 pub(crate) const NO_INSN: InsnId = InsnId(u32::MAX);
@@ -33,9 +33,9 @@ pub(crate) const PLACE_CURSOR: u8 = 0;
 /// Spill place of an address register.
 pub(crate) const PLACE_ADDRESS: u8 = 1;
 
-/// Re-emits a function, and tells its rows. `bytes` are the original's, from `function.range.start`
-/// on. `fixed`: the code will lie below 1 GiB at the address that it is linked for. `translated`:
-/// see `abi`, "Translated clones".
+/// Re-emits a function and computes its rows. `bytes`: the original's, from `function.range.start`
+/// on. `fixed`: the code will be below 1 GiB at its link-time address. `translated`: see `abi`,
+/// "Translated clones".
 pub fn emit(
     function: &Function,
     bytes: &[u8],
@@ -139,7 +139,7 @@ thread_local! {
     static MEMORY: Cell<Option<Box<Memory>>> = const { Cell::new(None) };
 }
 
-/// The memory of a list, with nothing in it.
+/// An empty list with the memory of `list`.
 fn emptied<T>(mut list: Vec<T>) -> Vec<T> {
     list.clear();
     list
@@ -154,59 +154,59 @@ pub(crate) struct Emitter<'a> {
     pub(crate) sink: Sink,
     /// First instructions of the pieces, see [`Residencies`].
     pub(crate) pieces: std::borrow::Cow<'a, [u32]>,
-    /// Those by their numbers, if there are residencies.
+    /// Pieces by number of their first instruction, if there are residencies.
     pub(crate) piece_at: AddressIndex,
     /// Pieces in which a register holds the cursor. A piece's label is the label of its first
     /// instruction. `insns.len() + piece` is the label of the code before the piece that leads into
     /// or out of a residency, if there are any.
     pub(crate) residencies: &'a Residencies,
-    /// Number of the piece at hand.
+    /// Number of the current piece.
     pub(crate) piece: usize,
     /// Number of the next block.
     pub(crate) block: usize,
-    /// Outside of residencies: the register that holds the cursor since the last region. Nobody
-    /// reads what the program had in it.
+    /// Outside of residencies: the register that has held the cursor since the last region. It is
+    /// dead in the program.
     pub(crate) kept: Option<Gpr>,
-    /// Per block so far: the register that holds the cursor where control leaves it.
+    /// Per block so far: the register that holds the cursor where control leaves the block.
     pub(crate) left: Vec<Option<Gpr>>,
-    /// Per piece: where what belongs to it begins.
+    /// Per piece: the start of its code.
     pub(crate) starts: Vec<Pos>,
     /// Next region, and next record inside it.
     pub(crate) region: usize,
     pub(crate) record: usize,
     /// Next insertion.
     insertion: usize,
-    /// Instruction of that record; true if the record stands behind the instruction.
+    /// Instruction of that record; true if the record comes after the instruction.
     pub(crate) next_record: (InsnId, bool),
     /// Records of earlier regions.
     pub(crate) records_before: u32,
     /// Slots of the current region written so far.
     pub(crate) slots: u32,
     pub(crate) holds: Vec<Hold>,
-    /// The load at hand reads through the register that holds its address.
+    /// True if the current load reads through the register that holds its address.
     pub(crate) moved: bool,
-    /// Per record: where its id is stored, or its first `ptwrite`.
+    /// Per record: the store of its id, or its first `ptwrite`.
     pub(crate) record_at: Vec<Pos>,
-    /// The last store of a payload, or what stands behind it and still belongs to it.
+    /// The last store of a payload, or the end of the code that belongs to it.
     pub(crate) stored_at: Pos,
     /// Place, local record number, part.
     pub(crate) ptwrite_at: Vec<(Pos, u32, u32)>,
-    /// Starts of instructions' copies that are behind probes and not at their labels. In order.
+    /// Starts of instruction copies that come after probes instead of at their labels, in order.
     pub(crate) copy_at: Vec<(InsnId, Pos)>,
 }
 
-/// Plain instructions that follow each other, which are copied at once.
+/// Consecutive plain instructions, which are copied at once.
 #[derive(Default)]
 struct Run {
-    /// Fixed bytes before what stands behind them.
+    /// Number of fixed bytes in the buffer up to the run's end.
     end: u32,
-    /// Instructions.
+    /// Number of instructions.
     count: u8,
     /// A byte for each: its length twice, in four bits each.
     tokens: u64,
-    /// A byte for each: whether it has a displacement to its own address.
+    /// One byte per instruction, nonzero if it has a RIP-relative displacement.
     relative: u64,
-    /// The last one writes the register that holds the cursor.
+    /// True if the last instruction writes the register that holds the cursor.
     clobbers: bool,
 }
 
@@ -214,8 +214,9 @@ impl Run {
     /// Source: Chosen.
     const MAX_INSTRUCTIONS: usize = 8;
 
-    /// Those from `first` on, at most `most`, up to one that is not plain or does not stand where
-    /// the one before it ends, or behind one that writes a register of `kept`. Puts their labels.
+    /// The run from `first` on, of at most `most` instructions. It ends before one that is not
+    /// plain or does not follow directly, and after one that writes a register of `kept`. Sets
+    /// their labels.
     #[inline(never)]
     fn of(
         function: &Function,
@@ -251,7 +252,7 @@ impl Run {
         run
     }
 
-    /// Numbers of those that have a displacement to their own address.
+    /// Indices of instructions with a RIP-relative displacement.
     fn relative(&self) -> impl Iterator<Item = usize> {
         let mut left = self.relative;
         std::iter::from_fn(move || {
@@ -344,13 +345,13 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    /// The instruction at which the next insertion stands.
+    /// The instruction of the next insertion.
     fn next_insertion(&self) -> InsnId {
         let next = self.function.insertions.get(self.insertion);
         next.map_or(NO_INSN, |i| i.at)
     }
 
-    /// Emits the insertions that stand at this instruction.
+    /// Emits the insertions at this instruction.
     fn insertions(&mut self, id: InsnId) {
         let function = self.function;
         while let Some(next) = function.insertions.get(self.insertion)
@@ -369,8 +370,8 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Before an instruction that does not stand where the one before it ends: what leads to the
-    /// bytes between them, which have no clone.
+    /// Emits code before an instruction that does not directly follow the previous one: a jump to
+    /// the bytes between them, which have no clone.
     fn pass_gap(&mut self, index: usize, end: u64) -> Result<(), EmitError> {
         let bytes = self.function.cfg.insns[index]
             .ip
@@ -383,7 +384,7 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    /// Begins a piece, whose first instruction this is.
+    /// Begins a piece with this first instruction.
     fn begin_piece(&mut self, piece: usize, id: InsnId) {
         let function = self.function;
         if id.0 > 0
@@ -399,7 +400,7 @@ impl<'a> Emitter<'a> {
         let Some(block) = self.enter_piece() else {
             return;
         };
-        // A loop that was aligned: a later block, or the block itself, jumps back to it.
+        // The head of an aligned loop: a later block, or the block itself, jumps back to it.
         let is_head = || {
             function.cfg.blocks[block]
                 .preds
@@ -416,7 +417,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The copy of an instruction begins here. Its label is at `label`.
+    /// Begins the copy of an instruction. Its label is at `label`.
     fn begin_copy(&mut self, id: InsnId, label: Pos) {
         let here = self.sink.buffer.pos();
         if here != label {
@@ -424,9 +425,9 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Copies plain instructions from `first` on, the records before which are emitted and whose
-    /// label is at `label`, up to the first at which more is to be done than that, but not from
-    /// `end` on, and a few at most. Returns how many.
+    /// Copies plain instructions from `first` on, whose earlier records are emitted and whose label
+    /// is at `label`. It stops before `end`, at the first instruction that needs more than a copy,
+    /// or after a few. Returns the number copied.
     fn copy_run(
         &mut self,
         first: usize,
@@ -435,7 +436,8 @@ impl<'a> Emitter<'a> {
         next_special: InsnId,
     ) -> Result<usize, EmitError> {
         let function = self.function;
-        // A record or special instruction that is not ahead stops nothing.
+        // Records and special instructions that are not ahead wrap to large distances, so they do
+        // not limit the run.
         let ahead = |stop: u32| stop.wrapping_sub(first as u32) as usize;
         let (record, after) = self.next_record;
         let most = (end - first)
@@ -487,7 +489,7 @@ impl<'a> Emitter<'a> {
             .ok_or(EmitError::NoBytes)
     }
 
-    /// Behind an instruction whose encoding the next one shares: goes on behind both.
+    /// Continues after an instruction whose encoding overlaps the next one: goes on after both.
     fn pass(&mut self, insn: &Insn) -> Result<(), EmitError> {
         let to = match self.function.insn_at(insn.next()).map(|id| self.way_to(id)) {
             Some((label, None)) => Ok(label),
@@ -499,7 +501,7 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    /// If the instruction may fall through to bytes that have no clone, jumps to where they go.
+    /// If the instruction may fall through to bytes without a clone, jumps to the original there.
     fn leave_to(&mut self, index: usize) {
         let insn = &self.function.cfg.insns[index];
         let falls = !matches!(
@@ -518,7 +520,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// True if a call returns to this instruction in a translated clone. The return looks the
-    /// address up in the address map, and the map has only the instructions that the clone has.
+    /// address up in the address map, which has only instructions of the clone.
     fn is_returned_to(&self, id: InsnId) -> bool {
         let before = (id.0 as usize)
             .checked_sub(1)
@@ -530,7 +532,7 @@ impl<'a> Emitter<'a> {
             })
     }
 
-    /// True if a handler may be shown this instruction's address. The instruction before it is a
+    /// True if a handler may see this instruction's address, since the instruction before it is a
     /// trap, or a system call that a filter may refuse.
     fn is_behind_trap(&self, id: InsnId) -> bool {
         let before = (id.0 as usize)
@@ -542,7 +544,7 @@ impl<'a> Emitter<'a> {
         })
     }
 
-    /// `is_special`: it is one of [`special`].
+    /// Emits an instruction. `is_special`: it is one of [`special`].
     fn instruction(&mut self, id: InsnId, is_special: bool) -> Result<(), EmitError> {
         let insn = self.function.insn(id);
         let inst = &insn.inst;
@@ -595,11 +597,11 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    /// A direct branch. Prefixes that mean nothing on one (bnd, hints) are dropped.
+    /// A direct branch. Prefixes without effect on a branch (bnd, hints) are dropped.
     fn branch(&mut self, insn: &Insn) -> Result<(), EmitError> {
         let raw = self.raw(insn)?;
         let (opcode, addr32) = match raw {
-            // Nearly all have no prefixes.
+            // Most branches have no prefixes.
             [0x70..=0x7f | 0xe8 | 0xe9 | 0xeb | 0x0f, ..] => (raw, false),
             _ => {
                 let prefixes = raw
@@ -642,8 +644,8 @@ impl<'a> Emitter<'a> {
                     self.transit(self.here(), to);
                 }
                 self.jump(insn.len, inside.ok_or(target));
-                // Code behind the jump, if any, is not entered from the jump's target. It starts
-                // with the state here.
+                // Code after the jump is not entered from the jump's target. It starts with the
+                // state here.
                 let state = self.state_here();
                 self.sink.state(|_| state);
             }
@@ -651,8 +653,8 @@ impl<'a> Emitter<'a> {
                 self.conditional(insn.len, op & 15, inside.ok_or(target), transit);
             }
             _ if transit.is_some() => return Err(EmitError::Record),
-            // (What a signal finds counted is counted back in the whole register, whose upper half
-            // is gone then.)
+            // (After a signal, the count is undone in the whole register, but the upper half is
+            // lost here.)
             (&[0xe0..=0xe2, ..], _) if addr32 => return Err(EmitError::Encoding),
             (&[opcode @ JRCXZ, ..], Some(label)) => self.sink.flex(
                 insn.len,
@@ -692,7 +694,7 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    /// The load of a jump-table entry: reads the copy.
+    /// The load of a jump-table entry, from the copy.
     fn table_load(&mut self, insn: &Insn, table: u32) -> Result<(), EmitError> {
         if self.moved {
             return self.moved_load(insn, Some(table));
@@ -749,7 +751,7 @@ impl<'a> Emitter<'a> {
         if head.len() + 6 + tail.len() > 15 {
             return Err(EmitError::Encoding);
         }
-        // A displacement to be filled in takes four bytes whatever it is.
+        // A displacement that is filled in later always takes four bytes.
         let disp = if table.is_some() { i32::MAX } else { 0 };
         let head = encode::modrm(Encoded::of(&head), dst.0, &Mem::base(dst, disp));
         let code = head.with_all(tail);
@@ -832,7 +834,7 @@ impl<'a> Emitter<'a> {
         Ok((emitted, rows))
     }
 
-    /// Starts of the code that leads into pieces, see [`Marks::new`]. If that code leads from no
+    /// Starts of the code on edges into pieces, see [`Marks::new`]. If that code comes from no
     /// residency, the piece's label moves to its start.
     fn begins(&mut self) -> Vec<(u32, u32)> {
         let buffer = &mut self.sink.buffer;
@@ -842,7 +844,7 @@ impl<'a> Emitter<'a> {
             if begin == buffer.place(label) {
                 continue;
             }
-            // Control from outside is in no residency.
+            // Control from outside comes from no residency.
             if self.residencies.of(b).is_some() && self.residencies.before(b) == Some(None) {
                 buffer.bind_at(label, begin);
             } else if buffer.offset(begin) != buffer.offset_of(label) {
@@ -853,7 +855,7 @@ impl<'a> Emitter<'a> {
     }
 }
 
-/// Instructions that become others whatever is recorded, in order.
+/// Instructions that are always replaced, in order.
 fn special(function: &Function) -> Vec<InsnId> {
     let mut all: Vec<InsnId> = function
         .tables
@@ -865,8 +867,8 @@ fn special(function: &Function) -> Vec<InsnId> {
     all
 }
 
-/// The displacement of an instruction that has one to its own address: the offset of its field, and
-/// what it is.
+/// The RIP-relative displacement of an instruction that has one: the offset of its field, and its
+/// kind.
 fn ip_relative(insn: &Insn, raw: &[u8]) -> Result<(usize, FixupKind), EmitError> {
     let field = encode::modrm_offset(raw).ok_or(EmitError::Encoding)? + 1;
     let disp = raw.get(field..field + 4).ok_or(EmitError::Encoding)?;
@@ -879,8 +881,8 @@ fn ip_relative(insn: &Insn, raw: &[u8]) -> Result<(usize, FixupKind), EmitError>
     Ok((field, FixupKind::Original(target)))
 }
 
-/// True if the clone of an instruction, besides its records, is the instruction itself. Only the
-/// displacement to its own address may differ. The instruction must not be one of [`special`].
+/// True if the clone of an instruction, besides its records, is the instruction itself. Only a
+/// RIP-relative displacement may differ. The instruction must not be one of [`special`].
 fn is_plain(insn: &Insn) -> bool {
     insn.flow == FlowControl::Next
         && !insn.is_overlapped()
@@ -890,7 +892,7 @@ fn is_plain(insn: &Insn) -> bool {
         )
 }
 
-/// True if the instruction does nothing at all. `endbr64` and `pause` have mnemonics of their own.
+/// True if the instruction is a no-operation. `endbr64` and `pause` have mnemonics of their own.
 fn is_nop(inst: &Instruction) -> bool {
     inst.mnemonic() == Mnemonic::Nop
 }
@@ -905,9 +907,9 @@ fn is_direct(inst: &Instruction) -> bool {
         )
 }
 
-/// Possible jumps from the original into the clone: at the function's start, at blocks that are
-/// entered from outside, and at targets of indirect jumps that were not understood. A jump replaces
-/// five bytes of one block, so that no branch can reach its middle. An `endbr64` in front stays.
+/// Possible jumps from the original into the clone: at the function's start, at blocks entered from
+/// outside, and at possible targets of unresolved indirect jumps. A jump replaces five bytes of one
+/// block, so that no branch can reach its middle. An `endbr64` in front stays.
 fn patches(function: &Function, marks: &Marks) -> Vec<(u64, u32)> {
     let start = function.range.start;
     let mut wanted: Vec<u64> = vec![start];
@@ -945,7 +947,7 @@ fn patches(function: &Function, marks: &Marks) -> Vec<(u64, u32)> {
         }
         let at = function.cfg.insns[first].ip;
         if function.may_patch(InsnId(first as u32)) {
-            // Code that leads into a residency stands before the `endbr64`, which does nothing.
+            // Code into a residency comes before the `endbr64`, which has no effect.
             let piece = function
                 .residencies
                 .starts()
@@ -963,7 +965,7 @@ fn patches(function: &Function, marks: &Marks) -> Vec<(u64, u32)> {
 }
 
 /// The bytes before ModRM of `op dst, [dst]`, from those of `op dst, [anything]`: segment and
-/// address-size prefixes go, and the base's extension bit becomes the register's.
+/// address-size prefixes are removed, and the base's extension bit becomes the register's.
 fn moved_head(raw: &[u8], dst: Gpr) -> Option<Vec<u8>> {
     let prefixes = raw
         .iter()

@@ -1,8 +1,8 @@
-//! Loads that the original executes before it comes to an entry jump.
+//! Loads that the original executes before it reaches an entry jump.
 //!
-//! Clones call clones, and translate pointers. But code without a clone calls the original, and
-//! where its start has no room for an entry jump, it runs there up to the first one, unseen. Such
-//! functions are told of, so that no trace of them claims to hold every load.
+//! Clones call clones, and translate pointers. But code without a clone calls the original. If its
+//! start has no room for an entry jump, the original runs unrecorded up to the first one. Such
+//! functions are reported, so that no trace claims to have all of their loads.
 
 use crate::ir::BlockId;
 use crate::plan::planned_function::Function;
@@ -10,7 +10,7 @@ use crate::x86::insn::{Insn, InsnId};
 use iced_x86::FlowControl;
 use mgz_annotations_schema::sidecar::SiteFlags;
 
-/// True if the original may execute a load after control comes in and before an entry jump.
+/// True if the original may execute a load after control enters and before an entry jump.
 /// `patches`: sorted addresses of the entry jumps. `by_pointers`: calls and jumps of clones through
 /// pointers lead into the original (PT flavour). Otherwise only code without a clone does.
 pub fn has_late_loads(function: &Function, patches: &[u64], by_pointers: bool) -> bool {
@@ -41,7 +41,7 @@ pub fn has_late_loads(function: &Function, patches: &[u64], by_pointers: bool) -
             if loads.binary_search(&InsnId(i)).is_ok() {
                 return true;
             }
-            // Nobody knows what runs there.
+            // The code that runs there is unknown.
             let leaves = matches!(
                 insn.flow,
                 FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
@@ -121,13 +121,13 @@ mod tests {
         let load = [0x8b, 0x07, 0xc3];
         assert!(late(&load, &[], false));
         assert!(!late(&load, &[START], false));
-        // xor eax, eax; ret: nothing is lost.
+        // xor eax, eax; ret: there is no load.
         assert!(!late(&[0x31, 0xc0, 0xc3], &[], false));
-        // test edi, edi; je 1007; mov eax, [rsi]; ret; mov eax, [rdx]; ret: on both ways.
+        // test edi, edi; je 1007; mov eax, [rsi]; ret; mov eax, [rdx]; ret: a load on both paths.
         let ways = [0x85, 0xff, 0x74, 0x03, 0x8b, 0x06, 0xc3, 0x8b, 0x02, 0xc3];
         assert!(late(&ways, &[START + 4], false));
         assert!(!late(&ways, &[START + 4, START + 7], false));
-        // A jump to other code may lead anywhere: jmp 2000
+        // A jump to other code may have any effect: jmp 2000
         assert!(late(&[0xe9, 0xfb, 0x0f, 0, 0], &[], false));
     }
 

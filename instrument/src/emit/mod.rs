@@ -3,7 +3,7 @@
 //! Instructions are copied byte for byte; only RIP-relative displacements, direct branches and the
 //! loads of copied jump tables change. References keep their original targets, so function pointers
 //! keep their identity; direct branches aim at clones (resolved by [`crate::link::layout`]).
-//! Alignment no-operations of the original are dropped and made anew where a loop starts.
+//! Alignment no-operations of the original are dropped, and added again at the starts of loops.
 //!
 //! The clone has the code of original instructions in the original order. The unwind tables and the
 //! address map rely on this order.
@@ -34,13 +34,13 @@ pub use crate::emit::emitter::emit;
 pub use crate::emit::packed_fields::{Fixups, Marks};
 pub use crate::emit::rows::displacements;
 
-/// Why a function could not be re-emitted; it is then left alone.
+/// Why a function could not be re-emitted. It is left unchanged then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EmitError {
     /// A probe found no register.
     #[error("no register for a probe")]
     NoRegister,
-    /// An address that a probe cannot compute, or a plan that makes no sense.
+    /// A probe cannot compute the address, or the plan is inconsistent.
     #[error("record not supported by the emitter")]
     Record,
     /// The bytes do not have the expected form.
@@ -69,8 +69,8 @@ pub enum FixupKind {
     Original(u64),
     /// Distance to the clone of an original address, or to itself if it has no clone.
     Code(u64),
-    /// Distance to where a call in a translated clone goes: the clone of an original address, or
-    /// the way out to it.
+    /// Distance to the target of a call in a translated clone: the clone of an original address, or
+    /// the thunk to it.
     Call(u64),
     /// Displacement of a jump-table load: the original's plus the distance from the original table
     /// to the copy.
@@ -80,7 +80,7 @@ pub enum FixupKind {
         /// The original displacement.
         disp: i32,
     },
-    /// Record id: this is the number inside the function.
+    /// Record id of the record with this number in the function.
     RecordId(u32),
     /// Displacement of the counter of the record with this number inside the function.
     Counter(u32),
@@ -97,7 +97,8 @@ pub struct CopiedJumpTable {
     pub targets: Vec<u64>,
 }
 
-/// The sidecar's rows of one function. Addresses in the clone are offsets, numbers are local.
+/// The sidecar's rows of one function. Addresses in the clone are offsets, and numbers count within
+/// the function.
 #[derive(Clone, Debug, Default)]
 pub struct SidecarRows {
     /// Sites.
@@ -119,7 +120,7 @@ pub struct SidecarRows {
 pub struct Emitted {
     /// The original's bytes.
     pub range: Range<u64>,
-    /// The clone's code; taken away where it is only filled in and written.
+    /// The clone's code; moved out once only filling in and writing remain.
     pub code: Vec<u8>,
     /// Bytes of it.
     pub len: u32,
@@ -134,7 +135,7 @@ pub struct Emitted {
     pub marks: Marks,
     /// Jumps from the original into the clone: `(original address, offset in the clone)`.
     pub patches: Vec<(u64, u32)>,
-    /// The original executes loads before it comes to one of `patches`
+    /// True if the original executes loads before it reaches one of `patches`
     /// ([`crate::emit::late_loads`]).
     pub late_loads: bool,
     /// Original addresses of system calls with hooks.
@@ -155,14 +156,14 @@ impl Emitted {
         self.marks.entry_at_original(offset)
     }
 
-    /// True if an entry jump stands at the function's start, or behind the `endbr64` there.
+    /// True if there is an entry jump at the function's start, or after the `endbr64` there.
     pub fn enters_at_start(&self) -> bool {
         let mut entered = self.patches.iter();
         entered.any(|p| p.0 <= self.range.start + ENDBR)
     }
 
-    /// Offset in the clone where what belongs to the first instruction at or behind `address`
-    /// begins; the clone's end if there is none.
+    /// Offset in the clone of the code that belongs to the first instruction at or after `address`;
+    /// the clone's end if there is none.
     pub fn clone_from(&self, address: u64) -> u32 {
         let offset = address.saturating_sub(self.range.start);
         self.marks.begin_at_or_after(offset).unwrap_or(self.len)

@@ -1,5 +1,5 @@
 //! Compact data about each emitted function, kept until the layout is known. A large program has
-//! millions of instructions, and the first use of memory is expensive.
+//! millions of instructions, and touching new memory is expensive.
 
 use crate::emit::{Fixup, FixupKind};
 
@@ -14,7 +14,7 @@ pub struct Marks {
 /// `[offset in the original, offset in the clone]`; both columns ascend.
 #[derive(Clone, Debug)]
 enum Offsets {
-    /// Nearly all functions.
+    /// The usual form.
     Short(Vec<[u16; 2]>),
     Long(Vec<[u32; 2]>),
 }
@@ -35,7 +35,8 @@ impl Marks {
         Marks { offsets, begins }
     }
 
-    /// Keeps the entries of the instructions with these numbers, which ascend, and drops all else.
+    /// Keeps the entries of the instructions with these numbers, which ascend, and drops all
+    /// others.
     pub fn keep(&mut self, insns: impl Iterator<Item = usize>) {
         self.begins = Vec::new();
         self.offsets = match &self.offsets {
@@ -54,7 +55,7 @@ impl Marks {
 
     /// Offset in the clone at which control enters the instruction at this offset in the original.
     pub fn entry_at_original(&self, original: u32) -> Option<u32> {
-        // Nearly all calls lead to where functions begin.
+        // Most calls go to starts of functions.
         if original == 0 {
             return match &self.offsets {
                 Offsets::Short(marks) => marks.first().filter(|m| m[0] == 0).map(|m| m[1].into()),
@@ -73,7 +74,7 @@ impl Marks {
         }
     }
 
-    /// Offset in the clone of the first byte that belongs to the first instruction at or behind
+    /// Offset in the clone of the first byte that belongs to the first instruction at or after
     /// `original`.
     pub fn begin_at_or_after(&self, original: u64) -> Option<u32> {
         let (next, mark) = match &self.offsets {
@@ -98,15 +99,15 @@ impl Marks {
 #[derive(Clone, Debug, Default)]
 pub struct Fixups {
     packed: Vec<Packed>,
-    /// Places of record ids: of record 0, 1, … of the function, [`SHARED`] for those that have no
+    /// Places of the ids of records 0, 1, … of the function, or [`SHARED`] for records without an
     /// id of their own.
     ids: Vec<u32>,
 }
 
-/// The record has no id field: it shares the slot of the one before.
+/// The record has no id field, since it shares the slot of the previous one.
 const SHARED: u32 = u32::MAX;
 
-/// A field. Its place is the distance from the field before. Large values and distances take an
+/// A field. Its place is the distance from the previous field. Large values and distances take an
 /// extra entry in front.
 #[derive(Clone, Copy, Debug)]
 struct Packed {
@@ -125,14 +126,14 @@ enum Form {
     Table,
     RecordId,
     Counter,
-    /// No field: the value is the upper half of the next field's…
+    /// No field: the upper half of the next field's value…
     Upper,
-    /// …or is added to its distance.
+    /// …or a value to be added to its distance.
     Far,
 }
 
 impl Fixups {
-    /// Adds a field, `distance` bytes behind the one before.
+    /// Adds a field, `distance` bytes after the previous one.
     #[inline]
     fn push(&mut self, field: &Field, distance: u32) {
         let (low, upper) = (field.value as u32, (field.value >> 32) as u32);
@@ -208,7 +209,7 @@ impl Fixups {
     }
 }
 
-/// Fixups of a function that is being emitted. Their places may still change.
+/// Fixups of a function during emission. Their places may still change.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
     all: Vec<Field>,
@@ -224,13 +225,13 @@ struct Field {
 }
 
 impl Fields {
-    /// Removes all; the memory is kept.
+    /// Removes all fixups and keeps the memory.
     pub fn clear(&mut self) {
         self.all.clear();
         self.ids.clear();
     }
 
-    /// Adds one behind all others.
+    /// Adds a fixup after all others.
     #[inline]
     pub fn push(&mut self, f: Fixup) {
         // Instructions have 15 bytes at most.
@@ -254,7 +255,7 @@ impl Fields {
         });
     }
 
-    /// Adds the id of a record, the last field of its instruction, behind all others.
+    /// Adds the id of a record, the last field of its instruction, after all others.
     #[inline]
     pub fn push_id(&mut self, at: u32, number: u32) {
         match (number as usize).wrapping_sub(self.ids.len()) {
@@ -269,8 +270,8 @@ impl Fields {
         }
     }
 
-    /// Fixups at final places. `settle` and `settle_id` map a place to its final one. Each is
-    /// called with ascending places.
+    /// Fixups at final places. `settle` and `settle_id` map places to final ones. Each is called
+    /// with ascending places.
     pub fn settled(
         &self,
         mut settle: impl FnMut(u32) -> u32,

@@ -1,12 +1,11 @@
 //! Code of a region's records: the choice of registers for the cursor and the addresses.
 //!
 //! In the soft flavour a region is cut into [`Hold`]s: runs of records that share one cursor
-//! register. A register that is dead over the whole run costs nothing; one that is not is saved to
-//! a `%gs` place and restored after the run, and no original instruction in between may touch it.
+//! register. A register that is dead over the whole run is free. Any other is saved to a `%gs`
+//! place and restored after the run, and no original instruction in between may access it.
 //!
-//! A register that the instruction behind the probe writes is used only if it is one of
-//! [`Insn::own`]: if that instruction faults, the program's handler must find the old value where
-//! somebody may want it.
+//! A register that the next instruction writes is used only if it is one of [`Insn::own`]: if that
+//! instruction faults, the program's handler may need the old value.
 
 use crate::emit::EmitError;
 use crate::plan::cursor::cheapest;
@@ -33,21 +32,21 @@ pub struct Hold {
     pub last: usize,
     /// The register.
     pub reg: Gpr,
-    /// It is borrowed: save it first, restore it at the end.
+    /// True if it is borrowed: it is saved first and restored at the end.
     pub spilled: bool,
-    /// It is a residency's: it holds the cursor already, and keeps it.
+    /// True if it is a residency's register, which already holds the cursor and keeps it.
     pub resident: bool,
-    /// Memory gets the cursor where control leaves the residency.
+    /// True if the cursor is stored in memory only where control leaves the residency.
     pub late: bool,
 }
 
 /// The explicit memory operand of an instruction as a probe may compute it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operand {
-    /// Registers and displacement; `fs` is set if the segment base is to be added, the vector index
+    /// Registers and displacement. `fs` is set if the segment base is to be added. The vector index
     /// of a gather is left out.
     pub mem: Mem,
-    /// RIP-relative: the absolute target.
+    /// The absolute target of a RIP-relative operand.
     pub target: Option<u64>,
 }
 
@@ -121,18 +120,18 @@ const BORROWABLE: RegSet = RegSet(!(1 << 4));
 struct Planner<'a> {
     function: &'a Function,
     records: &'a [RecordPlan],
-    /// Holds the cursor when the region begins.
+    /// The register that holds the cursor when the region begins.
     kept: Option<Gpr>,
 }
 
 impl Planner<'_> {
-    /// Index of the instruction boundary where the record stands.
+    /// Index of the instruction boundary at which the record stands.
     fn boundary(&self, record: usize) -> usize {
         let r = &self.records[record];
         r.at.0 as usize + usize::from(r.after)
     }
 
-    /// Registers that are dead at a record, and those that it must not overwrite.
+    /// Registers that are dead at a record, and registers that it must not overwrite.
     #[inline]
     fn at(&self, record: usize) -> (RegSet, RegSet) {
         let plan = &self.records[record];
@@ -151,8 +150,8 @@ impl Planner<'_> {
         (RegSet(insn.dead.0 & !written.0 | insn.own.0), busy)
     }
 
-    /// Last record that registers of `set` reach, and the registers that reach it. `set` has
-    /// registers that are usable at `first`.
+    /// Last record up to which registers of `set` can be held, and these registers. All of `set` is
+    /// usable at `first`.
     fn reach(&self, first: usize, mut set: RegSet, spilled: bool) -> (usize, RegSet) {
         let mut last = first;
         while last + 1 < self.records.len() {
@@ -183,7 +182,7 @@ impl Planner<'_> {
     }
 
     /// Register of `set` that stays unread for the longest time from instruction `from` on. A read
-    /// of a register that has just been restored has to wait for the restoration.
+    /// of a just restored register waits for the restoration.
     fn calmest(&self, from: usize, set: RegSet) -> Option<Gpr> {
         const MAX_INSTRUCTIONS_AHEAD: usize = 16;
         let mut left = set;
@@ -202,8 +201,8 @@ impl Planner<'_> {
         cheapest(left)
     }
 
-    /// A hold with a dead register: of those that keep the cursor longest behind it, the one that
-    /// has it already, or the cheapest.
+    /// A hold with a dead register. Among those that keep the cursor longest afterwards, it is the
+    /// one that already has it, or the cheapest.
     fn pick(&self, first: usize, last: usize, set: RegSet) -> Result<Hold, EmitError> {
         const MAX_INSTRUCTIONS_AHEAD: usize = 32;
         let from = self.boundary(last);
@@ -214,7 +213,7 @@ impl Planner<'_> {
             .zip(uses)
             .take(MAX_INSTRUCTIONS_AHEAD)
         {
-            // One register is chosen however long it lasts.
+            // A single remaining register is chosen in any case.
             if left.0 & left.0.wrapping_sub(1) == 0 {
                 break;
             }
@@ -260,8 +259,7 @@ impl Planner<'_> {
         {
             return self.pick(first, last, set);
         }
-        // A borrowed register costs a save and a restore; a new hold costs another load of the
-        // cursor.
+        // Borrowing a register costs a save and a restore; a new hold costs a load of the cursor.
         let (far, borrowed) = self.reach(first, RegSet(BORROWABLE.0 & !busy.0), true);
         match found {
             Some((last, set)) if last + 2 >= far => self.pick(first, last, set),
@@ -303,9 +301,9 @@ pub fn plan_cursors(
     Ok(())
 }
 
-/// A second register at a record, for an address, and whether it has to be borrowed: not the
-/// cursor's, and not one that the operand reads if `apart`. `scratch` is a residency's, which is
-/// always free.
+/// A second register at a record, for an address, and true if it is borrowed. It is not the
+/// cursor's, and, if `apart`, not one that the operand reads. `scratch`: a residency's address
+/// register, which is always free.
 pub fn second(
     function: &Function,
     record: &RecordPlan,

@@ -1,4 +1,4 @@
-//! Records: what probes write, in both flavours.
+//! Code written by probes for records, in both flavours.
 
 use crate::emit::code_buffer::Single;
 use crate::emit::emitter::{Emitter, MOV_LOAD, MOV_STORE, NO_INSN, PLACE_ADDRESS, PLACE_CURSOR};
@@ -46,7 +46,7 @@ impl Single {
 }
 
 impl Emitter<'_> {
-    /// Emits the records that stand at this instruction.
+    /// Emits the records at this instruction.
     #[inline]
     pub(crate) fn records(&mut self, id: InsnId, after: bool) -> Result<(), EmitError> {
         // Most instructions have none.
@@ -79,7 +79,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Finds where the next record stands.
+    /// Finds the position of the next record.
     pub(crate) fn find_record(&mut self) {
         let function = self.function;
         while let Some(region) = function.plan.regions.get(self.region) {
@@ -100,7 +100,7 @@ impl Emitter<'_> {
         self.holds.clear();
     }
 
-    /// Local number of the record at hand.
+    /// Number of the current record in the function.
     pub(crate) fn number(&self) -> u32 {
         self.records_before + self.record as u32
     }
@@ -123,7 +123,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Puts the operand's address into a dead register, or into the one that the load overwrites.
+    /// Computes the operand's address into a dead register, or into the one that the load
+    /// overwrites.
     fn pt_address(&mut self, insn: &Insn, after: bool) -> Result<Gpr, EmitError> {
         let operand = probe::operand(&insn.inst).ok_or(EmitError::Record)?;
         if after {
@@ -154,8 +155,8 @@ impl Emitter<'_> {
         Ok(register)
     }
 
-    /// `lea register, operand`, with the fs base added if the operand has that segment (then the
-    /// register must not be part of the operand).
+    /// `lea register, operand`. The fs base is added if the operand has that segment; the register
+    /// must not be part of the operand then.
     fn address(&mut self, register: Gpr, operand: &probe::Operand) {
         if let Some(target) = operand.target {
             self.sink
@@ -196,7 +197,7 @@ impl Emitter<'_> {
     /// Loads or stores a word of the control page.
     pub(crate) fn gs(&mut self, wide: bool, opcode: u8, register: Gpr, offset: u32) {
         if self.fixed {
-            // The sum of the next address and the distance to `offset` is the offset itself.
+            // The next address plus the distance to `offset` is the offset itself.
             self.sink.put_open(
                 0,
                 encode::gs_rip(wide, opcode, register),
@@ -232,7 +233,7 @@ impl Emitter<'_> {
         });
     }
 
-    /// `records` are those of its region.
+    /// Emits a record. `records`: those of its region.
     fn soft_record(
         &mut self,
         records: &[RecordPlan],
@@ -310,9 +311,9 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// The rest of a region whose only record holds a register, as most are: the same as in the
-    /// usual way, but the instructions are known. Returns false, with nothing done, where the usual
-    /// way must be taken.
+    /// The rest of a region whose only record holds a register, the usual case. The result equals
+    /// that of the general path, with known instructions. Returns false, without effect, if the
+    /// general path is needed.
     #[inline]
     fn single(&mut self, record: &RecordPlan, register: Gpr, hold: Hold) -> bool {
         static ALL: LazyLock<Vec<Single>> = LazyLock::new(|| {
@@ -399,7 +400,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Stores what is put into a second register, which is borrowed if none is free.
+    /// Stores a value through a second register, which is borrowed if none is free.
     fn by_second(
         &mut self,
         record: &RecordPlan,
@@ -422,7 +423,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// A register besides the cursor's, and whether it has to be borrowed.
+    /// A register besides the cursor's, and true if it is borrowed.
     pub(crate) fn second(
         &self,
         record: &RecordPlan,
@@ -443,9 +444,9 @@ impl Emitter<'_> {
         self.sink.inserted(encode::store64(cursor, slot, register));
     }
 
-    /// Stores sixteen bytes of a vector register: the upper eight go to the slot behind the one of
-    /// the lower eight. That slot may lie in another chunk, so each is written by itself, and the
-    /// first is complete before the second begins.
+    /// Stores sixteen bytes of a vector register, the upper eight in the slot after that of the
+    /// lower eight. That slot may be in another chunk, so each is written by itself, and the first
+    /// is complete before the second begins.
     fn halves(
         &mut self,
         record: &RecordPlan,
@@ -478,8 +479,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Stores the id of the record at hand, or of it and the one before it if it is the second in
-    /// its slot. `here`: that one was written here, too.
+    /// Stores the id of the current record, or, if it is the second in its slot, the common id.
+    /// `here`: the first record of the slot was written here, too.
     fn store_id(&mut self, second: bool, here: bool, cursor: Gpr, at: i32) {
         let number = self.number() - u32::from(second);
         let pos = self.sink.buffer.pos();

@@ -1,4 +1,4 @@
-//! Code whose branches find their sizes at the end.
+//! Code whose branch sizes are chosen at the end.
 //!
 //! A function is emitted as fixed bytes with *flexible* pieces between them: branches to
 //! instructions of the same function, and alignment. [`Buffer::resolve`] starts with the shortest
@@ -10,7 +10,7 @@
 use crate::util::byte_buf::ByteBuf;
 use crate::x86::encode;
 
-/// A place in the unresolved code: so many fixed bytes and so many flexible pieces lie before it.
+/// A position in the unresolved code: the numbers of fixed bytes and of flexible pieces before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pos {
     /// Fixed bytes before.
@@ -19,7 +19,7 @@ pub struct Pos {
     pub flex: u32,
 }
 
-/// A label that branches may aim at; see [`Buffer::bind`].
+/// A label for branches; see [`Buffer::bind`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label(pub u32);
 
@@ -54,7 +54,7 @@ impl Flex {
     }
 }
 
-/// Lengths of the instructions that a flexible piece became, in order (zeros: none).
+/// Lengths of the instructions that a flexible piece becomes, in order (zeros: none).
 pub type FlexLengths = [u8; 3];
 
 /// Code of one function, unresolved at first.
@@ -64,15 +64,15 @@ pub struct Buffer {
     pub bytes: ByteBuf,
     flex: Vec<(u32, Flex)>,
     labels: Vec<Pos>,
-    /// There is alignment in it.
+    /// True if it contains alignment.
     is_aligned: bool,
-    /// There are branches in it that exist only in the short form.
+    /// True if it contains branches that exist only in the short form.
     has_short: bool,
-    /// Per flexible piece, once resolved: it has the long form.
+    /// Per flexible piece, once resolved: true for the long form.
     long: Vec<bool>,
-    /// Bytes that the first n flexible pieces take then.
+    /// Resolved size of the first n flexible pieces, bytes.
     sizes: Vec<u32>,
-    /// Instructions that each piece has become.
+    /// Instructions that each piece becomes.
     pieces: Vec<FlexLengths>,
 }
 
@@ -89,7 +89,7 @@ impl Buffer {
         pos.byte + self.sizes[pos.flex as usize]
     }
 
-    /// Final offsets of the first so many labels, which ascend.
+    /// Final offsets of the first labels, which ascend.
     pub fn first_labels(
         &self,
         count: usize,
@@ -97,13 +97,12 @@ impl Buffer {
         self.labels[..count].iter().map(|&pos| self.offset(pos))
     }
 
-    /// Instructions that each flexible piece became.
+    /// Instructions that each flexible piece becomes.
     pub fn pieces(&self) -> &[FlexLengths] {
         &self.pieces
     }
 
-    /// Tells final offsets of fixed bytes that are not the first of their instructions, asked for
-    /// in ascending order.
+    /// Maps offsets of fixed bytes inside instructions to final ones. They must ascend.
     pub fn settler(&self) -> impl FnMut(u32) -> u32 {
         let mut before = 0;
         move |byte| {
@@ -115,9 +114,9 @@ impl Buffer {
     }
 }
 
-/// The longest form of a conditional jump.
+/// Maximum length of a conditional jump.
 const MOST_JUMP: u64 = 6;
-/// The longest of any flexible piece: alignment, but for far `loop`s, which take less.
+/// Maximum length of any flexible piece, which is that of alignment.
 const MAX_PIECE_BYTES: u64 = 15;
 
 #[inline]
@@ -135,11 +134,11 @@ fn size(flex: Flex, long: bool, start: u32) -> u32 {
 }
 
 impl Buffer {
-    /// Begins a function with `labels` labels, in the memory of the one before.
+    /// Begins a function with `labels` labels, reusing the memory of the previous one.
     pub fn begin(&mut self, labels: usize) {
         self.bytes.clear();
         self.flex.clear();
-        // (Each is put before somebody asks for it.)
+        // (Each label is set before it is read.)
         self.labels.resize(labels, Pos::default());
         (self.is_aligned, self.has_short) = (false, false);
     }
@@ -163,7 +162,7 @@ impl Buffer {
         self.bind_at(label, self.pos());
     }
 
-    /// Puts the label to a place before.
+    /// Sets the label to an earlier position.
     pub fn bind_at(&mut self, label: Label, pos: Pos) {
         self.labels[label.0 as usize] = pos;
     }
@@ -173,7 +172,7 @@ impl Buffer {
         self.labels[label.0 as usize]
     }
 
-    /// The labels from one on, to be put.
+    /// The labels from one on, to be set.
     pub fn labels_from(&mut self, first: usize) -> &mut [Pos] {
         &mut self.labels[first..]
     }
@@ -200,7 +199,8 @@ impl Buffer {
         self.long.clear();
         self.long.resize(self.flex.len(), false);
         self.add_up();
-        // However long all others become, most branches reach, and need not be looked at again.
+        // Most branches reach their targets even if all others become long. They are not checked
+        // again.
         let most = if self.is_even() {
             MOST_JUMP
         } else {
@@ -238,7 +238,7 @@ impl Buffer {
         self.write()
     }
 
-    /// Sums up the bytes of the first n flexible pieces, for each n.
+    /// Adds up the bytes of the first n flexible pieces, for each n.
     fn add_up(&mut self) {
         self.sizes.clear();
         self.sizes.push(0);
@@ -254,7 +254,7 @@ impl Buffer {
         );
     }
 
-    /// From the end of a flexible piece to a label.
+    /// Distance from the end of a flexible piece to a label.
     #[inline]
     fn distance(&self, i: usize, label: Label) -> i64 {
         let target = self.labels[label.0 as usize];
@@ -270,12 +270,12 @@ impl Buffer {
     fn write(&mut self) -> Vec<u8> {
         let bytes = self.bytes.as_slice();
         let total = bytes.len() + self.sizes[self.flex.len()] as usize;
-        // (Short pieces are written as eight bytes first, and behind the clone comes filler.)
+        // (Short pieces are first written as eight bytes; filler follows the clone.)
         let mut code = Vec::with_capacity(total + 16);
         let mut pieces = std::mem::take(&mut self.pieces);
         pieces.clear();
         let mut copied = 0;
-        // At most eight bytes, the first lowest, of which so many count.
+        // Appends at most eight bytes, the first lowest, of which `len` count.
         let put = |code: &mut Vec<u8>, bytes: u64, len: u8| {
             let end = code.len() + usize::from(len);
             code.extend_from_slice(&bytes.to_le_bytes());
@@ -433,7 +433,7 @@ mod tests {
         }
     }
 
-    /// Makes those pieces long that become so if all are looked at in every round.
+    /// The same choice of long pieces, with a check of all pieces in every round.
     fn all_rounds(b: &mut Buffer) {
         b.long = vec![false; b.flex.len()];
         loop {
@@ -458,7 +458,7 @@ mod tests {
         for round in 0..300 {
             let labels = 2 + random(30);
             let mut b = buffer(labels as usize);
-            // (Alignment and `loop`s in two thirds.)
+            // (Two thirds of the rounds have alignment and `loop`s.)
             let kinds = if round % 3 == 0 { 2 } else { 4 };
             for label in 0..labels {
                 b.bind(Label(label));

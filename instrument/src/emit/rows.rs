@@ -13,9 +13,8 @@ use mgz_annotations_schema::sidecar::{
     SiteKind,
 };
 
-/// Rows of one function; addresses in the clone are the offsets of `record_at` (per record) and
-/// `copy_at` (of the instructions that do not start at their labels, in order), and those in
-/// `ptwrites`.
+/// Rows of one function. Addresses in the clone are the offsets in `record_at` (per record), in
+/// `copy_at` (of instructions that do not start at their labels, in order) and in `ptwrites`.
 pub fn sidecar_rows(
     function: &Function,
     record_at: &[Pos],
@@ -114,9 +113,9 @@ pub fn sidecar_rows(
     Ok(rows)
 }
 
-/// By record, what is added to its payload for the address of the last load that needs no other
-/// record (one record may stand for several, of which the last one is what leaves its line alone):
-/// [`ModuleNote::displacements`](mgz_abi::module_note::ModuleNote::displacements).
+/// By record, the constant that is added to its payload for the address of the last load that needs
+/// no other record: [`ModuleNote::displacements`](mgz_abi::module_note::ModuleNote::displacements).
+/// One record may stand for several loads, and the last one is the last access to its line.
 pub fn displacements(rows: &SidecarRows) -> Vec<i32> {
     let mut all = vec![NO_DISPLACEMENT; rows.records.len()];
     const NOT_ALONE_FLAGS: u8 = SiteFlags::STORE
@@ -143,7 +142,7 @@ pub fn displacements(rows: &SidecarRows) -> Vec<i32> {
     all
 }
 
-/// Writes down from which sites addresses come: those of the load instructions that the plan names.
+/// Stores the origins of addresses: the sites of the load instructions that the plan gives.
 fn link_origins(function: &Function, sites: &mut [Site]) {
     let plans = || function.plan.regions.iter().flat_map(|r| &r.sites);
     if plans().all(|p| p.origin_insn.is_none()) {
@@ -161,7 +160,7 @@ fn link_origins(function: &Function, sites: &mut [Site]) {
     }
 }
 
-/// The loops of a function, with numbers inside it.
+/// The loops of a function, with numbers within the function.
 fn loops(function: &Function) -> Vec<Loop> {
     let of = |l: &crate::ir::loops::Loop| Loop {
         function: 0,
@@ -170,7 +169,7 @@ fn loops(function: &Function) -> Vec<Loop> {
         header: function
             .insn(InsnId(function.cfg.blocks[l.header as usize].insns.start))
             .ip,
-        // The last one in memory is the loop's own: others are those of `continue`.
+        // The last back edge in memory is the loop's own; others come from `continue`.
         latch: l
             .latches
             .iter()
@@ -185,8 +184,8 @@ fn loops(function: &Function) -> Vec<Loop> {
     function.loops.all.iter().map(of).collect()
 }
 
-/// The operand as the instruction spells it; for string instructions, which spell none, the pointer
-/// register. `before`: the sites so far, of which some may be the same instruction's.
+/// The operand as encoded. For string instructions, which encode none, the pointer register.
+/// `before`: the sites so far, some of which may be of the same instruction.
 fn literals(site: &mut Site, insn: &Insn, before: &[Site]) {
     let inst = &insn.inst;
     let plain = matches!(inst.memory_base(), Register::None)
@@ -223,8 +222,8 @@ fn literals(site: &mut Site, insn: &Insn, before: &[Site]) {
 mod tests {
     use super::*;
 
-    /// `key`, `left` and `right` of a node by one record of its address, a load that needs two, and
-    /// a store.
+    /// One record gives the addresses of a node's `key`, `left` and `right`; there are also a load
+    /// that needs two records, and a store.
     #[test]
     fn the_last_load_of_a_record_is_what_leaves_its_line() {
         let site = |a, b, disp, flags| Site {

@@ -1,4 +1,4 @@
-//! System calls that the runtime must know of, in executables without a loader
+//! System calls that the runtime must observe, in executables without a loader
 //! ([`mgz_abi::probe::GS_HOOK_BEFORE`]).
 //!
 //! ```text
@@ -10,7 +10,7 @@
 //! next:
 //! ```
 //!
-//! Everything between `call` and `next` is 17 bytes long, which the runtime relies on.
+//! The runtime relies on a length of 17 bytes between `call` and `next`.
 
 use crate::emit::emitter::Emitter;
 use crate::x86::encode;
@@ -29,7 +29,7 @@ impl Emitter<'_> {
         self.visit(GS_HOOK_AFTER);
     }
 
-    /// `lea rcx, [behind the jump]` and the jump.
+    /// `lea rcx, [address after the jump]` and the jump.
     fn visit(&mut self, hook: u32) {
         self.sink
             .inserted(Encoded::of(&[0x48, 0x8d, 0x0d, JUMP, 0, 0, 0]));

@@ -1,4 +1,4 @@
-//! Probes, read back by a decoder that is not ours.
+//! Checks probes with an independent decoder.
 
 use crate::emit::*;
 use crate::ir::cfg::Cfg;
@@ -23,7 +23,7 @@ fn uses(insns: &[Insn]) -> Vec<RegUse> {
         .collect()
 }
 
-/// A function of one block per given byte string, all registers live but `dead`.
+/// A function with one block per byte string, in which all registers are live except `dead`.
 pub(crate) fn function(blocks: &[&[u8]], dead: RegSet) -> (Function, Vec<u8>) {
     let bytes: Vec<u8> = blocks.concat();
     let mut insns = Vec::new();
@@ -90,7 +90,7 @@ fn text(code: &[u8]) -> Vec<String> {
     lines
 }
 
-/// Without the rows.
+/// The emitted function, without rows.
 fn emit(
     f: &Function,
     bytes: &[u8],
@@ -134,7 +134,7 @@ fn a_dead_register_holds_the_cursor() {
 
 #[test]
 fn the_destination_of_the_load_is_spared() {
-    // rax is dead before the load, but a fault handler may look at it.
+    // rax is dead before the load, but a fault handler may read it.
     let (mut f, bytes) = function(&[TWO_LOADS], set(&[0]));
     f.plan.regions = vec![RegionPlan {
         records: vec![record(0, Payload::Reg(Gpr(7)))].into(),
@@ -341,7 +341,7 @@ fn a_gather_leaves_base_index_and_mask() {
     );
 }
 
-/// The two records hold an index and an address behind the load. Both are written at the place of
+/// The two records hold an index and an address after the load. Both are written at the place of
 /// the first, under one id.
 #[test]
 fn two_records_share_a_slot() {
@@ -599,7 +599,7 @@ fn a_loop_with_a_borrowed_cursor_is_left_by_every_branch() {
         scratch: None,
         late: false,
     };
-    // As if block 3 could not have code before it: the branch there is turned around.
+    // Here, block 3 has no code before its label, so the branch to it is inverted.
     f.residencies = Residencies::of_parts(
         vec![residency],
         vec![Some(0), Some(0), None, None],
@@ -645,8 +645,7 @@ fn a_loop_with_a_borrowed_cursor_is_left_by_every_branch() {
         plain(&lines.iter().map(String::as_str).collect::<Vec<_>>()),
         plain(&expected)
     );
-    // The branch that was turned around is the original's in the map, and the code before it runs
-    // before it.
+    // The map has the inverted branch as the original's, and the code before it runs first.
     let e = emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap();
     assert_eq!(
         e.clone_of(START),
@@ -681,7 +680,7 @@ fn the_cursor_stays_in_its_register_until_the_program_writes_it() {
     f.cfg.blocks[1].preds.push(BlockId(0));
     f.cfg.blocks[2].preds.extend([BlockId(0), BlockId(1)]);
     assert_eq!(cursor_loads(&f, &bytes), 1);
-    // A handler that interrupts the code in between finds the cursor there.
+    // A handler that interrupts the code in between finds the cursor in the register.
     let e = emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap();
     let placed = crate::link::layout::Placed {
         clones: vec![0x9000],
@@ -697,17 +696,17 @@ fn the_cursor_stays_in_its_register_until_the_program_writes_it() {
         .last()
         .unwrap();
     assert_eq!(map.state(jump.state).unwrap().base_reg, 8);
-    // Control from elsewhere does not bring it.
+    // Control from elsewhere does not bring the cursor.
     f.cfg.blocks[1].external_entry = true;
     assert_eq!(cursor_loads(&f, &bytes), 2);
     f.cfg.blocks[1].external_entry = false;
-    // Another register takes it over.
+    // Another register takes the cursor over.
     f.cfg.insns[2].dead = set(&[9]);
     let lines = emitted(&f, &bytes, FLAVOUR_SOFT);
     assert!(lines.iter().any(|l| l == "mov %r8d,%r9d"), "{lines:?}");
-    // 2 is reached with r8 or r9.
+    // Block 2 is reached with r8 or r9.
     assert_eq!(cursor_loads(&f, &bytes), 2);
-    // The program writes it.
+    // The program writes the register.
     f.cfg.insns[2].dead = set(&[8]);
     f.uses[1].clobber = set(&[8]);
     assert_eq!(cursor_loads(&f, &bytes), 3);
@@ -764,8 +763,8 @@ fn a_function_may_end_with_a_jump_into_a_stay() {
     );
 }
 
-/// Clone addresses, what they stand for, and whether a return address is pushed or control comes
-/// back there.
+/// Clone addresses, the original lengths they stand for, and true if a return address is pushed or
+/// control returns there.
 fn walk(e: &Emitted) -> Vec<(u64, u8, bool)> {
     let placed = crate::link::layout::Placed {
         clones: vec![0x9000],
@@ -855,8 +854,8 @@ fn a_branch_behind_a_prefix_finds_the_instruction_without_it() {
     );
 }
 
-/// mov rax, [rdi] 40 times, each with a record; a branch of this opcode back to the start, which
-/// only the original's reaches; ret
+/// mov rax, [rdi] 40 times, each with a record; a branch of this opcode back to the start, which is
+/// in reach only in the original; ret
 pub(crate) fn around_a_far_loop(opcode: u8) -> (Function, Vec<u8>) {
     let mut bytes = [0x48, 0x8b, 0x07].repeat(40);
     bytes.extend([opcode, 0x100u16.wrapping_sub(122) as u8, 0xc3]);
@@ -975,7 +974,7 @@ fn translated_calls_push_the_original_return_address() {
         (next, 0, false),
     ];
     assert_eq!(walk(&e), states);
-    // One instruction pushes the return address if code has fixed addresses.
+    // With fixed addresses, one instruction pushes the return address.
     let e = emit(&f, &bytes, FLAVOUR_SOFT, true, true).unwrap();
     let lines = text(&e.code);
     assert!(
@@ -989,7 +988,7 @@ fn translated_calls_push_the_original_return_address() {
 
 #[test]
 fn translated_calls_use_a_register_that_nobody_reads() {
-    // call 2005; ret: r11 is free where a call goes through the linkage table.
+    // call 2005; ret: r11 is free if a call goes through the linkage table.
     let (f, bytes) = function(&[&[0xe8, 0, 0x10, 0, 0, 0xc3]], RegSet(1 << 4 | 1 << 11));
     let e = emit(&f, &bytes, FLAVOUR_SOFT, false, true).unwrap();
     assert_eq!(
@@ -1040,7 +1039,7 @@ fn translated_calls_use_a_register_that_nobody_reads() {
     );
 }
 
-/// Code without optimisation has a no-operation behind each last call of a function.
+/// Unoptimized code has a no-operation after the last call of a function.
 #[test]
 fn calls_return_to_no_operations() {
     // call +0x100; nop; call *rax; nopw 0(%rax,%rax); nop; ret
@@ -1129,8 +1128,8 @@ fn translated_indirect_transfers_hand_their_target_over() {
             kind: FixupKind::Original(0x1016)
         }
     );
-    // Calls of the thread-local storage's resolver: data16 rex.W call *0x10(%rip). Without REX.W
-    // processors disagree on what 66 means.
+    // Calls of the thread-local storage's resolver: data16 rex.W call *0x10(%rip). Without REX.W,
+    // processors disagree on the meaning of 66.
     let (f, bytes) = function(&[&[0x66, 0x48, 0xff, 0x15, 0x10, 0, 0, 0]], RegSet::EMPTY);
     let e = emit(&f, &bytes, FLAVOUR_SOFT, false, true).unwrap();
     assert_eq!(
@@ -1147,7 +1146,7 @@ fn translated_indirect_transfers_hand_their_target_over() {
         emit(&f, &bytes, FLAVOUR_SOFT, false, true).unwrap_err(),
         EmitError::Encoding
     );
-    // ret 8 is left alone.
+    // ret 8 stays unchanged.
     let (f, bytes) = function(&[&[0xc2, 8, 0]], RegSet::EMPTY);
     assert_eq!(
         emit(&f, &bytes, FLAVOUR_SOFT, false, true).unwrap_err(),
@@ -1155,7 +1154,8 @@ fn translated_indirect_transfers_hand_their_target_over() {
     );
 }
 
-/// Direct clones push their own return addresses, and go on in clones wherever a pointer leads.
+/// Direct clones push their own return addresses, and continue in clones at the targets of
+/// pointers.
 #[test]
 fn direct_clones_hand_targets_of_pointers_over() {
     let text_of = |code: &[u8], flavour, change: fn(&mut Function)| {
@@ -1177,7 +1177,7 @@ fn direct_clones_hand_targets_of_pointers_over() {
     let jump = text_of(&[0x3e, 0xff, 0xe2], FLAVOUR_SOFT, |_| ());
     assert_eq!(jump[..5], expected("mov %rdx,%rax", "jmpq *%gs:0x58"));
     // No hook is used in a flavour without translation, for an instruction with a disputed meaning,
-    // and for a word that the loader has filled in.
+    // or for a word that the loader fills in.
     let pt = text_of(&[0xff, 0xe2], FLAVOUR_PT, |_| ());
     assert!(!pt.concat().contains("%gs"), "{pt:?}");
     let disputed = text_of(&[0x66, 0xff, 0xd0], FLAVOUR_SOFT, |_| ());

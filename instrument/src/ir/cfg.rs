@@ -2,7 +2,8 @@
 //!
 //! A block starts wherever control may arrive: branch targets, landing pads, jump table targets,
 //! and every address that other code is known or suspected to reach. Calls do not end blocks; the
-//! landing pads of a block's calls are its successors. Filler that nothing reaches is dropped.
+//! landing pads of a block's calls are its successors. Filler that no control flow reaches is
+//! dropped.
 
 use crate::ir::{Block, BlockId, BlockIds};
 use crate::util::fast_hash::FastHasher;
@@ -26,9 +27,9 @@ pub struct Exit {
 /// Entries of control besides this function's own direct branches. All lists are sorted.
 #[derive(Clone, Debug, Default)]
 pub struct Entries {
-    /// Other code calls these; each is an instruction start.
+    /// Targets of calls by other code; each is an instruction start.
     pub called: Vec<u64>,
-    /// Other code branches to these; each is an instruction start.
+    /// Targets of branches by other code; each is an instruction start.
     pub outside: Vec<u64>,
     /// `(call range, landing pad)`, sorted by range.
     pub pads: Vec<(Range<u64>, u64)>,
@@ -43,25 +44,25 @@ pub struct KnownJump {
     pub ip: u64,
     /// All targets inside the function.
     pub targets: Vec<u64>,
-    /// No others, and the clone gets its own table.
+    /// True if there are no others, and the clone gets its own table.
     pub closed: bool,
 }
 
 /// Starts of blocks among 64 instructions, a bit each.
 #[derive(Clone, Copy, Default)]
 struct Marks {
-    /// Control may come to the instruction by other ways than from the one before.
+    /// Control may reach the instruction from elsewhere than the previous one.
     leads: u64,
-    /// And from outside, or in ways that are not known.
+    /// Control may also come from outside, or on unknown paths.
     outside: u64,
-    /// It comes behind a conditional branch.
+    /// It follows a conditional branch.
     chosen: u64,
-    /// Control does not come from the instruction before, if there is one.
+    /// Control does not come from the previous instruction, if there is one.
     apart: u64,
 }
 
-/// Instructions and blocks: `discover` finds them, `analyze` and `plan` read them, `emit` makes the
-/// clone of them.
+/// Instructions and blocks. `discover` finds them, `analyze` and `plan` read them, and `emit` makes
+/// the clone from them.
 #[derive(Clone, Debug, Default)]
 pub struct Cfg {
     /// Sorted by address.
@@ -70,9 +71,8 @@ pub struct Cfg {
     pub blocks: Vec<Block>,
     /// Per block.
     pub exits: Vec<Exit>,
-    /// Blocks that control enters from outside with values that nothing inside explains. Landing
-    /// pads are not among them, nor are branches from elsewhere (a cold part returns with the
-    /// values that left).
+    /// Blocks that control enters from outside with unknown values. Landing pads do not count, nor
+    /// do branches from elsewhere (a cold part returns with the values that left).
     pub roots: Vec<bool>,
     /// Instructions by their addresses.
     pub places: AddressIndex,
@@ -80,14 +80,14 @@ pub struct Cfg {
     starts: AddressIndex,
     /// `(block, landing pad)`: the block has instructions that the pad covers. Sorted.
     pub pads: Vec<(BlockId, BlockId)>,
-    /// Which filler was dropped, as a number: of graphs of the same code, those with the same one
-    /// have the same instructions.
+    /// Fingerprint of the dropped filler: two graphs of the same code with the same number have the
+    /// same instructions.
     pub dropped: u64,
 }
 
 impl Cfg {
-    /// Builds the graph of instructions that lie in `range`. They stay where they are: a large
-    /// program's fill hundreds of megabytes.
+    /// Builds the graph of instructions in `range`. They stay in place, since those of a large
+    /// program fill hundreds of megabytes.
     pub fn build(body: Body, range: &Range<u64>, entries: &Entries, jumps: &[KnownJump]) -> Cfg {
         let Body {
             insns,
@@ -116,7 +116,7 @@ impl Cfg {
             .for_each(|&at| lead(at, |m, bit| m.leads |= bit));
         marks[0].apart = 1;
         for (i, insn) in insns.iter().enumerate() {
-            // Most go on to the next, which stands right behind.
+            // Most instructions continue at the next one, which follows directly.
             if insn.simple && !gaps {
                 continue;
             }
@@ -151,9 +151,9 @@ impl Cfg {
         graph
     }
 
-    /// The same graph where more targets of jumps are known, but nothing else that it was built
-    /// with has changed: blocks are cut there. `None` if a target is filler that was dropped from
-    /// the instructions, which were at `places`.
+    /// The same graph with more known targets of jumps, at which blocks are cut. All other inputs
+    /// are unchanged. `None` if a target is in filler that was dropped from the instructions, which
+    /// were at `places`.
     pub fn with_jumps(
         mut self,
         places: &AddressIndex,
@@ -201,7 +201,7 @@ impl Cfg {
         Some(self)
     }
 
-    /// A graph of just these, as tests of what comes behind the analysis make it.
+    /// A graph of these instructions and blocks, for tests of later passes.
     #[cfg(test)]
     pub(crate) fn of_parts(insns: Vec<Insn>, blocks: Vec<Block>) -> Cfg {
         let mut graph = Cfg {
@@ -222,7 +222,7 @@ impl Cfg {
         self.starts = self.places.some(starts);
     }
 
-    /// `unresolved`: an indirect jump may lead anywhere.
+    /// Finds the roots. `unresolved`: an indirect jump has unknown targets.
     fn find_roots(&mut self, range: &Range<u64>, entries: &Entries, unresolved: bool) {
         self.roots = self
             .blocks
@@ -272,7 +272,7 @@ impl Cfg {
         let (mut filler, mut dropped) = (Vec::new(), FastHasher::default());
         let bit = |set: fn(&Marks) -> u64, i: usize| set(&marks[i / 64]) >> (i % 64) & 1 == 1;
         let all = insns.len();
-        // All before `next` are dealt with; those from `from` on move down to number `to`.
+        // Instructions before `next` are done; those from `from` on move down to index `to`.
         let (mut next, mut from, mut to) = (0, 0, 0);
         for (n, m) in marks.iter().enumerate() {
             let mut left = begins(m);
@@ -324,7 +324,7 @@ impl Cfg {
             (insns, places, blocks, dropped.finish());
     }
 
-    /// Finds the neighbours of blocks, and whether some indirect jump may lead anywhere.
+    /// Finds the neighbours of blocks, and if some indirect jump has unknown targets.
     fn connect(&mut self, entries: &Entries, jumps: &[KnownJump]) -> bool {
         let n = self.blocks.len();
         let mut unresolved = false;
@@ -332,7 +332,7 @@ impl Cfg {
         for b in 0..n {
             let last = &self.insns[self.blocks[b].insns.end as usize - 1];
             let mut exit = Exit::default();
-            // Target of a branch, and the block at which control goes on behind this one.
+            // Target of a branch, and the block at which control continues after this one.
             let (mut target, mut next, mut table) = (None, None, None);
             match last.flow {
                 FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
@@ -382,7 +382,7 @@ impl Cfg {
                 self.blocks[b].succs = succs;
                 continue;
             }
-            // The same for two at most.
+            // The same for at most two successors.
             let next = next.filter(|n| target != Some(*n));
             let (first, second) = if next < target && next.is_some() {
                 (next, target)

@@ -1,4 +1,4 @@
-//! Jump tables: what an indirect jump reads its target from, and how that was found.
+//! Jump tables: the load of an indirect jump's target, and the record of how it was found.
 
 use crate::ir::cfg::KnownJump;
 use crate::x86::insn::InsnId;
@@ -50,19 +50,19 @@ pub struct IndirectJumpFacts {
     /// Encoding.
     pub form: TableForm,
     /// Every target, in order, duplicates included. For a table without a certain end: the targets
-    /// in this function, if the data behind the table's address are entries.
+    /// in this function, if the data at the table's address are entries.
     pub targets: Vec<u64>,
-    /// Targets outside of this function, for a table without a certain end. Most are entries of the
-    /// tables behind it.
+    /// Targets outside of this function, for a table without a certain end. Most belong to the
+    /// tables after it.
     pub strays: Vec<u64>,
     /// The bound is certain and every target is an instruction of this function or code of another.
     pub certain: bool,
     /// All targets are in this function.
     pub closed: bool,
-    /// Certain, and the clone may have a copy: read-only, not relocated, no other use of the entry
-    /// inside the block.
+    /// True if it is certain and the clone may have a copy: read-only, not relocated, no other use
+    /// of the entry inside the block.
     pub copyable: bool,
-    /// Registers that hold something made from the entry when the jump executes.
+    /// Registers that hold a value made from the entry when the jump executes.
     pub tainted: RegSet,
 }
 
@@ -78,13 +78,13 @@ impl IndirectJumpFacts {
     }
 }
 
-/// Course of the search for a function's jump tables.
+/// Record of the search for a function's jump tables.
 #[derive(Clone, Debug)]
 pub struct Course {
     /// Number of instructions.
     pub(crate) insns: usize,
     pub(crate) found: Vec<IndirectJumpFacts>,
     pub(crate) jumps: Vec<KnownJump>,
-    /// Per round: the tables whose bounds were certain. Sorted, none overlap.
+    /// Per round: the tables with certain bounds. Sorted, without overlaps.
     pub(crate) spans: Vec<Vec<Range<u64>>>,
 }

@@ -5,7 +5,7 @@ use crate::x86::regs::{ALL, CALLER_SAVED, RAX, RDX, RegSet, RegUse};
 use iced_x86::FlowControl;
 
 /// Registers that one or several instructions read before they overwrite them, and registers that
-/// they certainly overwrite.
+/// they always overwrite.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Effect {
     pub(crate) read: u16,
@@ -20,16 +20,16 @@ impl Effect {
         }
     }
 
-    /// Registers that are live before, if `live` are live behind.
+    /// Registers that are live before, if `live` are live after.
     pub(crate) fn before(self, live: u16) -> u16 {
         live & !self.kill | self.read
     }
 }
 
-/// Registers that an instruction reads before they are written, per block, for a value that a
-/// compiler made for a single use (a jump table's entry): nobody passes it to a call or returns it
-/// without touching it (functions without a result leave anything in rax), and calls keep no
-/// caller-saved register.
+/// Registers that an instruction reads before they are written, per block. This is for a value with
+/// a single use, made by a compiler (a jump table's entry). Such a value is not passed to calls and
+/// not returned unchanged (functions without a result leave any value in rax), and calls preserve
+/// no caller-saved register.
 pub fn temporaries(graph: &Cfg, uses: &[RegUse]) -> Vec<RegSet> {
     let summary = |block: &crate::ir::Block| {
         let insns = block.insns.start as usize..block.insns.end as usize;
@@ -60,7 +60,8 @@ pub fn temporaries(graph: &Cfg, uses: &[RegUse]) -> Vec<RegSet> {
         .collect()
 }
 
-/// Live at each block's start and end. `leave`: what is where control leaves the function.
+/// Registers live at each block's start and end. `leave`: those live where control leaves the
+/// function.
 pub(crate) fn backward(
     graph: &Cfg,
     effects: &[Effect],
@@ -70,8 +71,8 @@ pub(crate) fn backward(
     let (mut live_in, mut live_out) = (vec![0; n], vec![0; n]);
     let mut queued = vec![false; n];
     let mut work: Vec<u32> = Vec::new();
-    // Once through all of them, the last first; then those whose successors come before them, as
-    // long as something changes.
+    // First all blocks in reverse order, then those with successors before them, until nothing
+    // changes.
     let mut left = n;
     loop {
         let Some(b) = left
@@ -98,7 +99,7 @@ pub(crate) fn backward(
     }
 }
 
-/// Live because an exception may lead from block `b` to a landing pad.
+/// Registers that are live because an exception may lead from block `b` to a landing pad.
 pub(crate) fn pads(graph: &Cfg, b: usize, live_in: &[u16]) -> u16 {
     if graph.pads.is_empty() {
         return 0;

@@ -1,7 +1,7 @@
 //! Dominators and natural loops.
 //!
-//! Every root of the graph is a child of a virtual root. Irreducible cycles are no loops here; what
-//! they change is treated as unknown by [`crate::analyze::dataflow`].
+//! Every root of the graph is a child of a virtual root. Irreducible cycles are no loops here;
+//! [`crate::analyze::dataflow`] treats the variables that they change as unknown.
 
 use crate::ir::cfg::Cfg;
 
@@ -35,7 +35,7 @@ pub struct Loops {
 }
 
 impl Loops {
-    /// Finds them.
+    /// Finds the loops of a graph.
     pub fn find(graph: &Cfg) -> Loops {
         let (order, position, mut back) = reverse_postorder(graph);
         let mut loops = Loops {
@@ -44,7 +44,7 @@ impl Loops {
             order,
             position,
         };
-        // Without a way back there is no loop, as in half of all functions.
+        // Without a back edge there is no loop, as in half of all functions.
         if back.is_empty() {
             return loops;
         }
@@ -76,7 +76,7 @@ impl Loops {
         self.is_inside(self.of_block[b as usize], l)
     }
 
-    /// The block in which ways to a block meet: before the loop, if it is a loop's header.
+    /// The block in which paths to a block meet: the one before the loop, if it is a loop's header.
     pub fn meeting_place(&self, b: u32) -> u32 {
         match self.all.get(self.of_block[b as usize] as usize) {
             Some(l) if l.header == b => self.all.get(l.parent as usize).map_or(0, |o| o.header),
@@ -96,7 +96,7 @@ impl Loops {
         false
     }
 
-    /// Collects the body backwards from the latches. Inner loops are there already, since headers
+    /// Collects the body backwards from the latches. Inner loops are already known, since headers
     /// come in reverse order.
     fn add(&mut self, graph: &Cfg, header: u32, latches: Vec<u32>) {
         let id = self.all.len() as LoopId;
@@ -132,20 +132,20 @@ impl Loops {
                 );
             }
         }
-        // The header of a loop that consists of an inner loop's blocks only.
+        // The header of a loop that otherwise consists of an inner loop's blocks.
         if self.of_block[header as usize] == NO_LOOP {
             self.of_block[header as usize] = id;
         }
     }
 }
 
-/// Blocks in reverse postorder, the place of each there, and those to which branches lead back
-/// (each once per branch).
+/// Blocks in reverse postorder, the position of each in it, and the targets of back edges (one
+/// entry per branch).
 fn reverse_postorder(graph: &Cfg) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
     const NEW: u32 = u32::MAX;
     const OPEN: u32 = u32::MAX - 1;
     let n = graph.blocks.len();
-    // Until all are found, the place is that from the end.
+    // Until all blocks are found, positions count from the end.
     let (mut order, mut position, mut back) = (Vec::with_capacity(n), vec![NEW; n], Vec::new());
     let mut stack: Vec<(u32, u32)> = Vec::with_capacity(n.min(32));
     let roots = (0..n).rev().filter(|&b| graph.roots[b]);
@@ -188,10 +188,9 @@ fn reverse_postorder(graph: &Cfg) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
 const ROOT: u32 = u32::MAX;
 const UNKNOWN: u32 = u32::MAX - 1;
 
-/// Immediate dominators by position in reverse postorder; `u32::MAX` is the virtual root, and any
-/// block before the first to which a branch leads back. `back`: positions to which branches lead
-/// back, sorted. Nobody asks for dominators of what is before the first of them, or behind the last
-/// branch back.
+/// Immediate dominators by position in reverse postorder. `u32::MAX` is the virtual root, and any
+/// block before the first target of a back edge. `back`: positions of these targets, sorted.
+/// Dominators before the first target, or after the last back edge, are not needed.
 fn dominators(graph: &Cfg, order: &[u32], position: &[u32], back: &[u32]) -> Vec<u32> {
     let mut idom = vec![UNKNOWN; order.len()];
     let sources = back
@@ -206,7 +205,7 @@ fn dominators(graph: &Cfg, order: &[u32], position: &[u32], back: &[u32]) -> Vec
     for at in first as usize..=last {
         idom[at] = dominator(at, &idom);
     }
-    // All others knew of all their predecessors.
+    // All other blocks had their predecessors computed before them.
     let is_final = |idom: &[u32]| {
         back.iter()
             .all(|&at| dominator(at as usize, idom) == idom[at as usize])
@@ -222,7 +221,7 @@ fn dominators(graph: &Cfg, order: &[u32], position: &[u32], back: &[u32]) -> Vec
     idom
 }
 
-/// The immediate dominator of a block, as far as those of its predecessors are known. Those before
+/// The immediate dominator of a block, as far as those of its predecessors are known. Blocks before
 /// `first` count as the virtual root.
 fn dominator(graph: &Cfg, b: u32, position: &[u32], first: u32, idom: &[u32]) -> u32 {
     if graph.roots[b as usize] {

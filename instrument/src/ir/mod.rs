@@ -2,7 +2,7 @@
 //! recording plan.
 //!
 //! Analysis (`discover`, `analyze`, `plan`) decides *what* is recorded *where*; emission (`emit`,
-//! `link`) decides *how* and never looks at semantics beyond what is written here and in `plan`.
+//! `link`) decides *how*, and uses no semantics beyond these types and those in `plan`.
 
 pub mod cfg;
 pub mod jump_table;
@@ -20,11 +20,10 @@ pub struct BlockId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FunctionId(pub u32);
 
-/// Blocks. Most have few neighbours, which then take no memory of their own.
+/// Blocks. Most blocks have few neighbours, which need no allocation.
 pub type BlockIds = SmallVec<[BlockId; 4]>;
 
-/// A basic block: instructions that follow each other in memory. Control may enter only at the
-/// first.
+/// A basic block: consecutive instructions that control enters only at the first.
 #[derive(Clone, Debug)]
 pub struct Block {
     /// Its instructions.
@@ -34,6 +33,6 @@ pub struct Block {
     pub succs: BlockIds,
     /// Blocks of this function that may precede.
     pub preds: BlockIds,
-    /// Entered from outside the function, by a table that was not understood, or by the unwinder.
+    /// True if it is entered from outside the function, by an unresolved table, or by the unwinder.
     pub external_entry: bool,
 }

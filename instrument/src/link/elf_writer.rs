@@ -1,6 +1,6 @@
-//! The rewritten file: the input's bytes, changed headers, one appended segment, and behind it new
-//! symbol, string and section header tables. Last comes what programs look for at their file's end,
-//! once more.
+//! The rewritten file: the input's bytes, changed headers, one appended segment, and then new
+//! symbol, string and section header tables. At the end is a copy of data that programs search from
+//! their file's end.
 
 use mgz_elf::image::{EHDR, Elf, PHDR, ProgramSegment, SHDR, SYM, Section};
 use mgz_elf::payload::Payload;
@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{IoSlice, Seek, SeekFrom, Write};
 
-/// A section of the appended segment, or behind it.
+/// A section of the appended segment, or after it.
 #[derive(Clone, Debug)]
 pub struct NewSection {
     /// Name. A section of the input with this name is redirected; otherwise one is added.
@@ -30,9 +30,9 @@ pub struct NewSection {
 /// A symbol for a clone.
 #[derive(Clone, Debug)]
 pub struct NewSymbol<'n> {
-    /// Its name…
+    /// Its name, followed by `suffix`.
     pub name: Cow<'n, str>,
-    /// …goes on with this.
+    /// End of the name.
     pub suffix: &'static str,
     /// Address.
     pub addr: u64,
@@ -40,23 +40,23 @@ pub struct NewSymbol<'n> {
     pub size: u64,
 }
 
-/// Everything that is new.
+/// All additions to the input.
 #[derive(Debug, Default)]
 pub struct Additions<'n> {
     /// Address of the appended segment.
     pub vaddr: u64,
-    /// Its content; the program headers are written to its start by [`assemble`].
+    /// Its content; [`assemble`] writes the program headers to its start.
     pub segment: Vec<u8>,
-    /// The clones' code, which follows.
+    /// The clones' code, which comes next.
     pub clones: Vec<Vec<u8>>,
-    /// Content behind the clones.
+    /// Content after the clones.
     pub behind: Vec<u8>,
-    /// Offset in the segment (a multiple of [`PAGE_SIZE`]) from where on it is a second, writable
-    /// segment.
+    /// Offset in the segment (a multiple of [`PAGE_SIZE`]) at which a second, writable segment
+    /// begins.
     pub writable_from: Option<usize>,
     /// Address and size of a dynamic array that replaces the old one.
     pub dynamic: Option<(u64, u64)>,
-    /// Address and size of the note; no bytes if there is none.
+    /// Address and size of the note; size 0 if there is none.
     pub note: (u64, u64),
     /// Address and size of the new `.eh_frame_hdr`.
     pub eh_frame_hdr: Option<(u64, u64)>,
@@ -68,7 +68,7 @@ pub struct Additions<'n> {
     pub symbols: Vec<NewSymbol<'n>>,
     /// Bytes of the input to be overwritten: file offset, bytes.
     pub overwrite: Vec<(u64, Vec<u8>)>,
-    /// Data that programs look for at the end of the input.
+    /// Data that programs search at the end of the input.
     pub payload: Option<Payload>,
 }
 
@@ -79,29 +79,29 @@ impl Additions<'_> {
     }
 }
 
-/// A complete file: the input with some bytes changed, and pieces behind it at ascending offsets,
+/// A complete file: the input with some bytes changed, and further pieces at ascending offsets,
 /// with holes of zeros between them.
 #[derive(Debug)]
 pub struct Image<'a> {
     /// The input.
     pub input: &'a [u8],
-    /// Changes to the input's bytes, in the order in which they are made: offset and bytes. What
-    /// would lie outside is left out.
+    /// Changes to the input's bytes, in the order in which they are made: offset and bytes. Changes
+    /// outside of the input are left out.
     pub changes: Vec<(u64, Vec<u8>)>,
-    /// Offset and content of what is behind the input.
+    /// Offset and content of the pieces after the input.
     pub pieces: Vec<(u64, Cow<'a, [u8]>)>,
-    /// Place at which the input's payload is repeated.
+    /// Offset at which the input's payload is repeated.
     pub payload_at: Option<u64>,
 }
 
-/// Bytes that are copied at a time.
+/// Bytes copied at a time.
 const CHUNK: usize = 1 << 18;
 
-/// Pieces that are written at a time: what one call takes (`UIO_MAXIOV`).
+/// Pieces written at a time: the maximum of one call (`UIO_MAXIOV`).
 const SLICES: usize = 1024;
 
 fn write_slices(file: &mut std::fs::File, mut slices: &mut [IoSlice]) -> std::io::Result<()> {
-    // (Empty ones at the beginning are left out.)
+    // (This skips empty pieces at the beginning.)
     IoSlice::advance_slices(&mut slices, 0);
     while !slices.is_empty() {
         match file.write_vectored(slices) {
@@ -120,7 +120,7 @@ impl Image<'_> {
         self.changed_input(|bytes| file.write_all(bytes))
     }
 
-    /// Writes what is behind that; holes stay holes.
+    /// Writes the rest; holes stay holes.
     pub fn write_behind(&self, file: &mut std::fs::File) -> std::io::Result<()> {
         let mut at = self.input.len() as u64;
         let mut rest = &self.pieces[..];
@@ -128,7 +128,7 @@ impl Image<'_> {
             if *offset != at {
                 at = file.seek(SeekFrom::Start(*offset))?;
             }
-            // Those that follow each other go together: most are short.
+            // Adjacent pieces are written together, since most are short.
             let mut slices = Vec::new();
             while let Some(((_, bytes), behind)) = rest
                 .split_first()
@@ -145,7 +145,7 @@ impl Image<'_> {
     /// The file as one string of bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        // Nothing fails in memory.
+        // Writing to memory does not fail.
         let _ = self.changed_input(|bytes| {
             out.extend_from_slice(bytes);
             Ok(())
@@ -157,8 +157,7 @@ impl Image<'_> {
         out
     }
 
-    /// The input with its changes, piece by piece: a copy of all of it would take as much memory
-    /// again.
+    /// Passes the input with its changes, piece by piece, since a copy would double the memory.
     fn changed_input(
         &self,
         mut write: impl FnMut(&[u8]) -> std::io::Result<()>,
@@ -217,7 +216,7 @@ pub fn base(elf: &Elf) -> Result<u64, Refusal> {
 
 /// Address of the segment: the lowest page from which on both file and memory are free, at an
 /// offset that equals its address minus the file's base. Kernels before 5.18 compute the program
-/// headers' address that way.
+/// headers' address from this.
 pub fn segment_address(elf: &Elf) -> Result<u64, Refusal> {
     let no_room = || {
         Refusal::declined(
@@ -279,8 +278,8 @@ fn section_header(s: &Section) -> Vec<u8> {
     out
 }
 
-/// The program headers of the new file. Loadable segments stay in ascending order. `reach`: what
-/// the last of them covers behind the additions.
+/// The program headers of the new file. Loadable segments stay in ascending order. `reach`: bytes
+/// that the last of them covers after the additions.
 fn program_headers(elf: &Elf, new: &Additions, offset: u64, reach: u64) -> Vec<ProgramSegment> {
     let mut headers = elf.segments.clone();
     let same = |kind: u32, flags: u32, at: u64, size: u64, align: u64| ProgramSegment {
@@ -350,12 +349,12 @@ fn program_headers(elf: &Elf, new: &Additions, offset: u64, reach: u64) -> Vec<P
     headers
 }
 
-/// String tables that are copied and grow, by section index.
+/// Copies of string tables that grow, by section index.
 #[derive(Default)]
 struct Strings(BTreeMap<u32, Vec<u8>>);
 
 impl Strings {
-    /// Appends a name in several parts, and gives its place.
+    /// Appends a name in several parts, and returns its offset.
     fn add(&mut self, elf: &Elf, table: u32, parts: &[&[u8]]) -> u32 {
         let bytes = self.0.entry(table).or_insert_with(|| {
             let old = elf
@@ -376,7 +375,7 @@ impl Strings {
     }
 }
 
-/// Sections of the new file, and what lies behind the segment.
+/// Sections of the new file, and the content after the segment.
 struct Tail {
     sections: Vec<Section>,
     names: u32,
@@ -398,8 +397,8 @@ impl Tail {
         self.start + self.bytes.len() as u64
     }
 
-    /// Fills up to a place from which `len` bytes reach just before one that lies in its page as
-    /// `like` does, at a multiple of eight.
+    /// Pads so that `len` bytes, starting at a multiple of eight, end just before an offset that is
+    /// congruent to `like` modulo the page size.
     fn fill_before(&mut self, like: u64, len: u64) {
         let first = self.end().next_multiple_of(8) + len;
         let end = first + like.wrapping_sub(first) % PAGE_SIZE;
@@ -407,8 +406,8 @@ impl Tail {
             .resize(((end - len) / 8 * 8 - self.start) as usize, 0);
     }
 
-    /// Fills up to a place that lies in its page as `like` does: programs map their payload by
-    /// pages.
+    /// Pads to an offset that is congruent to `like` modulo the page size, since programs map their
+    /// payload by pages.
     fn fill_to(&mut self, like: u64) -> u64 {
         let missing = like.wrapping_sub(self.end()) % PAGE_SIZE;
         self.bytes.resize(self.bytes.len() + missing as usize, 0);
@@ -473,14 +472,13 @@ fn build_tail(elf: &Elf, new: &Additions, offset: u64) -> Tail {
     tail
 }
 
-/// The old symbols and one for each clone. New ones are global and hidden, so that they may stand
-/// at the end.
+/// The old symbols and one for each clone. New ones are global and hidden, so they may come at the
+/// end.
 fn symbols(elf: &Elf, new: &Additions, text_index: u16, tail: &mut Tail, strings: &mut Strings) {
     if new.symbols.is_empty() {
         return;
     }
-    // A symbol table whose names lie in no string table of its own says nothing; a new one is made
-    // beside it.
+    // A symbol table without a string table for its names is useless; a new one is made beside it.
     let named = |s: &Section| {
         elf.sections
             .get(s.link as usize)
@@ -543,8 +541,8 @@ fn symbols(elf: &Elf, new: &Additions, text_index: u16, tail: &mut Tail, strings
     (section.offset, section.size) = (at, bytes.len() as u64);
 }
 
-/// The null symbol and the defined ones of the dynamic symbol table, for a file that has only that:
-/// debuggers that find a full table do not look into the dynamic one.
+/// The null symbol and the defined ones of the dynamic symbol table, for a file that has only that.
+/// Debuggers that find a full table do not read the dynamic one.
 fn dynamic_symbols(elf: &Elf, strtab: u32, strings: &mut Strings) -> Vec<u8> {
     let mut out = vec![0; SYM];
     let Some(dynsym) = elf.sections.iter().find(|s| s.kind == elf::SHT_DYNSYM.0) else {
@@ -574,7 +572,7 @@ fn dynamic_symbols(elf: &Elf, strtab: u32, strings: &mut Strings) -> Vec<u8> {
     out
 }
 
-/// Puts the file together.
+/// Assembles the file.
 pub fn assemble<'a>(elf: &Elf<'a>, mut new: Additions) -> Result<Image<'a>, Refusal> {
     let first = elf
         .loads()
@@ -638,8 +636,8 @@ pub fn assemble<'a>(elf: &Elf<'a>, mut new: Additions) -> Result<Image<'a>, Refu
     pieces.push((tail.start, Cow::Owned(tail.bytes)));
     if let Some((payload, at)) = payload.zip(payload_at) {
         let range = payload.range.start as usize..payload.range.end as usize;
-        // Offsets in an archive that count from the file's first byte hold for the first copy; who
-        // searches from the end finds this one.
+        // The first copy keeps offsets from the file's first byte valid. A search from the end
+        // finds this copy.
         let by = at - payload.range.start;
         match mgz_elf::archive::moved(elf.data, &payload.range, by) {
             Some(moved) => {
@@ -790,7 +788,7 @@ mod tests {
 
     #[test]
     fn a_symbol_table_without_names_is_left_alone() {
-        // Out of the table, and a section that is no string table.
+        // The index is out of range, or that of a section that is no string table.
         for link in [8216, 0] {
             clone_names(link);
         }

@@ -1,34 +1,36 @@
-//! Shows handlers of the `pt` flavour the original's place of a fault, or of where another signal
-//! found the program.
+//! Shows signal handlers in the `pt` flavour the original address of a fault, or of the point at
+//! which another signal came.
 //!
-//! A program of that flavour runs without a runtime. Where [`crate::signals`] does not show that no
-//! handler looks at where a fault happened, and all handlers are installed by calls of another
-//! file's `sigaction`, these calls go to code in the file itself (`shown.s`), which gives the C
-//! library a thunk for each handler that takes a context. When the kernel calls the thunk for a
-//! signal that came in a clone, the thunk looks the place up in a table ([`ShimTable`]), writes the
-//! original's over it (and, of a fault, over `si_addr` if that is the place) and goes on to the
-//! handler. Nobody sees thunks: the old action that `sigaction` gives has the handler.
+//! A program of that flavour runs without a runtime. This shim is added if [`crate::signals`]
+//! cannot rule out that a handler looks at the address of a fault, and if all handlers are
+//! installed by calls of another file's `sigaction`. These calls go to code in the file itself
+//! (`shown.s`), which gives the C library a thunk for each handler that takes a context. When the
+//! kernel calls the thunk for a signal that came in a clone, the thunk looks up the address in a
+//! table ([`ShimTable`]) and replaces it by the original's. For a fault, it also replaces `si_addr`
+//! if that is the same address. Then it jumps to the handler. Thunks stay hidden: the old action
+//! that `sigaction` returns has the handler.
 //!
-//! When such a handler returns, the program goes on in the original: from the instruction that
-//! failed, or from where the handler wishes. So two things hold in a file with this code:
+//! When such a handler returns, the program continues in the original: at the instruction that
+//! failed, or where the handler wants. So a file with this code has two properties:
 //!
-//! - Registers are those of the original: no probe changes any. What is dead on all ways that the
-//!   code shows may be read on the one that a handler takes: a default in a register that the
-//!   failing load would overwrite, what code reads that only a table leads to.
-//! - The original's bytes are there. An entry jump that covers an instruction which may fail is
-//!   left out ([`uncover`]). Pushes and calls fail only where the stack ends or nothing is, loads
-//!   at fixed addresses of the file's own memory ([`Own`]) not at all: under entry jumps they stay,
-//!   and handlers see the clone's place there.
+//! - Registers are those of the original: no probe changes any. A register that is dead on all
+//!   visible paths may be read on the path of a handler: it may hold a default for a failing load,
+//!   or an input of code that only a table leads to.
+//! - The original's bytes are intact. An entry jump that covers an instruction which may fail is
+//!   left out ([`uncover`]). Pushes and calls fail only at the end of the stack or at unmapped
+//!   targets. Loads at fixed addresses of the file's own memory ([`Own`]) never fail. These
+//!   instructions stay under entry jumps, and handlers see the clone's address there.
 //!
-//! So does it behind handlers of other signals, until the next entry jump; what it loads meanwhile
-//! is not recorded. Such a signal may come anywhere: also at what was put in, which must not be
-//! shown as an instruction that has run. What stands between the parts of an instruction is hidden:
-//! the handler sees the clone, and returns to it.
+//! After handlers of other signals, the program also continues in the original, up to the next
+//! entry jump; its loads until then are not recorded. Such a signal may come anywhere, also in
+//! inserted code, which must not be shown as an instruction that has run. Positions between the
+//! parts of an instruction are hidden: the handler sees the clone, and returns to it.
 //!
 //! The limits: 256 handlers a file (further ones see clones), signals in clones of this file only,
-//! steps of the trap flag (see `shown.s`). A library shows only its own handlers the original:
-//! others may be in force when it is unloaded. Who asks the kernel by other means than this file's
-//! calls of `sigaction` finds thunks, which can be called in the handlers' place.
+//! and single steps by the trap flag (see `shown.s`). A library shows original addresses only to
+//! its own handlers, since others may be installed when it is unloaded. Code that asks the kernel
+//! other than by this file's calls of `sigaction` gets thunks, which can be called like the
+//! handlers.
 
 use crate::emit::Emitted;
 use crate::patch::faulting::{Care, covers_risk};
@@ -43,7 +45,7 @@ use std::ops::Range;
 
 std::arch::global_asm!(include_str!("shown.s"));
 
-// SAFETY: the symbols are defined by `shown.s`, in a section that nobody writes to.
+// SAFETY: the symbols are defined by `shown.s`, in a section that is never written to.
 unsafe extern "C" {
     static mgz_faults_code: u8;
     static mgz_faults_sigaction: u8;
@@ -54,7 +56,7 @@ unsafe extern "C" {
     static mgz_faults_end: u8;
 }
 
-/// Handlers that a file can install and that are shown the original.
+/// Maximum number of handlers of a file that are shown original addresses.
 const HANDLERS: usize = 256;
 /// Bytes of writable memory, zero at first.
 pub const MEMORY: usize = 8 * HANDLERS;
@@ -62,15 +64,15 @@ pub const MEMORY: usize = 8 * HANDLERS;
 const GROUP: usize = 256;
 /// Bytes of a group's head.
 const GROUP_HEAD: usize = 12;
-/// Bytes of a `ptwrite` of a register, at most.
+/// Maximum bytes of a `ptwrite` of a register.
 const PTWRITE: u64 = 5;
 /// Extra length of a step in the clone, by the step's kind: a `ptwrite` of a new register, a
-/// `ptwrite` of an old register, or the same length as in the original. Other lengths are behind
+/// `ptwrite` of an old register, or the same length as in the original. Any other length follows
 /// the step.
 const EXTRA_LENGTHS: [i64; 3] = [5, 4, 0];
 /// The kind of steps with a length of their own.
 const OWN: u8 = 3;
-/// In place of a length: what follows has an entry jump over it.
+/// Value instead of a length: the next part has an entry jump over it.
 const HIDDEN: i8 = i8::MIN;
 /// A step with a length of its own and two bytes of distance. (Other steps of its kind have a
 /// distance that is not 0.)
@@ -87,7 +89,7 @@ pub fn code_len() -> usize {
     offset(&raw const mgz_faults_end)
 }
 
-/// Address of what stands in for `sigaction`, if the code lies at `at`.
+/// Address of the replacement of `sigaction`, if the code is at `at`.
 pub fn sigaction(at: u64) -> u64 {
     at + offset(&raw const mgz_faults_sigaction) as u64
 }
@@ -107,7 +109,7 @@ pub struct ShimAddresses {
     pub table: u64,
     /// Groups in it.
     pub groups: u32,
-    /// Handlers that are to be shown the original: all, or those in this code.
+    /// Handlers that are shown original addresses: all, or those in this range of code.
     pub handlers: Option<(u64, u64)>,
 }
 
@@ -174,7 +176,7 @@ pub fn unwind(at: u64) -> [(Range<u64>, Vec<u8>); 2] {
     ]
 }
 
-/// Unwind instructions of the code in place of `sigaction`, which begins at `start`.
+/// Unwind instructions of the replacement of `sigaction`, which begins at `start`.
 fn sigaction_frame(start: usize) -> Vec<u8> {
     let leaves = offset(&raw const mgz_faults_leaves);
     // endbr64, push rbx; push r12; sub rsp, 168: 5, 2 and 7 bytes.
@@ -212,15 +214,15 @@ fn sigaction_frame(start: usize) -> Vec<u8> {
     frame
 }
 
-/// Unwind instructions of the thunks, which begin at `thunks`, and of the search behind them.
+/// Unwind instructions of the thunks, which begin at `thunks`, and of the search after them.
 fn search_frame(thunks: usize) -> Vec<u8> {
     let (pushes, pops) = (
         offset(&raw const mgz_faults_pushes),
         offset(&raw const mgz_faults_pops),
     );
     let [low, high] = ((pushes - thunks) as u16).to_le_bytes();
-    // push r11; push rbx; push r12; push r13; push r14: 2, 1, 2, 2 and 2 bytes. They are taken back
-    // the other way round.
+    // push r11; push rbx; push r12; push r13; push r14: 2, 1, 2, 2 and 2 bytes. They are popped in
+    // reverse order.
     let mut search = vec![
         ADVANCE2,
         low,
@@ -274,9 +276,10 @@ fn search_frame(thunks: usize) -> Vec<u8> {
     search
 }
 
-/// Drops the entry jumps that would cover an instruction which may fail: a handler may look at its
-/// bytes, and who goes on behind it may do so inside of the jump. With `taken_back` those stay that
-/// the runtime can take back before ([`Care`]): what stands under them, sorted.
+/// Drops the entry jumps that would cover an instruction which may fail: a handler may read its
+/// bytes, and execution after it may continue inside of the jump. With `taken_back`, jumps stay
+/// that the runtime can take back before that ([`Care`]). The result is the original code under
+/// those, sorted.
 pub fn uncover(elf: &Elf, clones: &mut [Box<Emitted>], own: &Own, taken_back: bool) -> Vec<Cover> {
     let (care, mut covers) = (Care { own, taken_back }, Vec::new());
     for clone in clones {
@@ -296,7 +299,7 @@ pub fn uncover(elf: &Elf, clones: &mut [Box<Emitted>], own: &Own, taken_back: bo
             }));
             covered.is_some()
         });
-        // (What may fail is a load, or a store.)
+        // (An instruction that may fail is a load or a store.)
         let enters = clone.enters_at_start();
         clone.late_loads |= clone.patches.len() < before && !(enters && taken_back);
     }
@@ -313,20 +316,21 @@ fn bytes_cover_risk(bytes: &[u8], at: u64, own: &Own) -> bool {
     )
 }
 
-/// Maps clones to the original, for the code: groups, then the steps of all.
+/// Maps clones to the original, for the code: groups, then the steps of all groups.
 ///
-/// Most instructions have the same length in the clone. So the table has *stations*, where the
-/// distance to the original changes; what lies behind one is as far from it in the clone as in the
-/// original, but not behind the next one's place in the original: what was put in counts to what
-/// follows it. A step leads from a station to the next, and is a byte of which the low two bits are
-/// its [kind](EXTRA_LENGTHS), the others the distance in the clone. If the kind is [`OWN`], how
-/// much longer it is follows as a byte; before that the distance, if its bits are 0 (two bytes
-/// behind [`FAR_STEP`]). If [`HIDDEN`] stands in for it, the original of what comes up to the next
-/// station has an entry jump over it: nobody may go on there, and handlers see the clone. 0 ends a
-/// group before a station that no step leads to.
+/// Most instructions have the same length in the clone. So the table has *stations*, at which the
+/// distance to the original changes. An address after a station has the station's distance, but at
+/// most the original address of the next station: inserted code belongs to what follows it. A step
+/// leads from a station to the next, and is a byte. Its low two bits are its [kind](EXTRA_LENGTHS),
+/// and the others are the distance in the clone. For the kind [`OWN`], the extra length follows as
+/// a byte. If the distance bits are 0, the distance comes before that (as two bytes after
+/// [`FAR_STEP`]). If the length is [`HIDDEN`], the original has an entry jump over the part up to
+/// the next station: execution must not continue there, and handlers see the clone. 0 ends a group
+/// before a station that no step reaches.
 ///
-/// A group is three words: where in the clones its first station is (bytes from the first clone),
-/// the distance from the original there to the clone, where in the table its steps are.
+/// A group is three words: the position of its first station in the clones (bytes from the first
+/// clone), the distance from the original there to the clone, and the position of its steps in the
+/// table.
 #[derive(Clone, Debug, Default)]
 pub struct ShimTable {
     heads: Vec<[u32; 3]>,
@@ -334,19 +338,19 @@ pub struct ShimTable {
     last: Option<Station>,
 }
 
-/// The last one of a table that is being made.
+/// The last station of a table under construction.
 #[derive(Clone, Copy, Debug)]
 struct Station {
     /// Bytes from the first clone.
     clone: u64,
-    /// From the original to that, or what it was before the last hidden part.
+    /// Distance from the original to the clone, or that before the last hidden part.
     distance: i64,
-    /// Stations that there may still be in this group.
+    /// Number of stations that may still be added to this group.
     left: usize,
 }
 
 impl ShimTable {
-    /// Table of all clones. They lie at these addresses, in ascending order.
+    /// Table of all clones, which are at these addresses, in ascending order.
     pub fn new(clones: &[Box<Emitted>], addresses: &[u64]) -> ShimTable {
         debug_assert!(addresses.is_sorted());
         let mut table = ShimTable::default();
@@ -362,7 +366,7 @@ impl ShimTable {
         self.heads.len() as u32
     }
 
-    /// As it lies in the file.
+    /// The table's bytes for the file.
     pub fn bytes(&self) -> Vec<u8> {
         let steps_at = (self.heads.len() * GROUP_HEAD) as u32;
         let words = self
@@ -376,7 +380,7 @@ impl ShimTable {
             .collect()
     }
 
-    /// `at`: bytes from the first clone, which lies at `first`.
+    /// Adds a clone. `at`: bytes from the first clone, which is at `first`.
     fn function(&mut self, clone: &Emitted, at: u64, first: u64) {
         let covered = |orig: u64| {
             clone
@@ -394,21 +398,20 @@ impl ShimTable {
             orig: clone.range.start,
         };
         for part in parts.by_ref() {
-            // The original's place of what stands between the parts of an instruction is that of
-            // one that has run.
+            // Between the parts of an instruction, the original's place is that of an instruction
+            // that has run.
             if covered(part.orig) || part.flags & (STATE_PASSED | STATE_COUNTED) != 0 {
                 if !hidden {
                     self.hide(part.clone, first);
                 }
                 hidden = true;
             } else if part.clone_len > 0 || put_in {
-                // (What is left out has a station as well if something was put in before it: that
-                // might be as long.)
+                // (A dropped part needs a station too if inserted code comes before it, since both
+                // might have the same length.)
                 let expected = self
                     .last
                     .map(|last| (part.clone as i64 - last.distance) as u64);
-                // Execution that continues at a no-operation that was left out reaches the same
-                // code.
+                // Execution that continues at a dropped no-operation reaches the same code.
                 let as_good = part.orig_len == 0
                     && part.clone_len <= PTWRITE
                     && left_out.is_some()
@@ -426,19 +429,19 @@ impl ShimTable {
             };
         }
         if put_in && !hidden {
-            // A jump to what follows in the original.
+            // A jump to the original's next instruction.
             self.station(parts.clone, parts.orig, first);
         }
     }
 
-    /// From here on, this is the original. `clone`: bytes from the first one, which lies at
-    /// `first`.
+    /// Starts a station: from here on, this is the original. `clone`: bytes from the first clone,
+    /// which is at `first`.
     fn station(&mut self, clone: u64, orig: u64, first: u64) {
         let distance = clone as i64 - orig as i64;
         let mut left = 0;
         if let Some(last) = self.last {
-            // The last step of a group leads to the next one, where no search for something in this
-            // group goes on.
+            // The last step of a group leads into the next group. A search in this group does not
+            // go on there.
             match i8::try_from(distance - last.distance) {
                 Ok(more) if more != HIDDEN && self.step(clone - last.clone, more) => {
                     left = last.left
@@ -465,7 +468,7 @@ impl ShimTable {
     fn hide(&mut self, clone: u64, first: u64) {
         let Some(mut last) = self.last else { return };
         if !self.own_step(clone - last.clone, HIDDEN) {
-            // No step leads so far, so that another group begins there.
+            // The distance is too large for a step, so another group begins there.
             self.station(clone, (clone as i64 - last.distance) as u64, first);
             let Some(station) = self.last.filter(|_| self.own_step(0, HIDDEN)) else {
                 return;
@@ -504,23 +507,23 @@ impl ShimTable {
     }
 }
 
-/// Goes through a function's stream: what is where in the clone and in the original.
+/// Walks through a function's stream: positions in the clone and in the original.
 struct MappedInsns<'a> {
     stream: &'a [u8],
     states: &'a [ProbeState],
-    /// Flags of the state that holds here.
+    /// Flags of the current state.
     flags: u8,
     clone: u64,
     orig: u64,
 }
 
-/// An instruction of the original, or (no length there) what was put in.
+/// An instruction of the original, or (with length 0) inserted code.
 struct MappedInsn {
     clone: u64,
     clone_len: u64,
     orig: u64,
     orig_len: u64,
-    /// Flags of the state that holds before it.
+    /// Flags of the state before it.
     flags: u8,
 }
 
@@ -574,8 +577,8 @@ mod tests {
     use mgz_abi::address_map::{AddrMap, Step};
     use mgz_abi::module_note::FLAVOUR_PT;
 
-    /// The table's way from a clone place (bytes from the first clone) to the original, as
-    /// `shown.s` goes it.
+    /// The table's mapping from a clone position (bytes from the first clone) to the original, as
+    /// `shown.s` computes it.
     fn shown(table: &[u8], groups: usize, first: u64, offset: u64) -> Option<u64> {
         let word = |at: usize| u32::from_le_bytes(table[at..at + 4].try_into().unwrap());
         let group = (0..groups)
@@ -620,8 +623,8 @@ mod tests {
         (!hidden).then_some((orig + (offset - at)).min(most))
     }
 
-    /// Every instruction of this program's clones, against the address map: what may fail is found,
-    /// and nothing else.
+    /// Checks every instruction of this program's clones against the address map: exactly the
+    /// instructions that may fail are found.
     #[test]
     fn the_table_agrees_with_the_address_map() {
         let data = std::fs::read(std::env::current_exe().unwrap()).unwrap();
@@ -635,7 +638,7 @@ mod tests {
         let options = InstrumentOptions::new(FLAVOUR_PT);
         let program = discover(&input, &options);
         let mut clones = Vec::new();
-        // Large functions are among them, so that groups have successors.
+        // Large functions are included, so that groups have successors.
         for index in (0..program.functions.len()).step_by(7) {
             let id = FunctionId(index as u32);
             let Ok(function) = analyze(&input, &program, id, &options, &faults) else {
@@ -651,7 +654,7 @@ mod tests {
         let patches =
             |clones: &[Box<Emitted>]| clones.iter().map(|c| c.patches.len()).sum::<usize>();
         let before = patches(&clones);
-        // In the soft flavour more of them would stay, and what they cover is told.
+        // In the soft flavour more jumps would stay, and the code under them is returned.
         let mut soft = clones.clone();
         let covers = uncover(&elf, &mut soft, &Own::default(), true);
         assert!(covers.iter().all(
@@ -669,7 +672,7 @@ mod tests {
             patches(&soft),
             covers.len()
         );
-        // The first one is not where the segment begins.
+        // The first clone is not at the segment's start.
         let mut next = 0x1000_0001u64;
         let addresses: Vec<u64> = clones
             .iter()
@@ -704,8 +707,8 @@ mod tests {
                     found += usize::from(expected.is_some());
                     hidden += usize::from(expected.is_none());
                 } else if step.clone_len > 0 {
-                    // Inserted code counts as part of the instruction that it stands before, or of
-                    // no-operations before that instruction.
+                    // Inserted code belongs to the instruction after it, or to no-operations before
+                    // that instruction.
                     let code = &clone.code[(step.clone - addresses[function]) as usize..]
                         [..usize::from(step.clone_len)];
                     for inst in Decoder::with_ip(64, code, step.clone, DecoderOptions::NONE).iter()
@@ -739,8 +742,8 @@ mod tests {
             found > 2000 && hidden > 10 && put_in > 100,
             "{found} found, {hidden} hidden, {put_in} put in"
         );
-        // About one for a function: of every seventh the distance to the next one is a station of a
-        // group of its own.
+        // About one group per function: since only every seventh is used, each distance to the next
+        // one needs a group of its own.
         assert!(
             groups > clones.len() * 9 / 10 && groups < clones.len() * 11 / 10,
             "{groups} groups of {} functions",
@@ -748,9 +751,9 @@ mod tests {
         );
     }
 
-    /// If a handler is shown an instruction of the original, the thread runs that instruction after
-    /// the handler. The instruction must not have run already. So no place in the clone is shown as
-    /// an instruction whose copy lies before the place, except for branches that do nothing else.
+    /// After a handler was shown an instruction of the original, the thread runs that instruction.
+    /// It must not have run already. So no position in the clone is shown as an instruction whose
+    /// copy comes before it, except for branches that do nothing else.
     #[test]
     fn nothing_is_shown_that_has_run() {
         let run = |(function, original): (Function, Vec<u8>)| {
@@ -830,7 +833,7 @@ mod tests {
             })
             .is_none()
         );
-        // The head is no code: what stands in for `sigaction` begins behind it.
+        // The head is no code: the replacement of `sigaction` begins after it.
         assert_eq!(sigaction(0x5000), 0x5020);
         let [frame, thunks] = unwind(0x5000);
         assert_eq!(
@@ -839,8 +842,8 @@ mod tests {
         );
     }
 
-    /// The unwind entries are checked against the instructions: each change of the stack is where
-    /// they say.
+    /// Checks the unwind entries against the instructions: every change of the stack is at the
+    /// given place.
     #[test]
     fn frames_are_described_where_they_change() {
         let code = code(&ShimAddresses {
@@ -912,13 +915,13 @@ mod tests {
         }
     }
 
-    /// A table of clones from `first` on whose original begins at `orig`: distances that take one
-    /// byte, two, three, four, or a new group; hidden parts, at once or far away. Also, by byte of
-    /// the clones, the original.
+    /// A table of clones from `first` on whose original begins at `orig`. It has distances that
+    /// take one byte, two, three, four, or a new group, and hidden parts, near and far. Also
+    /// returns the original by byte of the clones.
     fn stations(first: u64, orig: u64) -> (ShimTable, Vec<Option<u64>>) {
         let mut table = ShimTable::default();
         let mut expected: Vec<Option<u64>> = vec![None; 40];
-        // Bytes to the next station, and how much longer that is in the clone.
+        // Bytes to the next station, and the extra length in the clone.
         let steps = [
             (5, 5),
             (20, 15),
@@ -938,7 +941,7 @@ mod tests {
             (65_535, 5),
             (65_536, 4),
         ];
-        // Bytes to a hidden part, and its own. No step leads as far as the last ones.
+        // Bytes to a hidden part, and its length. The last ones are too far for a step.
         let hidden = [
             (3, 2),
             (0, 6),
@@ -952,7 +955,7 @@ mod tests {
         table.station(at.0, at.1, first);
         for round in 0..300 {
             let (far, longer) = steps[round * 7 % steps.len()];
-            // If no step leads to the next station, the code in front of it is not known to be
+            // If no step leads to the next station, the code in front of it does not count as
             // inserted.
             let longer = if (-127..128).contains(&longer) && far < 65_536 {
                 longer
@@ -1001,7 +1004,7 @@ mod tests {
 
     extern "C" fn does_nothing(_signal: i32, _info: *mut u64, _context: *mut u64) {}
 
-    /// The code itself, as the kernel calls it.
+    /// Runs the code itself, as the kernel calls it.
     #[test]
     fn thunks_show_what_the_table_says() {
         let mut map = memmap2::MmapMut::map_anon(1 << 16).unwrap();
@@ -1035,12 +1038,12 @@ mod tests {
                 map.as_ptr().add(offset(&raw const mgz_faults_thunks)),
             )
         };
-        // si_code, si_addr and rip, as they are before and after.
+        // si_code, si_addr and rip, before and after.
         let shown = |signal: i32, si_code: u64, rip: u64| {
             let (mut info, mut context) = ([0u64; 16], [0u64; 128]);
             (info[1], info[2], context[21]) = (si_code, rip, rip);
             thunk(signal, info.as_mut_ptr(), context.as_mut_ptr());
-            // Only faults have si_addr: what other signals have there is theirs.
+            // Only faults have si_addr. Other signals use the field differently.
             let is_fault = signal == 11 || signal == 5;
             assert_eq!(
                 info[2],

@@ -1,5 +1,5 @@
-//! Resolves what clones refer to: branch targets, jump tables, record ids, and the code that takes
-//! the place of `sigaction`.
+//! Resolves references of clones: branch targets, jump tables, record ids, and calls of the
+//! replacement of `sigaction`.
 
 use crate::emit;
 use crate::emit::{CopiedJumpTable, Emitted, Fixup, FixupKind};
@@ -24,15 +24,15 @@ pub struct Resolver<'a> {
     addrs: &'a [u64],
     /// The originals.
     starts: Starts,
-    /// Per clone: where the original's first byte is in it. Nearly all calls lead there; asking the
-    /// clones would be a miss of the cache each.
+    /// Per clone: the position of the original's first byte. Most calls go there, and reading the
+    /// clone itself would be a cache miss.
     entries: Vec<Option<u32>>,
-    /// Translated clones: the ways out, by target and whether a call takes it.
+    /// Thunks of translated clones, by target and kind of the branch (true for a call).
     pub thunks: BTreeMap<(u64, bool), u64>,
 }
 
 impl<'a> Resolver<'a> {
-    /// Finds the clones at addresses `addrs`; there are no thunks yet.
+    /// A resolver for the clones at addresses `addrs`; there are no thunks yet.
     pub fn new(clones: &'a [Box<Emitted>], addrs: &'a [u64]) -> Resolver<'a> {
         Resolver {
             clones,
@@ -56,7 +56,7 @@ impl<'a> Resolver<'a> {
         self.thunks.len() * emit::THUNK_BYTES
     }
 
-    /// Address in a clone that stands for an original address.
+    /// Address in a clone for an original address.
     pub fn clone_of(&self, address: u64) -> Option<u64> {
         let (i, is_start) = self.starts.find_start(address)?;
         let offset = if is_start {
@@ -74,7 +74,7 @@ impl<'a> Resolver<'a> {
             .unwrap_or(address)
     }
 
-    /// Gives places from `at` on to the ways to all addresses without clones.
+    /// Assigns places from `at` on to thunks for all addresses without clones.
     pub fn place_thunks(&mut self, at: u64) {
         let of_clone = |c: &Emitted| {
             let branches = c.fixups.iter().filter_map(|f| match f.kind {
@@ -106,13 +106,13 @@ impl<'a> Resolver<'a> {
 
 /// Places of the copied jump tables.
 pub struct PlacedTables {
-    /// Start of all.
+    /// Start of all tables.
     pub start: u64,
-    /// Each clone's.
+    /// Places of each clone's tables.
     pub places: Vec<Vec<u64>>,
 }
 
-/// Gives the jump tables their places.
+/// Assigns places to the jump tables.
 pub fn place_tables(parts: &LayoutInput, segment: &mut OutputSegment) -> PlacedTables {
     let start = segment.align(8);
     let size = |t: &CopiedJumpTable| {
@@ -124,7 +124,7 @@ pub fn place_tables(parts: &LayoutInput, segment: &mut OutputSegment) -> PlacedT
             }
     };
     let places = parts.clones.iter().map(|c| {
-        // Interpreters jump through one table at many places: one copy serves all of them.
+        // Interpreters jump through one table at many places; one copy serves all of them.
         let mut known: HashMap<(u64, TableForm, usize), u64> = HashMap::new();
         let mut place = |t: &CopiedJumpTable| {
             *known
@@ -181,7 +181,7 @@ pub struct CodeFixups<'a> {
 }
 
 impl CodeFixups<'_> {
-    /// Resolves the fixups of all clones, and puts the filler before the next one behind each.
+    /// Resolves the fixups of all clones, and adds the filler after each.
     pub fn fill(&self, codes: &mut [Vec<u8>]) -> Result<(), Refusal> {
         codes.par_iter_mut().enumerate().try_for_each(|(i, piece)| {
             let at = self.placed.clones[i];
@@ -201,7 +201,7 @@ impl CodeFixups<'_> {
         let id_first = self.parts.id_first + self.placed.records[i];
         Some(match f.kind {
             FixupKind::RecordId(number) => {
-                // The field already tells if two records share the slot.
+                // The field already shows if two records share the slot.
                 let at = f.at as usize;
                 let shares =
                     u32::from_le_bytes([piece[at], piece[at + 1], piece[at + 2], piece[at + 3]]);
@@ -217,14 +217,14 @@ impl CodeFixups<'_> {
         })
     }
 
-    /// Makes a call of `sigaction` in the clone at `at` a direct one to the code that takes its
-    /// place. Other fixups change nothing. `None` if that code is out of reach.
+    /// Turns a call of `sigaction` in the clone at `at` into a direct call of its replacement.
+    /// Other fixups change nothing. `None` if the replacement is out of reach.
     fn call_shim(&self, at: u64, f: &Fixup, piece: &mut [u8]) -> Option<()> {
         if let (FixupKind::Original(slot), Some(wrapped), Some(shown)) =
             (f.kind, self.parts.wrapped, self.shown_at)
             && wrapped.slots.contains(&slot)
         {
-            // Nothing else refers to the word.
+            // No other instruction refers to the word.
             let through = &mut piece[f.end as usize - THROUGH as usize..f.end as usize];
             let is_call = through[1] == CALL_THROUGH;
             through.copy_from_slice(&direct(at + u64::from(f.end), is_call, shown)?);
@@ -257,8 +257,8 @@ fn fixup(
     i32::try_from(value).ok()
 }
 
-/// The original's calls and jumps through the words of `wrapped`, made direct ones to the code at
-/// `shown`: file offsets and bytes.
+/// The original's calls and jumps through the words of `wrapped`, changed to direct ones to the
+/// code at `shown`: file offsets and bytes.
 pub fn redirected(
     elf: &Elf,
     wrapped: &Wrapped,
@@ -278,8 +278,8 @@ pub fn redirected(
     wrapped.uses.iter().map(one).collect()
 }
 
-/// In place of the call or jump through a word that ends at `end`: a direct one to what stands in
-/// for `sigaction`. A call must end where it did, for its return address.
+/// A direct call or jump to the replacement of `sigaction`, for one through a word that ends at
+/// `end`. A call must end at the same address, for its return address.
 fn direct(end: u64, is_call: bool, shown: u64) -> Option<[u8; THROUGH as usize]> {
     const NOP: u8 = 0x90;
     let [a, b, c, d] = i32::try_from(fault_shim::sigaction(shown).wrapping_sub(end) as i64)

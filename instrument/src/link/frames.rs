@@ -126,8 +126,8 @@ impl<'a> FrameInput<'a> {
     /// Entries of the original code, in its order.
     fn kept_entries(&self) -> Result<Vec<merge::FrameEntry<'a>>, Refusal> {
         let unwind = self.parts.unwind;
-        // Entries also tell where functions begin (`_Unwind_FindEnclosingFunction`): those of code
-        // that runs while it is recorded stay as they were.
+        // Entries also give starts of functions (`_Unwind_FindEnclosingFunction`). Those of code
+        // that still runs during recording stay unchanged.
         let all_run = self.parts.translated || self.shown_at.is_some();
         let is_unused = |fde: &Fde| !all_run && self.resolver.covers(&fde.range);
         let kept = |(n, fde): (usize, &Fde<'a>)| {
@@ -187,7 +187,7 @@ impl<'a> FrameInput<'a> {
         pieces.iter().zip(lsdas).enumerate().filter_map(moved)
     }
 
-    /// Starts of the code whose entries the program does not find.
+    /// Starts of code whose entries the program does not find.
     fn unseen_code(&self, pieces: &[PlacedPiece]) -> Vec<u64> {
         let fdes = self.parts.unwind.fdes.iter();
         let kept = fdes
@@ -200,7 +200,7 @@ impl<'a> FrameInput<'a> {
         kept.chain(moved).collect()
     }
 
-    /// Writes the entries of originals and clones, then those of code that is new in the file.
+    /// Writes the entries of originals and clones, then those of new code.
     fn write_entries(
         &self,
         frame: &mut EhFrame<'a>,
@@ -235,7 +235,7 @@ impl<'a> FrameInput<'a> {
 
     /// True if the program does not find an entry when it unwinds. Some files have no search table
     /// (static executables of gcc). Their start-up code registers the entries from `crtbeginT.o`
-    /// on. The entries of `crt1.o`, which is linked before it, are not among them, and a backtrace
+    /// on. The entries of `crt1.o`, which is linked before it, are not among them, so a backtrace
     /// has one frame less.
     fn is_unseen(&self, fde: &Fde) -> bool {
         let elf = self.parts.elf;
@@ -257,7 +257,7 @@ pub struct CloneFde {
     end: u64,
     /// Offsets of that code in the clone.
     offsets: (u32, u32),
-    /// The entry's instructions for it, if they are understood.
+    /// The entry's instructions for it, if they could be parsed.
     instructions: Option<(Vec<u8>, cfi::Effect)>,
 }
 
@@ -268,8 +268,8 @@ impl CloneFde {
     }
 }
 
-/// The parts of a clone that unwind entries describe. Best asked for while all of its marks are at
-/// hand.
+/// The parts of a clone that unwind entries describe. It is best called while the clone still has
+/// all of its marks.
 pub fn clone_fdes(unwind: &Tables, clone: &Emitted) -> Vec<CloneFde> {
     let covering = unwind.covering(&clone.range);
     let mut pieces = Vec::with_capacity(covering.len());
@@ -301,7 +301,7 @@ pub fn clone_fdes(unwind: &Tables, clone: &Emitted) -> Vec<CloneFde> {
     pieces
 }
 
-/// A piece, and where it went.
+/// A piece with its new place.
 struct PlacedPiece<'a> {
     piece: &'a CloneFde,
     fde: &'a Fde<'a>,

@@ -1,10 +1,11 @@
-//! Gives every part of the appended segment its address and fills in what depends on addresses.
+//! Assigns an address to every part of the appended segment and fills in fields that depend on
+//! addresses.
 //!
-//! The segment holds, in this order: program headers, note, sidecar path, tables of patches, of
-//! what they cover, of system calls, of markers and of displacements, code, jump tables, exception
+//! The segment holds, in this order: program headers, note, sidecar path, tables of patches, of the
+//! code under them, of system calls, of markers and of displacements, code, jump tables, exception
 //! tables, `.eh_frame`, `.eh_frame_hdr`, dynamic strings; then, on pages of its own and writable, a
 //! dynamic array if the old one has no room. Each part's size is known before the next part's
-//! address is.
+//! address.
 
 use crate::emit;
 use crate::emit::Emitted;
@@ -48,23 +49,23 @@ pub struct LayoutInput<'a> {
     /// Number of records of each clone.
     pub record_counts: &'a [u32],
     /// Value that is added to each record's payload to get a load's address, see
-    /// [`ModuleNote::displacements`], by clone; empty if nobody asks.
+    /// [`ModuleNote::displacements`], by clone; empty if not needed.
     pub displacements: &'a [Vec<i32>],
     /// `mgz_abi::module_note::FLAVOUR_*`.
     pub flavour: u32,
-    /// The clones are translated.
+    /// True if the clones are translated.
     pub translated: bool,
-    /// Its records count only, see [`FEATURE_COUNTS`].
+    /// True if records only count, see [`FEATURE_COUNTS`].
     pub counts: bool,
     /// See [`FEATURE_COPIES`].
     pub copies: bool,
     /// Relation of a sanitizer to the file.
     pub sanitizer: Sanitizer,
-    /// The original must stay as it is, since the program reads it.
+    /// True if the original must stay unchanged, since the program reads it.
     pub reads_code: bool,
     /// See [`FEATURE_BURST_ONLY`].
     pub burst_only: bool,
-    /// The entry point lets the runtime in ([`syscalls::entry`]).
+    /// True if the entry point starts the runtime ([`syscalls::entry`]).
     pub enters_runtime: bool,
     /// First record id of the module.
     pub id_first: u32,
@@ -72,17 +73,17 @@ pub struct LayoutInput<'a> {
     pub sidecar_id: [u8; 16],
     /// Absolute path of the sidecar if it is not the file's own with `.mgza`.
     pub sidecar_path: Option<Vec<u8>>,
-    /// Library search path to be put in front.
+    /// Library search path to be put first.
     pub search_path: Option<crate::link::runpath::SearchPath>,
-    /// Libraries that the runtime is to come behind.
+    /// Libraries that must be loaded before the runtime.
     pub before_runtime: &'a [String],
     /// Markers of phases, by address.
     pub markers: &'a [Marker],
-    /// Through what `sigaction` is called, if [`fault_shim`] is to take its place.
+    /// Words through which `sigaction` is called, if [`fault_shim`] replaces it.
     pub wrapped: Option<&'a Wrapped>,
 }
 
-/// Addresses that the sidecar needs.
+/// Addresses for the sidecar.
 #[derive(Clone, Debug, Default)]
 pub struct Placed {
     /// Base of the first clone's address, a multiple of the alignments of all clones.
@@ -133,7 +134,8 @@ pub struct Front {
 /// Bytes of the note.
 const NOTE_LEN: usize = NOTE_HEAD + size_of::<ModuleNote>();
 
-/// Gives the clones their places: the sidecar can be made of them while the rest is laid out.
+/// Assigns places to the clones, so that the sidecar can be made in parallel with the rest of the
+/// layout.
 pub fn place_clones(parts: &LayoutInput) -> Result<(Front, Placed), Refusal> {
     let mut front = Front::write(parts)?;
     let mut placed = Placed {
@@ -142,7 +144,7 @@ pub fn place_clones(parts: &LayoutInput) -> Result<(Front, Placed), Refusal> {
     };
     let mut next = front.code_at;
     for (clone, records) in parts.clones.iter().zip(parts.record_counts) {
-        // At least a byte apart, so that they can share an entry of the unwind tables.
+        // Clones are at least a byte apart, so that they can share an entry of the unwind tables.
         next = (next + 1).next_multiple_of(clone.align);
         placed.clones.push(next);
         placed.records.push(placed.record_count);
@@ -157,7 +159,7 @@ pub fn place_clones(parts: &LayoutInput) -> Result<(Front, Placed), Refusal> {
 }
 
 impl Front {
-    /// Writes all that stands before the clones. Notes, patches and code are filled in later.
+    /// Writes everything before the clones. Notes, patches and code are filled in later.
     fn write(parts: &LayoutInput) -> Result<Front, Refusal> {
         let mut segment = OutputSegment {
             vaddr: elf_writer::segment_address(parts.elf)?,
@@ -200,7 +202,7 @@ impl Front {
                 at
             }
         };
-        // Not among the clones: what is interrupted there is no probe.
+        // This code is not among the clones, since it has no probes to undo after an interruption.
         let handlers_at = parts
             .enters_runtime
             .then(|| segment.append(16, &HANDLER_CALL));
@@ -227,7 +229,7 @@ impl Front {
     }
 }
 
-/// Lays everything out. `codes`: of the clones.
+/// Completes the layout. `codes`: the clones' code.
 pub fn lay_out<'n>(
     parts: &LayoutInput,
     front: Front,
@@ -255,17 +257,17 @@ pub fn lay_out<'n>(
     Ok((additions, layout.sizes))
 }
 
-/// The layout in the making.
+/// The layout under construction.
 struct Layout<'a, 'n> {
     parts: &'a LayoutInput<'a>,
     placed: &'a Placed,
     front: Front,
     resolver: Resolver<'a>,
-    /// Content behind the clones.
+    /// Content after the clones.
     behind: OutputSegment,
     /// Address of [`syscalls::entry`].
     entry_at: Option<u64>,
-    /// End of the clones and of the code behind them.
+    /// End of the clones and of the code after them.
     code_end: u64,
     additions: Additions<'n>,
     sizes: Sizes,
@@ -278,7 +280,7 @@ struct ShownTable {
 }
 
 impl<'a, 'n> Layout<'a, 'n> {
-    /// Gives the code behind the clones its places, and makes room for it.
+    /// Assigns places to the code after the clones, and makes room for it.
     fn new(
         parts: &'a LayoutInput<'a>,
         mut front: Front,
@@ -292,7 +294,7 @@ impl<'a, 'n> Layout<'a, 'n> {
         if let Some(at) = entry_at {
             next = at + syscalls::ENTRY_BYTES as u64;
         }
-        // Last, where the runtime expects them.
+        // The runtime expects this part last.
         if parts.translated {
             next = next.next_multiple_of(16);
             resolver.place_thunks(next);
@@ -306,8 +308,7 @@ impl<'a, 'n> Layout<'a, 'n> {
             (placed.clones.first().copied().unwrap_or(clones_end) - vaddr) as usize,
             FILLER,
         );
-        // Clones stay where they are until they are written. (Room that is not touched takes no
-        // memory.)
+        // Clones stay in place until they are written. (Untouched room takes no memory.)
         let mut behind = OutputSegment {
             vaddr: clones_end,
             bytes: Vec::with_capacity((code_end - vaddr) as usize / 4),
@@ -356,7 +357,7 @@ impl<'a, 'n> Layout<'a, 'n> {
         Ok(layout)
     }
 
-    /// Writes the ways from translated clones to code without clones.
+    /// Writes the thunks from translated clones to code without clones.
     fn write_thunks(&mut self) -> Result<(), Refusal> {
         for (&(target, call), &at) in &self.resolver.thunks {
             let thunk = emit::thunk(at, target, call).ok_or_else(out_of_reach)?;
@@ -383,7 +384,7 @@ impl<'a, 'n> Layout<'a, 'n> {
         Ok(tables)
     }
 
-    /// Writes the table of the code of [`fault_shim`], if that is in the file.
+    /// Writes the table of the code of [`fault_shim`], if the file has that code.
     fn write_shown_table(&mut self) -> Option<ShownTable> {
         self.parts.wrapped?;
         let table = fault_shim::ShimTable::new(self.parts.clones, &self.placed.clones);
@@ -393,7 +394,7 @@ impl<'a, 'n> Layout<'a, 'n> {
         })
     }
 
-    /// Completes the clones' code, and adds the unwind tables behind the jump tables.
+    /// Completes the clones' code, and adds the unwind tables after the jump tables.
     fn fill_code_and_write_frames(&mut self, tables: &PlacedTables) -> Result<(), Refusal> {
         let lsda_at = self.behind.align(4);
         let Front {
@@ -418,7 +419,7 @@ impl<'a, 'n> Layout<'a, 'n> {
             end: clones_end,
             shown_at,
         };
-        // Much of making the unwind tables is on one core.
+        // Making the unwind tables mostly uses one core.
         let (frames, filled) = rayon::join(
             || frames::write_unwind_tables(&frames, &mut self.behind),
             || code.fill(&mut self.additions.clones),
@@ -442,7 +443,7 @@ impl<'a, 'n> Layout<'a, 'n> {
         Ok(())
     }
 
-    /// Writes the entry point that lets the runtime in.
+    /// Writes the entry point that starts the runtime.
     fn write_entry(&mut self) {
         if let Some(at) = self.entry_at {
             let entry = syscalls::entry(at, self.parts.elf.entry);
@@ -450,8 +451,8 @@ impl<'a, 'n> Layout<'a, 'n> {
         }
     }
 
-    /// Puts a library search path in front: adds new dynamic strings, and a dynamic array if the
-    /// old one has no room.
+    /// Puts a library search path first: adds new dynamic strings, and a dynamic array if the old
+    /// one has no room.
     fn add_search_path(&mut self) -> Result<(), Refusal> {
         let Some(path) = &self.parts.search_path else {
             return Ok(());
@@ -499,7 +500,8 @@ impl<'a, 'n> Layout<'a, 'n> {
             memory..memory_end,
             8,
         );
-        // Any of the words will do: the C library is in each of them, or what looks for it.
+        // Any of the words will do: each holds the C library's function, or the loader's stub that
+        // finds it.
         let slot = wrapped.slots.first().copied().unwrap_or(0);
         let clones = self.placed.clones.first();
         let first = clones.copied().unwrap_or(self.front.code_at);
@@ -531,7 +533,7 @@ impl<'a, 'n> Layout<'a, 'n> {
         Ok(())
     }
 
-    /// Writes the table of entry jumps. The PT flavour has the jumps in the file, too.
+    /// Writes the table of entry jumps. The PT flavour also has the jumps in the file.
     fn write_patches(&mut self) -> Result<(), Refusal> {
         let mut patches: Vec<Patch> = Vec::new();
         for (clone, &at) in self.parts.clones.iter().zip(&self.placed.clones) {

@@ -1,6 +1,6 @@
 //! A library that a finished program needs in addition, before all others.
 //!
-//! The new entry stands first in the dynamic section, so that the library's functions are found
+//! The new entry is the first one in the dynamic section, so that the library's functions are found
 //! before those of the others. The dynamic strings, and an array that has no room, move into an
 //! appended segment, as for [a search path](crate::link::runpath).
 
@@ -56,7 +56,7 @@ pub fn with_library<'a>(elf: &Elf<'a>, name: &str) -> Result<Image<'a>, Refusal>
         payload: find_payload(elf),
         ..Additions::default()
     };
-    // A DT_NULL must remain behind the last entry.
+    // A DT_NULL must remain after the last entry.
     if entries.len() < capacity {
         new.overwrite.push((table_at, array));
     } else {
@@ -80,7 +80,7 @@ pub fn with_library<'a>(elf: &Elf<'a>, name: &str) -> Result<Image<'a>, Refusal>
     elf_writer::assemble(elf, new)
 }
 
-/// Refuses programs for which the entry would do nothing, or harm.
+/// Refuses programs for which the entry would have no effect, or a harmful one.
 fn check(elf: &Elf, name: &str) -> Result<(), Refusal> {
     let Some(loader) = elf.interpreter() else {
         return Err(Refusal::declined(match elf.is_static_executable() {
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// A program that prints what a function says, and a library that says something else.
+    /// A program that prints a function's result, and a library with another result.
     const PROGRAM: &str = "#include <stdio.h>\nint says(void);\n#ifdef OWN\nint says(void){return 1;}\n#else\nint main(void){printf(\"%d\\n\",says());return 0;}\n#endif\n";
 
     fn cc(folder: &std::path::Path, arguments: &[&str]) {

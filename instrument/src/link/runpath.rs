@@ -1,4 +1,5 @@
-//! Libraries: which ones a program needs, and how a rewritten program finds the rewritten ones.
+//! Libraries that a program needs, and the search path by which a rewritten program finds the
+//! rewritten ones.
 
 use crate::common::io::Content;
 use crate::program::sanitizers::is_runtime_library;
@@ -26,12 +27,12 @@ pub struct Change {
 pub struct SearchPath {
     /// Folders, separated by colons.
     pub folders: String,
-    /// It holds for the libraries' own needs as well (`DT_RPATH`, other than `DT_RUNPATH`).
+    /// True if it also applies to the libraries' own needs (`DT_RPATH`, unlike `DT_RUNPATH`).
     pub is_inherited: bool,
 }
 
 impl SearchPath {
-    /// One that holds for the libraries' own needs as well.
+    /// A path that also applies to the libraries' own needs.
     pub fn inherited(folders: String) -> SearchPath {
         SearchPath {
             folders,
@@ -39,11 +40,11 @@ impl SearchPath {
         }
     }
 
-    /// That of a file that will lie elsewhere and is to find what it finds now; none if it does not
+    /// The search path by which a moved file finds the same libraries as now; none if it does not
     /// name its own folder.
     pub fn kept(elf: &Elf, file: &Path) -> Option<SearchPath> {
         let mut own = elf.dynamic_strings(dt(elf::DT_RUNPATH));
-        // The loader looks at the other one only if there is none.
+        // The loader uses `DT_RPATH` only without a `DT_RUNPATH`.
         let is_inherited = own.is_empty();
         if is_inherited {
             own = elf.dynamic_strings(dt(elf::DT_RPATH));
@@ -56,8 +57,8 @@ impl SearchPath {
     }
 }
 
-/// The search path of a file that will lie elsewhere: `first`, then what it has, with `$ORIGIN`
-/// replaced by the folder that it means now.
+/// The search path of a moved file: `first`, then its own path, with `$ORIGIN` replaced by its
+/// current folder.
 pub fn joined_path(elf: &Elf, first: &str, file: &Path) -> String {
     match absolute_path(elf, file) {
         own if own.is_empty() => first.to_owned(),
@@ -65,8 +66,7 @@ pub fn joined_path(elf: &Elf, first: &str, file: &Path) -> String {
     }
 }
 
-/// The search path of a file, with `$ORIGIN` replaced by the folder that it means now; empty if it
-/// has none.
+/// The search path of a file, with `$ORIGIN` replaced by its current folder; empty if it has none.
 pub fn absolute_path(elf: &Elf, file: &Path) -> String {
     let runpath = elf.dynamic_strings(dt(elf::DT_RUNPATH));
     let old = if runpath.is_empty() {
@@ -86,8 +86,8 @@ pub fn absolute_path(elf: &Elf, file: &Path) -> String {
     absolute.collect::<Vec<String>>().join(":")
 }
 
-/// Makes `path` the library search path, in place of what the file has. The string table, grown by
-/// the path, will lie at `strings_at`.
+/// Makes `path` the library search path, instead of the file's own. The string table, grown by the
+/// path, will be at `strings_at`.
 pub fn search_path(elf: &Elf, path: &SearchPath, strings_at: u64) -> Result<Change, Refusal> {
     let cannot = |why: &str| {
         Refusal::declined(format!(
@@ -110,7 +110,7 @@ pub fn search_path(elf: &Elf, path: &SearchPath, strings_at: u64) -> Result<Chan
         .ok_or_else(|| cannot("dynamic strings are damaged"))?;
 
     let (rpath, runpath) = (index_of(dt(elf::DT_RPATH)), index_of(dt(elf::DT_RUNPATH)));
-    // A DT_NULL must remain behind the last entry.
+    // A DT_NULL must remain after the last entry.
     let spare = (elf.dynamic.len() + 1 < capacity).then_some(elf.dynamic.len());
     let slot = runpath.or(rpath).or(spare);
 
@@ -157,7 +157,7 @@ pub fn search_path(elf: &Elf, path: &SearchPath, strings_at: u64) -> Result<Chan
 /// A library that a program needs.
 #[derive(Clone, Debug)]
 pub struct Library {
-    /// The name that it is asked for by.
+    /// The name by which it is requested.
     pub name: String,
     /// Path of the library's file.
     pub path: PathBuf,
@@ -167,8 +167,8 @@ pub struct Library {
     pub is_c_library: bool,
     /// Other names by which it is opened.
     pub other_names: Vec<String>,
-    /// Libraries that look for it by a search path of their own: only where they are rewritten as
-    /// well, with that path changed, do they find the rewritten one.
+    /// Libraries that search for it by a path of their own. They find the rewritten one only if
+    /// they are rewritten as well, with that path changed.
     pub searched_by: Vec<String>,
 }
 
@@ -197,8 +197,8 @@ pub struct Libraries {
 }
 
 /// Libraries that an executable needs and that must come before the software backend's runtime: up
-/// to the last that stands in for a function which the runtime stands in for as well ([`WRAPPED`]),
-/// in the loader's order. What comes behind the C library stands in for nothing.
+/// to the last one that wraps a function which the runtime wraps too ([`WRAPPED`]), in the loader's
+/// order. Libraries after the C library wrap nothing.
 pub fn before_runtime(data: &[u8], path: &Path) -> Vec<String> {
     let Some(elf) = Elf::parse(data).ok().filter(|e| e.interpreter().is_some()) else {
         return Vec::new();
@@ -206,7 +206,7 @@ pub fn before_runtime(data: &[u8], path: &Path) -> Vec<String> {
     let mut needed = elf.dynamic_strings(dt(elf::DT_NEEDED));
     let c_library = needed.iter().position(|name| is_c_library(name));
     needed.truncate(c_library.unwrap_or(needed.len()));
-    // Most programs need nothing else.
+    // Most programs need no other libraries.
     if needed.iter().all(|name| stands_in_for_nothing(name)) {
         return Vec::new();
     }
@@ -228,14 +228,14 @@ pub fn before_runtime(data: &[u8], path: &Path) -> Vec<String> {
     needed
 }
 
-/// Libraries of compilers, which define nothing of the C library's.
+/// True for libraries of compilers, which define no function of the C library.
 fn stands_in_for_nothing(name: &str) -> bool {
     ["libstdc++.so.", "libgcc_s.so.", "libm.so.", "libgomp.so."]
         .iter()
         .any(|stem| name.starts_with(stem))
 }
 
-/// Finds the libraries of the program at `path`, the ones that they need included.
+/// Finds the libraries of the program at `path`, with those that they need.
 pub fn find_libraries(path: &Path) -> Libraries {
     let mut libraries = Libraries::default();
     for found in Search::from_environment().closure(path, |_| true) {
@@ -255,9 +255,8 @@ fn lossy(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
-/// A library that the program at `program` needs nowhere, but opens: by its path, or by a name that
-/// the program or one of its libraries finds. The name that the loader is asked for may be any of
-/// the file's.
+/// A library that the program at `program` does not need but opens: by its path, or by a name that
+/// the program or one of its libraries finds. The name may be any name of the file.
 pub fn find_opened(asked: &str, program: &Path) -> Result<Library, String> {
     let search = Search::from_environment();
     let file = match asked.contains('/') {

@@ -1,4 +1,4 @@
-//! A part of the appended segment in the making.
+//! A part of the appended segment under construction.
 
 use crate::unwind::write::TooFar;
 use mgz_elf::Refusal;
@@ -6,7 +6,7 @@ use mgz_elf::Refusal;
 /// `int3`, between clones.
 pub const FILLER: u8 = 0xcc;
 
-/// The refusal of a file whose parts lie too far apart.
+/// The refusal of a file whose parts are too far apart.
 pub fn out_of_reach() -> Refusal {
     Refusal::declined(
         "no room for instrumented code within 2 GiB of everything that it refers to; build the program with less static data or debug information",
@@ -19,7 +19,7 @@ impl From<TooFar> for Refusal {
     }
 }
 
-/// The segment in the making, or its part behind the clones.
+/// The segment under construction, or its part after the clones.
 pub struct OutputSegment {
     /// Address of the first byte.
     pub vaddr: u64,
@@ -49,7 +49,7 @@ impl OutputSegment {
         at
     }
 
-    /// Address behind the last byte.
+    /// Address after the last byte.
     pub fn end(&self) -> u64 {
         self.vaddr + self.bytes.len() as u64
     }

@@ -1,4 +1,4 @@
-//! Instructions that can fail, where handlers look at what failed.
+//! Instructions that can fail, in files whose handlers may look at failures.
 
 use crate::program::fixed_memory::Own;
 use crate::x86::flow::{JUMP, ends_flow};
@@ -16,7 +16,7 @@ pub fn may_fail(inst: &Instruction, own: &Own) -> bool {
     };
     match inst.mnemonic() {
         Lea | Nop | Endbr64 => return false,
-        // Vectors are moved or cleared, whatever they hold.
+        // Vectors are moved or cleared, whatever their content.
         Pxor | Xorps | Xorpd | Vpxor | Vxorps | Vxorpd | Movaps | Movapd | Movdqa | Movdqu
         | Movups | Movupd | Movd | Movq
             if (0..inst.op_count()).all(|o| inst.op_kind(o) == OpKind::Register) =>
@@ -34,7 +34,7 @@ pub fn may_fail(inst: &Instruction, own: &Own) -> bool {
         | Dec | Cmp | Test | Shl | Shr | Sar | Rol | Ror | Shld | Shrd | Mul | Imul | Bt | Bts
         | Btr | Btc | Bsf | Bsr | Bswap | Xchg | Cdq | Cqo | Cdqe | Cwde | Cwd | Cbw | Jmp
         | Clc | Stc | Cmc | Cld | Std => false,
-        // Jumps, moves and bytes that hang on flags.
+        // Conditional jumps, moves and byte stores.
         _ => inst.condition_code() == ConditionCode::None,
     }
 }
@@ -47,11 +47,11 @@ fn is_branch(kind: OpKind) -> bool {
 }
 
 /// True if an entry jump at `at`, the start of `insns`, would cover an instruction that can fail. A
-/// handler may look at that instruction's bytes. Execution that continues behind the instruction
-/// may start inside of the jump.
+/// handler may read that instruction's bytes, and execution after it may continue inside of the
+/// jump.
 pub fn covers_risk(insns: impl IntoIterator<Item = Instruction>, at: u64, own: &Own) -> bool {
     let mut ended = false;
-    // (Behind the end of flow is filler.)
+    // (After the end of control flow there is filler.)
     insns
         .into_iter()
         .take_while(|inst| inst.ip() < at + JUMP && !std::mem::replace(&mut ended, ends_flow(inst)))
@@ -61,11 +61,11 @@ pub fn covers_risk(insns: impl IntoIterator<Item = Instruction>, at: u64, own: &
 /// Rules for entry jumps in a file whose handlers may look at faults.
 #[derive(Clone, Copy, Debug)]
 pub struct Care<'a> {
-    /// Memory in which nothing fails.
+    /// Memory in which no access fails.
     pub own: &'a Own,
-    /// The runtime takes a jump back before a handler sees what it covers: in the soft flavour,
-    /// where nobody else changes the code or its protection ([`Own::stays`]; so never in static
-    /// executables).
+    /// True if the runtime takes a jump back before a handler sees the code under it. This holds in
+    /// the soft flavour if no other code changes the code or its protection ([`Own::stays`]; so
+    /// never in static executables).
     pub taken_back: bool,
 }
 
@@ -103,7 +103,7 @@ mod tests {
         let any: [&[u8]; 10] = [
             &[0x8b, 0x07],             // mov eax, [rdi]
             &[0x48, 0xa5],             // movsq
-            &[0xf7, 0xf9],             // idiv ecx
+            &[0xf7, 0xf9],             // True if there may be a jump at `at`, the start of `insns`.
             &[0x0f, 0x0b],             // ud2
             &[0xcc],                   // int3
             &[0xff, 0x30],             // push [rax]
@@ -113,7 +113,7 @@ mod tests {
             &[0x0f, 0x31],             // rdtsc
         ];
         let none: [&[u8]; 11] = [
-            // The end of the stack, and jumps to where nothing is.
+            // The end of the stack, and jumps to unmapped memory.
             &[0x53],
             &[0xc3],
             &[0xe8, 0, 0, 0, 0],

@@ -1,8 +1,8 @@
-//! Room for entry jumps behind short blocks.
+//! Room for entry jumps after short blocks.
 //!
 //! A jump from the original into the clone takes five bytes, and `xor %eax,%eax; ret` has three.
-//! Compilers begin functions at multiples of 16, so that most short ones have filler behind them
-//! which no one runs; the jump may cover that as well.
+//! Compilers align functions to 16 bytes, so most short ones are followed by filler that is never
+//! executed; the jump may cover it as well.
 
 use crate::ir::cfg::Cfg;
 use crate::ir::loops::{Loops, NO_LOOP};
@@ -15,9 +15,8 @@ use crate::x86::insn::{Insn, InsnId};
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use std::ops::Range;
 
-/// Blocks of less than [`JUMP`] bytes at whose end control goes elsewhere, and how many bytes of
-/// nothing but filler follow (at most [`JUMP`]). Bytes that anything refers to are no filler.
-/// Sorted.
+/// Blocks shorter than [`JUMP`] after which control goes elsewhere, and the number of filler bytes
+/// after them (at most [`JUMP`]). Bytes that anything refers to are no filler. Sorted.
 pub fn behind(
     input: &Input,
     program: &Program,
@@ -45,7 +44,7 @@ pub fn behind(
             .get(i + 1)
             .map_or(u64::MAX, |next| graph.insns[next.insns.start as usize].ip);
         let limit = limit(input, program, info, end).min(next);
-        // (Zeros before what something refers to may be read by an address behind them.)
+        // (Zeros before an address that is referred to may be read by a negative offset from it.)
         let is_data = program.aimed.binary_search(&limit).is_ok()
             && input.bytes_at(end).is_some_and(|b| b[0] == 0);
         let room = if is_data {
@@ -60,8 +59,8 @@ pub fn behind(
     found
 }
 
-/// Upper limit for the end of the bytes behind a function's instruction that ends at `end`: the
-/// start of another function or section, or of anything that is referred to.
+/// Upper limit of the bytes after a function's instruction that ends at `end`: the start of another
+/// function or section, or of anything that is referred to.
 fn limit(input: &Input, program: &Program, info: &FunctionInfo, end: u64) -> u64 {
     let section = input
         .exec_ranges
@@ -91,7 +90,7 @@ fn filler(input: &Input, at: u64, limit: u64) -> u64 {
         let rest = &bytes[decoder.position()..];
         let inst = decoder.decode();
         if (inst.is_invalid() || !is_padding(&inst)) && !rest.iter().all(|&b| b == 0) {
-            // (What is cut off by the limit is filler if its beginning is.)
+            // (An instruction cut off by the limit is filler if its beginning is.)
             let cut = inst.is_invalid()
                 && rest.iter().all(|b| {
                     matches!(
@@ -108,7 +107,7 @@ fn filler(input: &Input, at: u64, limit: u64) -> u64 {
     bytes.len() as u64
 }
 
-/// A function's code, and what [`behind`] says of it.
+/// A function's code, and the result of [`behind`].
 #[derive(Clone, Copy)]
 pub struct FunctionCode<'a> {
     /// Sorted by address.
@@ -124,7 +123,7 @@ pub struct FunctionCode<'a> {
 }
 
 impl FunctionCode<'_> {
-    /// True if a trap stands before an instruction: its handler may look at the bytes behind it.
+    /// True if a trap precedes an instruction, since its handler may read the bytes after it.
     pub fn is_behind_trap(&self, insn: usize) -> bool {
         insn.checked_sub(1)
             .map(|before| &self.insns[before])
@@ -139,11 +138,11 @@ impl FunctionCode<'_> {
     }
 }
 
-/// True if a jump may be written over instruction `first` and the instructions behind it. Then no
-/// branch can lead between its bytes, and no instruction before reaches into them. The instructions
-/// are of one block and of the filler behind it. If `beyond` allows it, they may go on to blocks
-/// that control enters only from the block before. No call returns into the jump: its return
-/// address may be the original's.
+/// True if a jump may be written over instruction `first` and the instructions after it. Then no
+/// branch can lead between its bytes, and no earlier instruction reaches into them. The
+/// instructions are in one block and the filler after it. If `beyond` is true, they may continue
+/// into blocks that control enters only from the block before. No call returns into the jump, since
+/// its return address may be the original's.
 pub fn fits(code: FunctionCode, first: InsnId, beyond: bool) -> bool {
     let first = first.0 as usize;
     let (insn, end) = (&code.insns[first], code.insns[first].ip + JUMP);
@@ -183,16 +182,16 @@ pub fn fits(code: FunctionCode, first: InsnId, beyond: bool) -> bool {
     }
 }
 
-/// Blocks from a function's start on that are looked through for a later way into the clone.
-/// Source: Chosen.
+/// Maximum number of blocks from a function's start on that are searched for a later entry into the
+/// clone. Source: Chosen.
 const MAX_BLOCKS_SEARCHED: usize = 16;
 
-/// Additional addresses at which a function's original may lead into the clone, if its start has no
-/// room for a jump. They are the first instructions on each way from the start, as near as they can
-/// be. They lie outside of loops: a loop's probes would have to expect control from outside in each
+/// Additional addresses at which a function's original may enter the clone, if its start has no
+/// room for a jump. They are the first possible instructions on each path from the start. They are
+/// outside of loops, since a loop's probes would have to expect control from outside in each
 /// iteration. The addresses are sorted; there are none if there is room. `sure`: by block, see
-/// [`crate::discover::code_or_data::sure`]. `doubted`: there may be data, and the addresses may lie
-/// behind a call that never returns. `care`: handlers may look at the code that a jump covers.
+/// [`crate::discover::code_or_data::sure`]. `doubted`: there may be data, and an address after a
+/// call may be data if the call never returns. `care`: handlers may look at the code under a jump.
 /// `anywhere`: as [`Patching::anywhere`](crate::plan::planned_function::Patching::anywhere).
 pub fn later(
     code: FunctionCode,
@@ -232,7 +231,7 @@ pub fn later(
             )
         };
         let ends = |i: u32| is_data(i) || i > block.insns.start && may_end(i - 1);
-        // Control does not come behind data: a call before them never returned.
+        // Control does not reach code after data, since a call before the data never returned.
         match (from..block.insns.end).find(|&i| ends(i) || !is_loop && good(i)) {
             Some(i) if ends(i) => {}
             Some(i) => found.push(code.insns[i as usize].ip),
@@ -265,8 +264,8 @@ mod tests {
 
     const START: u64 = 0x1000;
 
-    /// The first of two functions: `code` up to `end`, then what else is in it up to the second,
-    /// which is `second`.
+    /// The first of two functions: `code` up to `end`, then the rest of `code`, then the second
+    /// function `second`.
     fn first(code: &[u8], end: usize, second: &[u8], change: impl FnOnce(&mut Input)) -> Function {
         let faults = FaultPolicy::default();
         of_flavour(FLAVOUR_SOFT, code, end, second, &faults, change)
@@ -326,7 +325,7 @@ mod tests {
             RET,
             |_| ()
         )));
-        // endbr64 first: the jump stands behind it.
+        // endbr64 first: the jump comes after it.
         let code = [&[0xf3, 0x0f, 0x1e, 0xfa][..], &ZERO[..12]].concat();
         assert!(first(&code, 7, RET, |_| ()).may_patch(InsnId(1)));
     }
@@ -349,14 +348,14 @@ mod tests {
         code[4] = 0x48;
         code[3] = 0x01;
         assert!(!fits(&first(&code, 3, RET, |_| ())));
-        // Control runs on into the filler: call [rax]; nop …
+        // Control continues into the filler: call [rax]; nop …
         assert!(!fits(&first(
             &[0xff, 0x10, 0x90, 0x90, 0x90, 0x90, 0x90],
             2,
             RET,
             |_| ()
         )));
-        // A handler may lead it there: xor eax, eax; ud2; int3 …, and with hlt.
+        // A handler may continue there: xor eax, eax; ud2; int3 …, and with hlt.
         assert!(!fits(&first(
             &[0x31, 0xc0, 0x0f, 0x0b, 0xcc, 0xcc, 0xcc, 0xcc],
             4,
@@ -373,8 +372,8 @@ mod tests {
 
     #[test]
     fn nor_where_a_call_would_return_into_the_jump() {
-        // call rsi; add eax, 5; ret: with an original return address on the stack (a translated
-        // clone pushes those) the callee goes back to the original.
+        // call rsi; add eax, 5; ret: with an original return address on the stack (from a
+        // translated clone), the callee returns to the original.
         assert!(!fits(&first(
             &[0xff, 0xd6, 0x83, 0xc0, 5, 0xc3],
             6,
@@ -388,7 +387,7 @@ mod tests {
             RET,
             |_| ()
         )));
-        // The jump ends where the call does: add eax, 5; call rsi; ret
+        // The jump ends where the call ends: add eax, 5; call rsi; ret
         assert!(fits(&first(
             &[0x83, 0xc0, 5, 0xff, 0xd6, 0xc3],
             6,
@@ -481,20 +480,20 @@ mod tests {
         ];
         assert_eq!(patched(&code, |_| ()), [0]);
         assert_eq!(patched(&code, |i| i.labels.push(START + 15)), [0]);
-        // lea rdx, [rip + 9]; mov [rsp - 16], rdx; jmp [rsp - 16]; mov rax, 0; ret: that is for a
-        // jump,
+        // lea rdx, [rip + 9]; mov [rsp - 16], rdx; jmp [rsp - 16]; mov rax, 0; ret: the address is
+        // for a jump,
         let code = [
             0x48, 0x8d, 0x15, 9, 0, 0, 0, 0x48, 0x89, 0x54, 0x24, 0xf0, 0xff, 0x64, 0x24, 0xf0,
             0x48, 0xc7, 0xc0, 0, 0, 0, 0, 0xc3,
         ];
         assert_eq!(patched(&code, |_| ()), [0, 16]);
-        // but not if something is read there first: mov ecx, [rdx].
+        // but not if it is read from first: mov ecx, [rdx].
         let code = [
             0x48, 0x8d, 0x15, 11, 0, 0, 0, 0x8b, 0x0a, 0x48, 0x89, 0x54, 0x24, 0xf0, 0xff, 0x64,
             0x24, 0xf0, 0x48, 0xc7, 0xc0, 0, 0, 0, 0, 0xc3,
         ];
         assert_eq!(patched(&code, |_| ()), [0]);
-        // A word in the data with its address may be there to be read through,
+        // A data word with its address may be for a read,
         let code = [
             0x48, 0x8d, 0x05, 8, 0, 0, 0, 0x48, 0x8b, 0x04, 0xf8, 0x48, 0x01, 0xf0, 0xc3, 0x48,
             0xc7, 0xc0, 0, 0, 0, 0, 0xc3,
@@ -504,7 +503,7 @@ mod tests {
             [0]
         );
         // or for a jump, where there is one (lea rax, [rip + 8]; mov rax, [rax + rdi*8]; add eax,
-        // esi; jmp rax); unless a symbol says that it is data.
+        // esi; jmp rax), unless a symbol marks it as data.
         let code = [
             0x48, 0x8d, 0x05, 8, 0, 0, 0, 0x48, 0x8b, 0x04, 0xf8, 0x01, 0xf0, 0xff, 0xe0, 0x48,
             0xc7, 0xc0, 0, 0, 0, 0, 0xc3,
@@ -521,8 +520,8 @@ mod tests {
                 .0),
             [0]
         );
-        // Behind a call there need be no code: call rsi; mov rax, 0; ret, the rest being read by
-        // lea rax, [rip - 14].
+        // The bytes after a call may be data: call rsi; mov rax, 0; ret, read by lea rax, [rip -
+        // 14].
         let code = [
             0x48, 0x8d, 0x05, 2, 0, 0, 0, 0xff, 0xd6, 0x48, 0xc7, 0xc0, 0, 0, 0, 0, 0xc3,
         ];
@@ -569,8 +568,8 @@ mod tests {
         let code = [0x31, 0xc0, 0xc3, 0x90, 0x90, 0xcc, 0x90, 0x90, 1, 2, 3, 4];
         assert!(!fits(&first(&code, 3, RET, |_| ())));
         assert!(fits(&first(&code[..8], 3, RET, |_| ())));
-        // Nor are zeros before what something refers to: xor eax, eax; ret; 0, 0, 0, 0; 5, with lea
-        // rax, [rip - 15]
+        // Zeros before an address that is referred to are no filler: xor eax, eax; ret; 0, 0, 0, 0;
+        // 5, with lea rax, [rip - 15]
         let code = [0x31, 0xc0, 0xc3, 0, 0, 0, 0, 5, 0, 0, 0];
         assert!(!fits(&first(
             &code,
@@ -589,7 +588,7 @@ mod tests {
             0x90, 0x90,
         ];
         assert!(fits(&first(&code, 11, RET, |_| ())));
-        // The second function jumps behind the branch: jmp -14.
+        // The second function jumps to the address after the branch: jmp -14.
         assert!(!fits(&first(&code, 11, &[0xeb, 0xf2], |_| ())));
         // A loop begins there: xor eax, eax; inc eax; dec edi; jne -6; ret
         assert!(!fits(&first(
@@ -636,11 +635,12 @@ mod tests {
             faults.own.readable = vec![0..1];
             patches(&of_flavour(flavour, code, code.len(), RET, &faults, |_| ()))
         };
-        // Handlers look at loads: mov rax, [rdi]; mov ecx, 1; ret. But not at these: mov eax, 2; …
+        // Handlers look at loads: mov rax, [rdi]; mov ecx, 1; ret. They do not look at mov eax, 2;
+        // …
         let code = [0x48, 0x8b, 0x07, 0xb9, 1, 0, 0, 0, 0xc3];
         assert_eq!(shown(FLAVOUR_PT, &code), [0, 3]);
         assert_eq!(patches(&first(&code, 9, RET, |_| ())), [0]);
-        // The runtime takes a jump back that lies in one word; behind an endbr64 it does not.
+        // The runtime can take back a jump within one word; after an endbr64 it cannot.
         let behind = |code: &[u8]| [&[0xf3, 0x0f, 0x1e, 0xfa], code].concat();
         assert_eq!(
             (
@@ -656,7 +656,7 @@ mod tests {
         );
         let code = [0xb8, 2, 0, 0, 0, 0x48, 0x8b, 0x07, 0xb9, 1, 0, 0, 0, 0xc3];
         assert_eq!(shown(FLAVOUR_PT, &code), [0]);
-        // On both ways: mov rax, [rdi]; je +9; mov rcx, [rsi]; mov edx, 1; ret; mov ecx, 1; ret
+        // Both paths: mov rax, [rdi]; je +9; mov rcx, [rsi]; mov edx, 1; ret; mov ecx, 1; ret
         let code = [
             0x48, 0x8b, 0x07, 0x74, 0x09, 0x48, 0x8b, 0x0e, 0xba, 1, 0, 0, 0, 0xc3, 0xb9, 1, 0, 0,
             0, 0xc3,
@@ -665,8 +665,8 @@ mod tests {
             (shown(FLAVOUR_PT, &code), shown(FLAVOUR_SOFT, &code)),
             (vec![0, 8, 14], vec![0])
         );
-        // Code with handlers that go on anywhere: mov rax, [rdi]; mov ecx, eax; xor edx, edx; inc
-        // ecx; mov esi, 1; ret
+        // Handlers may continue anywhere: mov rax, [rdi]; mov ecx, eax; xor edx, edx; inc ecx; mov
+        // esi, 1; ret
         let code = [
             0x48, 0x8b, 0x07, 0x89, 0xc1, 0x31, 0xd2, 0xff, 0xc1, 0xbe, 1, 0, 0, 0, 0xc3,
         ];

@@ -26,7 +26,7 @@ use mgz_elf::image::Elf;
 use mgz_elf::payload::Payload;
 use twox_hash::XxHash3_64;
 
-/// The functions in their order, and their clones.
+/// The functions in order, and their clones.
 pub struct Functions {
     /// All functions.
     pub entries: Vec<Entry>,
@@ -68,7 +68,7 @@ impl Functions {
     }
 }
 
-/// All functions' results.
+/// The results of all functions.
 pub struct Gathered {
     /// The functions and their clones.
     pub functions: Functions,
@@ -84,7 +84,7 @@ pub struct Gathered {
     pub report: Report,
     /// Outcomes of prefetches.
     pub prefetches: Vec<Prefetch>,
-    /// Handlers are shown the original's places of faults by way of these.
+    /// Calls through which handlers are shown original addresses of faults.
     pub wrapped: Option<Wrapped>,
     /// The clones are translated.
     pub translated: bool,
@@ -115,7 +115,7 @@ fn symbol(entry: &Entry, addr: u64, size: u64, same: bool) -> NewSymbol<'_> {
     }
 }
 
-/// Tells files and the options of their rewrites apart.
+/// Identity of a file and of the options of its rewrite.
 struct Identity {
     /// Hash of the file.
     file: u64,
@@ -163,7 +163,7 @@ impl Identity {
     }
 }
 
-/// Lays the file out, and makes its sidecar meanwhile.
+/// Lays the file out, and makes its sidecar in parallel.
 pub fn finish<'a, W: Send>(
     elf: &Elf<'a>,
     unwind: &Tables,
@@ -234,7 +234,7 @@ pub fn finish<'a, W: Send>(
             || columns.finish(placed.start, &entries, &locations, &strings),
         )
     };
-    // Much of either is on one core.
+    // Much of either work uses one core.
     let (file, (map, columns)) = rayon::join(file, annotate);
     let (begun, sizes, payload_at) = file?;
     let (columns, counts) =
@@ -262,7 +262,7 @@ pub fn finish<'a, W: Send>(
     })
 }
 
-/// The sidecar's header but for the record ids.
+/// The sidecar's header without the record ids.
 fn header(
     elf: &Elf,
     options: &InstrumentOptions,

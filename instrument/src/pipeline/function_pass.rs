@@ -36,8 +36,7 @@ use iced_x86::{FlowControl, InstructionInfoFactory};
 use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
 use mgz_elf::symbols::merge_ranges;
 
-/// Analyses a function that pass 1 did not leave. The outcomes are those of loads that are to be
-/// prefetched.
+/// Analyses a function that pass 1 did not leave. The outcomes are those of loads to be prefetched.
 pub fn analyze_for_prefetch(
     input: &Input,
     program: &Program,
@@ -83,8 +82,8 @@ fn analyze_with(
     Ok(pass.assemble(flow, hooks, facts, loops, patching, plan))
 }
 
-/// Times that control flow is recovered: a function without room for a jump at its start is
-/// entered at others, which are known once its control flow is.
+/// Number of times that control flow is recovered. If a function's start has no room for a jump,
+/// its later entries are known only after the first recovery.
 const RECOVERY_ROUNDS: usize = 2;
 
 /// The analysis of one function, step by step.
@@ -94,13 +93,13 @@ struct FunctionPass<'p, 'a> {
     info: &'p FunctionInfo,
     options: &'p InstrumentOptions,
     faults: &'p FaultPolicy,
-    /// Places where control comes from elsewhere.
+    /// Addresses at which control enters from elsewhere.
     entries: Entries,
     source: CodeSource<'p>,
     factory: InstructionInfoFactory,
-    /// It is not selected, and here for its system calls only.
+    /// True if it is not selected, and processed only for its system calls.
     unselected: bool,
-    /// A handler may go on at any instruction, with nothing to lead it past a jump.
+    /// True if a handler may continue at any instruction, and no mechanism leads it around jumps.
     anywhere: bool,
     /// See [`Patching::aimed`].
     aimed: Vec<u64>,
@@ -112,7 +111,7 @@ struct ControlFlow {
     found: Vec<IndirectJumpFacts>,
     /// See [`Patching::room`].
     room: Vec<(BlockId, u8)>,
-    /// By block: true if it is certainly code.
+    /// By block: true if it is certain to be code.
     sure: Vec<bool>,
     jumps: Jumps,
 }
@@ -126,7 +125,7 @@ struct Recording {
 }
 
 impl<'p, 'a> FunctionPass<'p, 'a> {
-    /// Gathers where control enters the function.
+    /// Collects the addresses at which control enters the function.
     fn begin(
         input: &'p Input<'a>,
         program: &'p Program,
@@ -135,7 +134,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
         faults: &'p FaultPolicy,
     ) -> Result<Self, LeftReason> {
         let info = program.function(id);
-        // Not selected code may still have system calls in it that need hooks.
+        // Code that is not selected may still have system calls that need hooks.
         let unselected = info.left == Some(LeftReason::NotSelected) && input.hook_calls;
         if let Some(reason) = info.left.filter(|_| !unselected) {
             return Err(reason);
@@ -176,7 +175,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
         })
     }
 
-    /// The instructions, if all may be moved.
+    /// The instructions, if all can be moved.
     fn decode(&self) -> Result<Body, LeftReason> {
         let range = &self.info.range;
         let body = self.source.decode()?;
@@ -195,7 +194,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
         Ok(body)
     }
 
-    /// Recovers control flow, and enters the function where an entry jump has room.
+    /// Recovers control flow, and adds entries where an entry jump has room.
     fn recover(&mut self, body: Body) -> Result<ControlFlow, LeftReason> {
         let mut flow = self.control_flow(body)?;
         for _ in 1..RECOVERY_ROUNDS {
@@ -278,8 +277,8 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
 
     /// Effects of each instruction.
     fn facts(&mut self, flow: &ControlFlow) -> Facts {
-        // If handlers may go on anywhere, with any register, no register may be lost. (Soft probes
-        // borrow one for an address.)
+        // If handlers may continue anywhere, with any register, no register may be lost. (Soft
+        // probes borrow one for an address.)
         let owned = self.options.flavour == FLAVOUR_PT && !self.faults.shows_faults;
         let (start, insns) = (self.info.range.start, &flow.graph.insns);
         let mut facts = Facts::of(insns, start, owned, &mut self.factory);
@@ -290,20 +289,20 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
         facts
     }
 
-    /// Gives up copies of jump tables that the code may use in other ways.
+    /// Gives up copies of jump tables that the code may use differently.
     fn give_up_tables(&mut self, flow: &mut ControlFlow, facts: &Facts) {
         let (graph, found) = (&mut flow.graph, &mut flow.found);
         settle(self.input, graph, &facts.uses, found, &mut self.factory);
     }
 
-    /// True if probes may overwrite registers that nobody reads any more.
+    /// True if probes may overwrite dead registers.
     fn overwrites(&self) -> bool {
         let info = self.info;
         !self.faults.shows_faults && info.exact && info.inner().called.is_empty()
     }
 
-    /// Finds registers that probes may overwrite; only where a function's extent is known, and no
-    /// handler looks.
+    /// Finds registers that probes may overwrite, if the function's extent is known and handlers do
+    /// not look.
     fn find_free_registers(&self, flow: &mut ControlFlow, facts: &Facts, loops: &Loops) {
         if !self.overwrites() {
             return;
@@ -315,7 +314,8 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
         }
     }
 
-    /// Finds places where jumps may come to the original, and places where a jump may be written.
+    /// Finds addresses at which jumps may reach the original, and addresses at which a jump may be
+    /// written.
     fn patching(&mut self, flow: &mut ControlFlow, facts: &Facts) -> Patching {
         let (info, factory) = (self.info, &mut self.factory);
         let (graph, found) = (&mut flow.graph, &flow.found);
@@ -343,7 +343,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
         let has_targets = |t: &IndirectJumpFacts| !t.targets.is_empty();
         let blind = computes || blind_start || is_blind(graph, has_targets, found, words, factory);
         if blind {
-            // Blocks that nothing is seen to lead to are the targets of such a jump.
+            // Blocks without known predecessors are targets of such a jump.
             let unreached = graph.blocks.iter_mut().filter(|b| b.preds.is_empty());
             unreached.for_each(|b| b.external_entry = true);
         }
@@ -444,7 +444,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
         insertions
     }
 
-    /// Makes a plan one of counters.
+    /// Replaces the records of a plan by counters.
     fn count(
         &self,
         plan: &mut FunctionPlan,

@@ -19,12 +19,12 @@ pub struct Prefetch {
 #[derive(Debug, Default)]
 pub struct Prefetches(Mutex<Vec<(usize, Found)>>);
 
-/// Outcomes of a function.
+/// The results for one function.
 #[derive(Debug)]
 enum Found {
-    /// Those of its loads.
+    /// Outcomes of its loads.
     Loads(Vec<Outcome>),
-    /// It stays as it is, for this reason.
+    /// It stays unchanged, for this reason.
     Left(String),
 }
 
@@ -40,14 +40,14 @@ impl Prefetches {
         }
     }
 
-    /// A function has no clone after all.
+    /// Notes that a function has no clone after all.
     pub fn fail(&self, function: usize, why: &str) {
         let mut found = self.found();
         found.retain(|f| f.0 != function);
         found.push((function, Found::Left(why.to_owned())));
     }
 
-    /// All outcomes, by address. Each load that is named has one.
+    /// All outcomes, by address. Each requested load has one.
     pub fn all(self, request: &Request, functions: &[Entry]) -> Vec<Prefetch> {
         let mut found = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         found.sort_unstable_by_key(|f| f.0);

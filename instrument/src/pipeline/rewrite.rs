@@ -1,8 +1,8 @@
 //! One file from input to output: analysis and emission function by function in parallel, layout,
 //! sidecar.
 //!
-//! Pure as far as files go: [`rewrite`] takes bytes and gives an image and a sidecar;
-//! [`crate::cli`] writes them, the image from when it is complete on.
+//! This module does not access files: [`rewrite`] takes bytes and returns an image and a sidecar.
+//! [`crate::cli`] writes both, and begins with the image as soon as it is complete.
 
 use crate::common::skip_reason::LeftReason;
 use crate::emit::{Emitted, displacements, emit};
@@ -50,15 +50,15 @@ pub struct Settings {
     pub output: String,
     /// Path of the sidecar for the note, if it is not the output's with `.mgza`.
     pub sidecar_path: Option<Vec<u8>>,
-    /// Library search path to put in front.
+    /// Library search path to be put first.
     pub search_path: Option<crate::link::runpath::SearchPath>,
-    /// Libraries that the software backend's runtime is to come behind, for the note.
+    /// Libraries that must be loaded before the software backend's runtime, for the note.
     pub before_runtime: Vec<String>,
     /// First record id; by default the input's hash chooses.
     pub id_first: Option<u32>,
-    /// Debug information may come from servers.
+    /// True if debug information may come from servers.
     pub debuginfod: bool,
-    /// Text that tells runs with different options apart.
+    /// Text that differs between runs with different options.
     pub options_text: String,
 }
 
@@ -67,14 +67,13 @@ pub struct Settings {
 pub struct Rewritten<W> {
     /// State of the new file's image.
     pub begun: W,
-    /// Its sidecar; the report is still to be put in.
+    /// Its sidecar, to which the report is still to be added.
     pub annotations: Annotations,
     /// Figures.
     pub report: Report,
     /// Outcomes of prefetches, by address.
     pub prefetches: Vec<Prefetch>,
-    /// Data left over in memory. Freeing it takes a while, which is wasted if the process ends
-    /// anyway.
+    /// Memory to be freed. Freeing takes a while, which is wasted if the process ends.
     pub leftovers: Box<dyn Any + Send>,
 }
 
@@ -91,7 +90,7 @@ pub fn function_symbols<'a>(elf: &Elf<'a>) -> Vec<FuncSymbol<'a>> {
         .collect()
 }
 
-/// Rest of [`analysis_input`], once its largest parts are there.
+/// Rest of [`analysis_input`], once its largest parts are computed.
 pub fn of_parts<'a>(
     elf: &Elf<'a>,
     unwind_ranges: Vec<UnwindRange>,
@@ -112,7 +111,7 @@ pub fn of_parts<'a>(
     relocated.dedup();
     let exec_ranges = elf.code_ranges();
     let in_code = |a: u64| exec_ranges.iter().any(|r| r.contains(&a));
-    // Value of a word when the loader is done, if its symbol is this file's.
+    // Value of a word after loading, if its symbol is in this file.
     let holds = |r: &Relocation| match r.kind {
         R_RELATIVE | R_IRELATIVE => Some(r.addend),
         R_64 => Some(elf.defined_symbol(r.symbol)?.wrapping_add(r.addend)),
@@ -154,7 +153,7 @@ pub fn of_parts<'a>(
         imported: Default::default(),
         copiers: Default::default(),
     };
-    // (Relocations tell the values of words. In fixed files, the words themselves do.)
+    // (Relocations give the values of words. In fixed files, the words themselves do.)
     let word = |at: u64| match input.relocated.binary_search(&at).is_ok() {
         true => {
             let known = input.relative_targets.binary_search_by_key(&at, |t| t.0);
@@ -216,12 +215,12 @@ struct Work<'w, 'a> {
     prefetches: &'w Prefetches,
 }
 
-/// Functions that a thread takes at a time.
+/// Number of functions that a thread takes at a time.
 const GROUP: usize = 16;
 
 impl Work<'_, '_> {
-    /// Analyses and emits all functions on all cores, by and large in their order, so that their
-    /// rows need not be kept for long. The outcomes are in groups.
+    /// Analyses and emits all functions on all cores, roughly in order, so that their rows need not
+    /// be kept for long. The outcomes are in groups.
     fn all(&self) -> Vec<Vec<Outcome>> {
         let functions = self.program.functions.len();
         let next = AtomicUsize::new(0);
@@ -270,7 +269,8 @@ impl Work<'_, '_> {
         match emit(&function, bytes, options.flavour, fixed, translated) {
             Ok((mut clone, own)) => {
                 let pieces = frames::clone_fdes(unwind, &clone);
-                // Control enters blocks. Only exception tables ask for other places in the clone.
+                // Control enters at blocks. Other positions in the clone are needed only for
+                // exception tables.
                 if !pieces.iter().any(|p| p.has_lsda(unwind)) {
                     clone
                         .marks
@@ -305,7 +305,7 @@ impl Work<'_, '_> {
         }
     }
 
-    /// Analyses a function. One that is to be prefetched is left if no prefetch can be placed.
+    /// Analyses a function. For prefetching, a function is left if no prefetch can be placed.
     fn analyze(&self, id: FunctionId) -> Result<Function, String> {
         let range = &self.program.function(id).range;
         if let Some(request) = &self.options.prefetch
@@ -340,8 +340,8 @@ impl Work<'_, '_> {
     }
 }
 
-/// Rewrites a file. `begin` is given the image as soon as it is complete, while the sidecar is
-/// still being made, which may yet fail.
+/// Rewrites a file. `begin` gets the image as soon as it is complete, while the sidecar is still in
+/// progress and may yet fail.
 pub fn rewrite<'a, W: Send>(
     data: &'a [u8],
     options: &InstrumentOptions,
@@ -395,7 +395,7 @@ pub fn rewrite<'a, W: Send>(
         payload,
         markers: input.markers.clone(),
     };
-    // Giving back so much memory takes a while.
+    // Freeing this much memory takes a while.
     rayon::join(
         || finish(&elf, &unwind, options, settings, gathered, begin),
         || drop((program, input)),
@@ -403,7 +403,7 @@ pub fn rewrite<'a, W: Send>(
     .0
 }
 
-/// A file whose functions are analysed, each on its own.
+/// A file with all of its functions analysed.
 struct Analysed<'f, 'a> {
     elf: &'f Elf<'a>,
     options: &'f InstrumentOptions,
@@ -432,7 +432,7 @@ impl<'f, 'a> Analysed<'f, 'a> {
             ..
         } = &understood;
         let translated = options.translated || input.shows_returns;
-        // The clone is a few times larger than the code at most.
+        // The clone is at most a few times larger than the code.
         let most = 8 * elf.data.len() as u64;
         let fixed =
             !elf.is_pie() && elf_writer::segment_address(elf)?.saturating_add(most) < 1 << 30;
@@ -473,8 +473,8 @@ impl<'f, 'a> Analysed<'f, 'a> {
         self.outcomes.iter().flatten()
     }
 
-    /// Declines a file of encrypted code, one with a demand that cannot be met, and one with system
-    /// calls that the runtime would not see.
+    /// Declines a file of encrypted code, a file with a demand that cannot be met, and a file with
+    /// system calls that the runtime would not see.
     fn check(&self) -> Result<(), Refusal> {
         let Understood {
             input,
@@ -487,7 +487,7 @@ impl<'f, 'a> Analysed<'f, 'a> {
             .outcomes()
             .filter(|o| matches!(o, Outcome::Left(why) if *why == undecoded));
         packed::check_decoded(program.functions.len(), undecoded.count())?;
-        // (Bytes of encrypted code would seem to have such a demand.)
+        // (Encrypted bytes may look like such a demand.)
         if let Some(demand) = demand {
             check_demand(self.elf, demand, self.options)?;
         }
@@ -514,7 +514,7 @@ impl<'f, 'a> Analysed<'f, 'a> {
             payload,
             ..
         } = &self.understood;
-        // (A static executable has its runtime by then.)
+        // (In a static executable, the runtime runs by then.)
         let late = self.options.flavour == FLAVOUR_SOFT && !elf.is_static_executable();
         report.not_instrumented = NotInstrumented {
             stray_bytes: program.stray_bytes,
@@ -546,7 +546,7 @@ impl<'f, 'a> Analysed<'f, 'a> {
         report.debug_files.clone_from(&self.debug.said);
     }
 
-    /// Collects the functions with their clones, and counts them for the report.
+    /// Collects the functions with their clones, and adds their counts to the report.
     fn gather(&mut self) -> Functions {
         let program = &mut self.understood.program;
         let names = match program.functions.iter().any(|f| f.name.is_empty()) {
@@ -590,7 +590,7 @@ impl<'f, 'a> Analysed<'f, 'a> {
         functions
     }
 
-    /// Refuses a choice of functions that matches none.
+    /// Refuses a selection that matches no function.
     fn check_selection(&self) -> Result<(), Refusal> {
         let functions = &self.understood.program.functions;
         if self.options.prefetch.is_none()
@@ -607,8 +607,8 @@ impl<'f, 'a> Analysed<'f, 'a> {
         Ok(())
     }
 
-    /// Moves entry jumps off the code that handlers of faults look at. Returns the original code
-    /// under those that the runtime may have to take back.
+    /// Drops entry jumps over code that fault handlers look at. Returns the original code under
+    /// those that the runtime may have to take back.
     fn uncover(&mut self, functions: &mut Functions) -> Vec<Cover> {
         let faults = &self.understood.faults;
         if !faults.shows_faults {

@@ -1,4 +1,4 @@
-//! Facts that concern a program as a whole, and the refusals that follow from them.
+//! Facts about a program as a whole, and the refusals that follow from them.
 
 use crate::common::skip_reason::LeftReason;
 use crate::discover::scan::discover;
@@ -22,7 +22,7 @@ use mgz_elf::payload::Payload;
 use mgz_elf::{Refusal, payload};
 use twox_hash::XxHash3_64;
 
-/// A file that does something for which its code must stay where it is gets no prefetches.
+/// Refuses prefetches for a file whose code must stay in place.
 fn gets_none(what: &str, options: &InstrumentOptions) -> Result<(), Refusal> {
     match options.prefetch {
         Some(_) => Err(Refusal::declined(format!(
@@ -33,7 +33,7 @@ fn gets_none(what: &str, options: &InstrumentOptions) -> Result<(), Refusal> {
 }
 
 /// The pt flavour: calls that install handlers which may look at faults, so that
-/// [`crate::link::fault_shim`] can show them the original's places.
+/// [`crate::link::fault_shim`] can show them original addresses.
 fn shown_by(
     elf: &Elf,
     input: &Input,
@@ -61,8 +61,8 @@ fn shown_by(
     )))
 }
 
-/// The soft flavour: leaves functions alone that borrow the `%gs` base and put it back. Declines a
-/// file with others, and where the signals of `burst` may come in between.
+/// The soft flavour: leaves functions unchanged that borrow the `%gs` base and restore it. Declines
+/// a file with other uses, and one in which the signals of `burst` may interrupt these functions.
 fn leave_users_of_gs(
     elf: &Elf,
     input: &Input,
@@ -79,7 +79,7 @@ fn leave_users_of_gs(
         let name = name.filter(|name| !name.is_empty());
         name.map_or_else(String::new, |name| format!("in {name}, "))
     };
-    // (The C library's own functions obey their callers.)
+    // (The C library's own functions act on behalf of their callers.)
     if !is_c_library(elf.soname())
         && let Some(at) = state_calls::find_state_call(input, program, &state_calls::SETS_GS)
     {
@@ -110,20 +110,20 @@ fn leave_users_of_gs(
     Ok(())
 }
 
-/// Demand of a program on its threads that only `burst` leaves intact: a thread may not have it
-/// while it runs a clone.
+/// A state of threads that the program sets and that clones do not support. Only `burst` can leave
+/// it intact.
 pub struct ThreadDemand {
-    /// Act of the program, with its place.
+    /// The program's action, with its address.
     pub what: String,
-    /// It sees how many instructions are executed, and where.
+    /// True if it sees the number and addresses of executed instructions.
     counts_steps: bool,
-    /// It cannot be recorded without changes to a static executable's code either.
+    /// True if a static executable's code may not be changed either.
     needs_original: bool,
-    /// It is none in the PT flavour.
+    /// True if the PT flavour has no such restriction.
     soft_only: bool,
 }
 
-/// Leaves the functions alone that set flags with which no clone may run. Returns the file's demand
+/// Leaves functions unchanged that set flags which clones do not support. Returns the file's demand
 /// on its threads.
 fn thread_demand(
     elf: &Elf,
@@ -166,7 +166,7 @@ fn thread_demand(
     })
 }
 
-/// Declines a file with such a demand, where it cannot be met.
+/// Declines a file with such a demand if it cannot be met.
 pub fn check_demand(
     elf: &Elf,
     demand: &ThreadDemand,
@@ -193,13 +193,13 @@ pub fn check_demand(
     )))
 }
 
-/// The pt flavour: declines a file in which somebody looks at return addresses, which are those of
-/// clones there.
+/// The pt flavour: declines a file that reads return addresses, which are those of clones in this
+/// flavour.
 fn check_return_readers(
     readers: &ShownReturns,
     options: &InstrumentOptions,
 ) -> Result<(), Refusal> {
-    // (Of functions that call nothing, prefetches can be had all the same.)
+    // (Prefetches are still possible in functions that call nothing.)
     if options.flavour != FLAVOUR_PT || !readers.matters || options.prefetch.is_some() {
         return Ok(());
     }
@@ -209,7 +209,7 @@ fn check_return_readers(
     )))
 }
 
-/// Declines a file that reads its own code, where that is changed: in the file, when it runs, or
+/// Declines a file that reads its own code, where that is changed: in the file, at run time, or
 /// both.
 fn check_reader(elf: &Elf, by: u64, options: &InstrumentOptions) -> Result<(), Refusal> {
     let Some(remedy) = remedy_for_readers(elf, options) else {
@@ -224,7 +224,7 @@ fn check_reader(elf: &Elf, by: u64, options: &InstrumentOptions) -> Result<(), R
     )))
 }
 
-/// The same for one that may read its code past all protections.
+/// The same for a file that may read its code through the kernel, bypassing page protection.
 fn check_memory_files(
     elf: &Elf,
     finding: memory_files::Finding,
@@ -246,7 +246,7 @@ fn check_memory_files(
     )))
 }
 
-/// Start of the advice for a file that reads its own code: it tells where the code is changed.
+/// Start of the advice for a file that reads its own code: the places where the code is changed.
 /// `None` if the code is not changed.
 fn remedy_for_readers(elf: &Elf, options: &InstrumentOptions) -> Option<&'static str> {
     if elf.is_static_executable() {
@@ -260,8 +260,8 @@ fn remedy_for_readers(elf: &Elf, options: &InstrumentOptions) -> Option<&'static
     }
 }
 
-/// Declines a file that knows where its payload begins, or how long the file is: it may read to its
-/// end, or compare.
+/// Declines a file that contains its payload's offset or the file's length, since it may read to
+/// its end, or compare.
 fn check_payload(
     elf: &Elf,
     payload: &Payload,
@@ -304,7 +304,7 @@ fn numbers(at: u64, code: &[u8]) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// Facts known of a file and its program before functions are analysed one by one.
+/// Facts about a file and its program that are known before functions are analysed one by one.
 pub struct Understood<'a> {
     /// Its unwind tables.
     pub unwind: Tables<'a>,
@@ -314,13 +314,13 @@ pub struct Understood<'a> {
     pub input: Input<'a>,
     /// Its functions.
     pub program: Program,
-    /// Form in which handlers see faults.
+    /// Treatment of handlers that see faults.
     pub faults: FaultPolicy,
     /// Hash of the file.
     pub hash: u64,
     /// Address where it opens its own file.
     pub opens_itself: Option<u64>,
-    /// Means by which it may read its own memory past all protections.
+    /// Means by which it may read its own memory through the kernel.
     pub(crate) opens_memory: Option<memory_files::Finding>,
     /// Address where it opens the list of its own mappings.
     pub opens_maps: Option<u64>,
@@ -354,7 +354,7 @@ pub fn understand<'a>(
             input.reports = sanitizers::reports(elf, &input);
         }
         input.has_sanitizer = sanitizer.linked_in;
-        // The runtime's wrappers meet the system calls of a C library with a loader.
+        // With a loader, the runtime's wrappers see the C library's system calls.
         input.hook_calls = options.flavour == FLAVOUR_SOFT && !is_c_library(elf.soname());
         if options.flavour == FLAVOUR_SOFT {
             input.markers = markers::find_markers(elf, &input);
@@ -362,7 +362,7 @@ pub fn understand<'a>(
         let program = discover(&input, options);
         (input, program)
     };
-    // The first steps keep one core busy, so another can go through the input meanwhile.
+    // The first steps use one core, so another one hashes the input at the same time.
     let ((mut input, mut program), hash) =
         rayon::join(discovered, || XxHash3_64::oneshot(elf.data));
     packed::refuse_packed(elf, &input, &program, unwind.fdes.is_empty())?;

@@ -1,12 +1,12 @@
 //! Registers that differ by a known constant: a register is a symbol plus a constant, and copies,
 //! additions of constants and stack pushes keep the symbol.
 //!
-//! Exact, unlike the sums of [`crate::analyze::value`], which are for classes only: the recorded
-//! value of one register stands for another's. Inside a block every instruction is followed
+//! The relation is exact, unlike the sums of [`crate::analyze::value`], which are for classes only:
+//! the recorded value of one register gives another's. Inside a block every instruction is followed
 //! ([`Registers::advance`]). Across blocks only the differences are kept: two registers have the
-//! same symbol at a block's start if all ways there agree on their difference ([`at_starts`]), be
-//! it four pointers into one array or two that a loop moves in step. Nothing is taken from callees:
-//! behind a call all registers are new.
+//! same symbol at a block's start if all paths to it agree on their difference ([`at_starts`]).
+//! Examples are four pointers into one array, or two that a loop moves in step. Callees are not
+//! followed: after a call, all registers are new.
 
 use crate::ir::cfg::Cfg;
 use crate::x86::insn::Insn;
@@ -23,18 +23,17 @@ pub struct AffineValue {
     pub delta: i64,
 }
 
-/// Values of the registers at one place in the code.
+/// Values of the registers at one point in the code.
 #[derive(Clone, Debug)]
 pub struct Registers {
     next_symbol: u32,
     values: [AffineValue; 16],
-    /// Some instruction of the function sets the direction flag.
+    /// True if some instruction of the function sets the direction flag.
     backward: bool,
 }
 
 impl Registers {
-    /// Registers of which nothing is known: their symbols are 1 to 16. `backward`: string
-    /// instructions may go down.
+    /// Unknown registers: their symbols are 1 to 16. `backward`: string instructions may go down.
     pub fn new(backward: bool) -> Registers {
         Registers {
             next_symbol: 16,
@@ -54,14 +53,14 @@ impl Registers {
         }
     }
 
-    /// Forgets all registers.
+    /// Gives new symbols to all registers.
     pub fn forget(&mut self) {
         for r in 0..16 {
             self.values[r] = self.fresh();
         }
     }
 
-    /// New symbols for new values that differ as these do.
+    /// Gives new symbols to all registers, with these differences.
     pub fn start(&mut self, differences: &Differences) {
         let first = self.next_symbol + 1;
         self.next_symbol += 16;
@@ -101,13 +100,13 @@ impl Registers {
         }
     }
 
-    /// Applies an instruction after which no other code runs.
+    /// Applies an instruction that does not pass control to other code.
     fn step(&mut self, insn: &Insn, u: &RegUse) {
         if u.clobber == RegSet::EMPTY {
             return;
         }
         let inst = &insn.inst;
-        // The register that the sum is made of, and the constant.
+        // The source register of the sum, and the constant.
         let (source, constant) = match Kind::of(inst) {
             Kind::Copies => (inst.op1_register(), 0),
             Kind::Computes if inst.memory_index() == Register::None => {
@@ -117,7 +116,7 @@ impl Registers {
             Kind::Subtracts => (inst.op0_register(), immediate(inst).wrapping_neg()),
             Kind::Increments => (inst.op0_register(), 1),
             Kind::Decrements => (inst.op0_register(), -1),
-            // Only these may be those of strings or of the stack.
+            // Only these may move string pointers or the stack pointer.
             Kind::Other if u.clobber.0 & POINTERS.0 != 0 => return self.move_pointers(inst, u),
             Kind::Computes | Kind::Other => (Register::None, 0),
         };
@@ -125,7 +124,7 @@ impl Registers {
         for r in u.clobber.iter() {
             self.values[usize::from(r.0)] = self.fresh();
         }
-        // (An instruction with a sum changes no register but this.)
+        // (An instruction with a sum changes only this register.)
         if let (Some(old), Some(target)) = (
             new,
             gpr64(inst.op0_register()).filter(|_| inst.op0_kind() == OpKind::Register),
@@ -137,8 +136,8 @@ impl Registers {
         }
     }
 
-    /// Applies an instruction that may change the stack pointer or string pointers, and that
-    /// computes no other sum.
+    /// Applies an instruction that may change the stack pointer or string pointers, and computes no
+    /// other sum.
     fn move_pointers(&mut self, inst: &Instruction, u: &RegUse) {
         let (stack, pointers) = (self.value(RSP), [RSI, RDI].map(|r| self.value(r)));
         for r in u.clobber.iter() {
@@ -158,7 +157,7 @@ impl Registers {
         }
     }
 
-    /// After a string instruction without `rep`; the pointers' values before it.
+    /// Applies a string instruction without `rep`. The pointers' values are those before it.
     fn step_pointers(&mut self, inst: &Instruction, [rsi, rdi]: [AffineValue; 2]) {
         for op in 0..inst.op_count() {
             let (r, before) = match inst.op_kind(op) {
@@ -178,22 +177,22 @@ impl Registers {
 /// Registers that stack and string instructions move.
 const POINTERS: RegSet = RegSet(1 << RSP.0 | 1 << RSI.0 | 1 << RDI.0);
 
-/// Way in which an instruction computes the sum of a register and a constant, if it does.
+/// Form in which an instruction computes the sum of a register and a constant.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// None that is followed, or that of pointers.
+    /// None that is tracked, or that of pointers.
     Other,
-    /// A copy, if it has no operand in memory.
+    /// A copy, unless an operand is in memory.
     Copies,
-    /// An address, if it has no index.
+    /// An address, unless it has an index.
     Computes,
     /// The first operand and a constant.
     Adds,
-    /// The same, less the constant.
+    /// The first operand minus the constant.
     Subtracts,
     /// The first operand and one.
     Increments,
-    /// The same, less one.
+    /// The first operand minus one.
     Decrements,
 }
 
@@ -204,8 +203,7 @@ impl Kind {
     }
 }
 
-/// The kind by instruction code. A look here is quicker than all the questions about mnemonic and
-/// operands.
+/// The kind by instruction code. A table look-up is faster than tests of mnemonic and operands.
 static KINDS: [Kind; 1 << 13] = {
     let mut kinds = [Kind::Other; 1 << 13];
     let all = [
@@ -269,13 +267,13 @@ impl Differences {
         leaders: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15],
         deltas: [0; 16],
     };
-    /// Control has not come there yet.
+    /// Control has not reached the block yet.
     const UNKNOWN: Differences = Differences {
         leaders: [u8::MAX; 16],
         deltas: [0; 16],
     };
 
-    /// True if no two registers have anything in common. This holds at most places.
+    /// True if no two registers have anything in common. This holds at most points.
     fn is_none(&self) -> bool {
         self.leaders == Differences::NONE.leaders
     }
@@ -308,10 +306,10 @@ impl Differences {
         met
     }
 
-    /// True if a block leaves no two registers with one symbol. (Two different symbols may be taken
-    /// for one.)
+    /// True if no two registers have a common symbol at a block's end. (False if two different
+    /// symbols collide.)
     fn alone(now: &Registers) -> bool {
-        // Sixteen symbols, most of them those of the start.
+        // There are sixteen symbols, most of them from the block's start.
         let mut seen = 0u64;
         now.values.iter().all(|v| {
             let bit = 1 << (v.symbol & 63);
@@ -321,15 +319,15 @@ impl Differences {
         })
     }
 
-    /// Finds the differences behind a block. Its registers hold `now`, and those at its start had
-    /// the numbers 1 to 16 as symbols.
+    /// Finds the differences at a block's end. Its registers hold `now`; those at its start had the
+    /// numbers 1 to 16 as symbols.
     fn behind(&self, now: &Registers) -> Differences {
         if self.is_none() && Differences::alone(now) {
             return Differences::NONE;
         }
         let mut behind = Differences::NONE;
-        // The first register of each symbol: of those of the start by their leader there, of the
-        // block's own as they come.
+        // The first register of each symbol: for symbols of the start by their leader there, for
+        // new ones in order of appearance.
         let (mut old, mut new, mut count) = ([u8::MAX; 16], [(0, 0); 16], 0);
         let mut values = [0i64; 16];
         for (r, &AffineValue { symbol, delta }) in now.values.iter().enumerate() {
@@ -359,8 +357,7 @@ impl Differences {
     }
 }
 
-/// Differences by block. There are none at most places, so that it would be a waste to keep those
-/// of each.
+/// Differences by block. Most blocks have none, so they are not stored per block.
 pub struct Starts {
     /// Per block, an index into `all`.
     of_block: Vec<u32>,
@@ -381,7 +378,7 @@ impl Starts {
         }
     }
 
-    /// Differences that hold at the start of a block. (There are none if control never reaches it.)
+    /// Differences at the start of a block. (There are none if control never reaches it.)
     pub fn at(&self, block: usize) -> &Differences {
         &self.all[self.of_block[block].max(NONE) as usize]
     }
@@ -394,8 +391,8 @@ impl Starts {
         self.of_block[block] = NONE;
     }
 
-    /// Meets the differences of another way to a block (`None`: nothing) with the known ones, which
-    /// are not empty yet. Returns true if that changes them.
+    /// Joins the differences on another path to a block (`None`: no differences) with the known
+    /// ones. Returns true if that changes them.
     fn meet(&mut self, block: usize, other: Option<&Differences>) -> bool {
         let place = self.of_block[block];
         match other.filter(|o| !o.is_none()) {
@@ -425,7 +422,7 @@ impl Starts {
 pub fn at_starts(graph: &Cfg, uses: &[RegUse], backward: bool) -> Starts {
     let n = graph.blocks.len();
     let mut starts = Starts::new(n);
-    // Blocks alone have nothing to bring along.
+    // A single block has no predecessors.
     if n < 2 {
         return starts;
     }
@@ -446,8 +443,8 @@ pub fn at_starts(graph: &Cfg, uses: &[RegUse], backward: bool) -> Starts {
         if block.succs.iter().all(|t| starts.is_none(t.0 as usize)) {
             continue;
         }
-        // Going through a block once more, which few need, costs less than the memory for the
-        // results of all blocks.
+        // Few blocks are processed again, and that costs less than the memory for the results of
+        // all blocks.
         let insns = block.insns.start as usize..block.insns.end as usize;
         let end = may_relate(&graph.insns[insns.clone()], starts.is_none(b)).then(|| {
             let mut now = Registers::new(backward);
@@ -466,7 +463,7 @@ pub fn at_starts(graph: &Cfg, uses: &[RegUse], backward: bool) -> Starts {
     starts
 }
 
-/// True if a block may leave registers with something in common. `alone`: they have nothing in
+/// True if registers may have something in common at a block's end. `alone`: they have nothing in
 /// common at its start.
 fn may_relate(insns: &[Insn], alone: bool) -> bool {
     for insn in insns.iter().rev() {
@@ -575,7 +572,7 @@ mod tests {
             distances(&[LEA, CALL, &[0x74, 0x00], RET], RDI, RSI),
             [None, None]
         );
-        // mov rcx, rbx: a callee is not believed to keep rbx.
+        // mov rcx, rbx: a callee is not assumed to preserve rbx.
         assert_eq!(
             distances(&[&[0x48, 0x89, 0xd9], CALL, &[0x74, 0x00], RET], RCX, RBX),
             [None, None]

@@ -1,7 +1,7 @@
-//! Constant loads at a block's end need no proxy if the code that runs next tells that they ran:
-//! blocks that only this one leads to, and that record something before they call. If the block
-//! branches, all ways must be such. Blocks on the way may have no loads, or be ones whose own loads
-//! are counted behind them.
+//! Constant loads at a block's end need no proxy if the code that runs next shows that they ran:
+//! blocks with this one as the only predecessor, which record something before they call. If the
+//! block branches, this must hold on all paths. Blocks in between may have no loads, or loads that
+//! are counted in later blocks.
 
 use crate::ir::BlockId;
 use crate::ir::cfg::Cfg;
@@ -13,12 +13,11 @@ use smallvec::SmallVec;
 /// The regions at a block's ends, by number in the plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ends {
-    /// The region at its start, if it has sites: only instructions that go on to the next one stand
-    /// before its end.
+    /// The region at its start, if it has sites and only falls through to its end.
     pub(crate) first: Option<usize>,
     /// The region at its end, if it has sites.
     pub(crate) last: Option<usize>,
-    /// The block has one region, with or without sites.
+    /// True if the block has one region, with or without sites.
     pub(crate) one: bool,
 }
 
@@ -26,10 +25,10 @@ pub(crate) struct Ends {
 const MAX_COUNTING_REGIONS: usize = 8;
 type Hosts = SmallVec<[usize; MAX_COUNTING_REGIONS]>;
 
-/// Takes the proxies of such regions away and counts their loads with the regions behind them.
-/// `proxies`: by region, true if it has nothing but Constant loads and a proxy.
+/// Removes the proxies of such regions and counts their loads with later regions. `proxies`: by
+/// region, true if it has only Constant loads and a proxy.
 pub(crate) fn fold(graph: &Cfg, plan: &mut FunctionPlan, ends: &[Ends], proxies: &[bool]) {
-    // A proxy that others count on stays.
+    // A proxy that counts for other regions stays.
     let mut needed = vec![false; plan.regions.len()];
     let mut gone = vec![false; plan.regions.len()];
     for block in (0..graph.blocks.len()).rev() {
@@ -75,7 +74,7 @@ fn ways(graph: &Cfg, block: usize) -> Option<SmallVec<[usize; 2]>> {
 }
 
 /// Adds the regions that show that the end of a block ran. Returns true if such regions are on all
-/// ways.
+/// paths.
 fn behind(
     graph: &Cfg,
     plan: &FunctionPlan,
@@ -89,7 +88,7 @@ fn behind(
     };
     ways.into_iter().all(|next| {
         let (entered, at_ends) = (&graph.blocks[next], ends[next]);
-        // Only ways forward, so that this ends.
+        // Only forward paths are followed, so that the search ends.
         let alone = !entered.external_entry
             && entered.preds.len() == 1
             && entered.preds[0] == BlockId(block as u32)

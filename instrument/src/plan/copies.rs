@@ -1,8 +1,8 @@
-//! Copies by the C library: a call of `memcpy` and its kin reads and writes for its caller.
+//! Copies by the C library: `memcpy` and similar functions read and write for their caller.
 //!
 //! The arguments of the call are known in its registers. So the call has the accesses of a string
 //! instruction that repeats: a row is a whole block of memory, at the caller's line. Functions
-//! whose arguments do not tell how much they read (`memcmp`, `strlen`) are left out.
+//! whose arguments do not give the number of bytes read (`memcmp`, `strlen`) are left out.
 
 use crate::ir::cfg::Cfg;
 use crate::program::copiers::Copier;
@@ -38,7 +38,7 @@ fn access(pointer: Gpr, write: bool) -> OperandAccess {
     }
 }
 
-/// The accesses with those of calls. `None`: no such function is called.
+/// The accesses, with those of such calls. `None` if there is no such call.
 pub fn with_copies(
     graph: &Cfg,
     accesses: &AccessList,

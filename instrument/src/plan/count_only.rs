@@ -2,7 +2,7 @@
 //!
 //! Every load of a region runs as often as the region does. So one record replaces the region's
 //! records: it adds to a counter in memory ([`mgz_abi::counters`]). A region is straight-line code,
-//! so the record may stand anywhere in it. It goes where flags and registers are free.
+//! so the record may be anywhere in it. It is placed where flags and registers are free.
 
 use crate::plan::cursor::Residencies;
 use crate::plan::types::{Payload, RecordPlan, RegionPlan};
@@ -16,7 +16,7 @@ use mgz_annotations_schema::sidecar::{NO_RECORD, SiteFlags, SiteKind};
 pub(crate) struct Free<'a> {
     pub(crate) insns: &'a [Insn],
     pub(crate) uses: &'a [RegUse],
-    /// Flags are dead; empty if nothing is known of them.
+    /// True if flags are dead before an instruction; empty if unknown.
     pub(crate) flags: &'a [bool],
     pub(crate) residencies: &'a Residencies,
 }
@@ -44,12 +44,13 @@ impl Free<'_> {
     fn price(&self, at: usize) -> u32 {
         let wanted = if self.flags(at) { 1 } else { 2 };
         let borrowed = u32::saturating_sub(wanted, self.registers(at));
-        // A register that is borrowed costs a store and a load, a second one two moves.
+        // Borrowing a register costs a store and a load, and a second one two moves.
         2 * borrowed + wanted
     }
 }
 
-/// Makes a plan one of counters. `blocks`: where they begin, ascending.
+/// Replaces the records of a plan by counters. `blocks`: first instructions of the blocks,
+/// ascending.
 pub(crate) fn reduce(plan: &mut FunctionPlan, free: &Free, blocks: &[u32]) {
     plan.counts = true;
     let mut least = 0;
@@ -60,21 +61,22 @@ pub(crate) fn reduce(plan: &mut FunctionPlan, free: &Free, blocks: &[u32]) {
     }
 }
 
-/// `least`: where the counter of the region before stands. Returns where this one's does.
+/// Replaces a region's records. `least`: position of the previous region's counter. Returns the
+/// position of this region's.
 fn reduce_region(region: &mut RegionPlan, free: &Free, blocks: &[u32], least: usize) -> usize {
     let sites = || region.sites.iter().map(|s| s.insn.0 as usize);
     let last = sites().max().unwrap_or(least);
     let known = region.records.iter().filter(|r| !r.after);
     let known = known.map(|r| r.at.0 as usize).min();
     let mut first = known.unwrap_or(last).min(last);
-    // The straight code begins earlier.
+    // The straight-line code begins earlier.
     let block = blocks.partition_point(|&start| start as usize <= first);
     let start = block.checked_sub(1).map_or(0, |b| blocks[b] as usize);
     while first > start.max(least) && !ends(&free.insns[first - 1]) {
         first -= 1;
     }
-    // If several places cost the same, the last is taken: registers become free behind their last
-    // reads.
+    // Of several positions with the same cost, the last is taken, since registers become free after
+    // their last reads.
     let at = (first.max(least)..=last.max(least))
         .rev()
         .min_by_key(|&at| free.price(at))
@@ -100,7 +102,7 @@ fn reduce_region(region: &mut RegionPlan, free: &Free, blocks: &[u32], least: us
     at
 }
 
-/// True if a region ends behind an instruction.
+/// True if a region ends after an instruction.
 fn ends(insn: &Insn) -> bool {
     !insn.simple && ends_region(insn) || is_repeated_string(&insn.inst)
 }

@@ -7,10 +7,10 @@
 //! Constant loads take no record if their region has another one; else the first of them is the
 //! proxy.
 //!
-//! In the soft flavour a record shares the slot of the one before it
-//! ([`ID_PAIR`](mgz_abi::slot::ID_PAIR)) if both are of addresses or parts of such: of both 48 bits
-//! are kept. If the second's value is known at the first's place, it is written there
-//! (`slot_pairing`), else at its own place.
+//! In the soft flavour a record shares the slot of the previous one
+//! ([`ID_PAIR`](mgz_abi::slot::ID_PAIR)) if both hold addresses or parts of them, with 48 bits
+//! each. If the second's value is known at the first's place, it is written there (`slot_pairing`),
+//! otherwise at its own place.
 
 pub mod affine;
 pub(crate) mod constant_folding;
@@ -50,7 +50,7 @@ pub struct FunctionPlan {
     pub gathers: Vec<GatherPlan>,
     /// Implicit stack reads.
     pub implicit: ImplicitLoads,
-    /// Regions have counters instead of records.
+    /// True if regions have counters instead of records.
     pub counts: bool,
 }
 
@@ -69,15 +69,15 @@ struct Operand<'a> {
     at: InsnId,
     inst: &'a Instruction,
     access: &'a OperandAccess,
-    /// Record of the pointer, if the instruction repeats, and a constant to add.
+    /// Record of the pointer, if the instruction repeats, and the constant to add.
     pointer: Option<(u8, i64)>,
-    /// The same of the count.
+    /// Record of the count, and the constant to add.
     count: Option<(u8, i64)>,
-    /// A probe can compute the address.
+    /// True if a probe can compute the address.
     can_address: bool,
 }
 
-/// Most slots that one instruction's records take.
+/// Maximum number of slots for one instruction's records.
 const MOST_SLOTS: usize = 10;
 
 /// Plans a function. `accesses`: those of `facts`, perhaps with copies. `classify` gives the class
@@ -103,7 +103,7 @@ pub fn plan_function(
     let mut piece = 0;
     let mut ends = Vec::with_capacity(graph.blocks.len());
     for (number, block) in graph.blocks.iter().enumerate() {
-        // Register values are tracked only up to the last access that asks for them.
+        // Register values are tracked only up to the last access that needs them.
         let mut known = None;
         builder.closed = 0;
         let mut first = None;
@@ -142,7 +142,7 @@ pub fn plan_function(
                 if builder.slots + MOST_SLOTS > mgz_abi::slot::MAX_REGION_SLOTS {
                     first = first.or(builder.close(&mut plan.regions));
                 }
-                // These may read nothing, and then there is no row that could stand for implied
+                // These instructions may read nothing, and then no row could stand for implied
                 // loads.
                 may_skip = may_read_nothing(&insn.inst, list);
                 if may_skip && builder.region.records.is_empty() {
@@ -180,7 +180,7 @@ pub fn plan_function(
 
 /// True if string instructions of a function may run backward.
 fn may_run_backward(graph: &Cfg, accesses: &AccessList) -> bool {
-    // Only string instructions ask for the direction.
+    // Only for string instructions does the direction matter.
     let strings = accesses.iter().any(|a| match a.form {
         Form::Step { .. } | Form::Repeated { .. } | Form::Unknown => true,
         Form::Plain(_) | Form::Gather { .. } | Form::Bits { .. } | Form::Table => false,
@@ -188,15 +188,15 @@ fn may_run_backward(graph: &Cfg, accesses: &AccessList) -> bool {
     strings && graph.insns.iter().any(|i| i.inst.code() == Code::Std)
 }
 
-/// True if an access may ask for register values. It does not if it has no site, or if it is a
+/// True if an access may need register values. It does not if it has no site, or if it is a
 /// Constant load, which takes no record except as a proxy.
 fn asks_registers(access: &OperandAccess, stores: bool) -> bool {
     let is_constant = matches!(&access.form, Form::Plain(place) if place.is_constant());
     (access.read || stores) && !(is_constant && !(access.write && stores))
 }
 
-/// True if values that registers share at some block's start may make a difference: an access asks
-/// for two registers there.
+/// True if values shared by registers at some block's start may matter: an access needs two
+/// registers there.
 fn may_share(graph: &Cfg, accesses: &AccessList, stores: bool) -> bool {
     let mut with_accesses = accesses.insns();
     graph.blocks.iter().any(|block| {
@@ -229,7 +229,8 @@ struct Closed {
     nth: usize,
 }
 
-/// Repeated string instructions and copies with a count of zero, gathers with an empty mask.
+/// True for repeated string instructions and copies, whose count may be zero, and for gathers,
+/// whose mask may be empty.
 fn may_read_nothing(inst: &Instruction, list: &Accesses) -> bool {
     let is_counted =
         |a: &OperandAccess| matches!(a.form, Form::Gather { .. } | Form::Repeated { .. });
@@ -301,7 +302,7 @@ impl Formula {
     };
 }
 
-/// A site that needs only that its region has some record.
+/// A site that only needs some record in its region.
 struct Waiting {
     site: usize,
     place: EffectiveAddress,
@@ -312,11 +313,11 @@ struct Waiting {
 /// The region's last record, if another one may share its slot.
 pub(crate) struct Open {
     at: InsnId,
-    /// Register values there.
+    /// Register values at the record.
     registers: [AffineValue; 16],
-    /// Registers that probes may use there: whatever they held is gone.
+    /// Registers that probes may use at the record, so that their values are lost.
     dead: RegSet,
-    /// A register is free there for an address.
+    /// True if a register is free for an address at the record.
     address_is_cheap: bool,
 }
 
@@ -328,19 +329,19 @@ struct Builder<'a> {
     held: Vec<RecordContent>,
     slots: usize,
     waiting: Vec<Waiting>,
-    /// An address costs no more than its two registers: its probe need not borrow a register for
-    /// it.
+    /// True if an address costs no more than its two registers: its probe need not borrow a
+    /// register for it.
     address_is_cheap: bool,
-    /// The residency at hand has a register for addresses.
+    /// True if the current residency has a register for addresses.
     scratch: bool,
-    /// See [`Insn::dead`], of the instruction at hand.
+    /// [`Insn::dead`] of the current instruction.
     dead: RegSet,
     open: Option<Open>,
-    /// True for each record of the region whose bits all count.
+    /// True for each record of the region that needs all 64 bits.
     whole: Vec<bool>,
     /// True for each region that has only Constant loads, one of them a proxy.
     proxies: Vec<bool>,
-    /// Ends of regions in this block so far.
+    /// Number of region ends in this block so far.
     closed: usize,
 }
 
@@ -364,7 +365,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A record at an instruction that is about its own operand, all of whose bits count.
+    /// Adds a record at an instruction about its own operand, which needs all 64 bits.
     fn add_whole(&mut self, at: InsnId, after: bool, payload: Payload) -> u8 {
         self.open = None;
         self.push(
@@ -380,7 +381,7 @@ impl<'a> Builder<'a> {
         )
     }
 
-    /// A record of an address or a part of one.
+    /// Adds a record of an address or a part of one.
     fn add_record(&mut self, at: InsnId, payload: Payload, held: RecordContent) -> u8 {
         if let Some(open) = self.open.take() {
             let (place, held) = match crate::plan::slot_pairing::at(&open, at, payload, held) {
@@ -457,8 +458,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Like [`Builder::register`], but the value is no part of an address, so all of its bits
-    /// count.
+    /// Like [`Builder::register`], but the value is no part of an address, so all of its bits are
+    /// needed.
     fn whole_register(&mut self, at: InsnId, r: Gpr) -> (u8, i64) {
         match self.find_register(r) {
             Some(found) if self.whole[usize::from(found.0)] => found,
@@ -613,8 +614,8 @@ impl<'a> Builder<'a> {
         let free = insn.dead != RegSet::EMPTY;
         let can_address = !pt || free || own.is_some();
         // A soft probe needs a register for the cursor and one for the address. Borrowing the
-        // second puts a store and a load of it into the path of whatever the loop carries in it;
-        // two records are cheaper.
+        // second adds a store and a load to a loop-carried dependence through it; two records are
+        // cheaper.
         let usable = RegSet(insn.dead.0 & !uses.kill.0 & !uses.clobber.0 | insn.own.0);
         self.address_is_cheap =
             pt || self.scratch || usable.iter().nth(1).is_some() && usable.0 & !uses.read.0 != 0;
@@ -665,8 +666,8 @@ impl<'a> Builder<'a> {
         at: InsnId,
         list: &Accesses,
     ) -> ([Option<(u8, i64)>; 3], Option<(u8, i64)>) {
-        // A count is recorded once for both operands of a comparing string instruction, after both
-        // pointers.
+        // For both operands of a comparing string instruction, the count is recorded once, after
+        // both pointers.
         let repeats = list
             .iter()
             .any(|a| matches!(a.form, Form::Repeated { .. }) && (a.read || self.options.stores));
@@ -698,7 +699,7 @@ impl<'a> Builder<'a> {
         (pointers, Some(count))
     }
 
-    /// Makes the address formula of a site, or gives the reason why there is none.
+    /// Makes the address formula of a site, or returns the reason why there is none.
     fn formula(
         &mut self,
         operand: &Operand,
@@ -784,7 +785,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The formula of an instruction on one bit of a string of bits.
+    /// The formula of an instruction on one bit of a bit string.
     fn bits(
         &mut self,
         operand: &Operand,
@@ -878,16 +879,16 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Ends the region, and gives it if it has sites. Waiting sites are implied (or need nothing);
-    /// if there is no record, the first gets one.
+    /// Ends the region, and returns it if it has sites. Waiting sites become implied (or need
+    /// nothing). If there is no record, the first of them gets one.
     fn close(&mut self, regions: &mut Vec<RegionPlan>) -> Option<Closed> {
         let nth = self.closed;
         self.closed += 1;
-        // Many regions have nothing in them.
+        // Many regions are empty.
         if self.region.sites.is_empty() && self.region.records.is_empty() {
             return None;
         }
-        // (Their memory is used again.)
+        // (The memory of these lists is reused.)
         let mut waiting = std::mem::take(&mut self.waiting);
         let mut proxy = None;
         if self.region.records.is_empty() {
@@ -919,7 +920,7 @@ impl<'a> Builder<'a> {
             };
             self.proxies
                 .push(proxy.is_some() && self.region.sites.iter().all(constant));
-            // (Copies have the right size, where growing takes several.)
+            // (Copies have the exact size, while growing reallocates.)
             let RegionPlan {
                 records,
                 sites,
@@ -947,7 +948,7 @@ impl<'a> Builder<'a> {
         closed
     }
 
-    /// Gives the region its only record. Values of registers may have changed since, so nothing is
+    /// Gives the region its only record. Register values may have changed since, so nothing is
     /// shared.
     fn make_proxy(&mut self, w: &Waiting) -> bool {
         let place = &w.place;

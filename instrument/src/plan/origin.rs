@@ -1,14 +1,14 @@
 //! Origin of a load's address: the value of another load, or a kind of computation.
 //!
-//! Classes say if an address is affine. This says more of those that are not: a pointer chase loads
-//! its own next address, a gather takes an index from another load, a hash table's place is mixed
-//! from a key, and a binary search halves a range. Findings tell mechanisms apart by it, and
-//! nothing else depends on it. Other addresses are [`Origin::Unknown`].
+//! Classes show if an address is affine. Origins distinguish those that are not: a pointer chase
+//! loads its own next address, a gather takes an index from another load, a hash table's slot is
+//! mixed from a key, and a binary search halves a range. Findings use origins to distinguish
+//! mechanisms, and nothing else depends on them. Other addresses are [`Origin::Unknown`].
 //!
 //! Each address is followed backwards through the instructions that made it, over registers and
-//! variables in the frame, up to loads from elsewhere. Loads whose addresses come from each other
-//! in a circle are a chase. A call is passed from its result to its arguments, as accessors are
-//! that no compiler has inlined; a function that calls itself gets its arguments from there.
+//! variables in the frame, up to loads from elsewhere. Loads whose addresses depend on each other
+//! in a cycle are a chase. A call is passed from its result to its arguments, for accessors that
+//! were not inlined. A function that calls itself also gets its arguments from these calls.
 
 use crate::analyze::dataflow::Flow;
 use crate::analyze::stack_frame::{Effect, StackFrame, cell_group};
@@ -25,36 +25,36 @@ use iced_x86::{FlowControl, Mnemonic, OpKind};
 use mgz_annotations_schema::sidecar::{CLASS_IRREGULAR, CLASS_STRIDED, Origin, SiteFlags};
 use std::cell::RefCell;
 
-/// Instructions that one address may be made of. Source: Chosen.
+/// Maximum number of instructions that make up one address. Source: Chosen.
 const MAX_NODES: usize = 64;
-/// Instructions that are looked at for one address. Source: Chosen.
+/// Maximum number of instructions visited for one address. Source: Chosen.
 const MAX_STEPS_PER_ADDRESS: usize = 3000;
-/// Instructions that are looked at in a function, per instruction that it has. Source: Chosen.
+/// Maximum number of instructions visited in a function, per instruction of it. Source: Chosen.
 const MAX_STEPS_PER_INSTRUCTION: usize = 40;
-/// Loads that are followed in a function.
+/// Maximum number of loads followed in a function.
 const LOADS: usize = 4096;
 /// Greatest factor that is the size of an element, not part of a hash. Source: Chosen.
 const MAX_ELEMENT_BYTES: u64 = 1 << 12;
 
-/// True if a factor mixes, as the factors of hashes and random number generators do. These are
+/// True if a factor mixes, like the factors of hashes and random number generators. These are
 /// large, and odd so that no bit is lost. Rows of arrays may be as large, but mostly have an even
 /// number of bytes.
 fn mixes(factor: u64) -> bool {
     factor > MAX_ELEMENT_BYTES && factor & 1 == 1
 }
 
-/// Operations applied to a value on its way.
+/// Operations applied to a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Marks(u8);
 
 impl Marks {
-    /// Scaled, or added to something that varies: it is an index.
+    /// Scaled, or added to a varying value: it is an index.
     const INDEX: Marks = Marks(1);
-    /// Mixed, as hashes and random numbers are.
+    /// Mixed, as in hashes and random numbers.
     const MIX: Marks = Marks(2);
     /// Halved.
     const HALF: Marks = Marks(4);
-    /// One of two, by a comparison.
+    /// One of two values, selected by a comparison.
     const SELECT: Marks = Marks(8);
     /// Passed through a call.
     const CALL: Marks = Marks(16);
@@ -70,13 +70,13 @@ impl Marks {
     }
 }
 
-/// Something that a value is made of.
+/// A part of a value.
 struct Node {
-    /// The instruction; `None` where the function is entered.
+    /// The instruction; `None` for the function's entry.
     insn: Option<u32>,
     /// Operations that it applies to its inputs.
     marks: Marks,
-    /// It loads from elsewhere, and so ends the way back.
+    /// True if it loads from elsewhere, which ends the search.
     load: bool,
     inputs: Vec<u32>,
 }
@@ -86,11 +86,11 @@ struct Node {
 struct Slice {
     /// Loads, and the operations on their values.
     loads: Vec<(u32, Marks)>,
-    /// Operations on all ways, outside of circles and inside.
+    /// Operations on all paths, outside of cycles and inside.
     marks: Marks,
     circle: Marks,
     has_circle: bool,
-    /// Instructions that halve, in circles.
+    /// Instructions in cycles that halve.
     halved: Vec<u32>,
     known: bool,
 }
@@ -103,16 +103,16 @@ struct Walk<'f> {
     loops: &'f Loops,
     /// Block of each instruction.
     block: Vec<u32>,
-    /// Loads with a class. True for class Strided.
+    /// Loads with a class: true for Strided.
     strided: FastMap<u32, bool>,
     /// Instructions that call the function itself.
     self_calls: Vec<u32>,
     budget: usize,
-    /// The search for definitions that is under way, and per block the last one that came there.
+    /// Number of the current search for definitions, and per block the last search that reached it.
     seen: RefCell<(u32, Vec<u32>)>,
 }
 
-/// Writes down the origins of a plan's loads.
+/// Sets the origins of a plan's loads.
 pub fn mark(plan: &mut FunctionPlan, flow: &mut Flow, graph: &Cfg, facts: &Facts, loops: &Loops) {
     let block = blocks(graph);
     if loops.all.len() > 1 {
@@ -147,7 +147,7 @@ pub fn mark(plan: &mut FunctionPlan, flow: &mut Flow, graph: &Cfg, facts: &Facts
     }
 }
 
-/// Strided loads that walk along a column: the loop around moves by less than the inner one.
+/// Marks strided loads along a column: the outer loop moves them by less than the inner one.
 fn mark_columns(plan: &mut FunctionPlan, flow: &mut Flow, facts: &Facts, block: &[u32]) {
     for site in plan.regions.iter_mut().flat_map(|r| &mut r.sites) {
         if site.class != CLASS_STRIDED || site.flags & SiteFlags::STORE != 0 {
@@ -165,7 +165,7 @@ fn mark_columns(plan: &mut FunctionPlan, flow: &mut Flow, facts: &Facts, block: 
                 (_, Some(0)) => false,
                 (Some(inner), Some(outer)) => outer <= 64 && inner >= 2 * outer,
                 (Some(inner), None) => inner > 64,
-                // Rows will tell which is the longer one.
+                // The recorded rows will show which step is longer.
                 (None, outer) => outer.is_none_or(|outer| outer <= 64),
             };
             if is_column {
@@ -250,7 +250,7 @@ impl<'f> Walk<'f> {
         is_chain: &dyn Fn(u32) -> bool,
     ) -> (Origin, Option<u32>) {
         if is_chain(load) {
-            // Loads that the chase goes through, and the load that it begins with.
+            // Loads that the chase passes through, and the load that it begins with.
             let next: Vec<&(u32, Marks)> = (slice.loads.iter())
                 .filter(|l| is_chain(l.0) && reaches(slices, l.0, load))
                 .collect();
@@ -263,7 +263,7 @@ impl<'f> Walk<'f> {
                 false => (Origin::Chain, head),
             };
         }
-        // A load at the place that a search has found is no step of the search.
+        // A load at the place found by a search is no step of the search.
         let searches = (slice.halved.iter()).any(|&halves| self.is_in_loop_of(load, halves));
         if searches && !slice.circle.has(Marks::MIX) {
             return (Origin::Search, None);
@@ -313,7 +313,7 @@ impl<'f> Walk<'f> {
     }
 
     /// True if a product has a large constant factor, as in a hash. A product of two varying
-    /// numbers is the place of a row.
+    /// numbers is the offset of a row.
     fn is_mixed(&self, inst: &iced_x86::Instruction, insn: u32, steps: &mut usize) -> bool {
         (0..inst.op_count()).any(|op| {
             let register = inst.op_kind(op) == OpKind::Register;
@@ -417,8 +417,8 @@ impl<'f> Walk<'f> {
         found
     }
 
-    /// Instructions that a variable's value before an instruction may stem from; `None` where the
-    /// function is entered.
+    /// Instructions that may define a variable's value before an instruction; `None` for the
+    /// function's entry.
     fn definitions(&self, var: u32, before: u32, steps: &mut usize) -> Vec<Option<u32>> {
         let mut found = Vec::new();
         let (search, seen) = &mut *self.seen.borrow_mut();
@@ -486,7 +486,7 @@ impl<'f> Walk<'f> {
         steps: &mut usize,
     ) {
         let Some(insn) = nodes[node as usize].insn else {
-            // The arguments of calls to itself.
+            // At the entry, the arguments of recursive calls count, too.
             if [RDI, RSI, RDX, RCX].iter().any(|r| u32::from(r.0) == var) {
                 for &call in &self.self_calls {
                     let more = self.reach(var, call, nodes, numbers, work, steps);
@@ -544,7 +544,7 @@ impl<'f> Walk<'f> {
             Mnemonic::Mov | Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd
         );
         for r in self.facts.uses[i].read.iter() {
-            // Registers of an address are no part of the value loaded from there.
+            // Registers of an address are not part of the loaded value.
             let of_address = address.contains(&r) && (is_move || !reads_register(inst, r));
             if r == RSP || r == RBP && frame_based || of_address {
                 continue;
@@ -567,7 +567,7 @@ impl<'f> Walk<'f> {
         key.and_then(cell_group).is_none()
     }
 
-    /// The frame pointer's offset in the block, where rbp is one.
+    /// The frame pointer's offset in the block, if rbp is one.
     fn stack_of(&self, insn: u32) -> Option<i64> {
         self.frame.at_block[self.block[insn as usize] as usize].and_then(|s| s.rbp)
     }
@@ -602,7 +602,7 @@ fn marks_of(inst: &iced_x86::Instruction) -> Marks {
         | Mnemonic::Bswap
         | Mnemonic::Crc32 => Marks::MIX,
         Mnemonic::Shr | Mnemonic::Sar | Mnemonic::Shrx | Mnemonic::Sarx => {
-            // Signs are 31 or 63 bits away.
+            // Shifts by 31 or 63 extract signs.
             match (inst.op_count() > 1).then(immediate).flatten() {
                 Some(31 | 63) => Marks::default(),
                 Some(1) | None => Marks::HALF,
@@ -612,7 +612,7 @@ fn marks_of(inst: &iced_x86::Instruction) -> Marks {
         Mnemonic::Lea if inst.memory_index() != iced_x86::Register::None => Marks::INDEX,
         Mnemonic::Shl | Mnemonic::Shlx => Marks::INDEX,
         Mnemonic::And => match immediate() {
-            // Alignment.
+            // These masks align a value.
             Some(c) if (c as i64) < 0 && (c as i64) > -4096 => Marks::default(),
             _ => Marks::MASK,
         },
@@ -663,7 +663,7 @@ fn is_select(m: Mnemonic) -> bool {
     )
 }
 
-/// Loads and marks of all ways back from the roots.
+/// Collects loads and marks on all paths back from the roots.
 fn summarise(nodes: &[Node], roots: &[(u32, Marks)], slice: &mut Slice) {
     let mut best: Vec<Option<Marks>> = vec![None; nodes.len()];
     let mut work: Vec<(u32, Marks)> = roots.to_vec();

@@ -1,5 +1,5 @@
-//! A function with its plan, ready to be emitted: the findings of each stage of the analysis, in
-//! types of their own.
+//! A function with its plan, ready to be emitted, with the results of each stage in types of their
+//! own.
 
 use crate::ir::cfg::Cfg;
 use crate::ir::jump_table::JumpTable;
@@ -15,7 +15,7 @@ use crate::x86::regs::RegUse;
 use iced_x86::Mnemonic;
 use std::ops::Range;
 
-/// A function that is understood and may be re-emitted.
+/// A function that was analysed and may be re-emitted.
 #[derive(Clone, Debug)]
 pub struct Function {
     /// Its number.
@@ -29,10 +29,10 @@ pub struct Function {
     pub uses: Vec<RegUse>,
     /// Its loops.
     pub loops: Loops,
-    /// Calls that the clone does in a way of its own.
+    /// Calls that the clone handles specially.
     pub calls: SpecialCalls,
-    /// Jump tables that the clone gets copies of. Indirect jumps that are in none go to the
-    /// original target as computed, see `landings`.
+    /// Jump tables that the clone gets copies of. Other indirect jumps go to the computed original
+    /// target, see `landings`.
     pub tables: Vec<JumpTable>,
     /// Places where the original gets jumps into the clone.
     pub patching: Patching,
@@ -44,46 +44,44 @@ pub struct Function {
     pub insertions: Vec<Insertion>,
 }
 
-/// Calls of a function, of the system and of other code, that the clone does in a way of its own.
+/// Calls of functions, of the system and of other code that the clone handles specially.
 #[derive(Clone, Debug, Default)]
 pub struct SpecialCalls {
     /// System calls that get hooks.
     pub hooks: Vec<InsnId>,
-    /// Instructions that calls of code without a clone return to. A jump there lets the return
-    /// address stay the original's, which is shown ([`crate::program::sanitizers`],
+    /// Instructions to which calls of code without a clone return. A jump there keeps the return
+    /// address the original's, which may be shown ([`crate::program::sanitizers`],
     /// [`crate::program::shown_returns`]).
     pub returned_to: Vec<InsnId>,
     /// Calls and jumps through words that the loader fills in with addresses of imported functions.
     pub by_linkage: Vec<InsnId>,
-    /// Calls that nobody returns from, or from which control comes back to the original.
+    /// Calls that never return, or from which control returns to the original.
     pub quits: Vec<InsnId>,
-    /// Instructions that do nothing but mark phases: the clone keeps them.
+    /// No-operations that mark phases; the clone keeps them.
     pub markers: Vec<InsnId>,
 }
 
-/// Places in the original that jumps unknown to the clone may reach, and places where the original
-/// may get a jump into the clone.
+/// Addresses in the original that jumps unknown to the clone may reach, and addresses where the
+/// original may get a jump into the clone.
 #[derive(Clone, Debug, Default)]
 pub struct Patching {
-    /// Original addresses (block starts) that an indirect jump may reach outside of `tables`: they
-    /// want a patch in the original body that leads into the clone. Emission patches only those
+    /// Original addresses (block starts) that an indirect jump may reach outside of `tables`. Each
+    /// needs a patch in the original body that leads into the clone. Emission patches only those
     /// where [`Function::may_patch`] holds.
     pub landings: Vec<u64>,
-    /// Bytes that are not sure to be code ([`crate::discover::code_or_data`]): no jump may be
-    /// written there. Sorted, none overlap.
+    /// Bytes that may be data ([`crate::discover::code_or_data`]), over which no jump may be
+    /// written. Sorted, without overlaps.
     pub data: Vec<Range<u64>>,
-    /// Sorted addresses that control may come to, or that something refers to, besides those where
-    /// blocks begin.
+    /// Sorted addresses, besides block starts, that control may reach or that something refers to.
     pub aimed: Vec<u64>,
-    /// Bytes of filler behind short blocks, by block; see [`crate::patch::space`].
+    /// Bytes of filler after short blocks, by block; see [`crate::patch::space`].
     pub room: Vec<(BlockId, u8)>,
-    /// It has an indirect jump of which nothing is known, not even suspected targets, or not all of
-    /// them. Any instruction may be one.
+    /// True if it has an indirect jump with unknown targets. Any instruction may be one.
     pub blind: bool,
-    /// Such a jump may lead to the function's start, too.
+    /// True if such a jump may also reach the function's start.
     pub blind_start: bool,
-    /// A handler may go on at any instruction, and nothing is there to lead it past a jump (PT
-    /// flavour, see [`crate::link::fault_shim`]).
+    /// True if a handler may continue at any instruction, and no mechanism leads it around jumps
+    /// (PT flavour, see [`crate::link::fault_shim`]).
     pub anywhere: bool,
 }
 
@@ -108,11 +106,11 @@ impl Function {
         crate::util::ranges::overlaps(&self.patching.data, &(at..at + 1))
     }
 
-    /// True if a 5-byte jump may be written over instruction `first` and those behind it, see
-    /// [`crate::patch::space::fits`]. If any instruction may be the target of a jump, the patch
-    /// must cover one instruction only, and no filler. (A function's first bytes are not taken for
-    /// such a target unless somebody computes with the function's address: compilers put one-time
-    /// work there, before the targets of backward jumps.)
+    /// True if a 5-byte jump may be written over instruction `first` and those after it, see
+    /// [`crate::patch::space::fits`]. If any instruction may be a jump target, the patch must cover
+    /// one instruction only, and no filler. (A function's first bytes count as such a target only
+    /// if code computes with the function's address: compilers put one-time work there, before the
+    /// targets of backward jumps.)
     pub fn may_patch(&self, first: InsnId) -> bool {
         let insn = self.insn(first);
         let at_start =

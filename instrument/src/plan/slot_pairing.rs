@@ -1,6 +1,6 @@
-//! Place of the second of two records that share a slot. It is written where the first record
-//! stands, if its registers hold the same there except for a constant. A value that a register gets
-//! in between, above all from a load, is never known earlier.
+//! Place of the second of two records that share a slot. It is written at the first record, if its
+//! registers hold the same there except for a constant. A value that a register gets in between,
+//! above all from a load, is never known earlier.
 
 use crate::plan::affine::AffineValue;
 use crate::plan::types::Payload;
@@ -9,16 +9,15 @@ use crate::x86::insn::InsnId;
 use crate::x86::regs::Gpr;
 
 impl Open {
-    /// Value of a register at the open record's place, if the symbol is the same and the register
-    /// still holds it. A probe may have overwritten registers that nobody reads.
+    /// Value of a register at the open record, if the symbol is the same and the register still
+    /// holds it. A probe may have overwritten dead registers.
     fn there(&self, r: Gpr, now: AffineValue) -> Option<AffineValue> {
         Some(self.registers[usize::from(r.0)])
             .filter(|then| then.symbol == now.symbol && !self.dead.contains(r))
     }
 }
 
-/// Content of a record asked for at an instruction, if it stands at the open record's place
-/// instead.
+/// Content of a record for an instruction, if the record is placed at the open record.
 pub(crate) fn at(
     open: &Open,
     at: InsnId,

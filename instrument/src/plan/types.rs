@@ -11,12 +11,12 @@ use smallvec::SmallVec;
 /// Kind of payload of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// A register as it is.
+    /// A register.
     Reg(Gpr),
     /// The effective address of the memory operand of the instruction [`RecordPlan::of`] (segment
     /// base included for fs: it is read from `fs:[0]`; a vector index is left out).
     Address,
-    /// No payload: the id alone tells which load ran (static address). PT: any register.
+    /// No payload: the id alone identifies the load (static address). PT: any register.
     Nothing,
     /// Eight bytes of a vector register: index or mask of a gather, see
     /// [`mgz_annotations_schema::sidecar::Gather`]. Two such records, the lower and the higher half
@@ -24,9 +24,9 @@ pub enum Payload {
     Half(VectorHalf),
     /// A mask register, likewise.
     Mask(u8),
-    /// No payload and no slot: the region's counter is added to ([`mgz_abi::counters`]).
+    /// No payload and no slot: the region's counter is incremented ([`mgz_abi::counters`]).
     Count {
-        /// Flags are dead.
+        /// True if flags are dead.
         flags: bool,
     },
 }
@@ -45,17 +45,17 @@ pub struct VectorHalf {
 /// One record of a region.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordPlan {
-    /// The probe stands before this instruction…
+    /// The probe comes before this instruction…
     pub at: InsnId,
-    /// …or right after it (only the count of a `repe`/`repne` string instruction, which ends its
-    /// region).
+    /// …or directly after it (only for the count of a `repe`/`repne` string instruction, which ends
+    /// its region).
     pub after: bool,
-    /// The instruction whose operand it is about: the same one, or one behind it whose registers
-    /// are known here already.
+    /// The instruction whose operand it describes: the same one, or a later one whose registers are
+    /// already known here.
     pub of: InsnId,
     /// Its payload.
     pub payload: Payload,
-    /// It shares the slot of the record before it, which is not a second one.
+    /// True if it shares the slot of the previous record, which is not a second one.
     pub second: bool,
 }
 
@@ -79,7 +79,7 @@ pub struct SitePlan {
     pub stride: i64,
     /// [`Origin`](mgz_annotations_schema::sidecar::Origin) of the address.
     pub origin: u8,
-    /// The load from whose value the address comes.
+    /// The load whose value gives the address.
     pub origin_insn: Option<InsnId>,
     /// Record inside the region or `NO_RECORD`.
     pub a: u8,
@@ -123,7 +123,7 @@ impl SitePlan {
 }
 
 /// A piece of a basic block, see `mgz_annotations_schema::abi`: its records are committed together,
-/// right after the last one. Most have few, which then take no memory of their own.
+/// right after the last one. Most regions have few records, which need no allocation.
 #[derive(Clone, Debug, Default)]
 pub struct RegionPlan {
     /// Records in program order. May be empty (then all sites are unrecorded).
@@ -152,10 +152,10 @@ pub struct GatherPlan {
     pub index_bytes: u16,
 }
 
-/// Code in front of an instruction that records nothing.
+/// Code inserted in front of an instruction, without records.
 #[derive(Clone, Debug)]
 pub struct Insertion {
-    /// The instruction. Whoever goes there executes the code first.
+    /// The instruction. Jumps to it execute the code first.
     pub at: InsnId,
     /// The code.
     pub pieces: Vec<Piece>,
@@ -166,11 +166,11 @@ pub struct Insertion {
 pub struct Piece {
     /// Its bytes.
     pub code: Encoded,
-    /// Offset of a displacement to its own address, and the address that it leads to.
+    /// Offset of a RIP-relative displacement, and its target address.
     pub target: Option<(u8, u64)>,
 }
 
-/// Counts of implicit stack reads and others that are reported apart.
+/// Counts of implicit stack reads and other loads that are reported separately.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ImplicitLoads {
     /// `pop`, `popf`.

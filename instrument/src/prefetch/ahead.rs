@@ -13,7 +13,7 @@ use crate::prefetch::{Code, Line, Load, Reason};
 use crate::x86::regs::{Gpr, RSP, RegSet, gpr};
 use iced_x86::{Instruction, MemoryOperand, OpKind, Register};
 
-/// Registers that hold what the program's hold some iterations ahead.
+/// Registers that hold the program's values of some iterations ahead.
 struct Names {
     free: RegSet,
     of: [Option<Gpr>; 16],
@@ -54,7 +54,7 @@ impl Names {
         Ok(new)
     }
 
-    /// Frees the registers of what nobody reads behind an operation.
+    /// Frees the registers that are not read after an operation.
     fn release(&mut self, number: usize, operation: &Operation) {
         for r in operation.reads.iter().filter(|r| *r != operation.to) {
             if self.last[usize::from(r.0)] <= number
@@ -71,7 +71,7 @@ fn no_register() -> Reason {
 }
 
 impl Search<'_, '_, '_> {
-    /// Computes the address ahead, from an index that is loaded early where there is one.
+    /// Computes the address ahead, from an index that is loaded early if there is one.
     pub fn gather(&mut self, load: &Load, distance: u32) -> Result<Code, Reason> {
         let slice = self.slice(load)?;
         let distance = match &slice.early {
@@ -120,8 +120,8 @@ impl Search<'_, '_, '_> {
         Err(why.unwrap_or_else(no_register))
     }
 
-    /// Places where an early load can be made: in front of the program's own load, and behind it.
-    /// Between the two, no other access of memory may happen, so that the page is there.
+    /// Possible places of an early load: before and after the program's own load. No other memory
+    /// access may come in between, so that the page is known to be mapped.
     pub(super) fn places_near(&self, load: usize) -> Vec<usize> {
         let insns = &self.view.graph.insns;
         let block = self.view.graph.block_of(load);
@@ -214,7 +214,7 @@ impl Search<'_, '_, '_> {
     }
 }
 
-/// Replaces a register by another one that is not replaced in turn: such registers have 512-bit
+/// Replaces a register by another one that will not be replaced again: such registers have 512-bit
 /// names until [`without_placeholders`].
 fn with_placeholder(mut place: MemoryOperand, from: Gpr, to: Gpr) -> MemoryOperand {
     for register in [&mut place.base, &mut place.index] {
@@ -243,7 +243,7 @@ fn too_far() -> Reason {
     "the distance in bytes does not fit the instruction's displacement of 32 bits".into()
 }
 
-/// The distance at which an early load mostly stays on the page.
+/// The distance at which an early load mostly stays on the same page.
 fn on_one_page(early: &Early, distance: u32) -> Result<u32, Reason> {
     let most = (MAX_BYTES_AHEAD - early.size) / early.stride.checked_abs().ok_or_else(too_far)?;
     let distance = distance.min(u32::try_from(most).unwrap_or(0));
@@ -257,7 +257,7 @@ fn on_one_page(early: &Early, distance: u32) -> Result<u32, Reason> {
     }
 }
 
-/// Appends an operation with the registers that hold the values ahead. `add`: bytes that its load
+/// Appends an operation on the registers that hold the values ahead. `add`: bytes by which its load
 /// is ahead.
 fn put(
     code: &mut Assembly,
@@ -268,7 +268,7 @@ fn put(
 ) -> Result<(), Reason> {
     let mut inst = operation.inst;
     let failed = || Reason::from("an instruction of its address cannot be encoded again");
-    // Sources first: the destination may replace one.
+    // Sources come first, since the destination may replace one.
     let first_source = if operation.is_test() { 0 } else { 1 };
     for n in first_source..inst.op_count() {
         if inst.op_kind(n) == OpKind::Register
@@ -308,7 +308,7 @@ fn put(
         }
     };
     names.release(number, operation);
-    // (`xor r, r` names the register twice.)
+    // (`xor r, r` has the register twice.)
     if !operation.updates && operation.reads == RegSet::EMPTY && !has_memory {
         for n in 1..inst.op_count() {
             if inst.op_kind(n) == OpKind::Register {

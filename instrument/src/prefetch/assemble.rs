@@ -1,4 +1,4 @@
-//! Puts the instructions of one prefetch together.
+//! Assembles the instructions of one prefetch.
 
 use crate::plan::types::Piece;
 use crate::prefetch::Reason;
@@ -6,11 +6,11 @@ use crate::x86::encode::Encoded;
 use crate::x86::regs::{Gpr, RegSet, gpr};
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
-/// Code of one prefetch in the making. A conditional jump to its end may stand in it.
+/// Code of one prefetch under construction. It may contain a conditional jump to its end.
 #[derive(Default)]
 pub struct Assembly {
     pieces: Vec<Piece>,
-    /// Number of the piece behind which the jump stands, and its condition.
+    /// Number of the piece after which the jump stands, and its condition.
     jump: Option<(usize, Condition)>,
 }
 

@@ -1,11 +1,11 @@
 //! Residencies of any shape: stretches of a function in which one register is free.
 //!
-//! A call ends the residencies before it, but the code between two calls has several regions more
-//! often than not, and a register that nothing there uses. Cost decides which stretches are in the
-//! residency: a region outside loads the cursor, and waits for the store of the region before; on
-//! each way into the residency the cursor is loaded, and a borrowed register saved, which is
-//! restored on each way out. Stretches change sides one by one as long as that saves something;
-//! this is done for each register that may serve, and the best is taken.
+//! A call ends the residencies before it, but the code between two calls mostly has several
+//! regions, and an unused register. Cost decides which stretches are in the residency. A region
+//! outside loads the cursor, and waits for the store of the previous region. Each edge into the
+//! residency loads the cursor and saves a borrowed register, and each edge out restores the
+//! register. Stretches move in or out one by one as long as that reduces the cost. This is done for
+//! each possible register, and the best result is taken.
 
 use crate::plan::cursor::{
     CALLEE_SAVED, Finder, Kept, RBP_SET, Residencies, Residency, USABLE_REGISTERS, cheapest,
@@ -13,13 +13,13 @@ use crate::plan::cursor::{
 use crate::x86::regs::RegSet;
 use smallvec::SmallVec;
 
-/// Loading the cursor: eight bytes of code, and the wait for it.
+/// Cost of loading the cursor: eight bytes of code, and the wait for it.
 const LOAD: i32 = 16;
-/// Saving or restoring a register: nine bytes of code.
+/// Cost of saving or restoring a register: nine bytes of code.
 const MOVE: i32 = 9;
-/// Code on the way of a jump needs a jump of its own.
+/// Cost of a jump in code on an edge that is not a fall-through.
 const DETOUR: i32 = 3;
-/// Passes over the stretches; few change after the second. Source: Chosen.
+/// Maximum number of passes over the stretches; few change after the second. Source: Chosen.
 const MAX_PASSES: usize = 4;
 
 /// A set of stretches, and the cost that it saves.
@@ -29,29 +29,29 @@ struct Area {
     gain: i32,
 }
 
-/// Cost of a stretch inside an area, less its cost outside, if no neighbour is inside.
+/// Cost of a stretch inside an area, minus its cost outside, if no neighbour is inside.
 #[derive(Clone, Copy, Default)]
 struct Price {
-    /// Whatever the register.
+    /// Cost with any register.
     always: i32,
-    /// Ways in.
+    /// Number of edges in.
     entries: i32,
-    /// Ways out.
+    /// Number of edges out.
     exits: i32,
-    /// Detours on ways out, which are taken only if there is something to be restored.
+    /// Detours on edges out, which are taken only if a register is to be restored.
     detours: i32,
 }
 
 /// A stretch while an area grows and shrinks.
 #[derive(Clone, Copy)]
 struct Member {
-    /// Number of edges to neighbours that are inside. It is not counted for stretches that may not
-    /// be inside.
+    /// Number of edges to neighbours inside. It is not counted for stretches that may not be
+    /// inside.
     near: u32,
-    /// It may be inside: it is in no residency yet, and the register can be kept in it.
+    /// True if it may be inside: it is in no residency yet, and the register can be kept in it.
     may: bool,
-    /// It may come in between fewer than two others: it has a record, or leads only to itself, or
-    /// nothing leads to it.
+    /// True if it may join with fewer than two neighbours inside: it has a record, leads only to
+    /// itself, or has no predecessor.
     eager: bool,
     inside: bool,
 }
@@ -89,7 +89,7 @@ impl Counts {
     }
 }
 
-/// A set of stretches of which the next one is asked for.
+/// A set of stretches that gives the next one in order.
 struct Marked(Vec<u64>);
 
 impl Marked {
@@ -102,7 +102,7 @@ impl Marked {
         self.0[piece / 64] |= 1 << (piece % 64);
     }
 
-    /// Takes out the first that is not before `from`.
+    /// Takes the first stretch at or after `from`.
     fn take_from(&mut self, from: usize) -> Option<usize> {
         let first = self.0.get(from / 64)? >> (from % 64) << (from % 64);
         let (word, bits) = match first {
@@ -117,7 +117,7 @@ impl Marked {
     }
 }
 
-/// Extra cost of the code on the way from one stretch to another.
+/// Extra cost of the code on the edge from one stretch to another.
 fn detour(from: usize, to: usize) -> i32 {
     if from + 1 == to { 0 } else { DETOUR }
 }
@@ -127,14 +127,14 @@ struct Growing<'a> {
     finder: &'a Finder<'a>,
     /// Prices of stretches with records.
     prices: &'a [Price],
-    /// Cost of a way in.
+    /// Cost of an edge in.
     entry: i32,
-    /// Cost of a way out.
+    /// Cost of an edge out.
     exit: i32,
-    /// 1 if the register is restored on ways out, else 0.
+    /// 1 if the register is restored on edges out, otherwise 0.
     restores: i32,
     members: Vec<Member>,
-    /// Stretches that may have to change sides.
+    /// Stretches that may have to move in or out.
     look: Marked,
 }
 
@@ -152,8 +152,8 @@ impl Growing<'_> {
             + self.restores * price.detours
     }
 
-    /// Cost saved because edges between stretches of the area are neither ways in nor out. `end`:
-    /// only stretches before it count as inside.
+    /// Cost saved because edges between stretches of the area lead neither in nor out. `end`: only
+    /// stretches before it count as inside.
     fn saved(&self, b: usize, end: usize) -> i32 {
         let (finder, members) = (self.finder, &self.members);
         let both = self.entry + self.exit;
@@ -176,7 +176,7 @@ impl Growing<'_> {
         saved
     }
 
-    /// Moves a stretch in or out, and marks the neighbours that may change sides because of it.
+    /// Moves a stretch in or out, and marks the neighbours that may have to move too.
     fn turn(&mut self, b: usize, comes: bool) {
         self.members[b].inside = comes;
         for edges in [&self.finder.preds, &self.finder.succs] {
@@ -207,7 +207,7 @@ impl Growing<'_> {
         }
     }
 
-    /// Lets stretches change sides as long as that saves something.
+    /// Moves stretches in or out as long as that reduces the cost.
     fn settle(&mut self) {
         for _ in 0..MAX_PASSES {
             let mut changed = false;
@@ -243,9 +243,9 @@ impl Growing<'_> {
             .collect()
     }
 
-    /// Cost that the area saves.
+    /// Cost saved by the area.
     fn gain(&self, inside: &[u32]) -> i32 {
-        // Summed up one stretch after the other, so that each edge counts once.
+        // The sum goes over the stretches in order, so that each edge counts once.
         inside
             .iter()
             .map(|&b| self.saved(b as usize, b as usize) - self.cost(b as usize))
@@ -282,7 +282,7 @@ impl Finder<'_> {
             (0..members.len()).any(|n| members[n].may && self.serves(a, n) != self.serves(b, n))
         };
         let second = second.filter(|&second| first.is_some_and(|first| differ(first, second)));
-        // (Prices of the others are rarely asked for.)
+        // (Prices of the others are rarely needed.)
         let mut prices = vec![Price::default(); members.len()];
         recorded
             .iter()
@@ -316,8 +316,8 @@ impl Finder<'_> {
             || !self.succs.of(b).is_empty() && !others(self.succs.of(b))
     }
 
-    /// Control that enters from outside finds code before the label, where nothing may fall into
-    /// that from another residency.
+    /// True if control from outside can use code before the label, because no other residency falls
+    /// into it.
     fn has_one_way_in(&self, piece: usize) -> bool {
         !self.pieces[piece].external
             || piece == 0
@@ -325,8 +325,8 @@ impl Finder<'_> {
             || self.pieces[piece - 1].end.calls
     }
 
-    /// The registers that serve most of these stretches, and best those that have none: a dead one,
-    /// and two that are borrowed.
+    /// The registers that are usable in most of these stretches, preferring stretches that lack a
+    /// free one: a dead register, and two borrowed ones.
     fn candidates(&self, recorded: &[u32]) -> [Option<Kept>; 3] {
         let (mut dead, mut unused) = (Counts::default(), Counts::default());
         for &b in recorded {
@@ -400,9 +400,8 @@ impl Finder<'_> {
         }
     }
 
-    /// The best area of one register, `None` if it saves nothing. `members`: none is inside, and of
-    /// the register nothing is known. `recorded`: those of them that may be inside and have
-    /// records; `prices`: of these.
+    /// The best area for one register; `None` if it saves nothing. `members`: all stretches, none
+    /// inside. `recorded`: stretches that may be inside and have records; `prices`: their prices.
     fn area(
         &self,
         kept: Kept,
@@ -434,7 +433,7 @@ impl Finder<'_> {
         (gain > 0).then_some(Area { kept, inside, gain })
     }
 
-    /// Cost of the cursor in a region of the stretch that stands alone.
+    /// Cost of the cursor in a stretch outside of residencies.
     fn alone(&self, piece: usize) -> i32 {
         match (
             self.pieces[piece].records,
@@ -454,7 +453,7 @@ mod tests {
     use crate::plan::cursor::tests::{CALL, LOAD, RET, kept, residencies};
     use crate::x86::regs::{Gpr, RegSet};
 
-    /// Forward over so many bytes: test edi, edi; jne.
+    /// A forward jump over so many bytes: test edi, edi; jne.
     fn unless(bytes: usize) -> Vec<u8> {
         vec![0x85, 0xff, 0x75, bytes as u8]
     }
@@ -462,7 +461,7 @@ mod tests {
     #[test]
     fn regions_between_calls_share_a_borrowed_register() {
         // 0: load, branch to 2. 1: load. 2: load, branch to 4. 3: load. 4: load, call. 5: load,
-        // ret. Nothing is dead: no register is written but rax.
+        // ret. No register is dead, and only rax is written.
         let diamond = [LOAD, &unless(LOAD.len()), LOAD].concat();
         let (residencies, of) = residencies(&[&diamond, &diamond, LOAD, CALL, LOAD, RET]);
         let area = Some(Residency {
@@ -490,7 +489,7 @@ mod tests {
 
     #[test]
     fn an_endless_loop_behind_one_piece_comes_in() {
-        // 0: load, branch to 2. 1: jumps to itself, so that no way leads out of it. 2: load, ret.
+        // 0: load, branch to 2. 1: jumps to itself, so there is no edge out. 2: load, ret.
         const SELF: &[u8] = &[0xeb, 0xfe];
         let (_, of) = residencies(&[LOAD, &unless(SELF.len()), SELF, LOAD, RET]);
         assert_eq!(

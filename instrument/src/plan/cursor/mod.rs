@@ -1,19 +1,18 @@
 //! Places where one register holds the cursor across blocks.
 //!
-//! A region that stands alone loads the cursor, advances it and stores it; in a short loop, each
-//! pass then waits for the store of the last. A *residency* is a set of blocks without calls in
-//! which one register keeps the cursor: it is loaded where control enters, and regions inside only
-//! advance and store it. The cursor in memory is therefore right all the time, and code that
-//! interrupts a residency finds the same as in a region: the register is the slot base
-//! ([`ProbeState::base_reg`]). In loops, where one pass follows the other, regions do not even
-//! store it: that is done where control leaves ([`STATE_LATE`]). A second register may be set aside
-//! for addresses that have a base and an index. Most residencies are loops; [`trees`] and [`areas`]
-//! are the others.
+//! A region outside of residencies loads the cursor, advances it and stores it. In a short loop,
+//! each iteration then waits for the store of the previous one. A *residency* is a set of blocks
+//! without calls in which one register keeps the cursor: it is loaded where control enters, and
+//! regions inside only advance and store it. The cursor in memory is therefore always correct, and
+//! code that interrupts a residency sees the same state as in a region: the register is the slot
+//! base ([`ProbeState::base_reg`]). In loops, regions do not store it at all: it is stored where
+//! control leaves ([`STATE_LATE`]). A second register may be reserved for addresses that have a
+//! base and an index. Most residencies are loops; [`trees`] and [`areas`] are the others.
 //!
-//! The registers are such that are dead all through the residency, or that nothing in it uses:
-//! these are saved where control enters and restored where it leaves. rbp is never borrowed unless
-//! the function itself has saved it, because a debugger or profiler may find the callers' frames by
-//! it, and unwind tables cannot tell them of the `%gs` places.
+//! The registers are dead in the whole residency, or unused in it. Unused ones are saved where
+//! control enters and restored where it leaves. rbp is borrowed only if the function itself has
+//! saved it, because a debugger or profiler may find the callers' frames by it, and unwind tables
+//! cannot describe the `%gs` places.
 
 pub(crate) mod areas;
 pub(crate) mod trees;
@@ -43,18 +42,19 @@ const USABLE_REGISTERS: RegSet = RegSet(!(1 << 4));
 pub struct Kept {
     /// The register.
     pub reg: Gpr,
-    /// It is borrowed: saved where control enters the residency, restored where it leaves.
+    /// True if it is borrowed: it is saved where control enters the residency, and restored where
+    /// it leaves.
     pub spilled: bool,
 }
 
 /// A set of blocks with the cursor in a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Residency {
-    /// Holds the cursor.
+    /// Register that holds the cursor.
     pub cursor: Kept,
-    /// Free for addresses.
+    /// Register for addresses.
     pub scratch: Option<Kept>,
-    /// The cursor is stored where control leaves, and not by each region.
+    /// True if the cursor is stored where control leaves, and not by each region.
     pub late: bool,
 }
 
@@ -84,7 +84,7 @@ impl Residency {
     }
 }
 
-/// Number of a residency, or none.
+/// Number of a residency; `None` outside of residencies.
 pub type ResidencyId = Option<u16>;
 
 /// The residencies of a function. The default has none.
@@ -104,8 +104,9 @@ pub struct Residencies {
 }
 
 impl Residencies {
-    /// Residencies made elsewhere: all of them; per block, none of which has a call, the residency
-    /// that it is in; and the place whose code stands before it, see [`Residencies::before`].
+    /// Residencies given by parts: all of them; per block, none of which has a call, its residency;
+    /// and the place from which control reaches the code before its label, see
+    /// [`Residencies::before`].
     pub fn of_parts(
         all: Vec<Residency>,
         of_piece: Vec<ResidencyId>,
@@ -119,8 +120,8 @@ impl Residencies {
         }
     }
 
-    /// First instructions of the stretches; none if stretches are blocks, as they are where no
-    /// residency is.
+    /// First instructions of the stretches; empty if stretches are blocks, as in functions without
+    /// residencies.
     pub fn starts(&self) -> &[u32] {
         &self.starts
     }
@@ -130,8 +131,8 @@ impl Residencies {
         self.of_piece.get(piece).copied().flatten()
     }
 
-    /// The residency in which control leaves a stretch: that of the stretch, or none where its last
-    /// instruction, which hands control on, stands outside.
+    /// The residency in which control leaves a stretch: that of the stretch, or none if its last
+    /// instruction is outside.
     pub fn out(&self, piece: usize) -> ResidencyId {
         self.of(piece).filter(|_| !self.leaves(piece))
     }
@@ -146,13 +147,13 @@ impl Residencies {
         self.all.is_empty()
     }
 
-    /// Place whose control arrives by the code before a stretch's label. That code leads from there
-    /// to the stretch's own residency.
+    /// Place from which control reaches the code before a stretch's label. That code leads to the
+    /// stretch's own residency.
     pub fn before(&self, piece: usize) -> Option<ResidencyId> {
         self.before.get(piece).copied().flatten()
     }
 
-    /// The residency at a place.
+    /// The residency of a place.
     pub fn at(&self, place: ResidencyId) -> Option<Residency> {
         place.map(|p| self.all[usize::from(p)])
     }
@@ -166,7 +167,7 @@ impl Residencies {
                     .is_some_and(|s| s.late || s.borrowed().next().is_some()))
     }
 
-    /// State that holds at a place between regions.
+    /// State of a place between regions.
     pub fn state(&self, place: ResidencyId) -> ProbeState {
         self.at(place).map_or(ProbeState::IDLE, Residency::state)
     }
@@ -192,7 +193,7 @@ pub fn cheapest(set: RegSet) -> Option<Gpr> {
         .map(|found| Gpr(found.trailing_zeros() as u8))
 }
 
-/// Facts known of a function before anything is planned.
+/// Facts about a function that are known before planning.
 pub struct View<'a> {
     /// Instructions, with the registers and flags that are dead before them.
     pub insns: &'a [Insn],
@@ -206,7 +207,7 @@ pub struct View<'a> {
     pub accesses: &'a AccessList,
     /// True if stores are recorded.
     pub stores: bool,
-    /// Regions have counters instead of records: registers hold the address of these.
+    /// True if regions have counters instead of records. Registers then hold the counters' address.
     pub counts: bool,
 }
 
@@ -227,7 +228,7 @@ pub fn find_residencies(view: &View) -> Residencies {
         return Residencies::default();
     };
     let mut allowed: Vec<bool> = finder.pieces.iter().map(|p| p.allowed).collect();
-    // Each turn forbids at least one more stretch.
+    // Each round forbids at least one more stretch.
     loop {
         let without_calls: Vec<bool> = allowed
             .iter()
@@ -273,24 +274,24 @@ fn may_be_inside(insn: &Insn) -> bool {
     }
 }
 
-/// End of a stretch. It is read again and again, so it is kept to a few bytes.
+/// End of a stretch. It is read very often, so it has only a few bytes.
 #[derive(Clone, Copy)]
 struct End {
-    /// The stretch ends with a call.
+    /// True if the stretch ends with a call.
     calls: bool,
-    /// It ends with a jump that can be led through code. Conditional and unconditional jumps can
-    /// be, all other branches cannot.
+    /// True if it ends with a jump that can be redirected through other code. This is possible for
+    /// conditional and unconditional jumps, but for no other branches.
     led: bool,
-    /// Control runs from it into the stretch behind it.
+    /// True if control falls through to the next stretch.
     falls: bool,
-    /// The stretch ends with an instruction that is outside of any area.
+    /// True if the stretch ends with an instruction outside of any area.
     parts: bool,
-    /// Its last instruction's.
+    /// Control flow of its last instruction.
     flow: FlowControl,
 }
 
 impl End {
-    /// `next`: the instruction behind it.
+    /// `next`: the instruction after it.
     fn of(last: &Insn, next: Option<&Insn>, calls: bool) -> End {
         let stops = matches!(
             last.flow,
@@ -319,13 +320,13 @@ impl End {
 /// Effects of a set of stretches on registers.
 #[derive(Clone, Copy)]
 struct Registers {
-    /// Dead before every instruction, and written by none.
+    /// Registers that are dead before every instruction and never written.
     dead: RegSet,
-    /// Read or written.
+    /// Registers that are read or written.
     used: RegSet,
-    /// There are addresses with base and index, and not enough dead registers to compute them.
+    /// True if there are addresses with base and index, and too few dead registers to compute them.
     addresses: bool,
-    /// A record has no dead register for the cursor.
+    /// True if a record has no dead register for the cursor.
     tight: bool,
 }
 
@@ -347,20 +348,20 @@ impl Registers {
     }
 }
 
-/// Facts known of a stretch.
+/// Facts about a stretch.
 #[derive(Clone, Copy)]
 struct Stretch {
     registers: Registers,
-    /// Something in it is recorded.
+    /// True if something in it is recorded.
     records: bool,
-    /// It may be part of a residency.
+    /// True if it may be part of a residency.
     allowed: bool,
-    /// Entered from where no code can be put.
+    /// True if it is entered from where no code can be put.
     external: bool,
     end: End,
 }
 
-/// Cuts a function into stretches, from its start on.
+/// Cuts a function into stretches, starting at its first instruction.
 struct Cutter<'a> {
     view: &'a View<'a>,
     /// Instructions with accesses that are in no stretch yet.
@@ -370,8 +371,8 @@ struct Cutter<'a> {
 }
 
 impl Cutter<'_> {
-    /// The stretch that begins with the first of these instructions, which are a block's last ones,
-    /// and where the next one begins.
+    /// The stretch that begins with the first of these instructions, which reach to a block's end,
+    /// and the start of the next one.
     #[inline(never)]
     fn cut(&mut self, start: usize, limit: usize, external: bool) -> (Stretch, usize) {
         let (mut dead, mut read, mut written) = (USABLE_REGISTERS.0, 0u16, 0u16);
@@ -388,7 +389,8 @@ impl Cutter<'_> {
             }
             if !insn.simple {
                 if is_call(insn) {
-                    // A call writes its registers outside of the residency.
+                    // The registers that a call writes do not matter, since the call is outside of
+                    // the residency.
                     calls = true;
                     break;
                 }
@@ -437,8 +439,8 @@ impl Cutter<'_> {
     }
 }
 
-/// Per stretch: others that may follow, or precede. One list for all takes a fraction of the time
-/// of one for each.
+/// Successors or predecessors of each stretch. One list for all takes a fraction of the time of
+/// separate lists.
 struct Edges {
     /// Start and end in `to` of each stretch's list.
     spans: Vec<(u32, u32)>,
@@ -452,7 +454,7 @@ impl Edges {
         &self.to[start as usize..end as usize]
     }
 
-    /// The edges the other way round, in the order of where they come from.
+    /// The reversed edges, sorted by their sources.
     fn reversed(&self) -> Edges {
         let mut spans = vec![(0u32, 0u32); self.spans.len()];
         self.to.iter().for_each(|&t| spans[t as usize].1 += 1);
@@ -481,15 +483,15 @@ struct Finder<'a> {
     pieces: Vec<Stretch>,
     succs: Edges,
     preds: Edges,
-    /// Some stretch is followed by itself or one before it.
+    /// True if some stretch is followed by itself or an earlier one.
     goes_back: bool,
     /// Callee-saved registers that the function pushes.
     saved: RegSet,
 }
 
 impl<'a> Finder<'a> {
-    /// `None` if there can be no residency, because nothing is recorded, or all of it in one
-    /// stretch that is in no loop.
+    /// `None` if there can be no residency, because nothing is recorded, or only in one stretch
+    /// outside of loops.
     fn new(view: &'a View<'a>) -> Option<Finder<'a>> {
         if !view.accesses.iter().any(|a| view.records(a)) {
             return None;
@@ -572,8 +574,8 @@ impl<'a> Finder<'a> {
             .ok()
     }
 
-    /// Loops without calls, the largest for which there is a register. The places of stretches are
-    /// all that is known of these residencies.
+    /// Residencies for loops without calls, the largest loops for which there is a register. Only
+    /// the stretches' residencies are set.
     fn choose(&self, allowed: &[bool]) -> Residencies {
         let n = allowed.len();
         let mut residencies = Residencies {
@@ -625,9 +627,8 @@ impl<'a> Finder<'a> {
         residencies
     }
 
-    /// Finds the allowed stretches that may be on a cycle, in ascending order. Each has a way back,
-    /// from a stretch that is not before any of its members to one that is not behind, and each
-    /// member is between the ends of such a way.
+    /// Finds the allowed stretches that may be on a cycle, in ascending order. Each lies between
+    /// the target and the source of some back edge.
     fn on_ways_back(&self, allowed: &[bool]) -> Vec<u32> {
         let mut least = u32::MAX;
         let mut found = Vec::new();
@@ -692,7 +693,7 @@ impl<'a> Finder<'a> {
     }
 
     /// True if the residency of a stretch ends before its last instruction: a call, or an indirect
-    /// jump that leads out of the residency.
+    /// jump out of the residency.
     fn ends(&self, piece: usize, residencies: &Residencies) -> bool {
         let code = |&t: &u32| {
             residencies.needs_code(
@@ -704,8 +705,8 @@ impl<'a> Finder<'a> {
             || self.is_indirect(piece) && self.succs.of(piece).iter().any(code)
     }
 
-    /// Decides which code stands before the stretches' labels, and which stretches end outside.
-    /// Returns stretches that must be in no residency, because control enters or leaves them where
+    /// Decides on the code before the stretches' labels, and on the stretches that end outside.
+    /// Returns stretches that can be in no residency, because control enters or leaves them where
     /// no code can be put.
     fn complete(&self, residencies: &mut Residencies) -> Vec<usize> {
         let mut wrong = Vec::new();
@@ -771,8 +772,9 @@ impl<'a> Finder<'a> {
                 );
             }
         }
-        // A table's targets in other functions are idle; and it has one entry per stretch, which is
-        // the code before the label if that is for control from no residency.
+        // A table's targets in other functions are in no residency. A table has one entry per
+        // stretch, which is the code before the label if that serves control from outside of
+        // residencies.
         for table in self.view.tables {
             let u = self.starts.partition_point(|&start| start <= table.jump.0) - 1;
             for target in &table.targets {
@@ -801,13 +803,13 @@ impl<'a> Finder<'a> {
 /// A stretch in a search for strongly connected components.
 #[derive(Clone, Copy, Default)]
 struct Node {
-    /// The last set that it was in.
+    /// The last set that contained it.
     set: u32,
-    /// Its place in the order of the search, 0 before that.
+    /// Its position in the search order, or 0 before that.
     index: u32,
-    /// The least place that is reached from it.
+    /// The smallest position reached from it.
     low: u32,
-    /// It is in no component yet.
+    /// True if it is in no component yet.
     is_open: bool,
 }
 
@@ -815,7 +817,7 @@ struct Node {
 struct Search<'a> {
     succs: &'a Edges,
     nodes: Vec<Node>,
-    /// Number of the set at hand.
+    /// Number of the current set.
     current: u32,
 }
 
@@ -828,7 +830,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Makes this the set at hand.
+    /// Makes this the current set.
     fn begin(&mut self, pieces: &[u32]) {
         self.current += 1;
         for &b in pieces {
@@ -844,7 +846,7 @@ impl<'a> Search<'a> {
     }
 
     /// Strongly connected components of the graph of these stretches (in ascending order), without
-    /// those that are no cycle.
+    /// single stretches that are no cycle.
     fn cycles(&mut self, pieces: &[u32]) -> Vec<Vec<u32>> {
         self.begin(pieces);
         let current = self.current;
@@ -853,7 +855,8 @@ impl<'a> Search<'a> {
             if self.nodes[root as usize].index != 0 {
                 continue;
             }
-            // The stretch at hand, and its next edge; and those from which it was reached.
+            // The current stretch with its next edge. The stack has the stretches from which it was
+            // reached.
             let (mut v, mut edge) = (root, 0);
             loop {
                 if edge == 0 {
@@ -1011,8 +1014,8 @@ mod tests {
 
     #[test]
     fn cycles_are_found_with_their_members_only() {
-        // 0 leads to 1; 1, 2, 3 are a cycle that 2 leaves for 4; 4 leads to itself, 5 back to 0 but
-        // is led to by none.
+        // 0 leads to 1; 1, 2, 3 are a cycle that 2 leaves for 4; 4 leads to itself; 5 leads back to
+        // 0 and has no predecessor.
         let edges = edges(&[0, 1, 2, 4, 5, 6, 7], &[1, 2, 3, 4, 1, 4, 0]);
         let mut search = Search::new(&edges, 6);
         let mut cycles = search.cycles(&[0, 1, 2, 3, 4, 5]);
@@ -1038,7 +1041,7 @@ mod tests {
 
     #[test]
     fn a_loop_keeps_the_cursor_in_a_register_that_is_dead_in_it() {
-        // (Nobody reads rcx behind the loop: it is no result, since it has been read.)
+        // (rcx is dead after the loop: it is no result, since it is read.)
         const TEST_ECX: &[u8] = &[0x85, 0xc9];
         let (residencies, of) =
             residencies(&[XOR_ECX, TEST_ECX, LOAD, NEXT, &back(&[LOAD, NEXT]), RET]);
@@ -1093,7 +1096,7 @@ mod tests {
             residencies(&[LOAD, CALL, NEXT, &back(&[LOAD, CALL, NEXT]), RET]).1,
             [None, None, None]
         );
-        // An inner loop without calls has one all the same.
+        // An inner loop without calls still has a residency.
         let inner = back(&[LOAD, NEXT]);
         let (_, of) = residencies(&[
             LOAD,
@@ -1196,7 +1199,7 @@ mod tests {
 
     #[test]
     fn a_loop_that_is_entered_by_a_branch_that_cannot_be_led_has_none() {
-        // jrcxz to the loop's head, which control falls into as well.
+        // jrcxz to the loop's head, into which control also falls.
         assert_eq!(
             residencies(&[&[0xe3, 0x00], LOAD, NEXT, &back(&[LOAD, NEXT]), RET]).1,
             [None, None, None]

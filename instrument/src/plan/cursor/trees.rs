@@ -1,10 +1,10 @@
 //! Residencies outside of loops: straight and branching code that is entered at one place.
 //!
-//! Each region that stands alone loads the cursor, and waits for the store of the region before. A
-//! *tree* is a block with records, and the blocks that control can reach only through it: there the
-//! cursor is loaded once, at the start of the first block. That is never dearer than before, since
-//! the first block's own region would load it anyway, and only registers are used that are dead in
-//! the whole tree.
+//! Each region outside of residencies loads the cursor, and waits for the store of the previous
+//! region. A *tree* is a block with records, and the blocks that control can reach only through it:
+//! there the cursor is loaded once, at the start of the first block. That never costs more, since
+//! the first block's own region would load it anyway, and only registers that are dead in the whole
+//! tree are used.
 
 use crate::plan::cursor::{Finder, Kept, Registers, Residencies, Residency, cheapest};
 use crate::x86::regs::RegSet;
@@ -55,7 +55,7 @@ impl Finder<'_> {
         }
     }
 
-    /// True if code can be put on every way into a piece.
+    /// True if code can be put on every edge into a piece.
     fn can_be_entered(&self, head: usize, residencies: &Residencies) -> bool {
         let falling = head > 0 && self.pieces[head - 1].end.falls;
         if self.pieces[head].external {
@@ -72,8 +72,7 @@ impl Finder<'_> {
         })
     }
 
-    /// Fills `tree` with pieces that control reaches only through `head`, as far as there is a
-    /// register.
+    /// Adds pieces to `tree` that control reaches only through `head`, while a register is left.
     fn grow(
         &self,
         head: usize,
@@ -105,7 +104,7 @@ impl Finder<'_> {
             }
             next += 1;
         }
-        // Stretches that lead to no record need no register.
+        // Stretches that lead to no record are removed, since they need no register.
         loop {
             let idle = |&i: &usize| {
                 let b = tree[i];
@@ -135,14 +134,14 @@ mod tests {
         vec![0x85, 0xff, 0x75, bytes as u8]
     }
 
-    /// Areas borrow a register here.
+    /// Only areas borrow a register here.
     fn is_no_tree(of: &[Option<Residency>]) -> bool {
         of.iter().flatten().all(|s| s.cursor.spilled)
     }
 
     #[test]
     fn what_is_reached_through_one_block_shares_its_cursor() {
-        // 0: load; branch. 1: load. 2: load; xor ecx, ecx; ret: rcx is written at the end, hence
+        // 0: load; branch. 1: load. 2: load; xor ecx, ecx; ret: rcx is written at the end, so it is
         // dead before.
         let (residencies, of) = residencies(&[LOAD, &unless(LOAD.len()), LOAD, LOAD, XOR_ECX, RET]);
         let tree = Some(Residency {
