@@ -1,4 +1,4 @@
-//! Results of a rewrite: figures for people and for programs.
+//! Results of a rewrite: figures for users and for programs.
 
 use crate::common::skip_reason::LeftReason;
 use crate::emit::SidecarRows;
@@ -37,44 +37,45 @@ pub struct Report {
     pub records: u64,
     /// Entry jumps into the clone.
     pub patches: u64,
-    /// Handlers may look at faults: no probe changes a register, and with `pt` they are shown the
-    /// original's places by way of `sigaction` (with `soft` the runtime always does that).
+    /// True if handlers may look at faults. No probe changes a register then. With `pt`, handlers
+    /// are shown original addresses through `sigaction` (with `soft`, the runtime always does
+    /// that).
     pub shows_faults: bool,
-    /// Start of a function or a table by which most of the file's own code is read as data: the
-    /// file can be recorded in `burst` alone.
+    /// Start of a function or a table by which most of the file's own code is read as data. The
+    /// file can only be recorded in `burst`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reads_code: Option<u64>,
-    /// The program's demand on its threads that only `burst` leaves intact.
+    /// State of threads that the program sets and that only `burst` leaves intact.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst_only: Option<String>,
-    /// Debug information that is in other files: where it was found, or not.
+    /// Debug information in other files: files that were found, or are missing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub debug_files: Vec<String>,
     /// Address where the program opens its own file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens_itself: Option<u64>,
-    /// Means by which the program may read or change its own memory past all protections: needs
+    /// Means by which the program may read or change its own memory through the kernel, which needs
     /// `burst`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens_memory: Option<String>,
-    /// Address where it opens the list of its own mappings. Its reads at addresses found there are
+    /// Address where it opens the list of its own mappings. Reads at addresses from that list are
     /// not followed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens_maps: Option<u64>,
-    /// The path by which the program may look for files beside itself.
+    /// The path by which the program may search for files beside itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub looks_beside: Option<String>,
     /// Code that looks at return addresses, so that calls push the original's in every mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shows_returns: Option<String>,
-    /// Data that programs look for at the end of their file, if the input has any.
+    /// Data that programs search at the end of their file, if the input has any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<Payload>,
-    /// Executable bytes of the input (linkage tables left out).
+    /// Executable bytes of the input, without linkage tables.
     pub text_bytes: u64,
     /// Code whose loads are neither recorded nor counted.
     pub not_instrumented: NotInstrumented,
-    /// Executable bytes that belong to instrumented functions.
+    /// Executable bytes of instrumented functions.
     pub covered_bytes: u64,
     /// Bytes of the input's `.eh_frame`, `.eh_frame_hdr` and exception tables.
     pub old_unwind_bytes: u64,
@@ -98,12 +99,12 @@ pub struct Functions {
     pub found: u64,
     /// Functions with a clone.
     pub instrumented: u64,
-    /// Instrumented functions that begin without room for a jump into the clone (or where it would
-    /// cover an instruction that handlers look at). If they are called through pointers and from
-    /// other files, the first instructions run in the original, or all if there is no room further
-    /// on.
+    /// Instrumented functions whose start has no room for a jump into the clone (or where it would
+    /// cover an instruction that handlers look at). If they are called through pointers or from
+    /// other files, the first instructions run in the original, or all of them if there is no room
+    /// later.
     pub entered_late: u64,
-    /// Functions left alone.
+    /// Functions left unchanged.
     pub left: Left,
 }
 
@@ -160,25 +161,25 @@ pub struct Implicit {
 pub struct Payload {
     /// Its length, bytes.
     pub bytes: u64,
-    /// Its offset in the input, and in the output as well.
+    /// Its offset in the input and in the output.
     pub offset: u64,
     /// Offset of the output's second copy, which reaches to the file's end.
     pub repeated_at: u64,
-    /// The section that it lies in, if it is not behind the ELF content.
+    /// The section that contains it, unless it comes after the ELF content.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub section: Option<String>,
 }
 
-/// Code outside of the file itself.
+/// Libraries of the program.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Libraries {
     /// Reports of the libraries that were instrumented.
     pub instrumented: Vec<Report>,
-    /// Left out: name and bytes of code.
+    /// Libraries that were left out: name and bytes of code.
     pub left_out: BTreeMap<String, u64>,
     /// Reasons why requested libraries could not be instrumented.
     pub declined: BTreeMap<String, String>,
-    /// Needed and not found.
+    /// Libraries that are needed but were not found.
     pub missing: Vec<String>,
     /// Bytes of code in libraries that were left out.
     pub left_out_text_bytes: u64,
@@ -198,10 +199,10 @@ fn kind_name(kind: u8) -> &'static str {
 }
 
 impl Report {
-    /// Fills in the figures of the input.
+    /// A report with the figures of the input.
     pub fn new(elf: &Elf, flavour: u32) -> Report {
         let named = |name: &str| elf.section(name).map_or(0, |s| s.size);
-        // A damaged section header may claim any size.
+        // A damaged section header may have any size.
         let unwinding = [".eh_frame", ".eh_frame_hdr", ".gcc_except_table"]
             .iter()
             .map(|n| named(n).min(elf.data.len() as u64))
@@ -224,7 +225,7 @@ impl Report {
         self.implicit.leave += implicit.leaves;
     }
 
-    /// Counts a function that was left alone.
+    /// Counts a function that was left unchanged.
     pub fn left(&mut self, reason: &str, range: &Range<u64>) {
         self.functions.found += 1;
         self.functions.left.total += 1;
@@ -286,8 +287,7 @@ impl Report {
     }
 }
 
-/// Sites that the report does not tell apart, counted: by class, kind, flags and reason, of which
-/// it knows fewer than eight each.
+/// Numbers of sites by class, kind, flags and reason, of which there are fewer than eight each.
 pub struct SiteCounts(Vec<u64>);
 
 impl Default for SiteCounts {
@@ -306,7 +306,7 @@ impl SiteCounts {
         counts
     }
 
-    /// Adds others.
+    /// Adds other counts.
     pub fn add(&mut self, other: &SiteCounts) {
         self.0
             .iter_mut()
@@ -314,7 +314,7 @@ impl SiteCounts {
             .for_each(|(count, other)| *count += other);
     }
 
-    /// Index at which a site is counted.
+    /// Index of a site's count.
     fn number(site: &Site) -> usize {
         const {
             assert!(SiteFlags::STORE | SiteFlags::IMPLIED | SiteFlags::UNRECORDED == 7);
@@ -325,7 +325,7 @@ impl SiteCounts {
             .fold(0, |number, &part| number << 3 | usize::from(part & 7))
     }
 
-    /// Class, kind, flags and reason of the sites that are counted there.
+    /// Class, kind, flags and reason of the sites counted at an index.
     fn key(number: usize) -> [u8; 4] {
         [9, 6, 3, 0].map(|shift| (number >> shift & 7) as u8)
     }

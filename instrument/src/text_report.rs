@@ -1,9 +1,9 @@
-//! The report for people.
+//! The report as text.
 
 use crate::report::{Libraries, Report};
 use std::fmt::{Display, Write};
 
-/// The text in the making.
+/// The text under construction.
 #[derive(Default)]
 struct Text(String);
 
@@ -15,7 +15,7 @@ impl Text {
 }
 
 impl Report {
-    /// The report for people.
+    /// The report as text.
     pub fn text(&self) -> String {
         let mut out = Text::default();
         out.line("input", &self.input);
@@ -244,7 +244,7 @@ impl Report {
         out.line("time", format!("{:.2} s", self.seconds));
     }
 
-    /// True if the output lies in another folder than the input.
+    /// True if the output is in another folder than the input.
     fn is_elsewhere(&self) -> bool {
         let folder = |path: &str| {
             let path = std::path::absolute(path).ok()?;

@@ -1,4 +1,4 @@
-//! Jump tables and recording plans on small programs made by the system's compilers and assembler.
+//! Jump tables and recording plans in small programs, made by the system's compilers and assembler.
 
 use iced_x86::FlowControl;
 use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
@@ -82,8 +82,8 @@ fn switches_become_tables_and_computed_gotos_do_not() {
                         .filter(|i| i.inst.flow_control() == FlowControl::IndirectBranch)
                         .count();
                     jumps_seen += jumps;
-                    // Absolute tables of position independent code are relocated: understood, not
-                    // copied.
+                    // Absolute tables of position-independent code are relocated: they are
+                    // resolved, but not copied.
                     assert_eq!(f.tables.len(), jumps, "{compiler} {flags:?} {name}");
                     let entries = f.tables.iter().map(|t| t.targets.len());
                     assert!(
@@ -127,7 +127,7 @@ fn a_table_without_a_bound_gives_its_own_targets_and_nobody_elses() {
     for f in [&all["first"], &all["second"]] {
         assert!(f.tables.is_empty() && !f.patching.blind, "{:x?}", f.range);
     }
-    // A patch over the instruction before a target would be jumped into.
+    // A branch would reach into a patch over the instruction before a target.
     let second = &all["second"];
     let target = second.patching.landings[0];
     let before = second
@@ -148,8 +148,8 @@ fn what_symbols_and_relocations_name_gets_no_jump() {
     for name in ["labelled", "summed", "data"] {
         assert!(!all[name].may_patch(InsnId(0)), "{name}");
     }
-    // Labelled bytes may be code or data. (Bytes that are certainly data are not entered by
-    // control.)
+    // Labelled bytes may be code or data. (Control does not enter bytes that are certain to be
+    // data.)
     let inside = &all["inside"];
     let entered: Vec<u64> = inside
         .cfg
@@ -174,7 +174,7 @@ fn a_loop_around_a_switch_is_closed_by_the_switch_itself() {
         "{:x?}",
         options.patching.landings
     );
-    // Without the knowledge that `exit` does not return, the table's register is lost on the way.
+    // Unless it is known that `exit` does not return, the table's register is lost on that path.
     let data = build("gcc", &[], "again.s");
     let elf = Elf::parse(&data).unwrap();
     let tables = Tables::read(&elf).unwrap();

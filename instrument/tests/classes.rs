@@ -1,10 +1,10 @@
 //! The hand-checked class table: files under `classes/` whose comments give the classes of the
 //! loads in a line.
 //!
-//! Without optimisation the loads of a marked line that are not Constant must be exactly those
-//! listed; with it, some of them (an optimiser may keep values in registers, but must not turn them
-//! into others). Classes in parentheses may appear with optimisation only (a first iteration before
-//! the loop).
+//! Without optimisation, the loads of a marked line that are not Constant must be exactly those
+//! listed. With optimisation, they must be some of those (an optimiser may keep values in
+//! registers, but must not change classes). Classes in parentheses may appear only with
+//! optimisation (a first iteration before the loop).
 
 use addr2line::Loader;
 use mgz_abi::module_note::FLAVOUR_SOFT;
@@ -27,12 +27,12 @@ type ByLine = BTreeMap<u32, BTreeSet<String>>;
 /// Expectation that one source line states.
 struct Expected {
     line: u32,
-    /// Holds without optimisation.
+    /// True if it holds without optimisation.
     plain: bool,
-    /// Holds with it.
+    /// True if it holds with optimisation.
     optimised: bool,
     classes: BTreeSet<String>,
-    /// May appear with optimisation.
+    /// Classes that may appear with optimisation.
     optional: BTreeSet<String>,
 }
 
@@ -143,7 +143,7 @@ const C: [Build; 7] = [
         true,
     ),
 ];
-/// Builds in which repeated loads stay, with all optimisation.
+/// Builds in which repeated loads remain at any optimisation level.
 const RELOADS: [Build; 2] = [
     (
         "gcc",
@@ -260,7 +260,7 @@ fn check(file: &str, common: &[&str], builds: &[Build]) {
                 let stray = got
                     .iter()
                     .any(|c| !classes.contains(c) && !optional.contains(c));
-                // Whatever else is there, moving addresses must be found.
+                // Moving addresses must be found, whatever else is in the line.
                 let moves = |set: &BTreeSet<String>| {
                     set.iter().filter(|c| c.starts_with("strided")).count()
                 };

@@ -29,8 +29,8 @@ struct Rewritten {
 }
 
 fn inputs() -> Vec<std::path::PathBuf> {
-    // A program in Rust. This test itself holds the names of files that give access to memory, and
-    // is declined for that.
+    // A program in Rust. This test itself cannot be used: it contains names of files that give
+    // access to memory, so it is declined.
     let folder = std::env::current_exe().unwrap();
     let tests = std::fs::read_dir(folder.parent().unwrap()).unwrap();
     let is_program = |p: &std::path::PathBuf| {
@@ -91,7 +91,7 @@ fn each(check: impl Fn(&Rewritten)) {
     all().iter().for_each(check);
 }
 
-/// Some of a map's functions, evenly spread: all of a small file's.
+/// Some of a map's functions, evenly spread; all functions of a small file.
 fn sample(map: &AddrMap) -> impl Iterator<Item = usize> + use<> {
     (0..map.len()).step_by(1 + map.len() / 200)
 }
@@ -107,10 +107,10 @@ fn number(r: Register) -> u8 {
     r.full_register().number() as u8
 }
 
-/// Offset in the control page of the address that a hook goes to.
+/// Offset in the control page of a hook's target address.
 const TARGET: u64 = GS_SPILL as u64 + 8 * PLACE_TARGET as u64;
 
-/// True if an instruction hands its target to a hook.
+/// True if an instruction passes its target to a hook.
 fn calls_hook(clone: &Instruction) -> bool {
     let hook = Probe::gs(clone).and_then(|offset| u32::try_from(offset).ok());
     match clone.flow_control() {
@@ -121,7 +121,7 @@ fn calls_hook(clone: &Instruction) -> bool {
 }
 
 /// True if an inserted instruction loads the target of an indirect call or jump into a register,
-/// from the place where the call or jump has it. `next`: the instruction behind it.
+/// from the original's operand. `next`: the instruction after it.
 fn takes_target(inst: &Instruction, next: &Instruction, original: &Instruction) -> bool {
     let hands_over = next.mnemonic() == Mnemonic::Mov
         && next.op0_kind() == OpKind::Memory
@@ -149,10 +149,10 @@ fn takes_target(inst: &Instruction, next: &Instruction, original: &Instruction) 
     true
 }
 
-/// Interprets one instruction, from the map's state for the place before it.
+/// Interprets inserted instructions one by one, from the map's state before them.
 struct Probe {
     state: ProbeState,
-    /// The register with the cursor.
+    /// The register that holds the cursor.
     cursor: u8,
     slots: i64,
 }
@@ -177,7 +177,7 @@ impl Probe {
         plain.then_some(offset)
     }
 
-    /// Applies the effect of an inserted instruction. Panics if no probe may have such an
+    /// Applies the effect of an inserted instruction. Panics if probes never have such an
     /// instruction.
     fn inserted(&mut self, inst: &Instruction) {
         assert_eq!(
@@ -214,7 +214,7 @@ impl Probe {
                         self.slots,
                         "commit of the wrong number of slots"
                     );
-                    // If memory was behind, it no longer is.
+                    // Memory is up to date from here on.
                     self.state = ProbeState {
                         saved: self.state.saved,
                         base_reg: self.cursor,
@@ -222,7 +222,7 @@ impl Probe {
                     };
                     self.slots = 0;
                 }
-                // The place where a hook finds its target.
+                // The place from which a hook takes its target.
                 (OpKind::Memory, Mnemonic::Mov) if offset == TARGET => {}
                 (OpKind::Memory, Mnemonic::Mov) => self.borrow(number(inst.op1_register()), offset),
                 (OpKind::Register, Mnemonic::Mov) => {
@@ -265,7 +265,7 @@ impl Probe {
             Mnemonic::Mov
                 if number(base) == self.cursor
                     && inst.memory_displacement64() as i64 == self.slots * 16 + 8 => {}
-            // The cursor goes from the register that has kept it to another one.
+            // The cursor moves from the register that kept it to another one.
             Mnemonic::Mov if inst.op1_kind() == OpKind::Register => {
                 assert!(
                     inst.op0_register().size() == 4
@@ -369,17 +369,17 @@ impl Probe {
         );
     }
 
-    /// Checks the map's state for a place that control reaches from here.
+    /// Checks the map's state at a position that control reaches from here.
     fn reaches(&self, mapped: &ProbeState) {
         let mut expected = self.state;
-        // Memory may fall behind from here on. It never counts as right again without a commit.
+        // Memory may become outdated from here on. It counts as up to date only after a commit.
         if mapped.flags & STATE_LATE != 0 {
             assert_ne!(mapped.base_reg, NO_REG, "nothing has the cursor");
             expected.flags |= STATE_LATE;
         }
-        // The slot at hand has the first of two payloads.
+        // The current slot has the first of two payloads.
         expected.flags |= mapped.flags & STATE_HALF;
-        // The map forgets the base once no later store uses it.
+        // The map drops the base once no later store uses it.
         if mapped.base_reg == NO_REG && mapped.base_ahead == 0 {
             expected.base_reg = NO_REG;
             expected.base_ahead = 0;
@@ -387,8 +387,8 @@ impl Probe {
         assert_eq!(*mapped, expected);
     }
 
-    /// An original instruction must not touch borrowed registers. It may write the register that
-    /// keeps the cursor between regions, which then holds it no longer.
+    /// An original instruction must not access borrowed registers. It may overwrite the register
+    /// that keeps the cursor between regions.
     fn original(&mut self, inst: &Instruction, factory: &mut InstructionInfoFactory) {
         let borrowed: Vec<u8> = self
             .state
@@ -449,7 +449,7 @@ fn same_instruction(
         return;
     }
     if branch && clone.mnemonic() != original.mnemonic() {
-        // A conditional jump of other kinds has an inverse one before it.
+        // The inverse of a conditional jump of another kind comes before it.
         assert!(
             original.is_loop()
                 || original.is_jcx_short()
@@ -542,8 +542,8 @@ fn the_address_map_says_what_the_code_does() {
                         assert!(r.pt || inst.mnemonic() != Mnemonic::Ptwrite);
                     } else {
                         let original = decode(&old, step.orig);
-                        // Shorter only where the next one is the same without its prefixes. (Behind
-                        // the last instruction of a segment there is none.)
+                        // An instruction is shorter only if the next one is the same without its
+                        // prefixes. (Nothing follows the last instruction of a segment.)
                         let inner = usize::from(step.orig_len) < original.len() && {
                             let rest = decode(&old, step.orig + u64::from(step.orig_len));
                             rest.next_ip() == original.next_ip() && rest.code() == original.code()
@@ -570,7 +570,7 @@ fn the_address_map_says_what_the_code_does() {
                     match flow {
                         FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {
                             let to = inst.near_branch_target();
-                            // Other functions are entered idle.
+                            // Other functions are entered in the idle state.
                             let there = place(to)
                                 .or_else(|| map.at_clone(to).map(|(_, state)| state))
                                 .unwrap_or(ProbeState::IDLE);
@@ -597,8 +597,8 @@ fn the_address_map_says_what_the_code_does() {
     });
 }
 
-/// If a slot is completed elsewhere, its first record counts as written from the place where a
-/// handler would find it.
+/// If a slot is completed elsewhere, its first record counts as written from the point on at which
+/// a handler would find it.
 #[test]
 fn half_written_slots_begin_where_their_first_record_is_written() {
     let mut halves = 0;
@@ -669,7 +669,7 @@ fn branches_of_the_clone_go_where_the_original_goes() {
                 }
                 let (wanted, got) = (original.near_branch_target(), clone.near_branch_target());
                 // A probe that ends a repeated string instruction belongs to the next one, but is
-                // not jumped to; and a jump to dropped no-operations goes behind them.
+                // no jump target. A jump to dropped no-operations goes to the address after them.
                 let there = map.at_clone(got).map(|(s, _)| s.orig);
                 let skipped = |to: u64| {
                     (wanted..to).all(|a| map.at_original(a).is_none()) && to - wanted < 32
@@ -731,8 +731,8 @@ fn unwinding_works_the_same_at_every_instruction() {
                 .find(|f| f.clone_start == start)
                 .unwrap()
                 .end;
-            // A jump that leaves at the end belongs to the next function, and padding (which may
-            // stand behind a call that does not return) to the code that it aligns.
+            // A jump at the end that leaves belongs to the next function. Padding (which may follow
+            // a call that does not return) belongs to the code that it aligns.
             let padding =
                 |s: &Step| s.orig_len == 0 && decode(&new, s.clone).mnemonic() == Mnemonic::Nop;
             for step in map.walk(f).unwrap().filter(|s| s.orig < end && !padding(s)) {
@@ -760,7 +760,7 @@ fn unwinding_works_the_same_at_every_instruction() {
                 let is_null = |p: gimli::Pointer| {
                     matches!(p, gimli::Pointer::Direct(0) | gimli::Pointer::Indirect(0))
                 };
-                // The new tables say the same of the original.
+                // The new tables describe the original in the same way.
                 let kept = table.fde_for_address(
                     &new_frame,
                     &new_bases,
@@ -840,7 +840,7 @@ fn the_input_is_kept_but_for_headers_and_entry_jumps() {
                         .at_clone(to)
                         .is_some_and(|(step, _)| (at..at + 16).contains(&step.orig))
                     {
-                        // (A jump may stand on a no-operation, which has no clone of its own.)
+                        // (A jump may be at a no-operation, which has no clone of its own.)
                         kept[offset..offset + 5].copy_from_slice(&r.original[offset..offset + 5]);
                         jumps += 1;
                     }

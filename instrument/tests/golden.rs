@@ -51,7 +51,8 @@ fn linked(name: &str) -> Vec<u8> {
     std::fs::read(binary).unwrap()
 }
 
-/// The two texts, the second only where it differs: one line for each part that does not.
+/// The two texts, where the second has only the parts that differ, and one line for each part that
+/// does not.
 fn both(soft: &str, pt: &str) -> String {
     let parts = |text: &str| -> Vec<String> {
         let text = text.replace("\n  clone ", "\n\n  clone ");
@@ -98,7 +99,7 @@ macro_rules! golden {
             check(stringify!($name), InstrumentOptions::new);
         })*
 
-        /// Each input has its test, and each test its input and its snapshot.
+        /// Checks that each input has its test, and each test its input and its snapshot.
         #[test]
         fn all_inputs_are_tested() {
             let mut expected = vec!["stores", $(stringify!($name)),*];
@@ -133,7 +134,7 @@ fn stores() {
 }
 
 /// Expands records to rows: three passes over each region of `gather.s`, written to a spill file,
-/// read back and expanded by the sidecar that was made of it.
+/// read back and expanded with the sidecar.
 #[test]
 fn rows_of_gather() {
     const PASSES: u64 = 3;

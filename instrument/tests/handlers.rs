@@ -1,5 +1,5 @@
-//! Search for programs that may look at their faults: small C programs, each marked with the safety
-//! of its `pt` flavour.
+//! Search for programs whose handlers may look at faults: small C programs, each with the expected
+//! result for the `pt` flavour.
 
 use mgz_abi::module_note::FLAVOUR_PT;
 use mgz_elf::Elf;
@@ -14,13 +14,13 @@ const HEAD: &str = "#define _GNU_SOURCE\n#include <signal.h>\n#include <string.h
     #include <stdint.h>\n#include <ucontext.h>\n#include <sys/mman.h>\n#include <sys/syscall.h>\nvolatile uintptr_t sink;\n\
     #define HANDLER(name, ...) __attribute__((noinline)) void name(int s, siginfo_t *i, void *c) { (void)s; (void)i; (void)c; __VA_ARGS__; }\n";
 
-/// `install` with constants is inlined or not, as the compiler likes.
+/// The compiler may inline `install` with constants or not.
 const INSTALL: &str = "static void install(int s, void (*h)(int, siginfo_t *, void *), int flags) {\n\
     struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = flags; sigemptyset(&a.sa_mask); sigaction(s, &a, 0); }\n";
 
-/// (description, source, answer to the question if a handler may look at faults: `-` no, `+` yes,
-/// `d` yes, but only seen where the C library is another file, `?` depends on what the optimiser
-/// shows).
+/// (description, source, expected result: `-` no handler may look at a fault, `+` one may, `d` one
+/// may, but this is visible only if the C library is another file, `?` it depends on the
+/// optimiser).
 const CASES: &[(&str, &str, char)] = &[
     (
         "no handlers at all",
@@ -413,7 +413,7 @@ const CASES: &[(&str, &str, char)] = &[
     ),
 ];
 
-/// Programs as above, whose static executables are judged as well, whatever the C library holds.
+/// Programs as above whose static executables are judged as well, independent of the C library.
 const OF_STATIC: &[(&str, &str, bool)] = &[
     (
         "a child is started",
@@ -469,8 +469,8 @@ const OF_STATIC: &[(&str, &str, bool)] = &[
     ),
 ];
 
-/// The finding, and a flag: true if handlers are installed by calls of `sigaction` alone, so that
-/// these can be shown the original.
+/// The finding, and true if handlers are installed only by calls of `sigaction`, so that they can
+/// be shown original addresses.
 fn finding(compiler: &str, flags: &[&str], source: &str) -> (Option<String>, bool) {
     let dir = tempfile::tempdir().unwrap();
     let (c, out) = (dir.path().join("a.c"), dir.path().join("a"));
@@ -513,7 +513,7 @@ fn handlers_that_may_look_at_faults_are_found() {
     check(&ways, |_| true);
 }
 
-/// Code that reaches the C library through registers alone.
+/// Code that reaches the C library only through registers.
 #[test]
 fn calls_that_are_not_seen_count() {
     let source = CASES
@@ -530,8 +530,8 @@ fn calls_that_are_not_seen_count() {
     }
 }
 
-/// The C library is in the file, with `sigaction`, and copies of actions are calls of a function of
-/// the file.
+/// The file contains the C library with `sigaction`, and copies of actions are calls of a function
+/// of the file.
 #[test]
 fn so_they_are_in_static_executables() {
     check(
@@ -540,8 +540,8 @@ fn so_they_are_in_static_executables() {
     );
 }
 
-/// Both C libraries are in the file: their own use of handlers to start children, and their way to
-/// hand on those of the program.
+/// The files contain one of two C libraries, with their own use of handlers to start children, and
+/// their code that installs the program's handlers.
 #[test]
 fn static_executables_of_both_c_libraries() {
     let mut wrong = Vec::new();
@@ -565,7 +565,7 @@ fn static_executables_of_both_c_libraries() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The C library's `profil` is in the file; a handler of the program is none of it.
+/// The file contains the C library's `profil`; a handler of the program is distinguished from it.
 #[test]
 fn profilers_of_static_executables_are_told_apart() {
     let source = |what: &str| CASES.iter().find(|case| case.0 == what).unwrap().1;
@@ -606,7 +606,7 @@ fn check(ways: &[&[&str]], asked: impl Fn(char) -> bool) {
                     continue;
                 }
                 let (found, shown) = finding(compiler, flags, source);
-                // Others than calls of the library's function install handlers there.
+                // In these sources, handlers are also installed without the library's function.
                 let by_other_means = source.contains("syscall")
                     || source.contains("= sigaction;")
                     || source.contains("dlsym");

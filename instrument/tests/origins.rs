@@ -1,4 +1,4 @@
-//! Origins of addresses in small C functions, compiled without optimisation and with it. In each
+//! Origins of addresses in small C functions, compiled with and without optimisation. In each
 //! function one load must have the expected origin, and none may have a wrong one.
 
 use mgz_abi::module_note::FLAVOUR_SOFT;
@@ -83,7 +83,7 @@ fn origins_are_those_of_the_source() {
     ];
     for opt in ["-O0", "-O1", "-O2"] {
         let binary = dir.path().join("origins");
-        // (Vectors and exchanged loops are other programs.)
+        // (Vectorization and loop interchange would change the program.)
         let options = [opt, "-fno-tree-vectorize", "-fno-loop-interchange"];
         let done = Command::new("gcc")
             .args(options)
@@ -94,7 +94,7 @@ fn origins_are_those_of_the_source() {
         assert!(done.success());
         let found = origins(&binary);
         for (function, origin) in expected {
-            // The outer loop begins where the inner one ended, which no rule follows yet.
+            // The outer loop begins where the inner one ends, which the rules do not cover yet.
             if (opt, function) == ("-O2", "column") {
                 continue;
             }

@@ -1,8 +1,8 @@
-//! Reads the status of a process or thread.
+//! `/proc/PID/stat` and `/proc/PID/task/TID/stat`.
 
 use std::io;
 
-/// State and CPU time of a process or thread.
+/// Reads the status of a process or thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcStat {
     /// It is a zombie or dead.

@@ -36,9 +36,9 @@ use std::path::{Path, PathBuf};
 /// The program that is started.
 pub(crate) struct Started {
     pub(crate) program: PathBuf,
-    /// It is not instrumented itself.
-    pub(crate) starts_others: bool,
     /// True if it is not instrumented itself.
+    pub(crate) starts_others: bool,
+    /// Other instrumented files that it may start.
     pub(crate) beside: Vec<modules::Instrumented>,
 }
 
@@ -85,17 +85,18 @@ pub struct Recording {
     pub folder: Folder,
     /// The manifest so far.
     pub manifest: Manifest,
-    /// Only while a program runs.
-    pub(crate) objects: Objects,
     /// Data objects, only while a program runs.
-    pub(crate) watch: coverage::CoverageWatch,
+    pub(crate) objects: Objects,
     /// Code that runs but is not recorded, only while a program runs.
-    pub(crate) generated_code: NamedProcesses,
+    pub(crate) watch: coverage::CoverageWatch,
     /// The names of generated code, after the program's end.
+    pub(crate) generated_code: NamedProcesses,
+    /// Names of threads, only while a program runs.
     pub(crate) names: ThreadNames,
 }
 
-/// Names of threads, only while a program runs.
+/// Picoseconds that the stubs in front of the allocator take for a block, from its allocation to
+/// its end ([decision 78](../../../docs/decisions/0078-heap-blocks-on-a-budget.md)).
 const STUBS_PS: u64 = 1_500;
 
 /// Beginning of the problem that [`Recording::expand`] states, and that a later conversion removes.

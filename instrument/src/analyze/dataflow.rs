@@ -47,11 +47,11 @@ const NO_VALUE: Val = Val::MAX;
 /// No path has reached this point.
 const NOT_YET: Val = Val::MAX - 1;
 
-/// Values of all addresses, and what phis turned out to be.
+/// Values of all addresses, and the resolved phis.
 pub struct Flow<'a> {
     pub(crate) values: Values,
     pub(crate) frame: StackFrame,
-    /// Values of all addresses, and the resolved phis.
+    /// Base and index of the addresses whose classes are requested, by number of the touch.
     addresses: Vec<[Val; 2]>,
     accesses: &'a AccessList,
     needs: Needs,

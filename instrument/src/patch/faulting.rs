@@ -75,7 +75,7 @@ impl Care<'_> {
         self.taken_back && Cover::fits(at)
     }
 
-    /// True if a jump may stand at `at`, the start of `insns`.
+    /// True if there may be a jump at `at`, the start of `insns`.
     pub fn allows(&self, insns: impl IntoIterator<Item = Instruction>, at: u64) -> bool {
         self.takes_back(at) || !covers_risk(insns, at, self.own)
     }
@@ -103,7 +103,7 @@ mod tests {
         let any: [&[u8]; 10] = [
             &[0x8b, 0x07],             // mov eax, [rdi]
             &[0x48, 0xa5],             // movsq
-            &[0xf7, 0xf9],             // True if there may be a jump at `at`, the start of `insns`.
+            &[0xf7, 0xf9],             // idiv ecx
             &[0x0f, 0x0b],             // ud2
             &[0xcc],                   // int3
             &[0xff, 0x30],             // push [rax]

@@ -75,7 +75,7 @@ fn reduce_region(region: &mut RegionPlan, free: &Free, blocks: &[u32], least: us
     while first > start.max(least) && !ends(&free.insns[first - 1]) {
         first -= 1;
     }
-    // Of several positions with the same cost, the last is taken, since registers become free after
+    // If several positions have the same cost, the last is taken, since registers become free after
     // their last reads.
     let at = (first.max(least)..=last.max(least))
         .rev()

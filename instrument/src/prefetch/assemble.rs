@@ -33,8 +33,8 @@ pub fn half(r: Gpr) -> Register {
     Register::EAX + u32::from(r.0)
 }
 
-/// The part of register `r` that has the size of `like`. `None` for ah to dh, which not all
-/// registers have.
+/// The part of register `r` with the size of `like`. `None` for ah to dh, which only some registers
+/// have.
 pub fn sized(like: Register, r: Gpr) -> Option<Register> {
     let number = u32::from(r.0);
     if like.is_gpr64() {
@@ -113,11 +113,11 @@ pub fn renamed(mut operand: MemoryOperand, from: Gpr, to: Gpr) -> MemoryOperand 
 }
 
 impl Assembly {
-    /// Appends an instruction. RIP-relative operands keep what they point at.
+    /// Appends an instruction. RIP-relative operands keep their targets.
     pub fn put(&mut self, inst: &Instruction) -> Result<(), Reason> {
         let mut encoder = Encoder::new(64);
         let failed = |_| Reason::from("an instruction of its address cannot be encoded again");
-        // (A relative displacement fits at the instruction's own place.)
+        // (At its own address, the instruction can encode its displacement.)
         encoder.encode(inst, inst.ip()).map_err(failed)?;
         let offsets = encoder.get_constant_offsets();
         let target = inst.is_ip_rel_memory_operand().then(|| {
@@ -157,8 +157,8 @@ impl Assembly {
         self.make(Instruction::with2(Code::Mov_r64_rm64, wide(to), wide(from)))
     }
 
-    /// Goes to the end unless `bytes` bytes from `operand` + `from` on lie on the page at which
-    /// `operand` points. Uses `scratch` and the flags.
+    /// Jumps to the end unless the `bytes` bytes from `operand` + `from` on are on the page at
+    /// which `operand` points. Uses `scratch` and the flags.
     pub fn stay_on_page(
         &mut self,
         scratch: Gpr,

@@ -25,9 +25,9 @@ struct Chase {
 }
 
 impl Search<'_, '_, '_> {
-    /// Prefetches the next node's field: as soon as the loop has the pointer, or, where it loads
-    /// the pointer only to go on, by an early load of the pointer from the page that is being read.
-    /// `None` if the loop is none of a list.
+    /// Prefetches the next node's field. This happens as soon as the loop has the pointer. If the
+    /// loop loads the pointer only for its next iteration, an early load reads it from the page
+    /// that is being read. `None` if the loop follows no list.
     pub fn list(&mut self, load: &Load) -> Result<Option<Code>, Reason> {
         let place = load.place;
         let (Some(node), None, false) = (place.base, place.index, place.addr32) else {

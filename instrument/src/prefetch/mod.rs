@@ -1,8 +1,9 @@
 //! Places prefetches in front of loads.
 //!
-//! A prefetch never faults, so that its address need not be right. Two things must be: the code
-//! changes no register and no flag that is live, and an *early load* (of the index that leads to
-//! the address) reads only where the program reads at this very place. See docs/design/prefetch.md.
+//! A prefetch never faults, so its address may be wrong. Two conditions must hold: the code changes
+//! no register and no flag that is live, and an *early load* (of the index that leads to the
+//! address) reads only memory that the program reads at the same point. See
+//! docs/design/prefetch.md.
 
 mod ahead;
 mod assemble;
@@ -43,8 +44,8 @@ pub struct View<'v> {
     pub loops: &'v Loops,
     /// Per instruction: all flags are dead before it. Empty if none may be changed.
     pub flags: &'v [bool],
-    /// The function that looks at return addresses, if this one calls functions: the calls of its
-    /// clone would show it other addresses.
+    /// The function that looks at return addresses, if this one calls functions, whose return
+    /// addresses would be those of the clone.
     pub shows_returns: Option<&'v String>,
 }
 
@@ -106,20 +107,20 @@ pub fn place(
     (codes.insertions, codes.outcomes)
 }
 
-/// Prefetches so far.
+/// Code of the prefetches so far.
 #[derive(Default)]
 struct Codes {
     insertions: Vec<Insertion>,
     outcomes: Vec<Outcome>,
-    /// Displacements of prefetches.
+    /// Displacements of prefetches, by line.
     lines: FastMap<Line, Vec<(i64, Placed)>>,
 }
 
-/// Loads with the same one, whose displacements differ by less than a line, share a prefetch.
+/// Key of loads that share a prefetch if their displacements differ by less than a cache line.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Line {
-    /// Addresses of the instructions that compute the address; of a strided load, where its block
-    /// last changes the registers.
+    /// Addresses of the instructions that compute the address. For a strided load, the last change
+    /// of the registers in its block.
     source: Vec<u64>,
     registers: [Option<Gpr>; 2],
     scale: u8,
@@ -159,7 +160,7 @@ impl<'v> Search<'v, '_, '_> {
         Ok(code.placed)
     }
 
-    /// The load at an address, if it may be prefetched at all.
+    /// The load at an address, if it may be prefetched.
     fn load(&mut self, address: u64) -> Result<Load<'v>, Reason> {
         let graph = self.view.graph;
         let Some(insn) = graph.insn_at(address) else {

@@ -1,4 +1,4 @@
-//! The instructions of which an address may be computed again: they change one register or only the
+//! Instructions that can be repeated to compute an address. They change one register or only the
 //! flags, read registers and constants, and cannot fail.
 
 use crate::x86::regs::{Gpr, RSP, RegSet, gpr};
@@ -9,18 +9,18 @@ use iced_x86::{Code, ConditionCode, Instruction, Mnemonic, OpKind, Register};
 pub struct Operation {
     /// The instruction, in a form in which all its registers are operands.
     pub inst: Instruction,
-    /// The register that it writes; the stack pointer, which no operation writes, if it only sets
-    /// flags.
+    /// The register that it writes. If it only sets flags, the stack pointer, which no operation
+    /// writes.
     pub to: Gpr,
-    /// Registers whose values it reads, address registers of a load excepted.
+    /// Registers whose values it reads, without the address registers of a load.
     pub reads: RegSet,
-    /// It reads the old value of `to`.
+    /// True if it reads the old value of `to`.
     pub updates: bool,
-    /// It loads.
+    /// True if it loads.
     pub loads: bool,
-    /// It changes flags.
+    /// True if it changes flags.
     pub flags: bool,
-    /// It reads flags.
+    /// True if it reads flags.
     pub reads_flags: bool,
 }
 
@@ -30,7 +30,7 @@ impl Operation {
         self.to == RSP
     }
 
-    /// The comparison of registers and constants that an instruction is.
+    /// The operation for an instruction that compares registers and constants.
     fn test(inst: &Instruction) -> Option<Operation> {
         let mut reads = RegSet::EMPTY;
         for n in 0..inst.op_count() {
@@ -102,8 +102,8 @@ impl Operation {
                     let registers = super::assemble::address_registers(&inst);
                     all.reads = RegSet(all.reads.0 | registers.0);
                 }
-                // The processor loads whatever the condition is, and the program's pointer may be
-                // bad.
+                // The processor loads even if the condition is false, and the program's pointer may
+                // be invalid then.
                 OpKind::Memory if all.reads_flags => return None,
                 OpKind::Memory => all.loads = true,
                 _ => {}
@@ -118,7 +118,7 @@ impl Operation {
                 | Mnemonic::Rol
                 | Mnemonic::Ror
         );
-        // (The count of such a shift is in no other register than cl.)
+        // (The count of such a shift can only be in cl.)
         (!shifts || inst.op1_kind() != OpKind::Register).then_some(all)
     }
 }
@@ -130,7 +130,7 @@ fn is_zero(inst: &Instruction) -> bool {
         && inst.op0_register() == inst.op1_register()
 }
 
-/// The form that takes any register, of a short form for the accumulator and a constant.
+/// The form for any register, of a short form for the accumulator and a constant.
 fn with_any_register(code: Code) -> Code {
     match code {
         Code::Add_EAX_imm32 => Code::Add_rm32_imm32,
@@ -157,8 +157,8 @@ fn is_conditional_move(inst: &Instruction) -> bool {
     inst.condition_code() != ConditionCode::None && inst.op_count() == 2
 }
 
-/// True for an instruction that reads its destination, false for one that does not, and `None` for
-/// all that are no operations.
+/// True for an instruction that reads its destination, false for one that does not, and `None` if
+/// it is no operation.
 fn is_update(inst: &Instruction) -> Option<bool> {
     match inst.mnemonic() {
         _ if is_conditional_move(inst) => Some(true),

@@ -1,4 +1,4 @@
-//! Facts about loops and registers that all forms ask for.
+//! Facts about loops and registers that all forms of prefetch need.
 
 use crate::analyze::dataflow::Flow;
 use crate::ir::loops::{LoopId, Loops};
@@ -25,15 +25,15 @@ struct Writes {
 /// Change of a register in a loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// Not at all.
+    /// No change.
     Never,
     /// By a constant per iteration.
     Step(i64),
     /// By the value of a register that the loop does not change.
     Register(Gpr),
-    /// In one instruction, in another way.
+    /// By one instruction, in another way.
     Once(usize),
-    /// In several.
+    /// By several instructions.
     Several,
 }
 
@@ -50,7 +50,7 @@ impl<'v, 'f, 'a> Search<'v, 'f, 'a> {
         self.view.loops
     }
 
-    /// Registers that an instruction may change; a call those that its callee may.
+    /// Registers that an instruction may change. For a call, those that its callee may change.
     pub fn changed(&self, insn: usize) -> RegSet {
         let own = self.view.facts.uses[insn].clobber;
         match is_call(self.view.graph.insns[insn].flow) {

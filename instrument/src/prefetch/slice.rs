@@ -1,7 +1,8 @@
-//! Finds the instructions that compute a load's address from what is known some iterations ahead.
+//! Finds the instructions that compute a load's address from values that are known some iterations
+//! ahead.
 //!
 //! The search goes back from the load, through blocks that control must have passed, up to the head
-//! of the loop. The result serves prefetches only, so that it may be a guess about values.
+//! of the loop. The result is used for prefetches only, so it may guess values.
 
 use crate::ir::loops::{LoopId, NO_LOOP};
 use crate::prefetch::assemble::address_registers;
@@ -17,15 +18,15 @@ use crate::x86::regs::{Gpr, RSP, RegSet};
 /// The computation of an address.
 #[derive(Default)]
 pub struct Slice {
-    /// Instructions in their order.
+    /// Instructions in order.
     pub operations: Vec<Operation>,
     /// The load that is made early, if there is one.
     pub early: Option<Early>,
-    /// Registers that advance by a constant, as they are at the head of the loop.
+    /// Registers that advance by a constant, with their values at the head of the loop.
     pub steps: Vec<(Gpr, i64)>,
-    /// Registers that advance by what another register holds.
+    /// Registers that advance by the value of another register.
     pub sums: Vec<(Gpr, Gpr)>,
-    /// Registers that stay as they are.
+    /// Registers that do not change.
     pub fixed: RegSet,
 }
 
@@ -42,24 +43,24 @@ pub struct Early {
     carrier: LoopId,
 }
 
-/// The search at one place.
+/// The state of the search at one point.
 struct Trace {
     slice: Slice,
     needed: RegSet,
-    /// The flags are needed, too.
+    /// True if the flags are needed, too.
     needs_flags: bool,
     blocks: usize,
-    /// The register for whose sake the search went on in the iteration before.
+    /// The register because of which the search went on in the previous iteration.
     around: Option<Gpr>,
 }
 
-/// The way on from the head of a loop.
+/// Continuation of the search at the head of a loop.
 enum Onward {
     /// Everything is known.
     Nowhere,
-    /// In the loop around it.
+    /// In the enclosing loop.
     Outward,
-    /// At the end of the iteration before.
+    /// At the end of the previous iteration.
     Around(usize),
 }
 
@@ -87,7 +88,8 @@ impl Search<'_, '_, '_> {
         };
         match self.go_back(load, &mut trace) {
             Ok(()) => finished(trace.slice),
-            // Whatever stands in the iteration before: the address comes from there.
+            // If the previous iteration is not usable, the reason is that the address comes from
+            // there.
             Err(why) => Err(trace.around.map_or(why, carried)),
         }
     }
@@ -123,7 +125,7 @@ impl Search<'_, '_, '_> {
         }
     }
 
-    /// Takes in an instruction that changes a needed register.
+    /// Adds an instruction that changes a needed register.
     fn follow(&mut self, i: usize, block: usize, trace: &mut Trace) -> Result<(), Reason> {
         let insn = &self.view.graph.insns[i];
         let Some(operation) = Operation::of(&insn.inst) else {
@@ -156,7 +158,7 @@ impl Search<'_, '_, '_> {
         Ok(())
     }
 
-    /// Takes in a load: it is made again if it cannot fail, and early if it is strided.
+    /// Adds a load: it is repeated if it cannot fail, and made early if it is strided.
     fn follow_load(&mut self, i: usize, block: usize, trace: &mut Trace) -> Result<(), Reason> {
         let insn = &self.view.graph.insns[i];
         let facts = self.view.facts;
@@ -209,7 +211,7 @@ impl Search<'_, '_, '_> {
         None
     }
 
-    /// At the head of a loop: finds what the rest is.
+    /// Resolves the remaining registers at the head of a loop.
     fn resolve(&mut self, l: LoopId, trace: &mut Trace) -> Result<Onward, Reason> {
         let slice = &mut trace.slice;
         if slice.early.is_some_and(|e| e.carrier != l) {
@@ -248,7 +250,7 @@ impl Search<'_, '_, '_> {
         }
     }
 
-    /// The only block from which control goes back to the head of a loop.
+    /// The only block with a back edge to the head of a loop.
     fn latch(&self, l: LoopId) -> Option<usize> {
         let header = self.loops().all[l as usize].header as usize;
         let preds = self.view.graph.blocks[header].preds.iter();
@@ -257,8 +259,8 @@ impl Search<'_, '_, '_> {
         latches.next().is_none().then_some(latch.0 as usize)
     }
 
-    /// The block through which control has come last, whatever way it took. What lies between must
-    /// not change what is needed.
+    /// The last block that every path to this one has passed. Blocks in between must not change
+    /// needed registers.
     fn block_before(&self, block: usize, trace: &mut Trace) -> Result<usize, Reason> {
         let position = |b: usize| self.loops().position[b];
         let ahead = |b: usize| {
@@ -289,7 +291,8 @@ impl Search<'_, '_, '_> {
     }
 }
 
-/// An address that nothing ahead leads to would be prefetched again and again.
+/// The result, unless the address does not depend on the iteration: the same line would be
+/// prefetched again and again.
 fn finished(slice: Slice) -> Result<Slice, Reason> {
     match slice.early.is_none() && slice.steps.is_empty() && slice.sums.is_empty() {
         true => Err("its address does not depend on the loop's counter or an array".into()),
@@ -309,7 +312,7 @@ fn no_operation(insn: &Insn) -> Reason {
     .into()
 }
 
-/// True for a load that cannot fail where its function runs: of a fixed address, or of the frame.
+/// True for a load that cannot fail where its function runs: at a fixed address, or in the frame.
 fn is_sure(place: &EffectiveAddress) -> bool {
     place.segment == AccessSegment::Flat
         && !place.addr32

@@ -7,7 +7,7 @@ use crate::prefetch::{Code, Line, Load, Reason};
 use crate::x86::regs::{Gpr, RegSet, gpr};
 use iced_x86::{MemoryOperand, Register};
 
-/// Most steps that one address adds to a register.
+/// Maximum number of steps that one address adds to a register.
 pub const MAX_FACTOR: u32 = 8;
 
 impl Search<'_, '_, '_> {
@@ -34,8 +34,8 @@ impl Search<'_, '_, '_> {
         })
     }
 
-    /// Address of the last instruction of the block that changes a register of the load's address,
-    /// or of the block.
+    /// Address of the last instruction in the block that changes a register of the load's address.
+    /// If there is none, that of the block.
     fn last_change(&self, load: &Load) -> u64 {
         let graph = self.view.graph;
         let start = graph.blocks[load.block].insns.start as usize;
@@ -45,8 +45,8 @@ impl Search<'_, '_, '_> {
         last.map_or(graph.insns[start].ip.wrapping_sub(1), |i| graph.insns[i].ip)
     }
 
-    /// The same where a register of the address advances by what another register holds, as in a
-    /// walk through a column. Without a free register, eight iterations are the most.
+    /// The same for a register that advances by the value of another register, as in a walk along a
+    /// column. Without a free register, the distance is at most eight iterations.
     fn by_register(&mut self, load: &Load, distance: u32) -> Result<Code, Reason> {
         let inst = &self.view.graph.insns[load.insn].inst;
         let (place, l) = (operand(inst), self.loops().of_block[load.block]);
@@ -112,7 +112,7 @@ fn largest_factor(distance: u32) -> u32 {
     [8, 4, 2].into_iter().find(|f| *f <= distance).unwrap_or(1)
 }
 
-/// The largest distance that is at most `distance` and takes two sums at most.
+/// The largest distance that is at most `distance` and takes at most two sums.
 pub fn by_factors(distance: u32) -> u32 {
     match distance >= 2 * MAX_FACTOR {
         true => 2 * MAX_FACTOR,

@@ -3,10 +3,10 @@
 use crate::program::imports::Imports;
 use crate::util::fast_hash::FastMap;
 
-/// A function that writes as many bytes as its third argument says.
+/// A function that writes as many bytes as its third argument specifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copier {
-    /// `memcpy`: it reads as many.
+    /// `memcpy`: it reads as many bytes.
     Copies,
     /// `memset`.
     Fills,

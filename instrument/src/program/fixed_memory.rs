@@ -1,10 +1,10 @@
-//! Memory of the file that is mapped at a fixed place: accesses of it cannot fail.
+//! Memory of the file that is mapped at a fixed address, where accesses cannot fail.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use std::ops::Range;
 
-/// The file's own memory, where it is there as the loader has made it as long as the program runs:
-/// an access of a fixed address there does not fail.
+/// The file's own memory, if it stays as the loader has made it while the program runs: accesses of
+/// fixed addresses there do not fail.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Own {
     /// Ranges that can be read.
@@ -13,22 +13,23 @@ pub struct Own {
     pub writable: Vec<Range<u64>>,
 }
 
-/// Facts known of the program's fault handlers, after all of it has been searched.
+/// Facts about the program's fault handlers, after a search of the whole program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultPolicy {
-    /// Handlers look at faults, and are shown the original ([`crate::link::fault_shim`]).
+    /// True if handlers look at faults, and are shown original addresses
+    /// ([`crate::link::fault_shim`]).
     pub shows_faults: bool,
     /// With `shows_faults`: memory in which an access does not fail.
     pub own: Own,
 }
 
 impl Own {
-    /// True if the file is known to leave its memory, code included, as the loader has made it.
+    /// True if the file is known to leave its memory, code included, as the loader made it.
     pub fn stays(&self) -> bool {
         !self.readable.is_empty()
     }
 
-    /// True if an instruction's operand in memory is certainly there.
+    /// True if an instruction's memory operand is certain to be mapped.
     pub(crate) fn has(&self, inst: &Instruction) -> bool {
         let at = match (inst.memory_base(), inst.memory_index()) {
             _ if inst.segment_prefix() != Register::None => return false,

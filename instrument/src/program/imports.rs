@@ -1,5 +1,5 @@
-//! Imported functions by the places through which code reaches them. All of it is read as the
-//! loader reads it: section headers may be missing.
+//! Imported functions by the words and entries through which code reaches them. The tables are read
+//! as the loader reads them, since section headers may be missing.
 
 use crate::program::linkage::entries_around;
 use crate::program::{Import, Input};
@@ -15,23 +15,22 @@ use std::ops::Range;
 const R_64: u32 = 1;
 const R_GLOB_DAT: u32 = 6;
 const R_JUMP_SLOT: u32 = 7;
-/// See the module.
+/// The imported functions of a file.
 #[derive(Debug, Default)]
 pub struct Imports {
     /// Words of the global offset table.
     pub slots: HashMap<u64, String>,
-    /// Entries of linkage tables. If a file has no section headers, jumps of the code through a
-    /// word are taken for entries as well.
+    /// Entries of linkage tables. In a file without section headers, jumps through a word count as
+    /// entries as well.
     pub stubs: HashMap<u64, String>,
-    /// Jumps of these entries through a word: where each ends. Entries of other forms have none.
+    /// Ends of the entries' jumps through a word. Entries of other forms have none.
     pub stub_jumps: Vec<u64>,
-    /// Functions whose address data holds, or that have a fixed address of their own in this file.
+    /// Functions whose address is in data, or that have a fixed address in this file.
     pub taken: Vec<String>,
-    /// Places in linkage tables that refer to a word otherwise than by jumping through it, and the
-    /// function.
+    /// Places in linkage tables that refer to a word without jumping through it, and the function.
     pub strange: Vec<(u64, String)>,
-    /// Words of the global offset table with the addresses of functions of this file: where the
-    /// linker could not make a call of such a function a direct one.
+    /// Words of the global offset table with addresses of functions of this file, where the linker
+    /// could not make a direct call.
     pub own: HashMap<u64, u64>,
     /// Registers that imported functions may change, as far as known, by words and entries.
     pub conventions: FastMap<u64, Import>,
@@ -97,7 +96,7 @@ impl Imports {
                 .filter(|w| input.is_code(w.1))
                 .collect();
         }
-        // (These words lead to a function that a resolver chooses.)
+        // (A resolver chooses the function for these words.)
         for chosen in elf.relocations().iter().filter(|r| r.kind == R_IRELATIVE) {
             self.own.remove(&chosen.at);
         }
@@ -115,8 +114,8 @@ impl Imports {
         }
     }
 
-    /// Finds the entries that read words. `strict`: there is nothing else in the range; elsewhere
-    /// only jumps are looked at.
+    /// Finds the entries that read words. `strict`: the range has only entries; elsewhere only
+    /// jumps count.
     fn read_stubs(&mut self, input: &Input, range: &Range<u64>, strict: bool) {
         const JUMP: [u8; 2] = [0xff, 0x25];
         let Some(code) = input.slice(range) else {
@@ -148,7 +147,7 @@ impl Imports {
         }
     }
 
-    /// Places through which functions with such names are called.
+    /// Words and entries through which functions with matching names are called.
     pub fn reach(&self, fits: impl Fn(&str) -> bool) -> BTreeSet<u64> {
         self.slots
             .iter()
@@ -158,7 +157,7 @@ impl Imports {
             .collect()
     }
 
-    /// Places through which functions that do not return are called.
+    /// Words and entries through which functions that do not return are called.
     pub fn no_return(&self) -> FastSet<u64> {
         self.slots
             .iter()
@@ -196,9 +195,9 @@ fn through(inst: &Instruction) -> Option<u64> {
     }
 }
 
-/// Functions of runtime libraries that leave registers alone which the ABI lets them change: those
-/// for profilers stand before code that reads its arguments, and the function that finds a thread's
-/// variables has variants that keep everything.
+/// Functions of runtime libraries that preserve registers which the ABI lets them change. Those for
+/// profilers come before code that reads its arguments. The function that finds a thread's
+/// variables has variants that preserve all registers.
 const KEEP_REGISTERS: [&str; 4] = ["mcount", "_mcount", "__fentry__", "__tls_get_addr"];
 
 /// True if a symbol with this file and version is from a runtime library of GNU's compilers or C
@@ -236,8 +235,8 @@ fn is_runtime_library((file, version): (&str, &str)) -> bool {
     FILES.iter().any(|f| file.starts_with(f)) && VERSIONS.iter().any(|v| version.starts_with(v))
 }
 
-/// True if a file is an executable that needs no libraries but musl's, whose symbols have no
-/// versions, and those of GNU's compilers. Nobody else can then define its imports.
+/// True if a file is an executable that needs only musl's library, whose symbols have no versions,
+/// and those of GNU's compilers. No other file can then define its imports.
 fn needs_only_musl(elf: &Elf) -> bool {
     let by_musl = elf.interpreter().is_some_and(|path| {
         path.rsplit('/')
@@ -295,7 +294,7 @@ fn does_not_return(name: &str) -> bool {
         "_ZSt9terminatev",
     ];
     let name = name.split('@').next().unwrap_or(name);
-    // std::__throw_length_error(char const*) and its like.
+    // std::__throw_length_error(char const*) and similar functions.
     let throws = name.strip_prefix("_ZSt").is_some_and(|rest| {
         rest.trim_start_matches(|c: char| c.is_ascii_digit())
             .starts_with("__throw_")

@@ -1,8 +1,8 @@
-//! Linkage tables (`.plt`, `.plt.sec`, `.plt.got`, `.iplt`): code of the linker's that reads a word
+//! Linkage tables (`.plt`, `.plt.sec`, `.plt.got`, `.iplt`): code by the linker that reads a word
 //! of the global offset table and jumps to the address there.
 //!
-//! Its code has no clones. A direct call or jump to an entry reads the word for certain, so the
-//! load counts as one of that instruction, a Constant one.
+//! This code has no clones. A direct call or jump to an entry always reads the word, so the load
+//! counts as a Constant load of that instruction.
 
 use crate::program::Input;
 use crate::x86::flow::direct_target;
@@ -13,10 +13,10 @@ use mgz_abi::linkage_stub::{ImportStub, follow_stub};
 
 /// Bytes of a word of the global offset table.
 const WORD: u32 = 8;
-/// Most bytes of an entry up to the distance to its word: `endbr64; mov r11, number; bnd jmp`.
+/// Maximum bytes of an entry before the distance to its word: `endbr64; mov r11, number; bnd jmp`.
 const MAX_BYTES_TO_DISTANCE: usize = 4 + 10 + 3;
 
-/// The load that an instruction makes by way of a linkage table.
+/// The load that an instruction makes through a linkage table.
 pub fn linkage_load(input: &Input, insn: &Insn) -> Option<OperandAccess> {
     let calls = matches!(
         insn.flow,
@@ -41,7 +41,7 @@ pub fn linkage_load(input: &Input, insn: &Insn) -> Option<OperandAccess> {
     })
 }
 
-/// The word that the entry at `entry` jumps through.
+/// The word through which the entry at `entry` jumps.
 fn table_word(input: &Input, entry: u64) -> Option<u64> {
     if !input.is_plt(entry) {
         return None;
@@ -54,8 +54,8 @@ fn entry_at(input: &Input, entry: u64) -> Option<ImportStub> {
     follow_stub(entry, |at| input.bytes_at(at)?.first().copied())
 }
 
-/// The entries that read a word by an instruction whose distance to it begins at `distance`, by
-/// where they begin. (An entry is one from its jump on as well.)
+/// The entries that read a word by an instruction whose distance field is at `distance`, with their
+/// starts. (The part of an entry from its jump on counts as an entry too.)
 pub(crate) fn entries_around(input: &Input, distance: u64) -> Vec<(u64, ImportStub)> {
     let starts = distance.saturating_sub(MAX_BYTES_TO_DISTANCE as u64)..distance;
     starts

@@ -1,7 +1,6 @@
 //! Markers of phases: probes of provider `mgz` in the form of SystemTap and DTrace
-//! (`.note.stapsdt`). At each stands an instruction that does nothing, which the runtime makes a
-//! trap while the program is recorded. A header makes them (`markers/`), or any other that makes
-//! such probes.
+//! (`.note.stapsdt`). At each is a no-operation, which the runtime replaces by a trap during
+//! recording. The header in `markers/` makes them, and so does any other that makes such probes.
 
 use crate::program::Input;
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
@@ -15,7 +14,7 @@ const TYPE: u32 = 3;
 /// Provider name of the probes.
 const PROVIDER: &[u8] = b"mgz";
 
-/// The markers of a file, by address. One that stands at no instruction without effect is none.
+/// The markers of a file, by address. A marker without a no-operation at its address is ignored.
 pub fn find_markers(elf: &Elf, input: &Input) -> Vec<Marker> {
     let Some(data) = elf
         .section(".note.stapsdt")
@@ -23,7 +22,7 @@ pub fn find_markers(elf: &Elf, input: &Input) -> Vec<Marker> {
     else {
         return Vec::new();
     };
-    // Tools that move a whole file change this section's address and not the notes.
+    // Tools that move a whole file change this section's address, but not the notes.
     let base = elf.section(".stapsdt.base").map(|section| section.addr);
     let mut found: Vec<Marker> = headers::notes(data, 4)
         .into_iter()

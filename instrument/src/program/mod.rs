@@ -1,11 +1,11 @@
 //! Input of analysis from a file, and facts about the program as a whole.
 //!
 //! Pass 1 ([`crate::discover`]) finds functions (unwind entries, then symbols, then direct call
-//! targets), decodes each once, and collects every address inside a function that something outside
-//! of its own control flow may reach. Pass 2 ([`crate::pipeline`]) turns one function at a time
+//! targets), decodes each once, and collects every inner address that code or data outside of a
+//! function's control flow may reach. Pass 2 ([`crate::pipeline`]) turns one function at a time
 //! into a `Function`; only its result stays in memory.
 //!
-//! Guarantees: no panic on any bytes; a function that is not understood is left with a
+//! Guarantees: no panic on any bytes; a function that cannot be analysed is left with a
 //! [`LeftReason`].
 
 pub(crate) mod copiers;
@@ -40,9 +40,10 @@ pub struct SegmentBytes<'a> {
     pub vaddr: u64,
     /// Content (without the part that is zero-filled at run time).
     pub bytes: &'a [u8],
-    /// Mapped writable (a segment that is made read-only after relocation counts as writable).
+    /// True if mapped writable (a segment that becomes read-only after relocation counts as
+    /// writable).
     pub writable: bool,
-    /// Mapped executable.
+    /// True if mapped executable.
     pub executable: bool,
 }
 
@@ -57,19 +58,19 @@ pub struct FuncSymbol<'a> {
     pub size: u64,
 }
 
-/// Facts known of the registers that an imported function changes.
+/// Known facts about the registers that an imported function changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Import {
-    /// It belongs to a library that follows the ABI: compilers take all caller-saved registers for
+    /// It belongs to a library that follows the ABI: callers treat all caller-saved registers as
     /// lost.
     Abi,
-    /// It is bound at its first call, which changes r10 and r11. Nothing else is known.
+    /// The loader binds it at its first call, which changes r10 and r11. Other facts are unknown.
     Lazy,
-    /// Nothing is known.
+    /// All facts are unknown.
     Unknown,
 }
 
-/// A file as analysis sees it: plain values, so that analysis stays a pure core.
+/// A file as input of analysis: plain values, so that analysis does not access files.
 #[derive(Clone, Debug, Default)]
 pub struct Input<'a> {
     /// Loaded segments.
@@ -82,7 +83,7 @@ pub struct Input<'a> {
     pub symbols: Vec<FuncSymbol<'a>>,
     /// Addresses in code of exported symbols without a type: hand-written code or data. Sorted.
     pub labels: Vec<u64>,
-    /// Symbols of data in code, sorted; overlapping ones are one.
+    /// Symbols of data in code, sorted; overlapping ones are merged.
     pub objects: Vec<Range<u64>>,
     /// Sorted addresses of 8-byte words that have a dynamic relocation.
     pub relocated: Vec<u64>,
@@ -93,11 +94,11 @@ pub struct Input<'a> {
     pub plt: Vec<Range<u64>>,
     /// `.got` and `.got.plt`.
     pub got: Vec<Range<u64>>,
-    /// Code whose functions must stay as they are, with the reason (e.g. restartable sequences).
+    /// Code whose functions must stay unchanged, with the reason (e.g. restartable sequences).
     pub excluded: Vec<(Range<u64>, LeftReason)>,
-    /// Position independent: addresses are relative to a load bias.
+    /// True for position-independent code: addresses are relative to a load bias.
     pub pie: bool,
-    /// Addresses that are certainly called from outside: the entry point, functions that run before
+    /// Addresses that are always called from outside: the entry point, functions that run before
     /// and after the program, and resolvers.
     pub called: Vec<u64>,
     /// Resolvers of indirect functions.
@@ -105,32 +106,32 @@ pub struct Input<'a> {
     /// Linkage-table entries and words of the global offset table of imported functions that do not
     /// return.
     pub no_return: FastSet<u64>,
-    /// Linkage-table entries and words of the global offset table of all imported functions, and
-    /// the known facts about their conventions.
+    /// Linkage-table entries and words of the global offset table of all imported functions, with
+    /// their conventions.
     pub imported: FastMap<u64, Import>,
-    /// Those of functions that copy.
+    /// Linkage-table entries and words of the global offset table of functions that copy.
     pub copiers: FastMap<u64, Copier>,
     /// Bounds of the code ([`crate::discover::self_reads`]).
     pub bounds: Bounds,
-    /// A sanitizer's runtime is part of the file: its functions are left
+    /// True if a sanitizer's runtime is part of the file: its functions are left unchanged
     /// ([`crate::program::sanitizers`]).
     pub has_sanitizer: bool,
-    /// A sanitizer watches the file's code, and shows return addresses, or somebody else looks at
-    /// them ([`crate::program::shown_returns`]): calls are translated.
+    /// True if return addresses may be seen, by a sanitizer that watches the file's code or by
+    /// other code ([`crate::program::shown_returns`]). Calls are translated then.
     pub shows_returns: bool,
     /// Readers of return addresses other than a sanitizer.
     pub return_readers: ShownReturns,
-    /// Its functions that make a report and never return: those of the file, and how imported ones
-    /// are called.
+    /// The sanitizer's functions that make a report and never return: their addresses in the file,
+    /// or the words and entries of imported ones.
     pub reports: FastSet<u64>,
-    /// System calls that the runtime must know of get hooks ([`crate::program::syscalls`]).
+    /// True if system calls that the runtime must observe get hooks ([`crate::program::syscalls`]).
     pub hook_calls: bool,
     /// Markers of phases, by address.
     pub markers: Vec<Marker>,
 }
 
 impl Input<'_> {
-    /// File-backed bytes from `addr` on to the end of their segment.
+    /// File-backed bytes from `addr` to the end of their segment.
     pub fn bytes_at(&self, addr: u64) -> Option<&[u8]> {
         self.segment_at(addr)
             .map(|s| &s.bytes[(addr - s.vaddr) as usize..])
@@ -149,7 +150,7 @@ impl Input<'_> {
         bytes.get(..usize::try_from(range.end.checked_sub(range.start)?).ok()?)
     }
 
-    /// The value of the word at `addr` when the program starts, as far as it is known.
+    /// The value of the word at `addr` at the program's start, if known.
     pub fn word(&self, addr: u64) -> Option<u64> {
         match self.pie {
             true => self
@@ -195,13 +196,13 @@ impl Input<'_> {
 /// Decides from the name (empty if unknown) and the address if a function is to be instrumented.
 pub type Select = dyn Fn(&str, u64) -> bool + Sync + Send;
 
-/// Options that the user asked for.
+/// Options of the user.
 pub struct InstrumentOptions {
     /// `mgz_abi::module_note::FLAVOUR_*`.
     pub flavour: u32,
     /// Record stores as well.
     pub stores: bool,
-    /// Record calls of `memcpy` and its kin.
+    /// Record calls of `memcpy` and similar functions.
     pub copies: bool,
     /// Selection of the functions to be instrumented.
     pub select: Box<Select>,
@@ -234,7 +235,7 @@ impl InstrumentOptions {
     }
 }
 
-/// A function as pass 1 knows it.
+/// A function after pass 1.
 #[derive(Clone, Debug)]
 pub struct FunctionInfo {
     /// Its number: index into [`Program::functions`].
@@ -243,38 +244,38 @@ pub struct FunctionInfo {
     pub range: Range<u64>,
     /// Symbol name (mangled), empty if unknown.
     pub name: String,
-    /// Set if the function must not be cloned. Pass 2 may find further reasons.
+    /// The reason, if the function must not be cloned. Pass 2 may find further reasons.
     pub left: Option<LeftReason>,
-    /// The range comes from an unwind entry or a sized symbol, so that it holds one function of a
-    /// compiler.
+    /// True if the range comes from an unwind entry or a sized symbol, so that it is one function
+    /// of a compiler.
     pub exact: bool,
     /// Index into [`Input::unwind`].
     pub unwind: Option<u32>,
     /// Facts about addresses strictly inside. Most functions have none.
     inner: Option<Box<Inner>>,
-    /// Code elsewhere that jumps to computed places takes an address inside of it, or the address
-    /// of its end.
+    /// True if code elsewhere that jumps to computed addresses takes an inner address, or the
+    /// address of the end.
     pub computed: bool,
-    /// Course by which pass 1 found the function's jump tables. It looks for them to learn which
-    /// places elsewhere they enter.
+    /// Record of pass 1's search for the function's jump tables, which shows the addresses
+    /// elsewhere that they enter.
     pub course: Option<Box<Course>>,
 }
 
-/// Addresses strictly inside of a function that something else leads to, or may lead to. Sorted.
+/// Inner addresses of a function that control or data from elsewhere may refer to. Sorted.
 #[derive(Clone, Debug, Default)]
 pub struct Inner {
-    /// Other code branches there.
+    /// Targets of branches by other code.
     pub branched: Vec<u64>,
-    /// Other code calls them, or they have a symbol.
+    /// Targets of calls by other code, and symbols.
     pub called: Vec<u64>,
-    /// A jump table elsewhere leads there.
+    /// Targets of jump tables elsewhere.
     pub taken: Vec<u64>,
-    /// An instruction takes them, they have a label, or code which is not understood leads there:
-    /// there may be code or data.
+    /// Addresses that an instruction takes, labels, and targets of code that is not decoded: there
+    /// may be code or data.
     pub doubted: Vec<u64>,
     /// `(address of the word, code address)`: data words that look like a pointer here.
     pub words: Vec<(u64, u64)>,
-    /// Control may come there for all that is known, not enough for an entry.
+    /// Addresses that control may possibly reach; this is not enough for an entry.
     pub aimed: Vec<u64>,
 }
 
@@ -288,7 +289,7 @@ impl Inner {
         aimed: Vec::new(),
     };
 
-    /// Puts all in order.
+    /// Sorts all lists.
     fn sort(&mut self) {
         for list in [
             &mut self.branched,
@@ -305,7 +306,7 @@ impl Inner {
     }
 }
 
-/// All functions.
+/// All functions of a program.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
     /// Sorted by address; ranges do not overlap.
@@ -318,20 +319,20 @@ pub struct Program {
     pub sets_flags: Vec<u64>,
     /// The first instruction of each function that may change the flags in a handler's context.
     pub changes_context: Vec<u64>,
-    /// Sorted addresses in code that something refers to: all of those in no function, and of data
-    /// in functions.
+    /// Sorted addresses in code that something refers to: all outside of functions, and those of
+    /// data in functions.
     pub aimed: Vec<u64>,
     /// Data in code: ranges that symbols declare as data, and ranges that code reads by address.
-    /// Sorted, none overlap.
+    /// Sorted, without overlaps.
     pub data: Vec<Range<u64>>,
-    /// Bytes in no function that are neither data nor filler.
+    /// Bytes outside of functions that are neither data nor filler.
     pub stray_bytes: u64,
     /// Start of a function or a table by which most of the code is read as data.
     pub reads_code: Option<u64>,
 }
 
 impl FunctionInfo {
-    /// Makes a function of which only the exact place is known.
+    /// A function of which only the exact range is known.
     pub fn new(range: Range<u64>) -> FunctionInfo {
         FunctionInfo {
             id: FunctionId(0),
@@ -346,18 +347,18 @@ impl FunctionInfo {
         }
     }
 
-    /// Facts about addresses inside.
+    /// Facts about inner addresses.
     pub fn inner(&self) -> &Inner {
         static NONE: Inner = Inner::NONE;
         self.inner.as_deref().unwrap_or(&NONE)
     }
 
-    /// The same, to add something.
+    /// The same facts, to be extended.
     pub fn inner_mut(&mut self) -> &mut Inner {
         self.inner.get_or_insert_default()
     }
 
-    /// Puts the known facts in order. Doubted addresses are left out if they are data.
+    /// Sorts the known facts. Doubted addresses are left out if they are data.
     pub fn settle(&mut self, is_data: impl Fn(u64) -> bool) {
         if let Some(inner) = &mut self.inner {
             inner.doubted.retain(|&at| !is_data(at));
@@ -375,8 +376,8 @@ impl FunctionInfo {
 }
 
 impl Program {
-    /// Ranges of [`Program::data`] in a function, and in the bytes behind it that a jump might
-    /// reach.
+    /// Ranges of [`Program::data`] in a function, and in the bytes after it that a jump might
+    /// cover.
     pub fn data_in(&self, range: &Range<u64>) -> &[Range<u64>] {
         let from = self.data.partition_point(|d| d.end <= range.start);
         let count =
@@ -395,7 +396,7 @@ impl Program {
     }
 }
 
-/// Parts of the executable ranges in no function.
+/// Parts of the executable ranges outside of functions.
 pub(crate) fn uncovered(input: &Input, functions: &[FunctionInfo]) -> Vec<Range<u64>> {
     let mut gaps = Vec::new();
     for exec in &input.exec_ranges {

@@ -1,10 +1,9 @@
-//! Files whose code is made when they run: packed or encrypted ones. The code in such a file is not
-//! the code that runs, so there is nothing to record in it. Its stub knows the file's layout (it
-//! looks for packed data behind as many program headers as the file header counts, say), which a
-//! rewritten file does not keep.
+//! Files whose code is made at run time: packed or encrypted ones. The code in such a file is not
+//! the code that runs, so nothing in it can be recorded. Its stub depends on the file's layout (it
+//! finds packed data by the number of program headers, say), which a rewritten file does not keep.
 //!
-//! Packers are recognized by traits that they cannot avoid: code that is missing, or bytes that are
-//! no code.
+//! Packers are recognized by traits that they cannot avoid: missing code, or bytes that are no
+//! code.
 
 use crate::program::{Input, Program, uncovered};
 use mgz_elf::image::Section;
@@ -12,15 +11,15 @@ use mgz_elf::{Elf, PAGE_SIZE, Refusal};
 use object::elf;
 use std::ops::Range;
 
-/// Bits a byte from where on bytes are packed or encrypted: x86-64 code has up to 6.7, with tables
-/// and strings between it as well.
+/// Bytes with at least this many bits of information each are packed or encrypted. x86-64 code has
+/// up to 6.7, even with tables and strings in between.
 const MIN_PACKED_BITS_PER_BYTE: f64 = 7.2;
-/// Fewer bytes say too little. Source: Chosen.
+/// Fewer bytes are not tested. Source: Chosen.
 const MIN_BYTES: usize = 512;
-/// More of a section tell nothing new. Source: Chosen.
+/// Further bytes of a section are not tested. Source: Chosen.
 const MAX_BYTES: usize = 1 << 20;
-/// Functions of an encrypted file that do not decode, at least, and how many of all: one in so
-/// many.
+/// A file is encrypted if at least the first number of functions does not decode, and at least one
+/// in the second number.
 const UNDECODED: (usize, usize) = (8, 4);
 
 fn refusal(what: &str) -> Refusal {
@@ -29,8 +28,8 @@ fn refusal(what: &str) -> Refusal {
     ))
 }
 
-/// Refuses files without section headers and unwind tables (`bare`) that hold little but bytes that
-/// are no code. Also refuses files whose code sections are no code.
+/// Refuses files without section headers and unwind tables (`bare`) that contain almost only bytes
+/// that are no code. Also refuses files whose code sections contain no code.
 pub fn refuse_packed(
     elf: &Elf,
     input: &Input,
@@ -117,8 +116,8 @@ impl Count {
         self.bytes >= MIN_BYTES && self.bits() >= MIN_PACKED_BITS_PER_BYTE
     }
 
-    /// Bits that a byte carries, from 0 to 8. Few bytes cannot show how many values there are: that
-    /// is made up for in the first order.
+    /// Information per byte in bits, from 0 to 8. Few bytes do not show all values, so a
+    /// first-order correction is added.
     fn bits(&self) -> f64 {
         if self.bytes == 0 {
             return 0.0;

@@ -1,13 +1,12 @@
 //! Programs that a sanitizer watches (AddressSanitizer, ThreadSanitizer, MemorySanitizer,
-//! LeakSanitizer, UndefinedBehaviorSanitizer and their kin of gcc and clang).
+//! LeakSanitizer, UndefinedBehaviorSanitizer and others of gcc and clang).
 //!
-//! Code that a compiler adds to such a program is code like any other. The runtime is not: it
-//! starts before everything else, makes threads that nobody is told of, stops all others to look
-//! for leaks, and stands in for hundreds of functions of the C library. So functions of a runtime
-//! that is linked into the program are left as they are. They are recognized by their names;
-//! without names nothing tells them apart. Also, a report shows return addresses, which must be the
-//! original's to have lines. So calls are translated as for `burst`, whatever the clone is made
-//! for.
+//! Code that a compiler adds to such a program is ordinary code. The runtime is not: it starts
+//! before everything else, makes hidden threads, stops all others to search for leaks, and wraps
+//! hundreds of functions of the C library. So functions of a runtime that is linked into the
+//! program stay unchanged. They are recognized only by their names. Also, reports show return
+//! addresses, which must be the original's to have lines. So calls are translated as for `burst`,
+//! for all modes.
 
 use crate::program::imports::Imports;
 use crate::program::{Input, Program};
@@ -22,11 +21,11 @@ use object::elf;
 /// Relation of a file to a sanitizer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sanitizer {
-    /// Its runtime is part of the file.
+    /// True if its runtime is part of the file.
     pub linked_in: bool,
-    /// The runtime watches the file's code, wherever it is.
+    /// True if the runtime watches the file's code, wherever the runtime is.
     pub watches: bool,
-    /// The runtime stands in for the allocator.
+    /// True if the runtime replaces the allocator.
     pub allocates: bool,
 }
 
@@ -52,8 +51,7 @@ const STARTS: [&[u8]; 6] = [
     b"__dfsan_init",
 ];
 
-/// Name prefixes of functions that compilers call, and of functions that stand in for the C
-/// library's.
+/// Name prefixes of functions that compilers call, and of wrappers of the C library's functions.
 const PREFIXES: [&str; 12] = [
     "__asan_",
     "__tsan_",
@@ -69,7 +67,7 @@ const PREFIXES: [&str; 12] = [
     "__sancov_",
 ];
 
-/// Namespaces of the runtimes, as they stand in mangled names.
+/// Namespaces of the runtimes, as in mangled names.
 const NAMESPACES: [&str; 11] = [
     "11__sanitizer",
     "6__asan",
@@ -84,8 +82,8 @@ const NAMESPACES: [&str; 11] = [
     "17asan_thread_start",
 ];
 
-/// Texts that all runtimes hold, backwards, so that this program's own are none: an option, and the
-/// message when the search for leaks fails.
+/// Texts in all runtimes: an option, and the message when the search for leaks fails. They are
+/// stored backwards, so that this program does not contain them.
 const MARKS: [&[u8]; 2] = [b"htap_rezilobmys_lanretxe", b"langis thguac recarT"];
 
 /// True if a library is a sanitizer's runtime.
@@ -100,7 +98,7 @@ pub fn is_of_runtime(name: &str) -> bool {
 }
 
 /// True if a function of a runtime makes a report and never returns. (The function that runs `main`
-/// does not return either, but it is in most reports, so it is not meant here.)
+/// does not return either, but it is in most reports, so it does not count.)
 fn never_returns(name: &str) -> bool {
     let name = name.split('@').next().unwrap_or(name);
     let fatal = name.starts_with("__asan_report_") && !name.ends_with("_noabort");
@@ -113,8 +111,8 @@ fn never_returns(name: &str) -> bool {
     fatal || aborts || starts || name.starts_with("__msan_warning") && name.ends_with("_noreturn")
 }
 
-/// Finds such functions: those of the file by their addresses, imported ones by the places through
-/// which they are called.
+/// Finds such functions: those of the file by their addresses, imported ones by the words and
+/// entries through which they are called.
 pub fn reports(elf: &Elf, input: &Input) -> FastSet<u64> {
     let imports = Imports::read(elf, input);
     let imported = imports.slots.iter().chain(&imports.stubs);
@@ -126,9 +124,9 @@ pub fn reports(elf: &Elf, input: &Input) -> FastSet<u64> {
         .collect()
 }
 
-/// The calls of a function that leave for code without a clone, as far as is known. They are the
-/// instructions that such calls return to, and the calls that do not come back to the clone by a
-/// way of their own. Those never return, or their callee looks at its return address
+/// The known calls of a function to code without a clone. The first list has the instructions to
+/// which such calls return. The second has the calls that do not return to the clone by themselves:
+/// they never return, or their callee looks at its return address
 /// ([`crate::program::shown_returns`]).
 pub fn calls(input: &Input, program: &Program, insns: &[Insn]) -> (Vec<InsnId>, Vec<InsnId>) {
     let (mut returned_to, mut quits) = (Vec::new(), Vec::new());
@@ -165,7 +163,7 @@ pub fn calls(input: &Input, program: &Program, insns: &[Insn]) -> (Vec<InsnId>, 
 }
 
 impl Sanitizer {
-    /// Looks at a file whose functions have these names.
+    /// Examines a file whose functions have these names.
     pub fn of<'n>(
         elf: &Elf,
         mut functions: impl Iterator<Item = &'n str>,
@@ -173,7 +171,7 @@ impl Sanitizer {
         let needed = elf.dynamic_strings(dt(elf::DT_NEEDED));
         let needs = needed.iter().any(|name| is_runtime_library(name));
         let starts = |name: &[u8]| STARTS.contains(&name);
-        // The part that all of them have.
+        // All runtimes have this part.
         let named = functions.any(|name| name.starts_with("_ZN11__sanitizer"));
         let is_library = elf.interpreter().is_none() && !elf.is_static_executable();
         if is_library && symbols::any_exported(elf, starts) {
@@ -206,7 +204,7 @@ impl Sanitizer {
     }
 }
 
-/// True if a runtime is in a file without a symbol table.
+/// True if a file without a symbol table contains a runtime.
 fn is_unnamed(elf: &Elf) -> bool {
     let has_names = elf.sections.iter().any(|s| s.kind == elf::SHT_SYMTAB.0);
     !has_names && MARKS.iter().all(|mark| elf.has(mark))

@@ -1,4 +1,4 @@
-//! Addresses that stand for where a section begins or ends.
+//! Addresses of the starts and ends of sections.
 
 use crate::program::Input;
 use crate::program::imports::Imports;
@@ -11,22 +11,22 @@ use object::elf;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
-/// Bounds of a file's code, and facts known of functions by name.
+/// Bounds of a file's code, and facts about functions by name.
 #[derive(Clone, Debug, Default)]
 pub struct Bounds {
-    /// Beginnings: of the file in memory, of its executable segments, of executable sections.
+    /// Starts: of the file in memory, of its executable segments, of executable sections.
     pub(crate) starts: BTreeSet<u64>,
     /// Ends of the latter two.
     pub(crate) ends: BTreeSet<u64>,
-    /// Words that hold one of these, and that.
+    /// Words that hold a bound, with the bound.
     pub(crate) words: HashMap<u64, u64>,
     /// The range from the first executable byte to the end, which counts as inside.
     pub(crate) around: Range<u64>,
-    /// Known functions by the places through which they are called.
+    /// Known functions by the words and entries through which they are called.
     pub(crate) functions: HashMap<u64, KnownFunction>,
-    /// A word that holds an end, near one that holds a beginning or another address before that.
+    /// A word that holds an end, near one that holds a start or another address before that end.
     pub(crate) table: Option<(u64, Range<u64>)>,
-    /// The function with which a static executable applies its own relocations ([`relocator`]).
+    /// The function that applies a static executable's own relocations ([`relocator`]).
     pub(crate) relocator: Option<u64>,
 }
 
@@ -38,7 +38,7 @@ impl Bounds {
             .loads()
             .next()
             .map(|first| first.vaddr.wrapping_sub(first.offset));
-        // A bound where something else begins more likely means that beginning.
+        // An end that is also the start of another section more likely stands for that start.
         let begins = |at: &u64| {
             elf.sections
                 .iter()
@@ -118,7 +118,7 @@ impl Bounds {
             .min_by_key(|(at, _)| *at)
     }
 
-    /// True if an address that code may take is a bound, or lies in code.
+    /// True if an address is a bound, or lies in code.
     pub fn is_near(&self, at: u64) -> bool {
         self.around.contains(&at) || self.starts.first() == Some(&at)
     }
@@ -137,7 +137,7 @@ impl Bounds {
         }
     }
 
-    /// True if a function called through one of these places may look at the program's segments.
+    /// True if a function called through one of these places may examine the program's segments.
     pub fn leads_to_segments(&self, calls: &[u64]) -> bool {
         !self.functions.is_empty()
             && calls.iter().any(|at| {
@@ -174,7 +174,7 @@ fn known_functions(elf: &Elf, input: &Input, imports: &Imports) -> HashMap<u64, 
         .symbols
         .iter()
         .filter_map(|s| Some((s.addr, known(&s.name)?)));
-    // Functions chosen when the program starts are the C library's string and memory functions,
+    // Functions chosen at the program's start are the C library's string and memory functions,
     // which take no functions as arguments.
     let relocations = elf.relocations();
     let chosen = relocations.iter().filter(|r| r.kind == R_IRELATIVE);
@@ -189,10 +189,10 @@ fn known_functions(elf: &Elf, input: &Input, imports: &Imports) -> HashMap<u64, 
     stubs.chain(own).chain(imported).collect()
 }
 
-/// The function that a position-independent executable without a loader begins with: its entry
-/// point gives it the dynamic section, and it applies the relocations that it finds from there. The
-/// tables that it reads may lie in a segment with the code, and their addresses are sums with
-/// values from the kernel, so nothing shows where they end.
+/// The first function of a position-independent executable without a loader: its entry point passes
+/// it the dynamic section, and it applies the relocations from there. The tables that it reads may
+/// be in a segment with the code, and their addresses are sums with values from the kernel, so
+/// their ends are unknown.
 fn relocator(elf: &Elf, input: &Input) -> Option<u64> {
     const MAX_ENTRY_INSTRUCTIONS: usize = 16;
     if !input.pie || !elf.is_static_executable() {
@@ -227,15 +227,14 @@ fn relocator(elf: &Elf, input: &Input) -> Option<u64> {
     None
 }
 
-/// Facts known of a function by its name.
+/// Known facts about a function by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnownFunction {
-    /// It reads where these of its arguments point to (bit n: argument n).
+    /// It reads memory through these arguments (bit n: argument n).
     Reads(u8),
-    /// `mprotect`: a program that makes code writable writes it.
+    /// `mprotect`: a program that makes code writable counts as writing it.
     Protects,
-    /// `mmap`: a program that puts memory that it shares with itself in the place of code writes
-    /// that.
+    /// `mmap`: a program that replaces code by memory shared with itself counts as writing it.
     Maps,
     /// `dl_iterate_phdr`.
     Segments,
@@ -251,11 +250,11 @@ pub enum KnownFunction {
     SetsProcess,
     /// `ptrace`.
     Traces,
-    /// It makes do with the addresses themselves.
+    /// It uses only the addresses themselves.
     Harmless,
 }
 
-/// Entries of a linkage table that lead to the values of such words.
+/// Entries of a linkage table that jump through such words.
 fn stubs_of(input: &Input, range: &Range<u64>, is_slot: impl Fn(u64) -> bool) -> Vec<u64> {
     let code = input.slice(range).unwrap_or(&[]);
     let distances = code.windows(4).zip(range.start..);
@@ -269,7 +268,7 @@ fn stubs_of(input: &Input, range: &Range<u64>, is_slot: impl Fn(u64) -> bool) ->
         .collect()
 }
 
-/// Bytes between the words of a table. Source: Chosen.
+/// Maximum distance between the words of a table, bytes. Source: Chosen.
 pub(crate) const MAX_WORD_DISTANCE: u64 = 64;
 
 /// Classifies a function by its name.

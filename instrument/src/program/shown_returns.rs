@@ -1,15 +1,15 @@
 //! Search for code that looks at return addresses: profilers by calls (`-pg`, `-mfentry`),
-//! functions that the compiler calls at both ends of each function (`-finstrument-functions`), and
-//! functions that ask for their caller (`__builtin_return_address`).
+//! functions that compiled code calls at both ends of each function (`-finstrument-functions`), and
+//! functions that read their caller (`__builtin_return_address`).
 //!
 //! Calls of a direct clone push addresses of clones. In such files calls are translated as for
-//! `burst`, whatever the clones are made for, so that return addresses are the original's. A
-//! function of another file that looks at its own return address comes back to the original: it
-//! leaves the clone for good, and the entry jump behind the call leads in again.
+//! `burst`, for all modes, so that return addresses are the original's. A function of another file
+//! that looks at its own return address returns to the original: control leaves the clone, and the
+//! entry jump after the call leads back.
 //!
 //! Functions of other files are known by their names, those of this file by their code as well: a
-//! load from the place of the return address. A function that goes on at the loaded address, or
-//! that keeps it to go on there later (`setjmp`), does not show it to anybody.
+//! load from the place of the return address. A function that jumps to the loaded address, or keeps
+//! it to jump there later (`setjmp`), does not show it.
 
 use crate::program::imports::Imports;
 use crate::program::{FunctionInfo, Input, Program};
@@ -35,9 +35,9 @@ const PROFILERS: [&str; 10] = [
     "__sanitizer_cov_trace_pc_indir",
     "mtrace",
 ];
-/// Functions that hand out the return addresses of all callers.
+/// Functions that return the return addresses of all callers.
 const STACK_WALKERS: [&str; 1] = ["backtrace"];
-/// Functions that tell their callers once the program has called `mtrace`.
+/// Functions that report their callers once the program has called `mtrace`.
 const TRACED_ALLOCATORS: [&str; 7] = [
     "malloc",
     "calloc",
@@ -47,11 +47,11 @@ const TRACED_ALLOCATORS: [&str; 7] = [
     "aligned_alloc",
     "posix_memalign",
 ];
-/// The function that the entry point calls and never comes back from: its frame is the first of
-/// each stack.
+/// The function that the entry point calls and that never returns: its frame is the first of each
+/// stack.
 const STARTS_MAIN: &str = "__libc_start_main";
-/// Name prefixes of functions that use a return address to go on there: functions of the unwinder,
-/// of split stacks and of contexts.
+/// Name prefixes of functions that use a return address only to jump there: functions of the
+/// unwinder, of split stacks and of contexts.
 const GO_ON_THERE: [&str; 7] = [
     "_Unwind_",
     "__morestack",
@@ -61,34 +61,34 @@ const GO_ON_THERE: [&str; 7] = [
     "unw_",
     "__unw_",
 ];
-/// The loader's functions that ask which file has called them.
+/// The loader's functions that look up the file of their caller.
 const ASK_FOR_THE_FILE: [&str; 6] = ["dlopen", "dlsym", "dlvsym", "dlmopen", "dladdr", "dladdr1"];
-/// Instructions of a function that are looked at for loads relative to the stack pointer: compilers
-/// load the return address early.
+/// Maximum number of instructions of a function examined for loads relative to the stack pointer,
+/// since compilers load the return address early.
 const LOOKED_AT: usize = 64;
-/// Instructions behind a load in which its use shows.
+/// Maximum number of instructions after a load that are examined for its use.
 const USE_SHOWS: usize = 24;
-/// Branch targets of a function whose stack depth is remembered.
+/// Maximum number of branch targets of a function whose stack depth is remembered.
 const MOST_TARGETS: usize = 16;
 /// Bytes of a return address, and of a saved register.
 const WORD: i64 = 8;
 
-/// Facts known of the code that looks at return addresses.
+/// Known facts about code that looks at return addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShownReturns {
-    /// Places through which functions that look at return addresses are called: words and entries
-    /// of linkage, and functions of the file.
+    /// Words and entries through which functions that look at return addresses are called, and
+    /// functions of the file.
     pub places: FastSet<u64>,
-    /// They look at return addresses of their callers, too.
+    /// True if they look at return addresses of their callers, too.
     pub whole_stack: bool,
-    /// The first reader, for people: its name, or its start address.
+    /// The first reader, as text: its name, or its start address.
     pub first: String,
-    /// The file is not right where clones push addresses of their own.
+    /// True if the file would misbehave with return addresses of clones.
     pub matters: bool,
 }
 
-/// Looks for functions that look at return addresses. `None` if there are none. `is_watched`: the
-/// compiler has made the code for a sanitizer, to which functions hand their return address.
+/// Searches for functions that look at return addresses. `None` if there are none. `is_watched`:
+/// the compiler has made the code for a sanitizer, to which functions pass their return address.
 pub fn find_readers(
     elf: &Elf,
     input: &Input,
@@ -100,7 +100,7 @@ pub fn find_readers(
         return None;
     }
     let imports = Imports::read(elf, input);
-    // The C library may be part of the file, and asks for its own use.
+    // The C library may be part of the file, and reads return addresses for its own use.
     let is_named = |f: &FunctionInfo| !elf.is_static_executable() || !f.name.is_empty();
     let mut shown = ShownReturns::default();
     named(&imports, input, elf.is_static_executable(), &mut shown);
@@ -124,12 +124,11 @@ pub fn find_readers(
     (!shown.first.is_empty()).then_some(shown)
 }
 
-/// Adds the readers that are known by their names. `is_static`: the C library's functions are in
-/// the file.
+/// Adds the readers known by name. `is_static`: the file contains the C library's functions.
 fn named(imports: &Imports, input: &Input, is_static: bool, shown: &mut ShownReturns) {
     let imported = || imports.slots.iter().chain(&imports.stubs);
     let is_traced = imported().any(|(_, name)| name == "mtrace");
-    // (A function of the program that has the name of a walker need not be one.)
+    // (A function of the program with the name of a stack walker need not be one.)
     let is_own = |name: &str| is_static || PROFILERS.contains(&name);
     let own = input.symbols.iter().map(|s| (&s.addr, &*s.name));
     let own = own.filter(|(_, name)| is_own(name));
@@ -153,10 +152,10 @@ fn named(imports: &Imports, input: &Input, is_static: bool, shown: &mut ShownRet
     }
 }
 
-/// True if a function begins with its return address on top of the stack. Rarely run parts of
-/// functions that are kept elsewhere do not.
+/// True if a function begins with its return address on top of the stack. Rarely executed parts of
+/// functions that are placed elsewhere do not.
 fn is_called(function: &FunctionInfo, unwind: &Tables) -> bool {
-    /// `DW_CFA_def_cfa` and the two behind it, and `DW_CFA_def_cfa_expression`.
+    /// `DW_CFA_def_cfa` and the next two, and `DW_CFA_def_cfa_expression`.
     const SETS_FRAME: std::ops::RangeInclusive<u8> = 0x0c..=0x0f;
     let entry = function.unwind.and_then(|n| unwind.fdes.get(n as usize));
     let begins = |fde: &&Fde| fde.range.start == function.range.start;
@@ -169,8 +168,8 @@ fn is_called(function: &FunctionInfo, unwind: &Tables) -> bool {
     }
 }
 
-/// True if a function loads its return address, or its caller's, and uses it for anything but to go
-/// there.
+/// True if a function loads its return address, or its caller's, and uses it for anything except a
+/// jump there.
 fn reads_return(input: &Input, function: &FunctionInfo) -> bool {
     let name = &function.name;
     if GO_ON_THERE.iter().any(|start| name.starts_with(start))
@@ -187,7 +186,7 @@ fn reads_return(input: &Input, function: &FunctionInfo) -> bool {
     loads_by_stack_pointer(bytes, function.range.start)
 }
 
-/// True if a function begins by making a frame that rbp points at.
+/// True if a function begins by making a frame that rbp points to.
 fn has_frame(bytes: &[u8]) -> bool {
     const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
     let bytes = bytes.strip_prefix(&ENDBR64).unwrap_or(bytes);
@@ -211,8 +210,8 @@ fn loads_above_frame(bytes: &[u8], at: u64) -> bool {
         let inst = decoder.decode();
         let loaded = loaded_word(&inst);
         takes_frame |= is_frame_taken(&inst);
-        // An unwinder begins so: it takes the frame of its caller, and the address where the caller
-        // goes on.
+        // An unwinder begins in this way: it takes the frame of its caller, and the address at
+        // which the caller continues.
         if takes_frame && loaded == Some((Register::RBP, WORD)) && writes(&inst, Register::RDX) {
             return false;
         }
@@ -244,7 +243,7 @@ fn is_frame_taken(inst: &Instruction) -> bool {
         && inst.memory_displacement64() == 2 * WORD as u64
 }
 
-/// The register and distance of the word that a `mov` to a register loads.
+/// Register and displacement of the word that a `mov` to a register loads.
 fn loaded_word(inst: &Instruction) -> Option<(Register, i64)> {
     (inst.mnemonic() == Mnemonic::Mov
         && inst.op0_kind() == OpKind::Register
@@ -255,8 +254,8 @@ fn loaded_word(inst: &Instruction) -> Option<(Register, i64)> {
         .then(|| (inst.memory_base(), inst.memory_displacement64() as i64))
 }
 
-/// True if a function loads the word that its stack pointer pointed at when it began, as far as
-/// that is followed.
+/// True if a function loads the word at which its stack pointer pointed at its start, as far as the
+/// pointer is tracked.
 fn loads_by_stack_pointer(bytes: &[u8], at: u64) -> bool {
     let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
     let mut targets: Vec<(u64, i64)> = Vec::new();
@@ -288,8 +287,8 @@ fn loads_by_stack_pointer(bytes: &[u8], at: u64) -> bool {
     false
 }
 
-/// Bytes by which the stack grows behind an instruction; `None` where that is not known, or control
-/// does not get there.
+/// Bytes by which the stack grows during an instruction; `None` if that is unknown, or control does
+/// not continue at the next one.
 fn deeper(inst: &Instruction) -> Option<i64> {
     let writes_pointer = inst.op_count() > 0 && writes(inst, Register::RSP);
     let number = || inst.try_immediate(1).ok().map(|n| n as i64);
@@ -301,15 +300,15 @@ fn deeper(inst: &Instruction) -> Option<i64> {
         (Mnemonic::Sub, _) if writes_pointer => number(),
         (Mnemonic::Add, _) if writes_pointer => number().map(|n| -n),
         (Mnemonic::Leave | Mnemonic::Enter, _) => None,
-        // (Compared with, which writes nothing.)
+        // (A comparison writes no register.)
         (Mnemonic::Cmp | Mnemonic::Test, _) => Some(0),
         _ if writes_pointer => None,
         _ => Some(0),
     }
 }
 
-/// True if somebody may see the return address that an instruction has loaded. Nobody does if
-/// control goes on there by a jump or a return. Nobody does either if it is kept for that purpose
+/// True if a return address that an instruction has loaded may become visible. It does not if
+/// control continues there by a jump or a return. It does not either if it is kept for that purpose
 /// with the processor state (contexts) or mangled (`setjmp`).
 fn is_shown(load: &Instruction, behind: &[u8]) -> bool {
     let register = load.op0_register();
@@ -322,14 +321,15 @@ fn is_shown(load: &Instruction, behind: &[u8]) -> bool {
             Mnemonic::Jmp if first_is(register) => return false,
             Mnemonic::Push if first_is(register) => return false,
             Mnemonic::Xor | Mnemonic::Mov if inst.segment_prefix() == Register::FS => {
-                // The word of the thread's block that pointers are mangled with.
+                // The word of the thread's block with which pointers are mangled.
                 const POINTER_GUARD_OFFSET: u64 = 0x30;
                 if inst.memory_displacement64() == POINTER_GUARD_OFFSET {
                     return false;
                 }
             }
             Mnemonic::Mov if inst.op1_kind() == OpKind::Immediate64 => {
-                // Mark of gcc's unwinder on its contexts, whose first address is a return address.
+                // Mark that gcc's unwinder puts on its contexts, whose first address is a return
+                // address.
                 const EXTENDED_CONTEXT: u64 = 1 << 62;
                 if inst.immediate64() == EXTENDED_CONTEXT {
                     return false;
@@ -398,11 +398,11 @@ mod tests {
         assert!(!reads(&[
             0x55, 0x48, 0x89, 0xe5, 0x48, 0x8d, 0x75, 0x10, 0x48, 0x8b, 0x55, 0x08, 0x5d, 0xc3
         ]));
-        // The same, the other way round.
+        // The same in the other order.
         assert!(!reads(&[
             0x55, 0x48, 0x89, 0xe5, 0x48, 0x8b, 0x55, 0x08, 0x48, 0x8d, 0x75, 0x10, 0x5d, 0xc3
         ]));
-        // mov rax, [rbp+8], where rbp is no frame.
+        // mov rax, [rbp+8], where rbp points to no frame.
         assert!(!reads(&[0x48, 0x8b, 0x45, 0x08, 0xc3]));
         // push rbp; mov rbp, rsp; mov rax, [rbp+16]: an argument.
         assert!(!reads(&[

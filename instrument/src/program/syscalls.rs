@@ -1,8 +1,8 @@
-//! Executables without a loader, for the soft flavour: which system calls get hooks, and the entry
-//! point that lets the runtime in.
+//! Executables without a loader, for the soft flavour: the system calls that get hooks, and the
+//! entry point that starts the runtime.
 //!
-//! The file on disk still runs as the original does: the entry point looks for one environment
-//! variable, and goes on at the original entry if it is not there.
+//! The file on disk still runs like the original: the entry point searches for one environment
+//! variable, and continues at the original entry if it is missing.
 
 use crate::ir::cfg::Cfg;
 use crate::program::{Input, Program, uncovered};
@@ -27,21 +27,21 @@ pub fn hooks(graph: &Cfg) -> Vec<InsnId> {
     graph.blocks.iter().flat_map(in_block).collect()
 }
 
-/// True if the system call at `at` may be one that the runtime must know of. `insns` holds the
-/// instructions before it, in the order of their addresses.
+/// True if the runtime may have to observe the system call at `at`. `insns` has the instructions
+/// before it, in the order of their addresses.
 fn needs_hook(insns: &[Insn], at: usize) -> bool {
     insns[at].inst.mnemonic() == Mnemonic::Syscall
         && number(&insns[..at]).is_none_or(|n| HOOKED_CALLS.contains(&n))
 }
 
-/// True if the system call at `at` opens a file. A hook is put there if possible, but it is not
+/// True if the system call at `at` opens a file. It gets a hook if possible, but the hook is not
 /// required.
 fn opens_file(insns: &[Insn], at: usize) -> bool {
     insns[at].inst.mnemonic() == Mnemonic::Syscall
         && number(&insns[..at]).is_some_and(|n| OPENING_CALLS.contains(&n))
 }
 
-/// The number of the system call behind these instructions, if these set it.
+/// The number of the system call after these instructions, if they set it.
 fn number(before: &[Insn]) -> Option<u32> {
     let mut factory = InstructionInfoFactory::new();
     for insn in before.iter().rev().take(12) {
@@ -74,7 +74,7 @@ fn number(before: &[Insn]) -> Option<u32> {
     None
 }
 
-/// The first system call in a function that is not re-emitted and that would need a hook there.
+/// The first system call that would need a hook in a function that is not re-emitted.
 pub fn unseen(input: &Input, program: &Program, left: &[bool]) -> Option<u64> {
     let left = program
         .functions
@@ -102,7 +102,8 @@ pub fn begins_with_call(code: &[u8]) -> bool {
         || code.starts_with(&[0x48, 0xc7, 0xc0]) && code.get(7..9) == Some(&call)
 }
 
-/// A system call in bytes that belong to no function, if its number is certain: they may be data.
+/// A system call in bytes outside of functions, if its number is certain, since the bytes may be
+/// data.
 fn stray_call(input: &Input, gap: &Range<u64>) -> Option<u64> {
     let bytes = input.slice(gap)?;
     let mut calls = (0..bytes.len()).filter(|&i| bytes[i..].starts_with(&[0x0f, 0x05]));
@@ -120,8 +121,8 @@ fn first_call(bytes: &[u8], base: u64) -> Option<u64> {
     unclear.peek()?;
     let mut places = unclear.map(|i| base + i as u64);
     match decode_function(bytes, base, &[]) {
-        // Bytes inside an instruction, perhaps part of an address, are no system call: a jump there
-        // would have made instructions of them.
+        // Bytes inside an instruction, perhaps part of an address, are no system call: a jump to
+        // them would have made them an instruction.
         Ok(body) => places.find(|&at| match body.index_of(at) {
             Some(i) => needs_hook(&body.insns, i),
             None => body
@@ -133,9 +134,9 @@ fn first_call(bytes: &[u8], base: u64) -> Option<u64> {
     }
 }
 
-/// True if an address lies inside an instruction of code that is instructions from end to end, and
-/// nothing jumps there. (Jumps behind a `lock` prefix make code that is not understood, yet plain
-/// to read.)
+/// True if an address is inside an instruction and is no jump target, in code that consists of
+/// instructions from end to end. (Jumps past a `lock` prefix make functions that cannot be
+/// analysed, although their instructions decode.)
 fn lies_inside(bytes: &[u8], base: u64, at: u64) -> bool {
     sweep(bytes, base).is_some_and(|body| {
         body.index_of(at).is_none()
@@ -146,9 +147,9 @@ fn lies_inside(bytes: &[u8], base: u64, at: u64) -> bool {
     })
 }
 
-/// The number that the last instruction of these bytes puts into rax. The C library's return from
-/// signal handlers has unwind data that begins in the middle of an instruction, so that only this
-/// finds its number.
+/// The number that the last instruction of these bytes puts into rax. The unwind data of the C
+/// library's return from signal handlers begins in the middle of an instruction, so only this finds
+/// its number.
 fn set_just_before(bytes: &[u8]) -> Option<u32> {
     let number = || bytes.last_chunk::<4>().map(|n| u32::from_le_bytes(*n));
     let head = &bytes[..bytes.len().saturating_sub(4)];
@@ -159,10 +160,10 @@ fn set_just_before(bytes: &[u8]) -> Option<u32> {
     }
 }
 
-/// Unwind instructions for [`mgz_abi::probe::HANDLER_CALL`]: its caller is the interrupted code,
-/// with its registers where the kernel has saved them.
+/// Unwind instructions for [`mgz_abi::probe::HANDLER_CALL`]: the caller is the interrupted code,
+/// with registers where the kernel saved them.
 pub fn handler_frame() -> Vec<u8> {
-    /// DWARF's numbers of the registers that `handler_saved` counts.
+    /// DWARF's numbers of the registers counted by `handler_saved`.
     const SAVED: [u8; 17] = [8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16];
     const RSP: usize = 15;
     const DEF_CFA_EXPRESSION: u8 = 0x0f;
@@ -170,7 +171,7 @@ pub fn handler_frame() -> Vec<u8> {
     /// `DW_OP_breg7` (rsp plus an offset), `DW_OP_deref`.
     const BREG_RSP: u8 = 0x77;
     const DEREF: u8 = 0x06;
-    // Two bytes of a signed LEB128 number, be the second one empty.
+    // A signed LEB128 number in exactly two bytes.
     const { assert!(handler_saved(16) < 0x2000) };
     let place = |n| {
         [
@@ -193,7 +194,7 @@ pub fn handler_frame() -> Vec<u8> {
 pub const ENTRY_BYTES: usize = 320;
 
 /// Code for the entry point: finds the runtime's variable in the environment, maps its image and
-/// jumps to it. `at` is where the code will lie, `original` the entry point of the input.
+/// jumps to it. `at` is the code's address, `original` the entry point of the input.
 pub fn entry(at: u64, original: u64) -> Vec<u8> {
     let mut code = Code {
         bytes: Vec::new(),
@@ -211,9 +212,9 @@ pub fn entry(at: u64, original: u64) -> Vec<u8> {
 
 struct Code {
     bytes: Vec<u8>,
-    /// Fields of branches to where the program's own entry follows.
+    /// Fields of branches to the program's own entry.
     plain: Vec<usize>,
-    /// The same, with the stack pointer to be put back before.
+    /// The same, for branches after which the stack pointer must be restored.
     bad: Vec<usize>,
 }
 
@@ -245,7 +246,7 @@ impl Code {
         }
     }
 
-    /// Looks for the runtime's variable in the environment. Leaves the path behind it in rdi.
+    /// Searches for the runtime's variable in the environment. Leaves its value, a path, in rdi.
     fn find_variable(&mut self) {
         let name = |from: usize| {
             STATIC_ENV[from..]
@@ -271,8 +272,8 @@ impl Code {
         self.put(&[0x48, 0x8d, 0x7e, 0x0c]); // lea rdi, [rsi + 12]: the path
     }
 
-    /// Opens the file in rdi and maps the runtime's image. Leaves the address in rbx, and what was
-    /// read of the file on the stack.
+    /// Opens the file in rdi and maps the runtime's image. Leaves the image's address in rbx, and
+    /// the data read from the file on the stack.
     fn map_runtime(&mut self) {
         self.put(&[0xbe, 0x02, 0x00, 0x08, 0x00]); // mov esi, O_RDWR | O_CLOEXEC
         self.put(&[0xb8, 2, 0, 0, 0, 0x0f, 0x05]); // open
@@ -326,8 +327,8 @@ impl Code {
         self.put(&[0xff, 0xe0]); // jmp rax
     }
 
-    /// Jumps to the program's own entry point, with registers as the kernel leaves them. Branches
-    /// lead here if there is no runtime.
+    /// Jumps to the program's own entry point, with registers as at the kernel's start of the
+    /// program. Branches lead here if there is no runtime.
     fn enter_program(&mut self, at: u64, original: u64) {
         self.here(true);
         self.put(&[0x48, 0x83, 0xc4, 0x40]); // bad: add rsp, 64
@@ -395,7 +396,7 @@ mod tests {
             0x74, 0x01, 0xf0, 0x0f, 0xb1, 0x07, 0x48, 0x8d, 0x3d, 0x0f, 0x05, 0x0b, 0x00, 0xc3,
         ];
         assert!(lies_inside(&code, 0x1000, 0x1009));
-        // The jump leads to these bytes.
+        // A jump leads to these bytes.
         let jumps = [0x74, 0x03, 0x48, 0x8d, 0x3d, 0x0f, 0x05, 0x0b, 0x00, 0xc3];
         assert!(!lies_inside(&jumps, 0x1000, 0x1005));
         assert!(!lies_inside(
@@ -421,8 +422,7 @@ mod tests {
             first_call(&[0x89, 0xf8, 0x0f, 0x05, 0xc3], 0x1000),
             Some(0x1002)
         );
-        // The jump leads into the first instruction, where the call is: je 1f; mov edx, 1f:
-        // syscall; …
+        // The jump leads into the first instruction, to the call: je 1f; mov edx, 1f: syscall; …
         assert_eq!(
             first_call(&[0x74, 0x01, 0xba, 0x0f, 0x05, 0, 0, 0xc3], 0x1000),
             Some(0x1003)

@@ -1,10 +1,10 @@
 //! The sidecar's columns of all clones' rows.
 //!
-//! Rows are many times larger than the columns made of them, and those of a large program would be
-//! a quarter of all memory that rewriting it takes. So they are taken from function after function,
-//! and encoded while others are analysed, as soon as the rows before them are known: numbers follow
-//! from the clones before, and so do addresses except for the first clone's place. Columns hold
-//! distances of addresses, so that this matters for the first rows only.
+//! Rows are many times larger than their columns. Those of a large program would be a quarter of
+//! the memory that rewriting takes. So they are taken function by function, and encoded while
+//! others are analysed, as soon as all rows before them are known: numbers and addresses follow
+//! from the earlier clones, except for the first clone's address. Columns hold differences of
+//! addresses, so that address matters only for the first rows.
 
 use crate::emit::SidecarRows;
 use crate::report::SiteCounts;
@@ -17,8 +17,7 @@ use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Numbers of rows before a clone's own, and the clone's address, counted from the first clone's
-/// place.
+/// Numbers of rows before a clone's own, and the clone's address relative to the first clone.
 #[derive(Clone, Copy, Default)]
 struct Before {
     function: u32,
@@ -29,8 +28,7 @@ struct Before {
     at: u64,
 }
 
-/// The last rows of each table, with the file's numbers, and addresses from the first clone's place
-/// on.
+/// The last rows of each table, with the file's numbers, and addresses relative to the first clone.
 #[derive(Clone, Copy, Default)]
 struct Last {
     site: Option<Site>,
@@ -83,20 +81,20 @@ impl Before {
     }
 }
 
-/// Some clones' rows, and the numbers before each.
+/// Rows of some clones, and the numbers before each.
 #[derive(Default)]
 struct Batch {
     rows: Vec<SidecarRows>,
     before: Vec<Before>,
     /// Number of these rows.
     len: usize,
-    /// The last rows before the first of these.
+    /// The last rows before the first one of these.
     last: Last,
 }
 
 impl Batch {
-    /// Columns of the batch, if the first clone lies at `start`: in the columns are distances, so
-    /// that it matters where there is nothing before.
+    /// Columns of the batch, if the first clone is at `start`. The address matters only if there
+    /// are no earlier rows, since columns hold differences.
     fn encode(&self, start: u64) -> std::io::Result<EncodedTables> {
         fn runs<'a, R: Default>(
             batch: &'a Batch,
@@ -164,27 +162,28 @@ pub struct OfClone {
     pub len: u64,
 }
 
-/// Makes the columns of clones' rows while others are still to come.
+/// Makes the columns of clones' rows while further rows are still to come.
 pub struct Columns {
     flavour: u32,
-    /// Rows are still to be changed, and so are kept.
+    /// True if rows will still change, so that they are kept.
     keeps: bool,
-    /// Number of the first group from which columns are not made while others would wait for them.
+    /// Number of the first group for which columns are no longer made early, since other threads
+    /// would wait for them at the end.
     late: usize,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Groups that came before those in front of them, by number.
+    /// Groups that came before earlier ones, by number.
     early: HashMap<usize, Vec<OfClone>>,
-    /// Number of the group that is next.
+    /// Number of the next group.
     group: usize,
     /// The numbers before the next clone.
     next: Before,
     last: Last,
     filling: Batch,
-    /// Batches that are not encoded yet, and the others' columns, by number.
+    /// Batches that are not encoded yet; the columns of the others follow. Both by number.
     held: Vec<(usize, Batch)>,
     encoded: Vec<(usize, std::io::Result<EncodedTables>)>,
     batches: usize,
@@ -234,7 +233,7 @@ impl State {
         self.filling.before.push(before);
     }
 
-    /// The batch that is being filled, and its number.
+    /// The batch under construction, and its number.
     fn take(&mut self) -> (usize, Batch) {
         self.batches += 1;
         let next = Batch {
@@ -249,7 +248,7 @@ impl Columns {
     /// Source: Chosen.
     const ROWS_PER_BATCH: usize = 1 << 16;
 
-    /// `locates`: source positions are still to be put in. `groups`: how many there will be.
+    /// `locates`: source positions will still be added. `groups`: total number of groups.
     pub fn new(flavour: u32, locates: bool, groups: usize) -> Columns {
         Columns {
             flavour,
@@ -264,7 +263,7 @@ impl Columns {
     }
 
     /// Takes the clones of a group of functions. Groups are numbered from 0 on, and come in any
-    /// order. Whoever fills a batch makes its columns.
+    /// order. The thread that completes a batch makes its columns.
     pub fn put(&self, group: usize, clones: Vec<OfClone>) {
         let mut full = Vec::new();
         let mut guard = self.state();
@@ -292,8 +291,8 @@ impl Columns {
         }
     }
 
-    /// True if the columns of a batch are known before the layout is: each table with addresses in
-    /// the clone has rows before it.
+    /// True if the columns of a batch are known before the layout: each table with addresses in the
+    /// clone has earlier rows.
     fn is_placed(&self, batch: &Batch) -> bool {
         let Last {
             site,
@@ -309,8 +308,8 @@ impl Columns {
         self.state().next.records
     }
 
-    /// All rows, where source positions are still to be put in. (So they are one batch: of no other
-    /// the last row is known yet.)
+    /// All rows, to add source positions. (They form a single batch, since other batches need their
+    /// predecessor's last rows.)
     pub fn rows(&mut self) -> Vec<&mut SidecarRows> {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         state.filling.rows.iter_mut().collect()
@@ -372,7 +371,7 @@ mod tests {
     use mgz_annotations_schema::sidecar::Header;
     use mgz_annotations_schema::{Sidecar, SidecarParts};
 
-    /// Rows of the clone with this number: none at all of some.
+    /// Rows of the clone with this number; some have none.
     fn rows(number: u32) -> SidecarRows {
         let count = if number < 3 { 0 } else { number % 7 * 100 };
         let site = |n: u32| Site {
@@ -503,7 +502,7 @@ mod tests {
                     && other.loops == kept.loops
             );
         }
-        // Clones lie as the layout has them.
+        // Clones are placed as in the layout.
         let (mut at, mut site) = (0x40_0000u64, 0);
         for number in 0..CLONES {
             at = (at + 1).next_multiple_of(own(number).align);

@@ -1,8 +1,7 @@
 //! Source positions with their inline chains, from DWARF.
 //!
-//! Looking a position up costs microseconds and programs have millions of sites, so neighbouring
-//! sites share the work (a line-table row covers several instructions), and threads share the
-//! sites.
+//! A look-up costs microseconds and programs have millions of sites, so neighbouring sites share
+//! the work (a line-table row covers several instructions), and threads share the sites.
 
 use crate::emit::SidecarRows;
 use crate::sidecar::Strings;
@@ -24,7 +23,7 @@ type Chain = Vec<Frame>;
 /// Sites that one task looks up.
 const CHUNK: usize = 4096;
 
-/// Content of a debug section, decompressed if need be.
+/// Content of a debug section, decompressed if needed.
 fn section<'a>(elf: &Elf<'a>, id: SectionId) -> Cow<'a, [u8]> {
     use object::{Object, ObjectSection};
     let Some(s) = elf.section(id.name()) else {
@@ -70,7 +69,7 @@ pub fn locate(
                 .map(|context| Context::Own(Box::new(context), whole))
         }
     };
-    // A loop takes the position of its branch back, or else of its head.
+    // A loop has the position of its back edge, or otherwise of its head.
     let of_loops = rows
         .iter()
         .flat_map(|r| &r.loops)
@@ -123,14 +122,15 @@ pub fn locate(
 
 /// Source in which positions are looked up.
 enum Context<'a> {
-    /// In the file's own sections; of all that they tell, or of files and lines alone.
+    /// In the file's own sections. True if these describe functions, false for files and lines
+    /// only.
     Own(Box<addr2line::Context<EndianSlice<'a, LittleEndian>>>, bool),
     /// In other files.
     Files(Box<addr2line::Loader>),
 }
 
 impl Context<'_> {
-    /// The frames at an address, or the line alone where no more can be read.
+    /// The frames at an address, or only the line if functions are unknown.
     fn frames(&self, ip: u64) -> Chain {
         let line = |location: Option<addr2line::Location>| {
             location.map_or_else(Vec::new, |l| {
@@ -205,7 +205,7 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
-    /// The number of a chain's innermost frame; outer frames come first in the table.
+    /// The number of a chain's innermost frame. Outer frames come first in the table.
     fn add(&mut self, chain: &[Frame]) -> u32 {
         let mut outer = NONE;
         for (function, file, line) in chain.iter().rev() {

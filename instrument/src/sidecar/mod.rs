@@ -23,13 +23,13 @@ pub struct Entry {
     pub name: String,
     /// Original bytes.
     pub range: Range<u64>,
-    /// Reason why it was left alone.
+    /// Reason why it was left unchanged.
     pub left: Option<String>,
     /// Index of its clone.
     pub clone: Option<usize>,
 }
 
-/// Strings without repetition.
+/// A list of distinct strings.
 #[derive(Debug, Default)]
 pub struct Strings(IndexSet<String>);
 
@@ -49,7 +49,7 @@ impl Strings {
     }
 }
 
-/// The address map's bytes, see [`MapHeader`], in pieces that follow each other.
+/// The address map's bytes, see [`MapHeader`], in consecutive pieces.
 pub fn address_map(clones: &[Box<Emitted>], placed: &Placed) -> Vec<Vec<u8>> {
     let mut numbers: FastMap<u128, u32> = FastMap::from_iter([(key(&ProbeState::IDLE), 0)]);
     let mut states = vec![ProbeState::IDLE];
@@ -59,7 +59,7 @@ pub fn address_map(clones: &[Box<Emitted>], placed: &Placed) -> Vec<Vec<u8>> {
             states.len() as u32 - 1
         })
     };
-    // States of all clones in a row.
+    // States of all clones, one clone after the other.
     let translations: Vec<u32> = clones.iter().flat_map(|c| &c.states).map(global).collect();
     let tokens: Vec<Tokens> = (0..states.len() as u32).map(Tokens::of).collect();
     let mut rest = &translations[..];
@@ -117,7 +117,7 @@ fn words(out: &mut Vec<u8>, row: [u32; 4]) {
     out.extend_from_slice(&(a | b << 32 | c << 64 | d << 96).to_le_bytes());
 }
 
-/// Clones whose part of the map is made at a time.
+/// Number of clones whose part of the map is made at a time.
 const CLONES: usize = 256;
 
 /// The part of some clones in the address map. Offsets in the stream count from its own first byte.
@@ -128,7 +128,7 @@ struct Streams {
 }
 
 impl Streams {
-    /// `states`: the file's numbers of each clone's states. `tokens`: of all states.
+    /// `states`: the file's numbers of each clone's states. `tokens`: the tokens of all states.
     fn of(
         clones: &[Box<Emitted>],
         states: &[&[u32]],
@@ -153,8 +153,7 @@ impl Streams {
         all
     }
 
-    /// Appends the last function's stream, with the file's numbers of its states, and the marks
-    /// inside of it.
+    /// Appends the last function's stream, with the file's numbers of its states, and its marks.
     fn append(&mut self, stream: &[u8], states: &[u32], tokens: &[Tokens]) {
         let Some(function) = self.functions.last() else {
             return;
@@ -166,7 +165,7 @@ impl Streams {
             state: 0,
         };
         let mut left = MARK_EVERY;
-        // A check of the vector's room for each byte would take longer than the rest.
+        // A capacity check for each byte would take longer than all other work.
         const BUFFER_BYTES: usize = 256;
         let (mut room, mut filled) = ([0; BUFFER_BYTES], 0);
         let mut at = 0;
@@ -187,7 +186,7 @@ impl Streams {
                 filled += 1;
                 mark.orig += u32::from(byte >> 4);
                 mark.clone += u32::from(byte & 15);
-                // (Others have no clone.)
+                // (Others are not in the clone.)
                 left -= usize::from(byte & 15 != 0);
                 if left == 0 {
                     left = MARK_EVERY;
@@ -206,8 +205,8 @@ impl Streams {
     }
 }
 
-/// Bytes in a stream that tell the state from there on: a zero and the state's number in the file
-/// as LEB128.
+/// Bytes in a stream that set the state from there on: a zero and the state's number in the file as
+/// LEB128.
 struct Tokens {
     bytes: [u8; Tokens::MAX_BYTES],
     /// Number of bytes in use.
@@ -215,7 +214,7 @@ struct Tokens {
 }
 
 impl Tokens {
-    /// A number has five bytes at most.
+    /// A number has at most five bytes.
     const MAX_BYTES: usize = 8;
 
     fn of(state: u32) -> Tokens {
@@ -228,7 +227,7 @@ impl Tokens {
     }
 }
 
-/// The LEB128 number that some bytes begin with, and how many they are.
+/// The LEB128 number at the start of some bytes, and its length.
 fn number(bytes: &[u8]) -> (usize, usize) {
     let mut number = 0;
     for (n, &byte) in bytes.iter().enumerate().take(5) {
@@ -243,14 +242,14 @@ fn number(bytes: &[u8]) -> (usize, usize) {
 /// Instructions between two marks.
 const MARK_EVERY: usize = 32;
 
-/// A sidecar but for its file.
+/// A sidecar before it is written.
 #[derive(Debug, Default)]
 pub struct Annotations {
     /// Identity.
     pub id: [u8; 16],
-    /// The header; the report is still to be put in.
+    /// The header, to which the report is still to be added.
     pub header: Header,
-    /// Pieces of the address map, which follow each other.
+    /// Consecutive pieces of the address map.
     pub map: Vec<Vec<u8>>,
     /// All other columns.
     pub columns: Encoded,

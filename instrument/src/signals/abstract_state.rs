@@ -1,5 +1,5 @@
-//! Facts known of registers and of the function's own frame at one place: known bits, places in the
-//! frame, and values that came in as arguments.
+//! Known facts about registers and the function's own frame at one point: known bits, places in the
+//! frame, and arguments.
 
 use crate::x86::regs::{RSP, gpr};
 use iced_x86::{Instruction, Register};
@@ -9,14 +9,14 @@ use std::rc::Rc;
 /// Argument registers in order, by hardware number: rdi, rsi, rdx, rcx, r8, r9.
 pub const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
 
-/// Bit of [`Value::Derived`]: the value was computed from an address in the frame, so it may be any
-/// other address in it.
+/// Bit of [`Value::Derived`]: the value is computed from an address in the frame, so it may be any
+/// other address there.
 pub const FRAME: u8 = 0x40;
 
-/// A value.
+/// An abstract value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Bits known to be zero and to be one; nothing known if both are 0.
+    /// Bits known to be zero and to be one. If both masks are 0, the value is unknown.
     Bits {
         /// Known zeros.
         zero: u64,
@@ -27,8 +27,8 @@ pub enum Value {
     Frame(i64),
     /// The argument with this number, as it came in.
     Param(u8),
-    /// The low four bytes of the argument with this number, extended to eight in whatever way: a
-    /// number, not an address.
+    /// The low four bytes of the argument with this number, zero- or sign-extended: a number, not
+    /// an address.
     Half(u8),
     /// Computed from arguments (bit n: argument n; [`FRAME`]: an address in the frame), or one of
     /// several values of which one is an argument.
@@ -36,11 +36,10 @@ pub enum Value {
 }
 
 impl Value {
-    /// A value of which nothing is known.
+    /// An unknown value.
     pub const ANY: Value = Value::Bits { zero: 0, one: 0 };
 
-    /// Value that a call left in a register that callees may use: an unknown value, or the one from
-    /// before.
+    /// Value of a register that callees may use, after a call: unknown, or the one before the call.
     pub const LEFT_OVER: Value = Value::Derived(0x80);
 
     /// A constant.
@@ -51,7 +50,7 @@ impl Value {
         }
     }
 
-    /// The constant that it is.
+    /// The value as a constant, if it is one.
     pub fn as_constant(self) -> Option<u64> {
         match self {
             Value::Bits { zero, one } if zero | one == u64::MAX => Some(one),
@@ -59,7 +58,7 @@ impl Value {
         }
     }
 
-    /// The greatest number that it may be.
+    /// Upper bound of the value as a number.
     pub fn most(self) -> u64 {
         match self {
             Value::Bits { zero, .. } => !zero,
@@ -67,7 +66,7 @@ impl Value {
         }
     }
 
-    /// Arguments (and [`FRAME`]) that it may stem from, as a bit set.
+    /// Arguments (and [`FRAME`]) that it may be computed from, as a bit set.
     pub fn taint(self) -> u8 {
         match self {
             Value::Param(n) | Value::Half(n) => 1 << n,
@@ -77,7 +76,7 @@ impl Value {
         }
     }
 
-    /// A value of which nothing is known but its origins.
+    /// A value of which only the origins are known.
     pub fn from_taint(taint: u8) -> Value {
         if taint == 0 {
             Value::ANY
@@ -86,7 +85,7 @@ impl Value {
         }
     }
 
-    /// One or the other.
+    /// The join of two values.
     pub fn join(self, other: Value) -> Value {
         match (self, other) {
             (a, b) if a == b => a,
@@ -109,7 +108,7 @@ impl Value {
                 zero: zero | !mask,
                 one: one & mask,
             },
-            // Part of an address is a number of which nothing is known.
+            // Part of an address is an unknown number.
             Value::Frame(_) => Value::Bits {
                 zero: !mask,
                 one: 0,
@@ -152,9 +151,9 @@ impl Value {
     }
 }
 
-/// Known bits of a sum: a bit is known where both bits and the carry into it are. The carry is
-/// known where the least and the greatest values that are possible agree on it, for it grows with
-/// the bits below.
+/// Known bits of a sum. A bit is known if both bits and the carry into it are known. Carries grow
+/// with the lower bits, so a carry is known if the smallest and the largest possible operands give
+/// the same one.
 fn sum_with_carry(a: (u64, u64), b: (u64, u64), carry: u64) -> (u64, u64) {
     let least = a.1.wrapping_add(b.1).wrapping_add(carry);
     let most = (!a.0).wrapping_add(!b.0).wrapping_add(carry);
@@ -171,12 +170,12 @@ fn known_difference(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
     sum_with_carry(a, (b.1, b.0), 1)
 }
 
-/// Longest fill that is followed byte by byte. Source: Chosen.
+/// Longest fill that is tracked byte by byte. Source: Chosen.
 const MAX_FILL_BYTES: u64 = 1 << 16;
 /// Keys of static memory lie this far above its addresses, far from those of the frame.
 const STATIC: i64 = 1 << 40;
 
-/// Key of memory at an address that is followed: the frame and statics.
+/// Key of memory at an address that is tracked: the frame and statics.
 pub fn memory_key(address: Value) -> Option<i64> {
     match address {
         Value::Frame(at) => Some(at),
@@ -204,11 +203,11 @@ pub struct AbstractState {
     bytes: Rc<Bytes>,
     /// Eight-byte words of the frame that hold an address or an argument.
     words: Rc<BTreeMap<i64, Value>>,
-    /// Somebody else may know an address in the frame.
+    /// True if other code may know an address in the frame.
     pub escaped: bool,
-    /// Addresses in the frame that callees of which nothing is known were given.
+    /// Addresses in the frame that unknown callees got.
     lent: Rc<BTreeSet<i64>>,
-    /// Actions that were in force before and have their handlers still.
+    /// Actions that were in force before and still have their handlers.
     saved: Rc<BTreeSet<i64>>,
 }
 
@@ -231,7 +230,7 @@ impl AbstractState {
         state
     }
 
-    /// State of which nothing is known.
+    /// An unknown state.
     pub fn unknown() -> AbstractState {
         AbstractState {
             regs: [Value::ANY; 16],
@@ -244,7 +243,7 @@ impl AbstractState {
         }
     }
 
-    /// Joins the state of another way to this place. Returns true if that changed anything.
+    /// Joins the state of another path to this point. Returns true if that changed anything.
     pub fn join(&mut self, other: &AbstractState) -> bool {
         let regs: [Value; 16] = std::array::from_fn(|r| self.regs[r].join(other.regs[r]));
         let (zero_vectors, escaped) = (
@@ -378,8 +377,7 @@ impl AbstractState {
         Value::Bits { zero, one }.low(size)
     }
 
-    /// Writes `size` bytes of the frame: the low ones of `value` (repeated nowhere; bytes beyond 8
-    /// become unknown).
+    /// Writes `size` bytes of the frame: the low ones of `value`. Bytes beyond 8 become unknown.
     pub fn write(&mut self, at: i64, size: u32, value: Value) {
         self.forget(at, i64::from(size));
         match value {
@@ -403,14 +401,14 @@ impl AbstractState {
         }
     }
 
-    /// Writes the same byte all over a part of the frame.
+    /// Fills a part of the frame with one byte value.
     pub fn fill(&mut self, at: i64, size: u64, byte: u8) {
         self.forget(at, size.min(1 << 40) as i64);
         Rc::make_mut(&mut self.bytes)
             .extend((0..size.min(MAX_FILL_BYTES) as i64).map(|i| (at + i, (!byte, byte))));
     }
 
-    /// Forgets a part of the frame.
+    /// Drops what is known of a part of the frame.
     pub fn forget(&mut self, at: i64, size: i64) {
         let end = at.saturating_add(size);
         let gone: Vec<i64> = self.bytes.range(at..end.max(at)).map(|(k, _)| *k).collect();
@@ -431,7 +429,7 @@ impl AbstractState {
         }
     }
 
-    /// An action is now the one that was in force before.
+    /// Marks an action as the one that was in force before.
     pub fn save(&mut self, at: i64) {
         self.forget(at, ACTION_BYTES);
         Rc::make_mut(&mut self.saved).insert(at);
@@ -444,15 +442,15 @@ impl AbstractState {
         self.saved.contains(&at)
     }
 
-    /// An action in the frame is now the one that was in force before, but that its handler is that
-    /// one is not certain.
+    /// Marks an action in the frame as the one that was in force before, although its handler may
+    /// be another one.
     pub fn save_perhaps(&mut self, at: i64) {
         if self.is_lent(at) {
             Rc::make_mut(&mut self.lent).retain(|lent| !(at..at + ACTION_BYTES).contains(lent));
         }
     }
 
-    /// Somebody of whom nothing is known gets this address in the frame.
+    /// Notes that unknown code gets this address in the frame.
     pub fn lend(&mut self, at: i64) {
         Rc::make_mut(&mut self.lent).insert(at);
     }
@@ -462,14 +460,14 @@ impl AbstractState {
         self.lent.range(at..at + ACTION_BYTES).next().is_some()
     }
 
-    /// True if code that gets this value finds one of these arguments in the frame, or a value
-    /// computed from them. The ends of objects are unknown. An object is only known not to begin
-    /// behind an address that leads to it.
+    /// True if code that gets this value can find one of these arguments in the frame, or a value
+    /// computed from them. The extents of objects are unknown. An object cannot begin behind an
+    /// address that leads to it.
     pub fn leads_to(&self, value: Value, arguments: u8) -> bool {
         let Value::Frame(mut from) = value else {
             return value.taint() & FRAME != 0 && self.frame_taint() & arguments != 0;
         };
-        // Addresses found there may lead on.
+        // Addresses found there are followed in turn.
         loop {
             let mut seen = self.words.range(from..STATIC / 2).map(|(_, v)| *v);
             if seen.clone().any(|v| v.taint() & arguments != 0) {
@@ -502,8 +500,8 @@ impl AbstractState {
             .fold(0, |t, (_, v)| t | v.taint())
     }
 
-    /// True if stack arguments of the call about to happen may hold one of these arguments. All
-    /// words up to the argument have been written.
+    /// True if stack arguments of the next call may contain one of these arguments. Stack arguments
+    /// are consecutive words written by this function.
     pub fn passes_on_stack(&self, arguments: u8) -> bool {
         let Value::Frame(top) = self.regs[usize::from(RSP.0)] else {
             return self.frame_taint() & arguments != 0;
@@ -514,18 +512,18 @@ impl AbstractState {
             .any(|at| self.read(at, 8).taint() & arguments != 0)
     }
 
-    /// True if this function wrote the byte, false if its content comes from elsewhere.
+    /// True if this function wrote the byte. Otherwise its content comes from elsewhere.
     pub fn wrote(&self, at: i64) -> bool {
         self.bytes.contains_key(&at) || self.words.range(at - 7..=at).next().is_some()
     }
 
-    /// Forgets statics: somebody else may have changed them.
+    /// Drops statics, which other code may have changed.
     pub fn forget_statics(&mut self) {
         self.forget(STATIC / 2, STATIC);
     }
 
-    /// Forgets all memory. With `keep`, arguments stay where they were stored: a store by somebody
-    /// else does not make it certain that they are gone.
+    /// Drops all memory. With `keep`, arguments stay where they were stored, since a store by other
+    /// code may not have overwritten them.
     pub fn forget_all(&mut self, keep: bool) {
         (self.bytes, self.saved) = (Rc::default(), Rc::default());
         let words = self.words.iter().filter(|(_, v)| keep && v.taint() != 0);
@@ -537,13 +535,12 @@ impl AbstractState {
     }
 }
 
-/// Keeps of each byte the bits known in both: none, if only one of them has it. Returns true if
-/// that changed anything.
+/// Keeps the bits of each byte that are known in both. Returns true if that changed anything.
 fn join_bytes(mine: &mut Rc<Bytes>, theirs: &Rc<Bytes>) -> bool {
     if Rc::ptr_eq(mine, theirs) {
         return false;
     }
-    // Mostly the one knows no more than the other.
+    // Often all that one side knows is known to the other side.
     let mut others = theirs.iter().peekable();
     let is_known = |(at, &(zero, one)): (&i64, &(u8, u8))| {
         if others.peek().is_some_and(|(key, _)| *key < at) {

@@ -1,5 +1,5 @@
-//! Ways in which functions may use an argument: do handlers look at the context that they are
-//! given, themselves or in functions that they call?
+//! Uses of an argument by functions: the search checks if handlers look at their context,
+//! themselves or in functions that they call.
 
 use crate::ir::FunctionId;
 use crate::ir::cfg::Cfg;
@@ -18,8 +18,8 @@ const REG_RIP: Range<u64> = 168..176;
 const SI_ADDR: Range<u64> = 16..24;
 /// All arguments that come in registers.
 pub const ALL: u8 = 0x3f;
-/// Number of arguments of functions that handlers like to call; others may look at all six argument
-/// registers.
+/// Number of arguments of functions that handlers often call. Other functions may look at all six
+/// argument registers.
 const ARITIES: [(&str, u8); 34] = [
     ("abort", 0),
     ("__stack_chk_fail", 0),
@@ -56,7 +56,7 @@ const ARITIES: [(&str, u8); 34] = [
     ("fputs", 2),
     ("psiginfo", 2),
 ];
-/// Functions that write numbers and texts. They do not look at their other arguments.
+/// Functions that write numbers and texts. They do not look at other memory.
 const PRINTERS: [&str; 17] = [
     "printf",
     "fprintf",
@@ -76,8 +76,8 @@ const PRINTERS: [&str; 17] = [
     "__syslog_chk",
     "__assert_fail",
 ];
-/// The same as [`ARITIES`] of system calls: pause, getpid, fork, getuid, getppid, gettid; close,
-/// exit, exit_group; kill, tkill.
+/// Number of arguments of system calls, like [`ARITIES`]: pause, getpid, fork, getuid, getppid,
+/// gettid; close, exit, exit_group; kill, tkill.
 const SYSTEM_ARITIES: [(u64, usize); 11] = [
     (34, 0),
     (39, 0),
@@ -92,17 +92,17 @@ const SYSTEM_ARITIES: [(u64, usize); 11] = [
     (200, 2),
 ];
 
-/// A question about a function: which use does it make of an argument?
+/// A query about a function: its use of an argument.
 struct Asked {
     function: usize,
     param: u8,
     look: Look,
-    /// Calls that are still followed.
+    /// Number of calls that may still be followed.
     depth: usize,
-    /// It never puts the followed argument into that argument's register itself.
+    /// True if it never puts the followed argument into that argument's register itself.
     idle: bool,
     is_variadic: bool,
-    /// It takes the stack and all registers that callees keep from memory.
+    /// True if it loads the stack pointer and all callee-saved registers from memory.
     restores: bool,
 }
 
@@ -115,7 +115,7 @@ impl Asked {
         value.taint() & self.bit() != 0
     }
 
-    /// True if an instruction puts the followed argument into the register that it came in.
+    /// True if an instruction puts the followed argument into the register in which it came.
     fn is_set_by(&self, inst: &Instruction, state: &AbstractState) -> bool {
         let register = ARGUMENTS[usize::from(self.param)];
         if inst.op0_kind() != OpKind::Register
@@ -141,7 +141,7 @@ impl Asked {
     }
 }
 
-/// True if a function takes rsp, rbx, rbp and r12 to r15 from memory, as `longjmp` does.
+/// True if a function loads rsp, rbx, rbp and r12 to r15 from memory, as `longjmp` does.
 fn restores_all(graph: &Cfg) -> bool {
     const ALL_KEPT: RegSet = RegSet(1 << 3 | 1 << 4 | 1 << 5 | 0xf << 12);
     let mut taken = RegSet::EMPTY;
@@ -158,8 +158,8 @@ fn restores_all(graph: &Cfg) -> bool {
     taken.0 & ALL_KEPT.0 == ALL_KEPT.0
 }
 
-/// True if a function takes any number of arguments. In such functions compilers test the number of
-/// vector register arguments before they store these.
+/// True if a function is variadic. Compilers test the number of vector register arguments in such
+/// functions before they store these.
 fn is_variadic(graph: &Cfg) -> bool {
     let counts = |i: &Instruction| {
         i.mnemonic() == Mnemonic::Test
@@ -175,22 +175,22 @@ fn is_variadic(graph: &Cfg) -> bool {
         && graph.insns.iter().take(32).any(|i| stores(&i.inst))
 }
 
-/// Use of an argument that the search looks for.
+/// Kind of use of an argument that the search looks for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Look {
-    /// Use of the context: anything that depends on the program's place.
+    /// Use of the context: anything that depends on the program's position.
     Anything,
-    /// Use of the context: read or set the place where the signal found the program.
+    /// Use of the context: reading or setting the interrupted position.
     Place,
-    /// Use of the facts about a signal: read the part that tells where it found the program.
+    /// Use of the facts about a signal: reading the part with the interrupted position.
     Origin,
-    /// The same with the address of some part of either, which may be that one.
+    /// The same through the address of some part of either, which may be that part.
     Part,
 }
 
 impl Search<'_> {
-    /// True if a function may make the use `look` of its argument number `param`, or may give the
-    /// argument away.
+    /// True if a function may make the use `look` of its argument number `param`, or pass the
+    /// argument to unknown code.
     pub fn uses(&self, function: usize, param: u8, look: Look, depth: usize) -> bool {
         let key = (self.program.functions[function].range.start, param, look);
         if depth == 0 {
@@ -213,8 +213,8 @@ impl Search<'_> {
             .filter(|f| self.program.function(*f).range.start == target)
     }
 
-    /// The arguments that a call to a function of the file may hand back. (Many have none; values
-    /// left over in registers are none.)
+    /// The arguments that a call to a function of the file may return. (Many functions return none.
+    /// Values left over in registers do not count.)
     fn handed_back(&self, inst: &Instruction) -> u8 {
         let Some(function) = self.callee(inst) else {
             return ALL;
@@ -294,8 +294,7 @@ impl Search<'_> {
         };
         let callee = |inst: &Instruction| self.imports.callee(inst);
         let by_abi = |inst: &Instruction| self.imports.callee_follows_abi(inst);
-        // The question whether a callee is given all preceding arguments is asked only if it makes
-        // a difference.
+        // The preceding arguments are tracked only if it matters whether a callee gets all of them.
         let named = if look == Look::Anything {
             1 << param
         } else {
@@ -333,7 +332,7 @@ impl Search<'_> {
         steps().any(|(inst, state)| self.gives_away(inst, state, &asked))
     }
 
-    /// True if an instruction makes the searched use of the followed argument, or hands the
+    /// True if an instruction makes the searched use of the followed argument, or passes the
     /// argument to other code.
     fn gives_away(&self, inst: &Instruction, state: &AbstractState, asked: &Asked) -> bool {
         let taint = |r| asked.is_in(state.register(r));
@@ -396,7 +395,7 @@ impl Search<'_> {
             }
             _ => {}
         }
-        // (Vectors are not followed.)
+        // (Vector registers are not tracked.)
         if inst.op0_kind() == OpKind::Register
             && !inst.op0_register().is_gpr()
             && (1..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory)
@@ -404,7 +403,7 @@ impl Search<'_> {
         {
             return true;
         }
-        // (Half of an address leads nowhere.)
+        // (Half of an address is useless.)
         let whole = |r: Register| asked.look == Look::Anything || r.size() >= 8;
         let given = (0..inst.op_count()).any(|o| {
             o > 0
@@ -413,7 +412,7 @@ impl Search<'_> {
                 && taint(inst.op_register(o))
         });
         let kept = match inst.op0_kind() {
-            // In its own frame, or in a register that is followed.
+            // The value stays in the function's own frame, or in a tracked register.
             OpKind::Memory => {
                 matches!(state.address(inst), Value::Frame(_))
                     || matches!(inst.mnemonic(), Mnemonic::Cmp | Mnemonic::Test)
@@ -446,8 +445,8 @@ impl Search<'_> {
         let argument = |n: usize| state.regs[usize::from(ARGUMENTS[n])];
         let inside = |n: usize| state.leads_to(argument(n), asked.bit());
         let mut all = (0..6).filter(|&n| asked.is_in(argument(n)));
-        // A callee with fewer arguments finds the handler's argument in a register that nobody has
-        // set. If all preceding arguments are passed on too, the argument counts as given.
+        // In a callee with fewer arguments, the handler's argument may be left over in an unset
+        // register. If all preceding arguments are passed on too, the argument counts as given.
         let handed_on = (0..usize::from(asked.param)).all(|n| argument(n) == Value::Param(n as u8));
         let left_over = |n: usize| asked.idle && n == usize::from(asked.param) && !handed_on;
         if let Some(name) = self.imports.callee(inst) {
@@ -463,8 +462,8 @@ impl Search<'_> {
                 || !transfer::only_writes(name) && (0..arity.unwrap_or(6)).any(inside)
                 || !known && state.passes_on_stack(asked.bit());
         }
-        // (Pointers in an object in the frame are not followed. A function with any number of
-        // arguments keeps them all in such a one.)
+        // (Pointers in an object in the frame are not followed. A variadic function keeps all of
+        // its arguments in such an object.)
         if !asked.is_variadic && (0..6).any(inside) {
             return true;
         }
@@ -487,16 +486,16 @@ impl Search<'_> {
     }
 }
 
-/// True if a jump goes on where `setjmp` was called, with the stack of that time, and the followed
-/// argument is only left over in the register that it came in.
+/// True if a jump continues where `setjmp` was called, with the stack of that time, and the
+/// followed argument is only left over in its register.
 fn is_long_jump(state: &AbstractState, asked: &Asked) -> bool {
     let own = usize::from(ARGUMENTS[usize::from(asked.param)]);
     let elsewhere = || {
         let mut others = (0..16usize).filter(|&r| r != own).map(|r| state.regs[r]);
         others.any(|value| asked.is_in(value) || state.leads_to(value, asked.bit()))
     };
-    // (The first two are the place and the value. A function that changes the stack alone may jump
-    // to one that has the same arguments.)
+    // (The first two are the position and the value. A function that only changes the stack may
+    // jump to one with the same arguments.)
     asked.param >= 2
         && asked.restores
         && matches!(state.regs[4], Value::Bits { .. })
@@ -504,9 +503,9 @@ fn is_long_jump(state: &AbstractState, asked: &Asked) -> bool {
         && !elsewhere()
 }
 
-/// True if a jump takes the followed argument to code elsewhere by other means than as an argument.
-/// Code that rarely runs may have been moved out of the middle of a function; any register and the
-/// frame may then hold the argument.
+/// True if a jump passes the followed argument to other code, but not as an argument. Rarely
+/// executed code may have been moved out of the middle of a function; any register and the frame
+/// may then hold the argument.
 fn leaves_with(state: &AbstractState, asked: &Asked) -> bool {
     let is_end = state.regs[4] == Value::Frame(0);
     let hidden = (0..16u8)
@@ -528,8 +527,8 @@ fn is_elsewhere(inst: &Instruction, state: &AbstractState, part: Range<u64>) -> 
         && (start >= part.end || start.checked_add(size).is_some_and(|end| end <= part.start))
 }
 
-/// Reads a part of the context, by constant distance from its start, that is the same in clones as
-/// in the original: not the instruction pointer, nor a register that a probe may change.
+/// Reads a part of the context, at a constant offset, that is the same in clones as in the
+/// original: neither the instruction pointer, nor a register that a probe may change.
 fn is_harmless_read(inst: &Instruction, state: &AbstractState) -> bool {
     /// Parts of `ucontext_t`: flags, link and stack; rbp; rsp; flags, segments, error, trap, fault
     /// address, floating-point state, signal mask.

@@ -8,9 +8,9 @@ use mgz_elf::Elf;
 use object::elf;
 use std::ops::Range;
 
-/// All of a file's memory; none if the file may take access away from it: by functions of other
-/// files that do so to memory which is there, or by system calls of its own. (Calls that map other
-/// memory over it are not looked for, nor calls by which another file does either.)
+/// All of a file's memory; none if the file may make it inaccessible: through functions of other
+/// files that change the protection of existing memory, or through system calls of its own. (Calls
+/// that map other memory over it are not considered, nor are such calls by other files.)
 pub fn own_file_memory(elf: &Elf, input: &Input, program: &Program) -> Own {
     const TAKERS: [&str; 6] = [
         "mprotect",

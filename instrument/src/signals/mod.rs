@@ -1,4 +1,4 @@
-//! Decides if handlers of a program may look at its faults: at the place of a fault and at the
+//! Decides if handlers of a program may look at its faults: at the address of a fault and at the
 //! registers there.
 //!
 //! With the software backend the runtime shows every handler the original instruction and
@@ -8,29 +8,29 @@
 //! would break, so a file that may install one gets [`crate::link::fault_shim`], or is declined if
 //! that is not possible.
 //!
-//! A file is fine if each place that installs a handler is shown to be harmless. It is, if one of
-//! these holds:
+//! A file is accepted if each installation of a handler is known to be harmless. One of these
+//! conditions must hold:
 //!
 //! - the signal is a known one other than SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV and SIGSYS, and
 //!   the handler is a function of this file that neither reads nor sets the instruction pointer in
-//!   the context, nor gives that away (some end a system call that is under way in a certain piece
-//!   of code, or begin such a piece anew); or, in a static executable, that of the C library's
-//!   `profil` (SIGPROF), which would keep all from the backend: its samples of clones are lost;
-//! - the bit SA_SIGINFO of the flags is known to be clear: by contract the handler then gets the
-//!   signal's number only (`signal` and its kin install no others);
-//! - the handler is a function of this file that neither reads through its third argument nor gives
-//!   it away, nor reads from its second where an instruction failed (SIGILL, SIGTRAP, SIGFPE,
-//!   SIGSYS);
-//! - the action is one that was in force before: memory that the function did not write, nor give
-//!   to somebody else to write, and that (if it is a static) or the like of which (if it is not)
-//!   `sigaction` is given elsewhere in the file for the old action; and no function of the file
-//!   writes a handler with SA_SIGINFO to such memory (`stored_actions`).
+//!   the context, nor passes that on (some handlers interrupt a system call in a specific piece of
+//!   code, or restart such a piece). In a static executable, the handler of the C library's
+//!   `profil` (SIGPROF) is accepted too, since it would exclude all static executables: its samples
+//!   of clones are lost;
+//! - the bit SA_SIGINFO of the flags is known to be clear: by contract the handler then gets only
+//!   the signal's number (`signal` and similar functions install no others);
+//! - the handler is a function of this file that neither reads through its third argument nor
+//!   passes it on, nor reads the address of the failed instruction from its second (SIGILL,
+//!   SIGTRAP, SIGFPE, SIGSYS);
+//! - the action is one that was in force before. Its memory was not written by the function, nor
+//!   passed to other code for writing. `sigaction` gets this memory (if it is static) or other
+//!   untracked memory (if it is not) for the old action elsewhere in the file. And no function of
+//!   the file writes a handler with SA_SIGINFO to such memory (`stored_actions`).
 //!
 //! Operations that cannot be followed (flags from a variable, `sigaction` called by pointer) count
 //! as harmful. Handlers that other files of the process install are assumed to know only their own
-//! code: files are judged one by one. A number passed to `syscall()` counts if it is a constant. So
-//! does a number passed to a function of the file that makes a system call with the number that it
-//! is given.
+//! code, so files are judged one by one. A number passed to `syscall()` counts if it is a constant.
+//! So does a number passed to a function of the file that makes a system call with this number.
 
 pub(crate) mod abstract_state;
 pub(crate) mod callback_use;
@@ -63,7 +63,7 @@ use std::ops::Range;
 
 /// SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS.
 const FAULTS: [u64; 6] = [4, 5, 7, 8, 11, 31];
-/// Fault signals whose `si_addr` (or `si_call_addr`) is a place in the code: SIGILL, SIGTRAP,
+/// Fault signals whose `si_addr` (or `si_call_addr`) is an address in the code: SIGILL, SIGTRAP,
 /// SIGFPE, SIGSYS.
 const SHOW_PLACE: [u64; 4] = [4, 5, 8, 31];
 const SIGPROF: u64 = 27;
@@ -75,14 +75,14 @@ const RT_SIGACTION: u64 = 13;
 /// Source: Chosen.
 const MAX_CALL_DEPTH: usize = 8;
 
-/// The first place in a file, if there is one.
+/// The first finding in a file, if there is one.
 pub fn inspected_faults(elf: &Elf, input: &Input, program: &Program) -> Option<Finding> {
     first(elf, input, program, false)
 }
 
-/// Way in which a file calls the C library's `sigaction`, if [`crate::link::fault_shim`] can take
-/// its place. That requires that nothing but calls knows its address, and that nothing else
-/// installs handlers that may look at faults.
+/// The calls of the C library's `sigaction` in a file, if [`crate::link::fault_shim`] can replace
+/// it. This requires that its address is used only by calls, and that no other code installs
+/// handlers that may look at faults.
 pub fn wrapped(elf: &Elf, input: &Input, program: &Program) -> Option<Wrapped> {
     let wrapped = crate::signals::sigaction_calls::find_sigaction_calls(elf, input, program)?;
     first(elf, input, program, true)
@@ -95,8 +95,8 @@ fn is_installer(name: &str) -> bool {
     name == "sigaction" || name == "__sigaction"
 }
 
-/// See [`inspected_faults`]. `wrapped`: handlers that `sigaction` installs are shown the original,
-/// so they do not count.
+/// See [`inspected_faults`]. `wrapped`: handlers that `sigaction` installs are shown original
+/// addresses, so they do not count.
 fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<Finding> {
     let imports = Imports::read(elf, input);
     if let Some(finding) = strange_use(&imports) {
@@ -124,7 +124,7 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
     };
     let mut first_places = Some(first_places);
     let mut own = Own::default();
-    // Functions that hand their arguments on to an installer are installers; each round may find
+    // Functions that pass their arguments on to an installer are installers; each round may find
     // more.
     loop {
         let places = first_places
@@ -186,7 +186,7 @@ fn strange_use(imports: &Imports) -> Option<Finding> {
     })
 }
 
-/// Looks at the functions that hold some places. `own`: functions of the file that are known to
+/// Examines the functions that contain some places. `own`: functions of the file that are known to
 /// install handlers.
 fn one_round(search: &Search, places: &[u64], own: &Own) -> Result<Noted, Finding> {
     let Search { input, program, .. } = *search;
@@ -205,7 +205,8 @@ fn one_round(search: &Search, places: &[u64], own: &Own) -> Result<Noted, Findin
         });
     }
     let mut seen = Noted::default();
-    // Most only have bytes that look like a system call, and nothing in them installs anything.
+    // Most functions only have bytes that look like a system call, without an instruction that
+    // could install anything.
     let kinds = search.kinds;
     let concerned = |f: &usize| {
         body(input, program, *f).is_none_or(|body| {
@@ -228,9 +229,9 @@ fn one_round(search: &Search, places: &[u64], own: &Own) -> Result<Noted, Findin
     Ok(seen)
 }
 
-/// Finds the reason why calls of `sigaction` may not be seen at all, if there is one: they reach it
-/// through registers, or the loader is asked for it. Else the [`places`] of `targets`: going
-/// through the code once is enough for all of them.
+/// Returns a finding if calls of `sigaction` may be invisible, because they go through registers or
+/// the loader looks it up. Otherwise returns the [`places`] of `targets`, since one pass over the
+/// code can find all.
 fn unseen(
     input: &Input,
     program: &Program,
@@ -275,7 +276,7 @@ fn unseen(
             why: Why::Unseen,
         });
     }
-    // Names in tables are not asked for; code that asks for a name has it at hand.
+    // Names in tables do not count, since code that looks up a name refers to it directly.
     let functions = |targets: &BTreeSet<u64>| {
         of(targets)
             .into_iter()
@@ -312,12 +313,13 @@ fn relative(at: u64, distance: u32) -> u64 {
 /// Functions of the file through which others install handlers, by address.
 #[derive(Default)]
 struct Own {
-    /// Functions that install handlers they are given, with two argument numbers: the signal (if it
-    /// is one) and the action.
+    /// Functions that install handlers passed to them, with two argument numbers: the signal (if it
+    /// is an argument) and the action.
     installers: BTreeMap<u64, (Option<u8>, u8)>,
-    /// They make a system call: which argument is its number.
+    /// Functions that make a system call, with the number of the argument that is the call's
+    /// number.
     calls: BTreeMap<u64, u8>,
-    /// Functions that have the previous action written to their arguments (bit n: argument n).
+    /// Functions that store the previous action through their arguments (bit n: argument n).
     savers: BTreeMap<u64, u8>,
 }
 
@@ -335,7 +337,7 @@ impl Own {
             && self.calls.keys().all(|f| other.calls.contains_key(f))
     }
 
-    /// Adds others.
+    /// Adds other functions.
     fn extend(&mut self, other: Own) {
         self.installers.extend(other.installers);
         self.calls.extend(other.calls);
@@ -345,11 +347,10 @@ impl Own {
     }
 
     /// The actions of a function: the argument that is an action to install, and the arguments that
-    /// are filled with the previous action.
+    /// receive the previous action.
     fn actions(&self, function: u64) -> (Option<u8>, u8) {
         let installer = self.installers.get(&function);
-        // A function that takes signal and action as `sigaction` does takes its third argument,
-        // too.
+        // A function that takes signal and action like `sigaction` takes its third argument, too.
         let third = u8::from(installer.is_some_and(|own| *own == (Some(0), 1))) << 2;
         (
             installer.map(|own| own.1),
@@ -358,24 +359,25 @@ impl Own {
     }
 }
 
-/// Facts that the places of a file have in common.
+/// Facts shared by all places of a file.
 #[derive(Default)]
 struct Noted {
     hand_on: Own,
-    /// Statics that `sigaction` fills with the action before.
+    /// Statics in which `sigaction` stores the previous action.
     saved_statics: BTreeSet<u64>,
-    /// Other memory is filled so as well.
+    /// True if it also stores previous actions in other memory.
     saved_elsewhere: bool,
-    /// Actions that the function at hand did not write: (place, address if it is a static).
+    /// Installed actions that the current function did not write: (place, address if it is a
+    /// static).
     restored: Vec<(u64, Option<u64>)>,
-    /// The first action in a frame that somebody else may have filled. That function may yet turn
-    /// out to be one that saves the previous action.
+    /// The first action in a frame that another function may have written. That function may still
+    /// turn out to be one that saves the previous action.
     lent: Option<u64>,
 }
 
 impl Noted {
-    /// Notes a function that makes a system call of the number that it is given. Returns true if
-    /// this is one.
+    /// Notes a function that makes a system call with a number passed to it. Returns true if this
+    /// is one.
     fn hands_number_on(&mut self, function: u64, number: Value) -> bool {
         if let Value::Param(n) | Value::Half(n) = number {
             self.hand_on.calls.insert(function, n);
@@ -383,8 +385,8 @@ impl Noted {
         matches!(number, Value::Param(_) | Value::Half(_))
     }
 
-    /// An action that nobody wrote is one that was there before, if such are asked for at all.
-    /// `built`: finds those that are written to such memory.
+    /// An action without a writer must be a previous one, and some code must save such actions.
+    /// Otherwise, this is a finding. `built`: finds actions that are written to such memory.
     fn unexplained(&self, built: impl FnOnce() -> Vec<Built>) -> Option<Finding> {
         let saved =
             |at: Option<u64>| at.map_or(self.saved_elsewhere, |a| self.saved_statics.contains(&a));
@@ -440,8 +442,9 @@ fn is_system_call(input: &Input, at: u64) -> bool {
     input.bytes_at(at).is_some_and(|b| b.starts_with(&SYSCALL))
 }
 
-/// True if four bytes in no function look like the distance in a call, a jump or a memory operand,
-/// or like an address. Padding in front of a function has zeros that would be the distance to it.
+/// True if four bytes outside of functions look like the distance in a call, a jump or a memory
+/// operand, or like an address. Padding before a function has zeros that would be the distance to
+/// it.
 fn is_reference(input: &Input, at: u64) -> bool {
     let Some(&[before, last, a, b, c, d]) = at
         .checked_sub(2)
@@ -455,8 +458,8 @@ fn is_reference(input: &Input, at: u64) -> bool {
     !is_system_call(input, at) && (operand || [a, b, c, d] != [0; 4])
 }
 
-/// True if a `syscall` at `at` stands right behind the instruction that gives it another number
-/// than rt_sigaction's.
+/// True if a `syscall` at `at` directly follows an instruction that sets another number than
+/// rt_sigaction's.
 fn is_other_system_call(input: &Input, at: u64) -> bool {
     let number = |opcode: &[u8]| {
         let code = input
@@ -471,16 +474,16 @@ fn is_other_system_call(input: &Input, at: u64) -> bool {
     is_system_call(input, at) && known.is_some_and(|n| n != RT_SIGACTION)
 }
 
-/// Possible endings of four bytes of code that refer to one of a set of addresses. A short piece of
+/// Possible last two bytes of a four-byte reference to one of a set of addresses. A short piece of
 /// code has only a few, so a search for these replaces a test at each byte.
 struct Ends<'a> {
     targets: &'a BTreeSet<u64>,
-    /// Addresses do not depend on a load bias, and may be written in code.
+    /// True if addresses do not depend on a load bias, so that code may contain them.
     fixed: bool,
 }
 
 impl Ends<'_> {
-    /// The more there are, the longer it takes to look for them. Source: Chosen.
+    /// Maximum number of endings, since each costs time in the search. Source: Chosen.
     const MAX_ENDS: usize = 16;
 
     /// Last two bytes of values that may refer to a target from anywhere in `code`, which is no
@@ -488,7 +491,7 @@ impl Ends<'_> {
     fn of(&self, code: &Range<u64>) -> Option<Vec<[u8; 2]>> {
         let mut ends: Vec<[u8; 2]> = Vec::new();
         for target in self.targets {
-            // The least and the greatest distance differ by one there at most.
+            // The smallest and the largest distance differ by at most one in these bytes.
             let distances =
                 [code.start, code.end].map(|at| target.wrapping_sub(at).wrapping_sub(4) as u32);
             for value in distances
@@ -509,8 +512,8 @@ impl Ends<'_> {
 }
 
 /// Places in code that may refer to one of the targets, by distance or as an immediate, or that may
-/// be a system call. Bytes are looked at one by one, so that nothing is missed; most places found
-/// are none.
+/// be a system call. Each byte is tested, so that none is missed; most places found are no
+/// references.
 fn places(input: &Input, targets: &BTreeSet<u64>) -> Vec<u64> {
     const BYTES_PER_PART: usize = 1 << 16;
     let ends = Ends {
@@ -554,7 +557,7 @@ fn places(input: &Input, targets: &BTreeSet<u64>) -> Vec<u64> {
     found
 }
 
-/// Places of two bytes among others.
+/// Positions of two bytes in others.
 fn everywhere(bytes: &[u8], two: [u8; 2]) -> impl Iterator<Item = usize> {
     let finder = memchr::memmem::Finder::new(&two).into_owned();
     let mut from = 0;
@@ -591,13 +594,13 @@ fn source<'a>(input: &'a Input, info: &FunctionInfo, entries: &Entries) -> Optio
     })
 }
 
-/// The instructions of a function, if it is understood, and filler among them.
+/// The instructions of a function, if it can be analysed, including filler.
 fn body(input: &Input, program: &Program, function: usize) -> Option<Body> {
     let info = &program.functions[function];
     source(input, info, &entries_of(input, info))?.decode().ok()
 }
 
-/// The blocks of a function, if it is understood.
+/// The blocks of a function, if it can be analysed.
 fn graph(input: &Input, program: &Program, function: usize) -> Option<Cfg> {
     let info = &program.functions[function];
     let entries = entries_of(input, info);

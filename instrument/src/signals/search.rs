@@ -20,12 +20,12 @@ use iced_x86::{
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// Classifier of instructions by their part in the installation of handlers.
+/// Classifier of instructions by their role in the installation of handlers.
 #[derive(Clone, Copy)]
 pub(super) struct Kinds<'a> {
     pub(super) input: &'a Input<'a>,
     pub(super) imports: &'a Imports,
-    /// Calls of `sigaction` are left out of account.
+    /// True if calls of `sigaction` are ignored.
     pub(super) wrapped: bool,
 }
 
@@ -82,12 +82,12 @@ pub(super) struct Search<'a> {
     pub(super) program: &'a Program,
     pub(super) imports: &'a Imports,
     pub(super) kinds: Kinds<'a>,
-    /// The C library is in the file, with its `profil`, which hardly any program uses (and which
-    /// takes no samples of clones then).
+    /// True if the file contains the C library, with its `profil`, which is rarely used (and takes
+    /// no samples of clones).
     pub(super) is_static: bool,
-    /// Answers of [`Search::uses`]; those in work count as no.
+    /// Results of [`Search::uses`]. While a result is being computed, it counts as false.
     pub(super) asked: RefCell<HashMap<(u64, u8, Look), bool>>,
-    /// Answers of [`Search::handed_back`].
+    /// Results of [`Search::handed_back`].
     pub(super) returned: RefCell<HashMap<usize, u8>>,
 }
 
@@ -125,7 +125,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Follows a function with places that may install handlers; `None` of others.
+    /// Follows a function with places that may install handlers; `None` for others.
     fn installing(
         &self,
         function: usize,
@@ -162,8 +162,8 @@ impl<'a> Search<'a> {
     }
 
     /// Judges one place by its arguments. `describes`: its function seems to fill actions with
-    /// SA_SIGINFO in its frame or in memory that is not followed. `plain`: all that it writes to
-    /// this action's flags itself leaves SA_SIGINFO clear.
+    /// SA_SIGINFO in its frame or in memory that is not tracked. `plain`: true if all of the
+    /// function's own writes to this action's flags leave SA_SIGINFO clear.
     fn site(
         &self,
         state: &AbstractState,
@@ -185,8 +185,8 @@ impl<'a> Search<'a> {
             {
                 Verdict::Harmless
             }
-            // (If its frame may have been lent, a register may still have its address. The
-            // function's writes are then more than a guess.)
+            // (If its frame may have been lent, a register may still have its address. In that
+            // case, the function's writes are more than a guess.)
             true if matches!(verdict, Verdict::Harmful(why) if if why == Why::Looks { self.reads_place(state, action) } else { !plain() }) => {
                 verdict
             }
@@ -195,7 +195,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Judges an action as if it were one of a fault. `signal`: if it is known.
+    /// Judges an action as if it were for a fault. `signal`: the signal, if known.
     fn action(
         &self,
         state: &AbstractState,
@@ -226,8 +226,8 @@ impl<'a> Search<'a> {
             return Verdict::Restored(action.as_constant());
         }
         let handler = state.read(at, 8);
-        // The default, or to ignore the signal, whichever of the two it is: starting a child resets
-        // all handlers so.
+        // The value is the default or the request to ignore the signal: code that starts a child
+        // resets all handlers to one of them.
         if handler.most() <= 1 {
             return Verdict::Harmless;
         }
@@ -251,14 +251,14 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The function that an action has for its handler.
+    /// The function that is an action's handler.
     fn handler(&self, state: &AbstractState, action: Value) -> Option<usize> {
         let handler = state.read(memory_key(action)?, 8).as_constant()?;
         Some(self.program.function_at(handler)?.0 as usize)
     }
 
-    /// True if an action's handler does nothing but count in a table of 16-bit numbers, as the
-    /// handler of the C library's `profil` does.
+    /// True if an action's handler only counts in a table of 16-bit numbers, like the handler of
+    /// the C library's `profil`.
     fn is_histogram(&self, state: &AbstractState, action: Value) -> bool {
         let Some(graph) = self.handler(state, action).and_then(|f| self.graph(f)) else {
             return false;
@@ -284,7 +284,7 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// True if an action's handler may read or set the place where the signal found the program.
+    /// True if an action's handler may read or set the interrupted position.
     fn reads_place(&self, state: &AbstractState, action: Value) -> bool {
         self.handler(state, action)
             .is_none_or(|f| self.uses(f, 2, Look::Place, MAX_CALL_DEPTH))
@@ -299,13 +299,14 @@ struct Installing<'s, 'a> {
     graph: Cfg,
     /// Kind of each instruction.
     kinds: Vec<InstallPart>,
-    /// State before each instruction, if control is known to come there.
+    /// State before each instruction that control is known to reach.
     states: Vec<Option<AbstractState>>,
-    /// It reads the flags of an action that it is given.
+    /// True if it reads the flags of an action passed to it.
     reads_flags: bool,
-    /// It seems to fill actions with SA_SIGINFO in its frame or in memory that is not followed.
+    /// True if it seems to fill actions with SA_SIGINFO in its frame or in memory that is not
+    /// tracked.
     describes: bool,
-    /// It sets the register of a system call's fourth argument.
+    /// True if it sets the register of a system call's fourth argument.
     sets_r10: bool,
 }
 
@@ -315,9 +316,9 @@ struct InstallingCall<'i> {
     state: &'i AbstractState,
     signal: Value,
     action: Value,
-    /// Address that the previous action is written to; 0 if it is not written.
+    /// Address that receives the previous action; 0 if there is none.
     old: Value,
-    /// The action has the kernel's form.
+    /// True if the action has the kernel's form.
     kernel: bool,
 }
 
@@ -390,7 +391,7 @@ impl<'s, 'a> Installing<'s, 'a> {
             }
             InstallPart::SystemCall | InstallPart::None | InstallPart::Taken => return Ok(None),
         };
-        // Functions of the file need not take a third one.
+        // Functions of the file may have no third argument.
         let named = self.search.imports.callee(&insn.inst).is_some() || kernel;
         let old = match named {
             true => argument(2),
@@ -425,15 +426,15 @@ impl<'s, 'a> Installing<'s, 'a> {
         }
         let r10 = state.regs[10];
         let is_other =
-            // The C library's `syscall` and its kin.
+            // The C library's `syscall` and similar functions.
             noted.hands_number_on(self.start, number)
             // Decoding may have begun at the wrong byte.
             || is_other_system_call(self.search.input, at)
-            // The kernel refuses rt_sigaction unless r10 holds the size of its signal sets.
+            // The kernel refuses rt_sigaction unless r10 is the size of its signal sets.
             || r10.as_constant().is_some_and(|size| size != 8)
-            // A call has left something there.
+            // r10 is left over from a call.
             || r10 == Value::LEFT_OVER
-            // Its function never sets it, so it makes calls with three arguments at most.
+            // The function never sets r10, so it makes calls with at most three arguments.
             || !self.sets_r10;
         match is_other {
             true => Ok(false),
@@ -444,7 +445,7 @@ impl<'s, 'a> Installing<'s, 'a> {
         }
     }
 
-    /// Judges a call of a function that makes the system call of the number that it is given.
+    /// Judges a call of a function that makes a system call with the number passed to it.
     fn by_function(&self, at: u64, number: Value, noted: &mut Noted) -> Result<(), Finding> {
         if number.low(4).as_constant() == Some(RT_SIGACTION) {
             let why = Why::ByFunction;
@@ -454,7 +455,7 @@ impl<'s, 'a> Installing<'s, 'a> {
         Ok(())
     }
 
-    /// Notes where the action before is written to.
+    /// Notes the address that receives the previous action.
     fn note_old(&self, call: &InstallingCall, noted: &mut Noted) {
         match call.old.as_constant() {
             Some(0) => {}
@@ -470,7 +471,7 @@ impl<'s, 'a> Installing<'s, 'a> {
         }
     }
 
-    /// Judges a call. `handed`: the arguments that the function hands on as signal and action.
+    /// Judges a call. `handed`: the arguments that the function passes on as signal and action.
     fn judge(
         &self,
         call: &InstallingCall,
@@ -506,7 +507,7 @@ impl<'s, 'a> Installing<'s, 'a> {
         Ok(())
     }
 
-    /// The function installs the action that it is given as argument `action`.
+    /// Notes that the function installs its argument `action` as an action.
     fn hand_on(
         &self,
         call: &InstallingCall,
@@ -538,20 +539,19 @@ fn is_no_fault(signal: Option<u64>) -> bool {
     signal.is_some_and(|s| !FAULTS.contains(&s))
 }
 
-/// The signal for which a function installs the action that it is given.
+/// The signal for which a function installs the action passed to it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Signal {
     /// Its argument with this number.
     Param(u8),
-    /// A certain one that is no fault.
+    /// A known one that is no fault.
     NoFault,
     Unknown,
 }
 
 impl Signal {
-    /// Joins the signals of two places in a function. (An action that is harmless for any one
-    /// signal is also harmless for a signal that is no fault: musl's `sigaction` has a call of its
-    /// own for SIGABRT.)
+    /// Joins the signals of two places in a function. (An action that is harmless for any signal is
+    /// also harmless for one that is no fault: musl's `sigaction` has a separate call for SIGABRT.)
     fn join(self, other: Signal) -> Signal {
         match (self, other) {
             (a, b) if a == b => a,
@@ -567,11 +567,11 @@ impl Signal {
 #[derive(PartialEq)]
 enum Verdict {
     Harmless,
-    /// It installs an action that the function did not write: one that was saved before? The
-    /// address, if it is a static.
+    /// It installs an action that the function did not write, perhaps a saved one. The address, if
+    /// it is a static.
     Restored(Option<u64>),
     Harmful(Why),
-    /// In the frame, and somebody else may have filled it.
+    /// The action is in the frame, and other code may have written it.
     Lent,
 }
 
@@ -585,8 +585,8 @@ pub(super) fn writes(info: &InstructionInfo) -> bool {
     })
 }
 
-/// True if a function writes the flags of an action at this place (see [`memory_key`]), and only
-/// constants in which SA_SIGINFO is clear.
+/// True if a function writes the flags of an action at this place (see [`memory_key`]), and all of
+/// these writes are constants with SA_SIGINFO clear.
 fn always_clear(graph: &Cfg, states: &[Option<AbstractState>], flags: i64) -> bool {
     let mut factory = InstructionInfoFactory::new();
     let mut found = false;
@@ -611,12 +611,12 @@ fn always_clear(graph: &Cfg, states: &[Option<AbstractState>], flags: i64) -> bo
     found
 }
 
-/// The constant of so many bytes that an instruction writes to the frame, or to memory that is not
-/// followed.
+/// The constant of this many bytes that an instruction writes to the frame, or to memory that is
+/// not tracked.
 fn stored_constant(inst: &Instruction, state: &AbstractState, size: usize) -> Option<u64> {
     let address = state.address(inst);
-    // (If the stack pointer is not followed, writes through it are nearly always arguments, and
-    // locals of other kinds.)
+    // (If the stack pointer is unknown, writes through it are nearly always arguments, or other
+    // kinds of locals.)
     let elsewhere = matches!(address, Value::Frame(_))
         || inst.memory_base() != iced_x86::Register::RSP && memory_key(address).is_none();
     if inst.mnemonic() != Mnemonic::Mov
@@ -632,12 +632,12 @@ fn stored_constant(inst: &Instruction, state: &AbstractState, size: usize) -> Op
     }
 }
 
-/// Part of an instruction in the installation of handlers.
+/// Role of an instruction in the installation of handlers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InstallPart {
     None,
-    /// Calls `sigaction`, or a function that hands its arguments on to it: which are the signal and
-    /// the action.
+    /// Calls `sigaction`, or a function that passes its arguments on to it. The numbers of the
+    /// arguments for signal and action.
     Installer(Option<u8>, u8),
     SystemCall,
     CallOfSyscall(u8),

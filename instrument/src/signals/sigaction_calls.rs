@@ -1,5 +1,5 @@
 //! Calls of the C library's `sigaction` in a file, and the conditions under which other code can
-//! take its place.
+//! replace it.
 
 use crate::program::imports::Imports;
 use crate::program::{Input, Program};
@@ -9,22 +9,22 @@ use iced_x86::{FlowControl, Instruction, OpKind};
 use mgz_elf::Elf;
 use std::collections::BTreeSet;
 
-/// See [`crate::signals::wrapped`].
+/// The words and uses of `sigaction`, see [`crate::signals::wrapped`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wrapped {
     /// Words that hold the address of the C library's function.
     pub slots: BTreeSet<u64>,
-    /// The original's jumps and calls through these words, linkage tables' among them: the start of
-    /// the next instruction, and true for a call. Each ends with six bytes: opcode, ModRM,
+    /// The original's jumps and calls through these words, including those in linkage tables: the
+    /// start of the next instruction, and true for a call. Each ends with six bytes: opcode, ModRM,
     /// distance.
     pub uses: BTreeSet<(u64, bool)>,
 }
 
-/// Bytes of a jump or call through a word, prefixes apart.
+/// Bytes of a jump or call through a word, without prefixes.
 pub const THROUGH: u64 = 6;
 
 impl Wrapped {
-    /// Notes a jump or call through a word; `None` if it is of another form.
+    /// Adds a jump or call through a word; `None` if it has another form.
     fn add(&mut self, input: &Input, inst: &Instruction, is_call: bool) -> Option<()> {
         let end = inst.next_ip();
         let opcode = input.bytes_at(end - THROUGH)?.get(..2)?;
@@ -36,7 +36,7 @@ impl Wrapped {
     }
 }
 
-/// Finds all uses; `None` if there are none, or others than calls.
+/// Finds all uses; `None` if there are none, or some are no calls.
 pub fn find_sigaction_calls(elf: &Elf, input: &Input, program: &Program) -> Option<Wrapped> {
     let imports = Imports::read(elf, input);
     if imports.taken.iter().any(|n| is_installer(n)) {
@@ -49,7 +49,7 @@ pub fn find_sigaction_calls(elf: &Elf, input: &Input, program: &Program) -> Opti
     };
     let stubs: BTreeSet<u64> = imports.stubs.iter().filter_map(named).collect();
     let targets: BTreeSet<u64> = wrapped.slots.union(&stubs).copied().collect();
-    // Two functions may be two different ones.
+    // With two names there may be two different functions.
     let names: BTreeSet<&String> = imports.slots.values().filter(|n| is_installer(n)).collect();
     if names.len() != 1 {
         return None;
@@ -89,7 +89,8 @@ pub fn find_sigaction_calls(elf: &Elf, input: &Input, program: &Program) -> Opti
 }
 
 enum Use {
-    /// None, or a call or jump to an entry of the linkage table, which is as good.
+    /// No use, or a call or jump to an entry of the linkage table, which counts as one through its
+    /// word.
     None,
     /// A jump or (true) a call through a word.
     Through(bool),

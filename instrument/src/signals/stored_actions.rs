@@ -1,8 +1,8 @@
-//! Actions that functions write to objects which the search does not follow: statics, and objects
+//! Actions that functions write to objects which the search does not track: statics, and objects
 //! behind pointers.
 //!
-//! Such an object may also be filled with the action that was in force before, and be put back
-//! somewhere; so that nobody seems to have written it.
+//! Such an object may also receive the previous action and be installed again later, so that it
+//! seems to have no writer.
 
 use crate::program::{FunctionInfo, Input, Program};
 use crate::signals::{FLAGS, SA_SIGINFO};
@@ -17,11 +17,11 @@ use std::ops::Range;
 /// SA_EXPOSE_TAGBITS, SA_RESTORER to SA_RESETHAND.
 const ALL_FLAGS: u64 = 0xdc00_0c07;
 
-/// Bytes of code between the two stores, at most: others are of objects of other kinds. Source:
-/// Chosen.
+/// Maximum bytes of code between the two stores. Stores farther apart belong to different objects.
+/// Source: Chosen.
 const MAX_CODE_BYTES_BETWEEN: u64 = 256;
 
-/// A handler, and flags with SA_SIGINFO at their distance from it.
+/// A store of a handler, and one of flags with SA_SIGINFO at the right distance from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Built {
     /// Address of the instruction that writes the flags.
@@ -30,8 +30,8 @@ pub struct Built {
     pub action: Option<u64>,
 }
 
-/// All in a file. Instructions are read one after the other; register values are not known, except
-/// that two stores off the same register go to the same object.
+/// Finds all of them in a file. Instructions are read in order. Register values are unknown, except
+/// that two stores based on the same register go to the same object.
 pub fn find_built_actions(input: &Input, program: &Program) -> Vec<Built> {
     let in_function = |f: &FunctionInfo| {
         input
@@ -47,10 +47,10 @@ pub fn find_built_actions(input: &Input, program: &Program) -> Vec<Built> {
 }
 
 /// True if any of these bytes may begin the opcode, operands and constant of an instruction that
-/// [`sets_siginfo`] in memory. Hardly any function has such bytes, so few functions are decoded.
+/// [`sets_siginfo`] in memory. Few functions have such bytes, so few functions are decoded.
 fn may_set_siginfo(bytes: &[u8]) -> bool {
-    /// `mov` and `or`, of which the field in the ModRM byte is another one, with a constant of four
-    /// bytes; `or` with one byte.
+    /// `mov` and `or`, which differ in the ModRM field, with a constant of four bytes; `or` with
+    /// one byte.
     const OPCODES: [u8; 3] = [0xc7, 0x81, 0x83];
     const SHORT_OPCODE: u8 = 0x83;
     memchr::memchr3_iter(OPCODES[0], OPCODES[1], OPCODES[2], bytes).any(|at| {
@@ -89,8 +89,8 @@ fn may_set_siginfo(bytes: &[u8]) -> bool {
 fn in_function(input: &Input, bytes: &[u8], range: &Range<u64>) -> Vec<Built> {
     let (mut handlers, mut flags) = (Vec::new(), Vec::new());
     let mut has_frame = false;
-    // Registers in which there is no handler: the last instruction has put an address of data or a
-    // number there, or has computed it.
+    // Registers that hold no handler: the last write was an address of data or a number, or a
+    // computed value.
     let mut others = RegSet::EMPTY;
     let mut factory = InstructionInfoFactory::new();
     for inst in &mut Decoder::with_ip(64, bytes, range.start, DecoderOptions::NONE) {
@@ -124,7 +124,7 @@ fn in_function(input: &Input, bytes: &[u8], range: &Range<u64>) -> Vec<Built> {
             && inst.op0_register() == Register::RBP
             && inst.op1_register() == Register::RSP;
         let base = inst.memory_base();
-        // Stores to the frame are followed elsewhere.
+        // Stores to the frame are tracked elsewhere.
         if inst.op0_kind() != OpKind::Memory
             || inst.memory_index() != Register::None
             || base == Register::RSP
@@ -186,7 +186,7 @@ mod tests {
                 for modrm in 0..=255 {
                     for (sib, constant) in [(0x24, 4), (0xe5, 4), (0x25, 6), (0x24, 0)] {
                         for distance in 0..8 {
-                            // The constant lies behind distances of all lengths.
+                            // The constant follows displacements of all lengths.
                             let mut bytes = [
                                 prefix,
                                 &[opcode, modrm, sib],

@@ -8,8 +8,8 @@ use crate::x86::regs::{CALLER_SAVED, RAX, RBP, RCX, RDI, RSP, reg_use};
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 use std::collections::BTreeSet;
 
-/// Callees that neither keep nor change the objects behind their pointers, except as
-/// [`Follow::call`] says.
+/// Callees that neither keep nor change objects behind their pointers, except as described at
+/// [`Follow::call`].
 const HARMLESS_CALLEES: [&str; 12] = [
     "sigaction",
     "__sigaction",
@@ -25,7 +25,7 @@ const HARMLESS_CALLEES: [&str; 12] = [
     "getenv",
 ];
 
-/// Callees that do no more to the memory that their pointers lead to than to write so many bytes to
+/// Callees whose only effect on memory behind their pointers is to write this many bytes through
 /// one argument (its number, bytes).
 const WRITING_CALLEES: [(&str, usize, i64); 14] = [
     ("getrlimit", 1, 16),
@@ -44,8 +44,8 @@ const WRITING_CALLEES: [(&str, usize, i64); 14] = [
     ("sigpending", 0, 128),
 ];
 
-/// True if a callee does not read the memory that its pointers lead to, except for actions and sets
-/// of signals.
+/// True if a callee does not read memory behind its pointers, except for actions and sets of
+/// signals.
 pub fn only_writes(name: &str) -> bool {
     HARMLESS_CALLEES.contains(&name) || WRITING_CALLEES.iter().any(|w| w.0 == name)
 }
@@ -54,15 +54,16 @@ pub fn only_writes(name: &str) -> bool {
 pub struct Follow<'a> {
     /// Name of the imported function that a call instruction calls.
     pub callee: &'a dyn Fn(&Instruction) -> Option<&'a str>,
-    /// True if a call is of an imported function that may change all registers which the ABI lets
+    /// True if a call goes to an imported function that may change all registers which the ABI lets
     /// it change.
     pub by_abi: &'a dyn Fn(&Instruction) -> bool,
     /// Effect of a call to a function of the file on actions: the argument that is an action which
-    /// it only reads, and the arguments that it fills with the previous action (bit n: argument n).
+    /// it only reads, and the arguments that receive the previous action (bit n: argument n).
     pub actions: &'a dyn Fn(&Instruction) -> (Option<u8>, u8),
-    /// Arguments that a call to a function of the file may hand back (bit n: argument n).
+    /// Arguments that a call to a function of the file may return (bit n: argument n).
     pub handed_back: &'a dyn Fn(&Instruction) -> u8,
-    /// Every possible use of an argument is looked for; otherwise only certain facts about values.
+    /// True if every possible use of an argument matters; otherwise only certain facts about values
+    /// do.
     pub uses: bool,
 }
 
@@ -70,13 +71,12 @@ pub struct Follow<'a> {
 const SET_BYTES: i64 = 128;
 
 impl Follow<'_> {
-    /// The state before each instruction that control reaches, by number. `None` if that cannot be
-    /// found: not in reasonable time, or (where uses are looked for) because control may arrive
-    /// from nowhere.
+    /// The state before each reachable instruction, by number. `None` if it cannot be found in
+    /// reasonable time, or (with `uses`) if control may enter from unknown places.
     pub fn solve(&self, graph: &Cfg, params: u8) -> Option<Vec<Option<AbstractState>>> {
         let mut factory = InstructionInfoFactory::new();
         let mut before: Vec<Option<AbstractState>> = vec![None; graph.blocks.len()];
-        // Lowest address first: mostly the order in which control goes.
+        // The lowest address first, which mostly is the order of control flow.
         let mut work = BTreeSet::new();
         for (b, block) in graph.blocks.iter().enumerate() {
             let pad = graph.pads.iter().any(|p| p.1.0 as usize == b);
@@ -151,8 +151,8 @@ impl Follow<'_> {
         }
     }
 
-    /// Origins of a value read at an address that is not followed. If the address stems from one in
-    /// the frame, they are those of the whole frame.
+    /// Origins of a value read at an untracked address. If the address comes from one in the frame,
+    /// they are those of the whole frame.
     fn behind(&self, state: &AbstractState, address: Value) -> u8 {
         if self.uses && address.taint() & FRAME != 0 {
             state.frame_taint()
@@ -200,7 +200,7 @@ impl Follow<'_> {
     ) {
         self.execute(state, inst, factory);
         if !self.uses {
-            // The origin of a value says nothing of its bits.
+            // Origins give no information on bits.
             for v in state
                 .regs
                 .iter_mut()
@@ -211,7 +211,7 @@ impl Follow<'_> {
         }
     }
 
-    /// Executes an instruction. Values may be known to derive from others.
+    /// Executes an instruction. Values may have origins.
     fn execute(
         &self,
         state: &mut AbstractState,
@@ -296,7 +296,7 @@ impl Follow<'_> {
         }
     }
 
-    /// Makes a system call.
+    /// Executes a system call.
     fn system_call(&self, state: &mut AbstractState) {
         // The kernel writes through its arguments and replaces rax, rcx and r11.
         if [7, 6, 2, 10, 8, 9]
@@ -367,8 +367,8 @@ impl Follow<'_> {
         }
     }
 
-    /// An instruction of no particular meaning; vector stores of zeros and repeated stores are
-    /// looked at.
+    /// Executes any other instruction. Vector stores of zeros and repeated stores are handled
+    /// specially.
     fn other(
         &self,
         state: &mut AbstractState,
@@ -489,7 +489,7 @@ impl Follow<'_> {
                 _ => state.forget_all(self.uses),
             },
             Some("sigaction" | "__sigaction") => match memory_key(argument(2)) {
-                // The action before was judged where it was installed.
+                // The previous action was judged where it was installed.
                 Some(at) => state.save(at),
                 None if argument(2).as_constant() != Some(0) => state.forget_statics(),
                 None => {}
@@ -531,8 +531,8 @@ impl Follow<'_> {
                 filled.for_each(|at| state.save_perhaps(at));
             }
         }
-        // Compilers know which registers a function of the same file leaves alone, and may keep
-        // values in them; imported functions may have conventions of their own.
+        // Compilers know which registers a function of the same file preserves, and may keep values
+        // in them. Imported functions may have conventions of their own.
         let imported = (self.callee)(inst).is_some();
         let by_abi = (self.by_abi)(inst);
         for r in CALLER_SAVED.iter() {
@@ -543,9 +543,8 @@ impl Follow<'_> {
                 false => Value::LEFT_OVER,
             };
         }
-        // A callee may hand back its arguments. (Giving something to an imported one is a use of
-        // its own; a value that merely lies in the register of an argument that it does not have
-        // does not come back.)
+        // A callee may return its arguments. (Passing something to an imported one is a use in
+        // itself. A value left over in the register of a missing argument is not returned.)
         state.regs[usize::from(RAX.0)] =
             Value::from_taint(if self.uses && !imported { taint } else { 0 });
         state.zero_vectors = 0;

@@ -2,17 +2,17 @@
 
 use crate::unwind::UnwindReader;
 
-/// One instruction, as far as its place in the code matters.
+/// One instruction, with the part that depends on its place in the code.
 enum CfaInstruction<'a> {
-    /// Moves on by so many units of the code alignment factor.
+    /// Advances by this many units of the code alignment factor.
     Advance(u64),
-    /// Moves to an address.
+    /// Sets the location to an address.
     Set(u64),
-    /// Anything else, as it stands.
+    /// Any other instruction, unchanged.
     Other(&'a [u8]),
 }
 
-/// Takes the next instruction.
+/// Reads the next instruction.
 #[inline(always)]
 fn step<'a>(r: &mut UnwindReader<'a>, encoding: u8) -> Option<CfaInstruction<'a>> {
     let all = r.rest();
@@ -60,13 +60,12 @@ fn step<'a>(r: &mut UnwindReader<'a>, encoding: u8) -> Option<CfaInstruction<'a>
     Some(CfaInstruction::Other(&all[..all.len() - r.rest().len()]))
 }
 
-/// Effect of the instructions of [`rewrite`] on the state that an entry begins with.
+/// Effect of the instructions of [`rewrite`] on the state at the start of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effect {
-    /// Distance from the start of the code to the place where they end.
+    /// Distance from the start of the code to the last location.
     pub reach: u64,
-    /// States that are saved are taken back again, no more and no less, and nothing else outlives
-    /// them.
+    /// True if every saved state is restored, and no other state remains changed.
     pub balanced: bool,
 }
 
@@ -84,11 +83,11 @@ impl Saved {
         balanced: true,
     };
 
-    /// Takes an instruction that does not move on.
+    /// Applies an instruction that does not advance the location.
     fn take(&mut self, instruction: &[u8]) {
         const REMEMBER: u8 = 0x0a;
         const RESTORE: u8 = 0x0b;
-        /// Belongs to no saved state.
+        /// This value is not part of saved states.
         const ARGS_SIZE: u8 = 0x2e;
         match instruction[0] {
             REMEMBER => self.depth += 1,
@@ -101,7 +100,7 @@ impl Saved {
     }
 
     fn effect(&self, reach: u64) -> Effect {
-        // Readers keep few states: one is the most that compilers save at a time.
+        // Readers keep few states. Compilers save at most one at a time.
         Effect {
             reach,
             balanced: self.balanced && self.depth == 0 && self.deepest <= 1,
@@ -123,7 +122,7 @@ pub fn effect(instructions: &[u8]) -> Option<Effect> {
     Some(saved.effect(reach))
 }
 
-/// Moves on by so many bytes.
+/// Appends an advance by this many bytes.
 pub(crate) fn advance(out: &mut Vec<u8>, delta: u64) {
     match delta {
         0 => {}
@@ -153,10 +152,10 @@ pub struct CfiSource<'a> {
     pub encoding: u8,
 }
 
-/// Copies the instructions for code that starts at `start` (original address; it may lie inside of
+/// Copies the instructions for code that starts at `start` (original address; it may be inside of
 /// the entry) and ends at `end`, with code alignment 1, and returns their effect. `map` gives the
 /// new offset of an original address; it must ascend, and be 0 at `start`. `None` if an instruction
-/// is not understood.
+/// is unknown.
 pub fn rewrite(
     source: CfiSource,
     start: u64,
@@ -167,7 +166,7 @@ pub fn rewrite(
     let (mut reach, mut saved) = (0, Saved::NONE);
     copy(source, start, end, map, |delta, bytes| {
         advance(&mut out, delta);
-        // (The field has four bytes at most.)
+        // (The field has at most four bytes.)
         reach += u64::from(delta as u32);
         saved.take(bytes);
         out.extend_from_slice(bytes);
@@ -175,7 +174,7 @@ pub fn rewrite(
     Some((out, saved.effect(reach)))
 }
 
-/// True if [`rewrite`] understands all of the instructions up to `end`.
+/// True if [`rewrite`] knows all of the instructions up to `end`.
 pub fn is_understood(source: CfiSource, end: u64) -> bool {
     copy(
         source,
@@ -187,7 +186,7 @@ pub fn is_understood(source: CfiSource, end: u64) -> bool {
     .is_some()
 }
 
-/// Passes each part that [`rewrite`] copies to `put`: the distance to move on, and an instruction.
+/// Passes each part that [`rewrite`] copies to `put`: the distance to advance, and an instruction.
 #[inline]
 fn copy(
     source: CfiSource,

@@ -1,8 +1,8 @@
 //! Exception tables (language-specific data areas) in the format that gcc defined and all compilers
 //! use.
 //!
-//! The call-site table is written anew with the clone's offsets; the action table is copied; the
-//! type table gets its relative pointers adjusted.
+//! The call-site table is rewritten with the clone's offsets, the action table is copied, and
+//! relative pointers of the type table are adjusted.
 
 use crate::unwind::{ENC_INDIRECT, ENC_OMIT, ENC_PCREL4, UnwindReader};
 use mgz_abi::leb128;
@@ -26,13 +26,13 @@ pub struct CallSite {
 pub struct Lsda {
     /// Call sites in order.
     pub sites: Vec<CallSite>,
-    /// Action table, as far as it is used.
+    /// Used part of the action table.
     pub actions: Vec<u8>,
     /// Encoding of the type table, [`ENC_OMIT`] if there is none.
     pub type_encoding: u8,
     /// Types, numbered from 1: absolute addresses (of pointers if the encoding is indirect).
     pub types: Vec<u64>,
-    /// Exception specifications behind the type table, as far as they are used.
+    /// Used part of the exception specifications after the type table.
     pub specs: Vec<u8>,
 }
 
@@ -47,8 +47,8 @@ fn type_size(encoding: u8) -> Option<usize> {
 }
 
 impl Lsda {
-    /// Parses the table at `addr` of the function that starts at `function`. `None` if it is not
-    /// understood.
+    /// Parses the table at `addr` of the function that starts at `function`. `None` if it has an
+    /// unknown form.
     pub fn parse(data: &[u8], addr: u64, function: u64) -> Option<Lsda> {
         let mut r = UnwindReader::new(data, addr);
         let pad_encoding = r.u8()?;
@@ -100,7 +100,7 @@ impl Lsda {
         Some(lsda)
     }
 
-    /// Follows the chains of actions, and finds out how far each table goes.
+    /// Follows the chains of actions, and finds the extent of each table.
     fn read_actions(
         &mut self,
         actions: &[u8],
@@ -148,8 +148,8 @@ impl Lsda {
             let mut r = UnwindReader::new(data.get(at..)?, addr + at as u64);
             self.types.push(r.pointer(self.type_encoding, 0)?);
         }
-        // An 8-byte absolute pointer has a dynamic relocation where addresses are relative; such
-        // tables are writable, and no compiler for x86-64 makes them.
+        // An 8-byte absolute pointer has a dynamic relocation in position-independent code. Such
+        // tables are writable, and no compiler for x86-64 emits them.
         Some(())
     }
 
@@ -166,7 +166,7 @@ impl Lsda {
     /// addresses, `function` is the clone's start.
     pub fn write(&self, addr: u64, function: u64, sites: &[CallSite]) -> Option<Vec<u8>> {
         let mut out = Vec::new();
-        // Landing pads behind the function's start need no base of their own.
+        // Landing pads after the function's start need no base of their own.
         let lowest = sites.iter().map(|s| s.pad).filter(|&p| p != 0).min();
         let pad_base = match lowest {
             Some(pad) if pad <= function => {
@@ -208,8 +208,8 @@ impl Lsda {
             return Some(out);
         }
         let size = type_size(self.written_encoding())?;
-        // Types are read at multiples of 4 by some; pad between actions and types. The offset's own
-        // length is fixed at 4 bytes so that it does not depend on the padding.
+        // Some readers expect aligned types, so there is padding between actions and types. The
+        // offset has a fixed length of 4 bytes, so that it does not depend on the padding.
         let offset_at = out.len();
         let after = addr + offset_at as u64 + 4;
         let unpadded = after + body.len() as u64;
@@ -233,7 +233,8 @@ impl Lsda {
         Some(out)
     }
 
-    /// Relative type pointers become 4-byte distances, absolute ones stay.
+    /// The encoding of the new table: relative type pointers become 4-byte distances, absolute ones
+    /// stay.
     fn written_encoding(&self) -> u8 {
         if self.type_encoding & 0x70 == 0x10 {
             ENC_PCREL4 | self.type_encoding & ENC_INDIRECT
@@ -272,7 +273,7 @@ mod tests {
     fn table() -> Vec<u8> {
         let mut t = vec![ENC_OMIT, 0x9b];
         let mut body = vec![0x01, 8, 0x10, 5, 0x40, 1, 0x20, 5, 0, 0];
-        // Action 1: filter 1, next at +1 (the byte after); action at 2: filter -1, end.
+        // Action 1: filter 1, next at +1 (the next byte); action at 2: filter -1, end.
         body.extend_from_slice(&[0x01, 0x01, 0x7f, 0x00]);
         let types = 8;
         let after = t.len() + 1;

@@ -1,11 +1,11 @@
-//! One entry for several functions that lie side by side.
+//! One entry for several adjacent functions.
 //!
 //! An entry costs 17 bytes and 8 in the search table, which is as much as the instructions of a
 //! short function. Clones that have the same common part and no exception table share entries: the
-//! state that a function begins with is saved before its instructions and taken back where its code
-//! ends, before the padding that the next one begins behind: LLVM's reader leaves out instructions
-//! at the very place of a signal. Readers run through all instructions before an address, so an
-//! entry is kept short.
+//! state at a function's start is saved before its instructions and restored at the end of its
+//! code, before the padding in front of the next function. The padding matters because LLVM's
+//! reader skips instructions at the exact address of a signal. Readers execute all instructions
+//! before an address, so an entry is kept short.
 //!
 //! ```text
 //! remember_state; instructions of f; advance to the end of f; restore_state; advance to g; remember_state; instructions of g; …
@@ -15,16 +15,16 @@ use crate::unwind::cfi;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Most bytes of instructions of an entry with several functions, soft flavour: exceptions through
-/// twenty frames of short functions took 2.2 times as long in `ring` as in the original (1.1 times
-/// with 32), and files grow by 2 % less.
+/// Maximum bytes of instructions in an entry with several functions, soft flavour. Exceptions
+/// through twenty frames of short functions took 2.2 times as long in `ring` as in the original
+/// (1.1 times with 32), and files are 2 % smaller.
 pub const MOST_BYTES_SOFT: usize = 128;
-/// The same for the PT flavour, which has room and costs little in everything else.
+/// The same for the PT flavour, which has room and low costs otherwise.
 pub const MOST_BYTES_PT: usize = 64;
 const REMEMBER: u8 = 0x0a;
 const RESTORE: u8 = 0x0b;
 
-/// The entry of one piece of code, as it would stand alone.
+/// The entry of one piece of code before merging.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameEntry<'a> {
     /// Index of the common part.
@@ -35,20 +35,20 @@ pub struct FrameEntry<'a> {
     pub lsda: Option<u64>,
     /// Instructions, with code alignment 1.
     pub instructions: Cow<'a, [u8]>,
-    /// Their effect, see [`cfi::effect`]. It is found beforehand, since merging runs on one core.
+    /// Their effect, see [`cfi::effect`]. It is computed beforehand, since merging uses one core.
     pub effect: Option<cfi::Effect>,
-    /// Between the part before and this one is nothing but padding.
+    /// True if only padding lies between the previous part and this one.
     pub adjoins: bool,
 }
 
 /// An entry that may get more parts.
 struct Open<'a> {
     entry: FrameEntry<'a>,
-    /// Code address that the instructions have moved on to.
+    /// Code address reached by the instructions.
     placed: u64,
-    /// Start of the instructions of the last function whose state is not taken back yet.
+    /// Start of the instructions of the last function whose state is not restored yet.
     dirty: Option<usize>,
-    /// It stays as it is.
+    /// True if it must stay unchanged.
     closed: bool,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Open<'a> {
         }
     }
 
-    /// Adds the next part, or gives it back.
+    /// Adds the next part, or returns it.
     fn add(&mut self, part: FrameEntry<'a>, most_bytes: usize) -> Result<(), FrameEntry<'a>> {
         if self.closed
             || !part.adjoins
@@ -103,7 +103,7 @@ impl<'a> Open<'a> {
     }
 }
 
-/// Joins neighbours where that is possible and an entry's instructions stay within `most_bytes`.
+/// Joins adjacent parts if possible, as long as an entry's instructions stay within `most_bytes`.
 /// `parts` are in the order of their code.
 pub fn merge_entries<'a>(
     parts: impl IntoIterator<Item = FrameEntry<'a>>,
@@ -134,7 +134,7 @@ mod tests {
     use crate::unwind::write::EhFrame;
     use gimli::{BaseAddresses, LittleEndian, UnwindContext, UnwindSection};
 
-    /// push rbp at 1; the frame is given up at 0x1e, with a branch behind that has it still.
+    /// push rbp at 1; the frame is removed at 0x1e, and a later branch still has it.
     const FRAME: &[u8] = &[
         0x41, 0x0e, 16, 0x86, 2, 0x5d, 0x0a, 0xc6, 0x0e, 8, 0x41, 0x0b,
     ];
@@ -208,7 +208,7 @@ mod tests {
                 rules(&parts, code()),
                 "{instructions:x?}"
             );
-            // The frame does not change at the very place where a function begins.
+            // At a function's start, the frame does not change at that exact address.
             let padding = |p: &FrameEntry| p.code.end..p.code.end + 2;
             let initial = rules(&[part(0x1000..0x1100, &[])], 0x1000..0x1001);
             assert!(

@@ -1,14 +1,13 @@
-//! Unwind tables: `.eh_frame`, the exception tables (LSDAs) that it refers to, and how both are
-//! written anew for the clone.
+//! Unwind tables: `.eh_frame`, the exception tables (LSDAs) that it refers to, and the rewriting of
+//! both for the clone.
 //!
-//! The new `.eh_frame` says the same of the original code as the old one (so that debuggers that
-//! read one section see all code), and the same of the clones, with the code offsets mapped. Short
-//! neighbours share an entry ([`merge`]). All pointers are written as 4-byte distances to their own
+//! The new `.eh_frame` describes the original code like the old one (so that debuggers that read
+//! one section see all code), and the clones likewise, with mapped code offsets. Short adjacent
+//! functions share an entry ([`merge`]). All pointers are written as 4-byte distances to their own
 //! place.
 //!
-//! Reading trusts nothing. A part that is not understood is an error for the whole section if
-//! entries behind it could not be carried over. If only an exception table is strange, its function
-//! is left alone.
+//! All input is checked. A part of unknown form is an error for the whole section if later entries
+//! would get lost. If only an exception table is unknown, its function is left unchanged.
 
 pub mod cfi;
 pub mod lsda;
@@ -78,7 +77,7 @@ impl<'a> UnwindReader<'a> {
 
     /// An unsigned LEB128 number.
     pub fn uleb(&mut self) -> Option<u64> {
-        // Nearly all have one byte.
+        // Most numbers have one byte.
         if let [byte @ 0..0x80, ..] = self.data {
             return self.u8().map(|_| u64::from(*byte));
         }
@@ -104,7 +103,7 @@ impl<'a> UnwindReader<'a> {
     }
 
     /// A pointer in a `DW_EH_PE_*` encoding; function-relative ones count from `function`. Zero
-    /// stays zero whatever it would be relative to. The indirect flag is not followed.
+    /// stays zero in any encoding. The indirect flag is not followed.
     pub fn pointer(&mut self, encoding: u8, function: u64) -> Option<u64> {
         let base = match encoding & 0x70 {
             0x00 => 0,
@@ -120,7 +119,7 @@ impl<'a> UnwindReader<'a> {
         })
     }
 
-    /// The number of a `DW_EH_PE_*` encoding, relative to nothing.
+    /// The number in a `DW_EH_PE_*` encoding, without a base.
     pub fn number(&mut self, encoding: u8) -> Option<u64> {
         Some(match encoding & 0x0f {
             0x00 | 0x04 | 0x0c => self.uint(8)?,
@@ -138,13 +137,13 @@ impl<'a> UnwindReader<'a> {
 /// Common information of several entries.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cie<'a> {
-    /// The augmentation string starts with z: entries have sized augmentation data.
+    /// True if the augmentation string starts with z: entries have sized augmentation data.
     pub augmented: bool,
-    /// Signal frame.
+    /// True for a signal frame.
     pub signal: bool,
-    /// Entries have an LSDA pointer.
+    /// True if entries have an LSDA pointer.
     pub has_lsda: bool,
-    /// The pointer is indirect (never seen, kept).
+    /// True if the pointer is indirect (never seen, kept).
     pub lsda_indirect: bool,
     /// Personality routine: indirect flag and address.
     pub personality: Option<(bool, u64)>,
@@ -163,8 +162,8 @@ pub struct Cie<'a> {
 }
 
 impl Cie<'_> {
-    /// Makes the common part for code of our own without exception tables; `instructions` say where
-    /// its frame begins.
+    /// The common part for code of our own without exception tables. `instructions` define the
+    /// start of its frame.
     pub const fn plain(signal: bool, instructions: &[u8]) -> Cie<'_> {
         Cie {
             augmented: true,
@@ -204,7 +203,7 @@ pub struct Tables<'a> {
     pub cies: Vec<Cie<'a>>,
     /// Entries, sorted by start.
     pub fdes: Vec<Fde<'a>>,
-    /// Exception tables by address, those that were understood.
+    /// Exception tables by address, those that could be parsed.
     pub lsdas: HashMap<u64, Lsda>,
 }
 
@@ -264,9 +263,8 @@ impl<'a> Tables<'a> {
         Some(tables)
     }
 
-    /// If a function has several entries, keeps only the one that `used` names. Unwinders that
-    /// search by function use that one. Programs that move code in finished files (BOLT) add
-    /// entries behind the old ones.
+    /// If a function has several entries, keeps only the one in `used`, which unwinders find by
+    /// function. Programs that move code in finished files (BOLT) add entries after the old ones.
     fn drop_superseded(&mut self, used: impl FnOnce() -> Option<HashMap<u64, u64>>) {
         let starts = self.fdes.iter().map(|f| f.range.start);
         let repeated: HashSet<u64> = starts
@@ -295,8 +293,8 @@ impl<'a> Tables<'a> {
             UnwindRange {
                 range: fde.range.clone(),
                 landing_pads: lsda.flatten().map_or_else(Vec::new, Lsda::landing_pads),
-                // Code that handlers return to is entered one byte behind its start, and unwinders
-                // know it by its bytes.
+                // The code to which handlers return is entered one byte after its start, and
+                // unwinders recognize it by its bytes.
                 understood: copied && !matches!(lsda, Some(None)) && !self.cies[fde.cie].signal,
             }
         };
@@ -325,8 +323,8 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// Address and bytes of `.eh_frame`: the section, or the bytes that `PT_GNU_EH_FRAME` points at, up
-/// to the terminator.
+/// Address and bytes of `.eh_frame`: the section, or the bytes at the address in `PT_GNU_EH_FRAME`,
+/// up to the terminator.
 fn section<'a>(elf: &Elf<'a>) -> Option<(u64, &'a [u8])> {
     if let Some(s) = elf.section(".eh_frame") {
         return elf.section_bytes(s).map(|data| (s.addr, data));
@@ -453,15 +451,15 @@ fn fde<'a>(mut r: UnwindReader<'a>, cie: &Cie<'a>, index: usize, at: u64) -> Opt
     })
 }
 
-/// Unwind facts that analysis needs (made by `unwind` from `.eh_frame` and the LSDAs).
+/// Unwind facts for the analysis (made by `unwind` from `.eh_frame` and the LSDAs).
 #[derive(Clone, Debug)]
 pub struct UnwindRange {
     /// Code that the FDE covers.
     pub range: Range<u64>,
     /// `(call range, landing pad)`; empty without LSDA.
     pub landing_pads: Vec<(Range<u64>, u64)>,
-    /// False if there is an LSDA that could not be understood, or if this is the code that signal
-    /// handlers return to: the function must be left alone.
+    /// False if there is an LSDA of unknown form, or if this is the code to which signal handlers
+    /// return: the function must be left unchanged.
     pub understood: bool,
 }
 
@@ -500,7 +498,7 @@ mod tests {
         };
         assert_eq!(of(Some(new)), [(0x1000, 0x1018), (0x2000, 0x2010)]);
         assert_eq!(of(Some(old)), [(0x1000, 0x1020), (0x2000, 0x2010)]);
-        // A table that names none of them, and a missing table, leave both.
+        // If a table has neither of them, or is missing, both stay.
         assert_eq!(of(Some(7)).len(), 3);
         assert_eq!(of(None).len(), 3);
     }

@@ -6,18 +6,19 @@ use gimli::leb128::write::Leb128;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// A field that does not reach its target: the file is too large.
+/// Error for a field that does not reach its target, because the file is too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unwind tables do not reach the code (more than 2 GiB apart)")]
 pub struct TooFar;
 
-/// An `.eh_frame` section in the making.
+/// An `.eh_frame` section under construction.
 #[derive(Debug)]
 pub struct EhFrame<'a> {
     addr: u64,
     bytes: Vec<u8>,
     cies: HashMap<Cie<'a>, u64>,
-    /// The last one that was asked for, and its address: most entries have the one before's.
+    /// The common part of the last entry, and its address. Most entries have the same one as the
+    /// entry before.
     last: Option<(Cie<'a>, u64)>,
     /// `(code start, address of the entry)`.
     entries: Vec<(u64, u64)>,
@@ -29,7 +30,7 @@ impl<'a> EhFrame<'a> {
         EhFrame::behind(Vec::new(), addr)
     }
 
-    /// A section behind other bytes, which begin at `addr`.
+    /// A section after other bytes, which begin at `addr`.
     pub fn behind(bytes: Vec<u8>, addr: u64) -> EhFrame<'a> {
         EhFrame {
             addr,
@@ -62,7 +63,7 @@ impl<'a> EhFrame<'a> {
         self.bytes[start..start + 4].copy_from_slice(&len.to_le_bytes());
     }
 
-    /// Writes a common part, unless the same one is there already; returns its address.
+    /// Writes a common part, unless the same one exists already; returns its address.
     pub fn cie(&mut self, cie: &Cie<'a>) -> Result<u64, TooFar> {
         if let Some(&at) = self.cies.get(cie) {
             return Ok(at);

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-/// A set of numbers below one that is known.
+/// A set of numbers below a fixed bound.
 #[derive(Clone, Debug, Default)]
 pub struct Bits(Vec<u64>);
 
 impl Bits {
-    /// None of the numbers below `n`.
+    /// An empty set of numbers below `n`.
     pub fn new(n: usize) -> Bits {
         Bits(vec![0; n.div_ceil(64)])
     }
@@ -37,7 +37,7 @@ impl Bits {
         self.0.iter().map(|w| w.count_ones() as usize).sum()
     }
 
-    /// Its numbers in a range, in order.
+    /// Members in a range, in order.
     pub fn within(&self, range: Range<usize>) -> impl Iterator<Item = usize> + '_ {
         let (mut word, end) = (range.start / 64, range.end);
         let at = move |word: usize| if word * 64 < end { self.0[word] } else { 0 };
@@ -57,7 +57,7 @@ impl Bits {
     }
 }
 
-/// A set of numbers whose first word stands apart, since most sets have no others.
+/// A set of numbers whose first word is stored separately, since most sets have no others.
 #[derive(Clone, Debug, Default)]
 pub struct BitRow {
     first: u64,
@@ -65,7 +65,7 @@ pub struct BitRow {
 }
 
 impl BitRow {
-    /// None of the numbers below `n`.
+    /// An empty set of numbers below `n`.
     pub fn new(n: usize) -> BitRow {
         BitRow {
             first: 0,
@@ -73,7 +73,7 @@ impl BitRow {
         }
     }
 
-    /// Takes all numbers out.
+    /// Removes all numbers.
     #[inline]
     pub fn clear(&mut self) {
         self.first = 0;
@@ -102,7 +102,7 @@ impl BitRow {
         self.first |= u64::from(low);
     }
 
-    /// Takes numbers up to 15 out; returns true if one was in.
+    /// Removes numbers up to 15. Returns true if one was in the set.
     #[inline]
     pub fn take_low(&mut self, low: u16) -> bool {
         let found = self.low() & low != 0;
@@ -124,7 +124,7 @@ impl BitRow {
         *self.word(i) |= 1 << (i % 64);
     }
 
-    /// Takes a number out; returns true if it was in.
+    /// Removes a number. Returns true if it was in the set.
     #[inline]
     pub fn take(&mut self, i: usize) -> bool {
         let (word, bit) = (self.word(i), 1 << (i % 64));
@@ -152,7 +152,7 @@ impl BitRow {
             .for_each(|(mine, theirs)| *mine |= theirs);
     }
 
-    /// Takes the numbers of another set out; returns true if one was in.
+    /// Removes the numbers of another set. Returns true if one was in the set.
     pub fn take_all(&mut self, other: &BitRow) -> bool {
         let mut found = self.first & other.first;
         self.first &= !other.first;
@@ -163,7 +163,7 @@ impl BitRow {
         found != 0
     }
 
-    /// Tells its numbers, in order.
+    /// Passes its numbers to `tell`, in order.
     #[inline]
     pub fn each(&self, tell: impl FnMut(usize)) {
         each(self.first, &self.more, tell);
@@ -194,7 +194,7 @@ pub struct BitRows {
 }
 
 impl BitRows {
-    /// So many sets, with none of the numbers below `n`.
+    /// This many empty sets of numbers below `n`.
     pub fn new(rows: usize, n: usize) -> BitRows {
         let width = n.div_ceil(64).saturating_sub(1);
         BitRows {
@@ -229,7 +229,7 @@ impl BitRows {
         }
     }
 
-    /// Takes the numbers of a set out of another one.
+    /// Removes the numbers of a set from another one.
     #[inline]
     pub fn take_from(&self, row: usize, from: &mut BitRow) {
         from.first &= !self.first[row];
@@ -241,7 +241,7 @@ impl BitRows {
         }
     }
 
-    /// Adds numbers to a set; returns true if one was not in.
+    /// Adds numbers to a set. Returns true if one was new.
     #[inline]
     pub fn add(&mut self, row: usize, other: &BitRow) -> bool {
         let mut new = other.first & !self.first[row];
@@ -277,7 +277,7 @@ impl BitRows {
         }
     }
 
-    /// Tells a set's numbers, in order.
+    /// Passes a set's numbers to `tell`, in order.
     #[inline]
     pub fn each(&self, row: usize, tell: impl FnMut(usize)) {
         each(self.first[row], self.more(row), tell);

@@ -1,20 +1,20 @@
 //! Bytes that are appended a few at a time.
 
-/// Bytes that grow at their end. There is room behind them already, in which is anything: most
-/// times, appending a few takes one comparison and no call.
+/// Bytes that grow at their end. The buffer already has room there with arbitrary content, so that
+/// appending a few bytes mostly takes one comparison and no call.
 #[derive(Debug, Default)]
 pub struct ByteBuf {
-    /// They and the room.
+    /// The bytes and the room.
     all: Vec<u8>,
-    /// Number of bytes. It is known not to overflow at any addition.
+    /// Number of bytes. Additions never overflow it.
     len: u32,
 }
 
-/// Number of bytes that are written at once.
+/// Number of bytes written at once.
 const CHUNK: usize = 16;
 
 impl ByteBuf {
-    /// None, with room for so many.
+    /// An empty buffer with room for `count` bytes.
     pub fn with_room(count: usize) -> ByteBuf {
         ByteBuf {
             all: vec![0; count + CHUNK],
@@ -33,12 +33,12 @@ impl ByteBuf {
         self.len as usize
     }
 
-    /// All of them.
+    /// All bytes.
     pub fn as_slice(&self) -> &[u8] {
         &self.all[..self.count()]
     }
 
-    /// All of them, to be changed.
+    /// All bytes, mutable.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         let len = self.count();
         &mut self.all[..len]
@@ -57,7 +57,7 @@ impl ByteBuf {
         }
     }
 
-    /// The same where room is to be made.
+    /// The same if room must be made.
     #[cold]
     #[inline(never)]
     fn put_behind(&mut self, bytes: u128, len: u8) {
@@ -69,7 +69,7 @@ impl ByteBuf {
         self.all.resize(2 * self.all.len() + more, 0);
     }
 
-    /// Appends these.
+    /// Appends these bytes.
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {
         let (start, end) = (self.count(), self.count() + bytes.len());
         if end > self.all.len() {
@@ -79,11 +79,11 @@ impl ByteBuf {
         self.len = end as u32;
     }
 
-    /// Appends the first `len` bytes of a slice, which has as many.
+    /// Appends the first `len` bytes of a slice that has at least that many.
     #[inline]
     pub fn extend_from_start(&mut self, from: &[u8], len: usize) {
         match from.first_chunk::<CHUNK>() {
-            // (Copying a number of bytes that is known takes a fraction of the time.)
+            // (A copy of constant length takes a fraction of the time.)
             Some(&chunk) if len <= CHUNK => self.put(u128::from_le_bytes(chunk), len as u8),
             _ => self.extend_from_slice(&from[..len]),
         }

@@ -1,4 +1,4 @@
-//! Data structures that know nothing of programs.
+//! General data structures.
 
 pub mod bit_set;
 pub mod byte_buf;

@@ -1,15 +1,16 @@
-//! Index of many ranges that finds the one with an address. It is asked some ten times for each
-//! branch of a program. A search through all ranges, with a cache miss at every step, would show.
+//! Index of many ranges that finds the one with an address. It is used some ten times for each
+//! branch of a program. A search through all ranges, with a cache miss at every step, would be too
+//! slow.
 
 use std::ops::Range;
 
-/// Sorted ranges that do not overlap, and where to begin looking for an address.
+/// Sorted ranges that do not overlap, with an index of start positions for searches.
 #[derive(Clone, Debug, Default)]
 pub struct Starts {
     base: u64,
-    /// Addresses are taken together in buckets of so many bits.
+    /// Bits of an address inside a bucket.
     shift: u32,
-    /// Per bucket: how many ranges begin before it.
+    /// Per bucket: number of ranges that begin before it.
     before: Vec<u32>,
     ranges: Vec<(u64, u64)>,
 }
@@ -22,7 +23,7 @@ impl Starts {
             return Starts::default();
         };
         let (base, span) = (first.0, last.0 - first.0);
-        // About two buckets a range, however far apart the first and the last are.
+        // About two buckets a range, for any distance between the first and the last.
         let mut shift = 6;
         while span >> shift > 2 * ranges.len() as u64 {
             shift += 1;
@@ -55,7 +56,7 @@ impl Starts {
         (address < range.1).then_some((found, address == range.0))
     }
 
-    /// True if one of the ranges holds all of another.
+    /// True if one of the ranges contains all of another.
     pub fn covers(&self, range: &Range<u64>) -> bool {
         self.last_from(range.start)
             .is_some_and(|found| range.end <= self.ranges[found].1)

@@ -1,14 +1,14 @@
 //! Decoding of one function's bytes into instructions.
 //!
-//! Compiled code is instructions from end to end, so a straight sweep is tried first and accepted
-//! if every direct branch, landing pad and known entry falls on a boundary. Otherwise (data in
-//! text, instructions that overlap) the function is decoded by following control flow, and the
-//! bytes between are swept only if they decode cleanly.
+//! Compiled code is instructions from end to end, so a linear sweep is tried first. It is accepted
+//! if every direct branch, landing pad and known entry is at a boundary. Otherwise (data in text,
+//! instructions that overlap) the function is decoded by following control flow, and the bytes
+//! between are swept only if they decode cleanly.
 //!
-//! One kind of overlap is understood: a branch behind an instruction's first prefixes, mostly
-//! `lock`, which hand-written atomics and the C library's locks skip while there is one thread.
-//! That gives two instructions, with and without the prefixes, that end at one place. Any other
-//! overlap leaves the function alone.
+//! One kind of overlap is supported: a branch to the address after an instruction's first prefixes,
+//! mostly `lock`, which hand-written atomics and the C library's locks skip while there is one
+//! thread. This gives two instructions, with and without the prefixes, that end at the same
+//! address. With any other overlap the function is left unchanged.
 
 use crate::common::skip_reason::LeftReason;
 use crate::x86::effects::is_simple;
@@ -21,17 +21,17 @@ use std::ops::Range;
 /// Decoded instructions, sorted by address.
 #[derive(Clone, Debug, Default)]
 pub struct Body {
-    /// They do not overlap but for prefixes ([`Insn::is_overlapped`]); bytes in none are padding or
-    /// data.
+    /// They do not overlap, except for prefixes ([`Insn::is_overlapped`]). All other bytes are
+    /// padding or data.
     pub insns: Vec<Insn>,
     /// Indexes of the instructions by their addresses.
     pub places: AddressIndex,
-    /// There may be bytes in none between them.
+    /// True if there may be bytes between them.
     pub gaps: bool,
 }
 
 impl Body {
-    /// These instructions, which are sorted.
+    /// A body of these instructions, which are sorted.
     pub fn of(insns: Vec<Insn>) -> Body {
         let places = AddressIndex::of(insns.iter().map(|i| i.ip));
         Body {
@@ -41,7 +41,7 @@ impl Body {
         }
     }
 
-    /// Adds the instruction at `at` if it is one of these without its first prefixes.
+    /// Adds the instruction at `at` if it is a known one without its first prefixes.
     fn split(&mut self, at: u64, bytes: &[u8], base: u64) -> bool {
         let next = self.insns.partition_point(|i| i.ip <= at);
         let Some(outer) = next.checked_sub(1).map(|i| &mut self.insns[i]) else {
@@ -69,16 +69,16 @@ impl Body {
     }
 }
 
-/// Numbers by address, for the many questions about branch targets.
+/// Numbers of addresses, for the frequent look-ups of branch targets.
 #[derive(Clone, Debug, Default)]
 pub struct AddressIndex {
     base: u64,
-    /// Per 64 bytes: a bit for each numbered address, and how many there are before.
+    /// Per 64 bytes: a bit for each numbered address, and the number of addresses before.
     words: Vec<(u64, u32)>,
 }
 
 impl AddressIndex {
-    /// Numbers addresses as they come; they ascend.
+    /// Numbers addresses in order; they ascend.
     pub fn of(addresses: impl Iterator<Item = u64>) -> AddressIndex {
         let mut addresses = addresses.peekable();
         let Some(&base) = addresses.peek() else {
@@ -116,7 +116,7 @@ impl AddressIndex {
         AddressIndex::of_bits(self.base, words)
     }
 
-    /// Takes the numbers of some addresses away, which ascend; those behind get lower ones.
+    /// Removes some addresses, which ascend; later ones get lower numbers.
     pub fn remove(&mut self, addresses: &[u64]) {
         let mut left = addresses.iter().map(|at| at - self.base).peekable();
         let mut removed = 0;
@@ -138,8 +138,8 @@ impl AddressIndex {
     }
 }
 
-/// The instruction at `at`, if that lies behind nothing but prefixes of `outer`, and both end at
-/// one place, and mean no branch.
+/// The instruction at `at`, if only prefixes of `outer` come before it, both end at the same
+/// address, and neither is a branch.
 fn without_prefixes(outer: &Insn, at: u64, bytes: &[u8], base: u64) -> Option<Instruction> {
     let plain = |i: &Instruction| i.flow_control() == FlowControl::Next && !is_padding(i);
     if outer.is_overlapped() || at <= outer.ip || at >= outer.end() || !plain(&outer.inst) {
@@ -164,7 +164,7 @@ fn without_prefixes(outer: &Insn, at: u64, bytes: &[u8], base: u64) -> Option<In
     (!inner.is_invalid() && inner.next_ip() == outer.next() && plain(&inner)).then_some(inner)
 }
 
-/// An instruction without any facts from its surroundings.
+/// An instruction without facts from its surroundings.
 pub fn make_insn(inst: Instruction) -> Insn {
     let flow = inst.flow_control();
     Insn {
@@ -178,7 +178,7 @@ pub fn make_insn(inst: Instruction) -> Insn {
     }
 }
 
-/// Room for an instruction.
+/// A blank instruction.
 fn blank() -> Insn {
     Insn {
         ip: 0,
@@ -191,14 +191,14 @@ fn blank() -> Insn {
     }
 }
 
-/// Makes an instruction end where another one begins that is the same without its first prefixes.
+/// Cuts an instruction where another one begins that is the same without the first prefixes.
 fn shorten(outer: &mut Insn, inner: u64) {
     outer.len = (inner - outer.ip) as u8;
     outer.simple = false;
 }
 
-/// Source that a function is decoded from, as often as its instructions are needed. Instructions
-/// take fifteen times as much memory as bytes, so copies of them cost more than one would think.
+/// Source for decoding a function repeatedly. Instructions take fifteen times as much memory as
+/// their bytes, so copying them is expensive.
 #[derive(Clone, Debug)]
 pub struct CodeSource<'a> {
     /// See [`decode_function`].
@@ -216,13 +216,13 @@ impl CodeSource<'_> {
     }
 }
 
-/// Decodes `bytes`, which lie at `base`. `entries`: addresses at which control certainly may arrive
+/// Decodes `bytes`, which are at `base`. `entries`: addresses that control is certain to reach,
 /// besides the first byte.
 pub fn decode_function(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> {
     let range = base..base + bytes.len() as u64;
     let mut targets = Vec::with_capacity(bytes.len() / 16);
     if let Some(mut body) = sweep_to(bytes, base, |target| targets.push(target)) {
-        // (A split-off instruction has none.)
+        // (An instruction that was split off has no target of its own.)
         let mut fits = misfit(&body, &range, entries, targets.iter().copied());
         let mut overlaps = false;
         while let Some(at) = fits
@@ -256,8 +256,8 @@ pub fn decode_function(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body,
     }
 }
 
-/// Everything in a row; `None` if some bytes do not decode. Runs of zeros after the end of flow are
-/// filler.
+/// Decodes all bytes in a row; `None` if some do not decode. Runs of zeros after the end of control
+/// flow are filler.
 pub fn sweep(bytes: &[u8], base: u64) -> Option<Body> {
     sweep_to(bytes, base, |_| {})
 }
@@ -279,7 +279,8 @@ fn sweep_to(bytes: &[u8], base: u64, mut leads_to: impl FnMut(u64)) -> Option<Bo
                 break;
             }
         }
-        // Decoded in place: a copy would take several times as long as the other work here.
+        // The instruction is decoded in place, since a copy would take several times as long as all
+        // other work here.
         insns.push(blank());
         let Some(insn) = insns.last_mut() else { break };
         decoder.decode_out(&mut insn.inst);
@@ -315,7 +316,7 @@ fn is_call(inst: &Instruction) -> bool {
     )
 }
 
-/// The first entry or target inside `range` that is no instruction start.
+/// The first entry or target inside `range` that is not the start of an instruction.
 fn misfit(
     body: &Body,
     range: &Range<u64>,
@@ -336,7 +337,7 @@ const UNKNOWN: u8 = 0;
 const START: u8 = 1;
 const MIDDLE: u8 = 2;
 
-/// Follows control flow from the first byte and the entries, then sweeps clean gaps.
+/// Follows control flow from the first byte and the entries, then adds gaps that decode cleanly.
 fn follow(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> {
     let range = base..base + bytes.len() as u64;
     let mut marks = vec![UNKNOWN; bytes.len()];
@@ -359,8 +360,8 @@ fn follow(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> 
             match marks[offset] {
                 START => break,
                 MIDDLE => {
-                    // Control goes on behind both, where it has been or will be followed from the
-                    // other.
+                    // Control continues after both, which has been or will be followed from the
+                    // other one.
                     let outer = insns.iter_mut().find(|i| i.ip < ip && ip < i.end());
                     if let Some(outer) = outer
                         && let Some(inner) = without_prefixes(outer, ip, bytes, base)
@@ -397,7 +398,7 @@ fn follow(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> 
             ip = inst.next_ip();
         }
         if end != RunEnd::Flow {
-            // Bytes behind a call that does not return need not be code.
+            // Bytes after a call that does not return may be data.
             let Some(keep) = insns[first..].iter().rposition(|i| is_call(&i.inst)) else {
                 return Err(if end == RunEnd::Overlap {
                     if insns.len() == first {
@@ -443,8 +444,7 @@ fn decode_one(bytes: &[u8], base: u64, offset: usize, marks: &[u8]) -> Option<In
     fits.then_some(inst)
 }
 
-/// One instruction whose first bytes are prefixes that are unclaimed, and the rest of which is an
-/// instruction that is known already.
+/// One instruction that consists of unclaimed prefixes and an instruction that is already known.
 fn around(bytes: &[u8], base: u64, offset: usize, marks: &[u8]) -> Option<Insn> {
     let inst = Decoder::with_ip(
         64,
@@ -466,7 +466,7 @@ fn around(bytes: &[u8], base: u64, offset: usize, marks: &[u8]) -> Option<Insn> 
     Some(outer)
 }
 
-/// Adds gaps that decode from their first to their last byte.
+/// Adds gaps that decode from their first byte to their last.
 fn sweep_gaps(bytes: &[u8], base: u64, marks: &mut [u8], insns: &mut Vec<Insn>) {
     let reached = insns.len();
     let mut at = 0;
@@ -484,7 +484,7 @@ fn sweep_gaps(bytes: &[u8], base: u64, marks: &mut [u8], insns: &mut Vec<Insn>) 
             else {
                 break;
             };
-            // A gap whose own branches leave the grid is data.
+            // A gap with branches into the middle of instructions is data.
             let bad_target = direct_target(&inst).is_some_and(|t| {
                 let target = t.wrapping_sub(base);
                 target < bytes.len() as u64 && marks[target as usize] == MIDDLE
@@ -506,8 +506,8 @@ fn sweep_gaps(bytes: &[u8], base: u64, marks: &mut [u8], insns: &mut Vec<Insn>) 
         }
         at = end;
     }
-    // Code that control flow reaches has only good targets. If swept code has others, take none of
-    // it.
+    // Code that control flow reaches has only valid targets. If swept code has others, none of it
+    // is added.
     let bad = |i: &Insn| {
         direct_target(&i.inst).is_some_and(|t| {
             let target = t.wrapping_sub(base);
@@ -631,7 +631,7 @@ mod tests {
 
     #[test]
     fn other_overlaps_are_errors() {
-        // je +1; mov eax, imm32, of which the branch reaches the immediate; ret
+        // je +1; mov eax, imm32, where the branch reaches the immediate; ret
         assert_eq!(
             decode_function(
                 &[0x74, 0x01, 0xb8, 0x90, 0x90, 0x90, 0x90, 0xc3],
@@ -641,7 +641,7 @@ mod tests {
             .unwrap_err(),
             LeftReason::BranchIntoInstruction
         );
-        // je +1; mov ax, imm16 with a prefix without which four bytes of immediate follow
+        // je +1; mov ax, imm16 with a prefix, without which the immediate has four bytes
         assert!(
             decode_function(
                 &[0x74, 0x01, 0x66, 0xb8, 0x90, 0x90, 0x90, 0x90, 0xc3],

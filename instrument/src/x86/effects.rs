@@ -1,9 +1,9 @@
-//! Effects of an instruction: its reads and writes, without asking iced if the answer is plain.
+//! Effects of an instruction: its reads and writes, computed without iced in simple cases.
 //!
-//! iced finds it from tables for any instruction there is, which takes longer than decoding does.
-//! Nearly all instructions of compilers are one of a few hundred, which use their operands in one
-//! of a few ways, and perhaps the stack, and nothing else. Their registers are put together from
-//! masks, so that there is no branch to take. The test compares the answers with iced's.
+//! iced finds them from tables for all instructions, which takes longer than decoding. Most
+//! instructions of compilers are among a few hundred, which use their operands in one of a few
+//! ways, and perhaps the stack, and nothing else. Their registers are combined by masks, without
+//! branches. The test compares the results with iced's.
 
 use crate::x86::flow::taken;
 use crate::x86::insn::Insn;
@@ -15,24 +15,25 @@ use iced_x86::{
     Code, FlowControl, Instruction, InstructionInfo, InstructionInfoFactory, OpAccess, Register,
 };
 
-/// Facts about each instruction of a function, gathered once.
+/// Facts about each instruction of a function, computed once.
 pub struct Facts {
     /// Effect of each instruction on registers. `or r, -1` and `and r, 0` count as constants
     /// ([`RegUse::without_idle_read`]).
     pub uses: Vec<RegUse>,
     /// Instructions with such constants, and their literal effects on registers.
     idle: Vec<(u32, RegUse)>,
-    /// Its explicit accesses.
+    /// Explicit accesses of each instruction.
     pub accesses: AccessList,
-    /// The register that may hold the address of its access ([`own_destination`]), where that was
-    /// wanted.
+    /// The register that may hold the address of its access ([`own_destination`]), if requested.
     pub own: Vec<Option<Gpr>>,
-    /// Numbers of those that take the address of the function's start ([`taken`]), in order.
+    /// Indices of the instructions that take the address of the function's start ([`taken`]), in
+    /// order.
     pub takers: Vec<u32>,
 }
 
 impl Facts {
-    /// Gathers the facts of a function that begins at `start`. `owned`: [`Facts::own`] is wanted.
+    /// Computes the facts of a function that begins at `start`. `owned`: [`Facts::own`] is
+    /// requested.
     pub fn of(
         insns: &[Insn],
         start: u64,
@@ -68,7 +69,7 @@ impl Facts {
         Facts { uses, ..facts }
     }
 
-    /// Effect of an instruction that is not plain on registers. Notes the rest.
+    /// Effect on registers of an instruction that is not plain. Also adds its other facts.
     #[cold]
     fn ask(
         &mut self,
@@ -89,8 +90,8 @@ impl Facts {
         reg_use(info)
     }
 
-    /// Notes the rest of an instruction that may be a constant or take an address. Its effect on
-    /// registers is changed if it is a constant.
+    /// Adds the other facts of an instruction that may be a constant or take an address. If it is a
+    /// constant, its effect on registers is changed.
     fn note(&mut self, i: usize, inst: &Instruction, start: u64, uses: &mut RegUse) {
         let constant = uses.without_idle_read(inst);
         if constant != *uses {
@@ -110,14 +111,14 @@ impl Facts {
     }
 }
 
-/// True if an instruction of this flow is known to go on to the next one and to do nothing that its
-/// operands do not show: see [`Insn::simple`](crate::x86::insn::Insn::simple).
+/// True if an instruction with this control flow is known to continue at the next one, and has no
+/// effects besides those of its operands: see [`Insn::simple`](crate::x86::insn::Insn::simple).
 #[inline]
 pub fn is_simple(inst: &Instruction, flow: FlowControl) -> bool {
     flow == FlowControl::Next && !matches!(KINDS[inst.code() as usize % CODES], Kind::Other)
 }
 
-/// Use that an instruction makes of its operands.
+/// An instruction's use of its operands.
 pub trait Operands {
     /// Access to the operand with this number.
     fn op_access(&self, op: u32) -> OpAccess;
@@ -129,7 +130,7 @@ impl Operands for InstructionInfo {
     }
 }
 
-/// The answer for an instruction of at most three operands (constants apart).
+/// The effects of an instruction of at most three operands (without constants).
 #[derive(Clone, Copy, Debug)]
 pub struct Plain {
     /// Effect on registers, in the form of [`reg_use`].
@@ -153,7 +154,7 @@ pub fn uses(factory: &mut InstructionInfoFactory, inst: &Instruction) -> RegUse 
     plain(inst).map_or_else(|| reg_use(registers(factory, inst)), |plain| plain.uses)
 }
 
-/// The answer, if the instruction is one of the plain ones.
+/// The effects, if the instruction is a plain one.
 #[inline]
 pub fn plain(inst: &Instruction) -> Option<Plain> {
     let mut way = &WAYS[KINDS[inst.code() as usize % CODES] as usize];
@@ -162,7 +163,7 @@ pub fn plain(inst: &Instruction) -> Option<Plain> {
         if way.flags & UNKNOWN != 0 {
             return None;
         }
-        // (Operands in memory have no register here, nor have constants.)
+        // (Memory operands and constants have no register here.)
         if way.flags & SAME_CANCELS != 0 && first == second && first != Register::None {
             way = &CLEARS;
         }
@@ -186,7 +187,7 @@ pub fn plain(inst: &Instruction) -> Option<Plain> {
     Some(Plain { uses, way })
 }
 
-/// Use that a kind of instruction makes of its operands. Each mask has all registers or none.
+/// Use of operands by a kind of instruction. Each mask has all registers or none.
 #[derive(Debug)]
 struct Way {
     access: [OpAccess; 3],
@@ -208,13 +209,13 @@ struct Way {
 const UNKNOWN: u8 = 1;
 /// If one register is both operands, nothing is read.
 const SAME_CANCELS: u8 = 2;
-/// If the constant is a certain one, nothing is read.
+/// If the constant has a specific value, nothing is read.
 const MASKS: u8 = 4;
-/// A constant or an address of memory may be an address in the code.
+/// A constant or an address in memory may be an address in the code.
 const TAKES_ADDRESS: u8 = 8;
 
 impl Way {
-    /// The instruction has operands that are used so.
+    /// The way for operands with this access.
     const fn of(access: [OpAccess; 3]) -> Way {
         let [first, second, third] = access;
         Way {
@@ -282,50 +283,50 @@ const fn is_written(access: OpAccess) -> bool {
 /// Effect of an instruction with [`SAME_CANCELS`] on a register that is both operands.
 static CLEARS: Way = Way::of([OpAccess::Write, OpAccess::None, OpAccess::None]);
 
-/// Use that plain instructions make of their operands: an index into [`WAYS`].
+/// Use of operands by plain instructions: an index into [`WAYS`].
 #[derive(Clone, Copy)]
 enum Kind {
     /// The instruction is not plain.
     Other,
-    /// The second becomes the first, or something is made of it alone.
+    /// The second is copied or converted to the first.
     Moves,
-    /// The same, of a constant that may be an address.
+    /// The same with a constant that may be an address.
     Loads,
-    /// The second's address becomes the first.
+    /// The second's address is copied to the first.
     Address,
     /// All are read.
     Compares,
     /// The first is changed, the second (if any) read.
     Changes,
-    /// The same, by a constant that may be an address.
+    /// The same with a constant that may be an address.
     Adds,
-    /// The same; if they are one register it is cleared.
+    /// The same; if both are one register, it is cleared.
     Cancels,
-    /// The same, by a constant that may leave nothing of the first.
+    /// The same with a constant that may leave nothing of the first.
     Masks,
-    /// The second may become the first, or the first stays.
+    /// The second is copied to the first, or the first stays.
     Chooses,
-    /// The first is made of the others.
+    /// The first is computed from the others.
     Makes,
-    /// The first is changed by the others.
+    /// The first is changed, using the others.
     Fuses,
-    /// The target is written in the instruction, or in its operand.
+    /// The target is in the instruction, or in its operand.
     Jumps,
-    /// Operands mean nothing.
+    /// Operands are not used.
     Idles,
-    /// Something goes onto the stack.
+    /// A value is pushed onto the stack.
     Pushes,
-    /// The same, a constant that may be an address.
+    /// The same with a constant that may be an address.
     PushesConstant,
-    /// Something comes from the stack.
+    /// A value is popped from the stack.
     Pops,
-    /// The address to go on at comes from the stack.
+    /// The target is popped from the stack.
     Returns,
-    /// The frame's pointer becomes the stack's, and comes from the stack.
+    /// The frame pointer is copied to the stack pointer, and popped from the stack.
     Leaves,
-    /// The accumulator is extended in its place.
+    /// The accumulator is extended in place.
     Extends,
-    /// The accumulator's sign is spread over rdx.
+    /// The accumulator's sign fills rdx.
     Signs,
 }
 
@@ -970,10 +971,10 @@ const PUSHES: &[Code] = &[
 ];
 const SIGNS: &[Code] = &[Code::Cdq, Code::Cqo];
 
-/// More than there are: iced has fewer than five thousand.
+/// Upper bound of the number of codes: iced has fewer than five thousand.
 const CODES: usize = 1 << 13;
 
-/// The kind by instruction code. A look here is quicker than a branch by some hundred cases.
+/// The kind by instruction code. A table look-up is faster than a branch with some hundred cases.
 static KINDS: [Kind; CODES] = {
     let mut kinds = [Kind::Other; CODES];
     let lists = [
@@ -1006,7 +1007,7 @@ static KINDS: [Kind; CODES] = {
         }
         n += 1;
     }
-    // These stand in rows: conditional jumps, short and near; bytes and moves on conditions; shifts
+    // These are consecutive: conditional jumps, short and near; conditional bytes and moves; shifts
     // and rotations.
     let rows = [
         (Code::Jo_rel8_16, Code::Jg_rel8_64, Kind::Jumps),
@@ -1026,7 +1027,7 @@ static KINDS: [Kind; CODES] = {
         }
         n += 1;
     }
-    // The 32-bit forms clear the upper half even if the condition does not hold.
+    // The 32-bit forms clear the upper half even if the condition is false.
     let mut code = Code::Cmovo_r32_rm32 as usize;
     while code <= Code::Cmovg_r32_rm32 as usize {
         kinds[code] = Kind::Changes;
@@ -1043,8 +1044,8 @@ mod tests {
     use crate::x86::decode::decode_function;
     use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
-    /// Every opcode of one and two bytes with every ModRM byte, behind every prefix that changes an
-    /// operand, and some others; and those of AVX.
+    /// Tests every opcode of one and two bytes with every ModRM byte, after every prefix that
+    /// changes an operand, and some others; and those of AVX.
     #[test]
     fn what_is_plain_is_as_iced_says() {
         let prefixes: Vec<Vec<u8>> = [vec![]]
@@ -1071,7 +1072,7 @@ mod tests {
         for prefix in legacy.chain(avx) {
             for opcode in 0..=255 {
                 for modrm in 0..=255 {
-                    // As SIB byte, too, without and with index.
+                    // Also as a SIB byte, without and with index.
                     for behind in [0x24, 0xcd] {
                         let bytes = [
                             &prefix[..],

@@ -37,21 +37,21 @@ impl Mem {
     }
 }
 
-/// An instruction, or a part of one: its bytes, the first lowest, zeros behind them, and their
-/// number in the highest byte. Two registers hold that.
+/// An instruction, or a part of one: its bytes, the first lowest, then zeros, and the number of
+/// bytes in the highest byte. It fits into two registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Encoded(u128);
 
 impl Encoded {
     const LEN: u32 = 120;
 
-    /// The first `len` bytes; those behind them are zero.
+    /// The first `len` bytes; the others are zero.
     #[inline]
     fn new(bytes: u128, len: u8) -> Encoded {
         Encoded(bytes | u128::from(len) << Encoded::LEN)
     }
 
-    /// These bytes, fifteen at most.
+    /// These bytes, at most fifteen.
     #[inline]
     pub fn of(bytes: &[u8]) -> Encoded {
         bytes
@@ -65,7 +65,7 @@ impl Encoded {
         (self.0 >> Encoded::LEN) as u8
     }
 
-    /// Appends another instruction; both have fifteen bytes at most.
+    /// Appends another instruction; both together have at most fifteen bytes.
     #[must_use]
     pub fn then(self, next: Encoded) -> Encoded {
         let bytes = next.0 & !(0xff << Encoded::LEN);
@@ -99,7 +99,7 @@ impl Encoded {
     }
 }
 
-/// The REX prefix without the bits of a memory operand. 0x40 says nothing.
+/// The REX prefix without the bits of a memory operand. 0x40 has no effect.
 #[inline]
 fn rex(wide: bool, reg: u8) -> u8 {
     0x40 | u8::from(wide) << 3 | reg >> 3 << 2
@@ -109,12 +109,12 @@ fn rex(wide: bool, reg: u8) -> u8 {
 #[inline]
 fn encode_base(wide: bool, opcode: u8, reg: u8, base: Gpr, disp: i32) -> Encoded {
     let low = base.0 & 7;
-    // Nearly all need no SIB, and a displacement of one byte at most.
+    // Most operands need no SIB, and a displacement of at most one byte.
     if low == 4 || i8::try_from(disp).is_err() {
         return encode(wide, opcode, reg, &Mem::base(base, disp));
     }
     let rex = rex(wide, reg) | base.0 >> 3;
-    // (A base without displacement has the encoding of another operand if it is rbp or r13.)
+    // (With rbp or r13 as base, the encoding without displacement means another operand.)
     let has_disp = disp != 0 || low == 5;
     let modrm = u8::from(has_disp) << 6 | (reg & 7) << 3 | low;
     let bytes = u32::from_le_bytes([rex, opcode, modrm, disp as u8]);
@@ -161,7 +161,7 @@ fn encode(wide: bool, opcode: u8, reg: u8, mem: &Mem) -> Encoded {
     modrm(head.with(opcode), reg, mem)
 }
 
-/// ModRM, SIB and displacement for `mem` behind `head`, which has the prefixes and the opcode.
+/// ModRM, SIB and displacement for `mem` after `head`, which has the prefixes and the opcode.
 pub fn modrm(head: Encoded, reg: u8, mem: &Mem) -> Encoded {
     let field = (reg & 7) << 3;
     let scale = match mem.index {
@@ -277,7 +277,7 @@ pub fn ptwrite(reg: Gpr) -> Encoded {
     ])
 }
 
-/// `ptwrite eax`: the shortest one, for records whose payload says nothing.
+/// `ptwrite eax`: the shortest one, for records without a payload.
 #[inline]
 pub fn ptwrite_any() -> Encoded {
     Encoded::of(&[0xf3, 0x0f, 0xae, 0xe0])
@@ -333,8 +333,7 @@ pub fn store_part(mem: &Mem, vector: u8, bytes: u8, part: u8) -> Encoded {
     far(head, vector & 7, mem).with(part)
 }
 
-/// ModRM and SIB of `[base + disp32]`: a displacement of one byte would be scaled in some
-/// encodings.
+/// ModRM and SIB of `[base + disp32]`, since some encodings would scale a one-byte displacement.
 fn far(head: Encoded, reg: u8, mem: &Mem) -> Encoded {
     let low = mem.base.map_or(5, |r| r.0 & 7);
     let head = head.with(0x80 | (reg & 7) << 3 | low);
@@ -432,7 +431,7 @@ pub fn modrm_offset(bytes: &[u8]) -> Option<usize> {
     bytes.get(modrm).map(|_| modrm)
 }
 
-/// Offset behind the memory operand whose ModRM byte is at `at`.
+/// Offset of the end of the memory operand whose ModRM byte is at `at`.
 pub fn operand_end(bytes: &[u8], at: usize) -> Option<usize> {
     let modrm = *bytes.get(at)?;
     let sib = if modrm & 7 == 4 && modrm < 0xc0 {
@@ -455,7 +454,7 @@ mod tests {
     use super::*;
     use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter};
 
-    /// Text that an independent decoder reads in the bytes.
+    /// The bytes as text, by an independent decoder.
     fn text(bytes: &[u8]) -> String {
         let mut decoder = Decoder::with_ip(64, bytes, 0x1000, DecoderOptions::NONE);
         let mut formatter = GasFormatter::new();

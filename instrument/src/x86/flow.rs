@@ -1,8 +1,8 @@
-//! Flow of control from an instruction, and recognition of filler between functions.
+//! Control flow of instructions, and recognition of filler between functions.
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
-/// True if a handler of the signal that an instruction raises is shown the address behind it.
+/// True if a handler of the signal that an instruction raises sees the address after it.
 pub fn is_trap(inst: &Instruction) -> bool {
     matches!(
         inst.mnemonic(),
@@ -21,7 +21,7 @@ pub fn direct_target(inst: &Instruction) -> Option<u64> {
     }
 }
 
-/// A direct jump, conditional or not, `loop` and `jrcxz` included; no call.
+/// The target of a direct jump: conditional or not, including `loop` and `jrcxz`, but no call.
 pub fn jump_target(inst: &Instruction) -> Option<u64> {
     match inst.flow_control() {
         FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => direct_target(inst),
@@ -29,7 +29,7 @@ pub fn jump_target(inst: &Instruction) -> Option<u64> {
     }
 }
 
-/// True if control cannot go on to the next instruction.
+/// True if control cannot continue at the next instruction.
 pub fn ends_flow(inst: &Instruction) -> bool {
     matches!(
         inst.flow_control(),
@@ -40,7 +40,7 @@ pub fn ends_flow(inst: &Instruction) -> bool {
     ) || inst.code() == Code::Hlt
 }
 
-/// Filler between functions and blocks.
+/// True for filler between functions and blocks.
 pub fn is_padding(inst: &Instruction) -> bool {
     matches!(inst.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
         || matches!(
@@ -57,7 +57,7 @@ pub fn is_padding(inst: &Instruction) -> bool {
 /// Bytes of a near jump.
 pub const JUMP: u64 = 5;
 
-/// True if control certainly goes on elsewhere. (Handlers of faults may go on behind instructions
+/// True if control always continues elsewhere. (Handlers of faults may continue after instructions
 /// that only fail.)
 pub(crate) fn goes_elsewhere(flow: FlowControl) -> bool {
     matches!(
@@ -66,13 +66,13 @@ pub(crate) fn goes_elsewhere(flow: FlowControl) -> bool {
     )
 }
 
-/// True for a call or a system call: control comes back behind the instruction, or never.
+/// True for a call or a system call: control returns to the next instruction, or never.
 pub fn is_call(flow: FlowControl) -> bool {
     matches!(flow, FlowControl::Call | FlowControl::IndirectCall)
 }
 
-/// The address in the code that an instruction takes, if it takes one. The flag is true if it takes
-/// the address itself and no sum with it.
+/// The code address that an instruction takes, if any, and true if it takes the address itself and
+/// not a sum with it.
 #[inline]
 pub fn taken(inst: &Instruction) -> Option<(u64, bool)> {
     if TAKERS[inst.code() as usize % TAKERS.len()] {
@@ -104,14 +104,14 @@ pub(crate) fn taken_by(inst: &Instruction) -> Option<(u64, bool)> {
     };
     match inst.mnemonic() {
         Mnemonic::Mov | Mnemonic::Push => Some((value, true)),
-        // (The other operand of the comparison is another matter.)
+        // (The comparison's other operand does not matter.)
         Mnemonic::Add | Mnemonic::Sub => Some((value, false)),
         _ => None,
     }
 }
 
-/// By instruction code: true if [`taken`] may find an address, which is seldom. (iced has fewer
-/// than so many codes.)
+/// By instruction code: true if [`taken`] may find an address, which is rare. (The size is an upper
+/// bound of iced's codes.)
 pub(crate) static TAKERS: [bool; 1 << 13] = {
     use Code::*;
     let takers = [

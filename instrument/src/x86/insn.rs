@@ -1,4 +1,4 @@
-//! A decoded instruction at its original place.
+//! A decoded instruction at its original address.
 
 use crate::x86::regs::RegSet;
 use iced_x86::{FlowControl, Instruction};
@@ -7,38 +7,40 @@ use iced_x86::{FlowControl, Instruction};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InsnId(pub u32);
 
-/// A decoded instruction at its original place.
+/// A decoded instruction at its original address.
 #[derive(Clone, Copy, Debug)]
 pub struct Insn {
     /// Link-time address.
     pub ip: u64,
-    /// Bytes up to where the next instruction may begin. The encoding is longer than that (and
-    /// another instruction begins inside of it) where a branch goes behind the first prefixes: see
-    /// [`Insn::is_overlapped`].
+    /// Bytes up to the possible start of the next instruction. The encoding is longer (and another
+    /// instruction begins inside of it) if a branch goes to the address after the first prefixes:
+    /// see [`Insn::is_overlapped`].
     pub len: u8,
-    /// The decoded form's flow control, which is asked for at every turn.
+    /// The decoded form's flow control, stored since it is needed often.
     pub flow: FlowControl,
-    /// It computes, or reads and writes memory, and goes on to the next: no branch, call, string
-    /// instruction, none that changes a segment's base or is overlapped. Rare ones are not known to
-    /// be so. See [`is_simple`](crate::x86::effects::is_simple).
+    /// True if it is known only to compute, or to read and write memory, and to continue at the
+    /// next instruction. It is no branch, call or string instruction, does not change a segment's
+    /// base, and is not overlapped. False for rare instructions. See
+    /// [`is_simple`](crate::x86::effects::is_simple).
     pub simple: bool,
     /// Decoded form (its own IP is `ip`).
     pub inst: Instruction,
-    /// Registers that a probe standing right before this instruction may overwrite: their values
-    /// are dead there, on every path, exceptions and IPA register allocation included. Never rsp.
+    /// Registers that a probe directly before this instruction may overwrite: their values are dead
+    /// there, on every path, with exceptions and IPA register allocation taken into account. Never
+    /// rsp.
     pub dead: RegSet,
-    /// Registers of `dead` that an instruction with accesses itself overwrites, and that a probe
+    /// Registers of `dead` that an instruction with accesses overwrites itself, and that a probe
     /// may overwrite before it even if it faults; see [`crate::analyze::unread_values`].
     pub own: RegSet,
 }
 
 impl Insn {
-    /// Address behind [`Insn::len`].
+    /// Address after [`Insn::len`] bytes.
     pub fn end(&self) -> u64 {
         self.ip + u64::from(self.len)
     }
 
-    /// Address where control goes on if the instruction does not branch.
+    /// Address at which control continues if the instruction does not branch.
     pub fn next(&self) -> u64 {
         self.inst.next_ip()
     }
@@ -53,7 +55,7 @@ impl Insn {
         }
     }
 
-    /// True if control cannot go on to the next instruction.
+    /// True if control cannot continue at the next instruction.
     #[inline]
     pub fn ends_flow(&self) -> bool {
         match self.flow {
@@ -67,7 +69,7 @@ impl Insn {
     }
 
     /// True if the next instruction is this one without its first prefixes (`je 1f; lock; 1:
-    /// cmpxchg …`). Both end at the same address; control never runs from one into the other.
+    /// cmpxchg …`). Both end at the same address, so control never passes from one to the other.
     pub fn is_overlapped(&self) -> bool {
         usize::from(self.len) < self.inst.len()
     }

@@ -1,14 +1,13 @@
-//! The little that pass 1 asks of nearly all instructions, without decoding them: their length,
-//! their kind of branch, and the offsets of four-byte numbers, which may be addresses.
+//! The few facts that pass 1 needs of most instructions, without decoding them: their length, their
+//! kind of branch, and the offsets of four-byte numbers, which may be addresses.
 //!
 //! Nine of ten instructions of compilers have one of some two hundred opcodes, whose lengths follow
-//! from their ModRM byte. The caller decodes the others. The test compares these answers with
-//! iced's.
+//! from their ModRM byte. The caller decodes the others. The test compares the results with iced's.
 
-/// Bytes that are looked at: more than any instruction has.
+/// Number of bytes examined, more than any instruction has.
 pub const WINDOW: usize = 16;
 
-/// Bytes at a place in `bytes`, followed by zeros behind their end. `tail` is room for them.
+/// Bytes at a position in `bytes`, padded with zeros at their end. `tail` is room for them.
 #[inline(always)]
 pub fn window<'b>(bytes: &'b [u8], at: usize, tail: &'b mut [u8; WINDOW]) -> &'b [u8; WINDOW] {
     let rest = bytes.get(at..).unwrap_or(&[]);
@@ -22,16 +21,16 @@ pub fn window<'b>(bytes: &'b [u8], at: usize, tail: &'b mut [u8; WINDOW]) -> &'b
     }
 }
 
-/// Kind of an instruction, as far as this decoder tells.
+/// Kind of an instruction for this decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// Control goes on behind it.
+    /// Control continues after it.
     Plain,
     /// The kind is unknown: the instruction must be decoded.
     Unknown,
     /// A direct jump.
     Jump,
-    /// The same on a condition.
+    /// A conditional direct jump.
     Branch,
     /// A direct call.
     Call,
@@ -39,7 +38,7 @@ pub enum What {
     Return,
 }
 
-/// An instruction.
+/// The result for an instruction.
 #[derive(Clone, Copy, Debug)]
 pub struct Skimmed {
     /// Its kind.
@@ -52,15 +51,16 @@ pub struct Skimmed {
     pub constant: u8,
     /// Distance of a jump's or call's target from the instruction's end.
     pub distance: i32,
-    /// The displacement counts from the instruction's end.
+    /// True if the displacement counts from the instruction's end.
     pub ip_relative: bool,
-    /// No base register is added to the displacement, at most an index.
+    /// True if no base register is added to the displacement, at most an index.
     pub no_base: bool,
-    /// Opcode, if it is one of one byte; the ModRM byte, or the byte in its place; with REX.W.
+    /// The opcode, if it has one byte; the ModRM byte, or the byte in its place; and true for
+    /// REX.W.
     opcode: u8,
     modrm: u8,
     wide: bool,
-    /// The instruction may copy words from memory to a vector register.
+    /// True if the instruction may copy words from memory to a vector register.
     fills_vector: bool,
 }
 
@@ -85,7 +85,7 @@ impl Skimmed {
         }
     }
 
-    /// Makes an instruction that leads elsewhere.
+    /// The result for an instruction that branches.
     #[inline(always)]
     const fn leading(what: What, len: usize, distance: i32) -> Skimmed {
         Skimmed {
@@ -94,7 +94,7 @@ impl Skimmed {
         }
     }
 
-    /// True if control goes on behind the instruction, and it has no number of four bytes.
+    /// True if control continues after the instruction, and it has no four-byte number.
     #[inline(always)]
     pub fn is_bare(&self) -> bool {
         self.what as u8 | self.displacement | self.constant == 0
@@ -124,7 +124,7 @@ impl Skimmed {
     }
 }
 
-/// Bit of a known opcode. The other bits tell which bytes follow it. An unknown opcode has 0.
+/// Bit of a known opcode. The other bits give the bytes that follow it. An unknown opcode has 0.
 const KNOWN_OPCODE: u8 = 0x80;
 /// A ModRM byte.
 const MODRM: u8 = 0x40;
@@ -134,9 +134,9 @@ const SPECIAL: u8 = 0x20;
 const BYTE: u8 = 1;
 /// A constant of four bytes, two behind 0x66.
 const LONG_CONSTANT: u8 = 2;
-/// No opcode, but a prefix that is understood.
+/// No opcode, but a supported prefix.
 const PREFIX: u8 = 0x10;
-/// It may stand behind no prefix, 0x66, 0xf3, 0xf2; of opcodes of two bytes only.
+/// The prefixes with which an opcode of two bytes is known: none, 0x66, 0xf3, 0xf2.
 const NO_PREFIX: u8 = 0x02;
 const P66: u8 = 0x04;
 const PF3: u8 = 0x08;
@@ -192,7 +192,7 @@ static ONE: [u8; 256] = {
     table = fill(table, 0xe8, 0xe9, SPECIAL | LONG_CONSTANT);
     table = fill(table, 0xeb, 0xeb, SPECIAL | BYTE);
     table = fill(table, 0xf6, 0xf7, MODRM | SPECIAL);
-    // Segments mean nothing, or add a base that no address of this file is in.
+    // Segments have no effect, or add a base, so that no address of this file is meant.
     table[0x2e] = PREFIX;
     table[0x3e] = PREFIX;
     table[0x64] = PREFIX;
@@ -202,8 +202,8 @@ static ONE: [u8; 256] = {
     fill(table, 0xfe, 0xff, MODRM | SPECIAL)
 };
 
-/// Opcodes of two bytes, the first of which is 0x0f. All have a ModRM byte but those that are left
-/// out here: jumps on conditions.
+/// Opcodes of two bytes, the first of which is 0x0f. All have a ModRM byte except conditional
+/// jumps, which are left out here.
 static TWO: [u8; 256] = {
     const ALL: u8 = NO_PREFIX | P66 | PF3 | PF2;
     let mut table = [0; 256];
@@ -252,12 +252,12 @@ static TWO: [u8; 256] = {
     fill(table, 0xf8, 0xfe, NO_PREFIX | P66)
 };
 
-/// Bits of a ModRM byte's entry: the length of it and of the bytes that follow it, unless a SIB
-/// byte changes that.
+/// Bits of a ModRM byte's entry: the length of it and of the following bytes, unless a SIB byte
+/// changes that.
 const LEN: u8 = 0x0f;
-/// A SIB byte follows, which may do so.
+/// A SIB byte follows, which may change the length.
 const SIB: u8 = 0x10;
-/// A displacement of four bytes is among that…
+/// There is a displacement of four bytes…
 const FAR_DISPLACEMENT: u8 = 0x20;
 /// …which counts from the instruction's end.
 const IP: u8 = 0x40;
@@ -304,9 +304,9 @@ static SHORT: [u8; 256] = {
     table
 };
 
-/// Length of the instruction that `code` begins with, if it is one of the most frequent ones: those
-/// behind which control goes on, without a number of four bytes, and with no prefix but REX. Else
-/// 0: it is for [`skim`] to say.
+/// Length of the instruction at the start of `code`, if it is one of the most frequent ones:
+/// control continues after it, and it has no four-byte number and no prefix except REX. Otherwise
+/// 0, and [`skim`] has to be used.
 #[inline(always)]
 pub fn bare_len(code: &[u8; WINDOW]) -> usize {
     let at = usize::from(code[0] & 0xf0 == REX);
@@ -323,8 +323,8 @@ pub fn bare_len(code: &[u8; WINDOW]) -> usize {
     }
 }
 
-/// Looks at the instruction that `code` begins with. Any bytes may follow the code of a function:
-/// the caller must check that so many bytes are there.
+/// Examines the instruction at the start of `code`. The bytes after a function's code may have any
+/// values, so the caller must check that the instruction ends inside.
 #[inline(always)]
 pub fn skim(code: &[u8; WINDOW]) -> Skimmed {
     let first = code[0];
@@ -337,7 +337,7 @@ pub fn skim(code: &[u8; WINDOW]) -> Skimmed {
     }
 }
 
-/// An instruction with prefixes other than REX.
+/// Examines an instruction with prefixes other than REX.
 fn prefixed(code: &[u8; WINDOW]) -> Skimmed {
     let (mut at, mut prefix) = (0, NO_PREFIX);
     while at < 4 {
@@ -354,11 +354,11 @@ fn prefixed(code: &[u8; WINDOW]) -> Skimmed {
     Skimmed::UNKNOWN
 }
 
-/// An instruction whose opcode is at `at`, behind a REX prefix, if it has one, and others. If it
-/// has others, the caller must check that it is not too long.
+/// Examines an instruction whose opcode is at `at`, after a REX prefix (if any) and others. With
+/// others, the caller must check its length.
 #[inline(always)]
 fn with_opcode(code: &[u8; WINDOW], at: usize, prefix: u8, rex: u8) -> Skimmed {
-    // (No place that is asked for is behind the window.)
+    // (No position used here is beyond the window.)
     let byte = |at: usize| code[at % WINDOW];
     let (opcode, modrm, wide, is_bare) = (byte(at), byte(at + 1), rex & 8 != 0, at == 0);
     let at = at + 1;
@@ -383,7 +383,7 @@ fn with_opcode(code: &[u8; WINDOW], at: usize, prefix: u8, rex: u8) -> Skimmed {
             0xe9 if is_bare => return Skimmed::leading(What::Jump, at + 4, four(code, at) as i32),
             0xc3 if is_bare => return Skimmed::of(What::Return, at),
             LEA if modrm < 0xc0 => {}
-            // (A constant of eight bytes must be decoded.)
+            // (An instruction with a constant of eight bytes must be decoded.)
             0xb8..=0xbf if !wide => {}
             0xc6 | 0xc7 if reg == 0 => {}
             0xf6 if reg < 2 => constant = 1,
@@ -436,7 +436,8 @@ fn two(code: &[u8; WINDOW], at: usize, prefix: u8, is_bare: bool) -> Skimmed {
     }
 }
 
-/// An instruction whose ModRM byte is at `at`, and that ends with a constant of so many bytes.
+/// Examines an instruction whose ModRM byte is at `at`, and that ends with a constant of this many
+/// bytes.
 #[inline(always)]
 fn with_operand(code: &[u8; WINDOW], at: usize, constant: usize) -> Skimmed {
     let form = FORMS[usize::from(code[at % WINDOW])];
@@ -456,7 +457,7 @@ fn with_operand(code: &[u8; WINDOW], at: usize, constant: usize) -> Skimmed {
     found
 }
 
-/// No instruction is longer than fifteen bytes.
+/// Checks the limit of fifteen bytes.
 #[inline]
 fn within(found: Skimmed) -> Skimmed {
     if usize::from(found.len) < WINDOW {
@@ -482,7 +483,7 @@ mod tests {
 
     const AT: u64 = 0x40_1000;
 
-    /// Compares an answer with iced's.
+    /// Compares a result with iced's.
     fn check(code: &[u8; WINDOW]) -> bool {
         let skimmed = skim(code);
         let bare = bare_len(code);
@@ -530,7 +531,7 @@ mod tests {
         true
     }
 
-    /// Operands of which nothing is said.
+    /// True for operands that this decoder does not describe.
     fn is_special(inst: &Instruction, op: u32) -> bool {
         match inst.op_kind(op) {
             OpKind::Register => inst.op_register(op).is_segment_register(),
@@ -621,8 +622,8 @@ mod tests {
         assert!(skimmed.takes_constant() || !takes, "{}", context());
     }
 
-    /// Every opcode of one and two bytes with every ModRM byte, behind every prefix and pairs of
-    /// them.
+    /// Tests every opcode of one and two bytes with every ModRM byte, after every prefix and pairs
+    /// of them.
     #[test]
     fn what_is_said_is_as_iced_says() {
         let single = (0x40..0x50)
@@ -650,7 +651,7 @@ mod tests {
                 .chain((0..=255).map(|o| (&[0x0f][..], o)))
             {
                 for modrm in 0..=255 {
-                    // As SIB byte, too, with and without base and index.
+                    // Also as a SIB byte, with and without base and index.
                     for behind in [0x24, 0xcd, 0x25, 0x9d, 0xfa] {
                         let mut code = [0x87; WINDOW];
                         let bytes =

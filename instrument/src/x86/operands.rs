@@ -1,7 +1,7 @@
 //! Memory operands: the loads and stores of an instruction, their sizes and their addresses.
 //!
 //! Implicit stack accesses (`push`, `pop`, `call`, `ret`, `leave`) are not listed. Cache hints and
-//! address computations touch no memory here.
+//! address computations do not count as accesses.
 
 use crate::x86::effects::Operands;
 use crate::x86::insn::Insn;
@@ -38,7 +38,7 @@ pub struct EffectiveAddress {
     /// Displacement; the whole address if there is neither base nor index (RIP-relative operands
     /// are resolved).
     pub disp: i64,
-    /// The address is truncated to 32 bits.
+    /// True if the address is truncated to 32 bits.
     pub addr32: bool,
 }
 
@@ -57,7 +57,7 @@ impl EffectiveAddress {
 }
 
 impl EffectiveAddress {
-    /// True if it is at a fixed address or in the frame, whatever registers hold.
+    /// True if it is at a fixed address or in the frame, independent of registers.
     pub fn is_constant(&self) -> bool {
         self.index.is_none()
             && match self.base {
@@ -67,7 +67,7 @@ impl EffectiveAddress {
     }
 }
 
-/// Way in which an access finds its address.
+/// Form of an access's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// One address.
@@ -102,16 +102,16 @@ pub enum Form {
     },
     /// `xlat`.
     Table,
-    /// Nothing is known.
+    /// An unknown form.
     Unknown,
 }
 
 /// One access of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperandAccess {
-    /// Reads memory.
+    /// True if it reads memory.
     pub read: bool,
-    /// Writes memory.
+    /// True if it writes memory.
     pub write: bool,
     /// Bytes (per element for repeated strings and gathers), 0 if unknown.
     pub size: u32,
@@ -120,8 +120,8 @@ pub struct OperandAccess {
 }
 
 impl OperandAccess {
-    /// True if its class is asked for and depends on register values; see
-    /// [`crate::analyze::dataflow`]. `stores`: classes of stores are asked for, too.
+    /// True if its class is requested and depends on register values; see
+    /// [`crate::analyze::dataflow`]. `stores`: classes of stores are requested, too.
     pub fn asks(&self, stores: bool) -> bool {
         let depends = match &self.form {
             Form::Plain(place) => !place.is_constant(),
@@ -136,24 +136,24 @@ impl OperandAccess {
     }
 }
 
-/// At most two accesses of one instruction, in the order in which the processor makes them; three
-/// of a call that copies ([`crate::plan::copies`]).
+/// The accesses of one instruction, at most two, in the processor's order; three for a call that
+/// copies ([`crate::plan::copies`]).
 pub type Accesses = [OperandAccess];
 
-/// The accesses of each instruction. Most have none, so that it would be a waste to keep a place
-/// for those of each.
+/// The accesses of each instruction. Most instructions have none, so there is no list per
+/// instruction.
 #[derive(Clone, Debug)]
 pub struct AccessList {
-    /// Per instruction: where its accesses begin in `all`, times four, and their number. Zero: it
-    /// has none.
+    /// Per instruction: start of its accesses in `all`, times four, plus their number. Zero: it has
+    /// none.
     of: Vec<u32>,
     all: Vec<OperandAccess>,
-    /// Numbers of the instructions that have some.
+    /// Indices of the instructions that have accesses.
     insns: Vec<u32>,
 }
 
 impl AccessList {
-    /// Makes the list for this number of instructions, none of which has any access yet.
+    /// An empty list for this number of instructions.
     pub fn none(insns: usize) -> AccessList {
         AccessList {
             of: vec![0; insns],
@@ -162,7 +162,7 @@ impl AccessList {
         }
     }
 
-    /// Sets the one of an instruction behind all that have some.
+    /// Sets the only access of an instruction that comes after all others with accesses.
     #[inline]
     pub fn set(&mut self, insn: usize, access: OperandAccess) {
         self.of[insn] = (self.all.len() << 2 | 1) as u32;
@@ -170,7 +170,7 @@ impl AccessList {
         self.insns.push(insn as u32);
     }
 
-    /// Sets those of an instruction behind all that have some.
+    /// Sets the accesses of an instruction that comes after all others with accesses.
     pub fn set_all(&mut self, insn: usize, list: &Accesses) {
         if !list.is_empty() {
             self.of[insn] = (self.all.len() << 2 | list.len()) as u32;
@@ -179,7 +179,7 @@ impl AccessList {
         }
     }
 
-    /// Adds one to each of some instructions that have none.
+    /// Adds one access to each of some instructions that have none.
     pub fn add(&mut self, more: impl Iterator<Item = (usize, OperandAccess)>) {
         let before = self.insns.len();
         for (insn, access) in more {
@@ -191,7 +191,7 @@ impl AccessList {
         }
     }
 
-    /// Numbers of the instructions that have some, in order.
+    /// Indices of the instructions that have accesses, in order.
     pub fn insns(&self) -> &[u32] {
         &self.insns
     }
@@ -271,7 +271,7 @@ pub fn accesses(inst: &Instruction, info: &impl Operands) -> SmallVec<[OperandAc
             form,
         });
     }
-    // Operands come destination first; the processor reads its sources first.
+    // The destination operand comes first, but the processor reads its sources first.
     if let [first, second] = &mut list[..]
         && !first.read
         && second.read
@@ -281,7 +281,7 @@ pub fn accesses(inst: &Instruction, info: &impl Operands) -> SmallVec<[OperandAc
     list
 }
 
-/// The access of an instruction that [`crate::x86::effects`] calls plain.
+/// The access of an instruction that is plain for [`crate::x86::effects`].
 #[inline]
 pub fn plain_access(inst: &Instruction, operands: &impl Operands) -> Option<OperandAccess> {
     let op = (0..3).find(|&op| inst.op_kind(op) == OpKind::Memory)?;
@@ -294,7 +294,7 @@ pub fn plain_access(inst: &Instruction, operands: &impl Operands) -> Option<Oper
     })
 }
 
-/// Two flags: the operand is read, and it is written. `None` if neither holds.
+/// True for reading and true for writing the operand. `None` if neither holds.
 #[inline]
 fn directions(access: OpAccess) -> Option<(bool, bool)> {
     match access {
@@ -325,7 +325,7 @@ fn is_memory(kind: OpKind) -> bool {
     )
 }
 
-/// Touches no data: prefetches, cache line control, monitors.
+/// True if it accesses no data: prefetches, cache line control, monitors.
 fn is_hint(mnemonic: Mnemonic) -> bool {
     use Mnemonic::{
         Cldemote, Clflush, Clflushopt, Clwb, Invlpg, Lea, Monitor, Monitorx, Nop, Prefetch,
@@ -371,15 +371,14 @@ fn segment(inst: &Instruction) -> AccessSegment {
     }
 }
 
-/// The place of the instruction's memory operand; `None` for addressing that has none (vector
-/// index).
+/// The instruction's memory operand as an address; `None` for vector indices.
 pub fn place_of(inst: &Instruction) -> Option<EffectiveAddress> {
     let index = inst.memory_index();
     (index == Register::None || index.is_gpr() || inst.is_ip_rel_memory_operand())
         .then(|| plain_place(inst))
 }
 
-/// The place of a memory operand whose index, if it has one, is a general purpose register.
+/// A memory operand as an address. Its index, if any, is a general purpose register.
 #[inline]
 fn plain_place(inst: &Instruction) -> EffectiveAddress {
     let segment = segment(inst);
@@ -452,7 +451,7 @@ fn memory_form(inst: &Instruction) -> Form {
                 None => Form::Unknown,
             }
         }
-        // Stride registers or sizes that depend on a configuration.
+        // The stride is in a register, or the size depends on a configuration.
         Mnemonic::Tileloadd
         | Mnemonic::Tileloaddt1
         | Mnemonic::Tilestored
@@ -505,7 +504,7 @@ pub fn is_repeated_string(inst: &Instruction) -> bool {
 }
 
 /// The register that may hold the load's own address: a 32- or 64-bit general purpose register that
-/// the instruction replaces as a whole and otherwise does not use, with the memory operand as a
+/// the instruction overwrites as a whole and does not use otherwise, with the memory operand as a
 /// source. PT flavour only, since a fault would show the address in it.
 pub fn own_destination(inst: &Instruction, info: &impl Operands) -> Option<Gpr> {
     let register = inst.op0_register();

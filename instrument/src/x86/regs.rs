@@ -1,9 +1,9 @@
 //! Effects of an instruction on the general purpose registers.
 //!
 //! A 32- or 64-bit write replaces the whole register; 8- and 16-bit writes and conditional ones
-//! keep (part of) the old value, so they clobber without killing. Facts come from iced, conditional
-//! accesses included; registers that an operating system or an unknown callee may read are added by
-//! [`crate::analyze::liveness`].
+//! keep (part of) the old value, so they clobber without killing. Facts come from iced, including
+//! conditional accesses; registers that an operating system or an unknown callee may read are added
+//! by [`crate::analyze::liveness`].
 
 use iced_x86::{
     Instruction, InstructionInfo, InstructionInfoFactory, InstructionInfoOptions, Mnemonic,
@@ -38,7 +38,7 @@ pub const CALLER_SAVED: RegSet = RegSet(0x0fc7);
 /// rbx, r12–r15 (rsp and rbp are in neither of the two sets).
 pub const CALLEE_SAVED_BUT_RBP: RegSet = RegSet(0xf008);
 
-/// The general purpose register that `register` is or is part of.
+/// The general purpose register that contains `register`.
 #[inline]
 pub fn gpr(register: Register) -> Option<Gpr> {
     let number = NUMBERS[register as usize % NUMBERS.len()];
@@ -71,7 +71,7 @@ const NO_NUMBER: u8 = u8::MAX;
 
 /// The register with iced's number `register`, computed from iced's order.
 const fn numbered(register: usize) -> Option<Gpr> {
-    // Its numbers are in order: al … bl, ah … bh, spl … dil, r8b …, and then sixteen of each size.
+    // iced's order is: al … bl, ah … bh, spl … dil, r8b …, and then sixteen of each size.
     match register {
         n if n < AL => None,
         n if n < AX => Some(Gpr(if n < AL + 4 { n - AL } else { n - AL - 4 } as u8)),
@@ -85,7 +85,7 @@ const AX: usize = Register::AX as usize;
 const EAX: usize = Register::EAX as usize;
 const R15: usize = Register::R15 as usize;
 
-/// Set by iced's register number: the general purpose register that it is or is part of. It is
+/// By iced's register number: the set of the general purpose register that contains it. The set is
 /// empty for all others.
 pub static GPR_SET_OF: [u16; 256] = gpr_sets(0);
 /// The same, but empty for all but 32- and 64-bit registers.
@@ -106,11 +106,11 @@ const fn gpr_sets(from: usize) -> [u16; 256] {
 /// Registers read, wholly replaced, and changed in any way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegUse {
-    /// Read, address registers included.
+    /// Registers that are read, including address registers.
     pub read: RegSet,
-    /// Always replaced as a whole.
+    /// Registers that are always replaced as a whole.
     pub kill: RegSet,
-    /// Possibly changed.
+    /// Registers that may change.
     pub clobber: RegSet,
 }
 
@@ -123,7 +123,7 @@ pub fn registers<'f>(
     factory.info_options(inst, InstructionInfoOptions::NO_MEMORY_USAGE)
 }
 
-/// Sums up iced's list of used registers.
+/// Combines iced's list of used registers.
 pub fn reg_use(info: &InstructionInfo) -> RegUse {
     let mut u = RegUse::default();
     for used in info.used_registers() {
@@ -151,7 +151,7 @@ pub fn reg_use(info: &InstructionInfo) -> RegUse {
 }
 
 impl RegUse {
-    /// Treats `or r, -1` and `and r, 0` as the constants that they are, whatever the register held.
+    /// Treats `or r, -1` and `and r, 0` as constants, independent of the register's old value.
     #[must_use]
     pub fn without_idle_read(mut self, inst: &Instruction) -> RegUse {
         let register = inst.op0_register();

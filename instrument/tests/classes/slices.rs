@@ -1,4 +1,4 @@
-// Slices of Rust, used as in arrays.c.
+// Slices in Rust, with the comments of arrays.c.
 use std::hint::black_box;
 
 pub struct Buffer<'a> { pub data: &'a [u32], pub at: usize, pub all: Vec<u64> }

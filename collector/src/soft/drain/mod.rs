@@ -148,9 +148,9 @@ pub struct Tally {
 /// A process whose end the recorder observes itself.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownProcess {
-    /// The cause for slots that its threads left; `None` while it runs.
+    /// Its id.
     pub pid: u32,
-    /// The cause for slots that its threads left behind; `None` while it runs.
+    /// The cause for slots that its threads left; `None` while it runs.
     pub ended: Option<u8>,
 }
 
@@ -182,8 +182,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<'a> Drainer<'a> {
-    /// Nothing is written before the first chunk. `max_bytes` bounds the spill folder, to within a
-    /// chunk per worker.
+    /// A drainer that writes nothing before the first chunk. `max_bytes` bounds the spill folder,
+    /// to within a chunk per worker.
     pub fn new(shared: &'a SharedMemory, dir: &Path, max_bytes: Option<u64>) -> Self {
         Drainer {
             shared,
@@ -200,8 +200,7 @@ impl<'a> Drainer<'a> {
         }
     }
 
-    /// A drainer that writes nothing before the first chunk. `max_bytes` bounds the spill folder,
-    /// to within a chunk per worker.
+    /// Gives the records of the first thread to an analysis, as long as there is no second one.
     pub fn feeding(mut self, online: Option<Arc<Online>>) -> Self {
         self.online = online;
         self

@@ -41,12 +41,12 @@ pub(super) struct Value {
     /// [`INFO`](super::INFO), [`HEADER`](super::HEADER), [`SEGMENT`](super::SEGMENT),
     /// [`FLAGS`](super::FLAGS): the value's role in `dl_iterate_phdr`.
     pub(super) kind: u8,
-    /// A number without another role.
+    /// [`JOINED`], [`STALE`].
     pub(super) doubt: u8,
 }
 
 impl Value {
-    /// A number that stands for nothing else.
+    /// A number without another role.
     pub(super) fn of_number(number: u64) -> Value {
         Value {
             fact: Fact::Number(number),
