@@ -97,7 +97,7 @@ pub fn record_program(request: RecordRequest, pt: Option<IntelPt>) -> Result<i32
     }
 }
 
-/// The file of the program that is asked for.
+/// The file of the requested program.
 fn find_program(cli: &Cli) -> Result<PathBuf, Failure> {
     if let (Some(sentence), OutputFormat::Text) = (effect::behind_program(cli), cli.format) {
         tell!("mgz-record: {sentence}");

@@ -6,7 +6,7 @@
 use crate::convert::SampleSeen;
 use mgz_annotations_schema::expand::Staged;
 
-/// The sample that goes on.
+/// The current sample.
 #[derive(Default)]
 pub(crate) struct Stretches {
     current: Option<SampleSeen>,

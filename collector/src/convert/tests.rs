@@ -305,7 +305,7 @@ fn rows_sent_while_a_program_runs_and_rows_kept_are_all_rows() {
     }
 }
 
-/// A recorder waits for nobody once its analysis is gone.
+/// A recorder does not wait once its analysis has ended.
 #[test]
 fn records_are_refused_when_nobody_takes_the_rows() {
     let dir = tempfile::tempdir().unwrap();

@@ -308,7 +308,6 @@ impl<'a> Estimates<'a> {
         }
     }
 
-    /// The file's content.
     fn table(&self) -> Result<RecordBatch, ConvertError> {
         let list = self.list;
         let u32s = |of: &dyn Fn(&ExpandedWindow) -> u32| {

@@ -17,7 +17,7 @@ pub enum Chosen {
     Pt,
 }
 
-/// The backend, with a clause that says why.
+/// The backend, with the reason for it as a clause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// The backend.

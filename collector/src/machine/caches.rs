@@ -6,7 +6,7 @@ use mgz_perf::pmu::cpu_list;
 use std::path::Path;
 
 /// Data and unified caches of the first processor, first level first; none if the kernel does not
-/// tell.
+/// report them.
 pub fn caches() -> Vec<Cache> {
     of(Path::new("/sys/devices/system/cpu/cpu0/cache"))
 }
@@ -36,7 +36,7 @@ fn cache(folder: &Path) -> Option<Cache> {
     Some(Cache {
         level: number("level")?.try_into().ok()?,
         size,
-        // Fully associative ones say 0.
+        // The kernel reports 0 for fully associative caches.
         ways: number("ways_of_associativity")
             .filter(|&w| w > 0)
             .unwrap_or(size / line),

@@ -203,9 +203,9 @@ fn processor() -> Processor {
 /// Runs `ptwrite` in a child, which dies of SIGILL where it is not there.
 #[cfg(target_arch = "x86_64")]
 fn try_ptwrite() -> Option<bool> {
-    // SAFETY: the child calls nothing but setrlimit, signal and _exit, which are async-signal-safe,
-    // so it does not matter what other threads held when it was made. `ptwrite` changes neither
-    // registers nor flags nor memory.
+    // SAFETY: the child calls only setrlimit, signal and _exit, which are async-signal-safe, so
+    // locks that other threads held at the fork do not matter. `ptwrite` changes neither registers
+    // nor flags nor memory.
     let child = unsafe {
         let child = libc::fork();
         if child == 0 {

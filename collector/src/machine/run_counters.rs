@@ -23,7 +23,7 @@ pub fn finish(counters: RunCounters<Linux>) -> Vec<RunCounter> {
     row.collect()
 }
 
-/// A line for people: what is counted on this machine, or why nothing is.
+/// A line for users: what is counted on this machine, or why nothing is.
 pub fn describe() -> String {
     match RunCounters::open(Linux::default()) {
         Ok(counters) => {

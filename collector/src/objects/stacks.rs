@@ -2,9 +2,9 @@
 //!
 //! One fact makes this hard: the kernel joins mappings that lie side by side. So a mapping that
 //! holds a stack may hold other stacks as well, or memory that an allocator has mapped beside it.
-//! Two facts decide the range instead ([`range`]): the size that was asked for, and the stack
-//! pointer at the thread's start. Stacks are reused: each thread has its stack from its own start
-//! to its end, or until another thread starts there.
+//! Two facts decide the range instead ([`range`]): the requested size, and the stack pointer at the
+//! thread's start. Stacks are reused: each thread has its stack from its own start to its end, or
+//! until another thread starts there.
 //!
 //! A stack whose ends are not known gets no name: an unknown mapping is better than a wrong one.
 
@@ -28,7 +28,7 @@ pub struct StackSeen {
     pub thread_area: u64,
     /// Lowest address, if the program gave the memory; else 0.
     pub low: u64,
-    /// Bytes that were asked for; 0 if unknown.
+    /// Requested bytes; 0 if unknown.
     pub bytes: u64,
     /// When the thread began.
     pub begin_ns: u64,

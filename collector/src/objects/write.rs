@@ -49,7 +49,6 @@ pub struct Blocks {
 /// Source: Chosen.
 const ROWS_PER_BATCH: usize = 1 << 16;
 
-/// A row.
 struct Row<'a> {
     instance: [u64; 4],
     process: u32,

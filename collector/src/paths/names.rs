@@ -313,8 +313,8 @@ impl<'a> CodeLookup<'a> {
         if let Some(place) = self.symbol(path, address) {
             return vec![place];
         }
-        // Debug information does not describe clones. (Maps are asked for the address of the next
-        // instruction.)
+        // Debug information does not describe clones. (Maps are looked up at the address of the
+        // next instruction.)
         if let Some(original) = (self.original)(path, address + 1).map(|a| a - 1) {
             let places = self.lines(path, original);
             if !places.is_empty() {

@@ -42,7 +42,7 @@ pub struct ObjectLayout {
 /// The position of a frame, as its instruction gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instructions {
-    /// A number of units of so many bytes. The code is an object (`co_code`) at this offset.
+    /// A number of units of this many bytes. The code is an object (`co_code`) at this offset.
     Index {
         /// Bytes of a unit.
         unit: u32,

@@ -2,7 +2,7 @@
 //! disk.
 //!
 //! Guarantees: the program's standard streams, signals, process group and status are its own; the
-//! recorder never blocks it for good; when the recorder dies, the program goes on unrecorded.
+//! recorder never blocks it for good; when the recorder dies, the program continues unrecorded.
 //! Processes that outlive the program (daemons, background children) are recorded up to a short
 //! grace after its end, and the cut is reported.
 

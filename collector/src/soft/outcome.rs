@@ -1,4 +1,4 @@
-//! Messages of a run while it goes on, and its outcome.
+//! Messages during a run, and its outcome.
 
 use crate::objects::heap::Heap;
 use crate::objects::stacks::StackSeen;

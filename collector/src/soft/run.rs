@@ -53,7 +53,7 @@ pub struct RunOptions {
     pub trigger: Option<WindowTrigger>,
     /// `burst`: number of the trigger's signal.
     pub signal: u32,
-    /// Ends recording after this time; the program goes on.
+    /// Ends recording after this time; the program continues.
     pub duration: Option<Duration>,
     /// Folder for the spill files; must exist.
     pub spill_dir: PathBuf,

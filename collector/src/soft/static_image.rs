@@ -16,7 +16,7 @@ pub struct Flat {
     pub bytes: Vec<u8>,
     /// Offset of `mgz_enter`.
     pub entry: u64,
-    /// Offset of the relocations: a count, then so many offsets, 32 bits each.
+    /// Offset of the relocations: a count, then that number of offsets, 32 bits each.
     pub relocations: u64,
     /// The code.
     pub text: std::ops::Range<u64>,

@@ -2,7 +2,7 @@
 //! settings back that it would have had without the recorder.
 //!
 //! Ctrl-C at a terminal reaches recorder and program alike (`si_code` is `SI_KERNEL`): the program
-//! reacts to it, and the recorder goes on. A signal sent to the recorder alone is passed on.
+//! reacts to it, and the recorder continues. A signal sent to the recorder alone is passed on.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};

@@ -24,7 +24,7 @@ struct Exec {
     envp: Vec<*const libc::c_char>,
 }
 
-// SAFETY: the pointers lead into the struct's own heap strings, which nobody changes.
+// SAFETY: the pointers lead into the struct's own heap strings, which no code changes.
 unsafe impl Send for Exec {}
 // SAFETY: as above.
 unsafe impl Sync for Exec {}
@@ -214,7 +214,7 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: both were just made and belong to nobody else.
+    // SAFETY: both were just created and have no other owner.
     Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 
@@ -233,7 +233,7 @@ pub fn hold(
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
-            // SAFETY: the descriptors are this process's copies; nobody uses their owners in this
+            // SAFETY: the descriptors are this process's copies; their owners are not used in this
             // process any more.
             unsafe {
                 libc::close(gate.as_raw_fd());

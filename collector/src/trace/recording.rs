@@ -337,8 +337,8 @@ impl Recording {
             .for_each(|p| self.problem(p));
     }
 
-    /// Writes the known data objects, and names the files in which triggers came elsewhere. Where
-    /// that fails, a sentence says so.
+    /// Writes the known data objects, and names the files in which triggers came elsewhere. Each
+    /// failure is recorded as a problem.
     pub(crate) fn write_objects(&mut self, heap: Option<&Heap>, outside: &Outside) {
         let placed = ModuleMap::new(&self.manifest.modules, |_| Some(0));
         let processes: BTreeSet<u32> = self.manifest.threads.iter().map(|t| t.process).collect();

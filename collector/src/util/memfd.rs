@@ -11,11 +11,11 @@ pub(crate) fn memfd(name: &std::ffi::CStr) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor was just made and belongs to nobody else.
+    // SAFETY: the descriptor was just created and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Adds seals, after which no process (nor this one) can change what they name.
+/// Adds seals. No process (this one included) can change sealed properties afterwards.
 pub(crate) fn seal(fd: &impl AsRawFd, seals: libc::c_int) -> io::Result<()> {
     // SAFETY: fcntl with an integer argument.
     match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) } {

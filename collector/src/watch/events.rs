@@ -91,7 +91,6 @@ pub(crate) fn breakpoint(word: u64, bytes: u64) -> Attr {
     }
 }
 
-/// One watchpoint.
 struct Watchpoint {
     event: OwnedFd,
     id: u64,
@@ -366,7 +365,6 @@ fn records(mut bytes: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
     })
 }
 
-/// A watchpoint's record.
 #[derive(Debug, PartialEq, Eq)]
 struct WatchpointRecord<'a> {
     id: u64,

@@ -48,7 +48,7 @@ pub struct Bound {
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        // If somebody else has changed the mask since, that change stays.
+        // A change of the mask by other code since then stays.
         if mask(self.thread).is_some_and(|now| same(&now, &self.one)) {
             bind(self.thread, &self.former);
         }
@@ -145,7 +145,7 @@ mod tests {
             drop(bound);
             assert!(same(&mask(thread).unwrap(), &its));
         }
-        // A mask that somebody else has set since stays.
+        // A mask that other code has set since then stays.
         let bound = recorder.join(thread, here).unwrap();
         assert!(bind(thread, &its));
         drop(bound);

@@ -39,7 +39,7 @@ pub struct Job {
     pub watchpoints: usize,
     /// Instructions to step behind a use.
     pub near: u64,
-    /// Time after which watching ends; the program goes on.
+    /// Time after which watching ends; the program continues.
     pub duration: Option<Duration>,
 }
 
@@ -537,8 +537,8 @@ impl WatchLoop<'_> {
                     || ptrace::is_trigger(thread, signal, self.job.trigger.signal);
                 if status >> 16 == libc::PTRACE_EVENT_STOP {
                     if ptrace::is_pending(thread, self.job.trigger.signal) {
-                        // A last trigger is pending. The program must not get it, so the thread
-                        // goes on to receive it here.
+                        // A last trigger is pending. The program must not get it, so the thread is
+                        // resumed to receive it here.
                         ptrace::resume(thread, 0);
                         ptrace::interrupt(thread);
                         continue;

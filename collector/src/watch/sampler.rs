@@ -10,7 +10,7 @@
 //!
 //! A load has two reuses: the next access among loads and stores, and the next load among loads.
 //! Processors cannot watch reads alone, so the thread stops at each hit. If it was a store, the
-//! first of the two is known, and the watch for the second goes on.
+//! first of the two is known, and the watch for the second continues.
 
 use crate::watch::access::{AccessReader, NextInsn, Registers};
 use crate::watch::trap_decode::{Touch, Trap};
@@ -21,7 +21,7 @@ use std::io;
 
 /// Watchpoints cover aligned words of this many bytes.
 pub const WORD: u64 = 8;
-/// The use is one of the first so many accesses after the stop. Source: Chosen.
+/// The use is one of this many accesses directly after the stop. Source: Chosen.
 const ACCESSES_AFTER_STOP: u64 = 16;
 /// Source: Chosen.
 const MAX_STEPS_TO_USE: u64 = 200;

@@ -36,7 +36,7 @@ pub fn moved(data: &[u8], payload: &Range<u64>, by: u64) -> Option<Moved> {
     let mut moved = data[start..].to_vec();
     let mut add = |at: usize| {
         let value = u32::try_from(word(at)?.checked_add(by)?).ok()?;
-        // (The largest value says that the offset is stored elsewhere.)
+        // (The largest value means that the offset is stored elsewhere.)
         let place = moved.get_mut(at - start..at - start + 4)?;
         place.copy_from_slice(&value.to_le_bytes());
         (value != u32::MAX).then_some(())

@@ -446,7 +446,7 @@ mod tests {
             while let Some(found) = search.find(b"lib.so", by) {
                 let holder = found.parent().unwrap().file_name().unwrap();
                 order.push(holder.to_str().unwrap().to_owned());
-                // A file of another machine: the search goes on.
+                // A file of another machine: the search continues.
                 std::fs::write(&found, "\x7fELF").unwrap();
             }
             for name in all {

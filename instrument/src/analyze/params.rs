@@ -14,7 +14,7 @@ pub(super) const MAX_CELLS: usize = 1 << 23;
 /// function. Loops that hand values from variable to variable could take as many passes as they
 /// have variables. Source: Chosen.
 pub(super) const MAX_PASSES_OF_DEMAND: usize = 32;
-/// At most this many variables are told apart. Source: Chosen.
+/// At most this many variables are distinguished. Source: Chosen.
 pub(super) const MAX_VARIABLES_OF_STRAIGHT_LINE: usize = 32;
 
 // Limits of pointers in loops.

@@ -1,7 +1,7 @@
 //! Which instructions may lose the old value of the register that they overwrite.
 //!
 //! A probe before `mov rax, [rdi]` may use rax, which is dead there. The exception is a load that
-//! can fault and whose handler goes on behind it with the old value: code that reads memory which
+//! can fault and whose handler continues after it with the old value: code that reads memory which
 //! may be missing puts a default into the register first. No instruction has read such a default
 //! when the load runs. Other values were made for a use and are dead after it, since compilers
 //! leave no value unread.

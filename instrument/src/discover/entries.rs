@@ -171,7 +171,7 @@ fn may_hold(bytes: &[u8; 71], low: u32, high: u32) -> [u64; 8] {
 
 /// Data words that hold an address inside a function. An executable at a fixed address may also
 /// have them where compilers put none: at any byte, in code too, and with four bytes if `halves`
-/// says that some jump reads such words.
+/// (some jump reads such words).
 pub fn words(input: &Input, program: &mut Program, halves: bool) {
     for &(at, target) in &input.relative_targets {
         let holder = program.function_at(target);

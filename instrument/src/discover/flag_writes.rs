@@ -12,11 +12,9 @@ use crate::x86::decode::sweep;
 use crate::x86::insn::Insn;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
-/// The trap flag.
 const TRAP: u64 = 1 << 8;
 /// The alignment check.
 const ALIGNMENT: u64 = 1 << 18;
-/// Both.
 const BOTH: u64 = TRAP | ALIGNMENT;
 /// All valid bits of the flags. A number with other bits is no flags value.
 const FLAGS: u64 = 0x3f_7fd7;

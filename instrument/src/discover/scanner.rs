@@ -283,7 +283,7 @@ fn is_segmented(kind: OpKind) -> bool {
     )
 }
 
-/// Finds out what functions refer to.
+/// Finds the references of functions.
 pub struct Scanner<'a> {
     input: &'a Input<'a>,
     /// Range of all code.

@@ -174,7 +174,6 @@ pub(crate) struct Emitter<'a> {
     /// Next region, and next record inside it.
     pub(crate) region: usize,
     pub(crate) record: usize,
-    /// Next insertion.
     insertion: usize,
     /// Instruction of that record; true if the record comes after the instruction.
     pub(crate) next_record: (InsnId, bool),
@@ -489,7 +488,7 @@ impl<'a> Emitter<'a> {
             .ok_or(EmitError::NoBytes)
     }
 
-    /// Continues after an instruction whose encoding overlaps the next one: goes on after both.
+    /// Continues after an instruction whose encoding overlaps the next one: continues after both.
     fn pass(&mut self, insn: &Insn) -> Result<(), EmitError> {
         let to = match self.function.insn_at(insn.next()).map(|id| self.way_to(id)) {
             Some((label, None)) => Ok(label),

@@ -414,7 +414,6 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
         }
     }
 
-    /// Places prefetches.
     fn prefetches(
         &self,
         graph: &Cfg,

@@ -196,7 +196,6 @@ struct Cloned {
     implicit: ImplicitLoads,
 }
 
-/// A function's outcome.
 enum Outcome {
     Cloned(Cloned),
     Left(String),

@@ -50,7 +50,7 @@ struct Trace {
     /// True if the flags are needed, too.
     needs_flags: bool,
     blocks: usize,
-    /// The register because of which the search went on in the previous iteration.
+    /// The register that made the search continue in the previous iteration.
     around: Option<Gpr>,
 }
 

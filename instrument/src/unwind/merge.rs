@@ -8,7 +8,8 @@
 //! before an address, so an entry is kept short.
 //!
 //! ```text
-//! remember_state; instructions of f; advance to the end of f; restore_state; advance to g; remember_state; instructions of g; …
+//! remember_state; instructions of f; advance to the end of f; restore_state; advance to g;
+//! remember_state; instructions of g; …
 //! ```
 
 use crate::unwind::cfi;

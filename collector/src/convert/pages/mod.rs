@@ -175,7 +175,6 @@ fn bits(values: &[bool], to: &mut Vec<u8>) {
     }
 }
 
-/// Compressor of pages.
 enum Packer {
     None,
     Lz4(lz4_flex::block::CompressTable),

@@ -29,7 +29,7 @@ use stored::{load, store};
 const REPETITIONS_PER_ROUND: usize = 7;
 /// Repetitions of a value that are done even if the time is over.
 const MIN_REPETITIONS: usize = MIN_REPETITIONS_OF_SPREAD as usize;
-/// The best of so many stretches is the value of a repetition. Source: Chosen.
+/// Number of stretches per repetition, the best of which is the repetition's value. Source: Chosen.
 const STRETCHES_PER_REPETITION: usize = 3;
 /// Rounds at most.
 const MAX_ROUNDS: u32 = 8;

@@ -12,7 +12,7 @@ const SET_OVER_LEVEL_BEFORE: u64 = 4;
 const MIN_SET: u64 = 1 << 20;
 /// Memory is measured with this multiple of the last cache.
 const MEMORY_OVER_LAST_CACHE: u64 = 4;
-/// Memory is measured with at most so many bytes. Behind a larger cache, lines are flushed.
+/// Largest set that memory is measured with, bytes. If a cache is larger, lines are flushed.
 const MAX_MEMORY_SET: u64 = 256 << 20;
 /// Bytes that chains of flushed lines extend over.
 const FLUSHED_SET: u64 = 32 << 20;
@@ -21,8 +21,7 @@ const MAX_PART_OF_ROOM: u64 = 4;
 /// A random chain of flushed lines has one line in this many: a prefetcher may fetch the neighbor
 /// of a line.
 const FLUSHED_SPACING: usize = 4;
-/// Sets inside a large last cache have at most so many bytes, as each line of them is loaded
-/// before.
+/// Largest set inside a large last cache, bytes. Each line of a set is loaded before.
 const MAX_LARGER_SET: u64 = 64 << 20;
 /// A chain over [`MAX_MEMORY_SET`] has one line in this many.
 const FAR_SPACING: usize = 16;

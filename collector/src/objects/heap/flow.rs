@@ -164,7 +164,7 @@ struct Walk<'w, 'd, 'a, 'f> {
     /// Registers and places on the stack with the result.
     registers: HashSet<u16>,
     slots: HashSet<Slot>,
-    /// Callees of this unit, read when one is asked for.
+    /// Callees of this unit, read at the first lookup.
     callees: Option<HashMap<u64, UnitOffset>>,
     best: Option<(u8, Goes)>,
 }

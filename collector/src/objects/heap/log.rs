@@ -78,7 +78,7 @@ impl Log {
             libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL,
         )?;
         let base = NonNull::new(base.cast::<u8>()).expect("mmap gives no null without MAP_FIXED");
-        // SAFETY: the first word of the fresh mapping, which nobody else knows of yet.
+        // SAFETY: the first word of the fresh mapping, which no other code accesses yet.
         unsafe {
             let head = base.as_ptr().cast::<Head>();
             (*head).which = which.into();
@@ -221,7 +221,8 @@ impl HeapLogReader<'_> {
         unsafe { &(*self.log.head()).tail }.store(self.at, Ordering::Release);
     }
 
-    /// The next record. `last`: nobody writes any more, so an incomplete record is not waited for.
+    /// The next record. `last`: no process writes any more, so an incomplete record is not waited
+    /// for.
     pub fn next(&mut self, last: bool) -> Option<HeapLogRecord<'_>> {
         loop {
             // SAFETY: an atomic in the mapping.

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 /// An allocation site.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Site {
-    /// The call that asked for memory: the innermost that is no part of an allocator or of a
-    /// standard library.
+    /// The call that requested memory: the innermost that is outside allocators and standard
+    /// libraries.
     pub name: String,
     /// All calls, from the inside out, joined by ` < `.
     pub stack: String,
@@ -187,7 +187,7 @@ impl<'a> AddressNames<'a> {
         told
     }
 
-    /// The calls of a stack, and the one that asked for memory. Python frames stand where the
+    /// The calls of a stack, and the one that requested memory. Python frames stand where the
     /// interpreter runs them.
     fn calls_and_site(&mut self, frames: &[CallFrame]) -> (Vec<Call>, Option<Call>) {
         let (python, machine): (Vec<&CallFrame>, Vec<&CallFrame>) =
@@ -215,7 +215,7 @@ impl<'a> AddressNames<'a> {
         (calls, site)
     }
 
-    /// The site of a call stack, and the number of its innermost frames that tell it.
+    /// The site of a call stack, and the number of its innermost frames that determine it.
     fn site(
         &mut self,
         frames: &[CallFrame],
@@ -244,8 +244,8 @@ impl<'a> AddressNames<'a> {
 
     /// Address of a call's last byte in the original.
     fn address(&self, frame: &CallFrame) -> u64 {
-        // The map is asked for the address of the next instruction, which is one past the call's
-        // last byte.
+        // The map is looked up at the address of the next instruction, one past the call's last
+        // byte.
         (self.original)(frame.file.as_path(), frame.address + 1).map_or(frame.address, |a| a - 1)
     }
 

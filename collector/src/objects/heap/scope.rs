@@ -8,9 +8,9 @@ use gimli::{AttributeValue, Operation, UnitOffset};
 pub(crate) enum VariablePlace {
     /// In a register, by its number in debug information.
     Register(u16),
-    /// In memory: so many bytes from where a register points to.
+    /// In memory, at an offset in bytes from the address in a register.
     Based(u16, i64),
-    /// In memory: so many bytes from the frame's begin (its CFA).
+    /// In memory, at an offset in bytes from the start of the frame (its CFA).
     Frame(i64),
 }
 

@@ -215,14 +215,12 @@ impl Callers {
     }
 }
 
-/// A mapped file.
 struct Mapped {
     start: u64,
     end: u64,
     image: Arc<Image>,
 }
 
-/// A process.
 struct Process {
     unwinder: UnwinderX86_64<Bytes>,
     cache: CacheX86_64,

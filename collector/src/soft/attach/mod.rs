@@ -186,7 +186,7 @@ pub fn attach_to_process(
             io::Error::last_os_error()
         )));
     }
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: just opened, and owned by no one else.
     let handle = unsafe { OwnedFd::from_raw_fd(handle as i32) };
     for _ in 0..MAX_ATTEMPTS {
         let modules = modules_of(&process)?;

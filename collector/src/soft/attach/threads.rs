@@ -1,8 +1,8 @@
 //! Stopping all threads of a process, and letting one of them run a function of ours.
 //!
 //! Threads are seized, so that no signal is sent, and stop before their next instruction in user
-//! space. A system call that sleeps is interrupted; the kernel restarts it when the thread goes on
-//! with the registers that it had, those of the system call among them.
+//! space. A system call that sleeps is interrupted; the kernel restarts it if the thread continues
+//! with its old registers, including those of the system call.
 
 use crate::soft::attach::Refused;
 use crate::target::proc_stat::ProcStat;
@@ -181,7 +181,7 @@ pub fn registers(thread: i32) -> io::Result<libc::user_regs_struct> {
     Ok(unsafe { r.assume_init() })
 }
 
-/// Address of a stopped thread's `struct rseq`, if it has told the kernel of one.
+/// Address of a stopped thread's `struct rseq`, if it has registered one with the kernel.
 pub fn rseq(thread: i32) -> Option<u64> {
     let mut configuration = [0u64; 3];
     // The size is the address here.
@@ -202,7 +202,7 @@ pub struct Borrowed {
     registers: libc::user_regs_struct,
     extended: Vec<u8>,
     mask: u64,
-    /// Signal mask for when the thread goes on.
+    /// Signal mask that the thread continues with.
     after: u64,
     /// True if the thread no longer exists.
     gone: bool,
@@ -250,7 +250,7 @@ impl Borrowed {
         self.registers.rsp
     }
 
-    /// Sets the signals that are blocked when the thread goes on.
+    /// Sets the signals that are blocked when the thread continues.
     pub fn set_mask(&mut self, mask: u64) {
         self.after = mask;
     }

@@ -8,7 +8,7 @@
 //!
 //! Guarantees: no input makes the recorder crash, read out of bounds or wait for ever; a record is
 //! written at most once; records that cannot be kept are counted. When the disk is full the queue
-//! is still emptied, so that the program goes on.
+//! is still emptied, so that the program continues.
 
 pub mod count;
 pub(crate) mod leftover;

@@ -44,7 +44,7 @@ impl<'a> Area<'a> {
         Ok(())
     }
 
-    /// Sets all counters to zero, once nobody adds to them, and frees their memory.
+    /// Sets all counters to zero, once no thread adds to them, and frees their memory.
     pub fn clear(self) {
         let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         // SAFETY: an integer call on our own descriptor. (It is refused for ranges that do not

@@ -5,7 +5,7 @@
 //! no references to plain fields in it (only to atomics), reads numbers with volatile accesses,
 //! copies records out before any code reads them, and checks every range against the sizes that the
 //! recorder itself has chosen, never against numbers from the mapping. The file is sealed, so that
-//! nobody can shrink it under the mapping.
+//! no process can shrink it under the mapping.
 
 pub mod counters;
 pub mod phases;
@@ -268,7 +268,7 @@ impl SharedMemory {
             counters_at,
         };
         let header = shared.header();
-        // SAFETY: the header lies in the fresh mapping, which nobody else knows of yet.
+        // SAFETY: the header lies in the fresh mapping, which no other code accesses yet.
         unsafe {
             (*header).version = VERSION;
             (*header).mode = settings.mode;
@@ -396,8 +396,8 @@ impl SharedMemory {
 
     /// Value of a counter of the runtime, see `shared_memory::count`.
     pub fn counter(&self, number: usize) -> u64 {
-        // SAFETY: atomics in the mapping. (A reference to the whole header would cover what others
-        // change.)
+        // SAFETY: atomics in the mapping. (A reference to the whole header would cover fields that
+        // other processes change.)
         let (first, rest) =
             unsafe { (&(*self.header()).counters, &(*self.header()).more_counters) };
         first
@@ -468,7 +468,7 @@ impl SharedMemory {
         futex_wait(self.doorbell_word(), seen, patience);
     }
 
-    /// Wakes all who wait at the doorbell.
+    /// Wakes all waiters at the doorbell.
     pub fn ring_doorbell(&self) {
         self.doorbell_word().fetch_add(1, Ordering::Release);
         futex_wake(self.doorbell_word());

@@ -24,14 +24,14 @@ impl SharedMemory {
         unsafe { &raw mut (*self.header()).stack_log }
     }
 
-    /// Requests copies of so many bytes of each stack; to be called before the first process
+    /// Requests copies of this many bytes of each stack; to be called before the first process
     /// starts.
     pub fn want_stacks(&self, bytes: usize) {
         // SAFETY: an atomic in the mapping.
         unsafe { &(*self.stack_log()).wanted }.store(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Requests a watch after one in so many windows; to be called before the first process starts.
+    /// Requests a watch after one in `every` windows; to be called before the first process starts.
     pub fn want_reuses(&self, every: u64) {
         // SAFETY: an atomic in the mapping.
         unsafe { &(*self.stack_log()).watch_every }.store(every, Ordering::Relaxed);
@@ -62,7 +62,7 @@ impl SharedMemory {
         if ready() != at + 1 {
             return StackLogEntry::Unfinished;
         }
-        // SAFETY: plain integers in the mapping, of which every bit pattern is a value. They may
+        // SAFETY: plain integers in the mapping, for which every bit pattern is valid. They may
         // change while they are read, so each is read once.
         let (bytes, frames) = unsafe {
             out.kind = (&raw const (*cell).kind).cast::<u16>().read_volatile();

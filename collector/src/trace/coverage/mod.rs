@@ -102,7 +102,8 @@ impl CoverageWatch {
         self.look(pid);
     }
 
-    /// A program was executed that is not recorded; `result` says why (`shared_memory::MODULE_*`).
+    /// A program was executed that is not recorded; `result` is the reason
+    /// (`shared_memory::MODULE_*`).
     pub fn program(&mut self, path: &Path, result: u32) {
         let why = match result {
             shared_memory::MODULE_PLAIN => "not instrumented",

@@ -294,7 +294,6 @@ impl Walk<'_, '_, '_> {
         }
     }
 
-    /// Computes an address.
     fn load_address(&mut self, inst: &Instruction) {
         let mut value = self
             .reg(inst.memory_base())

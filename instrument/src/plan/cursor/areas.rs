@@ -453,7 +453,7 @@ mod tests {
     use crate::plan::cursor::tests::{CALL, LOAD, RET, kept, residencies};
     use crate::x86::regs::{Gpr, RegSet};
 
-    /// A forward jump over so many bytes: test edi, edi; jne.
+    /// A forward jump over `bytes` bytes: test edi, edi; jne.
     fn unless(bytes: usize) -> Vec<u8> {
         vec![0x85, 0xff, 0x75, bytes as u8]
     }

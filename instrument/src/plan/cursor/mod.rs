@@ -30,7 +30,6 @@ pub const PLACE_RESIDENCY: u8 = 2;
 /// Spill place of a residency's address register.
 pub const PLACE_SCRATCH: u8 = 3;
 
-/// rbp.
 const RBP_SET: RegSet = RegSet(1 << 5);
 /// rbx, rbp, r12–r15.
 const CALLEE_SAVED: RegSet = RegSet(1 << 3 | 1 << 5 | 0xf << 12);

@@ -129,7 +129,7 @@ mod tests {
     use crate::plan::cursor::Residency;
     use crate::plan::cursor::tests::{CALL, LOAD, RET, XOR_ECX, kept, residencies};
 
-    /// test edi, edi; jne over so many bytes.
+    /// test edi, edi; jne over `bytes` bytes.
     fn unless(bytes: usize) -> Vec<u8> {
         vec![0x85, 0xff, 0x75, bytes as u8]
     }
