@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// Findings that cost this part of the time or more are warnings, percent.
 const WARNING: f64 = 10.0;
 
-/// The path as SARIF wants it: relative to the source root where it is below it.
+/// The path as SARIF requires it: relative to the source root if it is below it.
 fn uri(file: &str, root: &str) -> String {
     let relative = file
         .strip_prefix(root)

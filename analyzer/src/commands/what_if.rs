@@ -188,7 +188,7 @@ fn show(
             .iter()
             .map(|(remedy, limit)| vec![remedy.as_str().into(), limit.as_str().into()])
             .collect(),
-        // Notes have them in full.
+        // The notes have the full text.
         text_rows: 0,
     });
 }
