@@ -1,6 +1,6 @@
-//! The simulator of hierarchies against a second one that shares nothing with it: sets are lists of ways
-//! with stamps, the tree of PLRU is walked by halves, and who has a line is found by looking at all
-//! cores.
+//! The simulator of hierarchies against a second one that shares nothing with it: sets are lists of
+//! ways with stamps, the tree of PLRU is walked by halves, and who has a line is found by looking
+//! at all cores.
 
 use mgz_models::cache::coherence::Sharing;
 use mgz_models::cache::prefetch::Prefetch;

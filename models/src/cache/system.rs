@@ -1,7 +1,7 @@
 //! Exact simulation of a hierarchy of caches of one or several cores.
 //!
-//! Each core has the private levels to itself; all share those behind. The rules, for each line of an
-//! access:
+//! Each core has the private levels to itself; all share those behind. The rules, for each line of
+//! an access:
 //!
 //! 1. With several cores, a store takes the line from the private levels of all others; what they
 //!    had written goes to the first shared level.
@@ -11,8 +11,8 @@
 //!    exclusive ones. A store makes it dirty in the first level (write-allocate, write-back). An
 //!    exclusive level that had it gives it away, with what was written.
 //! 4. What an inclusive level loses, the levels in front lose.
-//! 5. What a level loses goes to the level behind if that is exclusive, or if it is dirty: there
-//!    it is marked dirty, or brought in if need be. A dirty line that the last level loses is written
+//! 5. What a level loses goes to the level behind if that is exclusive, or if it is dirty: there it
+//!    is marked dirty, or brought in if need be. A dirty line that the last level loses is written
 //!    to memory.
 //! 6. Then prefetchers bring lines into their level and those behind it that a miss would have
 //!    filled.
@@ -73,7 +73,8 @@ pub struct System {
     counting: bool,
     /// Several cores with private levels.
     directory: Option<Directory>,
-    /// Size of the lines that cores take from each other, as a power of two: the longest private one.
+    /// Size of the lines that cores take from each other, as a power of two: the longest private
+    /// one.
     granule: u32,
     prefetching: bool,
     /// Addresses that a level's next-line prefetcher goes by, of the access so far.
@@ -206,8 +207,8 @@ impl System {
         self.specs[level].inclusion == inclusion
     }
 
-    /// An access of a core to `size` bytes at `address` by an instruction. Returns the level that had
-    /// it (of several lines: the furthest); the number of levels stands for memory.
+    /// An access of a core to `size` bytes at `address` by an instruction. Returns the level that
+    /// had it (of several lines: the furthest); the number of levels stands for memory.
     #[inline]
     pub fn access(
         &mut self,

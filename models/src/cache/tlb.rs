@@ -15,8 +15,8 @@ pub struct TlbLevel {
     pub policy: Policy,
 }
 
-/// Levels behind one another, as if all memory were in pages of one size. A miss goes on to the next
-/// level, and each level that was asked keeps the page.
+/// Levels behind one another, as if all memory were in pages of one size. A miss goes on to the
+/// next level, and each level that was asked keeps the page.
 pub struct Tlb {
     page: u32,
     levels: Vec<Level>,
@@ -34,8 +34,8 @@ impl Tlb {
         }
     }
 
-    /// An access to `size` bytes at `address`. One across pages counts once: as a miss of a level if
-    /// any of its pages missed there. `count`: whether it is counted.
+    /// An access to `size` bytes at `address`. One across pages counts once: as a miss of a level
+    /// if any of its pages missed there. `count`: whether it is counted.
     #[inline]
     pub fn access(&mut self, address: u64, size: u32, count: bool) {
         let last = address.saturating_add(u64::from(size.max(1)) - 1);

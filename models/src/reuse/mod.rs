@@ -559,7 +559,8 @@ pub(crate) mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
-        /// Also where an access has more than 65,536 blocks: none of them stands between another and itself.
+        /// Also where an access has more than 65,536 blocks: none of them stands between another
+        /// and itself.
         #[test]
         fn accesses_to_very_many_blocks_agree_with_the_definition(
             accesses in large_and_small(), shift in prop_oneof![Just(0u32), Just(3), Just(6), Just(12)],

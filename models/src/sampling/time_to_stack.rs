@@ -306,7 +306,8 @@ mod tests {
                     .min(blocks);
                 let trials = (blocks - 1.0).max(expected).max(1.0);
                 let p = expected / trials;
-                // P(k, Δ) by the definition, with trials that may be a fraction where the mean exceeds N − 1.
+                // P(k, Δ) by the definition, with trials that may be a fraction where the mean
+                // exceeds N − 1.
                 if p * (1.0 - p) * trials < 1e-6 {
                     // Halfway between two values the last digit decides.
                     prop_assume!((expected.fract() - 0.5).abs() > 1e-9);
