@@ -64,7 +64,7 @@ impl Shape {
         self.size / self.line
     }
 
-    /// Sets.
+    /// Number of sets.
     pub fn sets(&self) -> u64 {
         self.blocks() / self.ways
     }
