@@ -1,7 +1,7 @@
 //! Counts a trace by plain definitions, without the engines: `truth TRACE [WINDOWS [PERIOD SEEDS]]`
 //! prints JSON with the mean F, F_str and F_irr of windows of powers of two up to the whole run. By
 //! function it prints the whole F, F_str and F_irr and, for each of WINDOWS (numbers separated by
-//! commas), their means per window of so many loads of the run. `benches/run validate` compares
+//! commas), their means per window of that many loads of the run. `benches/run validate` compares
 //! estimates from samples with it.
 //!
 //! `brief` counts addresses whose accesses all lie within 2^12, 2^13, … loads: samples that far

@@ -1,6 +1,6 @@
 //! Earth Mover's Distance of one-dimensional histograms, as used by Cabrera et al. (section III-C):
-//! the least work to turn one into the other, where moving a unit of mass from bin i to bin j costs
-//! |j − i|.
+//! the least work to turn one into the other, where moving a unit of mass from bin i to bin j has
+//! the cost |j − i|.
 //!
 //! In one dimension this is exact and needs no linear program: Σ |A(i) − B(i)| over the cumulative
 //! sums A and B.

@@ -501,7 +501,7 @@ mod tests {
 
     #[test]
     fn the_scales_of_rdx_and_cabrera() {
-        // RDX: [0,4K) [4K,8K) … [1G,2G), 20 bins, and the last takes what is larger.
+        // RDX: [0,4K) [4K,8K) … [1G,2G), 20 bins. The last bin has all larger values.
         assert_eq!(
             (
                 Scale::RDX.index(0.0),

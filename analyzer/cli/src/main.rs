@@ -245,7 +245,7 @@ fn rows_of(trace: &Trace) -> u64 {
 /// The result of an analysis.
 struct Answer {
     analysis: Analysis,
-    /// Damage that it met.
+    /// Damage found in the trace.
     damage: Vec<String>,
     /// The screen, if it was shown before the rest was computed.
     shown: Option<ShownScreen>,

@@ -72,11 +72,11 @@ pub mod dr {
     pub const INSTR_RETURN: u16 = 16;
     /// A bundle of instructions.
     pub const INSTR_BUNDLE: u16 = 17;
-    /// The thread of what follows.
+    /// The thread of the following records.
     pub const THREAD: u16 = 22;
     /// The thread has ended.
     pub const THREAD_EXIT: u16 = 23;
-    /// The process of what follows.
+    /// The process of the following records.
     pub const PID: u16 = 24;
     /// The first record.
     pub const HEADER: u16 = 25;
@@ -94,7 +94,7 @@ pub mod dr {
     pub const INSTR_UNTAKEN: u16 = 49;
     /// Marker: microseconds.
     pub const MARKER_TIMESTAMP: u16 = 2;
-    /// Marker: what the file is.
+    /// Marker: type of the file.
     pub const MARKER_FILETYPE: u16 = 9;
     /// Marker: bytes of a line of the caches.
     pub const MARKER_LINE: u16 = 10;

@@ -127,10 +127,9 @@ pub struct Profile {
     pub samples: Vec<Sample>,
     /// Loads in time, in the order of threads and time.
     pub slices: Vec<Slice>,
-    /// Predicted misses per load by place: name of the level and ratios; empty where nothing is
-    /// known.
+    /// Predicted misses per load by place: name of the level and ratios; empty if nothing is known.
     pub misses: Vec<(String, Vec<f64>)>,
-    /// Nanoseconds of a load of each place, where windows come by time.
+    /// Nanoseconds of a load of each place, if windows are triggered by time.
     pub load_ns: Option<Vec<f64>>,
     /// Notes on the numbers.
     pub notes: Vec<String>,

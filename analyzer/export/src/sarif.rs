@@ -1,4 +1,4 @@
-//! Findings as SARIF 2.1.0, which code hosts show beside the lines.
+//! Findings as SARIF 2.1.0, which code hosts show next to the lines.
 
 use mgz_analyzer::findings::Finding;
 use mgz_analyzer::report::Analysis;

@@ -364,7 +364,7 @@ fn function_costs(
 }
 
 /// Callgrind's format, by line: loads, predicted misses if they are known, and nanoseconds if
-/// windows come by time. Calls have inclusive costs.
+/// windows are triggered by time. Calls have inclusive costs.
 pub fn callgrind(profile: &Profile) -> String {
     let one_line = |text: &str| text.replace('\n', " ");
     let mut out = format!(

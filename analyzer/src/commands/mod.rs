@@ -64,7 +64,7 @@ pub fn run_ranks(arguments: &ranks::RanksArguments) -> anyhow::Result<ExitCode> 
     finish((document, lacking), common)
 }
 
-/// Shows what a trace of `--count` has.
+/// Shows the counts of a trace of `--count`.
 pub fn show_counted(folder: &Path, common: &Common) -> anyhow::Result<ExitCode> {
     finish(counted::run_counted(folder)?, common)
 }

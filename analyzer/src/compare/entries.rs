@@ -48,7 +48,7 @@ impl EntryKind {
 pub enum Metric {
     /// CPU seconds of one entry.
     Seconds,
-    /// Share of the CPU time, percent: where the seconds are unknown.
+    /// Share of the CPU time, percent; used if the seconds are unknown.
     Time,
     /// Share of the loads, percent.
     Share,
@@ -69,7 +69,7 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// Unit of misses where executed loads are unknown.
+    /// Unit of misses if executed loads are unknown.
     pub const PER_LOAD: &str = "misses per load";
 
     /// The metric's name in `--fail-if` and in JSON.

@@ -530,7 +530,7 @@ struct Judge {
     tests: usize,
 }
 
-/// Judges what is exact, then everything else together.
+/// Judges exact comparisons first, then all others together.
 fn decide(mut pending: Vec<Pending>, out: &mut Comparison) {
     for one in pending.iter_mut().filter(|p| p.base.exact && p.new.exact) {
         exact(one);
@@ -643,7 +643,7 @@ impl Judge {
         }
     }
 
-    /// Finds what has changed most, and not by chance.
+    /// Finds the greatest significant change.
     fn most_changed(&self, results: &[Tested], gone: (f64, f64)) -> Option<Tested> {
         let by = |r: &Tested| -self.pending[r.at].difference_of_rest(gone);
         // Two tiny probabilities do not show which change is the cause.

@@ -16,8 +16,8 @@ const MIN_COMMON_OFFSETS: f64 = 0.5;
 /// Indices of the partners in the other run, by kind and index in the first one.
 pub type Partners = BTreeMap<EntryKind, Vec<Option<usize>>>;
 
-/// The name without what a compiler appends to copies (`.isra.0`, `.constprop.0`) and without
-/// Rust's hash.
+/// The name without suffixes of compiler-made copies (`.isra.0`, `.constprop.0`) and without Rust's
+/// hash.
 pub fn plain_name(name: &str) -> &str {
     let mut name = name;
     loop {
@@ -180,8 +180,8 @@ fn renamed(
 }
 
 /// Pairs of line numbers, both ascending. First, the shift that pairs most of them is used (the
-/// smallest among equal ones). Then the rest is paired in order, where both sides have the same
-/// number between two pairs.
+/// smallest among equal ones). Then the rest is paired in order, if both sides have the same number
+/// between two pairs.
 pub fn align(base: &[u32], new: &[u32]) -> Vec<(u32, u32)> {
     let theirs: BTreeSet<u32> = new.iter().copied().collect();
     let mut votes: BTreeMap<i64, usize> = BTreeMap::new();

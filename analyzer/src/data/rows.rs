@@ -1,4 +1,4 @@
-//! Rows in memory: columns as slices, and where samples begin and end.
+//! Rows in memory: columns as slices, and the borders of samples.
 
 use crate::data::group::Group;
 use crate::data::memory_units::LINE_BYTES;

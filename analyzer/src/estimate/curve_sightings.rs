@@ -96,7 +96,7 @@ fn add(steps: &mut [i64; LEVELS + 1], from: usize, to: usize) {
     }
 }
 
-/// Remembers the samples that have been met since the last [`Once::begin`].
+/// Remembers the samples that were seen since the last [`Once::begin`].
 pub(crate) struct Once {
     /// Number of the first sample of each thread.
     starts: Vec<usize>,

@@ -46,7 +46,7 @@ pub(crate) struct Strata<'a> {
 }
 
 impl<'a> Strata<'a> {
-    /// Begins. The arguments are those of [`crate::estimate::curve()`].
+    /// Starts without strata. The arguments are those of [`crate::estimate::curve()`].
     pub(crate) fn new(
         blocks: &'a Blocks,
         order: &'a Order,

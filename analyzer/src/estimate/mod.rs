@@ -243,7 +243,7 @@ pub struct ReplicateLoads {
 }
 
 impl ReplicateLoads {
-    /// Adds a group with so many recorded and implied loads, in proportion to its touches.
+    /// Adds a group with `loads` recorded and implied loads, in proportion to its touches.
     pub fn add(&mut self, sums: &[RepSums; REPLICATES], loads: u64) {
         let touches: u64 = sums.iter().map(|s| s.touches).sum();
         // An access may touch two blocks.

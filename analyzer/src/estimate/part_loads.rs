@@ -1,12 +1,12 @@
-//! Executed loads of lines and loops if windows come by time and only the speed of whole functions
-//! was measured.
+//! Executed loads of lines and loops if windows are triggered by time and only the speed of whole
+//! functions was measured.
 //!
 //! If all parts of a function run at the same speed, a line's share of its function's recorded
 //! loads equals its share of the executed ones. If not, windows by time see slow parts of the
-//! function more often than fast ones, so the share of recorded loads says nothing about the share
-//! of executed ones. Therefore loads of a line are estimated only if nearly all windows that see
-//! the function also see the line: then no part of the function runs without it. Lines and loops
-//! that several functions share have no estimate.
+//! function more often than fast ones, so the share of recorded loads does not show the share of
+//! executed ones. Therefore loads of a line are estimated only if nearly all windows that see the
+//! function also see the line: then no part of the function runs without it. Lines and loops that
+//! several functions share have no estimate.
 
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::group::Group;

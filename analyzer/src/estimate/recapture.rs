@@ -273,7 +273,7 @@ impl Tally {
 
 /// Unseen blocks of a list that is sorted by number and has these sums. Unseen blocks are mostly
 /// near seen ones. Therefore an estimate of more than the seen number is limited to the capacity of
-/// the lines in use. Few of these lines are unseen, since samples have met them more often; the
+/// the lines in use. Few of these lines are unseen, since samples have seen them more often; the
 /// same limit applies to the lines in turn.
 fn unseen(blocks: &[Block], tally: &Tally, design: Design) -> Estimate {
     let free = tally.unseen(design);
@@ -635,7 +635,7 @@ mod tests {
     }
 
     /// Runs of several kinds: all addresses once; a loop over an array; random accesses; a hot
-    /// table beside a stream.
+    /// table and a stream.
     fn run(kind: usize, length: usize, random: &mut Random) -> Vec<u64> {
         let n = length as u64;
         (0..n)

@@ -369,8 +369,8 @@ impl<'a> Maker<'a> {
     }
 
     /// Estimates of one row with these counts. `seen`: samples in which it has loads. `measured`:
-    /// if windows come by time, its executed loads if they were measured. `bytes`: size of the
-    /// objects that it touches, if known.
+    /// if windows are triggered by time, its executed loads if they were measured. `bytes`: size of
+    /// the objects that it touches, if known.
     pub fn make(
         &self,
         target: u32,

@@ -32,7 +32,7 @@ pub struct Conditions {
     pub to: Option<f64>,
 }
 
-/// A condition, as it stands in JSON.
+/// A condition, with the structure of its JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct Condition {
     /// Option of the command line.

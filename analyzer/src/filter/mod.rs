@@ -49,10 +49,10 @@ pub(crate) struct Filter {
 pub struct FilterRow {
     /// Conditions given by the user.
     pub conditions: Vec<Condition>,
-    /// Share of the run's time that is left, if windows come by time.
+    /// Share of the run's time that is left, if windows are triggered by time.
     #[serde(flatten)]
     pub time: TimeShare,
-    /// Share of the run's loads that is left, percent; unknown if windows come by time.
+    /// Share of the run's loads that is left, percent; unknown if windows are triggered by time.
     #[serde(rename = "A_pct")]
     pub share: Option<f64>,
     /// Recorded loads that are left.

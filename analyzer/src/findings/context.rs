@@ -138,7 +138,7 @@ impl<'a> Context<'a> {
         facts.rows * params::ROWS_PER_FREQUENT_ROW >= self.rows
     }
 
-    /// Memory that windows have seen of some load instructions.
+    /// Memory that some load instructions accessed in windows.
     pub fn seen(&self, sites: &[u32]) -> Seen {
         seen::of(self.windows, &self.places_of(sites))
     }

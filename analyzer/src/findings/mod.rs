@@ -55,7 +55,7 @@ pub struct Finding {
     pub title: String,
     /// Estimated cost in percent of the time (or of the loads). Findings are ranked by it.
     pub score: f64,
-    /// Lower end of the score's interval, by that of the predicted misses.
+    /// Lower end of the score's interval, from that of the predicted misses.
     pub score_lo: f64,
     /// Upper end.
     pub score_hi: f64,
@@ -229,7 +229,7 @@ impl Serialize for FindingList {
     }
 }
 
-/// Findings, with remarks on what is missing.
+/// Findings, with remarks on missing data.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
     /// Most costly first.

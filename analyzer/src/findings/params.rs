@@ -193,9 +193,8 @@ pub(super) const STEP_RATIO_RESOLUTION: f64 = 64.0;
 /// A step of at least this many bytes goes to another row rather than to another element. Source:
 /// Chosen.
 pub(super) const MIN_ROW_BYTES_OF_COLUMN_WALK: u64 = 128;
-/// A walk in blocks comes back to a line, for bytes that it has not read yet, in at least this
-/// share of its visits to lines. Source: Chosen; blocks of 8-byte elements come back in 7 of 8
-/// visits.
+/// A walk in blocks returns to a line, for bytes that it has not read yet, in at least this share
+/// of its visits to lines. Source: Chosen; blocks of 8-byte elements return in 7 of 8 visits.
 pub(super) const MIN_RETURNS_OF_BLOCKED_WALK: f64 = 0.5;
 /// It visits at least this many other lines in between. Source: Chosen; stencils return after
 /// fewer.

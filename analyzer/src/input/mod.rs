@@ -110,9 +110,9 @@ pub struct Trace {
     pub manifest: Manifest,
     /// Names of functions and lines.
     pub code: CodeMap,
-    /// Sentences for the user: what is missing.
+    /// Sentences for the user on missing data.
     pub warnings: Vec<String>,
-    /// Damage: the skipped parts. The analysis goes on; the exit status is 1.
+    /// Damage: the skipped parts. The analysis continues; the exit status is 1.
     pub damage: Vec<String>,
     data: Data,
     waited: Waited,

@@ -2,10 +2,10 @@
 //! `windows.parquet`.
 //!
 //! Samples of `ring` represent the same number of records each, and have no weights. Windows of
-//! `burst` that begin every so many loads represent equal numbers of loads. Windows that begin at
-//! ticks of CPU time represent equal times: each has one unit for a mean time, which its rows
-//! share. The number of loads executed in that time is known if the recorder measured the speed of
-//! the window's own code.
+//! `burst` that begin after a fixed number of loads represent equal numbers of loads. Windows that
+//! begin at ticks of CPU time represent equal times: each has one unit for a mean time, which its
+//! rows share. The number of loads executed in that time is known if the recorder measured the
+//! speed of the window's own code.
 
 use crate::data::frame::{self, Frame};
 use crate::input::counted::Counted;
@@ -73,8 +73,8 @@ impl Weights {
         self.counted.as_ref()
     }
 
-    /// Weight of a sample among the loads of the run. If windows come by time, [`Weights::of`] is
-    /// the weight in time instead.
+    /// Weight of a sample among the loads of the run. If windows are triggered by time,
+    /// [`Weights::of`] is the weight in time instead.
     pub fn of_loads(&self, sample: u32) -> u64 {
         if self.loads.is_empty() {
             return self.of(sample);

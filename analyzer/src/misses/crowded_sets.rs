@@ -110,7 +110,7 @@ fn set_of(cache: &Sets, visit: &LateVisit) -> usize {
 }
 
 /// At each point of the grid: expected number of lines that a visit represents and that at least
-/// one of so many samples sees.
+/// one of that many samples sees.
 fn chances_of(visit: &LateVisit, each: f64) -> [f64; SAMPLE_LENGTHS] {
     let met = visit.met.max(1) as f64;
     let mut chances = [0.0; SAMPLE_LENGTHS];

@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_ratio_of_two_lies_between_theirs() {
-        // Two functions have as many loads. One always misses, the other never.
+        // Two functions have the same number of loads. One always misses, the other never.
         let parts = [
             (50.0, 50.0, params::UNKNOWN_PACE_LOG_ERROR),
             (0.0, 50.0, params::UNKNOWN_PACE_LOG_ERROR),

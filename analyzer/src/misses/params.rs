@@ -35,7 +35,7 @@ pub(super) const CROWDED_SETS_ERROR: f64 = 0.15;
 /// Entries of the first and of the second level of the TLB for data. Source: recent processors have
 /// 64 to 96, and 1,536 to 3,072.
 pub(super) const ENTRIES_OF_TLB: [u64; 2] = [64, 2048];
-/// Ways of both. Source: Chosen, as many processors have 4 to 16.
+/// Ways of both levels. Source: Chosen, since many processors have 4 to 16.
 pub(super) const WAYS_OF_TLB: u64 = 16;
 /// Nanoseconds of a hit in the second level of the TLB, with the ends of their interval. Source:
 /// Chosen, as 7 to 9 cycles.
@@ -46,11 +46,11 @@ pub(super) const NS_OF_PAGE_WALK: [f64; 3] = [8.0, 25.0, 100.0];
 
 // Reuse distances inside samples.
 
-/// The reach of samples is the largest distance at which this share of the accesses still has as
-/// many lines of their sample before them. A sample's distances are used up to it. Source: Chosen.
+/// The reach of samples is the largest distance d such that this share of the accesses has at least
+/// d lines of their sample before them. A sample's distances are used up to it. Source: Chosen.
 pub(super) const MIN_ACCESS_SHARE_AT_REACH: f64 = 0.4;
-/// Beyond the reach, rows are counted up to the time at which this share of the accesses still has
-/// as many rows before them. Source: Chosen.
+/// Beyond the reach, rows are counted up to the largest number r such that this share of the
+/// accesses has at least r rows of their sample before them. Source: Chosen.
 pub(super) const MIN_ACCESS_SHARE_BEYOND_REACH: f64 = 0.2;
 /// Late reuses have a distance of at least this many lines. Source: Chosen.
 pub(super) const MIN_LATE_REUSE_LINES: u64 = 2;

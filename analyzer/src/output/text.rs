@@ -65,7 +65,7 @@ pub(crate) fn row(cells: Vec<String>, left: usize) -> Vec<Cell> {
 /// The whole to which a trace's shares and distances refer.
 #[derive(Clone, Copy)]
 pub(crate) struct Meaning {
-    /// True if windows come by time: shares are of time.
+    /// True if windows are triggered by time: shares are of time.
     by_time: bool,
     /// True if distances are inside windows.
     windows: bool,

@@ -1,4 +1,4 @@
-//! Ranks that are unlike the others, and ranks that are alike.
+//! Outliers among ranks, and groups of similar ranks.
 
 use crate::output::document::{ColumnUnit, DocumentColumn, DocumentTable, value};
 use crate::ranks::{METRICS, RankRow, Ranks};
@@ -12,7 +12,7 @@ const MIN_OUTLIER_DISTANCE: f64 = 3.5 * DEVIATIONS_PER_MEDIAN_DEVIATION;
 const MIN_OUTLIER_SHARE: f64 = 0.1;
 /// Maximum number of outliers shown.
 const MOST_OUTLIERS: usize = 100;
-/// Metrics of ranks that are alike differ by at most this part. Source: Chosen.
+/// Metrics of ranks in one group differ by at most this part. Source: Chosen.
 const MAX_DIFFERENCE_IN_GROUP: f64 = 0.1;
 /// Their profiles differ by at most this much in all, thousandths. Source: Chosen.
 const MAX_PROFILE_DIFFERENCE: u32 = 100;

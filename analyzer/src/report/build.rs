@@ -250,7 +250,7 @@ struct Messages {
 }
 
 impl Messages {
-    /// Reads the data objects, if counts by block are wanted.
+    /// Reads the data objects, if counts by block are needed.
     fn objects(
         &mut self,
         trace: &Trace,

@@ -97,7 +97,7 @@ pub struct Analysis {
     /// With `--zoom`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub location_zoom: Option<crate::views::location::LocationZoom>,
-    /// Sentences about what is missing or doubtful.
+    /// Sentences on missing or doubtful data.
     pub warnings: Vec<String>,
 }
 

@@ -15,11 +15,11 @@ use serde::Serialize;
 /// Numbers of the loads of a piece of code.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct LoadMetrics {
-    /// Share of the time, if windows come by time.
+    /// Share of the time, if windows are triggered by time.
     #[serde(flatten)]
     pub time: TimeShare,
-    /// Share of the executed loads, percent. If windows come by time, it is the share of the
-    /// measured loads, and unknown unless all are measured.
+    /// Share of the executed loads, percent. If windows are triggered by time, it is the share of
+    /// the measured loads, and unknown unless all are measured.
     #[serde(rename = "A_pct")]
     pub share: Option<f64>,
     /// Metrics.
@@ -41,8 +41,8 @@ pub struct LoadMetrics {
 }
 
 impl LoadMetrics {
-    /// Share that rows are ranked by, percent: of the time if windows come by time, else of the
-    /// loads.
+    /// Share by which rows are ranked, percent: of the time if windows are triggered by time, else
+    /// of the loads.
     pub fn weight(&self) -> f64 {
         self.time.value.or(self.share).unwrap_or(0.0)
     }
@@ -66,7 +66,7 @@ pub(crate) struct Facts<'a> {
     /// Samples that have seen each row.
     pub(crate) seen: &'a [u64],
     pub(crate) maker: Maker<'a>,
-    /// Shares of time, if windows come by time.
+    /// Shares of time, if windows are triggered by time.
     pub(crate) by_time: Option<ByTime>,
     /// Executed loads, if another run counted them.
     pub(crate) counted: Option<Vec<Option<Estimate>>>,

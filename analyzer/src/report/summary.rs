@@ -29,7 +29,8 @@ pub struct TraceInfo {
     pub program_status: String,
     /// Unit of `period` and `window`.
     pub unit: String,
-    /// True if windows come by time: each represents the same time, and shares are of time.
+    /// True if windows are triggered by time: each represents the same time, and shares are of
+    /// time.
     pub by_time: bool,
     /// Records per period; 0 in `full`.
     pub period: u64,
@@ -232,8 +233,8 @@ pub(crate) fn summary(
     let totals = &manifest.totals;
     let census = &outcome.census;
     let by_time = manifest.triggers_by_time();
-    // If windows come by time, the recorder's estimate includes code without a measured speed. So
-    // it is not used.
+    // If windows are triggered by time, the recorder's estimate includes code without a measured
+    // speed. So it is not used.
     let (estimate, error, rho) = if by_time && totals.loads_executed.is_none() {
         let ends = hats.accesses.zip(hats.accesses_hi);
         let recorded = (whole.accesses + whole.implied).max(1) as f64;

@@ -239,7 +239,7 @@ struct Passes<'a> {
     places: RegionEstimator,
     /// By table: samples that have seen each row.
     seen: &'a [Vec<u64>],
-    /// Share of time and executed loads of the whole, if windows come by time.
+    /// Share of time and executed loads of the whole, if windows are triggered by time.
     whole_time: Option<ByTime>,
 }
 

@@ -35,7 +35,7 @@ const MAX_THREAD_ROWS: usize = 256;
 pub struct ByThread {
     /// Samples.
     pub samples: u64,
-    /// Share of the time, if windows come by time.
+    /// Share of the time, if windows are triggered by time.
     #[serde(flatten)]
     pub time: TimeShare,
     /// Share of the executed loads, percent; unknown unless those of all threads are known.

@@ -116,8 +116,9 @@ struct FirstPass {
     known: [bool; ROWS_PER_BATCH],
 }
 
-/// Differences by where they are counted. This is unpredictable, so there is no branch on it: each
-/// is written to the next place of a list, and the list grows only if the difference belongs to it.
+/// Differences, listed by the table that counts them. The table is unpredictable, so there is no
+/// branch on it: each is written to the next place of a list, and the list grows only if the
+/// difference belongs to it.
 struct Found {
     keys: [u64; ROWS_PER_BATCH],
     of_table: usize,

@@ -43,7 +43,7 @@ pub struct ByPathRow {
     pub path: Vec<String>,
     /// True if the window reached the code later. Then `path` is the path where the window began.
     pub later: bool,
-    /// Share of the time, if windows come by time.
+    /// Share of the time, if windows are triggered by time.
     #[serde(flatten)]
     pub time: TimeShare,
     /// Its loads in the inspected rows.
@@ -119,7 +119,7 @@ impl Divider<'_> {
     }
 }
 
-/// The tables. `times` is given if windows come by time.
+/// The tables. `times` is given if windows are triggered by time.
 pub fn tables_by_path(
     code: &CodeMap,
     (objects, paths): (Option<&Resolver>, &CallPaths),

@@ -151,7 +151,7 @@ impl CallSums {
     }
 }
 
-/// The table. `times` is given if windows come by time.
+/// The table. `times` is given if windows are triggered by time.
 pub fn call_path_table(
     told: &manifest::CallPaths,
     paths: &CallPaths,

@@ -32,7 +32,7 @@ pub struct Basis<'a> {
     /// The windows, if they come by time.
     pub times: Option<TimeShares>,
     /// By group of code: executed loads that each recorded or implied one represents, or its time
-    /// if windows come by time; `None` if unknown.
+    /// if windows are triggered by time; `None` if unknown.
     stands_for: Option<Vec<f64>>,
     /// By group: executed loads that each recorded or implied one represents, if another run
     /// counted them.
@@ -115,8 +115,8 @@ impl<'a> Basis<'a> {
         }
     }
 
-    /// Share of the time of the windows whose load satisfies `has`, if windows come by time. Its
-    /// arguments are the sample and the address of the load.
+    /// Share of the time of the windows whose load satisfies `has`, if windows are triggered by
+    /// time. Its arguments are the sample and the address of the load.
     pub(crate) fn time(&self, has: impl Fn(u32, u64) -> bool) -> TimeShare {
         self.times.as_ref().map_or_else(Default::default, |times| {
             times.of_spots(|sample, spot| has(sample, spot.address))

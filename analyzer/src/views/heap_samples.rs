@@ -20,8 +20,8 @@ pub struct AllBlocks {
     pub loaded: u64,
     /// Number of blocks that each represents, on average by bytes.
     pub weight: f64,
-    /// Percent of the loads (of the time if windows come by time) in all blocks of the site. `None`
-    /// if too few logged blocks were loaded.
+    /// Percent of the loads (of the time if windows are triggered by time) in all blocks of the
+    /// site. `None` if too few logged blocks were loaded.
     pub pct: Option<f64>,
     /// Its 95% interval.
     pub pct_lo: Option<f64>,

@@ -56,10 +56,10 @@ pub struct Region {
     pub page: u64,
     /// Bytes from first to last page. Saturates for the root.
     pub bytes: u64,
-    /// Share of the time, if windows come by time.
+    /// Share of the time, if windows are triggered by time.
     #[serde(flatten)]
     pub time: TimeShare,
-    /// Share of all accesses, percent; unknown if windows come by time.
+    /// Share of all accesses, percent; unknown if windows are triggered by time.
     #[serde(rename = "A_pct")]
     pub share: Option<f64>,
     /// Share of the parent's accesses, percent.

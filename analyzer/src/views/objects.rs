@@ -42,10 +42,10 @@ pub struct ObjectRow {
     pub instances: u64,
     /// Sum of their bytes.
     pub bytes: u64,
-    /// Share of the time, if windows come by time.
+    /// Share of the time, if windows are triggered by time.
     #[serde(flatten)]
     pub time: TimeShare,
-    /// Share of the loads, percent; unknown if windows come by time.
+    /// Share of the loads, percent; unknown if windows are triggered by time.
     #[serde(rename = "A_pct")]
     pub share: Option<f64>,
     /// Distinct blocks touched.
@@ -197,7 +197,7 @@ fn seen(
     })
 }
 
-/// Object of the load that each sample's window counts for, if windows come by time.
+/// Object of the load that each sample's window counts for, if windows are triggered by time.
 fn begun(
     basis: &Basis<'_>,
     samples: &[SampleInfo],

@@ -41,7 +41,7 @@ pub struct PythonRow {
     pub line: u32,
     /// True for the user's own code.
     pub own: bool,
-    /// Share of the time of the windows that began in it, if windows come by time.
+    /// Share of the time of the windows that began in it, if windows are triggered by time.
     #[serde(flatten)]
     pub time: TimeShare,
     /// The same including windows that began in Python functions that it called, percent of the
@@ -103,8 +103,8 @@ struct Sums {
     functions: BTreeMap<u32, u64>,
 }
 
-/// The tables; none if no window began below a Python frame. `times` is given if windows come by
-/// time.
+/// The tables; none if no window began below a Python frame. `times` is given if windows are
+/// triggered by time.
 pub fn python_tables(
     paths: &CallPaths,
     samples: &[SampleInfo],

@@ -82,10 +82,11 @@ pub struct Node {
     pub sample: Option<u32>,
     /// First load of a sub-window inside its sample.
     pub first_load: Option<u64>,
-    /// Share of the time, if windows come by time.
+    /// Share of the time, if windows are triggered by time.
     #[serde(flatten)]
     pub time: TimeShare,
-    /// Share of the run's recorded and implied loads, percent; unknown if windows come by time.
+    /// Share of the run's recorded and implied loads, percent; unknown if windows are triggered by
+    /// time.
     #[serde(rename = "A_pct")]
     pub share: Option<f64>,
     /// Metrics.

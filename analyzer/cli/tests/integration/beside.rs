@@ -86,7 +86,7 @@ fn thread(
     (0..count).map(row).collect()
 }
 
-/// Rows of one sample; `codes` are those of the rows before.
+/// Rows of one sample; `codes` are those of the earlier rows.
 fn batch(rows: &[SampleRow], codes: &mut Vec<RowCode>) -> Batch {
     let known = codes.len();
     let code = |row: &SampleRow| {

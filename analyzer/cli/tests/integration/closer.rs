@@ -479,7 +479,7 @@ fn a_part_of_the_run_and_a_node_can_be_looked_at() {
         .map(|p| p.as_str().unwrap())
         .collect();
     assert_eq!(path[..2], ["2", "2.1"]);
-    // Samples 32 to 63, the second half, lie from 3.2 s on.
+    // Samples 32 to 63, the second half, begin at 3.2 s.
     let half = json(&[text(folder.path()), "--zoom", "--from", "3.2"]);
     let root = &half["time_zoom"]["root"];
     assert_eq!(

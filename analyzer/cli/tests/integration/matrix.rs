@@ -601,7 +601,7 @@ fn wrong_result(out: &str, format: &str, folder: &Path) -> Option<String> {
             // Empty lines separate tables: title, columns, rows. Columns begin with a space.
             out.split("\n\n").find_map(|part| {
                 let lines: Vec<&str> = part.trim_matches('\n').lines().collect();
-                // (A sentence stands under the first heading where nothing was found.)
+                // (If nothing was found, a sentence is below the first heading.)
                 let is_sentence = lines.len() == 2 && lines[1].ends_with('.');
                 let headings_only = lines.len() == 2 && lines[1].starts_with(' ') && !is_sentence
                     || lines.len() == 1 && lines[0].starts_with(' ');

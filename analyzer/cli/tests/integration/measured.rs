@@ -1,4 +1,4 @@
-//! Memory samples beside predicted misses, through the command: `--measured` and the tables of
+//! Memory samples next to predicted misses, through the command: `--measured` and the tables of
 //! `mgz-analyze query`.
 
 use crate::common::{SampleRow, manifest, sidecar, write_columns, write_trace};

@@ -266,7 +266,7 @@ fn spectra_of_cabrera_figure_1() {
 
 #[test]
 fn spectra_of_intervals_and_functions_add_up_to_the_programs() {
-    // First half: one page again and again; second half: page after page.
+    // First half: repeated accesses to one page. Second half: a new page with each access.
     let folder = tempfile::tempdir().unwrap();
     let near = (0..512u64).map(|i| 0x100_0000 + i % 64 * 64);
     let far = (0..512u64).map(|i| 0x4000_0000 + i % 256 * 4096);
@@ -910,8 +910,8 @@ fn all_formats_have_the_same_tables() {
     }
 }
 
-/// A sample of a watched run: number, what its interval counts (the column `counts`), outcome,
-/// stepped loads and stores, ns, counted loads and stores.
+/// A sample of a watched run: number, value of the column `counts`, outcome, stepped loads and
+/// stores, ns, counted loads and stores.
 type Sample = (
     u64,
     &'static str,

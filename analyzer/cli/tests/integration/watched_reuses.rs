@@ -49,7 +49,7 @@ impl Program {
     }
 }
 
-/// Least recently used lines: for each line the lines before and behind it.
+/// Least recently used lines: for each line the previous and the next line.
 struct Lru {
     links: Vec<(u32, u32)>,
     inside: Vec<bool>,

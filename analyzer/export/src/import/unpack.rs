@@ -208,7 +208,7 @@ fn directory<R: Read + Seek>(file: &mut R) -> std::io::Result<Vec<ZipEntry>> {
     Ok(entries)
 }
 
-/// Parses an entry of the directory. Returns the bytes behind it as well.
+/// Parses an entry of the directory. Also returns the bytes after it.
 fn entry(bytes: &[u8]) -> Option<(ZipEntry, &[u8])> {
     let head = bytes.get(..46)?;
     let [name, extra, comment] = [28, 30, 32].map(|at| number(head, at, 2) as usize);

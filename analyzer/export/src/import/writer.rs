@@ -42,7 +42,7 @@ pub struct ImportedAccess {
     pub size: u32,
     /// A store.
     pub store: bool,
-    /// Number of the instruction in its thread, which stands for a time.
+    /// Number of the instruction in its thread, used as its time.
     pub time: u64,
 }
 
@@ -75,7 +75,7 @@ pub struct TraceWriter {
     threads: BTreeMap<(u32, u32), Rows>,
     sites: HashMap<u64, u32>,
     order: Vec<(u64, u32)>,
-    /// The manifest, as far as the reader of the other trace knows it.
+    /// The manifest, as far as the other trace gives it.
     pub manifest: Manifest,
 }
 

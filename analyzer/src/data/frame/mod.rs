@@ -222,7 +222,7 @@ pub fn many_numbers(table: &Frame, name: &str) -> Result<Vec<u64>, String> {
     }
 }
 
-/// A column of 32-bit floating-point numbers, none of which is empty.
+/// A column of 32-bit floating-point numbers without empty cells.
 pub(crate) fn many_floats(table: &Frame, name: &str) -> Result<Vec<f32>, String> {
     numbers_of::<f32>(table.cells(name)?)
         .filter(|cells| cells.null_count() == 0)

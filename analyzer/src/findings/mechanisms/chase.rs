@@ -112,8 +112,8 @@ fn shape(context: &Context, facts: &SiteFacts) -> Option<Shape> {
         (Origin::Hash, _) => return next_is_chain(context, facts.site),
         _ => return None,
     };
-    // A list behind an index that was loaded unchanged is not a hash chain. It may be a graph's
-    // adjacency list.
+    // A list that is reached by an index loaded from memory is not a hash chain. It may be a
+    // graph's adjacency list.
     let begins_in_table = head.is_some_and(|head| {
         let (of_head, _) = context.origin(head);
         matches!(of_head, Origin::Hash | Origin::Call)

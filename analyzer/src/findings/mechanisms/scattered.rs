@@ -1,4 +1,4 @@
-//! Objects behind an array of pointers that were allocated one by one.
+//! Objects that were allocated one by one and are reached through an array of pointers.
 
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;

@@ -251,8 +251,8 @@ impl Partition {
         }
     }
 
-    /// True if it is time to merge. Each merge looks up all entries once, so it needs as many new
-    /// ones. (A record has a quarter of the size of an entry.)
+    /// True if it is time to merge. Each merge looks up all entries once, so it needs at least as
+    /// many new entries as old ones. (A record has a quarter of the size of an entry.)
     fn is_due(&self) -> bool {
         self.waiting >= MIN_WAITING_RECORDS.max(self.places.len * 4)
     }

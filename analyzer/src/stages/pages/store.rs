@@ -51,7 +51,7 @@ struct Scratch {
 
 impl Partition {
     /// Takes chunks, and merges if there are enough. Each merge looks up all slots once, so it
-    /// needs as many new ones.
+    /// needs at least as many new slots as old ones.
     fn take(&mut self, records: Vec<TouchRecord>, others: Vec<Slot>, scratch: &mut Scratch) {
         self.waiting += records.len() + others.len() * RECORDS_PER_WAITING_SLOT;
         self.records.extend(Some(records).filter(|r| !r.is_empty()));
