@@ -193,7 +193,7 @@ const FIRST_TOUCH_LOG2: f64 = 16.0;
 
 impl Metrics {
     /// Locality as a number, greater meaning worse: the mean of log2 of D over the touches. First
-    /// touches of a sample count with [`FIRST_TOUCH_LOG2`]. D alone misleads in windows, because
+    /// touches of a sample count with `FIRST_TOUCH_LOG2`. D alone misleads in windows, because
     /// reuses after the window's end have no D. `None` without touches.
     pub fn badness(&self) -> Option<f64> {
         let touches = (self.first_touches + self.reuses) as f64;

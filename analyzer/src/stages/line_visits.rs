@@ -100,7 +100,7 @@ pub struct GroupLines {
     pub lines: Vec<u64>,
     /// The first three, for lines in the same set of the first-level cache.
     pub in_set: [Bins; 3],
-    /// Reuses after more than [`MAX_LINES_IN_PASS`] other lines.
+    /// Reuses after at least `MAX_LINES_IN_PASS` other lines.
     pub again: u32,
     /// Number of these that access the same word as the last access.
     pub same_word: u32,
