@@ -72,8 +72,8 @@ fn best(accesses: usize, mut run: impl FnMut()) -> f64 {
 }
 
 fn main() {
-    // As mgz-analyze does: otherwise each run's memory would go back to the system.
-    // SAFETY: `mallopt` takes plain numbers, and no other thread runs yet.
+    // As mgz-analyze does: otherwise each run would return its memory to the system. SAFETY:
+    // `mallopt` takes plain numbers, and no other thread runs yet.
     #[cfg(target_env = "gnu")]
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, 32 << 20);

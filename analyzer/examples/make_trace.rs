@@ -37,7 +37,7 @@ fn main() {
         let block = match pattern.as_str() {
             "stream" => i / 8 % blocks,
             "random" => random.below(blocks),
-            // About Zipf with exponent 1: log-uniform ranks, scattered.
+            // Approximates Zipf with exponent 1: log-uniform ranks, scattered.
             _ => {
                 (((blocks as f64).powf(random.below(1 << 30) as f64 / (1u64 << 30) as f64) as u64)
                     .wrapping_mul(0x9e3779b97f4a7c15)

@@ -1,7 +1,7 @@
 //! Counts a trace by plain definitions, without the engines: `truth TRACE [WINDOWS [PERIOD SEEDS]]`
 //! prints JSON with the mean F, F_str and F_irr of windows of powers of two up to the whole run. By
 //! function it prints the whole F, F_str and F_irr and, for each of WINDOWS (numbers separated by
-//! commas), their means per window of so many loads of the run. `benches/run validate` compares
+//! commas), their means per window of that many loads of the run. `benches/run validate` compares
 //! estimates from samples with it.
 //!
 //! `brief` counts addresses whose accesses all lie within 2^12, 2^13, … loads: samples that far
@@ -138,14 +138,14 @@ type Three = [u64; 3];
 
 #[derive(Default)]
 struct Counter {
-    /// Last access by address, of all loads and of those of class 1 and 2, plus one; 0 for none.
-    /// And the first.
+    /// Index plus one of the last and of the first access by address; 0 for none. For all loads and
+    /// for those of classes 1 and 2.
     last: HashMap<u64, (Three, Three), Mixed>,
 }
 
 impl Counter {
-    /// Number of the access before, plus one; 0 if there is none. By all, Strided, Irregular;
-    /// `None` if the class does not apply.
+    /// Index plus one of the previous access; 0 if there is none. For all loads, Strided and
+    /// Irregular ones; `None` if the class does not apply.
     fn step(&mut self, address: u64, class: u32, now: u64) -> [Option<u64>; 3] {
         let (last, first) = self.last.entry(address).or_default();
         for kind in [0, class as usize] {
@@ -164,7 +164,7 @@ impl Counter {
 }
 
 impl Counter {
-    /// Addresses of which all accesses lie within so many loads.
+    /// Number of addresses whose accesses all lie within `span` loads.
     fn brief(&self, span: u64) -> Three {
         let mut brief = [0; 3];
         for (last, first) in self.last.values() {
@@ -176,14 +176,13 @@ impl Counter {
     }
 }
 
-/// Counts of a function.
 #[derive(Default)]
 struct Function {
     counter: Counter,
     loads: u64,
     implied: u64,
     whole: Three,
-    /// New addresses in windows of the run, by size of window.
+    /// New addresses in windows of the run, by window size.
     windows: Vec<Three>,
 }
 
@@ -198,8 +197,8 @@ fn main() {
     let trace = Trace::open(std::path::Path::new(folder), true).expect("a trace");
     let source = trace.source(ColumnSet::default());
     let code = &trace.code;
-    // New addresses by window size; the window sizes' counts are for whole windows only, so the
-    // last open windows are taken off at the end.
+    // New addresses by window size. Only whole windows count, so the last open windows are
+    // subtracted at the end.
     let mut all = Counter::default();
     let mut whole = [0u64; 3];
     let mut sums = vec![[0u64; 3]; 64];
@@ -277,7 +276,7 @@ fn main() {
             }
         }
     }
-    // Spans of which addresses are counted that are met in them alone.
+    // For each span, the addresses whose accesses all lie within it are counted.
     let spans: Vec<u64> = (12..24).map(|level| 1 << level).collect();
     let three = |of: Three, per: f64| serde_json::json!({"F": of[0] as f64 / per, "F_str": of[1] as f64 / per, "F_irr": of[2] as f64 / per});
     let windows: Vec<serde_json::Value> = (4..64)

@@ -153,7 +153,7 @@ fn caches(text: &str) -> Result<Caches, String> {
     crate::misses::caches::parse(text).map(Caches)
 }
 
-/// The folder of a trace, also where that of `mgz run` is given.
+/// The folder of a trace; a folder that `mgz run` wrote is accepted as well.
 pub fn trace() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().map(folder_of)
 }
@@ -213,7 +213,7 @@ impl Filters {
 }
 
 impl Arguments {
-    /// Bytes that footprints may take.
+    /// Memory for footprints, bytes.
     pub fn footprint_bytes(&self) -> usize {
         self.memory.map_or_else(
             || crate::util::memory_limit::memory() / 4,

@@ -1,9 +1,10 @@
 //! Footprint, reuse and zoom analysis of mgz traces.
 //!
 //! A trace has hundreds of millions of rows. Its footprint has to be counted exactly for every
-//! function and line, and exact reuse distance outside the cache costs a few cache misses per
-//! access. So there is one pass over the rows, in chunks. The stages run side by side on all cores:
-//! footprints take chunks in any order; reuse, windows, strides and line visits take samples.
+//! function and line, and exact reuse distance in tables larger than the cache costs a few cache
+//! misses per access. So there is one pass over the rows, in chunks. The stages run in parallel on
+//! all cores: footprints take chunks in any order; reuse, windows, strides and line visits take
+//! samples.
 //!
 //! Guarantees: every number without `_hat` in its name is an exact count over the recorded rows, as
 //! defined in `docs/reference/metrics.md`; estimates are marked. Memory does not grow with the
@@ -13,7 +14,7 @@
 //! This library is the core. Exports (`mgz-export`), locality models (`mgz-model-commands`) and the
 //! command `mgz-analyze` are crates above it.
 //!
-//! The stages work on slices ([`data::rows`]); files and threads are at the edge ([`input`],
+//! The stages work on slices ([`data::rows`]); files and threads are handled only in ([`input`],
 //! [`engine`]).
 
 pub mod cli;

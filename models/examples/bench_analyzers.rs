@@ -1,9 +1,10 @@
-//! The analyzers of Zhong et al., figure 7, beside ours: `bench_analyzers [LARGEST [SMALLEST]]`.
+//! The analyzers of Zhong et al., figure 7, for comparison with ours: `bench_analyzers [LARGEST
+//! [SMALLEST]]`.
 //!
 //! N blocks are traversed twice with reuse distance N/100, and last access times are known
-//! beforehand, as in the paper; only Kim's markers go by blocks. Ours are in `bench_scale_tree`. Each
+//! beforehand, as in the paper; only Kim's markers use blocks. Ours are in `bench_scale_tree`. Each
 //! line has the number of blocks, the analyzer, million accesses a second of CPU time, and nodes.
-//! Each is checked: all distances are N/100 − 1.
+//! Each result is checked: all distances are N/100 − 1.
 
 mod shared;
 
@@ -42,7 +43,7 @@ impl Olken {
         self.size[node as usize] = self.size(l) + self.size(r) + 1;
     }
 
-    /// Lifts a node above its parent.
+    /// Rotates a node above its parent.
     fn rotate(&mut self, node: u32) {
         let above = self.parent[node as usize];
         let top = self.parent[above as usize];
@@ -77,7 +78,7 @@ impl Olken {
         self.root = node;
     }
 
-    /// A block is accessed now that was accessed at `last`.
+    /// Accesses a block now, whose last access was at `last`. Returns the distance.
     fn access(&mut self, last: Option<u64>, now: u64) -> u64 {
         let (node, distance) = match last {
             None => {
@@ -96,7 +97,7 @@ impl Olken {
                 self.splay(node);
                 let [l, r] = self.child[node as usize];
                 let distance = u64::from(self.size(r));
-                // It leaves the tree; what was later comes above what was earlier.
+                // The node leaves the tree. Then later times are attached above earlier ones.
                 for part in [l, r] {
                     if part != NIL {
                         self.parent[part as usize] = NIL;
@@ -116,7 +117,7 @@ impl Olken {
                 (node, distance)
             }
         };
-        // The greatest time: all others are to its left.
+        // It has the greatest time: all other nodes are to its left.
         self.time[node as usize] = now;
         self.child[node as usize] = [self.root, NIL];
         self.parent[node as usize] = NIL;
@@ -129,8 +130,8 @@ impl Olken {
     }
 }
 
-/// Bennett and Kruskal: a bit for each time at which a block was accessed last, under a tree of sums
-/// with `1 << bits` children.
+/// Bennett and Kruskal: a bit for each time of a block's last access, under a tree of sums with `1
+/// << bits` children.
 struct BitTree {
     bits: u32,
     levels: Vec<Vec<u32>>,
@@ -174,8 +175,8 @@ impl BitTree {
     }
 }
 
-/// Kim, Hill and Wood: the stack as a list, with markers at three depths; tells between which of them
-/// a distance is.
+/// Kim, Hill and Wood: the stack as a list, with markers at three depths. It gives the two markers
+/// between which a distance is.
 struct Markers {
     next: Vec<u32>,
     previous: Vec<u32>,
@@ -201,14 +202,14 @@ impl Markers {
         }
     }
 
-    /// The zone of the distance: 0 below the first marker.
+    /// Accesses a block. Returns the zone of its distance: 0 is before the first marker.
     fn access(&mut self, block: u64) -> u8 {
         let block = block as u32;
         let zone = self.zone[block as usize];
         if self.first == block {
             return 0;
         }
-        // The last blocks of the zones that grow by one move into the next.
+        // Zones before that of the block grow by one, so their last blocks move into the next zone.
         let before = self.length;
         for m in 0..3 {
             if m < usize::from(zone) && self.at[m] != NIL {
@@ -236,8 +237,8 @@ impl Markers {
         self.first = block;
         self.zone[block as usize] = 0;
         for m in 0..3 {
-            // A depth of one puts the marker on the block itself; when the list reaches a depth,
-            // its marker is set.
+            // A marker at depth one is on the accessed block itself. When the list reaches a
+            // marker's depth, the marker is set.
             if self.length == self.depths[m] && before != self.length {
                 let mut last = self.first;
                 while self.next[last as usize] != NIL {
@@ -252,12 +253,13 @@ impl Markers {
     }
 }
 
-/// Last access time of what is accessed at `time`, if any: chunks of `step`, each twice.
+/// Last access time of the block accessed at `time`, if any. The stream has chunks of `step`, each
+/// twice.
 fn last(time: u64, step: u64) -> Option<u64> {
     (time / step % 2 == 1).then(|| time - step)
 }
 
-/// Million accesses a second.
+/// Million accesses per second.
 fn speed(n: u64, mut access: impl FnMut(Option<u64>, u64, u64)) -> f64 {
     let step = (n / 100).max(1);
     let clock = Instant::now();

@@ -3,7 +3,7 @@
 //!
 //! As in Zhong et al., section 4.1: N blocks are traversed twice with reuse distance N/100, and the
 //! last access time is known beforehand ("the hashing step is bypassed"). Then whole engines,
-//! tables included, on the same streams: the approximate one and the exact one.
+//! including their tables, are measured on the same streams: the approximate one and the exact one.
 
 mod shared;
 
@@ -74,7 +74,7 @@ fn main() {
             };
             let (sizes, tags) = (vec![8u32; 1 << 16], vec![0u32; 1 << 16]);
             let mut sink = Sum::default();
-            // Small ones again and again, as samples of a trace are measured.
+            // Short streams are repeated, as for samples of a trace.
             let mut engine = ApproxEngine::new(6, bound);
             let approx = engine_speed(n, listed(4, "approx") && fits(n, 14), rounds, |a| {
                 if a.is_empty() {
@@ -92,7 +92,7 @@ fn main() {
             });
             drop(engine);
             sum = sum.wrapping_add(sink.0);
-            // All distances are the same. An estimate above it would break the promise.
+            // All distances are equal. An estimate above them would break the guarantee.
             let truth = (step - 1) as f64;
             let [mean, worst] = told.map_or([f64::NAN; 2], |t: Told| {
                 assert!(
@@ -144,7 +144,7 @@ fn conversion() {
     }
 }
 
-/// Distances that the tree has told.
+/// Distances returned by the tree.
 #[derive(Clone, Copy)]
 struct Told {
     sum: u64,
@@ -158,7 +158,7 @@ fn tree_only(tree: &mut ScaleTree, n: u64, step: u64) -> Told {
         && std::arch::is_x86_feature_detected!("bmi2")
         && std::arch::is_x86_feature_detected!("lzcnt")
     {
-        // SAFETY: the CPU has just been found to have the features.
+        // SAFETY: the CPU supports the features, as was just checked.
         return unsafe { tree_modern(tree, n, step) };
     }
     tree_any(tree, n, step)
@@ -205,8 +205,7 @@ fn fits(n: u64, bytes: u64) -> bool {
     free.is_none_or(|kib| n * bytes < kib * 1024)
 }
 
-/// Million accesses a second; an empty slice begins anew. Not a number where memory does not
-/// suffice.
+/// Million accesses per second. An empty slice starts a new engine. NaN if memory does not suffice.
 fn engine_speed(n: u64, fits: bool, rounds: u64, mut run: impl FnMut(&[u64])) -> f64 {
     if !fits {
         return f64::NAN;

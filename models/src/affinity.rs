@@ -8,16 +8,16 @@
 //! - *interval* SI(x, y): mean number of accesses from the access to x to the first one to y in the
 //!   interval, where there is one (how soon);
 //! - *density* SD(x, y): accesses to y among the `reach` accesses after each access to x, per
-//!   access (how much nearby).
+//!   access (how many nearby).
 //!
-//! - *saved*: accesses to y shortly after one to x but long after the last one to y, which would
-//!   find y at hand if the two lay together;
+//! - *saved*: accesses to y shortly after one to x but long after the last one to y. They would hit
+//!   if the two were adjacent in memory;
 //! - *by chance*: what `saved` would be if x were accessed independently of y. It is the number of
 //!   accesses to y long after the last one to y, times the share of time within reach of x. A place
-//!   that is accessed all the time is near everything, and goes with nothing.
+//!   that is accessed all the time is near all others, but has affinity to none.
 //!
 //! - *beside*: accesses to x with an access to y among the `reach` accesses before or after. Places
-//!   that are beside each other at nearly all of their accesses have reference affinity
+//!   for which this holds at nearly all of their accesses have reference affinity
 //!   ([`crate::affinity_groups`]).
 //!
 //! Time counts all accesses, hot or not. x = y is included: SA is then the share of accesses to x
@@ -30,14 +30,14 @@ use std::collections::VecDeque;
 pub struct PairCounts {
     /// Intervals of x with an access to y.
     pub followed: u64,
-    /// Sum over those of the accesses up to the first access to y.
+    /// Sum over those intervals of the accesses up to the first access to y.
     pub until: u64,
     /// Accesses to y within reach of accesses to x.
     pub near: u64,
-    /// Accesses to y that come within reach of an access to x, but not within reach of the last
-    /// one to y: had x and y lain together, y would have been at hand.
+    /// Accesses to y within reach of an access to x, but not within reach of the last one to y.
+    /// They would hit if x and y were adjacent.
     pub saved: u64,
-    /// Accesses to x with an access to y within reach, before or after; 0 of a place with itself.
+    /// Accesses to x with an access to y within reach, before or after; 0 for a place with itself.
     pub beside: u64,
 }
 
@@ -47,7 +47,7 @@ pub struct Affinity {
     reach: u64,
     pairs: Vec<PairCounts>,
     accesses: Vec<u64>,
-    /// Time of the last access of each place; 0: none yet.
+    /// Time of the last access of each place; 0 if there was none.
     last: Vec<u64>,
     /// Hot places by last access, most recent first.
     recent: Vec<u32>,
@@ -56,7 +56,7 @@ pub struct Affinity {
     in_window: Vec<u64>,
     /// By place: times of its accesses in the window.
     times: Vec<VecDeque<u64>>,
-    /// Accesses to each place that are not within reach of the last one to it.
+    /// Number of accesses to each place that are not within reach of the place's previous access.
     away: Vec<u64>,
     /// Time within reach of an access to each place, up to `until`.
     covered: Vec<u64>,
@@ -67,7 +67,7 @@ pub struct Affinity {
 }
 
 impl Affinity {
-    /// For `hot` places, numbered from 0, and a reach in accesses.
+    /// Empty counts of `hot` places, numbered from 0, and a reach in accesses.
     pub fn new(hot: usize, reach: u64) -> Affinity {
         Affinity {
             hot,
@@ -87,14 +87,14 @@ impl Affinity {
         }
     }
 
-    /// The next access is to a place that is not hot.
+    /// Counts an access to a place that is not hot.
     #[inline]
     pub fn other(&mut self) {
         self.now += 1;
         self.total += 1;
     }
 
-    /// The next access is to place `y`.
+    /// Counts an access to place `y`.
     pub fn access(&mut self, y: u32) {
         self.now += 1;
         self.total += 1;
@@ -126,8 +126,8 @@ impl Affinity {
         self.times[at].push_back(self.now);
         self.window.push_back((self.now, y));
         self.in_window[at] += 1;
-        // Places accessed since y's last access have y in their current interval for the first time
-        // now.
+        // For places accessed since y's last access, this is the first access to y in their current
+        // interval.
         let before = self.last[at];
         for &x in &self.recent {
             let used = self.last[x as usize];
@@ -145,9 +145,9 @@ impl Affinity {
         self.recent.insert(0, y);
     }
 
-    /// Counts what an access to `y` is beside of.
+    /// Counts accesses to other places that have this access to `y` within reach.
     fn count_beside(&mut self, y: usize) {
-        // Accesses up to here had an access to y within reach already.
+        // Accesses up to this time already had an access to y within reach.
         let settled = match self.last[y] {
             0 => 0,
             before => before + self.reach,
@@ -160,7 +160,7 @@ impl Affinity {
         }
     }
 
-    /// The stream ends; the next access is in another one.
+    /// Ends the stream: the next access belongs to another one.
     pub fn cut(&mut self) {
         for x in 0..self.hot {
             self.covered[x] = self.covered_so_far(x);

@@ -1,7 +1,7 @@
 //! Groups of places that are used together, after Zhong, Orlovich, Shen and Ding 2004.
 //!
-//! *Reference affinity*: places are in one group if a chain of places links them, of which each is
-//! accessed within reach of the next one nearly whenever that is accessed
+//! *Reference affinity*: places are in one group if a chain of places links them, and neighbours in
+//! the chain are nearly always accessed within reach of each other
 //! ([`crate::affinity::Affinity::together`]). *k-distance*: places are linked if their reuse
 //! signatures differ by at most k. A signature is the sorted reuse distances of a place, divided
 //! into parts of equal number, each with its mean; two differ by the mean difference of the parts.
@@ -13,7 +13,7 @@ use crate::histogram::Fine;
 /// Parts of a signature.
 pub const SIGNATURE_PARTS: usize = 20;
 
-/// Groups of two and more of `n` places: the connected components of the links. Members ascend.
+/// Groups of at least two of `n` places: the connected components of the links. Members ascend.
 pub fn groups(n: usize, linked: impl Fn(usize, usize) -> bool) -> Vec<Vec<usize>> {
     let mut group_of: Vec<usize> = (0..n).collect();
     for x in 0..n {
@@ -84,7 +84,7 @@ mod tests {
         fn parts_of_a_signature_have_the_means_of_the_sorted_distances(
             values in prop::collection::vec(0u64..200, 1..9), times in 1usize..4,
         ) {
-            // A multiple of the parts, so that each part has whole values.
+            // The number is a multiple of the parts, so that no value is divided.
             let mut all: Vec<u64> = values.iter().flat_map(|&v| vec![v; times * SIGNATURE_PARTS]).collect();
             let mut fine = Fine::new(13);
             all.iter().for_each(|&v| fine.add(v));

@@ -1,9 +1,9 @@
-//! Earth Mover's Distance of histograms whose bins lie on a line, as Cabrera et al. use it (section
-//! III-C): least work to turn one into the other, where moving a unit of mass from bin i to bin j
-//! costs |j − i|.
+//! Earth Mover's Distance of one-dimensional histograms, as used by Cabrera et al. (section III-C):
+//! the least work to turn one into the other, where moving a unit of mass from bin i to bin j has
+//! the cost |j − i|.
 //!
-//! On a line this is exact and needs no linear program: Σ |A(i) − B(i)| over the cumulative sums A
-//! and B.
+//! In one dimension this is exact and needs no linear program: Σ |A(i) − B(i)| over the cumulative
+//! sums A and B.
 
 /// The distance of two histograms, each normalised to sum 1. `None` if one of them is empty.
 pub fn earth_movers_distance(a: &[f64], b: &[f64]) -> Option<f64> {
@@ -21,8 +21,8 @@ pub fn earth_movers_distance(a: &[f64], b: &[f64]) -> Option<f64> {
     Some(work)
 }
 
-/// The same with a sign: mass that moves to lower bins counts negative. Equals the difference of
-/// the means.
+/// The same with a sign: mass that moves to lower bins counts as negative. It equals the difference
+/// of the means.
 pub fn shift(a: &[f64], b: &[f64]) -> Option<f64> {
     let mean = |s: &[f64]| {
         let total = s.iter().sum::<f64>();
@@ -50,9 +50,8 @@ mod tests {
         assert_eq!(earth_movers_distance(&[], &far), None);
     }
 
-    /// Least cost by moving whole units along all ways: a transport problem of equal units is an
-    /// assignment, and on sorted points the sorted assignment is the best; here all
-    /// permutations are tried.
+    /// The least cost of moving whole units. A transport problem of equal units is an assignment.
+    /// On sorted points the sorted assignment is the best; here all permutations are tried.
     fn by_assignment(a: &[usize], b: &[usize]) -> usize {
         fn best(a: &[usize], b: &mut Vec<usize>) -> usize {
             let Some((&first, rest)) = a.split_first() else {

@@ -1,10 +1,10 @@
 //! Mean footprint of windows of any length, from reuse intervals.
 //!
 //! A window of `w` accesses lacks a block if it lies in a gap of the block: before its first
-//! access, between two of its accesses, or behind its last one. A gap of `g` accesses without the
-//! block holds `g - w + 1` windows (if that is positive). So with `m` blocks and `n` accesses the
-//! mean footprint of the `n - w + 1` windows is `m - sum over gaps of (g - w + 1)+ / (n - w + 1)`
-//! (Xiang et al. 2011: all windows are counted, none is sampled).
+//! access, between two of its accesses, or after its last one. A gap of `g` accesses without the
+//! block contains `g - w + 1` windows (if that is positive). So with `m` blocks and `n` accesses
+//! the mean footprint of the `n - w + 1` windows is `m - sum over gaps of (g - w + 1)+ / (n - w +
+//! 1)` (Xiang et al. 2011: all windows are counted, none is sampled).
 
 use std::collections::HashMap;
 
@@ -41,8 +41,8 @@ impl Footprint {
         self.accesses
     }
 
-    /// Mean footprints, in blocks, of windows of these lengths, in accesses. None where no window
-    /// has that length.
+    /// Mean footprints, in blocks, of windows of these lengths, in accesses. None if no window has
+    /// that length.
     pub fn means(&self, windows: &[u64]) -> Vec<Option<f64>> {
         let mut gaps = self.gaps.clone();
         for &last in self.last.values() {
@@ -50,7 +50,7 @@ impl Footprint {
         }
         let mut gaps: Vec<(u64, u64)> = gaps.into_iter().collect();
         gaps.sort_unstable();
-        // Sums over the gaps from each on: their number, and their lengths.
+        // Number and total length of all gaps of at least each length.
         let mut behind = vec![(0_u128, 0_u128); gaps.len() + 1];
         for (at, &(gap, count)) in gaps.iter().enumerate().rev() {
             let (number, length) = behind[at + 1];

@@ -1,10 +1,10 @@
 //! Histograms of distances, from one fine count: log, linear, log-linear and reference histograms.
 //!
-//! [`Fine`] is what is counted. Its bins are log-linear: values below `2 << bits` have a bin each,
-//! above that every power of two is cut into `1 << bits` bins, so a bin is never wider than
+//! Values are counted in [`Fine`]. Its bins are log-linear: values below `2 << bits` have a bin
+//! each, above that every power of two is cut into `1 << bits` bins, so a bin is never wider than
 //! `2^-bits` of its values. Each bin keeps the sum of its values, so means are exact. Coarser
 //! histograms are views ([`Fine::cut`]): where a fine bin straddles an edge, its count is divided
-//! in proportion, as if its values were evenly spread; edges at powers of two are never straddled.
+//! in proportion, as if its values were evenly spread. Edges at powers of two are never straddled.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,9 +18,9 @@ pub const PART_BITS: u32 = 5;
 pub struct Bin {
     /// Smallest value.
     pub from: f64,
-    /// First value behind the bin; infinite in the last bin of an open scale.
+    /// First value after the bin; infinite in the last bin of an open scale.
     pub to: f64,
-    /// Number of values; a fraction where a finer bin was divided.
+    /// Number of values; a fraction if a finer bin was divided.
     pub count: f64,
     /// Sum of the values.
     pub sum: f64,
@@ -104,7 +104,7 @@ impl Fine {
         self.cells.resize(len, Cell::default());
     }
 
-    /// Adds another one of the same resolution.
+    /// Adds another histogram of the same resolution.
     ///
     /// # Panics
     /// If the resolutions differ.
@@ -158,13 +158,13 @@ impl Fine {
         (self.count > 0).then_some(self.greatest)
     }
 
-    /// The histogram on another scale, from its first to its last bin that is not empty.
+    /// The histogram on another scale, from its first to its last non-empty bin.
     pub fn cut(&self, scale: &Scale) -> Vec<Bin> {
         cut(self.bins(), scale)
     }
 
-    /// The least value of a bin that an edge of a scale divides, and the number of values in such
-    /// bins: there, the scale is finer than the count.
+    /// The least value in a bin that an edge of a scale divides, and the number of values in such
+    /// bins. There the scale is finer than the count.
     pub fn divided(&self, scale: &Scale) -> Option<(u64, u64)> {
         let divides = |b: &Bin| scale.index(b.from) != scale.index((b.to - 1.0).max(b.from));
         let mut bins = self.bins().filter(divides);
@@ -194,7 +194,7 @@ pub enum Scale {
     /// Logarithmic below `width`, then linear bins of that width; `width` is a power of two (Zhong:
     /// 2,048).
     LogLinear {
-        /// Value at which the scale changes, and width of the bins from there on.
+        /// Value at which the scale changes, and width of the bins above it.
         width: u64,
     },
     /// `[0,first) [first,2·first) [2·first,4·first) …`; with `bins`, the last one is open. Cabrera:
@@ -202,7 +202,7 @@ pub enum Scale {
     Octaves {
         /// Width of the first bin, a power of two.
         first: u64,
-        /// Number of bins; 0: as many as it takes.
+        /// Number of bins; 0 for as many as necessary.
         bins: u32,
     },
 }
@@ -218,7 +218,7 @@ impl Scale {
         bins: 20,
     };
 
-    /// Number of the bin that holds `value`.
+    /// Index of the bin that contains `value`.
     pub fn index(&self, value: f64) -> usize {
         let octave = |v: f64| {
             if v < 1.0 {
@@ -274,8 +274,8 @@ impl Scale {
     }
 }
 
-/// Bins on another scale. Bins with values come out ascending; empty ones in between are left out
-/// on linear scales (there may be millions), and kept on the others.
+/// Bins on another scale. The bins are ascending. Empty ones in between are left out on linear
+/// scales (there may be millions), and kept on the others.
 pub fn cut(bins: impl Iterator<Item = Bin>, scale: &Scale) -> Vec<Bin> {
     let mut out: Vec<(usize, Bin)> = Vec::new();
     let mut put = |index: usize, count: f64, sum: f64| match out.last_mut() {
@@ -300,7 +300,7 @@ pub fn cut(bins: impl Iterator<Item = Bin>, scale: &Scale) -> Vec<Bin> {
             put(index, bin.count, bin.sum);
             continue;
         }
-        // Evenly spread over its values.
+        // Its values are assumed to be evenly spread.
         let width = bin.to - bin.from;
         let shift = bin.mean() - 0.5 * (bin.from + bin.to - 1.0);
         while index <= last {
@@ -337,9 +337,9 @@ pub fn cut(bins: impl Iterator<Item = Bin>, scale: &Scale) -> Vec<Bin> {
 pub struct Partition {
     /// Least value.
     pub from: f64,
-    /// First value behind the greatest one.
+    /// First value after the greatest one.
     pub to: f64,
-    /// Mean of the partition's values (of its bins' values, where a bin is divided).
+    /// Mean of the partition's values (that of its bins' values, if a bin is divided).
     pub mean: f64,
     /// Number of values.
     pub count: f64,
@@ -347,7 +347,8 @@ pub struct Partition {
 
 /// Divides sorted bins into `partitions` groups of equal count (Zhong et al., section 3.1: "sort
 /// all reuse distances, divide them into equal-size partitions"). A bin that two partitions share
-/// is cut; its values are taken as spread evenly between its edges. Empty if there are no values.
+/// is divided; its values are assumed to be evenly spread between its edges. Empty if there are no
+/// values.
 pub fn reference(bins: impl Iterator<Item = Bin>, partitions: usize) -> Vec<Partition> {
     let bins: Vec<Bin> = bins.filter(|b| b.count > 0.0).collect();
     let total: f64 = bins.iter().map(|b| b.count).sum();
@@ -409,8 +410,8 @@ pub fn similarity(a: &[f64], b: &[f64]) -> f64 {
             .sum::<f64>()
 }
 
-/// RDX's Ŝ (equation 2): the same over sliding averages of two neighbouring bins, which forgives
-/// values that fall just beyond an edge.
+/// RDX's Ŝ (equation 2): the same with sliding averages of two neighbouring bins, which tolerate
+/// values just beyond an edge.
 pub fn similarity_sliding(a: &[f64], b: &[f64]) -> f64 {
     let at = |s: &[f64], i: usize| s.get(i).copied().unwrap_or(0.0);
     let n = a.len().max(b.len());
@@ -500,7 +501,7 @@ mod tests {
 
     #[test]
     fn the_scales_of_rdx_and_cabrera() {
-        // RDX: [0,4K) [4K,8K) … [1G,2G), 20 bins, and the last takes what is larger.
+        // RDX: [0,4K) [4K,8K) … [1G,2G), 20 bins. The last bin has all larger values.
         assert_eq!(
             (
                 Scale::RDX.index(0.0),
@@ -536,7 +537,8 @@ mod tests {
         // Two equal histograms: 1; nothing in common: 0 (RDX's example under equation 1).
         assert_eq!(similarity(&[1.0, 0.0], &[1.0]), 1.0);
         assert_eq!(similarity(&[1.0, 0.0], &[0.0, 1.0]), 0.0);
-        // Off by one bin in the middle: the sliding window forgives half of it.
+        // If the values are off by one bin in the middle, the sliding window tolerates half of
+        // them.
         assert_eq!(
             similarity(&[0.0, 1.0, 0.0, 0.0], &[0.0, 0.0, 1.0, 0.0]),
             0.0

@@ -1,16 +1,16 @@
-//! Which time slots belong to one access: a bitmap in which the end of a run of set bits is found
-//! without walking over it.
+//! Time slots that belong to one access: a bitmap that finds the end of a run of set bits without
+//! walking over it.
 //!
-//! Bit `s` tells that slots `s` and `s + 1` were taken by the same access. Accesses to millions of
-//! blocks make runs of millions of bits, and each of their blocks asks for the end of its run. So a
-//! level above has one bit for each word that is all ones, and so on: a search goes up as long as
+//! Bit `s` is set if slots `s` and `s + 1` were taken by the same access. Accesses to millions of
+//! blocks make runs of millions of bits, and each of their blocks needs the end of its run. So the
+//! next level has one bit for each word that is all ones, and so on: a search goes up as long as
 //! words are full, and down again.
 
-/// See the module's text. Takes no memory as long as no access has touched several blocks.
+/// See the module's text. It takes no memory until an access touches several blocks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Joined {
-    /// Bits of slots, then each level the full words of the one before. Empty if nothing is
-    /// joined.
+    /// Bits of slots; then, by level, bits of the full words of the previous level. Empty if
+    /// nothing is joined.
     levels: Vec<Vec<u64>>,
 }
 
@@ -21,7 +21,7 @@ impl Joined {
         self.levels.is_empty()
     }
 
-    /// For slots below `slots`, none of them joined.
+    /// A bitmap for slots below `slots`, none of them joined.
     fn with_room(slots: usize) -> Joined {
         let mut words = slots.div_ceil(64).max(1);
         let mut levels = vec![vec![0; words]];
@@ -32,7 +32,8 @@ impl Joined {
         Joined { levels }
     }
 
-    /// Tells that one access has taken the slots from `first` to `last`, which is below `slots`.
+    /// Joins the slots from `first` to `last`, which is below `slots`, since one access has taken
+    /// them.
     #[inline(always)]
     pub(crate) fn join(&mut self, first: u32, last: u32, slots: usize) {
         if first < last {
@@ -45,7 +46,7 @@ impl Joined {
         if self.is_empty() {
             *self = Joined::with_room(slots);
         }
-        // Bits from `from` up to `to`, which is not among them, at each level.
+        // At each level, bits from `from` to `to` (exclusive).
         let (mut from, mut to) = (first, last);
         for level in &mut self.levels {
             if from >= to {
@@ -79,7 +80,7 @@ impl Joined {
         self.far_end(slot)
     }
 
-    /// The same where the rest of the slot's word is full.
+    /// The same, if the rest of the slot's word is full.
     #[inline(never)]
     fn far_end(&self, slot: u32) -> u32 {
         // The first word that may have a free bit, and its level. (There is one: the last slot of
@@ -90,7 +91,7 @@ impl Joined {
             if bits != !0 {
                 break word * 64 + bits.trailing_ones() as usize;
             }
-            // All that is left of this word is full: the level above tells which one is not.
+            // The rest of this word is full. The next level finds a word that is not.
             level += 1;
             let above = &self.levels[level];
             let rest = !above[word / 64] >> (word % 64);
@@ -105,9 +106,8 @@ impl Joined {
         bit as u32
     }
 
-    /// The same for slots below `slots` after those `old` ones below `end` that are `live` have
-    /// been renumbered in their order: a live slot is joined to the next live one of its
-    /// access.
+    /// The bitmap for `slots` slots after the `live` slots below `end` were renumbered in order: a
+    /// live slot is joined to the next live one of its access.
     #[cold]
     pub(crate) fn renumbered(&self, end: u32, slots: usize, live: impl Fn(u32) -> bool) -> Joined {
         let mut joined = Joined::default();
@@ -130,8 +130,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Ends of all slots below `slots`, where accesses have taken the slots of these lengths one
-    /// after the other.
+    /// Ends of all slots below `slots`, if accesses have taken slots of these lengths one after the
+    /// other.
     fn ends(lengths: &[u32]) -> Vec<u32> {
         let mut out = Vec::new();
         for &length in lengths {
@@ -184,7 +184,7 @@ mod tests {
             for (slot, &end) in all.iter().enumerate() {
                 prop_assert_eq!(joined.end(slot as u32), end);
             }
-            // About `share` of four slots stay.
+            // About `share` of four slots stay live.
             let live: Vec<bool> = (0..all.len() as u64).map(|s| (s ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62 < share).collect();
             let mut at = 0;
             let left: Vec<u32> = lengths.iter().map(|&l| {

@@ -1,7 +1,8 @@
-//! The locality models of mgz, as pure algorithms: streams of addresses and histograms in, numbers
-//! out.
+//! The locality models of mgz, as pure algorithms from streams of addresses and histograms to
+//! numbers.
 //!
-//! Nothing here knows of trace folders, files or command lines: `mgz-analyzer` feeds these modules.
+//! The modules are independent of trace folders, files and command lines. `mgz-analyzer` calls
+//! them.
 //!
 //! | module | what | source |
 //! |---|---|---|

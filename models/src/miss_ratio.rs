@@ -6,16 +6,16 @@ use crate::histogram::Bin;
 
 /// Miss ratio by cache size.
 pub struct MissRatio {
-    /// First value of a bin, number of values from there on (first touches included), and per
-    /// value inside.
+    /// Steps: first value of a bin, number of values from there on (first touches included), and
+    /// number per unit of value inside the bin.
     steps: Vec<(f64, f64, f64)>,
     cold: f64,
     total: f64,
 }
 
 impl MissRatio {
-    /// From distances (bins ascending), first touches, and accesses that are known to hit always
-    /// (implied loads).
+    /// From distances (bins ascending), first touches, and accesses that always hit (implied
+    /// loads).
     pub fn new(bins: impl DoubleEndedIterator<Item = Bin>, cold: f64, hits: f64) -> MissRatio {
         let mut beyond = cold;
         let mut steps = Vec::new();
@@ -33,7 +33,7 @@ impl MissRatio {
         }
     }
 
-    /// Misses in a cache of `blocks` blocks. Inside a bin, values are taken as evenly spread.
+    /// Misses in a cache of `blocks` blocks. Values are assumed to be evenly spread inside a bin.
     pub fn misses(&self, blocks: f64) -> f64 {
         let next = self.steps.partition_point(|s| s.0 <= blocks);
         match next.checked_sub(1) {

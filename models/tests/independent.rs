@@ -1,6 +1,6 @@
-//! Reuse distance against an independent implementation on traces of a million accesses: the method
-//! of Bennett and Kruskal (1975), a tree of sums over the time of each block's last access. It
-//! shares nothing with the engine: another table, no slots, no compaction.
+//! Compares reuse distances with an independent implementation on traces of a million accesses: the
+//! method of Bennett and Kruskal (1975), a tree of sums over the time of each block's last access.
+//! It shares nothing with the engine: it has another table, no slots, and no compaction.
 
 use mgz_models::reuse::{ReuseEngine, ReuseSink};
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ impl Sums {
         }
     }
 
-    /// Counts at times below `end`.
+    /// Sum of the counts at times below `end`.
     fn below(&self, end: usize) -> i64 {
         let (mut at, mut sum) = (end, 0);
         while at > 0 {
@@ -28,7 +28,7 @@ impl Sums {
     }
 }
 
-/// Distance and interval of each access to one block each; `None` for first touches.
+/// Distance and interval of each access, to one block each; `None` for first touches.
 fn independent(blocks: &[u64]) -> Vec<Option<(u64, u64)>> {
     let mut sums = Sums(vec![0; blocks.len() + 1]);
     let mut last: HashMap<u64, usize> = HashMap::new();
@@ -77,7 +77,7 @@ fn distances_of_a_million_accesses_are_those_of_an_independent_implementation() 
     for kind in 0..4 {
         let blocks: Vec<u64> = (0..n)
             .map(|i| match kind {
-                // Few blocks, many, a loop beside random accesses, and phases.
+                // Few blocks, many blocks, a loop among random accesses, and phases.
                 0 => random(1000),
                 1 => random(300_000),
                 2 => {

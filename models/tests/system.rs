@@ -1,6 +1,6 @@
-//! The simulator of hierarchies against a second one that shares nothing with it: sets are lists of ways
-//! with stamps, the tree of PLRU is walked by halves, and who has a line is found by looking at all
-//! cores.
+//! Compares the simulator of hierarchies with a second one that shares nothing with it: sets are
+//! lists of ways with time stamps, the PLRU tree is descended by halves, and the holders of a line
+//! are found by searching all cores.
 
 use mgz_models::cache::coherence::Sharing;
 use mgz_models::cache::prefetch::Prefetch;
@@ -24,7 +24,7 @@ struct Line {
 struct Plain {
     spec: LevelSpec,
     sets: Vec<Vec<Option<Line>>>,
-    /// By set and stretch of ways: whether the upper half goes.
+    /// By set and range of ways: true if the victim is in the upper half.
     upper: HashMap<(usize, usize, usize), bool>,
     clock: u64,
     random: SplitMix,
@@ -143,7 +143,7 @@ struct Brute {
     first_shared: usize,
     seen: Vec<Seen>,
     counting: bool,
-    /// Addresses of each (core or none, level, instruction).
+    /// Addresses of each instruction at a level of a core (or a shared level).
     walks: HashMap<(usize, usize, u32), Vec<u64>>,
     /// Lines that a core has lost, with all bytes that others have written since.
     lost: BTreeMap<(u64, usize), BTreeSet<u64>>,
@@ -182,7 +182,7 @@ impl Brute {
     fn coherent(&self) -> bool {
         self.cores() > 1 && self.first_shared > 0
     }
-    /// Bytes of lines that cores take from each other.
+    /// Size in bytes of the lines for coherence.
     fn granule(&mut self) -> u64 {
         self.spec(self.first_shared - 1).shape.line
     }
@@ -191,7 +191,7 @@ impl Brute {
             what(self.sharing.entry(line).or_default());
         }
     }
-    /// Blocks of a level in the stretch.
+    /// Blocks of a level in the coherence line at `base`.
     fn within(&mut self, level: usize, base: u64, bytes: u64) -> Vec<u64> {
         let line = self.spec(level).shape.line;
         (base / line..(base + bytes).div_ceil(line)).collect()
@@ -454,10 +454,10 @@ impl Brute {
     }
 }
 
-/// An access: core, address, bytes, whether it stores, instruction.
+/// An access: core, address, bytes, true for a store, instruction.
 type Access = (usize, u64, u32, bool, u32);
 
-/// Accesses that mix walks, few hot words, and anything.
+/// A mix of walks, accesses to few hot words, and random accesses.
 fn trace(random: &mut SplitMix, cores: usize, length: usize, reach: u64) -> Vec<Access> {
     let mut walks = [(0u64, 0i64); 6];
     let mut out = Vec::new();
@@ -559,7 +559,7 @@ fn hierarchies_agree_with_a_second_simulator() {
                         block,
                     );
                     assert_eq!(got.has(core, level, address), has, "case {case}");
-                    // The promise of inclusion holds.
+                    // The inclusion property holds.
                     if spec.inclusion == Inclusion::Inclusive && !has {
                         assert!((0..level).all(|front| !got.has(core, front, address)));
                     }
@@ -596,7 +596,7 @@ fn hierarchies_agree_with_a_second_simulator() {
     assert!(counts.iter().all(|&n| n > 1000), "{counts:?}");
 }
 
-/// Simulation may begin before it is known how many threads there will be.
+/// Simulation may begin before the number of threads is known.
 #[test]
 fn a_core_that_was_alone_goes_on_as_one_of_several() {
     let mut random = SplitMix::new(7);
@@ -671,7 +671,7 @@ fn more_cores_than_bits_of_the_directory() {
     }
 }
 
-/// Two threads count in neighbouring words, then in one word.
+/// Two threads count in neighbouring words, then in the same word.
 #[test]
 fn false_sharing_is_told_from_true_sharing() {
     let level = |kib: u64| LevelSpec::from(Shape::new(kib << 10, 8, 64).unwrap());
@@ -686,7 +686,7 @@ fn false_sharing_is_told_from_true_sharing() {
         let (misses, lines) = (system.seen()[0].load_misses, system.shared_lines());
         (misses, lines)
     };
-    // Each loses the line to the other, but for the first two turns 9 times.
+    // Each thread loses the line to the other 9 times: in all turns except the first.
     let (misses, lines) = run(0x1008);
     assert_eq!(misses, 20);
     let sharing = lines[0].1;
@@ -704,7 +704,7 @@ fn false_sharing_is_told_from_true_sharing() {
         (misses, lines[0].1.false_misses, lines[0].1.true_misses),
         (20, 0, 18)
     );
-    // Lines of their own.
+    // The threads use separate lines.
     let (misses, lines) = run(0x1040);
     assert_eq!((misses, lines.len()), (2, 0));
 }

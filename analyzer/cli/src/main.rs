@@ -54,7 +54,7 @@ fn keep_memory(at_random: bool) {
     {
         const HEAP_ROOM_BYTES: usize = 512 << 20;
         const HUGE_PAGE_BYTES: usize = 2 << 20;
-        // SAFETY: `mallopt` takes plain numbers, `sbrk(0)` only tells where the heap ends, and no
+        // SAFETY: `mallopt` takes plain numbers, `sbrk(0)` only returns the end of the heap, and no
         // other thread runs yet.
         let begin = unsafe {
             libc::mallopt(libc::M_ARENA_MAX, 1);
@@ -63,7 +63,7 @@ fn keep_memory(at_random: bool) {
             libc::mallopt(libc::M_TOP_PAD, HEAP_ROOM_BYTES as libc::c_int);
             libc::sbrk(0)
         };
-        // More than the heap has at first: it grows by the room.
+        // Larger than the initial heap, so that the heap grows by `HEAP_ROOM_BYTES`.
         drop(std::hint::black_box(Vec::<u8>::with_capacity(1 << 20)));
         // SAFETY: as above.
         let end = unsafe {
@@ -74,7 +74,8 @@ fn keep_memory(at_random: bool) {
         let room =
             end.addr().saturating_sub(begin.addr() + offset) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
         if at_random && room > 0 {
-            // SAFETY: the range lies inside the heap, and the call is a hint that changes no content.
+            // SAFETY: the range lies inside the heap, and the call is a hint that changes no
+            // content.
             unsafe {
                 libc::madvise(begin.byte_add(offset), room, libc::MADV_HUGEPAGE);
             }
@@ -184,7 +185,7 @@ fn analyse(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("{}: cannot write", file.display()))?;
     }
     shown?;
-    // The readable part has been shown. The status tells that it is incomplete.
+    // The readable part has been shown. The exit status reports that it is incomplete.
     Ok(if trace.damage.is_empty() && damage.is_empty() {
         ExitCode::SUCCESS
     } else {
@@ -192,7 +193,7 @@ fn analyse(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Opens a trace. Code that was not seen needs no names, unless something asks for it.
+/// Opens a trace. Code without samples gets no names, unless an option needs them.
 fn open(folder: &Path, arguments: &Arguments) -> Result<Trace, TraceError> {
     let asks_for_all = arguments.partial.is_some()
         || arguments.weights_from.is_some()
@@ -204,7 +205,7 @@ fn open(folder: &Path, arguments: &Arguments) -> Result<Trace, TraceError> {
     }
 }
 
-/// A trace of `--mode watch` has other things to show than tables of loads.
+/// Shows the use–reuse pairs of a `--mode watch` trace, which has no tables of loads.
 fn watched(folder: &Path, arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let asked = [
         (arguments.zoom, "--zoom"),
@@ -224,7 +225,7 @@ fn common(arguments: &Arguments) -> Common {
         output: arguments.output.clone(),
         rows: arguments.rows,
         no_annotations: arguments.no_annotations,
-        // They have been started.
+        // The thread pool is already running.
         threads: 0,
     }
 }
@@ -244,21 +245,20 @@ fn rows_of(trace: &Trace) -> u64 {
 /// The result of an analysis.
 struct Answer {
     analysis: Analysis,
-    /// Damage that it met.
+    /// Damage found in the trace.
     damage: Vec<String>,
-    /// The screen, if it was shown before the rest was known.
+    /// The screen, if it was shown before the rest was computed.
     shown: Option<ShownScreen>,
 }
 
-/// A screen that was shown.
 struct ShownScreen {
-    /// Warnings before it.
+    /// Warnings printed before it.
     warnings: Vec<String>,
     printed: anyhow::Result<()>,
 }
 
-/// Analyses a trace. With `--report-data` the screen is shown on the way, since the data of a
-/// report take longer.
+/// Analyses a trace. With `--report-data` the screen is shown first, since the data of a report
+/// take longer.
 fn answer(trace: &Trace, arguments: &Arguments) -> anyhow::Result<Answer> {
     let mut questions = Questions {
         detail: arguments.detail(),
@@ -310,7 +310,7 @@ fn with_command(mut analysis: Analysis, arguments: &Arguments) -> Analysis {
 }
 
 fn show_tables(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
-    // Why nothing was recorded has been said, and mgz knows what its user can do.
+    // The reason has been printed already, and `mgz` prints what the user can do.
     let is_for_report = arguments.report_data.is_some() && arguments.format == OutputFormat::Table;
     if is_for_report && analysis.summary.metrics.accesses == 0 {
         return print(b"no loads were recorded\n").map(|_| ());
@@ -326,7 +326,7 @@ fn show_tables(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()>
                 width,
                 rows: arguments.rows,
                 misses: arguments.misses,
-                // If there are none, this is reported only on request.
+                // A trace without call paths reports this only on request.
                 call_paths: arguments.call_paths
                     || arguments.all && analysis.call_paths.state != "unknown",
                 by_path: arguments.by_path,

@@ -34,7 +34,6 @@ fn row(seq: u64, thread: u32, address: u64, size: u32) -> SampleRow {
         thread,
         seq,
         sample: thread - 8,
-        // Threads take turns.
         time_ns: 1000 + seq * 10 + u64::from(thread % 2) * 5,
         site: (seq % 16) as u32,
         address,
@@ -45,8 +44,8 @@ fn row(seq: u64, thread: u32, address: u64, size: u32) -> SampleRow {
     }
 }
 
-/// Large accesses of two threads at odd places that overlap each other in part, in whole and not at
-/// all, divided by small ones.
+/// Large accesses of two threads at unaligned addresses that overlap each other in part, in whole
+/// and not at all, divided by small ones.
 fn rows(random: &mut TestRandom) -> Vec<SampleRow> {
     let base = 0x7f00_0000_0123;
     let mut rows = Vec::new();
@@ -54,7 +53,8 @@ fn rows(random: &mut TestRandom) -> Vec<SampleRow> {
         let mut last = (base, 1u32);
         for seq in 0..120u64 {
             let (address, size) = match random.below(10) {
-                // Up to 600 KB; the same again; what goes on behind the last one, and backwards into it.
+                // Up to 600 KB; the same access again; one that begins at the end of the last one;
+                // one that overlaps it from below.
                 0 => (
                     base + random.below(1 << 20),
                     1 + random.below(600_000) as u32,
@@ -220,7 +220,7 @@ fn counts_of_large_accesses_agree_with_their_definitions() {
                     &format!("{what}, {}", object["object"]),
                 );
             }
-            // Loads of the heat map's rows: loads that start in their regions.
+            // The heat map counts loads by the region of their first byte.
             let address = |v: &Value| {
                 u64::from_str_radix(v.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
             };
@@ -280,7 +280,7 @@ fn counts_of_large_accesses_agree_with_their_definitions() {
                 &what,
             );
         }
-        // Windows of a few accesses, each separately.
+        // Windows of a few accesses, each analysed separately.
         let of_windows: Vec<_> = [8, 9]
             .iter()
             .flat_map(|&t| {
@@ -306,7 +306,7 @@ fn counts_of_large_accesses_agree_with_their_definitions() {
                 / of_windows.iter().filter(|t| t.1.is_some()).count() as f64,
             "windows",
         );
-        // Both threads on one stack, in the order of their times: they take turns.
+        // Both threads on one LRU stack, in the order of their times.
         let mut order: Vec<&SampleRow> = rows.iter().collect();
         order.sort_by_key(|r| (r.time_ns, r.thread));
         let together = touches(&order, 6);
@@ -326,7 +326,8 @@ fn counts_of_large_accesses_agree_with_their_definitions() {
             together.iter().filter(|t| t.1.is_some()).count() as f64,
             "together",
         );
-        // A cache of one set, seen by both: hits are accesses all of whose lines are among the most recent.
+        // A cache of one set, shared by both threads: an access hits if all its lines are among the
+        // most recent.
         let ways = 2048u64;
         let found = analyze(&[
             "cache",
@@ -387,7 +388,7 @@ fn in_time(arguments: &[&str], most: Duration) {
 }
 
 /// A program copies 64 MiB by one instruction, a few times. Each block takes tens of nanoseconds.
-/// With such a time for each block per block of the access, hours would not be enough.
+/// Quadratic time in the number of blocks would take hours.
 #[test]
 fn every_command_takes_linear_time_for_accesses_of_64_mib() {
     const BYTES: u32 = 64 << 20;
@@ -434,20 +435,20 @@ fn every_command_takes_linear_time_for_accesses_of_64_mib() {
     }
 }
 
-/// Greatest resident memory of a command, in bytes.
+/// Peak resident memory of a command, in bytes.
 fn peak(command: &mut Command) -> u64 {
     #[expect(clippy::zombie_processes, reason = "wait4 waits for it")]
     let child = command.stdout(Stdio::null()).spawn().unwrap();
     let mut status = 0;
     // SAFETY: zeros are a value of this plain struct.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: our own child, and places that live across the call.
+    // SAFETY: the process is our own child, and the pointers are valid during the call.
     let waited = unsafe { libc::wait4(child.id() as i32, &raw mut status, 0, &raw mut usage) };
     assert_eq!((waited, status), (child.id() as i32, 0));
     usage.ru_maxrss as u64 * 1024
 }
 
-/// The part of a row group that was read does not count until the end.
+/// Pages of a row group that were read are released before the analysis ends.
 #[test]
 fn what_has_been_read_of_a_trace_is_let_go() {
     const PARTS: u64 = 8;
@@ -455,14 +456,14 @@ fn what_has_been_read_of_a_trace_is_let_go() {
     let sidecar = sidecar(16);
     write_trace(dir.path(), &manifest("full", &sidecar), &sidecar, &[], 1);
     let mut random = TestRandom(5);
-    // Few lines, so that what is known of them is small.
+    // Few lines, so that the state kept for them is small.
     let rows: Vec<SampleRow> = (0..1 << 20)
         .map(|seq| row(seq, 8, 0x7f00_0000_0000 + random.below(1 << 18), 8))
         .collect();
     let part = |number: u64| dir.path().join(format!("samples/part-{number:05}.parquet"));
     write_plain_part(&part(0), &rows, 1 << 17, Compression::UNCOMPRESSED);
     drop(rows);
-    // The same file many times: every mapping of it counts.
+    // Hard links to the same file: every mapping counts towards resident memory.
     (1..PARTS).for_each(|number| std::fs::hard_link(part(0), part(number)).unwrap());
     let trace = std::fs::metadata(part(0)).unwrap().len() * PARTS;
     for command in [
@@ -484,7 +485,7 @@ fn what_has_been_read_of_a_trace_is_let_go() {
     }
 }
 
-/// A simulation of caches takes rows in slices: a row group is never there as whole columns.
+/// A simulation of caches reads rows in slices: it never holds a row group as whole columns.
 #[test]
 fn a_simulation_of_caches_takes_little_memory() {
     const MAX_BYTES: u64 = 40 << 20;
@@ -513,8 +514,8 @@ fn a_simulation_of_caches_takes_little_memory() {
     }
 }
 
-/// The same as [`peak`], without what we had ourselves when we started it: that is to say what was seen
-/// while it ran.
+/// The same as [`peak`], but sampled while the command runs: it excludes the memory that the child
+/// shares with the test before `exec`.
 fn own_peak(command: &mut Command) -> u64 {
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
     let status = format!("/proc/{}/status", child.id());
@@ -525,7 +526,7 @@ fn own_peak(command: &mut Command) -> u64 {
             return greatest << 10;
         }
         let text = std::fs::read_to_string(&status).unwrap_or_default();
-        // Until it is another program it has our name and our memory.
+        // Before `exec`, the child has the name and memory of the test.
         let is_it = text.starts_with("Name:\tmgz-analyze");
         let peak = text.lines().find_map(|l| l.strip_prefix("VmHWM:"));
         let peak = peak.and_then(|p| p.split_whitespace().next()?.parse().ok());

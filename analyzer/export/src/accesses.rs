@@ -52,7 +52,6 @@ impl Format {
     }
 }
 
-/// An access.
 #[derive(Clone, Copy, Debug)]
 struct Access {
     address: u64,
@@ -73,11 +72,11 @@ pub mod dr {
     pub const INSTR_RETURN: u16 = 16;
     /// A bundle of instructions.
     pub const INSTR_BUNDLE: u16 = 17;
-    /// The thread of what follows.
+    /// The thread of the following records.
     pub const THREAD: u16 = 22;
     /// The thread has ended.
     pub const THREAD_EXIT: u16 = 23;
-    /// The process of what follows.
+    /// The process of the following records.
     pub const PID: u16 = 24;
     /// The first record.
     pub const HEADER: u16 = 25;
@@ -95,7 +94,7 @@ pub mod dr {
     pub const INSTR_UNTAKEN: u16 = 49;
     /// Marker: microseconds.
     pub const MARKER_TIMESTAMP: u16 = 2;
-    /// Marker: what the file is.
+    /// Marker: type of the file.
     pub const MARKER_FILETYPE: u16 = 9;
     /// Marker: bytes of a line of the caches.
     pub const MARKER_LINE: u16 = 10;
@@ -160,7 +159,7 @@ fn write(out: &mut dyn Write, format: Format, access: Access) -> std::io::Result
         Format::Drmemtrace => {
             let kind = if store { dr::WRITE } else { dr::READ };
             dr_record(out, dr::INSTR_NO_FETCH, 1, ip)?;
-            // An access that is too long for a record becomes several.
+            // An access that is too long for one record is split.
             let (mut at, mut left) = (address, size);
             loop {
                 let part = left.min(u32::from(u16::MAX));
@@ -182,7 +181,7 @@ fn write(out: &mut dyn Write, format: Format, access: Access) -> std::io::Result
     }
 }
 
-/// Result of an export.
+/// Files and totals of an export.
 #[derive(Clone, Debug, Default)]
 pub struct Written {
     /// Files.
@@ -191,7 +190,7 @@ pub struct Written {
     pub loads: u64,
     /// Stores.
     pub stores: u64,
-    /// Loads that run with recorded ones and have no row: they are not in the file.
+    /// Loads that are executed with recorded ones and have no row: they are not in the file.
     pub implied: u64,
     /// Sentences.
     pub notes: Vec<String>,
@@ -199,7 +198,7 @@ pub struct Written {
     pub damaged: bool,
 }
 
-/// Caches in front of what is written, those of `mgz-analyze cache`.
+/// Simulated caches before the writer, as in `mgz-analyze cache`.
 struct Filter {
     caches: Option<System>,
     levels: usize,
@@ -207,7 +206,8 @@ struct Filter {
 }
 
 impl Filter {
-    /// Empty caches of some threads, the last level being shared; without levels all goes on.
+    /// Empty caches of `threads` threads, which share the last level. Without levels every access
+    /// is passed.
     fn new(levels: &[LevelSpec], threads: usize) -> anyhow::Result<Filter> {
         let shared = if threads > 1 {
             levels.len().saturating_sub(1)
@@ -222,8 +222,8 @@ impl Filter {
         })
     }
 
-    /// The access as it goes on behind the caches; none if it ends there. `space` tells addresses of
-    /// its process from those of others, `site` is its instruction.
+    /// The access as it leaves the caches; none if it hits. `space` distinguishes addresses of
+    /// different processes, `site` is its instruction.
     fn pass(&mut self, thread: usize, space: u64, site: u32, access: Access) -> Option<Access> {
         let Some(caches) = &mut self.caches else {
             return Some(access);
@@ -248,7 +248,7 @@ impl Filter {
 fn instructions(trace: &Trace) -> Vec<u64> {
     let (mut known, mut all) = (HashSet::new(), Vec::new());
     for module in &trace.manifest.modules {
-        // The same file twice has the same numbers.
+        // Two entries of the same file share their numbers.
         if !module.sidecar_id.is_empty() && !known.insert(&module.sidecar_id) {
             continue;
         }
@@ -265,8 +265,8 @@ fn create(path: &Path) -> anyhow::Result<Box<dyn Write + Send>> {
     Ok(Box::new(std::io::BufWriter::with_capacity(1 << 20, file)))
 }
 
-/// Writes a trace's accesses. Without a path: to standard output. `behind`: caches, whose misses
-/// alone are written.
+/// Writes a trace's accesses. Without a path, they go to standard output. With caches in `behind`,
+/// only their misses are written.
 pub fn export(
     trace: &Trace,
     format: Format,
@@ -308,7 +308,7 @@ struct RowWriter<'a> {
     format: Format,
     path: Option<&'a Path>,
     behind: &'a [LevelSpec],
-    /// The trace has several threads.
+    /// True if the trace has several threads.
     several: bool,
     /// Addresses of instructions by their number.
     instructions: Vec<u64>,
@@ -379,7 +379,7 @@ impl RowWriter<'_> {
         self.end_thread()?;
         self.thread = Some((run.process, run.thread));
         if self.format.by_thread() && self.several {
-            // Each has caches of its own.
+            // Each thread has its own caches.
             self.caches = Filter::new(self.behind, 1)?;
         }
         if self.format.by_thread() || self.written.files.is_empty() {
@@ -398,7 +398,7 @@ impl RowWriter<'_> {
         Ok(())
     }
 
-    /// Writes the accesses of a segment. Stores come between the loads that they ran between.
+    /// Writes the accesses of a segment. Stores are written in program order between the loads.
     fn segment(&mut self, chunk: &Chunk, segment: &AccessSegment<'_>) -> anyhow::Result<()> {
         let run = segment.run;
         if self.thread != Some((run.process, run.thread)) {
@@ -430,7 +430,7 @@ impl RowWriter<'_> {
         Ok(())
     }
 
-    /// Writes an access, unless it ends in the caches.
+    /// Writes an access, unless it hits in the caches.
     fn access(
         &mut self,
         rows: &ColumnSlices<'_>,
@@ -505,7 +505,7 @@ fn in_time(
     written.implied = implied;
     [written.loads, written.stores] = counts;
     let mut damage = std::mem::take(&mut ordered.damage);
-    // Unreadable parts are met twice: when threads are looked up, and when rows are read.
+    // Unreadable parts are found twice: when threads are looked up, and when rows are read.
     damage.sort();
     damage.dedup();
     written.damaged = !damage.is_empty();

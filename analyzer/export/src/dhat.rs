@@ -48,8 +48,8 @@ pub fn write_dhat(folder: &Path, profile: &Profile) -> Result<Value, String> {
         let object = identity(&profile.objects[sample.object as usize]);
         *read.entry(object).or_default() += sample.bytes;
     }
-    // The heap as a whole is an object too, without a stack.
-    // Blocks and bytes by object; the bytes of a row are those of its greatest block.
+    // The heap as a whole is also an object, but has no stack. Blocks and bytes are counted by
+    // object; the bytes of a row are those of its greatest block.
     let mut blocks: BTreeMap<(String, String), (Object, u64, u64)> = BTreeMap::new();
     for row in (0..table.height())
         .filter(|&row| kind[row] == Some("heap") && stack[row].is_some_and(|s| !s.is_empty()))

@@ -121,7 +121,7 @@ impl To {
             .map_or_else(String::new, |v| v.get_name().to_string())
     }
 
-    /// True if its bytes are no text for a terminal. A folder is none either, but says so itself.
+    /// True if its bytes are no text for a terminal. A folder has its own message instead.
     fn is_binary(self) -> bool {
         match self {
             To::Pprof | To::Perfetto | To::Champsim => true,

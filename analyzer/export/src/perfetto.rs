@@ -3,7 +3,7 @@
 use crate::profile::Profile;
 use crate::protobuf::Message;
 
-/// Numbers of the kinds of events.
+/// Kinds of events.
 const BEGIN: u64 = 1;
 const END: u64 = 2;
 const COUNTER: u64 = 4;
@@ -64,7 +64,7 @@ pub fn encode_perfetto(profile: &Profile) -> Vec<u8> {
         let place = |at: usize| &profile.places[at];
         let name = loads.first().map_or("", |l| place(l.0).function.as_str());
         let note = |key: &str| Message::new().text(10, key);
-        // Ends are after begins, also where a window lasts less than a nanosecond.
+        // An end comes after its begin, even if a window lasts less than a nanosecond.
         let end = slice.to_ns.max(slice.from_ns + 1);
         put(event(slice.from_ns, BEGIN, track, |event| {
             let mut event = event.text(22, "loads").text(23, name);

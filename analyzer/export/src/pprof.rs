@@ -7,7 +7,7 @@ use flate2::write::GzEncoder;
 use std::collections::HashMap;
 use std::io::Write;
 
-/// Texts, each once; the first is empty.
+/// Strings, each stored once; the first is empty.
 struct Texts {
     index: HashMap<String, u64>,
     list: Vec<String>,
@@ -35,7 +35,7 @@ impl Texts {
 /// The messages of the file.
 struct Writer<'a> {
     profile: &'a Profile,
-    /// Frames of callers. Their locations are numbered behind those of the places.
+    /// Frames of callers. Their locations are numbered after those of the places.
     callers: Vec<&'a Frame>,
     caller_ids: HashMap<&'a Frame, u64>,
     texts: Texts,

@@ -16,9 +16,9 @@ use mgz_analyzer::util::fast_hash::Mixed;
 use mgz_annotations_schema::TraceMode;
 use std::collections::{HashMap, HashSet};
 
-/// Pieces that the time of a thread of a complete trace is cut into, at most.
+/// Maximum number of slices of the time of a thread in a complete trace.
 const SLICES: u64 = 1000;
-/// Bytes of a block of reuse: that of the tables unless they are asked for another.
+/// Bytes of a block of reuse: the default of the tables.
 const BLOCK: u64 = LINE_BYTES;
 /// Name of the frame above a function whose callers are unknown.
 const UNKNOWN_CALLERS: &str = "[callers unknown]";
@@ -36,7 +36,7 @@ pub struct Frame {
     pub line: u32,
 }
 
-/// Place of loads: its frames, innermost first. All but the last are inlined.
+/// Place of loads: its frames, innermost first. All except the last are inlined.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FrameChain {
     /// Frames.
@@ -127,9 +127,9 @@ pub struct Profile {
     pub samples: Vec<Sample>,
     /// Loads in time, in the order of threads and time.
     pub slices: Vec<Slice>,
-    /// Predicted misses per load by place: name of the level and ratios; empty where nothing is known.
+    /// Predicted misses per load by place: name of the level and ratios; empty if nothing is known.
     pub misses: Vec<(String, Vec<f64>)>,
-    /// Nanoseconds of a load of each place, where windows come by time.
+    /// Nanoseconds of a load of each place, if windows are triggered by time.
     pub load_ns: Option<Vec<f64>>,
     /// Notes on the numbers.
     pub notes: Vec<String>,
@@ -169,7 +169,7 @@ enum Callers {
     Absent,
     /// The path of the window is unknown, or it does not lead to the function.
     Unknown,
-    /// Those of a call.
+    /// Callers starting at this call.
     Of(u32),
 }
 
@@ -212,7 +212,7 @@ fn caller_frames(paths: &CallPaths, call: u32) -> Vec<Frame> {
     calls.windows(2).map(frame).collect()
 }
 
-/// Loads of one group, object and thread, by way of the same callers.
+/// Loads of one group, object and thread, with the same callers.
 #[derive(Default)]
 struct Counted {
     loads: u64,
@@ -227,15 +227,15 @@ struct Building {
     of_piece: HashMap<(u32, Callers), usize, Mixed>,
     threads: Vec<(u32, u32)>,
     samples: HashMap<(Group, Callers, u32, u32), Counted>,
-    /// Blocks of the window that is read.
+    /// Blocks touched in the current window.
     met: HashSet<u64, Mixed>,
     slices: Vec<Slice>,
-    /// Rows of the open slice, and of a slice.
+    /// Rows of the open slice so far, and rows of a full slice.
     rows: (u64, u64),
 }
 
 impl Building {
-    /// Touches of an access that are reuses. An access touches all blocks that it has bytes in.
+    /// Touches of an access that are reuses. An access touches every block that it overlaps.
     fn reuses(&mut self, address: u64, size: u32) -> u64 {
         let last = address.saturating_add(u64::from(size.max(1)) - 1) / BLOCK;
         (address / BLOCK..=last)
@@ -263,7 +263,7 @@ impl Building {
         place
     }
 
-    /// The number of a thread. Rows are sorted by thread: it is nearly always the last one.
+    /// The index of a thread. Rows are sorted by thread, so it is nearly always the last one.
     fn thread(&mut self, id: (u32, u32)) -> usize {
         let known = self.threads.iter().rposition(|t| *t == id);
         known.unwrap_or_else(|| {
@@ -272,7 +272,7 @@ impl Building {
         })
     }
 
-    /// Begins a slice where one is due.
+    /// Begins a slice if the open one is full or belongs to another thread or window.
     fn slice(&mut self, thread: usize, run: &Run, starts: bool, from_ns: u64) {
         let full = self.rows.0 >= self.rows.1;
         let other = self.slices.last().is_none_or(|s| s.thread != thread);
@@ -313,7 +313,7 @@ struct Reading<'a> {
     resolver: Option<Resolver>,
     recent: Recent,
     paths: Option<CallPaths>,
-    /// Callers by the call in which a window began, and function.
+    /// Callers by function and by the call in which a window began.
     callers: HashMap<(u32, u32), Callers, Mixed>,
     /// Rows of each thread, by process and thread.
     rows_of: HashMap<(u32, u32), u64>,
@@ -437,7 +437,7 @@ impl Reading<'_> {
     }
 }
 
-/// Reads a trace. `analysis`: what it says of the whole, for time and misses.
+/// Reads a trace. `analysis` supplies time and misses of the whole.
 pub fn build(trace: &Trace, analysis: &Analysis) -> Profile {
     let manifest = &trace.manifest;
     let mut profile = Profile {
@@ -489,7 +489,7 @@ pub fn build(trace: &Trace, analysis: &Analysis) -> Profile {
     profile
 }
 
-/// Misses and time of a load of each place, by the rows of lines.
+/// Misses and time per load of each place, from the rows of the line table.
 fn costs(profile: &mut Profile, analysis: &Analysis, cpu_seconds: f64) {
     let line_of = |place: &FrameChain| {
         let frame = &place.frames[0];

@@ -19,7 +19,7 @@ impl Message {
         Message::default()
     }
 
-    /// A number; 0 stands for itself.
+    /// A number. It is written even if it is 0.
     pub fn number(mut self, field: u32, value: u64) -> Message {
         varint(&mut self.bytes, u64::from(field) << 3);
         varint(&mut self.bytes, value);
@@ -36,12 +36,12 @@ impl Message {
         self.raw(field, value.as_bytes())
     }
 
-    /// A message inside.
+    /// A nested message.
     pub fn message(self, field: u32, inner: Message) -> Message {
         self.raw(field, &inner.bytes)
     }
 
-    /// Numbers in one piece.
+    /// Packed repeated numbers.
     pub fn packed(self, field: u32, values: impl IntoIterator<Item = u64>) -> Message {
         let mut inner = Vec::new();
         values.into_iter().for_each(|v| varint(&mut inner, v));

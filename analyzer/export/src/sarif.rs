@@ -1,4 +1,4 @@
-//! Findings as SARIF 2.1.0, which code hosts show beside the lines.
+//! Findings as SARIF 2.1.0, which code hosts show next to the lines.
 
 use mgz_analyzer::findings::Finding;
 use mgz_analyzer::report::Analysis;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// Findings that cost this part of the time or more are warnings, percent.
 const WARNING: f64 = 10.0;
 
-/// The path as SARIF wants it: relative to the source root where it is below it.
+/// The path as SARIF requires it: relative to the source root if it is below it.
 fn uri(file: &str, root: &str) -> String {
     let relative = file
         .strip_prefix(root)

@@ -95,11 +95,11 @@ impl Strings {
 /// Functions of the frames.
 #[derive(Default)]
 struct Functions {
-    /// Texts.
+    /// Index of each function's name in the strings.
     names: Vec<usize>,
     files: Vec<Value>,
     modules: Vec<usize>,
-    /// By frame.
+    /// Function of each frame.
     of_frame: Vec<usize>,
 }
 
@@ -107,7 +107,7 @@ struct Functions {
 struct Nodes {
     prefix: Vec<Option<usize>>,
     frame: Vec<usize>,
-    /// By stack: its innermost node.
+    /// Innermost node of each stack.
     leaves: Vec<Option<usize>>,
 }
 
@@ -144,7 +144,7 @@ struct Firefox<'a> {
     stacks: Vec<Vec<usize>>,
     /// Sorted.
     modules: Vec<&'a str>,
-    /// Begin of the first slice.
+    /// Begin of the first slice, nanoseconds.
     first_ns: u64,
 }
 
@@ -310,7 +310,7 @@ struct FunctionCosts<'a> {
     file: &'a str,
     /// By file and line.
     lines: BTreeMap<(&'a str, u32), Vec<u64>>,
-    /// By line of the call, function and its file: inclusive costs.
+    /// Inclusive costs by line of the call, called function and its file.
     calls: BTreeMap<(&'a str, u32, CostCenter<'a>, &'a str), Vec<u64>>,
 }
 
@@ -363,8 +363,8 @@ fn function_costs(
     (functions, totals)
 }
 
-/// Callgrind's format, by line: loads, predicted misses where they are known, and nanoseconds where
-/// windows come by time. Calls have inclusive costs.
+/// Callgrind's format, by line: loads, predicted misses if they are known, and nanoseconds if
+/// windows are triggered by time. Calls have inclusive costs.
 pub fn callgrind(profile: &Profile) -> String {
     let one_line = |text: &str| text.replace('\n', " ");
     let mut out = format!(

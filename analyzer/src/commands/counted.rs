@@ -1,4 +1,4 @@
-//! Output for a trace of `mgz-record --count`: the number of loads that each function and line has
+//! Output for a trace of `mgz-record --count`: the number of loads that each function and line
 //! executed.
 
 use crate::data::code_map::Target;
@@ -10,12 +10,13 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// True if a folder has such a trace. Errors of the folder are reported when it is opened.
+/// True if a folder has a trace of `mgz-record --count`. Errors of the folder are reported when it
+/// is opened.
 pub fn is_counted(folder: &Path) -> bool {
     manifest_of(folder).is_ok_and(|m| m.mode == TraceMode::Count)
 }
 
-/// Reads the trace. Also tells whether something is missing.
+/// Reads the trace. The flag is true if a part of it could not be read.
 pub fn run_counted(folder: &Path) -> anyhow::Result<(Document, bool)> {
     let trace = Trace::open(folder, true)?;
     let counts = executions::read_executions(&trace)
@@ -97,7 +98,6 @@ pub fn run_counted(folder: &Path) -> anyhow::Result<(Document, bool)> {
     Ok((document, !trace.damage.is_empty()))
 }
 
-/// A number of loads.
 fn whole(loads: f64) -> Value {
     (loads as u64).into()
 }

@@ -64,12 +64,12 @@ pub fn run_ranks(arguments: &ranks::RanksArguments) -> anyhow::Result<ExitCode> 
     finish((document, lacking), common)
 }
 
-/// Shows what a trace of `--count` has.
+/// Shows the counts of a trace of `--count`.
 pub fn show_counted(folder: &Path, common: &Common) -> anyhow::Result<ExitCode> {
     finish(counted::run_counted(folder)?, common)
 }
 
-/// Shows the result of a command. The flag is true if a part of the trace could not be read.
+/// Shows the document of a command. The flag is true if a part of the trace could not be read.
 pub fn finish((document, damaged): (Document, bool), common: &Common) -> anyhow::Result<ExitCode> {
     for warning in &document.warnings {
         tell!("mgz-analyze: warning: {warning}");
@@ -82,7 +82,7 @@ pub fn finish((document, damaged): (Document, bool), common: &Common) -> anyhow:
     })
 }
 
-/// Checks what is common and sets up the threads.
+/// Checks the common arguments and starts the threads.
 pub fn start(common: &Common) -> anyhow::Result<()> {
     if matches!(common.format, OutputFormat::Csv | OutputFormat::Parquet) && common.output.is_none()
     {
@@ -102,7 +102,7 @@ pub fn start(common: &Common) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says that the use–reuse pairs of a watched run are shown.
+/// Prints that the use–reuse pairs of a watched run are shown.
 pub fn note_watched(folder: &Path) {
     tell!(
         "mgz-analyze: note: {0}: a trace of mgz-record --mode watch has use\u{2013}reuse pairs that watchpoints saw, not rows of loads; this is what mgz-analyze reuse {0} --rdx shows",
@@ -110,7 +110,8 @@ pub fn note_watched(folder: &Path) {
     );
 }
 
-/// Why a trace of `--mode watch` has no answer to something, and what shows what it has.
+/// Error for a trace of `--mode watch` that lacks the data for `asked`. It names the commands that
+/// show the trace.
 pub fn refuse_watched(folder: &Path, asked: &str) -> anyhow::Error {
     anyhow::anyhow!(
         "{0}: {asked} takes rows of loads, and a trace of mgz-record --mode watch has use\u{2013}reuse pairs only; see these with mgz-analyze reuse {0} --rdx, or record with another --mode",
@@ -139,7 +140,7 @@ pub fn open_trace(
     warned(Trace::open(folder, !common.no_annotations)?, document)
 }
 
-/// The same for a command that does not tell what code is called.
+/// The same for a command that does not need names of code.
 pub fn open_nameless(
     folder: &std::path::Path,
     common: &Common,
@@ -151,7 +152,7 @@ pub fn open_nameless(
     warned(Trace::open_nameless(folder)?, document)
 }
 
-/// The same of a trace whose first rows came on standard input. `names`: whether code is named.
+/// The same for a trace whose first rows came on standard input. `names` is true if code is named.
 pub fn open_rest(
     folder: &std::path::Path,
     names: bool,
@@ -179,7 +180,7 @@ pub fn require_full(trace: &Trace, what: &str, remedy: &str) -> anyhow::Result<(
     Ok(())
 }
 
-/// Refuses a trace without rows, and says what became of them if that is known.
+/// Refuses a trace without rows, and reports what became of them if that is known.
 pub fn ensure_accesses(accesses: u64, trace: &Trace) -> anyhow::Result<()> {
     let lost = match &trace.damage[..] {
         [] => String::new(),
@@ -193,7 +194,7 @@ pub fn ensure_accesses(accesses: u64, trace: &Trace) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says what a full trace lacks.
+/// Reports what a full trace lacks.
 pub fn warn_of_gaps(trace: &Trace, document: &mut Document) {
     let dropped: u64 = trace.manifest.totals.dropped.values().sum();
     if trace.manifest.mode.has_all_loads() && dropped > 0 {

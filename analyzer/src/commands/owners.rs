@@ -7,7 +7,8 @@ use crate::output::document::{ColumnUnit, Document, DocumentColumn};
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// Finds the objects of accesses in order; knows the pages that one object has for the whole run.
+/// Finds the objects of accesses in order. It caches pages that belong to one object for the whole
+/// run.
 #[derive(Default)]
 pub struct Owners {
     resolver: Option<Resolver>,
@@ -24,7 +25,7 @@ pub const OBJECT_COLUMNS: [DocumentColumn; 3] = [
 ];
 
 impl Owners {
-    /// Owners for a trace; unknown if the trace has no objects.
+    /// Owners for a trace; none are known if the trace has no objects.
     pub fn open(trace: &Trace, document: &mut Document) -> Owners {
         let resolver =
             crate::input::objects::read_objects(&trace.folder).unwrap_or_else(|sentence| {
@@ -42,8 +43,8 @@ impl Owners {
         self.resolver.is_some()
     }
 
-    /// Appends the objects of consecutive accesses of a thread, by process and thread. Times in
-    /// between are interpolated.
+    /// Appends the objects of consecutive accesses of a thread, by process and thread. Times of
+    /// accesses within a run are interpolated.
     pub fn fill(
         &mut self,
         (process, thread): (u32, u32),

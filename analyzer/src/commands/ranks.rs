@@ -68,7 +68,7 @@ fn questions(block: u64) -> anyhow::Result<Questions> {
     })
 }
 
-/// The key of a trace.
+/// The key that identifies the input `trace`.
 pub fn key_of(trace: &Path, block: u64) -> anyhow::Result<String> {
     let options = format!("ranks 1, block {block}");
     input_key::key_of_trace(trace, &options).map_err(anyhow::Error::msg)
@@ -105,7 +105,7 @@ fn of_input(input: &Path, arguments: &RanksArguments) -> anyhow::Result<(Ranks, 
     of_trace(input, arguments.block, !arguments.common.no_annotations)
 }
 
-/// The keys of all traces that the result will be of; none if they are not known before it is made.
+/// The keys of all input traces; none if they are not known before the result is computed.
 fn keys(arguments: &RanksArguments) -> Option<BTreeSet<String>> {
     let mut keys = BTreeSet::new();
     for input in &arguments.inputs {
@@ -118,7 +118,7 @@ fn keys(arguments: &RanksArguments) -> Option<BTreeSet<String>> {
     Some(keys)
 }
 
-/// True if the file has the result already.
+/// True if the file already has the result.
 fn is_done(file: &Path, arguments: &RanksArguments) -> bool {
     let Ok(there) = Ranks::read(file) else {
         return false;

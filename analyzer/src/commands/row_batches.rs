@@ -27,9 +27,9 @@ pub enum RowColumn {
     Thread,
     /// Number of the sample in its thread.
     Sample,
-    /// When the part of the sample that the row is in begins, in nanoseconds.
+    /// When the row's part of the sample begins, nanoseconds.
     FromNs,
-    /// When it ends.
+    /// When the row's part of the sample ends, nanoseconds.
     ToNs,
     /// `load` or `store`.
     Access,
@@ -39,7 +39,7 @@ pub enum RowColumn {
     Size,
     /// `constant`, `strided`, `irregular` or `store`.
     Class,
-    /// Constant loads that the row stands for besides its own.
+    /// Constant loads that the row represents in addition to its own.
     Implied,
     /// Function.
     Function,
@@ -115,7 +115,7 @@ pub fn row_type(columns: &[RowColumn]) -> ArrowDataType {
     ArrowDataType::Struct(columns.iter().map(field).collect())
 }
 
-/// Rows that wait to become a batch. Data that is the same for a run of rows is stored once per
+/// Rows that wait for the next batch. Data that is the same for a run of rows is stored once per
 /// run.
 #[derive(Default)]
 struct Waiting {
@@ -127,8 +127,8 @@ struct Waiting {
 }
 
 /// Passes all rows of a trace that match `conditions` to `each`, in order of process, thread and
-/// sample; loads and stores in the order of the program. Stops when `each` returns false. Damaged
-/// parts are skipped and returned.
+/// sample. Loads and stores are in program order. Stops when `each` returns false. Damaged parts
+/// are skipped and returned.
 ///
 /// # Errors
 ///
@@ -224,7 +224,8 @@ impl Waiting {
                 &mut self.objects,
             );
         }
-        // Rows of loads come in the order of the loads, also where stores stand between them.
+        // The implied counts of loads are in the order of the loads, even if stores come between
+        // them.
         let (mut loads, mut stores) = (segment.loads.implied.iter(), segment.stores.implied.iter());
         self.implied.extend(rows.group.iter().map(|group| {
             let of = if group.is_store() {

@@ -5,8 +5,8 @@ use crate::data::rows::{Chunk, ColumnSlices, Run};
 use crate::input::source::ChunkSource;
 
 /// Least number of rows that are decoded ahead: a row group of the recorder. Two batches exist at a
-/// time, with 22 bytes per row. A consumer of rows in order is slower than one decoder, so more
-/// batches would only wait.
+/// time, with 22 bytes per row. The consumer is slower than one decoder, so more batches would only
+/// wait.
 const BATCH_ROWS: u64 = 1 << 18;
 
 /// Consecutive accesses of one sample of one thread.
@@ -18,9 +18,9 @@ pub struct AccessSegment<'a> {
     /// Stores.
     pub stores: ColumnSlices<'a>,
     before: &'a [u32],
-    /// Times of loads and stores in the order of the trace; empty where they were not asked for.
+    /// Times of loads and stores in the order of the trace; empty if they were not requested.
     time: &'a [u64],
-    /// The segment does not go on with the sample of the one before.
+    /// False if the segment continues the sample of the previous one.
     pub starts: bool,
 }
 
@@ -114,7 +114,7 @@ impl<T: Copy> Accesses<T> {
 }
 
 impl<'a> AccessSegment<'a> {
-    /// The loads, or with `stores` loads and stores in program order (which takes `buffer`).
+    /// The loads, or with `stores` loads and stores in program order (which uses `buffer`).
     pub fn accesses<'b>(&'b self, stores: bool, buffer: &'b mut Accesses) -> View<'b> {
         let loads = View {
             address: self.loads.address,
@@ -139,8 +139,8 @@ impl<'a> AccessSegment<'a> {
         buffer.view()
     }
 
-    /// Appends the times of the accesses that [`AccessSegment::accesses`] gives. Times that were not read
-    /// are spread evenly between those of the first and the last row.
+    /// Appends the times of the accesses that [`AccessSegment::accesses`] gives. Times that were
+    /// not read are spread evenly between those of the first and the last row.
     pub fn times(&self, stores: bool, out: &mut Vec<u64>) {
         let rows = self.loads.len() + if stores { self.stores.len() } else { 0 };
         if self.time.len() != self.loads.len() + self.stores.len() {
@@ -163,7 +163,7 @@ impl<'a> AccessSegment<'a> {
         }
     }
 
-    /// Loads that the segment's rows imply but do not record: scalars at constant places.
+    /// Loads that the segment's rows imply but do not record: scalars at constant addresses.
     pub fn implied(&self) -> u64 {
         self.loads
             .implied
@@ -202,7 +202,7 @@ pub fn segments<'a>(chunk: &'a Chunk, last: &mut Option<Run>) -> Vec<AccessSegme
     out
 }
 
-/// Passes all segments of a trace to `visit`, in order; the next pieces are decoded meanwhile.
+/// Passes all segments of a trace to `visit`, in order; the next pieces are decoded in parallel.
 /// Returns descriptions of unreadable parts. A sample never continues across a gap.
 pub fn visit(
     source: &dyn ChunkSource,

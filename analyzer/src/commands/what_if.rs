@@ -188,7 +188,7 @@ fn show(
             .iter()
             .map(|(remedy, limit)| vec![remedy.as_str().into(), limit.as_str().into()])
             .collect(),
-        // Notes have them in full.
+        // The notes have the full text.
         text_rows: 0,
     });
 }
@@ -242,7 +242,7 @@ fn code_table(costs: &Costs, saved: &Saved) -> DocumentTable {
 /// Cache levels of the table.
 const LEVELS_SHOWN: usize = 3;
 
-/// Percent with one digit behind the point.
+/// Percent with one decimal.
 fn rounded(pct: f64) -> f64 {
     (10.0 * pct).round() / 10.0
 }

@@ -31,7 +31,7 @@ pub enum EntryKind {
 }
 
 impl EntryKind {
-    /// As it stands in text.
+    /// The kind's name in text output.
     pub fn name(self) -> &'static str {
         match self {
             EntryKind::Run => "run",
@@ -46,9 +46,9 @@ impl EntryKind {
 /// A number that is compared. All are better if smaller.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Metric {
-    /// CPU seconds of a part of the program.
+    /// CPU seconds of one entry.
     Seconds,
-    /// Share of the CPU time, percent: where the seconds are unknown.
+    /// Share of the CPU time, percent; used if the seconds are unknown.
     Time,
     /// Share of the loads, percent.
     Share,
@@ -64,15 +64,15 @@ pub enum Metric {
     Distance(u8),
     /// Bytes of an object's largest block.
     Size,
-    /// Misses of a level: of the run, where that is known, else per load.
+    /// Misses of a level: of the run if that is known, else per load.
     Misses(String),
 }
 
 impl Metric {
-    /// Unit of misses where executed loads are unknown.
+    /// Unit of misses if executed loads are unknown.
     pub const PER_LOAD: &str = "misses per load";
 
-    /// As it stands in `--fail-if` and in JSON.
+    /// The metric's name in `--fail-if` and in JSON.
     pub fn name(&self) -> String {
         match self {
             Metric::Seconds | Metric::Time => "time".into(),
@@ -103,13 +103,13 @@ impl Metric {
         }
     }
 
-    /// Parts of a whole: if one is smaller, the others are greater.
+    /// True for parts of a whole: if one shrinks, the others grow.
     pub fn is_share(&self) -> bool {
         matches!(self, Metric::Time | Metric::Share)
     }
 }
 
-/// A number within its 95 % interval; without ends nothing is known of how far off it is.
+/// A number within its 95 % interval; without ends its error is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cell {
     /// The number.
@@ -158,7 +158,7 @@ pub struct Entry {
     pub file: String,
     /// Its line; 0 if unknown.
     pub line: u32,
-    /// Depth of a loop.
+    /// Nesting depth of a loop.
     pub depth: u32,
     /// Code that it was inlined into.
     pub chain: String,
@@ -177,7 +177,7 @@ pub struct RunEntries {
     pub path: String,
     /// Every load was recorded or counted.
     pub exact: bool,
-    /// Files that the traced modules were made of.
+    /// The files that the traced modules were made from.
     pub originals: Vec<Original>,
     /// Arguments of the program.
     pub arguments: Vec<String>,
@@ -195,10 +195,9 @@ pub struct RunEntries {
     pub picture: serde_json::Value,
 }
 
-/// The numbers of a row.
 struct Numbers<'a> {
     time: TimeShare,
-    /// CPU seconds of all instrumented code, which shares of time are of, if they are known.
+    /// CPU seconds of all instrumented code, if they are known. Shares of time refer to them.
     whole_seconds: Option<f64>,
     share: Option<f64>,
     hats: &'a Hats,
@@ -228,7 +227,7 @@ impl Numbers<'_> {
             hi: share.hi.map(|hi| hi / 100.0 * whole),
         });
         put(Metric::Seconds, seconds);
-        // Known loads say more than shares, which all change if one does.
+        // If loads are known, shares are left out: a change of one share changes all others.
         if self.time.value.is_none() && self.hats.accesses.is_none() {
             let ends = self.share.filter(|_| self.exact);
             put(Metric::Share, Cell::of(self.share, ends, ends));
@@ -265,8 +264,8 @@ impl Numbers<'_> {
         }
     }
 
-    /// A percentile of D with the interval of its rank among as many values as there are samples:
-    /// values of one sample are alike.
+    /// A percentile of D with the interval of its rank. The number of samples counts as the number
+    /// of values, since values of one sample are correlated.
     fn percentile(&self, p: u8, value: Option<f64>) -> Option<Cell> {
         let value = value?;
         if self.exact {
@@ -279,7 +278,7 @@ impl Numbers<'_> {
         }
         let share = f64::from(p) / 100.0;
         let off = ROUNDED_NORMAL_QUANTILE_OF_95_PCT * (share * (1.0 - share) / n).sqrt();
-        // Beyond the last value there is no end.
+        // There is no upper end beyond the last value.
         let at = |share: f64| (share < 1.0).then(|| quantile(self.distances, all, share.max(0.0)));
         let (lo, hi) = (at(share - off), at(share + off));
         Cell::of(
@@ -313,7 +312,7 @@ struct Whole {
     seconds: Option<f64>,
 }
 
-/// CPU seconds of instrumented code: all, without the share of triggers that came elsewhere.
+/// CPU seconds of instrumented code: the total, less the share of triggers in other code.
 fn instrumented_seconds(manifest: &Manifest) -> Option<f64> {
     let triggers = |what: &str| manifest.totals.triggers.get(what).copied().unwrap_or(0) as f64;
     let elsewhere = match triggers("came") {
@@ -352,7 +351,7 @@ pub fn entries(path: &str, analysis: &Analysis, manifest: &Manifest) -> RunEntri
         summary.trace.mode.has_all_loads() && summary.rho.is_none_or(|rho| rho < 1.0 + 1e-9);
     let whole = Whole {
         exact,
-        // Recording every load takes a time of its own.
+        // Recording every load changes the program's time.
         seconds: instrumented_seconds(manifest).filter(|_| !exact),
     };
     let mut run = Entry {
@@ -457,7 +456,7 @@ fn of_objects(analysis: &Analysis, whole: Whole) -> Vec<Entry> {
             exact: whole.exact,
         }
         .cells(&mut entry);
-        // Not an estimate: it was logged, or stands in the file.
+        // Not an estimate: the size was logged or is in the file.
         let size = row.largest.map(|bytes| Cell::exact(bytes as f64));
         entry.cells.extend(size.map(|cell| (Metric::Size, cell)));
         entry
@@ -465,8 +464,8 @@ fn of_objects(analysis: &Analysis, whole: Whole) -> Vec<Entry> {
     analysis.objects.iter().zip(names).map(of).collect()
 }
 
-/// Names by which objects of two runs can be matched. Memory with only an address as its name lies
-/// elsewhere in each run; it is numbered by size, largest first.
+/// Names by which objects of two runs can be matched. An object that is named only by its address
+/// has another address in each run. Such objects are numbered by size, largest first.
 fn object_names(objects: &[(&str, Option<u64>)]) -> Vec<String> {
     let is_address = |name: &str| name.starts_with("0x");
     let mut nameless: Vec<usize> = (0..objects.len())

@@ -1,4 +1,5 @@
-//! A fix of `mgz fix` that two sides belong to: its predicted gain beside the measured ones.
+//! A fix of `mgz fix` that leads from the base to the new build: its predicted gain next to the
+//! measured ones.
 //!
 //! `mgz fix` notes fixes in `fixes` in the cache folder and in `fix.json`. Both name the original
 //! program and the fixed one by build id and hash, and the files that a patch changes.
@@ -11,7 +12,7 @@ use std::hash::Hasher;
 use std::path::{Path, PathBuf};
 use twox_hash::XxHash3_64;
 
-/// A program file that a trace was made of.
+/// A program file that a trace was recorded from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(default)]
 pub struct Original {
@@ -24,7 +25,8 @@ pub struct Original {
 }
 
 impl Original {
-    /// True if both are one build, and not the build `other`: a fixed file may keep the build id.
+    /// True if this is the same build as `one`, and a different build from `other`: a fixed file
+    /// may keep the build id.
     fn is(&self, one: &Original, other: &Original) -> bool {
         let is_build = |of: &Original| !of.build_id.is_empty() && of.build_id == self.build_id;
         let is_file = |of: &Original| !of.hash.is_empty() && of.hash == self.hash;
@@ -54,7 +56,7 @@ struct PatchedFile {
     after: String,
 }
 
-/// A record of a fix, or a document of one.
+/// A record of a fix, or a document with one fix.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 struct Record {
@@ -63,11 +65,11 @@ struct Record {
     remedies: Vec<String>,
     candidates: Vec<Candidate>,
     predicted: Option<Saved>,
-    /// In records.
+    /// Set in records.
     measured: Option<Saved>,
-    /// In documents.
+    /// Set in documents.
     result: Option<Saved>,
-    /// In records.
+    /// Set in records.
     files: Option<Vec<PatchedFile>>,
     /// In documents.
     source: Option<Source>,
@@ -115,7 +117,7 @@ pub fn known(base: &[RunEntries], new: &[RunEntries], changes: &[Change]) -> Opt
 }
 
 impl Record {
-    /// True if it leads from a program of the base to one of the new build.
+    /// True if it leads from a program of `base` to one of `new`.
     fn leads(&self, base: &BTreeSet<Original>, new: &BTreeSet<Original>) -> bool {
         let is_original = |o: &Original| o.is(&self.program, &self.fixed);
         let is_patched = |o: &Original| {
@@ -135,8 +137,8 @@ impl Record {
         }
     }
 
-    /// True if the sources are those that the patch leads to. A build of them has a build id of its
-    /// own.
+    /// True if the sources now have the contents after the patch. A build from patched sources has
+    /// a different build id than the fixed program.
     fn is_in_sources(&self) -> bool {
         let is_patched = |file: &PatchedFile| {
             let mut hash = XxHash3_64::with_seed(0);
@@ -163,7 +165,8 @@ impl Record {
     }
 }
 
-/// Files that may hold records: that of the cache, and `fix.json` here and beside programs.
+/// Files that may hold records: the one in the cache, and `fix.json` in the current folder and next
+/// to programs.
 fn places<'a>(programs: impl Iterator<Item = &'a Original>) -> Vec<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME")
         .filter(|v| !v.is_empty())
@@ -177,7 +180,7 @@ fn places<'a>(programs: impl Iterator<Item = &'a Original>) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Records of a file: a document, or lines. What is neither is none.
+/// Records of a file, which is a document or has a record in each line. Other text is skipped.
 fn read(place: &Path) -> Vec<Record> {
     let Ok(text) = std::fs::read_to_string(place) else {
         return Vec::new();

@@ -206,7 +206,7 @@ pub struct GateOutcome {
     pub violations: Vec<String>,
     /// Comparisons that it is about.
     pub compared: usize,
-    /// Number of these that cannot be told.
+    /// Number of these without a clear verdict.
     pub unclear: usize,
 }
 
@@ -216,7 +216,7 @@ impl Condition {
         change.metric.name() == self.metric.name() && self.is_of(change)
     }
 
-    /// True if its name was compared at all, even by other numbers.
+    /// True if its name occurs in any comparison, even of other metrics.
     pub fn names_something(&self, comparison: &Comparison) -> bool {
         let any = matches!(self.name.as_deref(), None | Some("*"));
         any || comparison.changes.iter().any(|c| self.is_of(c))
@@ -236,7 +236,7 @@ impl Condition {
         }
     }
 
-    /// Looks at the comparisons. `words`: how a change is said.
+    /// Evaluates the condition. `words` describes a change.
     pub fn check(&self, comparison: &Comparison, words: impl Fn(&Change) -> String) -> GateOutcome {
         let about: Vec<&Change> = comparison
             .changes

@@ -14,7 +14,7 @@ use mgz_annotations_schema::sidecar::Sidecar;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// The traces and partial results that a path means.
+/// The traces and partial results that a path stands for.
 pub fn expand(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let trace = folder_of(path.to_path_buf());
     if is_trace(&trace) || trace.is_file() {
@@ -46,7 +46,7 @@ pub fn expand(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// Reads one of them.
+/// Reads a trace or partial result.
 pub fn read_compared(
     path: &Path,
     questions: &Questions,
@@ -82,8 +82,8 @@ pub fn read_compared(
     Ok(run)
 }
 
-/// Files that the modules of a trace were made of. A sidecar that cannot be read has been reported by
-/// then.
+/// Files that the modules of a trace were recorded from. A sidecar that cannot be read has been
+/// reported by then.
 fn originals(trace: &Trace) -> Vec<Original> {
     let original = |module: &Module| {
         let read = Sidecar::read(&trace.folder.join(&module.sidecar)).ok()?;
@@ -97,7 +97,7 @@ fn originals(trace: &Trace) -> Vec<Original> {
     trace.manifest.modules.iter().filter_map(original).collect()
 }
 
-/// Loads by code, of a trace that has counted them.
+/// Loads by code, from a trace that counted them.
 fn counted(path: &str, trace: &Trace) -> anyhow::Result<RunEntries> {
     let counts = executions::read_executions(trace).map_err(|e| {
         anyhow::anyhow!("{e}, so that the trace cannot be compared; record it again")

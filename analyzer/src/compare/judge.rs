@@ -1,4 +1,5 @@
-//! Better, worse, the same, or not to be told: for each number of each thing that both builds have.
+//! Verdicts: better, worse, the same or unclear, for each number of each entry that both builds
+//! have.
 
 use crate::compare::entries::{Cell, Entry, EntryKind, Metric, RunEntries};
 use crate::compare::fix::KnownFix;
@@ -9,19 +10,18 @@ use mgz_models::statistics::{NORMAL_QUANTILE_OF_95_PCT, median};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A change is called one wrongly with at most this probability, over all comparisons together.
-/// Source: Chosen.
+/// Maximum probability of any false change, over all comparisons together. Source: Chosen.
 const MAX_ERROR_PROBABILITY: f64 = 0.05;
-/// Runs a side from which on ranks are compared. Source: Chosen.
+/// Minimum number of runs per side for a comparison by ranks. Source: Chosen.
 const MIN_RUNS_FOR_RANKS: usize = 4;
 /// Half the 95 % interval of the CPU time of one run of a program, as a part of it. Source: Chosen,
-/// as twice the measured one: twelve runs of the guide's example have a standard deviation of 2.3 %,
-/// and the two farthest apart differ by 8.8 %.
+/// as twice the measured one: twelve runs of the guide's example have a standard deviation of 2.3
+/// %, and the two farthest apart differ by 8.8 %.
 const RUN_TO_RUN: f64 = 0.10;
-/// Two numbers are the same if the interval of their ratio lies within this part around one.
+/// Two numbers are the same if the interval of their ratio lies within one plus or minus this part.
 /// Source: Chosen.
 const SAME_RATIO: f64 = 0.10;
-/// Shares that differ by less, percentage points, are the same too.
+/// Shares that differ by less are also the same, percentage points.
 const SAME_POINTS: f64 = 1.0;
 /// Functions and objects with less weight on both sides are not compared, percent. Source: Chosen.
 const MIN_WEIGHT_PCT: f64 = 1.0;
@@ -36,9 +36,9 @@ pub enum Verdict {
     Better,
     /// Greater, and not by chance.
     Worse,
-    /// Apart by less than 10 %.
+    /// The interval of the ratio lies within 10 % of one, or the difference is negligible.
     Same,
-    /// Not to be told.
+    /// None of the others can be concluded.
     Unclear,
 }
 
@@ -61,9 +61,9 @@ pub enum Test {
 pub struct Change {
     /// Kind of the entry.
     pub kind: EntryKind,
-    /// Name in the base, or in the new build where the base does not have it.
+    /// Name in the base, or in the new build if the base does not have it.
     pub name: String,
-    /// Name in the new build, where it is another one.
+    /// Name in the new build, if it differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new_name: Option<String>,
     /// `file:line` of a line or loop in the base.
@@ -114,9 +114,9 @@ pub struct Comparison {
     pub only_base: Vec<Alone>,
     /// See `only_base`.
     pub only_new: Vec<Alone>,
-    /// Comparisons among which chance was to be excluded.
+    /// Number of comparisons that the correction for chance includes.
     pub tests: usize,
-    /// Ranks could tell nothing with so few runs.
+    /// True if there are too few runs for ranks to show any difference.
     pub too_few_runs: bool,
     /// The fix of `mgz fix` that leads from the base to the new build.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -125,7 +125,7 @@ pub struct Comparison {
     pub warnings: Vec<String>,
 }
 
-/// A thing of one side alone.
+/// An entry of one side only.
 #[derive(Clone, Debug, Serialize)]
 pub struct Alone {
     /// Kind of the entry.
@@ -136,7 +136,7 @@ pub struct Alone {
     pub weight: f64,
 }
 
-/// A thing and its entries in the runs of a side.
+/// An entry of each run of a side; `None` in runs without it.
 type Runs<'a> = Vec<Option<&'a Entry>>;
 
 /// Entries of the first run of a side, each with its partners in the others.
@@ -166,7 +166,7 @@ fn weight(row: &Runs<'_>) -> f64 {
     row.iter().flatten().map(|e| e.weight).sum::<f64>() / row.len().max(1) as f64
 }
 
-/// The number of an entry in each run. A run without the entry has no loads of it, or so little
+/// The number of an entry in each run. In a run without the entry, it has no loads, or so little
 /// time that no window saw it.
 fn cells(row: &Runs<'_>, runs: &[RunEntries], metric: &Metric, per_load: bool) -> Vec<Cell> {
     row.iter()
@@ -176,7 +176,7 @@ fn cells(row: &Runs<'_>, runs: &[RunEntries], metric: &Metric, per_load: bool) -
             Some(entry) => entry.cells.get(metric).copied(),
             None if run.exact => Some(Cell::exact(0.0)),
             None if run.samples > 0 => {
-                // The rule of three.
+                // Rule of three: 95 % upper bound of a share without occurrences among the samples.
                 let share = (3.0 / run.samples as f64).min(1.0);
                 let most = match metric {
                     Metric::Time => 100.0 * share,
@@ -194,8 +194,8 @@ fn cells(row: &Runs<'_>, runs: &[RunEntries], metric: &Metric, per_load: bool) -
         .collect()
 }
 
-/// Few runs do not show how much the CPU time differs from run to run: that is added to what the
-/// windows of each tell.
+/// Few runs do not show how much the CPU time differs from run to run. That difference is added to
+/// the interval of each run.
 fn with_run_to_run(mut cells: Vec<Cell>, metric: &Metric) -> Vec<Cell> {
     if matches!(metric, Metric::Seconds | Metric::Cpu) && cells.len() < MIN_RUNS_FOR_RANKS {
         for cell in &mut cells {
@@ -208,17 +208,17 @@ fn with_run_to_run(mut cells: Vec<Cell>, metric: &Metric) -> Vec<Cell> {
     cells
 }
 
-/// Numbers of a side and what is known of their mean.
+/// Numbers of a side, and their mean with its errors.
 #[derive(Clone, Debug)]
 struct Sample {
     values: Vec<f64>,
-    /// Mean; of exact or ranked numbers the median.
+    /// Mean; the median of exact or ranked numbers.
     value: f64,
     /// Standard errors of the mean downwards and upwards, from the runs' own intervals; `None`
     /// without intervals.
     below: Option<f64>,
     above: Option<f64>,
-    /// The same by how much the runs differ.
+    /// Standard error of the mean from the differences between runs.
     between: Option<f64>,
     exact: bool,
 }
@@ -291,7 +291,7 @@ impl Sample {
         }
     }
 
-    /// The same numbers as shares of what is left without others that take `gone` percent.
+    /// The same numbers as shares of the rest, without parts that take `gone` percent.
     fn of_rest(&self, gone: f64) -> Sample {
         let scale = 100.0 / (100.0 - gone).max(1e-9);
         let scaled = |x: Option<f64>| x.map(|x| x * scale);
@@ -325,11 +325,11 @@ struct Pending {
     change: Change,
     base: Sample,
     new: Sample,
-    /// Executed loads of the thing, the more of both sides.
+    /// Executed loads of the entry, the greater number of both sides.
     loads: f64,
 }
 
-/// Compares two sets of runs. `wanted`: names that are compared however little weight they have.
+/// Compares two sets of runs. Entries with a name in `wanted` are compared whatever their weight.
 pub fn compare(base: &[RunEntries], new: &[RunEntries], wanted: &BTreeSet<String>) -> Comparison {
     let mut out = Comparison {
         base: base.iter().map(|r| r.path.clone()).collect(),
@@ -385,11 +385,11 @@ pub fn compare(base: &[RunEntries], new: &[RunEntries], wanted: &BTreeSet<String
                 } else {
                     out.only_base.push(alone);
                 }
-                // Data that moved to another object are neither better nor worse for that.
+                // Data that moved to another object are neither better nor worse.
                 if kind == EntryKind::Object && !wanted.contains(&named.name) {
                     continue;
                 }
-                // For an entry that is gone or new, its time and its loads are enough.
+                // An entry that is gone or new is compared by its time and loads only.
             }
             let metrics: BTreeSet<&Metric> = [a, b]
                 .into_iter()
@@ -423,7 +423,7 @@ pub fn compare(base: &[RunEntries], new: &[RunEntries], wanted: &BTreeSet<String
     out
 }
 
-/// Numbers that say whether two comparisons are one.
+/// Numbers that are equal if two comparisons are the same test.
 type Figures = (Metric, [Option<u64>; 6]);
 
 fn figures(change: &Change) -> Figures {
@@ -432,7 +432,8 @@ fn figures(change: &Change) -> Figures {
     (change.metric.clone(), [a, b, c, d, e, f])
 }
 
-/// Leaves out loops and lines that have the numbers of their function, and lines that have those of a loop.
+/// Leaves out loops and lines that have the numbers of their function, and lines that have those of
+/// a loop.
 fn without_repetitions(pending: Vec<Pending>) -> Vec<Pending> {
     let mut known: BTreeSet<(String, Figures)> = BTreeSet::new();
     let keep = |p: &Pending| match p.change.kind {
@@ -473,7 +474,8 @@ fn prepare(
     };
     let (per_load, (base, new)) = match sides(false) {
         Some(both) => (false, both),
-        // Without numbers of loads, how much each function counts in the sum depends on what the windows met.
+        // Without numbers of loads, the weight of each function in the sum depends on which code
+        // the windows met. No comparison is made then.
         None if matches!(kind, EntryKind::Run | EntryKind::Object) => return None,
         None => (true, sides(true)?),
     };
@@ -510,10 +512,9 @@ fn prepare(
     })
 }
 
-/// The result of a test of one of the comparisons.
 #[derive(Clone, Copy)]
 struct Tested {
-    /// Index of the comparison.
+    /// Index of the comparison in the pending ones.
     at: usize,
     /// Probability of the difference by chance.
     chance: f64,
@@ -529,7 +530,7 @@ struct Judge {
     tests: usize,
 }
 
-/// Judges what is exact, then everything else together.
+/// Judges exact comparisons first, then all others together.
 fn decide(mut pending: Vec<Pending>, out: &mut Comparison) {
     for one in pending.iter_mut().filter(|p| p.base.exact && p.new.exact) {
         exact(one);
@@ -571,7 +572,7 @@ impl Pending {
         self.change.test != Test::Exact
     }
 
-    /// Difference of the shares of what is left without others that take `gone` percent.
+    /// Difference of the shares of the rest, without parts that take `gone` percent.
     fn difference_of_rest(&self, gone: (f64, f64)) -> f64 {
         (self.new.of_rest(gone.1).value - self.base.of_rest(gone.0).value).abs()
     }
@@ -604,12 +605,12 @@ impl Judge {
         })
     }
 
-    /// Decides shares, which add up. The one that has changed most is set aside, and the others are
-    /// compared as shares of the rest.
+    /// Decides shares, which add up to the whole. The one that has changed most is set aside, and
+    /// the others are compared as shares of the rest.
     fn decide_shares(&mut self, kind: EntryKind, mut left: Vec<usize>) {
         let tests = self.tests as f64;
         let mut gone = (0.0, 0.0);
-        // Loops lie inside each other, so that their shares do not add up.
+        // Loops are nested, so that their shares do not add up.
         let adds_up = kind != EntryKind::Loop;
         loop {
             let of_rest = |&i: &usize| {
@@ -642,12 +643,12 @@ impl Judge {
         }
     }
 
-    /// Finds what has changed most, and not by chance.
+    /// Finds the greatest significant change.
     fn most_changed(&self, results: &[Tested], gone: (f64, f64)) -> Option<Tested> {
         let by = |r: &Tested| -self.pending[r.at].difference_of_rest(gone);
-        // Chances that are both next to nothing say nothing of which is the cause.
+        // Two tiny probabilities do not show which change is the cause.
         let clear = |p: f64| p.max(1e-12);
-        // A new or removed entry is a cause of its own.
+        // A new or removed entry is its own cause.
         let stays = |r: &Tested| {
             let p = &self.pending[r.at];
             p.base.value > 0.0 && p.new.value > 0.0
@@ -663,13 +664,13 @@ impl Judge {
             .copied()
     }
 
-    /// Decides what is no share. `alone`: shares, which are decided already.
+    /// Decides numbers that are not shares. `alone` lists the shares, which are already decided.
     fn decide_others(&mut self, alone: &[usize]) {
         let others: Vec<Tested> = (0..self.pending.len())
             .filter(|i| self.pending[*i].is_open() && !alone.contains(i))
             .filter_map(|i| self.test(i, &self.pending[i].base, &self.pending[i].new))
             .collect();
-        // Those of shares count as tests too: they are the least significant ones here.
+        // The tests of shares also count for the correction: as the least significant ones.
         let mut distinct: BTreeMap<Figures, f64> = BTreeMap::new();
         for tested in &others {
             distinct.insert(figures(&self.pending[tested.at].change), tested.chance);
@@ -686,7 +687,8 @@ impl Judge {
     }
 }
 
-/// Exact numbers differ or do not; of several runs, if their ranges lie apart.
+/// Exact numbers of single runs differ or do not. Those of several runs differ if their ranges do
+/// not overlap.
 fn exact(one: &mut Pending) {
     let change = &mut one.change;
     change.test = Test::Exact;
@@ -720,7 +722,8 @@ fn exact(one: &mut Pending) {
 /// cache that windows happen to share changes the prediction by this much.
 const MODEL: f64 = 0.03;
 
-/// Estimates that differ by less are the same, whatever their ratio. `loads`: executed ones of the thing.
+/// Estimates that differ by less are the same, whatever their ratio. `loads` is the number of
+/// executed loads of the entry.
 fn least(change: &Change, test: Test, loads: f64) -> f64 {
     let per_load = if test == Test::Intervals { MODEL } else { 1e-4 };
     match change.metric {
@@ -733,11 +736,12 @@ fn least(change: &Change, test: Test, loads: f64) -> f64 {
     }
 }
 
-/// `gone`: percent of the whole that was set aside before, on both sides.
+/// Concludes from a test. `gone`: percent of the whole that was set aside before, on both sides.
 fn conclude(one: &mut Pending, chance: f64, test: Test, error: Option<f64>, gone: (f64, f64)) {
     let change = &mut one.change;
     (change.p, change.test) = (Some(chance), test);
-    // A share of the rest, as a share of the whole.
+    // The expected share: the share of the rest stays the same, and is converted to a share of the
+    // whole.
     let expected = one.base.value * (100.0 - gone.1) / (100.0 - gone.0);
     let difference = one.new.value - expected;
     if let Some(error) = error

@@ -9,14 +9,15 @@
 use crate::compare::entries::{Entry, EntryKind, RunEntries};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Functions whose sets of line offsets are alike in this part are one function with two names.
-/// Source: Chosen.
+/// Functions whose sets of line offsets agree in at least this part are one function with two
+/// names. Source: Chosen.
 const MIN_COMMON_OFFSETS: f64 = 0.5;
 
-/// Numbers of the partners in the other run, by kind and number in the first one.
+/// Indices of the partners in the other run, by kind and index in the first one.
 pub type Partners = BTreeMap<EntryKind, Vec<Option<usize>>>;
 
-/// The name without what a compiler appends to copies (`.isra.0`, `.constprop.0`) and without Rust's hash.
+/// The name without suffixes of compiler-made copies (`.isra.0`, `.constprop.0`) and without Rust's
+/// hash.
 pub fn plain_name(name: &str) -> &str {
     let mut name = name;
     loop {
@@ -48,7 +49,7 @@ fn base(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Pairs entries with equal keys, the first of each with the first.
+/// Pairs entries with equal keys, in their order.
 fn pair<K: Eq + std::hash::Hash>(
     base: &[Entry],
     new: &[Entry],
@@ -76,8 +77,8 @@ fn pair<K: Eq + std::hash::Hash>(
     }
 }
 
-/// Modules of the new run by those of the base: by name, then the remaining ones with most weight
-/// on each side.
+/// Modules of the new run by those of the base: by name, then the remaining ones with the most
+/// weight on each side.
 fn modules(base: &[Entry], new: &[Entry]) -> HashMap<String, String> {
     let weights = |entries: &[Entry]| {
         let mut all: BTreeMap<String, f64> = BTreeMap::new();
@@ -123,7 +124,8 @@ fn lines_of(run: &RunEntries) -> HashMap<(String, String), Vec<(String, u32)>> {
     lines
 }
 
-/// Functions that changed their name: in files of one name, those whose lines lie alike.
+/// Finds functions that were renamed: functions in files of the same name with similar line
+/// offsets.
 fn renamed(
     (base, new): (&RunEntries, &RunEntries),
     (ours, theirs): (&[Entry], &[Entry]),
@@ -178,8 +180,8 @@ fn renamed(
 }
 
 /// Pairs of line numbers, both ascending. First, the shift that pairs most of them is used (the
-/// smallest among equal ones). Then the rest is paired in order, where both sides have the same
-/// number between two pairs.
+/// smallest among equal ones). Then the rest is paired in order, if both sides have the same number
+/// between two pairs.
 pub fn align(base: &[u32], new: &[u32]) -> Vec<(u32, u32)> {
     let theirs: BTreeSet<u32> = new.iter().copied().collect();
     let mut votes: BTreeMap<i64, usize> = BTreeMap::new();
@@ -229,8 +231,8 @@ type Homes = (
     HashMap<(String, String), usize>,
 );
 
-/// Numbers functions equally on both sides, including inlined ones, which are in no table of
-/// functions.
+/// Numbers functions the same on both sides. This includes inlined ones, which are missing in the
+/// table of functions.
 fn homes(
     base: &RunEntries,
     new: &RunEntries,
@@ -335,7 +337,7 @@ pub fn partners(base_run: &RunEntries, new_run: &RunEntries) -> Partners {
     out
 }
 
-/// Finds the partners of lines or loops. `at_base` and `at_new`: their places.
+/// Finds the partners of lines or loops. `at_base` and `at_new` are their places.
 fn partners_by_place(
     ours: &[Entry],
     theirs: &[Entry],
@@ -354,7 +356,7 @@ fn partners_by_place(
             lines
         };
         for (a, b) in align(&lines(ours, list), &lines(theirs, others)) {
-            // If several are in one line, they are paired by weight.
+            // Several in one line are paired by weight.
             let of = |entries: &[Entry], list: &[usize], line: u32| -> Vec<usize> {
                 list.iter()
                     .copied()
@@ -381,7 +383,8 @@ fn partners_of_objects(ours: &[Entry], theirs: &[Entry]) -> Vec<Option<usize>> {
     pair(ours, theirs, &mut found, &mut taken, |_, e| {
         Some(e.name.clone())
     });
-    // Allocation sites that have moved: in the order of their lines, where there are as many of them.
+    // Allocation sites that have moved are paired in the order of their lines, if both sides have
+    // the same number of them.
     let mut moved: BTreeMap<&str, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
     for (at, entry) in ours
         .iter()
@@ -430,12 +433,12 @@ mod tests {
 
     #[test]
     fn lines_that_moved_together_or_in_order() {
-        // Three lines were put in front of all.
+        // Three lines were inserted before all others.
         assert_eq!(
             align(&[10, 12, 15], &[13, 15, 18]),
             [(10, 13), (12, 15), (15, 18)]
         );
-        // One line was put in front of the last two; nothing moved before them.
+        // One line was inserted before the last two; nothing moved before them.
         assert_eq!(
             align(&[10, 12, 14, 20, 25], &[10, 12, 14, 23, 28]),
             [(10, 10), (12, 12), (14, 14), (20, 23), (25, 28)]

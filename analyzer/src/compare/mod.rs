@@ -2,9 +2,8 @@
 //! uncertain.
 //!
 //! [`inputs`] reads traces, [`entries`] computes numbers with intervals, [`matching`] finds
-//! corresponding entries, [`judge`] compares them, [`fix`] knows fixes of `mgz fix`, [`words`] and
-//! [`show`] print the result.
-//! `docs/reference/compare.md` has the definitions.
+//! corresponding entries, [`judge`] compares them, [`fix`] finds fixes of `mgz fix`, [`words`] and
+//! [`show`] print the result. `docs/reference/compare.md` has the definitions.
 
 pub mod entries;
 pub mod fix;
@@ -31,7 +30,7 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Status where a condition of `--fail-if` is violated.
+/// Exit status if a condition of `--fail-if` is violated.
 pub const VIOLATED: u8 = 3;
 
 const EXAMPLES_HELP: &str = "\
@@ -105,7 +104,7 @@ pub struct CompareArguments {
     pub report_data: Option<PathBuf>,
 }
 
-/// Conditions.
+/// Conditions of `--fail-if`.
 #[derive(Clone, Debug)]
 pub struct Gate(pub Vec<Condition>);
 

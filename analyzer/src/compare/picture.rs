@@ -1,10 +1,10 @@
-//! Data of each run that the report of a comparison shows beside the compared numbers: distances,
+//! Data of each run that the report of a comparison shows next to the compared numbers: distances,
 //! growth, and callers.
 
 use crate::report::Analysis;
 use serde_json::{Value, json};
 
-/// Lines of a run at most: the tree by code ends there. Source: Chosen.
+/// Maximum number of lines of a run: the tree by code is cut there. Source: Chosen.
 const MAX_LINES_PER_RUN: usize = 2000;
 
 /// Data of a run, as JSON.

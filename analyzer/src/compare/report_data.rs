@@ -1,12 +1,12 @@
-//! Data for the report of a comparison: the comparison with its sentences, and a picture of each
-//! run.
+//! Data for the report of a comparison: the comparison with its sentences, and a
+//! [picture](crate::compare::picture) of each run.
 
 use crate::compare::gate::GateOutcome;
 use crate::compare::judge::Comparison;
 use crate::compare::{show, words};
 use serde_json::{Value, json};
 
-/// The whole, as JSON. `pictures` are those of the base and of the new build.
+/// All data, as JSON. `pictures` are those of the base and of the new build.
 pub fn whole(
     comparison: &Comparison,
     outcomes: &[GateOutcome],

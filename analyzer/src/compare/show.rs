@@ -37,7 +37,7 @@ const HEAD: [&str; 6] = ["what", "number", "base", "new", "change", ""];
 
 const TABLE_RULE: &str = "|---|---|---:|---:|---:|---|";
 
-/// Sentences behind the table.
+/// Sentences below the table.
 pub(crate) fn remarks(comparison: &Comparison) -> Vec<String> {
     let mut out = Vec::new();
     for (list, side) in [

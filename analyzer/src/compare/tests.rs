@@ -1,4 +1,4 @@
-//! Judgements over runs that are made up.
+//! Verdicts on synthetic runs.
 
 use crate::compare::entries::{Cell, Entry, EntryKind, Metric, RunEntries};
 use crate::compare::judge::{Change, Comparison, Test, Verdict, compare};
@@ -12,7 +12,7 @@ fn cell(value: f64, half: f64) -> Cell {
     }
 }
 
-/// A run by time with shares of functions, each ± `half` points.
+/// A run with shares of time by function, each ± `half` points.
 fn shares(functions: &[(&str, f64)], half: f64) -> RunEntries {
     let entries = functions.iter().map(|&(name, share)| {
         let mut entry = Entry {
@@ -51,7 +51,7 @@ fn what_falls_does_not_make_others_rise() {
         ],
         3.0,
     );
-    // Without a third of the kernel's time.
+    // The kernel takes a third less time.
     let new = shares(
         &[
             ("kernel", 31.0),
@@ -81,7 +81,7 @@ fn chance_is_no_change() {
     assert_eq!(of(&found, "kernel").test, Test::Intervals);
 }
 
-/// Nearer than what the model of the caches can tell, and farther.
+/// Changes below and above the accuracy of the cache model.
 #[test]
 fn predicted_misses_are_as_good_as_their_model() {
     let run = |ratio: f64| {
@@ -171,8 +171,8 @@ fn few_misses_are_no_news() {
     assert_eq!(verdict(run(5e7, 1e6)), Verdict::Worse);
 }
 
-/// A program that became faster: its functions are compared by seconds, so that those which stayed
-/// as they were are not worse. Objects of one side alone are no news.
+/// A faster program: functions are compared by seconds, so that unchanged ones are not worse.
+/// Objects on one side only are not reported.
 #[test]
 fn a_faster_program_is_better() {
     let run = |kernel: f64, rest: f64, object: &str| {

@@ -7,9 +7,10 @@ use crate::util::human::{bytes, counted, number};
 
 /// Source: Chosen.
 const MAX_SENTENCES: usize = 5;
-/// Difference of the CPU times of single runs that is always mentioned, percent. Source: Chosen.
+/// A difference of the CPU times of single runs from which on it is always mentioned, percent.
+/// Source: Chosen.
 const MIN_RUN_DIFFERENCE_PCT: f64 = 10.0;
-/// Exact numbers that differ by less are no news, percent. Source: Chosen.
+/// Exact numbers that differ by less are not mentioned, percent. Source: Chosen.
 const MIN_NEWS_PCT: f64 = 1.0;
 
 /// A number with few digits.
@@ -54,7 +55,7 @@ pub fn change(change: &Change) -> String {
 /// Name of a comparison's entry.
 pub fn change_name(change: &Change) -> String {
     let short = |name: &str| match change.kind {
-        // Names of objects have places of sources in them.
+        // Names of objects contain source paths.
         EntryKind::Object if !name.contains('<') => name.to_string(),
         _ => elided(name),
     };
@@ -138,7 +139,7 @@ fn importance(change: &Change) -> f64 {
         .change_pct
         .map_or(2.0, |pct| (1.0 + pct / 100.0).max(0.01).ln().abs());
     let of = match (change.kind, &change.metric) {
-        // Everything else is a part of it.
+        // All other entries are parts of the run.
         (EntryKind::Run, Metric::Cpu) => return f64::INFINITY,
         (_, Metric::Seconds | Metric::Time | Metric::Share) => {
             return 1000.0 + (change.new.value - change.base.value).abs();
@@ -153,7 +154,7 @@ fn importance(change: &Change) -> f64 {
 
 /// The verdict in words.
 pub fn verdict(comparison: &Comparison) -> Vec<String> {
-    // A line or loop is mentioned if its function is not.
+    // A line or loop is mentioned only if its function is not.
     let mut told: Vec<&Change> = Vec::new();
     let mut news: Vec<&Change> = comparison.changes.iter().filter(|c| is_news(c)).collect();
     news.sort_by(|a, b| {
@@ -182,7 +183,8 @@ pub fn verdict(comparison: &Comparison) -> Vec<String> {
         .filter(|c| c.verdict == Verdict::Unclear)
         .count();
     let mut lines: Vec<String> = told.iter().map(|c| sentence(c)).collect();
-    // Shares of the time mean little beside a run that takes half as long.
+    // A large change of the CPU time comes first: shares of the time mean little if the run takes
+    // half as long.
     let cpu = comparison.changes.iter().find(|c| {
         c.kind == EntryKind::Run && c.metric == Metric::Cpu && c.verdict == Verdict::Unclear
     });
@@ -247,7 +249,7 @@ pub fn verdict_text(comparison: &Comparison) -> String {
     for (at, line) in lines.iter_mut().enumerate() {
         line.push_str(if at == last { "." } else { ";" });
     }
-    // The first letter of a sentence.
+    // The sentence begins with a capital letter.
     if let Some(first) = lines.first_mut()
         && first.starts_with(|c: char| c.is_ascii_lowercase())
     {
@@ -256,7 +258,7 @@ pub fn verdict_text(comparison: &Comparison) -> String {
     lines.join("\n")
 }
 
-/// Changes for tables that people read: of lines and loops only what has changed.
+/// Changes for tables that people read: lines and loops only if they changed.
 pub fn shown(comparison: &Comparison) -> Vec<&Change> {
     let mut all = ordered(comparison);
     all.retain(|c| is_news(c) || !matches!(c.kind, EntryKind::Line | EntryKind::Loop));

@@ -1,11 +1,11 @@
-//! Call paths of samples: who called whom where each began.
+//! Call paths of samples: the callers of the function in which each sample began.
 
 use mgz_annotations_schema::sources::is_system;
 
-/// A function, as called by way of others.
+/// A function, as called along one path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Call {
-    /// Number of who called, which is smaller; 0 for a thread's first function.
+    /// Index of the caller, which is smaller than the call's own; 0 for a thread's first function.
     pub parent: u32,
     /// Function.
     pub function: String,
@@ -15,15 +15,15 @@ pub struct Call {
     pub file: String,
     /// Source file of the line of the call.
     pub call_file: String,
-    /// Line of the call in the function that called; 0 if unknown.
+    /// Line of the call in the caller; 0 if unknown.
     pub call_line: u32,
-    /// It was inlined there.
+    /// True if the function was inlined there.
     pub inlined: bool,
-    /// It is a function of Python.
+    /// True for a function of Python.
     pub python: bool,
 }
 
-/// Beginnings of the names of libraries that come with the system or the compiler.
+/// Prefixes of the file names of libraries that come with the system or the compiler.
 const LIBRARIES: [&str; 25] = [
     "libc.",
     "libc-",
@@ -52,8 +52,8 @@ const LIBRARIES: [&str; 25] = [
     "ld.so",
 ];
 
-/// Beginnings of functions that standard libraries put into the user's files, where no debug
-/// information tells their source.
+/// Prefixes of functions that standard libraries put into the user's files. Debug information may
+/// lack their source.
 const STANDARD: [&str; 12] = [
     "std::",
     "void std::",
@@ -75,10 +75,10 @@ pub fn is_library(module: &str) -> bool {
     LIBRARIES.iter().any(|l| name.starts_with(l))
 }
 
-/// Beginnings of the names of the interpreter of Python.
+/// Prefixes of the file names of the interpreter of Python.
 const INTERPRETERS: [&str; 2] = ["python3", "libpython3"];
 
-/// True if machine code is the interpreter of Python, whose users are the lines of Python.
+/// True if machine code is the interpreter of Python: its users are lines of Python.
 pub fn is_interpreter(module: &str) -> bool {
     let name = module.rsplit('/').next().unwrap_or("");
     INTERPRETERS.iter().any(|begin| name.starts_with(begin))
@@ -87,8 +87,8 @@ pub fn is_interpreter(module: &str) -> bool {
 /// Parts of the names of extension modules of Python.
 const EXTENSION_MODULES: [&str; 2] = [".cpython-3", ".abi3.so"];
 
-/// True if machine code is an extension module of Python whose source is unknown, so that nobody
-/// tells whether it is the user's.
+/// True if machine code is an extension module of Python whose source is unknown. It may be the
+/// user's or not.
 pub fn is_installed_module(module: &str, file: &str) -> bool {
     let name = module.rsplit('/').next().unwrap_or("");
     file.is_empty() && EXTENSION_MODULES.iter().any(|part| name.contains(part))
@@ -127,22 +127,22 @@ pub struct Position {
     pub line: u32,
 }
 
-/// Calls, and in which of them samples began.
+/// Calls, and the call in which each sample began.
 #[derive(Clone, Debug, Default)]
 pub struct CallPaths {
-    /// By number; the first is none.
+    /// Calls by index; the first stands for none.
     pub calls: Vec<Call>,
-    /// By sample; 0 if it is not known.
+    /// Call by sample; 0 if it is unknown.
     pub of_sample: Vec<u32>,
 }
 
 impl CallPaths {
-    /// The call in which a sample began; 0 if it is not known.
+    /// The call in which a sample began; 0 if it is unknown.
     pub fn of(&self, sample: u32) -> u32 {
         self.of_sample.get(sample as usize).copied().unwrap_or(0)
     }
 
-    /// A call and who called it, from the inside out.
+    /// A call and its callers, from the inside out.
     pub fn outwards(&self, call: u32) -> impl Iterator<Item = u32> + '_ {
         let mut at = call;
         std::iter::from_fn(move || {
@@ -158,8 +158,8 @@ impl CallPaths {
             .find(|&c| same(&self.calls[c as usize].function, function))
     }
 
-    /// Place in the user's own code that led to a call in other code. `None` if a caller in between
-    /// is unknown, because it may be the user's.
+    /// Position in the user's own code that led to a call in other code. `None` if a caller in
+    /// between is unknown, because it may be the user's.
     pub fn caller_of(&self, call: u32) -> Option<Position> {
         let mut below = &self.calls[call as usize];
         for number in self.outwards(call).skip(1) {
@@ -174,7 +174,7 @@ impl CallPaths {
                     line: below.call_line,
                 });
             }
-            // (What stands for unknown callers is in no file.)
+            // (The placeholder for unknown callers has no file.)
             if at.module.is_empty() {
                 return None;
             }
@@ -363,7 +363,7 @@ mod tests {
         assert!(same("demo::run::h0123456789abcdef", "demo::run"));
         assert!(!same("walk", "walker"));
     }
-    /// Between the user's function and that of a library another one of the user's may be.
+    /// An unknown caller between the user's function and that of a library may be the user's.
     #[test]
     fn nobody_is_named_across_callers_that_are_not_known() {
         let main = call(0, "main", "/home/me/app.cpp", 0);

@@ -12,13 +12,14 @@ use mgz_annotations_schema::sources::is_system;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Load instructions of a module, by their numbers in its sidecar.
+/// Load instructions of a module, by index in its sidecar.
 pub type Sites = HashSet<u32, Mixed>;
 
 /// A row of the function table.
 #[derive(Clone, Default, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct FunctionName {
-    /// Name; `[0x…]` (link-time address) where there is no symbol; `[unknown]` for rows without a site.
+    /// Name; `[0x…]` (link-time address) if there is no symbol; `[unknown]` for rows without a
+    /// site.
     pub function: String,
     /// File name of the module, without folders.
     pub module: String,
@@ -46,7 +47,7 @@ pub struct LoopName {
     pub header: u64,
     /// Link-time address of the head of the loop around it.
     pub outer: Option<u64>,
-    /// Number of loops that it is in, itself included.
+    /// Nesting depth: number of loops around its body, itself included.
     pub depth: u32,
     /// Source file of the branch back to the head; empty if unknown.
     pub file: String,
@@ -79,7 +80,7 @@ pub fn chain_text(chain: &[InlineCaller]) -> String {
     callers.join(" < ")
 }
 
-/// By what rows are counted together.
+/// Units by which rows are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The whole trace.
@@ -88,7 +89,7 @@ pub enum Target {
     Function,
     /// Source lines.
     Line,
-    /// Loops; each with those inside it.
+    /// Loops, each including its inner loops.
     Loop,
 }
 
@@ -105,13 +106,13 @@ pub struct LinePiece {
     pub chain: Vec<InlineCaller>,
 }
 
-/// One traced file at one place.
+/// One traced file, mapped at one address.
 struct ModuleCode {
-    /// Line piece by site.
+    /// Line piece of each site.
     sites: Arc<Vec<u32>>,
     /// Line piece of rows whose site is not known.
     unknown: u32,
-    /// Number of its first site in the whole trace.
+    /// Number of its first site in the numbering of the whole trace.
     first_site: u32,
 }
 
@@ -126,12 +127,12 @@ pub struct CodeMap {
     site_classes: Vec<u8>,
     /// Link-time address of each of these sites; empty for a map of names.
     site_addresses: Vec<u64>,
-    /// By site: origin of its address from the sidecar, and the other site's number in the whole
-    /// trace.
+    /// By site: origin of its address from the sidecar, and the number of the site that the address
+    /// comes from.
     site_origins: Vec<(Origin, Option<u32>)>,
     /// Stores are recorded too.
     has_stores: bool,
-    /// By piece: the innermost position that is in no header of the system.
+    /// By piece: the innermost position outside of system headers.
     users: Vec<Option<LineName>>,
     /// Functions.
     pub functions: Vec<FunctionName>,
@@ -179,7 +180,7 @@ impl CodeMap {
         index
     }
 
-    /// A function and piece for rows of a module whose site is not known.
+    /// Adds a function and a piece for rows of a module whose site is unknown.
     fn unknown(&mut self, module: &str) -> u32 {
         let function = self.functions.len() as u32;
         self.functions.push(FunctionName {
@@ -201,9 +202,9 @@ impl CodeMap {
         self.pieces.len() as u32 - 1
     }
 
-    /// Adds the next module of the manifest. `id` tells equal sidecars apart (empty: never equal).
-    /// `seen`: the load instructions that were seen; functions without any are left out, and their
-    /// loads are those of unknown code. `None`: all are needed.
+    /// Adds the next module of the manifest. Sidecars with the same `id` are equal (an empty one is
+    /// equal to none). Functions without any load instruction in `seen` are left out, and their
+    /// loads count as those of unknown code. With `None` all functions are kept.
     pub fn add_module(
         &mut self,
         path: &str,
@@ -252,8 +253,8 @@ impl CodeMap {
         });
     }
 
-    /// Makes functions, lines and pieces of a sidecar; returns the piece of each site. `unknown`: the
-    /// piece of the sites of other functions than `wanted`.
+    /// Makes functions, lines and pieces of a sidecar; returns the piece of each site. Sites of
+    /// functions that are not `wanted` get the piece `unknown`.
     fn sites(
         &mut self,
         sidecar: &Sidecar,
@@ -276,7 +277,7 @@ impl CodeMap {
                 }
             }
         }
-        // By function of the sidecar: its number here.
+        // Index here of each function of the sidecar.
         let mut numbers: Vec<u32> = vec![NONE; sidecar.functions.len()];
         for (at, (function, name)) in sidecar.functions.iter().zip(names).enumerate() {
             if !is_wanted(at as u32) {
@@ -295,7 +296,7 @@ impl CodeMap {
             });
         }
         let number = |function: u32| numbers.get(function as usize).copied().unwrap_or(NONE);
-        // By loop of the sidecar: its number here.
+        // Index here of each loop of the sidecar.
         let mut loops: Vec<u32> = vec![NONE; sidecar.loops.len()];
         for (at, of) in sidecar.loops.iter().enumerate() {
             let function = number(of.function);
@@ -363,7 +364,7 @@ impl CodeMap {
         self.pieces.len() as u32 - 1
     }
 
-    /// A map of names alone: of a partial result. Sites are the pieces themselves.
+    /// A map with names only, for a partial result. Sites are the pieces themselves.
     pub fn from_parts(
         functions: Vec<FunctionName>,
         lines: Vec<LineName>,
@@ -381,8 +382,8 @@ impl CodeMap {
         }
     }
 
-    /// Adds the code of another map of names; returns the number of each of its pieces in this one.
-    /// Functions of one name in a module (there may be several) are matched in their order.
+    /// Adds the code of another map of names. Returns the index here of each of its pieces.
+    /// Functions with the same name in a module are matched in their order.
     pub fn adopt(&mut self, other: &CodeMap) -> Vec<u32> {
         fn numbered<T: Clone + Eq + std::hash::Hash>(list: &[T]) -> Vec<(T, u32)> {
             let mut times: HashMap<T, u32> = HashMap::new();
@@ -448,13 +449,13 @@ impl CodeMap {
         piece_of
     }
 
-    /// The rows of a table that the loads of a line piece count in.
+    /// The rows of a table in which the loads of a line piece count.
     #[inline(always)]
     pub fn targets_of_piece(&self, target: Target, piece: u32) -> &[u32] {
         self.targets(target, Group::new(piece, AccessClass::Constant))
     }
 
-    /// The rows of a table that a group's loads count in.
+    /// The rows of a table in which a group's loads count.
     #[inline(always)]
     pub fn targets(&self, target: Target, group: Group) -> &[u32] {
         match self.pieces.get(group.piece() as usize) {
@@ -537,7 +538,7 @@ impl CodeMap {
         self.users.get(piece as usize)?.as_ref()
     }
 
-    /// The group that a load instruction counts in.
+    /// The group in which the loads of an instruction count.
     pub fn site_group(&self, site: u32) -> Option<Group> {
         let (piece, class) = (
             self.site_pieces.get(site as usize)?,
@@ -555,7 +556,7 @@ impl CodeMap {
     }
 }
 
-/// The functions of a sidecar that have a load instruction that was seen; all for `None`.
+/// Flags the functions of a sidecar that have a load instruction in `seen`; all for `None`.
 fn functions_of(sidecar: &Sidecar, seen: Option<&Sites>) -> Vec<bool> {
     let mut wanted = vec![seen.is_none(); sidecar.functions.len()];
     for &site in seen.into_iter().flatten() {
@@ -567,8 +568,9 @@ fn functions_of(sidecar: &Sidecar, seen: Option<&Sites>) -> Vec<bool> {
     wanted
 }
 
-/// The better of two names of a function. Debug information has only the last part of some names,
-/// such as those of code made from a lambda: `_M_run` is `std::thread::_State_impl<…>::_M_run()`.
+/// The more complete of two names of a function. Debug information has only the last part of some
+/// names, such as those of code made from a lambda: `_M_run` is
+/// `std::thread::_State_impl<…>::_M_run()`.
 fn fuller<'a>(debug: &'a str, symbol: &'a str) -> &'a str {
     let plain = !debug.contains("::") && !debug.contains('(') || debug == "operator()";
     let in_scope = symbol.match_indices("::").any(|(at, colons)| {
@@ -579,7 +581,8 @@ fn fuller<'a>(debug: &'a str, symbol: &'a str) -> &'a str {
     if plain && in_scope { symbol } else { debug }
 }
 
-/// The loops that a load is in, from the inside out. The sidecar's reader has checked that this ends.
+/// The loops that contain a load, from the inside out. The sidecar's reader has checked that the
+/// chain ends.
 fn nest(sidecar: &Sidecar, in_loop: u32) -> impl Iterator<Item = u32> {
     std::iter::successors(in_loop.checked_sub(1), |&at| {
         sidecar
@@ -604,7 +607,7 @@ fn loop_name(sidecar: &Sidecar, at: usize, function: u32) -> LoopName {
     }
 }
 
-/// The innermost frame that is the user's.
+/// The innermost frame in the user's own code.
 fn user_of(
     sidecar: &Sidecar,
     frames: &[&mgz_annotations_schema::sidecar::Location],
@@ -696,7 +699,7 @@ mod tests {
         assert_eq!(fuller("_M_run", whole), whole);
         let lambda = "main::{lambda()#1}::operator()() const";
         assert_eq!(fuller("operator()", lambda), lambda);
-        // A plain function, a part that the compiler has made of it, and another name of it.
+        // A plain function, a part that the compiler split off, and another name of a function.
         assert_eq!(fuller("main", "main"), "main");
         assert_eq!(fuller("sum", "sum.constprop.0"), "sum");
         assert_eq!(fuller("pow", "std::power(int)"), "pow");

@@ -1,10 +1,11 @@
-//! Counts and what is computed from them. The formulas are those of `docs/reference/metrics.md`.
+//! Counts, and metrics that are computed from them. The formulas are those of
+//! `docs/reference/metrics.md`.
 
 use crate::data::histogram::Histogram;
 use serde::Serialize;
 
-/// Exact counts of a set of rows. They add up over disjoint sets of *rows*; footprints do not and are
-/// set from the folded table (or, for windows, are sums over windows).
+/// Exact counts of a set of rows. They add up over disjoint sets of *rows*; footprints do not and
+/// are set from the folded table (or, for windows, are sums over windows).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccessCounts {
     /// A: load rows.
@@ -35,11 +36,11 @@ pub struct AccessCounts {
     pub distance_max: u64,
     /// Sum of the reuse intervals.
     pub interval_sum: u64,
-    /// Store rows (kept apart: in none of the above).
+    /// Store rows (not included in any count above).
     pub stores: u64,
-    /// Lines that were fetched while a first-level cache was played ([`crate::stages::fetches`]).
+    /// Lines that a simulated first-level cache fetched ([`crate::stages::fetches`]).
     pub fetches: u64,
-    /// Bytes of them that were used.
+    /// Bytes of the fetched lines that were used.
     pub fetched_bytes: u64,
 }
 
@@ -52,7 +53,7 @@ fn percent(a: u64, b: u64) -> Option<f64> {
 }
 
 impl AccessCounts {
-    /// Adds counts of further rows, all but the footprints.
+    /// Adds the counts of other rows, except the footprints.
     pub fn add_rows(&mut self, other: &AccessCounts) {
         self.accesses += other.accesses;
         self.implied += other.implied;
@@ -66,7 +67,8 @@ impl AccessCounts {
         self.fetched_bytes += other.fetched_bytes;
     }
 
-    /// Adds everything, footprints included: right for disjoint windows whose footprints are summed.
+    /// Adds everything, footprints included: valid for disjoint windows whose footprints are
+    /// summed.
     pub fn add_all(&mut self, other: &AccessCounts) {
         self.add_rows(other);
         self.footprint += other.footprint;
@@ -78,7 +80,7 @@ impl AccessCounts {
         self.captures += other.captures;
     }
 
-    /// The same without what is known of fetches.
+    /// The same without the counts of fetches.
     pub fn without_fetches(&self) -> AccessCounts {
         AccessCounts {
             fetches: 0,
@@ -124,7 +126,7 @@ impl AccessCounts {
     }
 }
 
-/// The metrics of a set of rows, as they stand in JSON. `None` where a quotient has no denominator.
+/// The metrics of a set of rows, named as in JSON. A quotient without a denominator is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[allow(
     missing_docs,
@@ -185,14 +187,14 @@ pub struct Metrics {
     pub stores: Option<u64>,
 }
 
-/// Assumed log2 of the distance of a touch that is the first of its sample: more than a window
-/// shows.
+/// Assumed log2 of the distance of a touch that is the first of its sample. It is greater than
+/// windows can show.
 const FIRST_TOUCH_LOG2: f64 = 16.0;
 
 impl Metrics {
-    /// Locality as a number, greater meaning worse: the mean over the touches of the order of
-    /// magnitude (log2) of D, where first touches of a sample count as far. D alone misleads in
-    /// windows, because reuses after the window's end have no D. `None` without touches.
+    /// Locality as a number, greater meaning worse: the mean of log2 of D over the touches. First
+    /// touches of a sample count with `FIRST_TOUCH_LOG2`. D alone misleads in windows, because
+    /// reuses after the window's end have no D. `None` without touches.
     pub fn badness(&self) -> Option<f64> {
         let touches = (self.first_touches + self.reuses) as f64;
         let near = (1.0 + self.distance_mean.unwrap_or(0.0)).log2() * self.reuses as f64;
@@ -216,7 +218,8 @@ impl Metrics {
     }
 }
 
-/// Histogram over powers of two: bin 0 holds the value 0, bin k > 0 the values from `2^(k-1)` to `2^k - 1`.
+/// Histogram over powers of two: bin 0 holds the value 0, bin k > 0 the values from `2^(k-1)` to
+/// `2^k - 1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogHistogram {
     bins: [u64; 65],

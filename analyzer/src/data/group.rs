@@ -34,7 +34,7 @@ pub enum AccessClass {
 }
 
 impl AccessClass {
-    /// The class of a group's number.
+    /// The class that a group's number encodes.
     #[inline(always)]
     const fn of_number(number: u32) -> AccessClass {
         match number % CLASSES {
@@ -94,7 +94,7 @@ impl Group {
         Group(raw)
     }
 
-    /// The group of a place in a table by group.
+    /// The group with this index in a table by group.
     #[inline(always)]
     pub const fn from_index(index: usize) -> Group {
         Group(index as u32)
@@ -106,7 +106,7 @@ impl Group {
         self.0
     }
 
-    /// Place in a table by group.
+    /// Index in a table by group.
     #[inline(always)]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -124,7 +124,7 @@ impl Group {
         AccessClass::of_number(self.0)
     }
 
-    /// The class as documents have it.
+    /// The class as named in documents.
     pub const fn class_name(self) -> &'static str {
         self.class().name()
     }
@@ -156,7 +156,7 @@ impl Group {
         (0..Group::count(pieces)).map(Group::from_index)
     }
 
-    /// A column of groups as one of plain numbers.
+    /// A column of groups as plain numbers.
     pub const fn raw_slice(groups: &[Group]) -> &[u32] {
         // SAFETY: a group has the layout of its number (`repr(transparent)`).
         unsafe { std::slice::from_raw_parts(groups.as_ptr().cast(), groups.len()) }

@@ -1,4 +1,4 @@
-//! A histogram that is fine enough for percentiles: eight bins per octave.
+//! A histogram with bins fine enough for percentiles: eight bins per octave.
 //!
 //! Values below 16 have bins of their own; above, a bin is at most an eighth of its values wide, so
 //! a percentile is within 12.5 % of the exact one (6.25 % on average). Bins never straddle a power
@@ -12,16 +12,17 @@ const EXACT_VALUES: u64 = 16;
 /// Log2 of the bins per octave.
 const SUB: u32 = 3;
 
-/// Number of the bin of a value. Without a branch: whether a value is small can rarely be foreseen.
+/// Number of the bin of a value. It has no branch, because a branch on small values is hard to
+/// predict.
 #[inline(always)]
 fn bin(value: u64) -> usize {
-    // Eight more than the formula's own bins for the values below eight, which have one each.
+    // For values below eight, which have a bin each, the formula is eight too large.
     let top = 63 - (value | 8).leading_zeros();
     let below = usize::from(value < 8) << SUB;
     ((top as usize - 2) << SUB) + ((value >> (top - SUB)) as usize & ((1 << SUB) - 1)) - below
 }
 
-/// Smallest and greatest value of a bin.
+/// Smallest and greatest value in a bin.
 fn range(bin: usize) -> (u64, u64) {
     if bin < EXACT_VALUES as usize {
         return (bin as u64, bin as u64);
@@ -33,7 +34,7 @@ fn range(bin: usize) -> (u64, u64) {
     (from, from + (width - 1))
 }
 
-/// See the module's text. Grows with the greatest value that was counted.
+/// See the module's text. It grows with the greatest value counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     counts: Vec<u64>,
@@ -56,7 +57,7 @@ impl Histogram {
         bin(value)
     }
 
-    /// Tells that a value of a bin will be counted soon.
+    /// Prefetches the count of a bin.
     #[inline(always)]
     pub(crate) fn prefetch(&self, bin: usize) {
         if let Some(count) = self.counts.get(bin) {
@@ -64,7 +65,7 @@ impl Histogram {
         }
     }
 
-    /// Counts a value of which the bin is known.
+    /// Counts a value whose bin is known.
     #[inline(always)]
     pub(crate) fn add_to_bin(&mut self, bin: usize) {
         match self.counts.get_mut(bin) {
@@ -99,7 +100,7 @@ impl Histogram {
         }
     }
 
-    /// Adds another one and empties it, but keeps its memory.
+    /// Adds another one and empties that one, which keeps its memory.
     pub fn take(&mut self, other: &mut Histogram) {
         self.merge(other);
         other.counts.fill(0);
@@ -147,7 +148,7 @@ impl Histogram {
         above as f64 + inside * ((to - value) as f64 + 1.0) / ((to - from) as f64 + 1.0)
     }
 
-    /// The same over powers of two.
+    /// The same counts in bins of powers of two.
     pub fn coarse(&self) -> LogHistogram {
         let mut coarse = LogHistogram::default();
         for (at, &count) in self.counts.iter().enumerate().filter(|(_, c)| **c > 0) {

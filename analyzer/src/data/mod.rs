@@ -1,4 +1,4 @@
-//! Rows, counts, histograms and the maps from addresses to code and objects.
+//! Rows, counts, histograms, and the maps from addresses to code and objects.
 
 pub mod call_paths;
 pub mod code_map;

@@ -5,7 +5,7 @@
 //! origin (allocation site) are one object in the tables. Addresses that were freed and used again
 //! belong to different instances, which are distinguished by time.
 //!
-//! Most pages lie inside one instance for the whole run. They need no look-up while rows are
+//! Most pages lie inside one instance for the whole run. Their rows need no look-up while they are
 //! counted. The others are *mixed* ([`Resolver::mixed`]), and their rows are resolved one by one.
 
 use crate::data::elements::Element;
@@ -14,7 +14,7 @@ use crate::util::fast_hash::Mixed;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 
-/// Pages by number.
+/// Pages with several owners.
 pub type MixedPages = HashSet<Page, Mixed>;
 
 /// No object is known at an address.
@@ -27,7 +27,7 @@ pub struct Object {
     pub kind: String,
     /// Variable, allocation site or file.
     pub name: String,
-    /// Type, where it is known.
+    /// Type, if it is known.
     pub of_type: String,
     /// Module of a global.
     pub module: String,
@@ -68,7 +68,7 @@ pub(crate) fn length_bytes(bytes: u64, element: u64) -> u64 {
     }
 }
 
-/// One life of an object.
+/// A time span in which an object owned a range of addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Instance {
     /// Process.
@@ -85,12 +85,12 @@ pub struct Instance {
     pub object: u32,
     /// Number of consecutive blocks that it represents.
     pub times: u64,
-    /// Number of blocks that each of these represents, itself included, if small blocks are a
-    /// sample.
+    /// Number of blocks that each of these represents, itself included. It exceeds 1 if small
+    /// blocks are a sample.
     pub weight: f32,
 }
 
-/// A time in the life of a range.
+/// A time span of a range.
 #[derive(Clone, Copy, Debug)]
 struct Life {
     begin: u64,
@@ -98,14 +98,15 @@ struct Life {
     /// Latest end of this life and of those of the range that began before it.
     until: u64,
     object: u32,
-    /// It is one of a sample: before and after it a block that was not logged may lie there.
+    /// True if the block is part of a sample: before and after it, the range may hold blocks that
+    /// were not logged.
     sampled: bool,
 }
 
 /// Ranges of one size class (sizes that share the position of the highest bit) of one process.
 #[derive(Default)]
 struct Class {
-    /// First address, end, and where its lives begin in `lives`; sorted.
+    /// First address, end, and index of its first life in `lives`; sorted.
     ranges: Vec<(u64, u64, u32)>,
     lives: Vec<Life>,
     /// Greatest size.
@@ -123,7 +124,7 @@ impl Class {
     }
 }
 
-/// An object, and for which addresses and times it is known to be the answer.
+/// An object, and the addresses and times for which it is known to be the answer.
 #[derive(Clone, Copy, Default)]
 struct Answer {
     start: u64,
@@ -149,7 +150,7 @@ impl Answer {
             && time < self.to
     }
 
-    /// Limits the answer at a time when nothing is alive. It holds on this side of the middle
+    /// Limits the answer at a time when nothing is alive. It holds on one side of the middle
     /// between the last end and the next begin.
     fn nearest(
         mut self,
@@ -163,7 +164,8 @@ impl Answer {
             match (time - ended).cmp(&(begins - time)) {
                 Ordering::Less => self.to = self.to.min(ended + gap.div_ceil(2)),
                 Ordering::Greater => self.from = self.from.max(ended + gap / 2 + 1),
-                // In the very middle the order of the ranges decides: that answer holds nowhere else.
+                // At the exact middle, the order of the ranges decides. That answer holds at no
+                // other time.
                 Ordering::Equal => (self.from, self.to) = (time, time + 1),
             }
         }
@@ -175,24 +177,24 @@ impl Answer {
     }
 }
 
-/// Log2 of the answers that are kept.
+/// Log2 of the number of kept answers.
 const ANSWERS_LOG2: u32 = 14;
-/// Log2 of the bytes whose answers take one place: what allocators align blocks to.
+/// Log2 of the bytes that share one slot for an answer: the alignment of allocators' blocks.
 const BYTES_PER_ANSWER_LOG2: u32 = 4;
 
-/// Answers that are asked first. Source: Chosen.
+/// Number of recent answers that are checked first. Source: Chosen.
 const LAST_ANSWERS: usize = 4;
-/// Answers that are found anew before a table keeps them. Source: Chosen.
+/// Number of new answers before a table is allocated. Source: Chosen.
 const MIN_ANSWERS_FOR_TABLE: u32 = 32;
 
-/// Answers of [`Resolver::find_recent`]. Most rows need an answer that was given before, and many
-/// one of the last ones. It takes no memory until it is used.
+/// Recent answers of [`Resolver::find_recent`]. Most rows need an answer that was given before,
+/// often one of the last few. No memory is allocated before the first use.
 #[derive(Default)]
 pub struct Recent {
     last: [Answer; LAST_ANSWERS],
-    /// Place of the next one among them.
+    /// Index of the next one to replace in `last`.
     next: usize,
-    /// Answers that were found anew.
+    /// Answers that were not kept.
     new: u32,
     table: Vec<Answer>,
 }
@@ -230,7 +232,7 @@ impl Recent {
     }
 }
 
-/// Place of the answer for an address.
+/// Slot of the answer for an address.
 #[inline(always)]
 fn place(address: u64) -> usize {
     ((address >> BYTES_PER_ANSWER_LOG2).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - ANSWERS_LOG2))
@@ -259,7 +261,7 @@ fn thread_of(object: &Object) -> Option<u32> {
     name.strip_suffix(']')?.parse().ok()
 }
 
-/// Blocks of an object that are a sample.
+/// Blocks of an object of which only a sample was logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sampled {
     /// Number of logged blocks.
@@ -275,19 +277,20 @@ pub struct Sampled {
 pub struct Resolver {
     /// Number 0 stands for no object.
     pub objects: Vec<Object>,
-    /// Instances by object.
+    /// Number of instances of each object.
     pub instances: Vec<u64>,
     /// Sum of the bytes of the instances, by object.
     pub bytes: Vec<u64>,
     /// Bytes of the smallest and of the largest instance, by object.
     pub sizes: Vec<(u64, u64)>,
-    /// Samples of objects of which not all blocks were logged.
+    /// Samples of objects whose blocks were not all logged.
     pub samples: HashMap<u32, Sampled>,
-    /// Objects that are only memory for others, by object.
+    /// By object: true if it is only memory that contains others.
     containers: Vec<bool>,
-    /// Stacks, by object: whose the memory is before and after is no matter of what is near in time.
+    /// By object: true for stacks. A stack owns its memory only during its own life, never before
+    /// or after.
     stacks: Vec<bool>,
-    /// Those of threads, by process and thread.
+    /// Stacks of threads, by process and thread.
     own_stacks: HashMap<(u32, u32), Vec<Instance>>,
     by_process: HashMap<u32, Vec<Class>>,
     /// Pages of which not every byte belongs to the same object for the whole run, by process.
@@ -295,14 +298,14 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// True if an object is only memory for others, as the heap is.
+    /// True if an object is only memory that contains others, as the heap is.
     pub fn is_container(&self, object: u32) -> bool {
         self.containers.get(object as usize) == Some(&true)
     }
 
     /// Bytes of the largest block of an object: a variable, a file, or blocks of the heap. `None`
-    /// if only a part of its blocks is known and their sizes differ, and for memory that only holds
-    /// other objects.
+    /// if only a part of its blocks is known and their sizes differ, and for memory that only
+    /// contains other objects.
     pub fn largest(&self, object: u32) -> Option<u64> {
         let (at, kind) = (object as usize, self.objects.get(object as usize)?);
         let whole =
@@ -312,12 +315,13 @@ impl Resolver {
         (whole && known && largest > 0).then_some(largest)
     }
 
-    /// True if some objects are known by their allocation.
+    /// True if some objects are known from their allocation.
     pub fn knows_allocations(&self) -> bool {
         self.objects.iter().any(|o| !o.stack.is_empty())
     }
 
-    /// Makes it from instances; `objects[0]` must be the unknown one. Instances of no bytes are left out.
+    /// Builds the resolver from instances. `objects[0]` must be the unknown one. Instances of no
+    /// bytes are left out.
     pub fn new(objects: Vec<Object>, instances: &[Instance]) -> Resolver {
         let container =
             |o: &Object| o.kind == "anonymous" || o.kind == "heap" && o.name == "[heap]";
@@ -402,9 +406,9 @@ impl Resolver {
         resolver
     }
 
-    /// The stack of a thread. A thread's loads from its own stack are attributed to it whatever the
-    /// times are. Times of rows are estimates, and may lie after the end of a thread, when its
-    /// stack may belong to another one.
+    /// The stack of a thread. A thread's loads from its own stack are attributed to it at any time.
+    /// Times of rows are estimates, and may be after the end of a thread, when its stack may belong
+    /// to another thread.
     pub fn own_stack(&self, process: u32, thread: u32, time: u64) -> OwnStack {
         let lives = self.own_stacks.get(&(process, thread));
         let away = |i: &&Instance| {
@@ -424,15 +428,15 @@ impl Resolver {
     fn find_mixed(&mut self, instances: &[Instance]) {
         let mut by_start: Vec<&Instance> = instances.iter().filter(|i| i.bytes > 0).collect();
         by_start.sort_by_key(|i| (i.process, i.start, i.bytes));
-        // Pages that an instance covers only in part are mixed. So are pages that two objects have
-        // touched.
+        // Pages that an instance covers only in part are mixed. Pages that two objects have touched
+        // are mixed as well.
         let mut covered: (u32, u64, u32) = (u32::MAX, 0, UNKNOWN);
         let mut inserted = (u32::MAX, Page::default());
         let mut mixed = MixedPages::default();
         for (n, i) in by_start.iter().enumerate() {
             let last_byte = i.start.saturating_add(i.bytes - 1);
             let (first, last) = (Page::of(i.start), Page::of(last_byte));
-            // Most blocks lie in the page of the one before.
+            // Most blocks begin in the page of the previous one.
             let mut insert = |page| {
                 if (i.process, page) != inserted {
                     mixed.insert(page);
@@ -448,7 +452,7 @@ impl Resolver {
             if self.stacks.get(i.object as usize) == Some(&true)
                 && (i.begin_ns, i.end_ns) != (0, u64::MAX)
             {
-                // Before and after it is somebody else's.
+                // Before and after its life, the stack's memory has another owner.
                 mixed.extend(Page::all(i.start, last_byte));
             }
             if covered.0 == i.process && first.number() < covered.1 && covered.2 != i.object {
@@ -487,16 +491,16 @@ impl Resolver {
     }
 
     /// The object at an address and a time. If there are several (a stack in a mapping), it is the
-    /// smallest. Outside of all lives of a range, it is the one that lived there last before, or
-    /// else first after: the clocks of rows and of objects agree only to the length of a window.
-    /// The same applies if only memory for others is alive, such as the allocator's mapping. A
-    /// stack belongs to its thread only during the thread's life, because the same clock measures
-    /// both.
+    /// smallest. At a time outside of all lives of a range, it is the object nearest in time: the
+    /// clocks of rows and of objects agree only to the length of a window. The same applies if only
+    /// containing memory is alive, such as the allocator's mapping. A stack belongs to its thread
+    /// only during the thread's life, because the same clock measures both.
     pub fn find(&self, process: u32, address: u64, time: u64) -> u32 {
         self.answer(process, address, time).object
     }
 
-    /// The same; asks what was answered before first. `recent` must have been used with this resolver only.
+    /// The same, but checks recent answers first. `recent` must have been used only with this
+    /// resolver.
     #[inline]
     pub fn find_recent(&self, recent: &mut Recent, process: u32, address: u64, time: u64) -> u32 {
         match recent.known(process, address, time) {
@@ -568,10 +572,10 @@ impl Resolver {
             return answer;
         };
         let mut nearest: Option<(u64, (u32, Range))> = None;
-        // Latest end before, and earliest beginning after, of what is near in time.
+        // Latest end before `time`, and earliest begin after it, among objects near in time.
         let (mut past, mut future): (Option<u64>, Option<u64>) = (None, None);
         for class in classes {
-            // The smallest range of the class in which something is alive.
+            // The smallest range of the class with a live object.
             let mut alive: Option<(Range, u32)> = None;
             let mut at = class.ranges.partition_point(|r| r.0 <= address);
             if let Some(after) = class.ranges.get(at) {
@@ -581,7 +585,7 @@ impl Resolver {
                 at -= 1;
                 let (start, end, _) = class.ranges[at];
                 if address - start >= class.longest {
-                    // Neither this range nor one before it ends behind here.
+                    // Neither this range nor an earlier one reaches the address.
                     answer.start = answer.start.max(start.saturating_add(class.longest));
                     break;
                 }
@@ -598,7 +602,7 @@ impl Resolver {
                 if let Some(life) = next.checked_sub(1).map(|l| lives[l]) {
                     answer.from = answer.from.max(life.begin);
                 }
-                // The last one that began is alive, or (where lives overlap) one before it, or none.
+                // The last one that began is alive, or an earlier one (if lives overlap), or none.
                 let mut here = None;
                 for life in lives[..next].iter().rev() {
                     if life.until <= time {
@@ -636,7 +640,7 @@ impl Resolver {
                 }
             }
             if let Some((range, object)) = alive {
-                // In this class or a smaller one: a block that is not alive, but near in time.
+                // A block of this class or a smaller one that is not alive, but near in time.
                 let block = nearest.filter(|_| self.containers[object as usize]);
                 return match block {
                     Some((_, near)) => answer.nearest(near, time, past, future),
@@ -654,7 +658,8 @@ impl Resolver {
         }
     }
 
-    /// Instances that overlap a range, as (object, bytes in common), each object once, most bytes first.
+    /// Instances that overlap a range, as (object, bytes in common), each object once, most bytes
+    /// first.
     pub fn overlapping(&self, process: u32, start: u64, end: u64) -> Vec<(u32, u64)> {
         let mut found: HashMap<u32, u64> = HashMap::new();
         for class in self.by_process.get(&process).into_iter().flatten() {
@@ -827,7 +832,7 @@ mod tests {
         let mapping = instance(0x1000, 0x10000, 0, u64::MAX, 1);
         let lives = [
             instance(0x2000, 0x2000, 10, 20, 2),
-            // Another size, on a part of the memory.
+            // An object of another size in a part of the same memory.
             instance(0x3000, 0x1000, 30, 40, 3),
             instance(0x90000, 0x1000, 0, u64::MAX, 4),
         ];
@@ -847,7 +852,7 @@ mod tests {
         assert_eq!((own(9, 35, 0x2800), own(8, 35, 0x3800)), (None, None));
         assert_eq!(resolver.own_stack(2, 7, 15), OwnStack::default());
         assert!(!resolver.mixed(1, 0x90010));
-        // If nothing else is known of the memory, it belongs to nobody, not to the nearest thread.
+        // Without other objects, the memory has no owner, not the nearest thread's stack.
         let resolver = Resolver::new(objects, &lives);
         assert_eq!(at(&resolver, 0x3800), [0, 2, 0, 3, 0]);
         assert!(resolver.mixed(1, 0x3800));
@@ -884,9 +889,9 @@ mod tests {
         );
     }
 
-    /// Definition of `find` over all instances. Ranges that hold the address are checked for a life
-    /// at the time, smaller classes first. Within the first class that has one, the smallest range
-    /// counts. The other ranges give the distance in time to their lives, except stacks.
+    /// Definition of `find` over all instances. Ranges that contain the address are checked for a
+    /// life at the time, smaller classes first. Within the first class that has one, the smallest
+    /// range is the answer. Without one, the life nearest in time is, except that of a stack.
     fn by_definition(
         resolver: &Resolver,
         instances: &[Instance],
@@ -935,7 +940,7 @@ mod tests {
     }
 
     proptest! {
-        /// However ranges and lives overlap, and whatever was asked before.
+        /// Recent answers equal the definition for any overlap of ranges and lives.
         #[test]
         fn what_was_answered_before_is_what_the_definition_says(
             list in prop::collection::vec((1u32..3, 0u64..24, 1u64..40, 0u64..40, 1u64..30, 1u32..6, any::<bool>()), 1..24),

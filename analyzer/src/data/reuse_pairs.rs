@@ -1,4 +1,4 @@
-//! Words that were watched from the end of a sample on, until they were touched again.
+//! Words that were watched after the end of a sample, until the next access.
 
 use crate::data::group::Group;
 
@@ -7,22 +7,22 @@ use crate::data::group::Group;
 pub enum WatchEnd {
     /// A load of this group touched the word.
     Load(Group),
-    /// Something else did: a store, or code that is not known.
+    /// Another access ended it: a store, or unknown code.
     Other,
-    /// It was given up before.
+    /// It was given up before an access.
     GivenUp,
 }
 
 /// A watch that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReusePair {
-    /// Its place among all.
+    /// Index among all watches.
     pub number: u32,
     /// The sample that used the word.
     pub sample: u32,
     /// First byte of the word.
     pub address: u64,
-    /// CPU time of the thread from the sample's end on.
+    /// CPU time of the thread since the sample's end.
     pub cpu_ns: u64,
     /// End of the watch.
     pub end: WatchEnd,
@@ -32,12 +32,12 @@ pub struct ReusePair {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReusePairs {
     all: Vec<ReusePair>,
-    /// A filter leaves samples out: their watches do not count.
+    /// True if a filter left samples out: their watches do not count.
     pub filtered: bool,
 }
 
 impl ReusePairs {
-    /// From all of them, which are numbered here.
+    /// Sorts and numbers all watches.
     pub fn new(mut all: Vec<ReusePair>, filtered: bool) -> ReusePairs {
         all.sort_by_key(|p| (p.sample, p.address, p.cpu_ns));
         for (number, pair) in (0..).zip(&mut all) {
@@ -51,7 +51,7 @@ impl ReusePairs {
         &self.all
     }
 
-    /// Those of a sample.
+    /// The watches of a sample.
     pub fn of(&self, sample: u32) -> &[ReusePair] {
         let from = self.all.partition_point(|p| p.sample < sample);
         let to = from + self.all[from..].partition_point(|p| p.sample == sample);

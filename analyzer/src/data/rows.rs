@@ -1,4 +1,4 @@
-//! Rows in memory: columns as slices, and where samples begin and end.
+//! Rows in memory: columns as slices, and the borders of samples.
 
 use crate::data::group::Group;
 use crate::data::memory_units::LINE_BYTES;
@@ -33,7 +33,7 @@ impl<'a> ColumnSlices<'a> {
         self.len() == 0
     }
 
-    /// Tells that these rows will be read, as far as they are there.
+    /// Prefetches these rows, as far as they exist.
     #[inline(always)]
     pub(crate) fn expect(&self, range: std::ops::Range<usize>) {
         let ColumnSlices {
@@ -48,7 +48,7 @@ impl<'a> ColumnSlices<'a> {
         expect(implied);
     }
 
-    /// Some of the rows; the range is cut to what there is.
+    /// Some of the rows; the range is limited to existing ones.
     pub fn slice(&self, range: std::ops::Range<usize>) -> ColumnSlices<'a> {
         let end = range.end.min(self.len());
         let range = range.start.min(end)..end;
@@ -61,8 +61,8 @@ impl<'a> ColumnSlices<'a> {
     }
 }
 
-/// Prefetches values that will be read. If several columns are read in turn, the processor
-/// recognises their order late.
+/// Prefetches values that will be read. If several columns are read in turn, the processor detects
+/// the pattern late.
 #[inline(always)]
 fn expect<T>(values: &[T]) {
     values
@@ -104,7 +104,7 @@ impl RowColumns {
     }
 }
 
-/// Rows in a row that belong to one sample of one thread.
+/// Consecutive rows of one sample of one thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     /// System process id.
@@ -115,7 +115,7 @@ pub struct Run {
     pub sample: u32,
     /// Bucket of its results, see [`crate::engine::EngineOutcome::buckets`].
     pub bucket: u32,
-    /// Column of the heat map that it belongs to, where one is made.
+    /// Column of the heat map that it belongs to, if there is a heat map.
     pub column: u32,
     /// Range of load rows in the chunk.
     pub loads: std::ops::Range<usize>,
@@ -139,7 +139,7 @@ impl Run {
     }
 }
 
-/// A piece of a trace: consecutive rows, loads and stores apart.
+/// A piece of a trace: consecutive rows, with loads and stores in separate columns.
 #[derive(Clone, Default)]
 pub struct Chunk {
     /// Loads.
@@ -148,36 +148,37 @@ pub struct Chunk {
     pub stores: RowColumns,
     /// Number of the chunk's loads before each store.
     pub loads_before: Vec<u32>,
-    /// `time_ns` of loads and stores in the order of the trace; empty where it was not asked for.
+    /// `time_ns` of loads and stores in the order of the trace; empty if not requested.
     pub time: Buffer<u64>,
     /// Number of the piece of the trace.
     pub piece: usize,
     /// Samples, in order.
     pub runs: Vec<Run>,
-    /// Which load each sample's thread had waited for, as far as known.
+    /// The load that each sample's thread had waited for, as far as known.
     pub waited: Waited,
-    /// Begin of each of these, if rows were left out; otherwise empty.
+    /// Begin of each of `runs`, if rows were left out; otherwise empty.
     pub begins: Vec<Option<Beginning>>,
-    /// Rows before this chunk could not be read: its first sample does not go on with the last one.
+    /// True if rows before this chunk could not be read: its first sample does not continue the
+    /// last one.
     pub gap_before: bool,
     /// Descriptions of unreadable parts of this piece, and the number of their rows or records.
     pub damage: Vec<String>,
     /// See `damage`.
     pub lost: u64,
-    /// `seq` is not to be compared across chunks.
+    /// False if `seq` may be compared across chunks.
     pub ordered: bool,
     /// Rows whose `seq` does not ascend within their thread.
     pub out_of_order: u64,
-    /// Rows whose site the sidecar does not have, or whose module has no sidecar.
+    /// Rows whose site is missing in the sidecar, or whose module has no sidecar.
     pub unknown_site: u64,
-    /// Rows whose module the manifest does not have.
+    /// Rows whose module is missing in the manifest.
     pub unknown_module: u64,
-    /// Rows with a class that is not known.
+    /// Rows with an unknown class.
     pub unknown_class: u64,
 }
 
 impl Chunk {
-    /// `time_ns` of some loads; empty where it was not asked for.
+    /// `time_ns` of some loads; empty if times were not requested.
     pub(crate) fn load_times(&self, loads: std::ops::Range<usize>) -> Buffer<u64> {
         if self.time.len() != self.loads.address.len() + self.stores.address.len() {
             return Buffer::new();
@@ -218,7 +219,7 @@ mod tests {
             address: vec![0; rows].into(),
             ..RowColumns::default()
         };
-        // Store, load, load, two stores, load.
+        // The trace has a store, load, load, two stores, load.
         let mut chunk = Chunk {
             loads: columns(3),
             stores: columns(3),

@@ -8,12 +8,12 @@ use std::sync::Arc;
 /// Group of a sample's begin if it has no loads.
 pub const NO_LOAD: Group = Group::from_raw(u32::MAX);
 
-/// A load: its code, and where in memory.
+/// A load: its code and its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Spot {
     /// Code and class ([`crate::data::code_map`]); [`NO_LOAD`] if there is none.
     pub group: Group,
-    /// Address; partial results leave it out, because rows are at hand only while they are read.
+    /// Address. Partial results leave it out, because rows are available only while they are read.
     #[serde(skip)]
     pub address: u64,
 }
@@ -33,7 +33,7 @@ impl Spot {
     }
 }
 
-/// Places where samples' threads were when they began, by load instruction
+/// The load instruction at which each sample's thread was when the sample began
 /// ([`crate::data::code_map::CodeMap::site`]).
 #[derive(Clone, Default)]
 pub struct Waited(Arc<Places>);
@@ -49,7 +49,7 @@ struct Places {
 }
 
 impl Waited {
-    /// From both, by sample, and the functions of pieces of code.
+    /// From both maps, by sample, and the functions of pieces of code.
     pub(crate) fn new(
         loads: HashMap<u32, u32>,
         within: HashMap<u32, u32>,
@@ -62,7 +62,7 @@ impl Waited {
         }))
     }
 
-    /// True if the load is known of any sample.
+    /// True if the load is known for any sample.
     pub(crate) fn has_loads(&self) -> bool {
         !self.0.loads.is_empty()
     }
@@ -72,7 +72,7 @@ impl Waited {
         self.0.loads.get(&sample).copied()
     }
 
-    /// A load of the function that it was in, if that is known.
+    /// A load of the function in which the sample's thread was, if that is known.
     fn within(&self, sample: u32) -> Option<u32> {
         self.0.within.get(&sample).copied()
     }
@@ -85,21 +85,21 @@ impl Waited {
 /// Begin of a sample.
 ///
 /// A timer's interrupt waits until the oldest instruction in progress is done. So a slow load is
-/// complete when a window begins, and the first load of the window is the one *behind* it. Earlier
-/// loads are not recorded. If the recorder knows the load before, its next execution represents it.
-/// Otherwise code is assumed to repeat: the load before the next execution of the first instruction
-/// most likely ran before this one, too. If that is in another function than the interrupt, a load
-/// of the right function is used.
+/// complete when a window begins, and the first load of the window is the one *after* it. Earlier
+/// loads are not recorded. If the recorder knows the load instruction that was waited for, its next
+/// execution represents it. Otherwise code is assumed to repeat: the load before the next execution
+/// of the window's first instruction most likely also ran before the window. If that is in another
+/// function than the interrupt, a load of the right function is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Beginning {
-    /// The first load; the one that had been waited for, if that is known.
+    /// The first load; if known, the one that the thread had waited for.
     pub first: Spot,
-    /// The load before the next one of the same instruction, if there is one. If the load that had
-    /// been waited for is known, it is that one.
+    /// The load before the next execution of the first instruction, if there is one. If the load
+    /// that the thread had waited for is known, it is that one.
     pub before: Spot,
 }
 
-/// Loads in which the first instruction of a sample is looked for again. Source: Chosen.
+/// Number of loads searched for the next execution of a sample's first instruction. Source: Chosen.
 const MAX_LOADS_TO_REPEAT: usize = 4096;
 
 impl Beginning {
@@ -149,14 +149,14 @@ impl Beginning {
         }
     }
 
-    /// The load that the sample counts for; `function`: that of a load.
+    /// The load that represents the sample. `function` returns the function of a load.
     pub(crate) fn chosen<F: PartialEq>(self, function: impl Fn(Spot) -> F) -> Spot {
         let same = self.before.group != NO_LOAD && function(self.before) == function(self.first);
         if same { self.before } else { self.first }
     }
 }
 
-/// One sample, as the list of samples has it.
+/// One entry of the list of samples.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SampleInfo {
     /// System process id.
@@ -167,20 +167,20 @@ pub struct SampleInfo {
     pub sample: u32,
     /// Load rows.
     pub loads: u64,
-    /// Begin of the sample. `None` before its first load, or if that is left out.
+    /// Begin of the sample. `None` before its first load, or if that was left out.
     pub begin: Option<Beginning>,
     /// `time_ns` of the first row.
     pub first_time: u64,
     /// `time_ns` of the last row.
     pub last_time: u64,
-    /// Pieces it lies in, and its load rows in each.
+    /// Pieces that contain it, and its load rows in each.
     #[serde(skip)]
     pub parts: Vec<(usize, u64)>,
 }
 
 impl SampleInfo {
-    /// Adds a run in `piece` to a list of samples; it may continue the last one. `begin`: begin of
-    /// the run, if it has loads.
+    /// Adds a run in `piece` to a list of samples; it may continue the last one. `begin` is the
+    /// begin of the run, if it has loads.
     pub(crate) fn append(
         samples: &mut Vec<SampleInfo>,
         run: &Run,
@@ -195,7 +195,7 @@ impl SampleInfo {
                 sample.loads += loads;
                 sample.last_time = run.last_time;
                 match sample.parts.last_mut().filter(|p| p.0 == piece) {
-                    // A run that was cut into parts of the run of the program.
+                    // The run continues the sample in the same piece.
                     Some(part) => part.1 += loads,
                     None => sample.parts.push((piece, loads)),
                 }
@@ -218,7 +218,7 @@ impl SampleInfo {
 mod tests {
     use super::*;
 
-    /// The load before the first instruction's next execution takes the time.
+    /// The sample's time belongs to the load before the first instruction's next execution.
     #[test]
     fn a_sample_begins_behind_the_load_that_came_before_its_first() {
         let rows = RowColumns {
@@ -231,18 +231,20 @@ mod tests {
         let begin = Beginning::of(&rows, 0..5, (&nowhere, 0)).unwrap();
         assert_eq!((begin.first.group.raw(), begin.first.address), (4, 100));
         assert_eq!((begin.before.group.raw(), begin.before.address), (12, 300));
-        // An instruction that does not come again tells nothing.
+        // An instruction that is not executed again gives no previous load.
         let begin = Beginning::of(&rows, 2..5, (&nowhere, 0)).unwrap();
         assert_eq!((begin.first.group.raw(), begin.before), (12, Spot::NONE));
         assert_eq!(Beginning::of(&rows, 3..3, (&nowhere, 0)), None);
-        // The load that the thread had waited for is known, or does not occur again.
+        // The load that the thread had waited for is known. In the second case it does not occur
+        // again.
         let waited = |load| Waited::new([(0, load)].into(), HashMap::new(), Vec::new());
         let begin = Beginning::of(&rows, 0..5, (&waited(2), 0)).unwrap();
         assert_eq!((begin.first.group.raw(), begin.first.address), (8, 200));
         assert_eq!(begin.first, begin.before);
         let begin = Beginning::of(&rows, 0..5, (&waited(7), 0)).unwrap();
         assert_eq!((begin.first.group.raw(), begin.before.group.raw()), (4, 12));
-        // It was in the function of instructions 1 and 3, or in the other one, whatever the next load is.
+        // The thread was in the function of instructions 1 and 3, or in the other one, whatever the
+        // next load is.
         let within = |load| Waited::new(HashMap::new(), [(0, load)].into(), vec![0, 8, 9, 8]);
         let begin = Beginning::of(&rows, 0..5, (&within(1), 0)).unwrap();
         assert_eq!((begin.first.group.raw(), begin.before.group.raw()), (4, 12));

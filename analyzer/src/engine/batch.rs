@@ -1,4 +1,4 @@
-//! A batch of chunks as samples, and the tasks that it is cut into.
+//! A batch of chunks as samples, and the tasks that it is divided into.
 
 use crate::data::rows::{Chunk, ColumnSlices, Run};
 use crate::engine::{Collect, Driver};
@@ -9,7 +9,7 @@ use crate::stages::strides::Strides;
 use crate::stages::windows::WindowEngine;
 use std::sync::Mutex;
 
-/// Samples from this many rows on are tasks of their own; shorter ones are taken together. Source:
+/// Samples with at least this many rows are tasks of their own; shorter ones are grouped. Source:
 /// Chosen.
 const MIN_ROWS_OF_OWN_TASK: usize = 1 << 17;
 /// Rows of one footprint task.
@@ -44,12 +44,12 @@ pub(crate) struct Span {
     pub(crate) space: u32,
     /// The sample began in an earlier batch.
     pub(crate) continues: bool,
-    /// The sample may go on in the next batch.
+    /// The sample may continue in the next batch.
     pub(crate) open: bool,
     pub(crate) run: Run,
 }
 
-/// A place for one value that tasks hand over.
+/// A slot through which one task hands a value to another.
 pub(crate) struct Slot<T>(Mutex<Option<T>>);
 
 impl<T> Default for Slot<T> {
@@ -136,7 +136,7 @@ impl Driver {
         for chunk in counted {
             let mut at = 0;
             while at < chunk.runs.len() {
-                // Runs of one process and bucket together, in pieces of a good size.
+                // Joins runs of one process and bucket into pieces of about the task size.
                 let Run {
                     process, bucket, ..
                 } = chunk.runs[at];

@@ -1,6 +1,6 @@
 //! Counts of rows and samples, and the list of samples.
 
-/// Counts of samples and rows, and what was wrong with them.
+/// Counts of samples and rows, and of their defects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Census {
     /// Load rows.

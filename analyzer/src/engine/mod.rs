@@ -45,9 +45,10 @@ pub enum Collect {
     Nothing,
     /// Marks for estimates, see [`Incidence::fold`].
     ForEstimates,
-    /// The same, but the caller folds the marks ([`EngineOutcome::unfolded`]), beside other work.
+    /// The same, but the caller folds the marks ([`EngineOutcome::unfolded`]) in parallel with
+    /// other work.
     Unfolded,
-    /// The same of the whole that this is a part of, see [`Incidence::gather`].
+    /// Marks for estimates of the merged whole, see [`Incidence::gather`].
     ForMerging,
 }
 
@@ -64,9 +65,9 @@ pub struct EngineOptions {
     pub samples: bool,
     /// Incidence of addresses in samples, for estimates of unseen data.
     pub incidence: Collect,
-    /// Caches, if lines that samples visit are wanted for predictions of misses.
+    /// Caches to predict misses for. If set, the lines that samples visit are collected.
     pub lines: Option<[Sets; LEVELS]>,
-    /// Nothing but `lines` and `samples` is computed. Samples that span batches have reuse too.
+    /// Only `lines` and `samples` are computed. Samples that span batches also have reuse.
     pub lines_alone: bool,
     /// Number of sites whose strides are counted.
     pub sites: u32,
@@ -118,7 +119,7 @@ struct Worker {
 impl Worker {
     fn bucket(&mut self, number: u32) -> &mut Bucket {
         while self.buckets.len() <= number as usize {
-            // Reuse of parts of one run is all in the first bucket.
+            // All reuse of the parts of one run is counted in the first bucket.
             let zoom = self.zoom.filter(|_| self.buckets.is_empty());
             let zoom =
                 zoom.map(|wanted| ZoomSums::new(wanted, self.units.clone(), self.budget.clone()));
@@ -139,7 +140,7 @@ impl Worker {
     }
 }
 
-/// The sample that goes on in the next batch.
+/// The sample that continues in the next batch.
 struct Open {
     run: Run,
     rows: u64,
@@ -162,13 +163,13 @@ pub fn analyse(
 /// Data that is looked up while rows are counted.
 #[derive(Clone, Default)]
 pub struct Aids {
-    /// Tells blocks apart that belong to several objects; used if blocks are counted.
+    /// Distinguishes objects that share a block; used if blocks are counted.
     pub objects: Option<Arc<Resolver>>,
     /// Regions of a heat map; used if blocks are not counted.
     pub heat: Option<Arc<HeatRegions>>,
     /// Weights of samples, unless all have the same.
     pub weights: Option<Arc<Weights>>,
-    /// Words that were watched behind samples; looked at if lines that samples visit are wanted.
+    /// Words that were watched after samples; used if the lines that samples visit are collected.
     pub pairs: Option<Arc<ReusePairs>>,
 }
 
@@ -230,7 +231,7 @@ pub fn analyse_with(
             }
         }
         if gap {
-            // The hole is at the end of the batch: the next chunk starts anew.
+            // The unreadable part is at the end of the batch: the next chunk starts a new sample.
             chunks.push(Chunk {
                 gap_before: true,
                 ..Chunk::default()
@@ -277,9 +278,9 @@ struct Driver {
     weights: Option<Arc<Weights>>,
     pairs: Option<Arc<ReusePairs>>,
     budget: Arc<Budget>,
-    /// By bucket: where its footprints are.
+    /// Footprints of each bucket.
     stores: Arc<Mutex<Vec<Arc<Store>>>>,
-    /// Store of the zooms' counts by unit.
+    /// Store of counts by unit of memory, for the zooms.
     units: Arc<BlockStore>,
     workers: Mutex<Vec<Worker>>,
     open: Option<Open>,
@@ -312,12 +313,12 @@ impl Driver {
         })
     }
 
-    /// The weight of a sample, where they are not all alike.
+    /// The weight of a sample; `None` if all have the same.
     fn weight(&self, sample: u32) -> Option<u64> {
         self.weights.as_ref().map(|w| w.of_loads(sample))
     }
 
-    /// Words that were watched behind a sample.
+    /// Words that were watched after a sample.
     fn watched(&self, sample: u32) -> &[ReusePair] {
         self.pairs.as_ref().map_or(&[], |pairs| pairs.of(sample))
     }
@@ -327,7 +328,7 @@ impl Driver {
         self.options.zoom.is_some_and(|z| z.parts)
     }
 
-    /// The bucket that reuse in a run is counted in.
+    /// The bucket in which reuse of a run is counted.
     fn home(&self, run: &Run) -> u32 {
         if self.parts() { 0 } else { run.bucket }
     }
@@ -340,7 +341,7 @@ impl Driver {
     }
 
     fn space(&mut self, process: u32) -> u32 {
-        // Rows are sorted by process: it is nearly always the last one.
+        // Rows are sorted by process, so it is nearly always the last one.
         match self.spaces.iter().rposition(|&p| p == process) {
             Some(space) => space as u32,
             None => {
@@ -412,7 +413,7 @@ impl Driver {
             }
         }
         if gap {
-            // Nothing follows the hole in this batch.
+            // No rows follow the unreadable part in this batch.
             if let Some(span) = spans.last_mut() {
                 span.open = false;
             } else {
@@ -467,7 +468,8 @@ impl Driver {
         if spans.is_empty() {
             return;
         }
-        // The sample that was open before this batch, and the one that is open after it.
+        // The engines of the sample that was open before this batch, and of the one that is open
+        // after it.
         let (before, after) = (Handover::default(), Handover::default());
         let mut rows_before = 0;
         if let Some(open) = self.open.take() {

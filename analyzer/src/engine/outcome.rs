@@ -31,21 +31,21 @@ pub struct EngineOutcome {
     /// By [`Run::bucket`](crate::data::rows::Run::bucket); at least one. Rows of a trace as it is
     /// read are all in bucket 0.
     pub buckets: Vec<BucketOutcome>,
-    /// All samples, if asked for, in the order of the trace.
+    /// All samples in the order of the trace, if requested.
     pub samples: Vec<SampleInfo>,
     /// Window metrics.
     pub windows: WindowEngine,
     /// Observed strides: site, bin, count.
     pub strides: Vec<(u32, u32, u64)>,
-    /// Lines that were fetched, by group.
+    /// Fetched lines, by group.
     pub fetches: Vec<Fetched>,
-    /// Greater strides that were the one before, by site.
+    /// Large strides equal to the previous one, by site.
     pub far_steps: Vec<(u32, FarStep)>,
-    /// Which samples saw which addresses, if asked for.
+    /// The samples that saw each address, if requested.
     pub incidence: Incidence,
     /// The incidence by worker, if it is not folded yet ([`Collect::Unfolded`]).
     pub unfolded: Vec<Incidence>,
-    /// Lines that samples visited, if asked for.
+    /// Lines that samples visited, if requested.
     pub lines: LineVisits,
     /// Samples and rows.
     pub census: Census,
@@ -55,18 +55,19 @@ pub struct EngineOutcome {
     pub parts: Vec<BucketOutcome>,
     /// Weights of samples, unless all have the same.
     pub weights: Option<Arc<Weights>>,
-    /// Words that were watched behind samples.
+    /// Words that were watched after samples.
     pub pairs: Option<Arc<ReusePairs>>,
     /// Process ids by address space number.
     pub spaces: Vec<u32>,
     /// Pieces that were skipped, and why.
     pub damage: Vec<String>,
-    /// Bytes of footprints that went to a file; `None`: they should have, and no file could be written.
+    /// Bytes of footprints written to a file. `None` if they exceeded memory and no file could be
+    /// written.
     pub spilled: Option<usize>,
 }
 
 impl EngineOutcome {
-    /// Gives the whole the footprints of its parts, which are gone then.
+    /// Moves the footprints of the parts into the whole, and drops the parts.
     pub fn unite(&mut self) {
         let parts = std::mem::take(&mut self.parts);
         if let Some(whole) = self.buckets.first_mut().filter(|_| !parts.is_empty()) {
@@ -76,7 +77,7 @@ impl EngineOutcome {
 }
 
 impl Driver {
-    /// The pass is over: what the workers have found is merged.
+    /// Ends the pass: merges the results of the workers.
     pub(crate) fn finish(mut self, damage: Vec<String>) -> EngineOutcome {
         self.close_open();
         if self.census.samples == 0 {
@@ -114,7 +115,7 @@ impl Driver {
             .filter_map(|r| r.zoom.as_mut())
             .for_each(|z| z.finish());
         let spilled = (!self.budget.failed()).then(|| self.budget.spilled());
-        // Work of a single thread goes on beside the work that all threads share.
+        // Single-threaded work runs in parallel with the work that all threads share.
         let merged = |all: Vec<Strides>| {
             let mut whole = Strides::default();
             all.into_iter().for_each(|one| whole.merge(one));
@@ -166,7 +167,7 @@ impl Driver {
     }
 }
 
-/// Makes the whole run and its parts, whose reuse the whole has counted. `sets`: footprints and
+/// Builds the whole run and its parts, whose reuse the whole has counted. `sets` are footprints and
 /// counts of the parts.
 fn in_parts(
     reuse: ReuseTotals,
@@ -192,7 +193,7 @@ fn in_parts(
             counts,
             reuse: ReuseTotals {
                 groups: groups.next().unwrap_or_default(),
-                // Distances are not told apart by group here: they count as one.
+                // Parts have distances for all groups together.
                 distances: vec![distances.next().unwrap_or_default()],
                 ..ReuseTotals::new(None)
             },

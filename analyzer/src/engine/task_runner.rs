@@ -73,7 +73,7 @@ impl TaskRunner<'_> {
         }
     }
 
-    /// Begins a sample if the lines that samples visit are wanted.
+    /// Begins a sample if the lines that samples visit are collected.
     fn begin_lines(&self, lines: &mut LineVisits, span: &Span) {
         if let Some(caches) = &self.driver.options.lines {
             let sample = span.run.sample;
@@ -150,7 +150,7 @@ impl TaskRunner<'_> {
         }
     }
 
-    /// Runs all stages but footprint and reuse over a long sample.
+    /// Runs all stages except footprint and reuse over a long sample.
     fn windows(&self, worker: &mut Worker, span: &Span) {
         let options = &self.driver.options;
         let before = Some(self.before).filter(|_| span.continues);

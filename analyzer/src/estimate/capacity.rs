@@ -1,10 +1,11 @@
-//! Capacity of used memory: the number of blocks that fit where some were seen. Addresses fit in
-//! their lines, lines in their pages, pages in larger pieces.
+//! Capacity of used memory: the number of blocks that fit into the units where some were seen.
+//! Addresses are counted in lines, lines in pages, pages in larger units.
 
 use crate::estimate::params;
 use crate::estimate::recapture::Block;
 
-/// The lines of blocks, as blocks. Both are sorted by number. `None` if no two blocks share a line.
+/// The lines of blocks, in the same form as blocks. Both are sorted by number. `None` if no two
+/// blocks share a line.
 pub(crate) fn lines(blocks: &[Block]) -> Option<Vec<Block>> {
     let shared = blocks
         .windows(2)
@@ -35,7 +36,7 @@ pub(crate) fn lines(blocks: &[Block]) -> Option<Vec<Block>> {
 }
 
 /// Adds the samples of a block to those of its line. Only two samples of each block are known, so
-/// the number may be too large for a line that more samples have seen.
+/// the number may be too large for a line that more than two samples have seen.
 fn join(line: &mut Block, block: &Block) {
     for &sample in block.first.iter().take(block.samples as usize) {
         let [first, second] = line.first;
@@ -50,7 +51,7 @@ fn join(line: &mut Block, block: &Block) {
     line.irregular |= block.irregular;
 }
 
-/// Number of blocks that fit in a line at the distance of these blocks.
+/// Number of blocks that fit in a line at the spacing of these blocks.
 pub(crate) fn places(blocks: &[Block]) -> f64 {
     let step = blocks
         .windows(2)
@@ -58,7 +59,7 @@ pub(crate) fn places(blocks: &[Block]) -> f64 {
     (1u64 << params::BLOCKS_PER_LINE_LOG2).div_ceil(step.max(1)) as f64
 }
 
-/// Greatest common divisor. With powers of two, which steps mostly are, no division is needed.
+/// Greatest common divisor. Steps are mostly powers of two, which need no division.
 #[inline(always)]
 fn gcd(a: u64, b: u64) -> u64 {
     if b.is_power_of_two() {

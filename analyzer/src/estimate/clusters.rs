@@ -1,5 +1,5 @@
-//! Clusters of rare blocks: for each sample (or pair of samples), the number of blocks that it
-//! alone has seen, summed over parts of a list of blocks.
+//! Clusters of rare blocks: for each sample (or pair of samples), the number of blocks that only it
+//! has seen, summed over parts of a list of blocks.
 
 use crate::estimate::recapture::Block;
 use mgz_models::util::hash::spread;
@@ -8,15 +8,15 @@ use std::hint::select_unpredictable;
 /// A block that one, two or three samples have seen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rare {
-    /// Its place in the list.
+    /// Index in the list.
     at: u32,
-    /// Number of the sample or pair; these are numbered in order of appearance. All blocks of three
-    /// samples share the last number. They are counted like the others, because a branch on the
-    /// kind of block could not be predicted.
+    /// Number of the sample or pair, in order of appearance. All blocks of three samples share the
+    /// last number. They are counted like the others, because a branch on the kind of block could
+    /// not be predicted.
     key: u32,
-    /// See [`Block::stands`]; 0 where it does not count.
+    /// See [`Block::stands`]; 0 if it does not count.
     stands: u32,
-    /// By how many samples it was seen, less one.
+    /// Number of samples that saw it, less one.
     kind: u8,
     /// True if the block counts as irregular.
     irregular: bool,
@@ -53,8 +53,8 @@ pub(crate) struct RareBlocks {
     keys: Vec<Key>,
 }
 
-/// Running counts while blocks come one by one, for singles, pairs and triples (only the count of
-/// triples has a meaning).
+/// Running counts over successive blocks, for singles, pairs and triples. For triples only the
+/// count has a meaning.
 #[derive(Clone, Copy, Default)]
 struct Running {
     count: [u64; 3],
@@ -106,8 +106,8 @@ impl Numbers {
         )
     }
 
-    /// The number of the sample or pair that has seen a block. The block must be a rare one of the list
-    /// that [`Numbers::new`] was given.
+    /// The number of the sample or pair that has seen a block. The block must be a rare one of the
+    /// list given to [`Numbers::new`].
     #[inline(always)]
     fn of(&mut self, block: &Block) -> u32 {
         let [first, second] = block.first;
@@ -199,11 +199,11 @@ impl RareBlocks {
         }
     }
 
-    /// Sums over the blocks before and after each of some ascending places, of the blocks
-    /// `from..to`.
+    /// For each of some ascending positions in the blocks `from..to`, the sums over the blocks
+    /// before and after it.
     ///
-    /// One pass is enough for both sides: for a key with n blocks, m of them before the place, the
-    /// blocks after it give (n − m)² = n² − 2nm + m².
+    /// One pass is enough for both sides: for a key with n blocks, m of them before the position,
+    /// the blocks after it give (n − m)² = n² − 2nm + m².
     pub(crate) fn sides<const N: usize>(
         &mut self,
         from: usize,
@@ -232,7 +232,7 @@ impl RareBlocks {
                 sums.cross[kind] += u64::from(key.all);
                 sums.irregular += u64::from(r.irregular);
                 key.rest -= 1;
-                // The last one leaves nothing to the next call.
+                // The last block of a key resets its count to zero for the next call.
                 key.all = if key.rest == 0 { 0 } else { key.all };
             }
             at = stop;
@@ -257,7 +257,7 @@ impl Running {
         }
     }
 
-    /// Sums over the blocks behind those of `before`. `self`: sums over all blocks.
+    /// Sums over the blocks that `before` does not include. `self` holds the sums over all blocks.
     fn without(&self, before: &Running) -> ClusterSums {
         let squares =
             |kind: usize| self.squares[kind] + before.squares[kind] - 2 * before.cross[kind];

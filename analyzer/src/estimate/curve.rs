@@ -1,42 +1,40 @@
-//! The footprint of windows of any size, from the inside of a sample to the whole run.
+//! The footprint of windows of any size, from part of a sample to the whole run.
 //!
 //! Windows up to the sample's size are counted exactly by [`crate::stages::windows`]. Between
 //! samples nothing is seen. The address range is cut into *strata*: where nothing was touched for
 //! 64 KiB, and where the estimator finds a difference in use. Strata are mostly objects. Each is
 //! divided again by the number of samples that have seen an address (octaves of eight), since data
-//! in constant use may lie beside data that was used once.
+//! in constant use may be next to data that was used once.
 //!
 //! **From two periods on**, a window of m = 2, 4, 8, … consecutive samples is treated as a run of
 //! its own, and the estimator of the whole run ([`crate::estimate::Listed::footprint`]) is applied
 //! to it. Its inputs are the numbers of blocks that any, exactly one and exactly two of the m
 //! samples have seen, by stratum, summed over all such windows before the formula is applied.
-//! Therefore the curve needs no assumption about the distribution of use over the run: it is valid
-//! for data that is used for a while and then left, for phases, and for loops that recur. Between
-//! these sizes the curve is straight in logarithms; its last point is the estimate of the whole
-//! run.
+//! Therefore the curve needs no assumption about the distribution of use over the run. It is valid
+//! for data that is used only for a while, for phases, and for recurring loops. Between these sizes
+//! the curve is log-linear; its last point is the estimate of the whole run.
 //!
 //! **Between the sample and two periods** there is no evidence (the report's blind spot R2), so a
-//! model is used. For each stratum it knows
+//! model is used. For each stratum it uses
 //!
 //! - U, its footprint in windows of two periods that touch it, as above,
 //! - f, its mean footprint in the samples that touch it,
 //! - a(W), the share of windows of W loads that touch it at all, from runs of consecutive samples
 //!   (such a window touches it for W' = W·a(w)/a(W) loads).
 //!
-//! The mean footprint in a window of W loads is a(W) times f, grown from the sample's size w to W'
-//! and bounded by U. Data that is walked grows in proportion to time until all of it was seen:
-//! min(U, f·(1 + γ·(W' − w)/w)). Data that is used at random grows as U·(1 − (1 − f/U)^(W'/w)). The
-//! two are mixed by the share of addresses that Irregular loads touch. γ is the growth at the end
-//! of samples divided by the mean growth (1 unless samples reuse data). If this would not reach U,
-//! the footprint grows as a power of W.
+//! The mean footprint in a window of W loads is a(W) times f, extrapolated from the sample's size w
+//! to W' and bounded by U. For a walk over data the footprint is proportional to time until all of
+//! it was seen: min(U, f·(1 + γ·(W' − w)/w)). For random accesses it grows as U·(1 − (1 −
+//! f/U)^(W'/w)). The two are mixed by the share of addresses that Irregular loads touch. γ is the
+//! growth at the end of samples divided by the mean growth (1 unless samples reuse data). If this
+//! would not reach U, the footprint grows as a power of W.
 //!
 //! **Intervals** contain the interval of the estimator and the uncertainty of the part of time in
-//! which a stratum is in use. Samples come one per period, so the variation is in the places,
-//! between two samples, where a stretch of use begins and ends. The variance of the number of
-//! samples that see a stratum is taken as half the number of changes between neighbours (successive
-//! differences, as for systematic samples). The length of a phase of ten samples is known to about
-//! a tenth, and that of a phase of two samples to about a half. Phases that no sample has seen are
-//! unknown.
+//! which a stratum is in use. There is one sample per period, so the variation is in the positions
+//! between samples where a phase of use begins and ends. The variance of the number of samples that
+//! see a stratum is taken as half the number of changes between neighbours (successive differences,
+//! as for systematic samples). The length of a phase of ten samples is known to about a tenth, and
+//! that of a phase of two samples to about a half. Phases that no sample has seen are unknown.
 //!
 //! **Samples with different numbers of loads** (windows by time,
 //! [`crate::estimate::sample_shares`]): a window of m samples represents V = Σ v_k loads, and
@@ -75,13 +73,13 @@ fn gaps(blocks: &Blocks, shift: u32, ends: &[usize]) -> Vec<usize> {
     }
 }
 
-/// Blocks by stratum, as indices. `ends`: the estimator's cuts.
+/// Indices of the blocks of each stratum. `ends` are the estimator's cuts.
 fn groups(blocks: &Blocks, shift: u32, ends: &[usize]) -> Vec<Vec<u32>> {
     let list = &blocks.listed.blocks;
     let mut from = 0;
     let mut groups: Vec<Vec<u32>> = Vec::new();
     for end in gaps(blocks, shift, ends) {
-        // Data in constant use may lie beside data that was used once.
+        // Data in constant use may be next to data that was used once.
         let mut octaves: [Vec<u32>; params::MAX_PARTS_OF_STRATUM] = Default::default();
         for (at, block) in (from..end).zip(&list[from..end]) {
             octaves[block.samples.max(1).ilog(params::SAMPLES_RATIO_OF_PARTS) as usize]
@@ -173,9 +171,9 @@ impl Curve {
         self.far.push((self.longest, whole));
     }
 
-    /// Bounds each far size by the longer ones. A longer window touches no less, and its estimate
-    /// has more evidence. The samples of one lap of a loop never overlap, so windows of few laps
-    /// look larger than they are.
+    /// Bounds each far size by the longer ones. A longer window has no smaller footprint, and its
+    /// estimate has more evidence. The samples of one lap of a loop never overlap, so windows of
+    /// few laps look larger than they are.
     fn bound_by_longer(&mut self) {
         for at in (1..self.far.len()).rev() {
             let longer = self.far[at].1;
@@ -224,8 +222,8 @@ mod tests {
         windows.iter().sum::<f64>() / windows.len() as f64
     }
 
-    /// A phase that two samples have seen may have been half or twice as long; the length of a
-    /// phase of half the run is known.
+    /// A phase that two samples have seen may have been half or twice as long. The length of a
+    /// phase of half the run is well known.
     #[test]
     fn what_few_samples_have_met_is_vague() {
         for (length, vague) in [(16_384u64, true), (524_288, false)] {
@@ -432,7 +430,8 @@ mod tests {
                             1 << 40 | (random(20_000) * 8)
                         }
                     }
-                    // A table that is made once, and a part of it that is used ever after.
+                    // A table that is written once, and then a part of it that is used until the
+                    // end.
                     4 => {
                         if i < 16_384 {
                             i * 8
@@ -440,8 +439,8 @@ mod tests {
                             i % 512 * 64
                         }
                     }
-                    // Blocks of 2,000 addresses, each used twenty times and then left. The growth
-                    // of the whole run is not true for any part of it.
+                    // Blocks of 2,000 addresses, each used twenty times and never again. No part of
+                    // the run grows like the whole run.
                     5 => (i / 40_000 * 2_000 + i % 2_000) * 8,
                     // Two phases.
                     _ => {
@@ -504,7 +503,7 @@ mod tests {
                     found.footprint.value,
                     off * 100.0
                 );
-                // Two samples of a short phase do not tell its length, but the data beside the hot
+                // Two samples of a short phase do not show its length, but the data beside the hot
                 // part must not be invented.
                 assert!(
                     off < 0.25 && (off > -0.25 || kind == 4),

@@ -27,7 +27,7 @@ impl Order {
         }
     }
 
-    /// Adds the next sample of a thread, if it is not known yet. `loads` is the number of loads
+    /// Adds the next sample of a thread, unless it is already known. `loads` is the number of loads
     /// that it represents; `None` for all samples if these represent equally many.
     pub fn add(&mut self, sample: u32, thread: u32, loads: Option<f64>) {
         if self.get(sample).is_some() {
@@ -46,7 +46,7 @@ impl Order {
             upto.push(upto.last().copied().unwrap_or(0.0) + loads);
         }
         let at = sample as usize;
-        // An entry in one part must not be hidden by the other.
+        // An entry in one map must not be hidden by the other.
         if at < self.dense.len() {
             self.dense[at] = Some(place);
         } else if self.sparse.is_empty() && at < self.len * 4 + 1024 {

@@ -20,8 +20,8 @@ pub(crate) struct Stratum {
     pub(crate) irregular: f64,
     /// Share of the windows of 1, 2, 4, … samples that touch it.
     pub(crate) active: Vec<f64>,
-    /// For these windows: their number of loads (the mean over those that touch the stratum, if
-    /// they differ) and the mean footprint.
+    /// Number of loads of these windows (the mean over those that touch the stratum, if they
+    /// differ) and the mean footprint.
     pub(crate) levels: Vec<(f64, MeanSpread)>,
 }
 
@@ -39,7 +39,7 @@ impl Stratum {
     }
 }
 
-/// A mean, and the squares of how far its interval reaches below and above.
+/// A mean, and the squared distances to the lower and upper ends of its interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MeanSpread {
     pub(crate) value: f64,
@@ -74,9 +74,10 @@ pub struct Curve {
     pub(crate) growth: f64,
     /// The model's sum over strata for windows of the sample's size.
     pub(crate) at_sample: f64,
-    /// Relative standard deviation of that, from the choice of samples that touch the strata.
+    /// Relative standard deviation of `at_sample`, from the choice of samples that touch the
+    /// strata.
     pub(crate) met: f64,
-    /// Samples represent different numbers of loads.
+    /// True if samples represent different numbers of loads.
     pub(crate) weighed: bool,
     /// Sizes from two periods on, ascending, and their estimated footprints.
     pub(crate) far: Vec<(f64, Estimate)>,
@@ -101,7 +102,7 @@ impl Curve {
             return None;
         }
         if size < self.sample {
-            // Too few samples are as long as this.
+            // Below the sample's size, but longer than most samples.
             let at = self
                 .inside
                 .iter()
@@ -134,7 +135,7 @@ impl Curve {
                     hi: of(|e| e.hi),
                 }
             }
-            // The last windows that can be counted: no longer ones are known.
+            // Beyond the longest windows that can be counted, the footprint is constant.
             None => self.far.last()?.1,
         };
         Some(CurvePoint {
@@ -185,7 +186,7 @@ impl Curve {
         }
         .unwrap_or(self.sample);
         let whole = s.nearby.max(s.per_sample);
-        // A window that touches it need not do so all the time.
+        // A window may touch the stratum for only part of its time.
         let (active, first) = (
             self.activity(s, size),
             s.active.first().copied().unwrap_or(0.0),
@@ -198,7 +199,7 @@ impl Curve {
             let chance = whole * (1.0 - (1.0 - (s.per_sample / whole).min(1.0)).powf(steps));
             walked + (chance - walked) * s.irregular
         };
-        // The curve must reach the footprint that was found two periods away.
+        // The curve must reach the footprint of windows of two periods.
         let power = if last > 1.0 && s.per_sample > 0.0 {
             (whole / s.per_sample).ln() / last.ln()
         } else {
@@ -207,8 +208,9 @@ impl Curve {
         active * grown(now).max(s.per_sample * now.powf(power)).min(whole)
     }
 
-    /// The mean footprint of one stratum in windows of `size` rows, two periods or more. If its
-    /// code is so fast that a window of two samples is larger than that, the model's.
+    /// The mean footprint of one stratum in windows of `size` rows, two periods or more. If the
+    /// code is so fast that even a window of two samples has more rows, the model gives the
+    /// footprint.
     pub(crate) fn far_of(&self, s: &Stratum, size: f64) -> MeanSpread {
         match s.levels.iter().position(|l| l.0 >= size) {
             Some(at) if s.levels[at].0 == size => s.levels[at].1,
@@ -238,7 +240,7 @@ impl Curve {
                     above: known.above * part,
                 }
             }
-            // Windows that touch it are no longer than this: the run has no more of it.
+            // The run has no longer windows that touch the stratum.
             None => s.levels.last().map(|l| l.1).unwrap_or_default(),
         }
     }
@@ -273,7 +275,7 @@ pub(crate) fn grown_from((known, footprint): (f64, f64), size: f64, growth: f64)
     footprint * (size / known).powf(growth.min(1.0))
 }
 
-/// Between two sizes, straight in logarithms.
+/// Interpolates between two sizes, linearly in logarithms.
 pub(crate) fn straight((from, a): (f64, f64), (to, b): (f64, f64), size: f64) -> f64 {
     let part = ((size / from).ln() / (to / from).ln()).clamp(0.0, 1.0);
     if a > 0.0 && b > 0.0 {

@@ -29,13 +29,15 @@ impl Together {
     /// Adds the samples that have seen a block: thread and number there, sorted. Incomplete windows
     /// do not count.
     pub(crate) fn add(&mut self, places: &[(u32, u32)], lengths: &[u32]) {
-        // The first level at which two samples are in one window: where their numbers differ, above.
+        // The first level at which both samples are in the same window: above the highest bit in
+        // which their numbers differ.
         let apart = |a: Option<&(u32, u32)>, b: Option<&(u32, u32)>| match (a, b) {
             (Some(a), Some(b)) if a.0 == b.0 => (32 - (a.1 ^ b.1).leading_zeros()) as usize,
             _ => LEVELS,
         };
         for (at, place) in places.iter().enumerate() {
-            // In the same way: the sample after the last would cut off the last window.
+            // The first level with an incomplete last window, found in the same way from the number
+            // after the last sample.
             let whole = (32 - (place.1 ^ lengths[place.0 as usize]).leading_zeros()) as usize;
             let before = apart(at.checked_sub(1).map(|b| &places[b]), Some(place));
             let after = apart(Some(place), places.get(at + 1));
@@ -86,7 +88,7 @@ impl Weighed {
     }
 }
 
-/// One more at the levels `from..to`.
+/// Adds one to the levels `from..to`.
 fn add(steps: &mut [i64; LEVELS + 1], from: usize, to: usize) {
     if from < to {
         steps[from] += 1;
@@ -94,7 +96,7 @@ fn add(steps: &mut [i64; LEVELS + 1], from: usize, to: usize) {
     }
 }
 
-/// Remembers the samples that have been met since the last [`Once::begin`].
+/// Remembers the samples that were seen since the last [`Once::begin`].
 pub(crate) struct Once {
     /// Number of the first sample of each thread.
     starts: Vec<usize>,
@@ -118,12 +120,12 @@ impl Once {
     }
 
     pub(crate) fn begin(&mut self) {
-        // There are fewer groups than numbers: at most `MAX_STRATA_OF_CURVE` times
-        // `MAX_PARTS_OF_STRATUM`.
+        // The number does not overflow: there are at most `MAX_STRATA_OF_CURVE` times
+        // `MAX_PARTS_OF_STRATUM` groups.
         self.turn += 1;
     }
 
-    /// True the first time that a sample of a thread is met.
+    /// True for the first sighting in a sample of a thread.
     #[inline(always)]
     pub(crate) fn is_new(&mut self, (thread, number): (u32, u32)) -> bool {
         let met = &mut self.met[self.starts[thread as usize] + number as usize];
@@ -131,8 +133,8 @@ impl Once {
     }
 }
 
-/// The relative variance of the total weight of the samples that see a stratum (`touched`). Samples
-/// come one per period, so it is half the changes between neighbours.
+/// The relative variance of the total weight of the samples that see a stratum (`touched`). There
+/// is one sample per period, so it is half the changes between neighbours.
 pub(crate) fn varies(touched: &[u64], order: &Order) -> f64 {
     if !order.is_weighed() {
         return changes(touched, &order.lengths) / 2.0 / (touched.len().max(1) as f64).powi(2);
@@ -153,8 +155,8 @@ pub(crate) fn varies(touched: &[u64], order: &Order) -> f64 {
             .max(1e-300)
 }
 
-/// Number of places in the threads where one of two neighbouring samples is `touched` and the other
-/// is not (sorted; thread above, number below).
+/// Number of pairs of neighbouring samples of which only one is `touched`. `touched` is sorted and
+/// has the thread in the upper bits, the sample's number in the lower bits.
 fn changes(touched: &[u64], lengths: &[u32]) -> f64 {
     (0..touched.len())
         .map(|at| ends(touched, at, lengths))

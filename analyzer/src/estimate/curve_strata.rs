@@ -9,7 +9,7 @@ use mgz_models::statistics::NORMAL_QUANTILE_OF_95_PCT;
 
 /// Samples that have seen the blocks of a stratum.
 struct Seen {
-    /// The samples, sorted: thread above, number below.
+    /// The samples, sorted: thread in the upper bits, number in the lower bits.
     touched: Vec<u64>,
     /// Pairs of a block and a sample.
     sightings: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Strata<'a> {
 }
 
 impl<'a> Strata<'a> {
-    /// Begins. The arguments are those of [`crate::estimate::curve()`].
+    /// Starts without strata. The arguments are those of [`crate::estimate::curve()`].
     pub(crate) fn new(
         blocks: &'a Blocks,
         order: &'a Order,
@@ -83,8 +83,8 @@ impl<'a> Strata<'a> {
             irregular: self.irregular(group),
             ..Stratum::default()
         };
-        // Windows of 1, 2, 4, … samples from the start of each thread that it is in: fewer and
-        // fewer.
+        // First samples of windows of 1, 2, 4, … samples that touch the stratum, halved at each
+        // level.
         let mut starts: Vec<(u32, u32)> = seen
             .touched
             .iter()
@@ -104,7 +104,7 @@ impl<'a> Strata<'a> {
                 };
             }
             if touching.weights <= 0.0 && self.weighed {
-                // No windows so long that touch it.
+                // No window of this size touches it.
                 break;
             }
             let active = touching.weights / touching.windows;

@@ -1,4 +1,5 @@
-//! From marks to blocks: by function, line or class, at the granularity of addresses, lines or pages.
+//! From marks to blocks: by function, line or class, at the granularity of addresses, lines or
+//! pages.
 
 use crate::data::detail::Detail;
 use crate::data::group::{AccessClass, Group};
@@ -37,7 +38,7 @@ struct BlockSighting {
 struct Sighting {
     number: u64,
     sample: u32,
-    /// One bit for each class of load.
+    /// By class of load: one bit for each class that touched the address.
     classes: u32,
 }
 
@@ -45,11 +46,11 @@ struct Sighting {
 const STRIDED: u32 = 1 << AccessClass::Strided as u32;
 const IRREGULAR: u32 = 1 << AccessClass::Irregular as u32;
 
-/// Counts the distinct samples of one block after the other without sorting: it remembers for each
-/// sample the last block that was seen in it.
+/// Counts the distinct samples of each block without sorting: for each sample it stores the last
+/// block that was seen in it.
 #[derive(Clone)]
 struct Distinct {
-    /// By sample, as far as they are numbered without large holes.
+    /// By sample, for sample numbers without large gaps.
     dense: Vec<u32>,
     sparse: HashMap<u32, u32, Mixed>,
     turn: u32,
@@ -65,10 +66,10 @@ impl Distinct {
         }
     }
 
-    /// The next block.
+    /// Begins the next block.
     fn begin(&mut self) {
-        // There are fewer blocks than marks, and fewer marks than numbers. If there were more, all
-        // marks would be forgotten.
+        // The number cannot overflow, since there are fewer blocks than marks. If it did, all marks
+        // would be cleared.
         self.turn = self.turn.checked_add(1).unwrap_or_else(|| {
             self.dense.fill(0);
             self.sparse.clear();
@@ -87,13 +88,13 @@ impl Distinct {
     }
 }
 
-/// See [`Block::stands`].
+/// The field [`Block::stands`] of a block whose first sample is this one.
 #[inline(always)]
 fn stands(sample: u32, shares: Option<&Shares>) -> u32 {
     shares.map_or(EVEN_SHARE, |shares| shares.relative(sample))
 }
 
-/// Appends sightings of addresses to blocks; they come in the order of numbers and samples.
+/// Appends sightings of addresses to blocks. They must be in the order of numbers and samples.
 #[inline(always)]
 fn append(
     blocks: &mut Vec<Block>,
@@ -123,8 +124,8 @@ fn append(
     *last = one.sample;
 }
 
-/// Addresses that samples have seen, each weighted by the loads that a row of its sample
-/// represents: the sum behind the mean footprint per window.
+/// Sums over the addresses that samples have seen. Each is weighted by the loads that a row of its
+/// sample represents. The mean footprint per window is computed from these sums.
 fn weighted(list: &[Sighting], shares: &Shares) -> Sightings {
     let mut sums = Sightings::default();
     for same in list.chunk_by(|a, b| (a.number, a.sample) == (b.number, b.sample)) {
@@ -145,7 +146,7 @@ fn weighted(list: &[Sighting], shares: &Shares) -> Sightings {
 fn kinds(list: &[Sighting], distinct: &mut Distinct, shares: Option<&Shares>) -> Kinds {
     distinct.begin();
     let samples = list.iter().filter(|s| distinct.is_new(s.sample)).count() as u64;
-    // Lists that grew as they like would take twice the memory, which is dear before it has been used.
+    // The exact capacity is allocated: growing lists would take twice the memory.
     let mut all = Vec::with_capacity(distinct_of(list, |n| n));
     let mut last = 0;
     list.iter().for_each(|one| {
@@ -157,7 +158,7 @@ fn kinds(list: &[Sighting], distinct: &mut Distinct, shares: Option<&Shares>) ->
             shares,
         )
     });
-    // The addresses of one class of loads; mostly code has but one.
+    // The addresses touched by one class of loads. Most code has only one class.
     let of_class = |class: u32| {
         if list.iter().all(|one| one.classes == class) {
             return None;
@@ -242,14 +243,14 @@ pub struct Sightings {
 pub struct Kinds {
     /// Addresses.
     pub all: Listed,
-    /// Those of Strided and of Irregular loads; none where all loads are of that class.
+    /// Those of Strided and of Irregular loads; none if all loads are of that class.
     strided: Option<Listed>,
     irregular: Option<Listed>,
     /// Lines of 64 bytes.
     pub lines: Listed,
     /// Samples that have seen any of them.
     pub samples: u64,
-    /// Over all samples.
+    /// Sightings of all samples.
     pub sightings: Sightings,
 }
 
@@ -264,7 +265,7 @@ impl Kinds {
         self.irregular.as_ref().unwrap_or(&self.all)
     }
 
-    /// Forgets all that no estimate needs.
+    /// Drops everything that estimates do not need.
     fn settle(&mut self, design: Design) {
         let Kinds {
             all,
@@ -283,8 +284,8 @@ impl Kinds {
 /// Blocks by target.
 pub struct Grouped {
     kinds: Arc<Vec<Kinds>>,
-    /// By target: index into `kinds`, [`NO_PLACE`] without sightings. `None`: the index is the target's
-    /// number.
+    /// Index into `kinds` by target; [`NO_PLACE`] without sightings. `None` if the index is the
+    /// target's number.
     places: Option<Vec<u32>>,
 }
 
@@ -296,8 +297,8 @@ fn kinds_of(
     incidence: &Incidence,
     of: impl Fn(&[Sighting], &mut Distinct) -> Kinds + Sync,
 ) -> Vec<Kinds> {
-    // Marks are in order of addresses and samples, except for addresses that the number of another
-    // space makes greater.
+    // Marks are in order of addresses and samples. Only numbers that include an address space may
+    // break the order.
     let kinds = seen.into_par_iter().map_init(
         || Distinct::new(incidence),
         |distinct, mut list| {
@@ -322,13 +323,13 @@ fn sighting(space: usize, mark: &Mark) -> Sighting {
 
 /// The lists to which the marks of each code group are appended.
 struct Lists {
-    /// Lists of all groups one after the other, and where those of each begin.
+    /// Lists of all groups one after the other, and the first of each group.
     all: Vec<u32>,
     starts: Vec<u32>,
 }
 
 impl Lists {
-    /// By group.
+    /// The lists of each group.
     fn new(lists: &[Vec<u32>], keep: impl Fn(u32) -> bool) -> Lists {
         let mut out = Lists {
             all: Vec::new(),
@@ -398,7 +399,7 @@ impl Grouped {
             groups.into_iter().map(&mut place).collect()
         };
         let places: Vec<Vec<u32>> = targets.iter().map(places_of).collect();
-        // Each thread fills some of the lists, about as much as the others.
+        // Lists are distributed over the threads so that each gets about the same number of marks.
         let mut order: Vec<u32> = (0..sizes.len() as u32).collect();
         order.sort_by_key(|&list| std::cmp::Reverse(sizes[list as usize]));
         let mut shares_of = vec![0usize; rayon::current_num_threads().max(1)];
@@ -490,8 +491,8 @@ impl Grouped {
     }
 }
 
-/// True if the order of marks is that of their numbers. Numbers are addresses with the address space
-/// above them.
+/// True if the order of marks is that of their numbers. Numbers are addresses with the address
+/// space in the upper bits.
 fn in_order(incidence: &Incidence) -> bool {
     incidence.spaces().len() <= 1 << 8
         && incidence
@@ -532,7 +533,7 @@ impl Blocks {
                 })
             });
         }
-        // Lists that grew as they like would take twice the memory, which is dear before it has been used.
+        // The exact capacity is allocated: growing lists would take twice the memory.
         let (mut rooms, mut last) = ([(0, 0); 4], [None; 4]);
         for mark in incidence.spaces().iter().flatten() {
             for list in lists_of(mark) {
@@ -541,7 +542,8 @@ impl Blocks {
                 rooms[list].1 += usize::from(before != Some((mark.address, mark.sample)));
             }
         }
-        // An address that is the same in the next space is another one.
+        // Room for one more per space: the last block of a space may equal the first of the next,
+        // but counts separately.
         let spaces = incidence.spaces().len();
         let mut out =
             rooms.map(|(blocks, samples)| Blocks::with_room(blocks + spaces, samples + spaces));
@@ -581,7 +583,7 @@ impl Blocks {
         }
     }
 
-    /// Appends a sighting; they come in the order of numbers and samples.
+    /// Appends a sighting. They must be in the order of numbers and samples.
     #[inline(always)]
     fn append(&mut self, number: u64, sample: u32, irregular: bool, shares: Option<&Shares>) {
         match self.listed.blocks.last_mut().filter(|b| b.number == number) {
@@ -645,7 +647,7 @@ impl Blocks {
         out
     }
 
-    /// The blocks of the code groups that `wanted` chooses.
+    /// The blocks of the code groups that `wanted` selects.
     pub fn new(
         incidence: &Incidence,
         shares: Option<&Shares>,
@@ -711,7 +713,7 @@ impl Blocks {
         out
     }
 
-    /// All samples of a block are known.
+    /// Completes a block, of which all samples are known.
     fn close(&mut self, block: Option<Block>, shares: Option<&Shares>) {
         let Some(block) = block else { return };
         let samples = &mut self.samples[self.ends.last().copied().unwrap_or(0)..];
@@ -785,7 +787,7 @@ mod tests {
         }
         let incidence = Incidence::fold(vec![incidence]);
         let rows: Vec<[u32; 2]> = (0..3).map(|row| [row, 3]).collect();
-        // Each group counts in a row of its own and in one for all.
+        // Each group counts in its own row and in a common one.
         let grouped = Grouped::by_mark(&incidence, None, |_, mark| {
             &rows[mark.group.piece() as usize]
         });
@@ -855,7 +857,7 @@ mod tests {
         );
     }
 
-    /// Lists that are made together from all marks equal those that are made separately.
+    /// Lists built together in one pass over all marks equal those built separately.
     #[test]
     fn lists_that_are_made_together_are_those_that_are_made_one_by_one() {
         let mut state = 3u64;
@@ -868,7 +870,8 @@ mod tests {
         for case in 0..40 {
             let mut incidence = Incidence::default();
             for _ in 0..random(400) {
-                // Two spaces with the same addresses, and now and then one that no number is for.
+                // Two spaces with the same addresses, and a few addresses that are too large for a
+                // number.
                 let address = (random(60) * [8, 64, 1000][case % 3])
                     | (u64::from(case % 7 == 0 && random(9) == 0) << 60);
                 let (group, sample, space) =

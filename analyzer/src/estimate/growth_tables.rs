@@ -1,5 +1,5 @@
-//! Results that combine the samples of a trace: footprint against window size beyond the sample,
-//! and reuse of pages from sample to sample.
+//! Results that combine the samples of a trace: footprint by window size beyond the sample, and
+//! reuse of pages from sample to sample.
 
 use crate::data::counts::{Bin, LogHistogram};
 use crate::data::detail::Detail;
@@ -14,14 +14,14 @@ use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// Mean footprint of windows of one size, most of whose loads lie between samples.
+/// Mean footprint of windows of one size, most of whose loads are between samples.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[allow(
     missing_docs,
     reason = "the fields are the symbols of docs/reference/metrics.md"
 )]
 pub struct GrowthRow {
-    /// Window size in loads that have a row when they are recorded.
+    /// Window size in loads that would have a row if recorded.
     #[serde(rename = "W")]
     pub size: u64,
     #[serde(rename = "F_hat")]
@@ -61,9 +61,9 @@ pub struct InterSample {
     pub block: u64,
     /// Pages of samples that an earlier sample of the thread has seen.
     pub reuses: u64,
-    /// Pages of samples that none has.
+    /// Pages of samples that no earlier sample has seen.
     pub first_touches: u64,
-    /// Mean number of loads from the one sample to the other.
+    /// Mean number of loads between the two samples.
     pub interval_mean: Option<f64>,
     /// Mean number of distinct pages in between, from the footprint of windows of that length.
     #[serde(rename = "D_mean_hat")]
@@ -78,9 +78,9 @@ pub struct InterSample {
     pub distance_hist: Vec<Bin>,
 }
 
-/// For each sample that `wanted` chooses: its thread and its number among the chosen samples of
+/// For each sample that `wanted` selects: its thread and its number among the selected samples of
 /// that thread, in the order of the trace. If samples represent different numbers of loads, also
-/// that number; the chosen samples represent `part` of all loads.
+/// that number; the selected samples represent `part` of all loads.
 fn order(
     outcome: &EngineOutcome,
     shares: Option<(&Shares, f64)>,
@@ -169,7 +169,7 @@ impl WholeSightings {
         }
     }
 
-    /// Divides all lists in parallel, because the later requests for them come one after the other.
+    /// Divides all lists in parallel. Later requests come one after the other.
     pub(crate) fn divide(&self, design: Design, detail: Detail) {
         if !detail.is_all() {
             return self.lines.listed.divide(design);
@@ -186,16 +186,16 @@ impl WholeSightings {
     }
 }
 
-/// Sorts sightings, which mostly are: threads have their samples one after the other.
+/// Sorts sightings. They are mostly sorted already, since the samples of a thread are consecutive.
 fn sort(sightings: &mut [(u32, u32)]) {
     if !sightings.is_sorted() {
         sightings.sort_unstable();
     }
 }
 
-/// Tests whether the samples are in step with the program. The result is the number of samples
-/// after which most of the addresses of a sample are seen again. Then some places of a loop were
-/// sampled again and again and the others never, so the others are unknown.
+/// Tests for resonance between the sampling period and the program. The result is the number of
+/// samples after which most of the addresses of a sample are seen again. In this case some parts of
+/// a loop were sampled repeatedly and the others never.
 pub fn resonance(outcome: &EngineOutcome, seen: &WholeSightings) -> Option<u32> {
     let blocks = &seen.all;
     let all = order(outcome, None, |_| true);
@@ -219,7 +219,7 @@ pub fn resonance(outcome: &EngineOutcome, seen: &WholeSightings) -> Option<u32> 
         sort(&mut seen);
         seen.iter()
             .for_each(|&(thread, at)| sightings[thread as usize][at as usize] += 1);
-        // Data that is always in use comes again in the next sample: that is not meant.
+        // Data that is always in use is seen again in the next sample. That is no resonance.
         for pair in seen
             .windows(2)
             .filter(|p| p[0].0 == p[1].0 && p[1].1 - p[0].1 >= params::MIN_RESONANCE_LAG)
@@ -270,8 +270,8 @@ pub fn hidden(outcome: &EngineOutcome, seen: &WholeSightings, rho: f64) -> f64 {
         / outcome.census.samples.max(1) as f64
 }
 
-/// Share of the run's samples with at least `loads` loads. If samples differ in weight: share of the
-/// loads that they represent.
+/// Share of the run's samples with at least `loads` loads. If samples differ in weight: share of
+/// the loads that they represent.
 fn long_enough(outcome: &EngineOutcome, shares: Option<&Shares>, loads: u64) -> f64 {
     let of = |least: u64| {
         outcome
@@ -288,7 +288,7 @@ fn long_enough(outcome: &EngineOutcome, shares: Option<&Shares>, loads: u64) -> 
 struct Curves<'a> {
     outcome: &'a EngineOutcome,
     shares: Option<&'a Shares>,
-    /// The samples that have marks. Windows consist of these.
+    /// The samples that have marks, of which windows consist.
     marked: Order,
     design: Design,
     /// Mean loads of a sample over the run, like the footprints.
@@ -313,8 +313,8 @@ impl Curves<'_> {
             .collect()
     }
 
-    /// Mean footprint of samples. They are windows as well, of the mean size that most powers of
-    /// two are far from.
+    /// Mean footprint of samples. Samples are also windows, of a mean size that is rarely near a
+    /// power of two.
     fn of_samples(&self, blocks: &Blocks) -> f64 {
         let (outcome, shares) = (self.outcome, self.shares);
         let counts = blocks.by_sample();
@@ -365,7 +365,7 @@ impl GrowthCurves {
     }
 
     fn row(&self, size: f64) -> Option<GrowthRow> {
-        // (The sum of nothing is -0.)
+        // (An empty sum is -0.)
         let plain = |x: f64| x + 0.0;
         let point = self.all.at(size)?;
         let of = |curve: &Curve| curve.at(size).map(|p| p.footprint);
@@ -460,7 +460,7 @@ fn inter_sample(
         (0u64, 0u64, 0.0, 0.0);
     let (mut intervals, mut distances) = (LogHistogram::default(), LogHistogram::default());
     let mut sightings: Vec<(u32, u32)> = Vec::new();
-    // By number of samples in between, or by interval.
+    // Distance by number of samples in between, or by interval.
     let mut known: HashMap<u32, f64, Mixed> = HashMap::default();
     for at in 0..pages.listed.blocks.len() {
         sightings.clear();
@@ -482,15 +482,15 @@ fn inter_sample(
                 } else {
                     f64::from(lag) * period
                 };
-                // Without the page itself.
+                // The page itself is not counted.
                 let at = |interval: f64| {
                     curve
                         .at(interval.min(curve.end()))
                         .map_or(0.0, |p| (p.footprint.value - 1.0).max(0.0))
                 };
                 let distance = if order.is_weighed() {
-                    // A point of the curve looks at all strata, so intervals that differ by less
-                    // than a quarter percent share a point.
+                    // Evaluating the curve visits all strata, so intervals that differ by less than
+                    // a quarter percent share a point.
                     let step =
                         (interval.max(1.0).log2() * params::CURVE_POINTS_PER_DOUBLING).round();
                     let alike = known.entry(step as u32);

@@ -42,8 +42,8 @@
 //!
 //! **Totals and means** (A, D): samples of `burst` are taken by time, and each load counts as many
 //! times as its window represents executed loads (`windows.parquet`). The error of that number is
-//! added in quadrature, as a factor. Samples are divided into 32 replicates. Leaving out one at a time
-//! gives the variance (delete-a-group jackknife).
+//! added in quadrature, as a factor. Samples are divided into 32 replicates. Leaving out one at a
+//! time gives the variance (delete-a-group jackknife).
 
 pub(crate) mod capacity;
 mod clusters;
@@ -131,7 +131,7 @@ impl Design {
         }
     }
 
-    /// The design without the samples whose marks were dropped.
+    /// The design restricted to the samples that have marks.
     pub(crate) fn marked(self) -> Design {
         if self.kept >= 1.0 {
             return self;
@@ -144,7 +144,7 @@ impl Design {
         }
     }
 
-    /// True if everything was seen.
+    /// True if the whole run was recorded.
     pub fn complete(&self) -> bool {
         self.share >= 1.0 - 1e-9
     }
@@ -189,7 +189,7 @@ impl Estimate {
         }
     }
 
-    /// Widens the interval by a doubt of so much less and so much more.
+    /// Widens the interval downward and upward by these additional errors.
     fn doubted(self, [less, more]: [f64; 2]) -> Estimate {
         Estimate {
             value: self.value,
@@ -243,7 +243,7 @@ pub struct ReplicateLoads {
 }
 
 impl ReplicateLoads {
-    /// Adds a group with so many recorded and implied loads, in proportion to its touches.
+    /// Adds a group with `loads` recorded and implied loads, in proportion to its touches.
     pub fn add(&mut self, sums: &[RepSums; REPLICATES], loads: u64) {
         let touches: u64 = sums.iter().map(|s| s.touches).sum();
         // An access may touch two blocks.
@@ -361,7 +361,8 @@ mod tests {
         let (mut totals, mut means) = (0, 0);
         let cases = 600;
         for _ in 0..cases {
-            // 200 samples of a population in which a sample has k touches with mean 30 and D depends on k.
+            // 200 samples of a population in which a sample has k touches with mean 30 and D is a
+            // function of k.
             let mut sums = [RepSums::default(); REPLICATES];
             let mut samples = [0u64; REPLICATES];
             for sample in 0..200u32 {
@@ -404,7 +405,7 @@ mod tests {
     }
 
     /// Samples have equally many rows, and each row in one kind of code implies two more loads. The
-    /// variation is in the code that samples fall on.
+    /// variation comes from the code in which samples begin.
     #[test]
     fn implied_loads_vary_too() {
         let mut random = 9u64;

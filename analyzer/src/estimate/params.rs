@@ -104,7 +104,7 @@ pub(super) const CURVE_POINTS_PER_DOUBLING: f64 = 128.0;
 
 /// Addresses that return after fewer samples than this are always in use. Source: Chosen.
 pub(super) const MIN_RESONANCE_LAG: u32 = 2;
-/// Resonance is told from at least this many samples. Source: Chosen.
+/// Resonance is tested with at least this many samples. Source: Chosen.
 pub(super) const MIN_SAMPLES_FOR_RESONANCE: u32 = 16;
 /// The run has at least this many times as many samples as the distance of resonant ones. Source:
 /// Chosen.
@@ -121,10 +121,10 @@ pub(super) const MAX_BATCHES_OF_WINDOWS: usize = 32;
 pub(super) const MIN_WINDOWS_OF_BATCH: usize = 8;
 /// The variance between batches needs at least this many. Source: Chosen.
 pub(super) const MIN_BATCHES_FOR_VARIANCE: usize = 4;
-/// This many batches are taken together, since phases may be longer than a batch. The widest
+/// This many batches are merged into one, since phases may be longer than a batch. The widest
 /// interval counts. Source: Chosen.
 pub(super) const BATCHES_TAKEN_TOGETHER: [usize; 3] = [1, 2, 4];
-/// Successive differences are used if at least this many windows are inside of a row, and as many
-/// outside. Fewer windows show too few borders of phases. Source: Chosen, since 10 borders tell a
-/// variance to a factor of 1.6.
+/// Successive differences are used if at least this many windows are in a row, and as many are not.
+/// Fewer windows show too few phase changes. Source: Chosen, since 10 changes give a variance to a
+/// factor of 1.6.
 pub(super) const MIN_WINDOWS_FOR_DIFFERENCES: usize = 10;

@@ -1,12 +1,12 @@
-//! Executed loads of lines and loops if windows come by time and only the speed of whole functions
-//! was measured.
+//! Executed loads of lines and loops if windows are triggered by time and only the speed of whole
+//! functions was measured.
 //!
-//! If all of a function runs alike, a line's share of its function's recorded loads equals its
-//! share of the executed ones. If not, windows by time see slow parts of the function more often
-//! than fast ones, so the share of recorded loads says nothing about the share of executed ones.
-//! Therefore loads of a line are estimated only if nearly all windows that see the function also
-//! see the line: then no part of the function runs without it. Lines and loops that several
-//! functions share have no estimate.
+//! If all parts of a function run at the same speed, a line's share of its function's recorded
+//! loads equals its share of the executed ones. If not, windows by time see slow parts of the
+//! function more often than fast ones, so the share of recorded loads does not show the share of
+//! executed ones. Therefore loads of a line are estimated only if nearly all windows that see the
+//! function also see the line: then no part of the function runs without it. Lines and loops that
+//! several functions share have no estimate.
 
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::group::Group;
@@ -104,8 +104,8 @@ mod tests {
     use crate::stages::footprint::{FootprintSet, GroupCount};
     use crate::stages::reuse::RepSums;
 
-    /// A function of two lines in one loop, which all windows see, and a function whose lines run
-    /// at different times.
+    /// One function has two lines in one loop, which all windows see. Another has lines that run at
+    /// different times.
     #[test]
     fn only_what_runs_with_all_of_its_function_has_its_part_of_the_loads() {
         let name = |function: &str, line| LineName {

@@ -2,7 +2,7 @@
 //!
 //! Windows by time show how long code runs, not how much it executes. If another run has counted
 //! the loads L_f of each function f, window w with n_wf loads in f gets a weight x_w (executed
-//! loads for each of its own) such that Σ x_w·n_wf = L_f for all f, and that is otherwise as near
+//! loads for each of its own) such that Σ x_w·n_wf = L_f for all f, and that is otherwise as close
 //! as possible to the weights by time. The method is generalized iterative scaling: x_w ← x_w · Π
 //! (L_f / S_f)^(n_wf / n_w), where S_f is the sum with the current weights. All windows of a single
 //! function get the same factor; windows of several functions get factors in between.
@@ -46,7 +46,8 @@ pub fn rake(windows: &[WindowLoads], functions: &[f64]) -> (Vec<f64>, f64) {
         }
         sums
     };
-    // In the right order of magnitude from the start, also for windows of code that was not counted.
+    // Scales the weights to the right total first. This also applies to windows of code that was
+    // not counted.
     let first: f64 = sums(&weights).iter().sum();
     if first > 0.0 && total > 0.0 {
         weights.iter_mut().for_each(|w| *w *= total / first);
@@ -56,7 +57,7 @@ pub fn rake(windows: &[WindowLoads], functions: &[f64]) -> (Vec<f64>, f64) {
         let sums = sums(&weights);
         if round == 0 {
             let missing = functions.iter().zip(&sums).filter(|(_, sum)| **sum == 0.0);
-            // (The sum of nothing is -0.)
+            // (An empty sum is -0.)
             unseen =
                 (missing.map(|(loads, _)| loads).sum::<f64>() + 0.0) / total.max(f64::MIN_POSITIVE);
         }
@@ -104,7 +105,7 @@ mod tests {
 
     #[test]
     fn windows_stand_for_what_was_counted_of_their_functions() {
-        // The first function takes most of the time and executes a quarter of the loads.
+        // The first function takes most of the time and executes a quarter of the counted loads.
         let mut windows: Vec<WindowLoads> = (0..95).map(|s| window(s, &[(0, 1000.0)])).collect();
         windows.push(window(95, &[(0, 500.0), (1, 500.0)]));
         windows.extend((96..100).map(|s| window(s, &[(1, 1000.0)])));

@@ -7,10 +7,10 @@ use mgz_models::statistics::{NORMAL_QUANTILE_OF_95_PCT, poisson_bounds};
 use std::cell::OnceCell;
 use std::sync::OnceLock;
 
-/// An address (line, page) and how many samples have seen it.
+/// An address (line, page) and the samples that have seen it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Its number; blocks with near numbers are used alike.
+    /// Its number; blocks with close numbers are used in similar ways.
     pub number: u64,
     /// Samples that have seen it.
     pub samples: u32,
@@ -38,14 +38,14 @@ pub(crate) struct Tally {
     single: f64,
     /// Share of blocks that Irregular loads touch.
     irregular: f64,
-    /// q/(1−q), where q is the share of the run that was sampled where the singletons are used.
+    /// q/(1−q), where q is the share sampled in the parts of the run that use the singletons.
     rest: f64,
 }
 
 /// Distribution of use over the blocks of a stratum.
 #[derive(Clone, Copy, Debug)]
 enum Use {
-    /// Each occurs in equally many windows, but for a share that is used by chance.
+    /// All blocks occur in equally many windows, except for this share, which is used at random.
     Mixed(f64),
     /// The mean numbers of windows follow a gamma distribution over the blocks that are seen once.
     /// The value is its squared coefficient of variation.
@@ -56,7 +56,7 @@ impl Tally {
     /// From the samples of the singletons and doubletons.
     fn new(counts: &ClusterSums, design: Design) -> Tally {
         let (f1, f2) = (counts.singles as f64, counts.pairs as f64);
-        // The mean number of equals that a member has.
+        // Mean number of other singletons (or pairs) of the same sample (or pair of samples).
         let mean = |squares: u64, count: f64| {
             if count > 0.0 {
                 squares as f64 / count
@@ -66,7 +66,7 @@ impl Tally {
         };
         let single_cluster = mean(counts.single_squares, f1);
         let samples = design.samples.max(1) as f64;
-        // Variance of a total over samples, those without singletons included.
+        // Variance of a total over all samples, including those without singletons.
         let variance = (counts.single_squares as f64 - f1 * f1 / samples).max(0.0) * samples
             / (samples - 1.0).max(1.0);
         // Loads of the run that the samples of the singletons represent, relative to the mean
@@ -98,8 +98,8 @@ impl Tally {
         }
     }
 
-    /// Sums for windows of a few samples each, over all such windows. `per_sample`: blocks that a
-    /// sample sees. `irregular`: share of blocks that Irregular loads touch.
+    /// Sums over all windows of a few samples each. `per_sample` is the number of blocks that a
+    /// sample sees, `irregular` the share of blocks that Irregular loads touch.
     pub(crate) fn pooled(
         [singles, pairs, triples]: [f64; 3],
         per_sample: f64,
@@ -110,7 +110,7 @@ impl Tally {
             f1: singles,
             f2: pairs,
             f3: triples,
-            // Blocks of one of the two samples that the other one has seen too.
+            // Blocks of one of the two samples that the other one has also seen.
             cluster: (per_sample * pairs / (singles + pairs).max(1.0)).max(1.0),
             spread: (singles * per_sample.max(1.0) * (1.0 - design.share).max(0.0)).sqrt(),
             single: per_sample.max(1.0),
@@ -182,8 +182,8 @@ impl Tally {
     pub(crate) fn unseen(&self, design: Design) -> Estimate {
         let n = self.coincidences();
         let (low, high) = poisson_bounds(n);
-        // If few samples have singletons (a short phase), there might as well have been none, or
-        // several times as many.
+        // If few samples have singletons (a short phase), the true mean may be nearly zero or
+        // several times as large.
         let (few_low, few_high) = poisson_bounds(self.f1 / self.single);
         let f1_low = (self.f1 - NORMAL_QUANTILE_OF_95_PCT * self.spread)
             .min(few_low * self.single)
@@ -193,7 +193,7 @@ impl Tally {
         let of = |f1: f64, n: f64, rest: f64, by: Use| {
             Self::unseen_of(f1, n * self.cluster, rest, by, design)
         };
-        // The bias correction of one coincidence: the mean of 1/(n+1) is 1/mean for Poisson n.
+        // The bias correction adds one coincidence: the mean of 1/(n+1) is 1/mean for Poisson n.
         let here = |by: Use| of(self.f1, n + 1.0, self.rest, by);
         let (uneven, most_uneven) = self.uneven(design);
         let mixed = Use::Mixed(self.irregular);
@@ -213,8 +213,8 @@ impl Tally {
             of(f1_low, n + 1.0, self.rest, by),
             of(f1_high, n + 1.0, self.rest, by),
         );
-        // Blocks of Irregular loads may be walked nevertheless, those of other loads may be used at
-        // random, and all may be used more unevenly than estimated.
+        // Irregular loads may still walk over their blocks, other loads may use theirs at random,
+        // and use may be more uneven than estimated.
         let by_chance = Use::Mixed(1.0 - (1.0 - self.irregular).powi(2));
         let by_use = (
             here(Use::Mixed(0.0)),
@@ -251,16 +251,16 @@ impl Tally {
     /// Difference in use between two strata, in standard deviations. It compares their doubletons
     /// per singleton, which estimate q(k−1)/2 for blocks that occur in k windows.
     fn difference(&self, other: &Tally) -> f64 {
-        // Coincidences that a side has, and how many it would have of both sides' if they were used alike.
+        // Coincidences of a side, and the expected ones if both sides were used in the same way.
         let singles = |side: &Tally| side.f1.max(params::MIN_SAMPLES_OF_SINGLETONS * side.single);
         let exposure = |side: &Tally| singles(side) / side.cluster.max(1.0);
         let (a, b) = (self.coincidences(), other.coincidences());
         let (share, all) = (exposure(self) / (exposure(self) + exposure(other)), a + b);
         let (wanted_a, wanted_b) = (all * share, all * (1.0 - share));
         let part = |n: f64, wanted: f64| if n > 0.0 { n * (n / wanted).ln() } else { 0.0 };
-        // (At least 0, but for rounding.)
+        // (At least 0, except for rounding.)
         let deviance = (2.0 * (part(a, wanted_a) + part(b, wanted_b))).max(0.0);
-        // Singletons come by sample as well.
+        // The number of singletons also varies by sample.
         let by_sample = |side: &Tally| side.single / singles(side);
         let counted = 1.0 / wanted_a + 1.0 / wanted_b;
         if all > 0.0 {
@@ -272,9 +272,9 @@ impl Tally {
 }
 
 /// Unseen blocks of a list that is sorted by number and has these sums. Unseen blocks are mostly
-/// near seen ones. Therefore an estimate of more than the seen number is limited to the room in the
-/// lines in use. Few of these lines are unseen, since samples have met them more often; the same
-/// limit applies to the lines in turn.
+/// near seen ones. Therefore an estimate of more than the seen number is limited to the capacity of
+/// the lines in use. Few of these lines are unseen, since samples have seen them more often; the
+/// same limit applies to the lines in turn.
 fn unseen(blocks: &[Block], tally: &Tally, design: Design) -> Estimate {
     let free = tally.unseen(design);
     if free.hi <= blocks.len() as f64 {
@@ -306,23 +306,22 @@ pub(crate) struct Stratum {
     pub(crate) unseen: Estimate,
 }
 
-/// Combines doubts of two kinds, or of two parts.
+/// Combines the errors of two decisions or parts.
 fn both(a: [f64; 2], b: [f64; 2]) -> [f64; 2] {
     [a[0].hypot(b[0]), a[1].hypot(b[1])]
 }
 
-/// The doubt of an estimate that may also be greater (or less) by this difference.
+/// The error of an estimate that may also be greater (or less) by this difference.
 fn doubt(difference: f64) -> [f64; 2] {
     [(-difference).max(0.0), difference.max(0.0)]
 }
 
-/// Blocks that stay together.
+/// Blocks of one undivided stratum.
 struct Together<'a> {
     blocks: &'a [Block],
     design: Design,
     whole: Tally,
-    /// Computed only for strata that remain whole at the end, or might have: it takes as long as
-    /// everything else.
+    /// Computed only for strata that may stay undivided: it takes as long as everything else.
     unseen: OnceCell<Estimate>,
     /// Possible error of the estimate, downward and upward, if the decision to cut here, or not to
     /// cut, was wrong.
@@ -337,7 +336,7 @@ impl Together<'_> {
     }
 }
 
-/// Some blocks, cut into strata.
+/// Blocks, divided into strata or not.
 enum Stratified<'a> {
     One(Together<'a>),
     Two(Box<[Stratified<'a>; 2]>),
@@ -388,7 +387,7 @@ pub(crate) fn strata(blocks: &[Block], design: Design) -> Vec<Stratum> {
     strata
 }
 
-/// The place after the widest gap in block numbers; of several, the one nearest to the middle.
+/// The position after the widest gap in block numbers; of several, the one nearest to the middle.
 fn widest_gap(blocks: &[Block]) -> usize {
     let middle = blocks.len() / 2;
     let gap = |i: usize| blocks[i].number - blocks[i - 1].number;
@@ -413,7 +412,7 @@ struct Division {
 }
 
 impl Division {
-    /// Cuts blocks.
+    /// Divides blocks into strata.
     fn divide<'a>(
         &mut self,
         blocks: &'a [Block],
@@ -434,8 +433,8 @@ impl Division {
             && blocks.len() >= params::MIN_BLOCKS_TO_DIVIDE
             && whole.f2 > 0.0
         {
-            // The cut is at the place where the sides differ the most: the widest gap, which is
-            // where objects meet, or one of the equally spaced places.
+            // The cut is at the position where the sides differ the most: the widest gap, which is
+            // likely a border between objects, or one of the equally spaced positions.
             let mut places: [usize; params::CUT_PLACES_OF_STRATUM] = std::array::from_fn(|i| {
                 if i == 0 {
                     widest_gap(blocks)
@@ -469,7 +468,8 @@ impl Division {
                 }
                 return parts;
             }
-            // Alike at this resolution; below an even cut there may still be differences.
+            // The sides do not differ at this resolution. After a cut in the middle, differences
+            // may still be found.
             if depth < params::MAX_DIVISIONS_BEFORE_EVEN_CUT
                 && whole.f1 > params::MIN_SINGLETONS_FOR_EVEN_CUT
             {
@@ -513,7 +513,7 @@ impl From<Vec<Block>> for Listed {
 }
 
 impl Listed {
-    /// Their strata, divided once. All calls are for samples taken alike.
+    /// Their strata, divided once. All calls must pass the same design.
     pub(crate) fn strata(&self, design: Design) -> &[Stratum] {
         self.strata.get_or_init(|| {
             if self.blocks.is_empty() {
@@ -524,12 +524,12 @@ impl Listed {
         })
     }
 
-    /// Divides the blocks, before somebody waits for that.
+    /// Divides the blocks ahead of the first use.
     pub(crate) fn divide(&self, design: Design) {
         self.strata(design);
     }
 
-    /// Divides the blocks, and forgets them: estimates need only the strata.
+    /// Divides the blocks, and drops them: estimates need only the strata.
     pub(crate) fn settle(&mut self, design: Design) {
         self.strata(design);
         self.blocks = Vec::new();
@@ -593,7 +593,8 @@ mod tests {
         }
     }
 
-    /// Samples windows of `window` accesses from a run, one per period, each at a random place of its period.
+    /// Samples windows of `window` accesses from a run, one per period, each at a random place of
+    /// its period.
     fn sampled(
         run: &[u64],
         window: usize,
@@ -634,7 +635,7 @@ mod tests {
     }
 
     /// Runs of several kinds: all addresses once; a loop over an array; random accesses; a hot
-    /// table beside a stream.
+    /// table and a stream.
     fn run(kind: usize, length: usize, random: &mut Random) -> Vec<u64> {
         let n = length as u64;
         (0..n)
@@ -660,7 +661,7 @@ mod tests {
             .collect()
     }
 
-    /// Intervals also cover the truth if use is uneven inside a stratum, if a few samples have met
+    /// Intervals also cover the truth if use is uneven inside a stratum, if a few samples have seen
     /// data that is loaded once, and if Irregular loads walk.
     #[test]
     fn intervals_cover_the_truth_of_uneven_use() {
@@ -685,7 +686,7 @@ mod tests {
                                 | ((random.below(1 << 30) as f64 / (1u64 << 30) as f64).powi(2)
                                     * 30_000.0) as u64
                         }
-                        // An array is loaded once, and then the one behind it again and again.
+                        // An array is loaded once, and then another one repeatedly.
                         2 => {
                             if i < n / 10 {
                                 i
@@ -693,7 +694,7 @@ mod tests {
                                 n / 10 + i % (n / 30)
                             }
                         }
-                        // Walked in steps, by loads that are taken for irregular.
+                        // A strided walk by loads that are classified as Irregular.
                         _ => (1 << 40) | (i * 7 % (n / 23)),
                     })
                     .collect();
@@ -720,16 +721,16 @@ mod tests {
         }
     }
 
-    /// Samples by time, in which those of slow code represent fewer loads. Data that slow code
-    /// loads once must not count for as much as the same of fast code.
+    /// Samples by time, where samples of slow code represent fewer loads. Data that slow code loads
+    /// once must count less than the same amount in fast code.
     #[test]
     fn samples_count_for_what_they_stand_for() {
         let mut random = Random(3);
         let (mut hits, mut error) = (0, 0.0);
         let cases = 20;
         for _ in 0..cases {
-            // Slow code, with half of the samples and a tenth of the loads, loads an array once;
-            // then fast code loads another one again and again.
+            // Slow code, with half of the samples and a tenth of the loads, loads an array once.
+            // Then fast code loads another one repeatedly.
             let (window, samples) = (100u64, 200u64);
             let (slow, fast) = (window * 4, window * 36);
             let mut seen: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
@@ -816,10 +817,9 @@ mod tests {
         }
     }
 
-    /// One load in 800 of a compressor's pattern: a window of text at random, near places more
-    /// often, and occasionally a walk over a table. Few samples meet the table, and those that
-    /// overlap may do so by a few addresses; but there is no more room for addresses than its pages
-    /// have.
+    /// One load in 800 of a compressor's pattern: a window of text at random, close positions more
+    /// often, and occasionally a walk over a table. Few samples see the table, and their overlap
+    /// may be only a few addresses. But the estimate must not exceed the capacity of its pages.
     #[test]
     fn rare_samples_do_not_fill_more_than_the_room_there_is() {
         let mut random = Random(23);
@@ -827,7 +827,7 @@ mod tests {
         let cases = 20;
         for case in 0..cases {
             let (period, samples, window) = (800_000u64, 300 + 50 * case, 1000u64);
-            // The table: 32,768 entries of two bytes. It is walked in one load of 20.
+            // The table: 32,768 entries of two bytes. One load in 20 walks over it.
             let (entries, turn) = (32_768u64, 32_768 * 20);
             let mut seen: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
             for sample in 0..samples {
@@ -893,7 +893,8 @@ mod tests {
             footprint(&[], Design::new(100.0, 3), 1.0, 0),
             Estimate::exact(0.0)
         );
-        // One sample of a thousandth: anything up to ρF is possible, and the row says so.
+        // One sample of a thousandth of the run: any value up to ρF is possible, and the row is
+        // marked.
         let blocks: Vec<Block> = (0..100)
             .map(|number| Block {
                 number,
@@ -907,7 +908,7 @@ mod tests {
         assert!(estimate.vague() && estimate.hi >= 99_000.0, "{estimate:?}");
     }
 
-    /// Sides that are used exactly alike differ by nothing, however their counts are rounded.
+    /// Sides with the same use have no difference, despite rounding of their counts.
     #[test]
     fn what_is_used_alike_does_not_differ() {
         for f1 in 1..40 {

@@ -1,4 +1,4 @@
-//! Estimates as they stand in rows of tables: `…_hat` with `…_lo` and `…_hi`.
+//! Estimates as columns of tables: `…_hat` with `…_lo` and `…_hi`.
 
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::counts::AccessCounts;
@@ -35,14 +35,15 @@ impl Estimator {
     }
 }
 
-/// Estimates for the whole run, with 95 % intervals. `None` where nothing can be said.
+/// Estimates for the whole run, with 95 % intervals. `None` where no estimate is possible.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[allow(
     missing_docs,
     reason = "the fields are the symbols of docs/reference/metrics.md"
 )]
 pub struct Hats {
-    /// Samples in which the row has loads. `None` for places of a complete trace: not counted.
+    /// Samples in which the row has loads. `None` for memory regions and parts of a complete trace,
+    /// where they are not counted.
     pub samples_seen: Option<u64>,
     /// Mean footprint of a window of a sample's size: mean over samples, weighted by the loads that
     /// each represents.
@@ -122,22 +123,22 @@ impl Hats {
 /// Limits of the upper end of a footprint.
 #[derive(Clone, Copy, Debug, Default)]
 struct Limits {
-    /// Addresses that unsampled phases may touch; none if that is unknown.
+    /// Addresses that unsampled phases may touch; `None` if unknown.
     unseen: Option<f64>,
     /// Addresses that fit in the touched objects, if their sizes are known.
     room: Option<f64>,
 }
 
-/// Number of addresses that fit in so many bytes. The code is assumed to use as many bytes per
-/// address as in the addresses that were seen.
+/// Number of addresses that fit in `bytes`. The code is assumed to use as many bytes per address as
+/// for the addresses seen.
 fn room(counts: &AccessCounts, bytes: Option<u64>) -> Option<f64> {
     let each = (counts.bytes as f64 / counts.footprint.max(1) as f64).max(1.0);
     bytes.map(|bytes| bytes as f64 / each)
 }
 
 impl Limits {
-    /// Limits for a row with loads in `seen` samples. `loads`: the most that it executes.
-    /// Only its recorded loads touch new addresses; implied ones do not.
+    /// Limits for a row with loads in `seen` samples. `loads` is the upper bound of its executed
+    /// loads. Only its recorded loads touch new addresses; implied ones do not.
     fn new(seen: u64, loads: Option<f64>, counts: &AccessCounts, bytes: Option<u64>) -> Limits {
         let recorded = counts.accesses as f64 / (counts.accesses + counts.implied).max(1) as f64;
         Limits {
@@ -162,23 +163,24 @@ impl Limits {
 /// Replicate sums of several targets.
 struct ReplicateSums(Vec<([RepSums; REPLICATES], ReplicateLoads)>);
 
-/// Makes the estimates of targets of one kind.
+/// Computes the estimates of targets of one kind.
 pub struct Maker<'a> {
     outcome: &'a BucketOutcome,
     scale: f64,
     design: Option<Design>,
-    /// The samples are in step with the program, see [`crate::estimate::growth_tables::resonance`].
+    /// The sampling period resonates with the program, see
+    /// [`crate::estimate::growth_tables::resonance`].
     resonant: bool,
     sums: ReplicateSums,
     blocks: Option<Seers<'a>>,
     detail: Detail,
     /// Addresses that only the ends of the run may touch
-    /// ([`crate::estimate::growth_tables::hidden`]); for the whole run only.
+    /// ([`crate::estimate::growth_tables::hidden`]); set only for the whole run.
     hidden: f64,
     shares: Option<&'a Shares>,
 }
 
-/// Blocks by row.
+/// Blocks that samples have seen, by row.
 enum Seers<'a> {
     /// There is one row, for the whole.
     Whole(&'a WholeSightings),
@@ -186,7 +188,7 @@ enum Seers<'a> {
     Rows(Grouped),
 }
 
-/// Lists of blocks that estimates are made of.
+/// Lists of blocks that estimates use.
 #[derive(Clone, Copy)]
 enum List {
     All,
@@ -254,8 +256,9 @@ fn targets_of(code: &CodeMap, target: Target, group: Group) -> &[u32] {
     }
 }
 
-/// Prepares the estimates of the whole, or of functions, lines or loops. Estimates of memory are added
-/// by [`Maker::seeing_whole`] and [`Maker::see_rows`]. `shares`: weights of samples, if they differ.
+/// Prepares the estimates of the whole, or of functions, lines or loops. Estimates of memory are
+/// added by [`Maker::seeing_whole`] and [`Maker::see_rows`]. `shares`: weights of samples, if they
+/// differ.
 pub fn maker<'a>(
     outcome: &'a EngineOutcome,
     code: &CodeMap,
@@ -277,10 +280,10 @@ pub fn maker<'a>(
     }
 }
 
-/// Which rows of a table have estimates of their memory.
+/// Rows of a table that have estimates of their memory.
 pub type Shown = Vec<bool>;
 
-/// Blocks that samples have seen, for the chosen rows of each table; each table is for one maker.
+/// Blocks that samples have seen, for the shown rows of each table. Each table is for one maker.
 /// Empty if estimates do not need blocks.
 pub fn see_rows(
     outcome: &EngineOutcome,
@@ -326,12 +329,12 @@ fn sums(bucket: &BucketOutcome, code: &CodeMap, target: Target) -> ReplicateSums
 }
 
 impl<'a> Maker<'a> {
-    /// Sets whether the samples are in step with the program.
+    /// Sets whether the sampling period resonates with the program.
     pub fn in_step(self, resonant: bool) -> Self {
         Maker { resonant, ..self }
     }
 
-    /// Adds the blocks that samples have seen of the whole.
+    /// Adds the blocks that samples have seen in the whole run.
     pub fn seeing_whole(self, outcome: &EngineOutcome, seen: Option<&'a WholeSightings>) -> Self {
         let Some((seen, design)) = seen.zip(self.design) else {
             return self;
@@ -344,7 +347,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Adds the blocks that samples have seen of the rows.
+    /// Adds the blocks that samples have seen in the rows.
     pub fn see_rows(&mut self, rows: Option<Grouped>) {
         self.blocks = rows.map(Seers::Rows);
     }
@@ -366,8 +369,8 @@ impl<'a> Maker<'a> {
     }
 
     /// Estimates of one row with these counts. `seen`: samples in which it has loads. `measured`:
-    /// if windows come by time, its executed loads if they were measured. `bytes`: size of the
-    /// objects that it touches, if known.
+    /// if windows are triggered by time, its executed loads if they were measured. `bytes`: size of
+    /// the objects that it touches, if known.
     pub fn make(
         &self,
         target: u32,
@@ -444,7 +447,7 @@ fn vague(estimate: &Option<Estimate>) -> bool {
     estimate.is_none_or(|e| e.vague())
 }
 
-/// Footprints of a row; `undersampled` says whether that is vague.
+/// Footprints of a row; `undersampled` is set if the interval is too wide.
 fn footprint_hats(
     estimate_of: impl Fn(List, u64) -> Option<Estimate>,
     sightings: Option<Sightings>,
@@ -453,7 +456,7 @@ fn footprint_hats(
     (resonant, hidden): (bool, f64),
     limits: Limits,
 ) -> Hats {
-    // The estimate with its ends. An upper end that nothing bounds is unknown.
+    // The estimate with its ends. An unbounded upper end is unknown.
     let estimate = |list: List, observed: u64| -> Option<(f64, f64, Option<f64>)> {
         if design.complete() {
             let exact = observed as f64;
@@ -485,7 +488,7 @@ fn footprint_hats(
             estimate.and_then(|e| e.2),
         )
     });
-    // (The sum of nothing is -0.)
+    // (An empty sum is -0.)
     let per_sample =
         |of: fn(Sightings) -> f64| sightings.map(|s| of(s) * scale / design.windows() + 0.0);
     Hats {
@@ -511,15 +514,15 @@ fn footprint_hats(
     }
 }
 
-/// Estimator for places: parts of memory or of the run. Their blocks are known by sample, but their
-/// loads are not.
+/// Estimator for parts of memory or of the run. Their blocks are known by sample, but their loads
+/// are not.
 #[derive(Clone, Copy)]
 pub struct RegionEstimator {
     /// The sampling design, if known.
     pub design: Option<Design>,
     /// The estimator of the footprint.
     pub estimator: Estimator,
-    /// The samples are in step with the program.
+    /// True if the sampling period resonates with the program.
     pub resonant: bool,
 }
 
@@ -530,9 +533,9 @@ impl RegionEstimator {
         design.filter(|_| self.estimator == Estimator::Recapture)
     }
 
-    /// Estimates of a place with these counts. `seen`: its blocks by sample. `scale`: the number of
-    /// pages that each tracked page represents. `accesses`: its estimated loads. `bytes`: its size,
-    /// if it has one.
+    /// Estimates of a part of memory or of the run with these counts. `seen` has its blocks by
+    /// sample. `scale` is the number of pages that each tracked page represents. `accesses` are its
+    /// estimated loads, and `bytes` is its size, if it has one.
     pub fn make(
         &self,
         seen: Option<&Kinds>,
@@ -603,7 +606,7 @@ pub fn samples_seen(outcome: &EngineOutcome, code: &CodeMap, target: Target) -> 
     seen
 }
 
-/// Which rows have which samples: a bit each if that is little, else a list.
+/// Pairs of a row and a sample: as bits if these take little memory, else as a list.
 struct Pairs {
     columns: usize,
     bits: Vec<u64>,

@@ -7,7 +7,7 @@
 //! that the sample represents v_k = w_k·n_k loads of the run. With n the mean of n_k,
 //!
 //! - the samples represent Σ w_k·n_k / n windows of n loads, and the mean footprint of these is n ·
-//!   Σ w_k·F_k / Σ w_k·n_k (windows that were cut short count for the loads that they have);
+//!   Σ w_k·F_k / Σ w_k·n_k (windows that were cut short count only for the loads that they have);
 //! - windows of W loads inside samples have weight w_k each, which gives Σ w·F / Σ w over them
 //!   ([`crate::stages::windows`]);
 //! - windows of several samples have the sum of their v_k as weight
@@ -25,7 +25,7 @@ use std::collections::HashMap;
 /// The weights of the samples of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct Shares {
-    /// By sample: executed loads that each row represents, and number of rows.
+    /// By sample: executed loads per row, and number of rows.
     by_sample: HashMap<u32, (f64, f64), Mixed>,
     /// Loads that the samples with marks represent ([`crate::stages::incidence`]), and loads that
     /// all samples represent.

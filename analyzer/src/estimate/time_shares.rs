@@ -5,20 +5,20 @@
 //! number of records, which takes less time in fast code than in slow code, and it leaves the code
 //! in which it began.
 //!
-//! *Load of a window.* Each window counts for one load, which represents the time up to the next
-//! load. This is the load before the window's first, if the window shows it ([`Beginning`]) and both
-//! are in the same function; otherwise the first load itself. If the recorder has seen the tick in
-//! another function, it is a load of that function. The first load alone would be wrong
-//! where loads wait for memory: the interrupt lets the waiting load finish, so in a loop that
-//! misses in one line and hits in the next, all windows would count for the line that hits. Since
-//! each window has one load, functions, lines, loops, objects, regions and threads all have shares
-//! of the same whole, and the shares of rows that do not overlap add up to it.
+//! *Load of a window.* Each window counts for one load, which represents the time until the next
+//! load. This is the load before the window's first, if the window shows it ([`Beginning`]) and
+//! both are in the same function; otherwise the first load itself. If the recorder has seen the
+//! tick in another function, it is a load of that function. The first load alone would be wrong if
+//! loads wait for memory. The interrupt lets the waiting load finish. In a loop that misses in one
+//! line and hits in the next, all windows would count for the line that hits. Since each window has
+//! one load, functions, lines, loops, objects, regions and threads all have shares of the same
+//! whole, and the shares of rows that do not overlap add up to it.
 //!
 //! *Interval.* Windows come at regular times, so they are a systematic sample of the run. Its
 //! variance is estimated from successive differences (Wolter, Introduction to Variance Estimation,
 //! 2nd ed., section 8.2, estimator v2): neighbours in one phase of the program are alike and add
-//! nothing; only the borders of phases do. The variance of independent windows is an upper bound.
-//! The interval is Wilson's for the number of independent windows that would give this variance.
+//! nothing; only phase changes do. The variance of independent windows is an upper bound. The
+//! interval is Wilson's for the number of independent windows that would give this variance.
 //!
 //! *Another run.* Phases of another run of the program may have other lengths. Comparisons of runs
 //! therefore use batch means: the variance between batches of consecutive windows
@@ -36,7 +36,7 @@ use mgz_models::statistics::distributions::student_quantile;
 use mgz_models::statistics::{NORMAL_QUANTILE_OF_95_PCT, wilson_interval};
 use serde::Serialize;
 
-/// A share of the time in percent, and its 95 % interval. Without windows by time nothing is known.
+/// A share of the time in percent, and its 95 % interval. All are `None` without windows by time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct TimeShare {
     /// The estimate.
@@ -73,7 +73,7 @@ impl TimeShare {
 #[derive(Clone, Copy)]
 struct TimedWindow {
     sample: u32,
-    /// The load that it counts for.
+    /// The load that the window counts for.
     spot: Spot,
     /// Nanoseconds of its thread's time; 0 if unknown.
     ns: u64,
@@ -84,14 +84,14 @@ struct TimedWindow {
 /// The windows of a trace by time, in the order of time.
 #[derive(Clone, Debug, Default)]
 pub struct TimeShares {
-    /// Number of each window, and its load.
+    /// Sample number and load of each window.
     windows: Vec<(u32, Spot)>,
-    /// The time that each represents, as a multiple of the mean.
+    /// The time that each window represents, as a multiple of the mean.
     times: Vec<f64>,
     /// The windows in the order of threads, and of time inside each thread.
     by_thread: Vec<usize>,
-    /// By position in that order: the window's time less that of its predecessor in the thread. None
-    /// for the first window of a thread.
+    /// By position in that order: the window's time less that of its predecessor in the thread.
+    /// None for the first window of a thread.
     steps: Vec<Option<f64>>,
     /// Sum of the squares of these steps, and their number.
     squares: (f64, usize),
@@ -112,7 +112,8 @@ struct RowSums {
     batches: Counts,
     /// Windows that are in the row, at least in part.
     windows: usize,
-    /// With `y` the time of a window if it is in the row, else 0: sum of (y − y of the predecessor)².
+    /// With `y` the time of a window if it is in the row, else 0: sum of (y − y of the
+    /// predecessor)².
     squares: f64,
     /// Sum of (y − y of the predecessor)·(time − time of the predecessor).
     products: f64,
@@ -121,12 +122,12 @@ struct RowSums {
 }
 
 impl TimeShares {
-    /// The windows that have loads.
+    /// Built from the samples that have loads.
     pub fn new(outcome: &EngineOutcome, code: &CodeMap) -> TimeShares {
         TimeShares::of_samples(&outcome.samples, outcome.weights.as_deref(), code)
     }
 
-    /// As [`TimeShares::new`], of these samples.
+    /// As [`TimeShares::new`], from these samples.
     pub(crate) fn of_samples(
         samples: &[SampleInfo],
         weights: Option<&Weights>,
@@ -198,7 +199,7 @@ impl TimeShares {
         self.windows.is_empty()
     }
 
-    /// Batches that there are windows for.
+    /// Number of batches.
     fn batches(&self) -> usize {
         (self.len() / params::MIN_WINDOWS_OF_BATCH).min(params::MAX_BATCHES_OF_WINDOWS)
     }
@@ -215,7 +216,8 @@ impl TimeShares {
         if let Some(step) = self.steps[at] {
             let mut previous = 0.0;
             if let Some((_, before)) = row.last.filter(|last| last.0 + 1 == at) {
-                // Its successor was taken to be outside of the row.
+                // When the predecessor was added, this window was assumed to be outside of the row:
+                // undo that.
                 previous = before;
                 row.squares -= previous * previous;
                 row.products += previous * step;
@@ -269,7 +271,7 @@ impl TimeShares {
         &self.windows
     }
 
-    /// The time share of something that begins some windows, or has a part of each.
+    /// The time share of anything that has a part of each window, 0 to 1.
     pub fn of_windows(&self, part: impl Fn(u32) -> f64) -> TimeShare {
         let mut row = RowSums::default();
         for (at, &number) in self.by_thread.iter().enumerate() {
@@ -336,7 +338,7 @@ impl TimeShares {
         self.len() as f64 * sum / (2.0 * pairs as f64) / (self.all * self.all)
     }
 
-    /// The design effect, at least 1, by batch means, and the quantile of its interval.
+    /// The design effect by batch means, at least 1, and the quantile for its interval.
     fn effect_of_batches(&self, counts: &Counts, p: f64, independent: f64) -> (f64, f64) {
         let batches = self.batches();
         // Phases may be longer than a batch. Longer batches show that, but there are fewer of them.
@@ -397,8 +399,8 @@ mod tests {
         }
     }
 
-    /// A run that alternates between two pieces of code, in phases of random lengths, in units of the
-    /// distance of windows. Returns the ends of the phases; the first is in code 1.
+    /// A run that alternates between two pieces of code, in phases of random lengths, in units of
+    /// the distance between windows. Returns the ends of the phases; the first is in code 1.
     fn phases(mean: [f64; 2], windows: usize, state: &mut u64) -> Vec<f64> {
         let (mut ends, mut at) = (Vec::new(), 0.0);
         while at < windows as f64 {
@@ -419,7 +421,7 @@ mod tests {
         100.0 * lengths.sum::<f64>() / ends.last().unwrap()
     }
 
-    /// Intervals hold the share of the run's time, and are narrow where phases are long.
+    /// Intervals contain the share of the run's time, and are narrow for long phases.
     #[test]
     fn intervals_hold_the_share_of_a_run_with_phases() {
         // Lengths of phases, and the width that Wilson's interval has for 400 windows, percent.
@@ -449,7 +451,7 @@ mod tests {
         }
     }
 
-    /// Another run may have other phases, so comparisons need an interval for those.
+    /// Another run may have other phases. Comparisons need an interval that includes these.
     #[test]
     fn intervals_of_runs_hold_the_mean_of_runs() {
         let (mut state, cases, mut held) = (7, 400, 0);
@@ -469,7 +471,8 @@ mod tests {
         );
     }
 
-    /// A short phase that few windows have met may have had more or fewer of them.
+    /// If few windows see a short phase, its number of windows is as random as with independent
+    /// windows.
     #[test]
     fn few_windows_of_a_phase_are_as_independent_ones() {
         let met = |few: u32| {
@@ -487,7 +490,7 @@ mod tests {
         assert!(hi - lo < 1.0, "{lo} {hi}");
     }
 
-    /// Windows of several threads alternate in time. Each thread is a sample of its own.
+    /// Windows of several threads alternate in time. Each thread is sampled separately.
     #[test]
     fn threads_are_sampled_each_by_itself() {
         let begin = |at: u32| TimedWindow {

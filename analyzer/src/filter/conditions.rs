@@ -32,14 +32,14 @@ pub struct Conditions {
     pub to: Option<f64>,
 }
 
-/// A condition, as it stands in JSON.
+/// A condition, with the structure of its JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct Condition {
     /// Option of the command line.
     pub option: &'static str,
     /// Its value.
     pub value: String,
-    /// Threads, processes, functions or objects that it means; none for times.
+    /// Matching threads, processes, functions or objects; empty for times.
     pub matched: Vec<String>,
 }
 
@@ -59,7 +59,7 @@ pub enum FilterError {
         option: &'static str,
         /// Its value.
         value: String,
-        /// The name that was looked for.
+        /// Kind of the name: thread or process.
         kind: &'static str,
         /// Existing names.
         there: String,
@@ -67,12 +67,12 @@ pub enum FilterError {
     /// No rows meet the conditions.
     #[error("{conditions}: nothing of the trace is left; {there}")]
     Nothing {
-        /// All of them.
+        /// All conditions, as text.
         conditions: String,
         /// Existing names.
         there: String,
     },
-    /// Objects are not known.
+    /// The trace has no data objects.
     #[error(
         "--object: the trace tells of no data objects (it has no objects.parquet), so none can be chosen; record again with this mgz-record, or leave the option out"
     )]
@@ -122,7 +122,7 @@ pub(crate) fn process_name(names: &BTreeMap<(u32, u32), String>, process: u32) -
 }
 
 impl Conditions {
-    /// True if nothing is left out.
+    /// True if there are no conditions.
     pub fn is_empty(&self) -> bool {
         self.threads.is_empty()
             && self.processes.is_empty()
@@ -133,7 +133,7 @@ impl Conditions {
             && self.to.is_none()
     }
 
-    /// The threads that are meant.
+    /// The threads that the conditions select.
     pub(crate) fn threads_of(
         &self,
         manifest: &Manifest,
@@ -232,7 +232,7 @@ impl Conditions {
         Some(pieces)
     }
 
-    /// The objects that are meant.
+    /// The objects that the conditions select.
     pub(crate) fn objects_of(
         &self,
         objects: Option<&Resolver>,
@@ -260,7 +260,7 @@ impl Conditions {
         Ok(Some(all))
     }
 
-    /// Tells the ranges of memory and the times.
+    /// Appends the conditions on addresses and times to `told`.
     pub(crate) fn places_and_times(&self, told: &mut Vec<Condition>) {
         told.extend(self.addresses.iter().map(|(first, last)| Condition {
             option: "--addresses",

@@ -27,20 +27,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use conditions::{Condition, Conditions, FilterError};
 pub(crate) use conditions::{names, process_name, shortened};
 
-/// Which rows are wanted.
+/// Rows that pass the conditions.
 pub(crate) struct Filter {
     conditions: Vec<Condition>,
     threads: Option<HashSet<(u32, u32)>>,
     /// `time_ns`.
     from: u64,
     to: u64,
-    /// When the first and the last sample begin and end; 0 where no time was asked for.
+    /// Begin of the first sample and end of the last one; 0 if no time was requested.
     ends: (u64, u64),
-    /// By piece of code.
+    /// True for each selected piece of code.
     code: Option<Vec<bool>>,
-    /// By object.
+    /// True for each selected object.
     objects: Option<Vec<bool>>,
-    /// First and last addresses; none: all of memory.
+    /// First and last addresses of ranges; empty for all of memory.
     addresses: Vec<(u64, u64)>,
 }
 
@@ -49,10 +49,10 @@ pub(crate) struct Filter {
 pub struct FilterRow {
     /// Conditions given by the user.
     pub conditions: Vec<Condition>,
-    /// Share of the run's time that is left, where windows come by time.
+    /// Share of the run's time that is left, if windows are triggered by time.
     #[serde(flatten)]
     pub time: TimeShare,
-    /// Share of the run's loads that is left, percent; unknown where windows come by time.
+    /// Share of the run's loads that is left, percent; unknown if windows are triggered by time.
     #[serde(rename = "A_pct")]
     pub share: Option<f64>,
     /// Recorded loads that are left.
@@ -61,13 +61,13 @@ pub struct FilterRow {
     /// All recorded loads.
     #[serde(rename = "A_all")]
     pub all_loads: u64,
-    /// Rows were left out inside of samples: distances and first touches are those among the rows
-    /// that are left.
+    /// True if rows were left out inside samples: distances and first touches are those among the
+    /// remaining rows.
     pub inside_samples: bool,
 }
 
 impl Filter {
-    /// Meaning of `conditions` for a trace.
+    /// Resolves `conditions` for a trace.
     pub(crate) fn new(
         conditions: &Conditions,
         manifest: &Manifest,
@@ -135,13 +135,13 @@ impl Filter {
     }
 }
 
-/// Loads, and stores.
+/// Numbers of loads and stores.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     loads: u64,
     implied: u64,
     stores: u64,
-    /// Loads, each as many times as its sample stands for.
+    /// Loads, weighted by the number of loads that each represents.
     weighted: u128,
 }
 
@@ -163,21 +163,21 @@ impl Sum {
 struct Met {
     all: Sum,
     kept: Sum,
-    /// Rows by function and by object, whatever was left of them.
+    /// Rows by function and by object, before any are left out.
     functions: HashMap<u32, u64>,
     objects: HashMap<u32, u64>,
-    /// Samples, with where they begin, and whether that is left.
+    /// Samples with their begin, and true if the load that they count for is left.
     windows: Vec<(SampleInfo, bool)>,
 }
 
-/// The rows that are left.
+/// A source of the remaining rows.
 pub(crate) struct Filtered<'a> {
     source: &'a dyn ChunkSource,
     filter: &'a Filter,
     code: &'a CodeMap,
     objects: Option<Arc<Resolver>>,
     weights: Option<Arc<Weights>>,
-    /// By piece.
+    /// Counts by piece.
     met: Mutex<BTreeMap<usize, Met>>,
 }
 
@@ -214,7 +214,7 @@ impl<'a> Filtered<'a> {
             .unwrap_or_else(|| resolver.find_recent(recent, run.process, address, time))
     }
 
-    /// True if the load that a window counts for remains.
+    /// True if the load that a window counts for is left.
     fn begins(&self, run: &Run, begin: Beginning, recent: &mut Recent) -> bool {
         let filter = self.filter;
         let spot = counts_for(begin, self.code);
@@ -226,7 +226,7 @@ impl<'a> Filtered<'a> {
                 || filter.has_object(self.object(run, spot.address, run.first_time, recent)))
     }
 
-    /// Leaves rows of a piece out.
+    /// Leaves out rows of a piece.
     fn narrow(&self, chunk: Chunk, piece: usize) -> Chunk {
         let mut narrowing = Narrowing::new(self, &chunk, piece);
         (0..chunk.runs.len()).for_each(|at| narrowing.run(at));
@@ -235,8 +235,7 @@ impl<'a> Filtered<'a> {
         left.of(chunk)
     }
 
-    /// Description of the remaining rows after a pass over all pieces. `rows_by_loads`: rows have
-    /// weights in loads.
+    /// Description of the remaining rows after a pass over all pieces.
     pub(crate) fn row(&self, manifest: &Manifest) -> FilterRow {
         let met = self.met();
         let (mut all, mut kept) = (Sum::default(), Sum::default());
@@ -294,7 +293,7 @@ impl<'a> Filtered<'a> {
         });
         if self.filter.threads.is_some() && records > 0 && executed >= records {
             (totals.records_executed, totals.records_kept) = (executed, records);
-            // Each thread's ring keeps a part of its own.
+            // Each thread's ring keeps a different share of its records.
             if manifest.mode == TraceMode::Ring {
                 totals.loads_executed_estimate = totals
                     .loads_executed_estimate
@@ -304,7 +303,7 @@ impl<'a> Filtered<'a> {
         narrowed
     }
 
-    /// Why nothing is left, if that is so.
+    /// Returns an error if rows existed and none is left.
     pub(crate) fn check(&self) -> Result<(), FilterError> {
         let met = self.met();
         if met.values().any(|m| m.kept.loads + m.kept.stores > 0)

@@ -1,4 +1,4 @@
-//! Leaves rows of a piece of the trace out.
+//! Leaves out rows of a piece of the trace.
 
 use crate::data::object_map::Recent;
 use crate::data::rows::{Chunk, RowColumns, Run};
@@ -16,9 +16,9 @@ pub(super) struct Narrowing<'a> {
     left: Left,
 }
 
-/// The rows that are left.
+/// Flags of the remaining rows, and their runs.
 pub(super) struct Left {
-    /// By load, and by store.
+    /// True if kept: by load, and by store.
     kept: [Vec<bool>; 2],
     runs: Vec<(Run, Option<Beginning>)>,
 }
@@ -170,7 +170,7 @@ impl<'a> Narrowing<'a> {
 }
 
 impl Left {
-    /// The piece with these rows alone.
+    /// The piece reduced to these rows.
     pub(super) fn of(self, chunk: Chunk) -> Chunk {
         let before = self.kept.each_ref().map(|k| prefix(k));
         let [loads, stores] = &self.kept;
@@ -200,7 +200,7 @@ impl Left {
     }
 }
 
-/// Number of set flags before each, and in all.
+/// Number of set flags before each index, and the total at the end.
 fn prefix(kept: &[bool]) -> Vec<u32> {
     let mut sum = 0;
     let mut sums = Vec::with_capacity(kept.len() + 1);

@@ -1,4 +1,4 @@
-//! Groups of loads that are slow for one reason in one part of the user's code.
+//! Groups of loads that are slow for the same reason in one part of the user's code.
 
 use crate::data::code_map::LineName;
 use crate::data::group::Group;
@@ -11,7 +11,7 @@ use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Loads with one reason in one part of the code.
+/// Loads with the same reason in one part of the code.
 pub struct Cause {
     /// The mechanism.
     pub rule: &'static Rule,
@@ -42,15 +42,15 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// First touches per row. The second halves of windows represent the whole (see
+    /// First touches per row. Only the second halves of windows are counted (see
     /// `SiteFacts::firsts`).
     pub fn first_touch_share(&self) -> f64 {
         (self.firsts as f64 / self.rows.max(1) as f64).min(1.0)
     }
 }
 
-/// Key that groups load instructions: mechanism, function, outermost loop, and the mechanism's own
-/// distinction.
+/// Key that groups load instructions: mechanism, function, outermost loop, and a number that the
+/// mechanism chooses.
 type Key = (usize, String, Option<u32>, i64);
 
 /// All causes, the most costly first.
@@ -80,8 +80,8 @@ pub fn causes(context: &Context) -> Vec<Cause> {
     all
 }
 
-/// Adds loads of a chase's nodes to the chase if data flow does not connect them. Comparisons of
-/// keys, for example, are often functions of their own.
+/// Adds loads of a chase's nodes to the chase even if data flow does not connect them. For example,
+/// comparisons of keys are often separate functions.
 fn join_nodes(context: &Context, parts: &mut BTreeMap<Key, Vec<u32>>) {
     let nodes_of = |key: &Key| RULES[key.0].nodes;
     let chases: Vec<Key> = (parts.keys())
@@ -114,8 +114,8 @@ fn join_nodes(context: &Context, parts: &mut BTreeMap<Key, Vec<u32>>) {
     }
 }
 
-/// Finds load instructions of `sites` with most rows in a node that a chase (`nodes`) accesses just
-/// before or after. Returns the number of the chase.
+/// Finds load instructions of `sites` whose rows are mostly in a node that a chase (`nodes`)
+/// accesses just before or after. Returns the number of the chase.
 fn beside(
     context: &Context,
     sites: &HashSet<u32, Mixed>,

@@ -178,7 +178,7 @@ fn finding(
     })
 }
 
-/// The objects that loads access, and their rows.
+/// The objects that loads access, with numbers of rows.
 fn accessed(context: &Context, loads: &[&SiteFacts]) -> Vec<(u32, f64)> {
     let mut rows: BTreeMap<u32, f64> = BTreeMap::new();
     for facts in loads {
@@ -210,7 +210,7 @@ fn apart(context: &Context, facts: &SiteFacts) -> (u64, u64) {
             .iter()
             .fold(distances, |all, line| all | line.since(first));
     }
-    // A regular step shows the distance by itself. The array need not begin at a line.
+    // A regular step shows the distance by itself. The array need not be aligned to a line.
     match facts.regular_step() {
         Some(step) => (most as u64, set_apart(step)),
         None => (

@@ -1,4 +1,4 @@
-//! Data that findings are made from.
+//! Input data of findings.
 
 use crate::data::call_paths::CallPaths;
 use crate::data::code_map::CodeMap;
@@ -17,7 +17,7 @@ use crate::util::fast_hash::Mixed;
 use mgz_annotations_schema::sidecar::{CLASS_STRIDED, Origin};
 use std::collections::HashMap;
 
-/// Facts that windows show, whatever the loads cost.
+/// Facts from windows, independent of the loads' costs.
 pub struct Observed<'a> {
     places: Places,
     sites: HashMap<u32, SiteFacts, Mixed>,
@@ -25,7 +25,7 @@ pub struct Observed<'a> {
 }
 
 impl<'a> Observed<'a> {
-    /// Looks at some windows.
+    /// Collects the facts of some windows.
     pub fn new(code: &'a CodeMap, windows: &[Window], paths: Option<&CallPaths>) -> Observed<'a> {
         let ((places, sites), users) = rayon::join(
             || {
@@ -43,21 +43,21 @@ impl<'a> Observed<'a> {
     }
 }
 
-/// Data that findings are made from.
+/// Input data of findings.
 pub struct Context<'a> {
     /// Names of code.
     pub code: &'a CodeMap,
     /// Objects, if the trace has them.
     pub objects: Option<&'a Resolver>,
-    /// Call paths, where the trace has them.
+    /// Call paths, if the trace has them.
     pub paths: Option<&'a CallPaths>,
     /// Rows of windows.
     pub windows: &'a [Window],
-    /// Load instructions that windows have seen.
+    /// Load instructions seen in windows.
     pub sites: HashMap<u32, SiteFacts, Mixed>,
     /// Misses of load instructions.
     pub prices: Prices<'a>,
-    /// The user's code that other code counts for.
+    /// The user's code to which costs of other code are attributed.
     pub users: Users<'a>,
     /// Number of rows.
     pub rows: u64,
@@ -106,7 +106,7 @@ impl<'a> Context<'a> {
     pub fn places_of(&self, sites: &[u32]) -> Vec<Place> {
         let of_sites = sites.iter().flat_map(|&s| self.places.of(s));
         let mut places: Vec<Place> = of_sites.copied().collect();
-        // Those of each instruction are in order.
+        // The places of each instruction are sorted.
         places.sort();
         places
     }
@@ -138,7 +138,7 @@ impl<'a> Context<'a> {
         facts.rows * params::ROWS_PER_FREQUENT_ROW >= self.rows
     }
 
-    /// Memory that windows have seen of some load instructions.
+    /// Memory that some load instructions accessed in windows.
     pub fn seen(&self, sites: &[u32]) -> Seen {
         seen::of(self.windows, &self.places_of(sites))
     }
@@ -157,14 +157,14 @@ impl<'a> Context<'a> {
         self.code.origin(site)
     }
 
-    /// Origin of an address behind loads of fields: follows pointers up to the load that determines
-    /// where to go.
+    /// Origin of an address computed through loads of fields: follows pointers up to the load that
+    /// determines the path.
     pub fn root(&self, site: u32) -> (Origin, Option<u32>) {
         let (_, origin, from) = self.root_load(site);
         (origin, from)
     }
 
-    /// The load that determines where to go, and its origin. See [`Context::root`].
+    /// The load that determines the path, and its origin. See [`Context::root`].
     pub fn root_load(&self, site: u32) -> (u32, Origin, Option<u32>) {
         let of = |site: u32| {
             let (origin, from) = self.origin(site);
@@ -204,7 +204,8 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// True if one of `names` is anywhere in such a name, for example in a type parameter.
+    /// True if such a name contains one of `names` at any position, for example in a type
+    /// parameter.
     pub fn is_made_with(&self, facts: &SiteFacts, names: &[&str]) -> bool {
         self.is_called(facts, |text| names.iter().any(|name| text.contains(name)))
     }

@@ -1,5 +1,5 @@
-//! Loops of one function that stream through the same object one after the other. Joined, they
-//! would read it once.
+//! Loops of one function that stream through the same object one after the other. A joined loop
+//! would read it only once.
 
 use crate::findings::cause::Cause;
 use crate::findings::mechanisms::streaming;

@@ -30,11 +30,11 @@ struct Region {
     share: Range,
     /// Nanoseconds that its rows take if all of them hit.
     hits_ns: f64,
-    /// Causes in it, each with the share of its waits that is here.
+    /// Causes in the region, each with the share of its waits in this region.
     causes: Vec<(usize, f64)>,
 }
 
-/// The program as it is: causes of waits, and the code that they delay.
+/// The unchanged program: causes of waits, and the code that they delay.
 pub(crate) struct Costs<'a> {
     /// Data of the causes.
     pub(crate) context: Context<'a>,
@@ -56,16 +56,16 @@ pub(crate) struct Changed<'a> {
     pub(crate) pages: Option<&'a Predicted>,
     /// True if prefetches hide the waits of a load instruction.
     pub(crate) is_prefetched: &'a (dyn Fn(u32) -> bool + Sync),
-    /// True if a load instruction is sorted, also beyond windows.
+    /// True if the loads of an instruction are sorted, even beyond windows.
     pub(crate) is_sorted: &'a (dyn Fn(u32) -> bool + Sync),
 }
 
-/// Part of hidden waits that is left.
+/// The remaining part of hidden waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
-    /// That of loads that a prefetcher is ahead of.
+    /// The part that remains for loads that a prefetcher has fetched.
     OfStream,
-    /// None.
+    /// No wait remains.
     Nothing,
 }
 
@@ -86,16 +86,16 @@ pub(crate) struct Saved {
     /// Share of the run's time in percent, with the ends of its interval. Negative if the changed
     /// program takes more time.
     pub(crate) time: Range,
-    /// Share of the run's time in percent that the code which gains waits for. The gain is no
-    /// greater, as instructions stay.
+    /// Share of the run's time in percent for which the improved code waits. The gain is no
+    /// greater, as the instructions stay.
     pub(crate) cost: f64,
     /// Changes of the causes, in their order.
     pub(crate) causes: Vec<ChangeOfCause>,
 }
 
 impl<'a> Costs<'a> {
-    /// Prices the loads of some windows. `pages`: misses of the TLB; `by_time`: windows were taken
-    /// by time.
+    /// Computes the prices of the loads of some windows. `pages` are misses of the TLB. `by_time`
+    /// is true if windows were taken by time.
     pub(crate) fn new(
         code: &'a CodeMap,
         (objects, paths): (Option<&'a Resolver>, Option<&'a CallPaths>),
@@ -112,8 +112,8 @@ impl<'a> Costs<'a> {
         Costs::of((context, causes), times.as_ref(), (predicted, pages))
     }
 
-    /// Costs of causes that are known already. `times`: shares of the time, if windows were taken
-    /// by time.
+    /// Costs of causes that are already known. `times` are shares of the time, if windows were
+    /// taken by time.
     pub(crate) fn of(
         (context, causes): (Context<'a>, Vec<Cause>),
         times: Option<&TimeShares>,
@@ -153,7 +153,7 @@ impl<'a> Costs<'a> {
             }
         };
         let chance = replicate_spread(&replicates);
-        // Twice the waits are as many as half of the other work.
+        // Doubling the waits has the same effect as halving the other work.
         let others = params::OTHER_WORK_FACTOR;
         let pairs = [
             [of(Variant::Least), of(Variant::Most)],
@@ -176,9 +176,9 @@ impl<'a> Costs<'a> {
         }
     }
 
-    /// The gain if loads are sorted as a whole rather than inside windows. Then they come like those
-    /// of a stream. Windows do not tell how many of them share a line, so that the upper end is a
-    /// sort that leaves no wait.
+    /// The gain if loads are sorted as a whole rather than inside windows. Then they are like those
+    /// of a stream. Windows do not show how many of them share a line. Therefore the upper end
+    /// assumes that no wait remains.
     fn sorted(&self, time: Range, before: &[f64], is_sorted: &dyn Fn(u32) -> bool) -> Range {
         if !self.context.sites.keys().any(|&site| is_sorted(site)) {
             return time;
@@ -261,7 +261,7 @@ impl<'a> Costs<'a> {
         self.waits_left(sites, of, (is_prefetched, Left::OfStream))
     }
 
-    /// The same; `left`: what is left of the waits of some load instructions.
+    /// The same; `left` is the remaining part of the waits of some load instructions.
     fn waits_left(
         &self,
         sites: &HashMap<u32, SiteFacts, Mixed>,
@@ -290,7 +290,8 @@ impl<'a> Costs<'a> {
         &self.context.prices.hierarchy
     }
 
-    /// Saved share of the run's time, in percent. `factor`: of all prices; `end`: of the shares of time.
+    /// Saved share of the run's time, in percent. `factor` scales all prices. `end` selects an end
+    /// of the shares of time.
     fn gain(&self, [before, after]: &[Vec<f64>; 2], factor: f64, end: usize) -> f64 {
         let of = |region: &Region| {
             let sum = |waits: &[f64]| -> f64 {
@@ -303,7 +304,7 @@ impl<'a> Costs<'a> {
         self.regions.iter().map(of).sum()
     }
 
-    /// The remaining share of a wait that a software prefetch hides.
+    /// The remaining share of a wait after a software prefetch.
     fn felt_if_prefetched(&self, misses: Option<&Misses>) -> f64 {
         let last = misses.and_then(Misses::last);
         let ahead = last.and_then(|l| l.prefetchable).unwrap_or(0.0);
@@ -342,14 +343,14 @@ fn with_walks(misses: &[Vec<f64>; 2], walks: &[Vec<Range>; 2], end: usize) -> [V
     })
 }
 
-/// A wait for page walks with further doubts: processors hide walks behind other work, and the
+/// A wait for page walks with additional errors: processors hide walks behind other work, and the
 /// number of entries of a TLB is not measured.
 fn doubted([least, value, most]: Range) -> Range {
     let [cheap, dear] = params::FACTORS_OF_UNSURE_PRICE;
     [least.min(cheap * value), value, most.max(dear * value)]
 }
 
-/// The parts of the code that have causes.
+/// The regions with causes.
 fn regions(context: &Context, causes: &[Cause], times: Option<&TimeShares>) -> Vec<Region> {
     let of = |facts: &SiteFacts| context.users.region(facts.group.piece());
     let mut rows: HashMap<RegionKey, u64, Mixed> = HashMap::default();

@@ -1,9 +1,9 @@
-//! Ranked findings: each tells where memory is slow, why, and what to try.
+//! Ranked findings: each names code with slow memory accesses, the reason, and a remedy to try.
 //!
-//! Mechanisms are told apart by rows of windows ([`windows`]) and by the static analysis of
+//! Mechanisms are distinguished by rows of windows ([`windows`]) and by the static analysis of
 //! addresses ([`mechanisms`]). Load instructions of one mechanism, function and loop make one
-//! finding ([`cause`]). Its cost is the share of the time that its code takes, times the share of
-//! this that its predicted misses cost ([`prices`]). A cheap one is dropped.
+//! finding ([`cause`]). Its cost is the share of the time that its code takes, times the part of
+//! this share that its predicted misses cost ([`prices`]). Cheap findings are dropped.
 //! `docs/reference/findings.md` has the definitions.
 
 pub(crate) mod cause;
@@ -55,7 +55,7 @@ pub struct Finding {
     pub title: String,
     /// Estimated cost in percent of the time (or of the loads). Findings are ranked by it.
     pub score: f64,
-    /// Lower end of the score's interval, by that of the predicted misses.
+    /// Lower end of the score's interval, from that of the predicted misses.
     pub score_lo: f64,
     /// Upper end.
     pub score_hi: f64,
@@ -64,7 +64,8 @@ pub struct Finding {
     /// Share of the time of the code that the finding is in.
     #[serde(flatten)]
     pub time: TimeShare,
-    /// Share of the time in which the interrupts of triggers stood behind loads of the cause.
+    /// Share of the time in which the interrupts of triggers occurred right after loads of the
+    /// cause.
     #[serde(flatten)]
     pub waiting: WaitingShare,
     /// Share of the loads in percent. Windows by time give the share of the recorded loads.
@@ -214,7 +215,7 @@ pub struct FindingList {
 }
 
 impl Serialize for FindingList {
-    /// Writes `findings` and `no_finding`, and the names of version 0.1 beside them (`diagnoses`,
+    /// Writes `findings` and `no_finding`, and also under the names of version 0.1 (`diagnoses`,
     /// `no_diagnosis`), which will be removed in version 0.3.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(4))?;
@@ -228,7 +229,7 @@ impl Serialize for FindingList {
     }
 }
 
-/// Findings, with remarks on what is missing.
+/// Findings, with remarks on missing data.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
     /// Most costly first.
@@ -237,11 +238,11 @@ pub struct Findings {
     pub none: String,
     /// By object: the fields of its elements that are loaded.
     pub fields: BTreeMap<u32, Fields>,
-    /// A kind of data that the trace lacks and that would allow further findings.
+    /// A kind of data that the trace lacks. It would allow further findings.
     pub lacks: Option<String>,
 }
 
-/// Data that findings are made of.
+/// Intermediate data of findings.
 pub(crate) struct Looked<'a> {
     pub(crate) context: Context<'a>,
     /// The most costly first.
@@ -252,8 +253,8 @@ pub(crate) struct Looked<'a> {
     pub(crate) predicted: Option<&'a Predicted>,
 }
 
-/// Finds everything. `waited`: the load that each window's trigger stood behind; `by_time`: windows
-/// were taken by time.
+/// Finds everything. `waited` is the load right before each window's trigger. `by_time` is true if
+/// windows were taken by time.
 pub(crate) fn find_findings<'a>(
     code: &'a CodeMap,
     (objects, paths): (Option<&'a Resolver>, Option<&'a CallPaths>),
@@ -291,7 +292,7 @@ pub(crate) fn find_findings<'a>(
     let times = by_time.then(|| TimeShares::new(outcome, code));
     let (mut list, kept, doubt) = findings_of_causes(&context, &causes, times.as_ref(), waited);
     fusion::join(&kept, &mut list);
-    // Misses that conflicts cause have no other cause.
+    // Misses due to conflicts have no other cause.
     let conflicts = conflicts::find_conflicts(&context, outcome, (times.as_ref(), waited));
     let place = |f: &Finding| (f.function.clone(), f.file.clone(), f.line);
     list.retain(|f| conflicts.iter().all(|c| place(c) != place(f)));
@@ -329,7 +330,7 @@ pub(crate) fn find_findings<'a>(
     (findings, Some(looked))
 }
 
-/// Code that may cost most of the code without a finding, and that cost in percent.
+/// The code without a finding whose cost may be highest, and that cost in percent.
 type Doubt<'a> = (f64, Option<&'a LineName>);
 
 /// Findings of causes that cost enough, with these causes.
@@ -378,7 +379,7 @@ fn findings_of_causes<'c>(
 
 /// The cost of a cause: its score, and its shares of time, loads and measured waits in percent.
 struct Cost {
-    /// With the ends of its interval.
+    /// Estimate with the ends of its interval.
     score: [f64; 3],
     time: TimeShare,
     loads: f64,
@@ -461,7 +462,7 @@ fn remedy(cause: &Cause, object: &str) -> String {
     }
 }
 
-/// For example `the 900 windows that were recorded`. Findings come from a part of the windows if
+/// For example `the 900 windows that were recorded`. Findings use only a part of the windows if
 /// there are many, or if some have no loads.
 fn looked_at(count: usize, recorded: usize) -> String {
     match recorded > count {
@@ -470,7 +471,7 @@ fn looked_at(count: usize, recorded: usize) -> String {
     }
 }
 
-/// Code without a finding that may lose much time, given the intervals of its misses.
+/// A sentence on code without a finding that may lose much time, given the intervals of its misses.
 fn doubtful((cost, line): Doubt<'_>) -> String {
     let line = line.filter(|_| cost >= params::MIN_COST_OF_DOUBT_PCT);
     line.map_or_else(String::new, |line| {
@@ -489,7 +490,7 @@ fn time_share(times: Option<&TimeShares>, has: impl Fn(u32) -> bool) -> TimeShar
     })
 }
 
-/// Share of the recorded loads that lie in some parts of the code, in percent.
+/// Share of the recorded loads in some parts of the code, in percent.
 fn region_share(context: &Context, regions: &[(u32, Option<u32>)], all: u64) -> f64 {
     let rows: u64 = (context.sites.values())
         .filter(|s| regions.contains(&context.users.region(s.group.piece())))
@@ -498,7 +499,7 @@ fn region_share(context: &Context, regions: &[(u32, Option<u32>)], all: u64) -> 
     rows as f64 * 100.0 / all.max(1) as f64
 }
 
-/// Removes the less costly of two findings that contradict or repeat each other: no object is to be
+/// Removes the less costly of two findings that contradict or repeat each other: no object may be
 /// both split and interleaved, and one mechanism on one line is reported once.
 fn settle(list: &mut Vec<Finding>) {
     let mut kept: Vec<Finding> = Vec::new();

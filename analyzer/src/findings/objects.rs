@@ -16,12 +16,12 @@ pub(super) struct Named {
     pub allocated: String,
 }
 
-/// A place that allocates heap blocks of a finding.
+/// Code that allocates heap blocks of a finding.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct AllocationSite {
     /// Name of the object.
     pub object: String,
-    /// Share of the finding's loads that are to its blocks, in percent. If few blocks were logged,
+    /// Share of the finding's loads that access its blocks, in percent. If few blocks were logged,
     /// the loads of the others are divided among the sites.
     #[serde(rename = "A_pct")]
     pub share: f64,
@@ -61,8 +61,8 @@ pub(super) fn sites_of(context: &Context, parts: &[(u32, f64)]) -> Vec<Allocatio
     sites
 }
 
-/// Names the object whose misses cost a finding most time, or that with most of its rows if misses
-/// by object are unknown.
+/// Names the object whose misses cost the most time in a finding. If misses by object are unknown,
+/// names the object with the most rows.
 pub(super) fn named(context: &Context, cause: &Cause) -> Named {
     let Some(objects) = context.objects else {
         return Named::default();
@@ -81,8 +81,8 @@ pub(super) fn named(context: &Context, cause: &Cause) -> Named {
         .filter(|(number, _)| *number != 0)
         .filter_map(|&(number, rows)| Some((objects.objects.get(number as usize)?, rows)))
         .collect();
-    // A finding may have several objects, such as an array and the elements that it points to. One
-    // with a name of its own says most.
+    // A finding may have several objects, such as an array and the elements that it points to. An
+    // object with its own name is the most informative.
     let is_memory = |o: &Object| o.kind == "anonymous" || o.name.starts_with('[');
     let mut most = known
         .iter()
@@ -91,7 +91,7 @@ pub(super) fn named(context: &Context, cause: &Cause) -> Named {
     if let Some((object, _)) = first {
         return name(object);
     }
-    // There may be many similar objects, such as arrays that a loop goes through side by side.
+    // There may be many similar objects, such as arrays that a loop reads in parallel.
     let alike: Vec<&(&Object, f64)> = known.iter().filter(|k| !is_memory(k.0)).collect();
     let together: f64 = alike
         .iter()
@@ -116,8 +116,8 @@ pub(super) fn named_of(context: &Context, object: u32) -> Named {
     object.map(name).unwrap_or_default()
 }
 
-/// Divides the heap's part among the allocation sites whose blocks were logged as a sample. Sorted
-/// by size, largest first.
+/// Divides the part of unlogged heap blocks among the allocation sites whose logged blocks are a
+/// sample. Sorted by size, largest first.
 fn divided(objects: &Resolver, parts: &[(u32, u64)]) -> Vec<(u32, f64)> {
     // A logged block represents a number of blocks that were not logged.
     let others = |object: u32, rows: u64| {
@@ -149,8 +149,8 @@ fn divided(objects: &Resolver, parts: &[(u32, u64)]) -> Vec<(u32, f64)> {
     all
 }
 
-/// By object that the finding's loads access: its part of the rows, in proportion to the waits for
-/// its misses. Most first.
+/// By accessed object: its part of the finding's rows, in proportion to the waits for its misses.
+/// Most first.
 fn missed(context: &Context, cause: &Cause) -> Vec<(u32, u64)> {
     let mut waits = context.prices.of_objects(&cause.groups);
     waits.retain(|object, _| cause.objects.iter().any(|o| o.0 == *object));
@@ -171,7 +171,7 @@ fn name(object: &Object) -> Named {
         .split(" < ")
         .filter(|f| !f.is_empty())
         .collect();
-    // The recorder knows the folders of sources. It named the block by the user's frame.
+    // The recorder knows the folders of sources, and named the block by the user's frame.
     let named = frames.iter().position(|f| object.name.starts_with(f));
     let user = named
         .or_else(|| frames.iter().position(|f| is_user(f)))
@@ -219,7 +219,7 @@ fn is_user(frame: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// 90 of 100 loads are of blocks that were not logged. Each logged block represents ten.
+    /// 90 of 100 loads access blocks that were not logged. Each logged block represents ten.
     #[test]
     fn the_heap_is_divided_by_what_logged_blocks_stand_for() {
         use crate::data::object_map::Sampled;

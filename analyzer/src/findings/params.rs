@@ -13,12 +13,12 @@ use crate::data::memory_units::{LINE_BYTES, PAGE_BYTES};
 pub(super) const MAX_FINDINGS_IN_REPORT: usize = 8;
 /// A finding costs at least this much, in percent of the time. Source: Chosen.
 pub(super) const MIN_COST_OF_FINDING_PCT: f64 = 2.0;
-/// Code that may lose this much is named if there is no finding, in percent of the time. Source:
+/// If there is no finding, code that may lose this much is named, in percent of the time. Source:
 /// Chosen.
 pub(super) const MIN_COST_OF_DOUBT_PCT: f64 = 10.0;
 /// A finding has at least this many rows. Source: Chosen.
 pub(super) const MIN_ROWS_FOR_FINDING: u64 = 64;
-/// Nothing is found in fewer windows than this. Source: Chosen.
+/// Fewer windows than this give no findings. Source: Chosen.
 pub(super) const MIN_WINDOWS_FOR_FINDING: usize = 8;
 /// A finding names at most this many other lines of its cause. Source: Chosen.
 pub(super) const MAX_OTHER_LINES_OF_FINDING: usize = 6;
@@ -27,8 +27,8 @@ pub(super) const MAX_OTHER_LINES_OF_FINDING: usize = 6;
 
 /// At most this many rows are read from a trace. Source: Chosen.
 pub(super) const MAX_ROWS_READ: u64 = 1 << 20;
-/// A trace with more rows than this multiple of [`MAX_ROWS_READ`] is read in chosen pieces. Source:
-/// Chosen.
+/// A trace with more rows than this multiple of [`MAX_ROWS_READ`] is read in selected pieces.
+/// Source: Chosen.
 pub(super) const READ_LIMITS_BEFORE_CHOOSING_PIECES: u64 = 2;
 /// At most this many pieces of a long trace are read. Source: Chosen.
 pub(super) const MAX_PIECES_READ: usize = 64;
@@ -37,13 +37,14 @@ pub(super) const MAX_ROWS_OF_WINDOW: usize = 1000;
 
 // Prices.
 
-/// This share of a latency delays the program if each load waits for the one before, with the ends
-/// of its interval. The ends count where latencies are measured. Source: Chosen; the lower ends of
-/// this and the next one are from `benches/run knees`, where binary searches overlap by prediction.
+/// This share of a latency delays the program if each load waits for the previous one, with the
+/// ends of its interval. The ends are used if latencies are measured. Source: Chosen; the lower
+/// ends of this and the next one are from `benches/run knees`, where branch prediction lets binary
+/// searches overlap.
 pub(super) const EXPOSED_LATENCY_SHARE_IN_CHASE: [f64; 3] = [0.2, 1.0, 1.0];
 /// This share of a latency delays the program if several loads overlap. Source: Chosen.
 pub(super) const EXPOSED_LATENCY_SHARE_OVERLAPPING: [f64; 3] = [0.02, 0.25, 0.5];
-/// This share of a latency delays the program if a prefetcher is ahead. Source: Chosen.
+/// This share of a latency delays the program if a prefetcher has fetched the line. Source: Chosen.
 pub(super) const EXPOSED_LATENCY_SHARE_PREFETCHED: [f64; 3] = [0.04, 0.08, 0.16];
 /// A load that hits takes this many nanoseconds, other work included. Source: Chosen.
 pub(super) const NS_OF_HITTING_LOAD: f64 = 0.5;
@@ -56,11 +57,11 @@ pub(super) const FACTORS_OF_UNSURE_CHASE: [f64; 2] = [0.1, 1.5];
 /// The waits of loads that overlap are wrong by a factor between these. Source: the ends of
 /// [`EXPOSED_LATENCY_SHARE_OVERLAPPING`] over the measured share of machines.
 pub(super) const FACTORS_OF_UNSURE_OVERLAP: [f64; 2] = [0.4, 3.0];
-/// A predicted gain is wrong by at most about this much, in percent of the time. It covers overlap and
-/// other effects that replays do not show. Source: `benches/run gain --set open`, in which 40 % of
-/// the errors are above 10 points and 15 % above 40.
+/// A predicted gain is wrong by at most about this much, in percent of the time. It covers overlap
+/// and other effects that replays do not show. Source: `benches/run gain --set open`, in which 40 %
+/// of the errors are above 10 points and 15 % above 40.
 pub(super) const GAIN_ERROR_PCT: f64 = 35.0;
-/// The time of other work is uncertain by this factor where latencies are measured. Source: Chosen.
+/// The time of other work is uncertain by this factor if latencies are measured. Source: Chosen.
 pub(super) const OTHER_WORK_FACTOR: f64 = 2.0;
 /// A number is known if the upper end of its interval is at most this multiple of the lower end.
 /// Source: Chosen.
@@ -88,17 +89,17 @@ pub(super) const MIN_SHARE_OF_STEPS_IN_PLACE: f64 = 0.9;
 /// Chosen.
 pub(super) const ROWS_PER_FREQUENT_ROW: u64 = 300;
 
-// Walks that take turns, stacks, and descents.
+// Alternating walks, stacks, and descents.
 
-/// A sequence is told from this many first touches on. Source: Chosen.
+/// A sequence is recognised with at least this many first touches. Source: Chosen.
 pub(super) const MIN_FIRST_TOUCHES_OF_SEQUENCE: u64 = 16;
-/// Walks take turns if fewer steps than this share stay in their walk. Source: Chosen.
+/// Walks alternate if fewer steps than this share stay in their walk. Source: Chosen.
 pub(super) const MAX_SHARE_OF_SHORT_STEPS_IN_TURNS: f64 = 0.5;
 /// At least this share of the steps at the top of a stack goes back by one element. Source: Chosen.
 pub(super) const MIN_SHARE_OF_POPS: f64 = 0.3;
 /// At least this share of the steps at the top of a stack does not go back. Source: Chosen.
 pub(super) const MIN_SHARE_OF_PUSHES: f64 = 0.05;
-/// A step is twice the one before if their ratio is in this range. Source: Chosen.
+/// A step is twice the previous one if their ratio is in this range. Source: Chosen.
 pub(super) const RATIO_OF_DOUBLED_STEP: std::ops::Range<f64> = 1.8..2.25;
 /// Steps double or halve if at least this share of them does. Random steps have 8 %. Source:
 /// Chosen.
@@ -110,7 +111,7 @@ pub(super) const MIN_SHARE_OF_STEPS_BY_RATIO: f64 = 0.4;
 pub(super) const MAX_STEP_BYTES_IN_RUN: u64 = 1024;
 /// A prefetcher has recognised a run after this many bytes and fetches ahead. Source: Chosen.
 pub(super) const PREFETCHED_RUN_BYTES: f64 = 192.0;
-/// Short runs are looked for from this many steps on. Source: Chosen.
+/// Short runs are sought with at least this many steps. Source: Chosen.
 pub(super) const MIN_STEPS_FOR_SHORT_RUNS: u64 = 64;
 /// Short runs have a share of jumps in this range. Source: Chosen.
 pub(super) const JUMP_SHARE_OF_SHORT_RUNS: std::ops::RangeInclusive<f64> = 1.0 / 64.0..=0.5;
@@ -119,7 +120,7 @@ pub(super) const MIN_SHARE_OF_JUMP_WITH_PATTERN: f64 = 0.5;
 
 // Causes.
 
-/// A load reads a node if a load of the chase comes within this many rows. Source: Chosen.
+/// A load reads a node if a load of the chase is within this many rows. Source: Chosen.
 pub(super) const MAX_ROWS_TO_CHASE: usize = 8;
 /// A load reads a node if a load of the chase is less than this many bytes away. Source: Chosen.
 pub(super) const MAX_BYTES_TO_CHASE: u64 = 128;
@@ -129,10 +130,10 @@ pub(super) const MIN_ROWS_NEAR_CHASE_PCT: u64 = 60;
 /// A tree is a list if one link leads to a share of the nodes in this range. A link that leads to
 /// all of them is one that a comparison selects. Source: Chosen.
 pub(super) const SHARE_OF_MAIN_LINK: std::ops::Range<f64> = 0.75..0.999;
-/// Children of a node are read one after the other if steps by one link have a share in this range.
-/// Source: Chosen.
+/// Children of a node are read in sequence if steps by one link have a share in this range. Source:
+/// Chosen.
 pub(super) const SHARE_OF_CHILD_STEPS: std::ops::Range<f64> = 0.2..0.95;
-/// The root of a tree is visited at least this many times as often as the mean line of its nodes.
+/// The root of a tree is visited at least this many times as often as an average line of its nodes.
 /// Source: Chosen.
 pub(super) const MIN_VISITS_OF_ROOT_OVER_MEAN: f64 = 8.0;
 /// A chain begins in a hash table if a look-up is among this many rows before it. Source: Chosen.
@@ -164,7 +165,7 @@ pub(super) const MIN_SHARE_OF_OBJECTS_TOGETHER: f64 = 0.7;
 pub(super) const MAX_ELEMENT_BYTES: u64 = 4096;
 /// An element of at most this many bytes has no fields. Source: Chosen, as one word.
 pub(super) const MAX_BYTES_WITHOUT_FIELDS: u64 = 8;
-/// Fields of an object are listed from this many rows on. Source: Chosen.
+/// Fields of an object are listed if it has at least this many rows. Source: Chosen.
 pub(super) const MIN_ROWS_FOR_FIELDS: u64 = 16;
 /// An object has at most this many fields. Those with the fewest loads are dropped. Source: Chosen.
 pub(super) const MAX_FIELDS_OF_OBJECT: usize = 64;
@@ -176,8 +177,8 @@ pub(super) const MIN_BYTES_OF_COPY: u32 = 256;
 
 // Rule: gather.
 
-/// Arrays that are read at one index count if more than this share of their loads is cold. Source:
-/// Chosen.
+/// Arrays that are read at the same index count if more than this share of their loads is cold.
+/// Source: Chosen.
 pub(super) const MIN_COLD_SHARE_OF_GATHERED_ARRAY: f64 = 0.2;
 /// Two loads are compared by at least this many pairs of steps. Source: Chosen.
 pub(super) const MIN_STEP_PAIRS_OF_GATHER: usize = 16;
@@ -192,17 +193,18 @@ pub(super) const STEP_RATIO_RESOLUTION: f64 = 64.0;
 /// A step of at least this many bytes goes to another row rather than to another element. Source:
 /// Chosen.
 pub(super) const MIN_ROW_BYTES_OF_COLUMN_WALK: u64 = 128;
-/// A walk in blocks comes back to a line, for bytes that it has not read yet, in at least this share
-/// of its visits to lines. Source: Chosen; blocks of 8-byte elements come back in 7 of 8 visits.
+/// A walk in blocks returns to a line, for bytes that it has not read yet, in at least this share
+/// of its visits to lines. Source: Chosen; blocks of 8-byte elements return in 7 of 8 visits.
 pub(super) const MIN_RETURNS_OF_BLOCKED_WALK: f64 = 0.5;
-/// It visits at least this many other lines in between. Source: Chosen; stencils turn after fewer.
+/// It visits at least this many other lines in between. Source: Chosen; stencils return after
+/// fewer.
 pub(super) const MIN_VISITS_BETWEEN_RETURNS: u64 = 16;
-/// Columns are told apart by at least this many windows. Source: Chosen.
+/// Columns are distinguished by at least this many windows. Source: Chosen.
 pub(super) const MIN_WINDOWS_OF_COLUMNS: usize = 8;
 /// At least this share of the windows of a walk by columns begins in a column that no other window
 /// begins in. Source: Chosen.
 pub(super) const MIN_SHARE_OF_COLUMNS: f64 = 0.25;
-/// As many blocks as this fit the cache, if the advice is followed. Source: Chosen.
+/// With the advised block size, this many blocks fit into the cache. Source: Chosen.
 pub(super) const BLOCKS_IN_CACHE: f64 = 2.0;
 /// The side of an advised block is at least 2 to the power of this, in elements. Source: Chosen.
 pub(super) const MIN_BLOCK_SIDE_LOG2: f64 = 2.0;
@@ -225,8 +227,8 @@ pub(super) const MIN_FETCHED_OVER_USED_BYTES: u64 = 2;
 /// A walk through its working set has a step of at least 1 and at most this many bytes. Source:
 /// Chosen, as the length of a line.
 pub(super) const MAX_STEP_BYTES_OF_CAPACITY_WALK: u64 = LINE_BYTES;
-/// Memory just above a cache is at most this multiple of it, as far as windows have seen it.
-/// Source: Chosen.
+/// Memory just above a cache is at most this multiple of it, as far as windows show it. Source:
+/// Chosen.
 pub(super) const MAX_CAPACITY_EXTENT_OVER_CACHE: f64 = 2.0;
 /// Windows see at least this share of the lines again. Source: Chosen.
 pub(super) const MIN_SHARE_OF_LINES_AGAIN: f64 = 0.1;
@@ -249,9 +251,10 @@ pub(super) const MIN_EXTENT_OVER_TLB_REACH: u64 = 4;
 /// Conflicts evict the lines of at least this share of the loads, in the first and in the second
 /// level. Source: Chosen.
 pub(super) const MIN_SHARE_OF_CONFLICTS: f64 = 0.2;
-/// Conflicts are told from at least this many loads in second halves of samples. Source: Chosen.
+/// Conflicts are assessed with at least this many loads in second halves of samples. Source:
+/// Chosen.
 pub(super) const MIN_LOADS_FOR_CONFLICTS: f64 = 64.0;
-/// The distances of lines are taken from windows until there are more than this many. Source:
+/// The distances of lines are taken from windows until more than this many were read. Source:
 /// Chosen.
 pub(super) const MAX_WINDOWS_FOR_DISTANCES: usize = 8;
 

@@ -12,7 +12,7 @@ pub type Place = (u32, u32);
 /// Places of all rows, by load instruction.
 #[derive(Debug, Default)]
 pub struct Places {
-    /// Places of one instruction are adjacent and sorted.
+    /// Places sorted by instruction, then by position.
     all: Vec<Place>,
     of_sites: HashMap<u32, Range<usize>, Mixed>,
 }

@@ -85,8 +85,8 @@ impl<'a> Prices<'a> {
         misses.enumerate().map(wait).sum()
     }
 
-    /// Share of the time that is lost to a wait, with the ends of its interval. `others`: nanoseconds
-    /// of other work.
+    /// Share of the time that is lost to a wait, with the ends of its interval. `others` is the
+    /// time of other work in nanoseconds.
     pub fn lost(&self, wait: Range, others: f64) -> Range {
         let factor = match self.hierarchy.is_measured() {
             true => params::OTHER_WORK_FACTOR,
@@ -95,15 +95,15 @@ impl<'a> Prices<'a> {
         lost(wait, others, factor)
     }
 
-    /// By object: its part of the misses of some groups.
+    /// Each object's part of the misses of some groups.
     pub fn of_objects(&self, groups: &[Group]) -> HashMap<u32, f64, Mixed> {
         self.predicted
             .map(|p| p.waits_by_object(groups))
             .unwrap_or_default()
     }
 
-    /// The price of some load instructions of these groups. `chained`: each load waits for the one
-    /// before.
+    /// The price of some load instructions of these groups. `chained` is true if each load waits
+    /// for the previous one.
     pub fn of(&self, sites: &[u32], groups: &[Group], chained: bool) -> Price {
         let mut misses = (self.predicted).and_then(|p| p.of_groups(groups.iter().copied()));
         if let Some(misses) = &mut misses {
@@ -154,9 +154,9 @@ impl<'a> Prices<'a> {
     }
 }
 
-/// Share of a latency that delays the program, with the ends of its interval. `ahead`: share of the
-/// misses that a prefetcher has fetched; `overlap`: the share that is left if eight loads overlap, as
-/// measured.
+/// Share of a latency that delays the program, with the ends of its interval. `ahead` is the share
+/// of the misses that a prefetcher has fetched. `overlap` is the measured share that remains if
+/// eight loads overlap.
 fn exposed_share(chained: bool, ahead: f64, overlap: Option<f64>) -> Range {
     let alone = match chained {
         true => params::EXPOSED_LATENCY_SHARE_IN_CHASE,
@@ -174,7 +174,7 @@ pub(super) fn exposed_overlapping(overlap: Option<f64>) -> Range {
 }
 
 /// Share of a wait in the sum of the wait and of other work. The errors of both are independent.
-/// `factor`: error of the other work.
+/// `factor` is the error of the other work.
 fn lost(wait: Range, others: f64, factor: f64) -> Range {
     let share = |wait: f64, others: f64| wait / (wait + others).max(f64::MIN_POSITIVE);
     let value = share(wait[1], others);
@@ -192,8 +192,8 @@ fn lost(wait: Range, others: f64, factor: f64) -> Range {
     }
 }
 
-/// Widens an interval by independent errors: the root of the sum of their squares. `others`:
-/// intervals whose ends give these errors.
+/// Widens an interval by independent errors, which are combined as the root of the sum of their
+/// squares. The ends of the intervals `others` give these errors.
 fn widened([lo, value, hi]: Range, others: [Range; 2]) -> Range {
     let off = |end: usize, own: f64| {
         let distances = others.iter().map(|other| other[end] - other[1]);
@@ -206,8 +206,8 @@ fn widened([lo, value, hi]: Range, others: [Range; 2]) -> Range {
     ]
 }
 
-/// Nanoseconds of hits between two misses. They overlap with the miss, so they hide this part of its
-/// latency. `ratio`: misses per load.
+/// Nanoseconds of hits between two misses. They overlap with the miss, so they hide this part of
+/// its latency. `ratio`: misses per load.
 fn hidden_ns(ratio: f64) -> f64 {
     params::NS_OF_HITTING_LOAD / ratio.max(f64::MIN_POSITIVE)
 }

@@ -1,4 +1,5 @@
-//! Memory that windows have seen of some loads. It is a lower bound of what the loads go through.
+//! Memory that some loads accessed in windows. It is a lower bound of the memory that the loads
+//! access.
 
 use crate::data::memory_units::CacheLine;
 use crate::findings::places::Place;
@@ -6,7 +7,7 @@ use crate::findings::windows::Window;
 use crate::util::radix;
 use std::collections::BTreeMap;
 
-/// Memory that windows have seen.
+/// Memory that loads accessed in windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Seen {
     /// Bytes from the lowest to the highest address, summed over objects.
@@ -19,7 +20,7 @@ pub struct Seen {
     pub again: u64,
 }
 
-/// Collects the lines of rows. `places`: the rows.
+/// Collects the lines of the rows `places`.
 pub fn of(windows: &[Window], places: &[Place]) -> Seen {
     let mut ends: BTreeMap<(u32, u32), (u64, u64)> = BTreeMap::new();
     let mut lines: Vec<(CacheLine, u32)> = Vec::with_capacity(places.len());
@@ -48,7 +49,7 @@ pub fn of(windows: &[Window], places: &[Place]) -> Seen {
         }
     }
     radix::sort(&mut lines, |line| line.0.number());
-    // Few lines are not in the order of windows yet.
+    // Few lines are sorted by comparison, which does not keep the order of windows.
     lines.sort();
     lines.dedup();
     let mut seen = Seen {

@@ -129,7 +129,7 @@ pub(super) fn find_sharing(context: &Context) -> Vec<Finding> {
                 } else {
                     "give each thread's data lines of its own: align and pad it to 64 bytes (128 where adjacent lines are prefetched), or use local variables".into()
                 },
-                // It depends on which cores the threads run on, and when.
+                // The cost depends on the cores on which the threads run, and on their timing.
                 is_upper_bound: true,
                 ..Finding::default()
             }
@@ -190,7 +190,7 @@ pub(super) fn suspected(context: &Context) -> Option<String> {
 }
 
 /// True if a tenth of the rows or more come from other threads than the busiest one. Rare use costs
-/// hardly anything.
+/// almost nothing.
 fn is_shared(line: &BTreeMap<u32, Use>) -> bool {
     let rows: u64 = line.values().map(|u| u.rows).sum();
     let busiest = line.values().map(|u| u.rows).max().unwrap_or(0);

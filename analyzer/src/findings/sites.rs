@@ -34,9 +34,9 @@ pub struct SiteFacts {
     all_steps: u64,
     /// Steps to lower addresses.
     backward: u64,
-    /// Steps twice as long as the one before.
+    /// Steps twice as long as the previous one.
     doubled: u64,
-    /// Steps half as long as the one before.
+    /// Steps half as long as the previous one.
     halved: u64,
 }
 
@@ -71,12 +71,12 @@ impl SiteFacts {
         near as f64 / self.all_steps.max(1) as f64
     }
 
-    /// True if there are enough steps to tell a pattern.
+    /// True if there are enough steps to recognise a pattern.
     pub fn has_steps_for_pattern(&self) -> bool {
         self.all_steps >= params::MIN_STEPS_FOR_PATTERN
     }
 
-    /// True if most steps lead to the same line or to an adjacent one.
+    /// True if most steps stay in the same line or to an adjacent one.
     pub fn is_in_order(&self) -> bool {
         self.share_of_steps_within(params::MAX_STEP_BYTES_IN_ORDER)
             >= params::MIN_SHARE_OF_STEPS_IN_ORDER
@@ -87,15 +87,15 @@ impl SiteFacts {
         self.share_of_steps_within(0) > params::MIN_SHARE_OF_STEPS_IN_PLACE
     }
 
-    /// True if most first touches continue a walk of the same instruction, even one of many walks
-    /// that take turns.
+    /// True if most first touches continue a walk of the same instruction, even if many walks
+    /// alternate.
     pub fn is_in_sequence(&self) -> bool {
         self.firsts >= params::MIN_FIRST_TOUCHES_OF_SEQUENCE
             && self.sequences as f64 >= params::MIN_SHARE_OF_STEPS_IN_ORDER * self.firsts as f64
     }
 
-    /// True if an instruction goes through several walks in turn. Each uses its lines until they
-    /// end, even if the walks are equally far apart, as the rows of an array are.
+    /// True if an instruction alternates between several walks. Each uses up its lines, even if the
+    /// walks are equally far apart, as the rows of an array are.
     pub fn takes_turns(&self) -> bool {
         self.is_in_sequence()
             && self.share_of_steps_within(params::MAX_STEP_BYTES_IN_RUN)
@@ -112,17 +112,17 @@ impl SiteFacts {
             && forward >= params::MIN_SHARE_OF_PUSHES
     }
 
-    /// True if steps double, as those down an implicit binary tree do.
+    /// True if steps double, as when an implicit binary tree is descended.
     pub fn doubles(&self) -> bool {
         self.is_frequent_enough(self.doubled)
     }
 
-    /// True if steps halve, as those of a binary search do.
+    /// True if steps halve, as in a binary search.
     pub fn halves(&self) -> bool {
         self.is_frequent_enough(self.halved)
     }
 
-    /// True if so many steps are frequent.
+    /// True if this number of steps is frequent.
     fn is_frequent_enough(&self, steps: u64) -> bool {
         self.all_steps >= params::MIN_STEPS_FOR_SHORT_RUNS
             && steps as f64 >= params::MIN_SHARE_OF_STEPS_BY_RATIO * self.all_steps as f64
@@ -208,7 +208,7 @@ impl SiteFacts {
             ..SiteFacts::default()
         };
         let mut lines: HashSet<CacheLine, Mixed> = HashSet::default();
-        // Rows of one object that follow each other are counted together.
+        // Consecutive rows of one object are counted together.
         let mut of_object = (0, 0);
         for of_window in places.chunk_by(|a, b| a.0 == b.0) {
             let rows = &windows[of_window[0].0 as usize].rows;
@@ -310,7 +310,7 @@ mod tests {
         let tree = keys().flat_map(|key| (0..16).map(move |level| node(key, level)));
         let site = facts(&[window(tree)])[&3].clone();
         assert!(site.doubles() && !site.halves());
-        // The middle of the range that is left.
+        // The middle of the remaining range.
         let middle = |key: u64, level: u64| {
             let left = 16 - level;
             (((key >> left) << left) + (1 << left) / 2) * 8

@@ -1,9 +1,9 @@
 //! Attribution of loads to the user's own code.
 //!
-//! A load inlined from a system header counts for the frame that it was inlined into. If such code
-//! was not inlined, its caller is on the call path of windows that began in it. If no window began
-//! in it, the load counts for the load of the user's own code before it in the window, or else
-//! after it.
+//! A load inlined from a system header is attributed to the frame that it was inlined into. If such
+//! code was not inlined, its caller is found on the call path of windows that began in it. If no
+//! window began in it, the load is attributed to the load of the user's own code before it in the
+//! window, or else after it.
 
 use crate::data::call_paths::{
     CallPaths, Position, is_installed_module, is_interpreter, is_library,
@@ -16,14 +16,14 @@ use std::collections::HashMap;
 /// Positions of the user's code.
 pub struct Users<'a> {
     code: &'a CodeMap,
-    /// By piece of system code: the piece of the user's code that it counts for.
+    /// By piece of system code: the piece of the user's code that it is attributed to.
     near: HashMap<u32, u32, Mixed>,
     /// By piece of system code: its caller, from call paths of windows that began in it.
     callers: HashMap<u32, LineName, Mixed>,
 }
 
 impl<'a> Users<'a> {
-    /// Relates system code to user code beside it in windows and on call paths.
+    /// Relates system code to the user code around it in windows and on call paths.
     pub fn new(code: &'a CodeMap, windows: &[Window], paths: Option<&CallPaths>) -> Users<'a> {
         let mut beside: HashMap<(u32, u32), u64, Mixed> = HashMap::default();
         let own: Vec<bool> = (0..code.pieces.len() as u32)
@@ -63,7 +63,7 @@ impl<'a> Users<'a> {
         }
     }
 
-    /// Piece of the user's code that a piece counts for.
+    /// Piece of the user's code that a piece is attributed to.
     pub fn piece(&self, piece: u32) -> u32 {
         if is_own(self.code, piece) {
             return piece;
@@ -71,7 +71,7 @@ impl<'a> Users<'a> {
         self.near.get(&piece).copied().unwrap_or(piece)
     }
 
-    /// Position in the user's code that a piece counts for.
+    /// Position in the user's code that a piece is attributed to.
     pub fn line(&self, piece: u32) -> LineName {
         if let Some(caller) = self.callers.get(&piece) {
             return caller.clone();
@@ -157,7 +157,7 @@ pub(crate) fn function_of(code: &CodeMap, piece: u32) -> Option<&str> {
 fn is_own(code: &CodeMap, piece: u32) -> bool {
     let at = code.pieces.get(piece as usize);
     let line = at.and_then(|p| code.lines.get(p.line as usize));
-    // Its sources may be known; its users are the lines of Python.
+    // The interpreter's sources may be known, but its users are the lines of Python.
     if line.is_some_and(|l| is_interpreter(&l.module)) {
         return false;
     }

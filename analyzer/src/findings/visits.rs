@@ -1,4 +1,4 @@
-//! Order in which a chase visits nodes. It tells lists, trees and chains apart where the data flow
+//! Order in which a chase visits nodes. It distinguishes lists, trees and chains if the data flow
 //! of one function does not.
 
 use crate::data::memory_units::CacheLine;
@@ -9,15 +9,15 @@ use crate::util::fast_hash::Mixed;
 use mgz_annotations_schema::sidecar::Origin;
 use std::collections::{BTreeMap, HashMap};
 
-/// True if a load takes addresses of nodes from a stack of nodes that are still to be visited.
-/// `from`: the load of the stack. A walk through an array of pointers does not go back.
+/// True if a load takes addresses of nodes from a stack of nodes to visit. `from` is the load from
+/// the stack. (A walk through an array of pointers never goes back.)
 pub(super) fn come_from_stack(context: &Context, facts: &SiteFacts, from: u32) -> bool {
     let stack = context.sites.get(&from);
     stack.is_some_and(SiteFacts::is_stack) && !facts.is_in_order() && !facts.is_in_sequence()
 }
 
-/// True if nodes are reached by one of several links, for the most part: a list of siblings, each
-/// with children of its own. `link`: one of the links.
+/// True if one of several links leads to most of the nodes: a list of siblings, each with its own
+/// children. `link` is one of the links.
 pub(super) fn follow_one_link(context: &Context, link: u32) -> bool {
     let part = |site: u32| {
         let facts = context.sites.get(&site)?;
@@ -42,12 +42,13 @@ pub(super) fn follow_one_link(context: &Context, link: u32) -> bool {
     }
     let all: u64 = next.values().sum();
     let most = next.values().max().copied().unwrap_or(0) as f64;
-    // If both links are loaded and a comparison selects one, the last one seems to be the only one.
+    // If a comparison selects one of two loaded links, the link loaded last seems to be the only
+    // one.
     all > 0 && params::SHARE_OF_MAIN_LINK.contains(&(most / all as f64))
 }
 
-/// True if a chase with one link goes down a tree: it reads several children of a node one after
-/// the other, or it comes through the same first nodes again and again.
+/// True if a chase with one link descends a tree: it reads several children of a node in sequence,
+/// or it passes through the same first nodes repeatedly.
 pub(super) fn descend(context: &Context, link: u32) -> bool {
     let Some(facts) = context.sites.get(&link) else {
         return false;
@@ -69,8 +70,8 @@ pub(super) fn descend(context: &Context, link: u32) -> bool {
     2 * by_window.values().filter(has_root).count() > by_window.len()
 }
 
-/// True if a chain begins behind look-ups in a hash table that other code makes: between two of
-/// them the chain goes on for some nodes.
+/// True if a chain begins after look-ups in a hash table by other code: between two of them the
+/// chain continues for some nodes.
 pub(super) fn begin_in_table(context: &Context, link: u32) -> bool {
     let is_hash = |site: u32| context.origin(site).0 == Origin::Hash;
     let (mut rows, mut begins) = (0u64, 0u64);

@@ -1,8 +1,8 @@
-//! Measured waits: the share of the time in which the interrupt of a trigger stood right behind a
+//! Measured waits: the share of the time in which the interrupt of a trigger occurred right after a
 //! load of a cause.
 //!
-//! An interrupt lets the oldest instruction finish. So it stands right behind a load that was
-//! waited for, and also behind one that hit. The share includes the time of loads that hit.
+//! An interrupt lets the oldest instruction finish. So it occurs right after a load that was waited
+//! for, but also after one that hit. The share includes the time of loads that hit.
 
 use crate::data::samples::Waited;
 use crate::estimate::time_shares::TimeShares;
@@ -24,8 +24,8 @@ pub struct WaitingShare {
 }
 
 impl WaitingShare {
-    /// The share of load instructions. `times`: windows by time, if there are any; `waited`: the
-    /// load that each window's trigger stood behind.
+    /// The share of load instructions. `times` are windows by time, if there are any. `waited` is
+    /// the load right before each window's trigger.
     pub(super) fn of_sites(
         sites: &[u32],
         times: Option<&TimeShares>,
@@ -44,7 +44,7 @@ impl WaitingShare {
         }
     }
 
-    /// The share of two sets of load instructions that have none in common.
+    /// The combined share of two disjoint sets of load instructions.
     pub(super) fn and(self, other: WaitingShare) -> WaitingShare {
         let sum = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| (a + b).min(100.0));
         WaitingShare {

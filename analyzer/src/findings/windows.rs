@@ -1,8 +1,8 @@
-//! Rows that findings are made from: all windows, or pieces of a long trace, in memory.
+//! Rows that findings use: all windows, or pieces of a long trace, in memory.
 //!
 //! Findings need details of a few loads that no table counts, such as the bytes of an element that
-//! are read. So they read some of the rows once more: at most [`params::MAX_ROWS_READ`], from all
-//! over the run.
+//! are read. So they read some of the rows a second time: at most [`params::MAX_ROWS_READ`], from
+//! all over the run.
 
 use crate::data::group::Group;
 use crate::data::memory_units::CacheLine;
@@ -31,7 +31,7 @@ pub struct Row {
     /// Offset from the begin of the object's element, or of the object if elements are unknown.
     /// [`NO_OFFSET`] if the offset is unknown.
     pub into: u32,
-    /// The row is the first of its window in its line of 64 bytes.
+    /// True if the row is the first of its window in its line of 64 bytes.
     pub first: bool,
 }
 
@@ -73,7 +73,7 @@ pub fn read(source: &dyn ChunkSource, objects: Option<&Resolver>) -> Vec<Window>
     let all: u64 = (0..source.pieces()).map(|p| source.piece_rows(p)).sum();
     let pieces = chosen(source, all);
     let rows: u64 = pieces.iter().map(|&p| source.piece_rows(p)).sum();
-    // Every n-th window is kept.
+    // One in `every` windows is kept.
     let every = rows.div_ceil(params::MAX_ROWS_READ).max(1) as usize;
     let mut cutter = Cutter {
         every,
@@ -115,9 +115,9 @@ type Stream = (u32, u32, u32);
 struct Cutter {
     /// In each stream, one in this many windows is kept.
     every: usize,
-    /// By stream: number of the window that is being filled, and its loads.
+    /// By stream: index of the window that is being filled, and its number of loads.
     filled: BTreeMap<Stream, (usize, usize)>,
-    /// By stream and number.
+    /// Windows by stream and index.
     windows: BTreeMap<(Stream, usize), Window>,
 }
 
@@ -135,7 +135,7 @@ impl Cutter {
         };
         for run in &chunk.runs {
             let stream = (run.process, run.thread, run.sample);
-            // Streams begin at different numbers, so that some short streams are kept.
+            // Streams start at different offsets, so that some short streams are kept.
             let offset = run.sample as usize;
             let (mut number, mut loads) = self.filled.get(&stream).copied().unwrap_or_default();
             let sites = chunk.loads.sites(run.loads.clone());
@@ -176,7 +176,7 @@ impl Cutter {
                 loads += to - from;
                 from = to;
             }
-            // A part of a stream without loads.
+            // The rest of the stream has stores only.
             if next_store < run.stores.end && (number + offset).is_multiple_of(self.every) {
                 let window = self
                     .windows

@@ -1,11 +1,11 @@
 //! Joins split bytes to numbers, sixteen numbers at a time: two ranks of bytes to pairs, these to
-//! fours, these to eights. Each instruction produces sixteen bytes, and every x86-64 has it.
-//! Compiled scalar code takes several times as long.
+//! fours, and these to eights. Each instruction produces sixteen bytes, and every x86-64 processor
+//! supports it. Compiled scalar code takes several times as long.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
-/// Numbers that are made at a time.
+/// Numbers that are joined at a time.
 #[cfg(target_arch = "x86_64")]
 const NUMBERS_PER_STEP: usize = 16;
 
@@ -73,7 +73,7 @@ macro_rules! append {
                     unsafe { _mm_storeu_si128(room.add(step * $ranks + at), vector) };
                 }
             }
-            // SAFETY: there was room for so many more, all of which have been written.
+            // SAFETY: the capacity was reserved, and all of these numbers have been written.
             unsafe { to.set_len(to.len() + steps * NUMBERS_PER_STEP) };
             steps * NUMBERS_PER_STEP
         }

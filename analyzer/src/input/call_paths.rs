@@ -1,4 +1,4 @@
-//! Call paths of samples: `call_paths.parquet` and `window_paths.parquet` in.
+//! Reader of call paths of samples: `call_paths.parquet` and `window_paths.parquet`.
 
 use crate::data::call_paths::{Call, CallPaths};
 use crate::data::frame::{self, Frame};
@@ -80,7 +80,7 @@ fn samples_of(table: &Frame, calls: usize) -> Result<Vec<u32>, String> {
     );
     let mut of_sample = Vec::new();
     for (&sample, &path) in sample.iter().zip(&path) {
-        // Samples are numbered one by one: a number far beyond them is damage.
+        // Samples are numbered consecutively: a number far beyond their count is damage.
         if sample > 4 * table.height() as u64 + 1024 || path >= calls as u64 {
             return Err(format!("sample {sample} with the path {path}"));
         }

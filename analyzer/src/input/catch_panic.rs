@@ -1,4 +1,5 @@
-//! Turns a panic of a decoder that meets damaged bytes into an error, without its message on stderr.
+//! Turns a panic of a decoder that meets damaged bytes into an error, without its message on
+//! stderr.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

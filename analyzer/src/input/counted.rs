@@ -2,7 +2,7 @@
 //! (`--weights-from`).
 //!
 //! A trace of `count` or `full` has the number of each load. A trace of `ring` has windows that
-//! each represent the same number of records of their thread, and the number of these.
+//! each represent the same number of records of their thread, and this number.
 
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::rows::Chunk;
@@ -15,10 +15,10 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-/// Replicates of samples. Their differences give the error of a sum over samples.
+/// Number of replicates of samples. Their differences give the error of a sum over samples.
 const REPLICATES: usize = 32;
 
-/// Quantile of Student's distribution for 95 % with so many degrees of freedom, less one.
+/// Quantile of Student's distribution for 95 % with `REPLICATES` − 1 degrees of freedom.
 const STUDENT: f64 = 2.0395;
 
 /// A number of loads and its 95 % interval.
@@ -65,10 +65,10 @@ pub struct Counted {
     whole: Option<Count>,
     /// By function of this trace. `None` if the other run has not executed it.
     functions: Vec<Option<Count>>,
-    /// The same by line.
+    /// Loads by line, in the same way.
     lines: Vec<Option<Count>>,
     loops: Vec<Option<Count>>,
-    /// By line piece: loads.
+    /// Loads by line piece.
     pieces: Vec<f64>,
 }
 
@@ -128,7 +128,7 @@ pub enum CountedError {
     },
 }
 
-/// The place of a trace's own counted run, if it has one.
+/// The path of a trace's own counted run, if it has one.
 pub fn of_trace(folder: &Path) -> Option<PathBuf> {
     let path = folder.join(mgz_annotations_schema::manifest::CALIBRATION_DIR);
     path.join(mgz_annotations_schema::manifest::MANIFEST)
@@ -136,10 +136,10 @@ pub fn of_trace(folder: &Path) -> Option<PathBuf> {
         .then_some(path)
 }
 
-/// Which file a module was made of: its build id and the hash of its bytes.
+/// The file that a module was made from: its build id and the hash of its bytes.
 type Original = (String, String);
 
-/// By file name of the original: all originals of this name.
+/// All originals of each file name.
 fn originals(trace: &Trace) -> Result<BTreeMap<String, BTreeSet<Original>>, CountedError> {
     let mut found: BTreeMap<String, BTreeSet<Original>> = BTreeMap::new();
     let of = |module: &Module| -> Option<(String, Original)> {
@@ -269,7 +269,7 @@ fn rows(trace: &Trace, damage: &mut Vec<String>) -> PieceLoads {
 
 /// A sum over samples with its interval, by a jackknife over the replicates.
 fn count(parts: &[f64; REPLICATES], exact: bool) -> Option<Count> {
-    // (The sum of nothing is -0.)
+    // (An empty sum is -0.)
     let value = parts.iter().sum::<f64>() + 0.0;
     if value <= 0.0 {
         return None;
@@ -316,7 +316,8 @@ pub fn read_counted(ours: &Trace, folder: &Path) -> Result<Counted, CountedError
     if sums.is_empty() {
         return Err(CountedError::Empty { path });
     }
-    // The numbers of this trace's rows stay in a map that has the other's as well.
+    // The pieces of this trace keep their indices in a map to which the other trace's code is
+    // added.
     let code = &ours.code;
     let mut names = CodeMap::from_parts(
         code.functions.clone(),
@@ -371,7 +372,7 @@ impl Counted {
         self.whole
     }
 
-    /// The loads of the rows of a table; none where none were executed.
+    /// The loads of the rows of a table; `None` for rows without executed loads.
     pub fn rows(&self, target: Target) -> Vec<Option<Count>> {
         match target {
             Target::Whole => vec![self.whole],

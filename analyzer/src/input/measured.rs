@@ -1,4 +1,4 @@
-//! `measured.parquet` in: memory samples of the processor.
+//! Reader of `measured.parquet`: memory samples of the processor.
 
 use crate::data::frame::{self, Frame};
 use crate::input::quietly;
@@ -38,25 +38,25 @@ pub struct MeasuredObject {
 pub enum ServedBy {
     /// First level.
     L1,
-    /// A buffer of the first level: the line was being fetched.
+    /// A fill buffer of the first level: the line was being fetched.
     FillBuffer,
     /// Second level.
     L2,
-    /// A buffer of the second level.
+    /// A fill buffer of the second level.
     L2FillBuffer,
     /// Third level.
     L3,
-    /// Fourth level, or a cache at the memory's side.
+    /// Fourth level, or a cache on the side of the memory.
     L4,
-    /// Some cache.
+    /// A cache of unknown level.
     SomeCache,
     /// Cache of another core or socket.
     RemoteCache,
     /// Memory of this node, persistent memory included.
     Memory,
-    /// Memory of another node, or behind a link.
+    /// Memory of another node, or memory attached by a link.
     RemoteMemory,
-    /// A level behind this one.
+    /// A level beyond the level with this number.
     Past(u8),
     /// A device, or memory that is not cached.
     Uncached,
@@ -106,8 +106,8 @@ impl ServedBy {
         }
     }
 
-    /// True if a load missed the cache of a level, 1 to 3; `None` if it is unknown. It is also unknown
-    /// for a line that another load was fetching.
+    /// True if a load missed the cache of a level, 1 to 3; `None` if it is unknown. It is also
+    /// unknown for a line that another load was fetching.
     pub fn missed(self, level: u8) -> Option<bool> {
         match self {
             ServedBy::L1 => Some(false),
@@ -136,11 +136,11 @@ pub struct MeasuredLoad {
     pub served: ServedBy,
     /// Cycles.
     pub latency: Option<u32>,
-    /// No level of the TLB had the page.
+    /// True if no level of the TLB had the page.
     pub tlb_miss: Option<bool>,
-    /// Another cache had the line, modified.
+    /// True if another cache had the modified line.
     pub hitm: Option<bool>,
-    /// Another core, node or socket served it.
+    /// True if another core, node or socket served it.
     pub remote: Option<bool>,
     /// NUMA node of its memory.
     pub node: Option<u32>,
@@ -153,9 +153,9 @@ pub struct MeasuredLoad {
 pub struct MeasuredSamples {
     /// Loads.
     pub loads: Vec<MeasuredLoad>,
-    /// Samples that are no loads.
+    /// Samples that are not loads.
     pub others: u64,
-    /// Accesses that the samples of loads are drawn from, by number of samples.
+    /// Number of samples by the kind of accesses that were sampled.
     pub drawn: HashMap<String, u64>,
     /// Code, each once.
     pub code: Vec<MeasuredCode>,
@@ -198,7 +198,7 @@ fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Numbers values, each once.
+/// Distinct values with numbers.
 struct Numbered<T> {
     list: Vec<T>,
     numbers: HashMap<T, u32>,

@@ -92,7 +92,7 @@ pub enum TraceError {
         /// The error.
         cause: String,
     },
-    /// There is nothing to read rows from.
+    /// There are no rows to read.
     #[error("{path}: cannot list the sample files ({cause}); record again")]
     NoSamples {
         /// The folder.
@@ -110,9 +110,9 @@ pub struct Trace {
     pub manifest: Manifest,
     /// Names of functions and lines.
     pub code: CodeMap,
-    /// Sentences for the user: what is missing.
+    /// Sentences for the user on missing data.
     pub warnings: Vec<String>,
-    /// Damage: the skipped parts. The analysis goes on; the exit status is 1.
+    /// Damage: the skipped parts. The analysis continues; the exit status is 1.
     pub damage: Vec<String>,
     data: Data,
     waited: Waited,
@@ -125,7 +125,7 @@ enum Data {
 }
 
 impl Trace {
-    /// By sample: the load that its trigger stood behind, where it is known.
+    /// By sample: the load right before its trigger, if it is known.
     pub(crate) fn waited(&self) -> &Waited {
         &self.waited
     }
@@ -135,8 +135,7 @@ impl Trace {
         Trace::open_with(folder, |_| annotations, true, false)
     }
 
-    /// The same with names for the code that the trace has seen alone. Whatever looks for other code
-    /// does not find it.
+    /// The same, but only code with samples is named. Other code cannot be found in the result.
     pub fn open_seen(folder: &Path, annotations: bool) -> Result<Trace, TraceError> {
         Trace::open_with(folder, |_| annotations, true, true)
     }
@@ -152,8 +151,9 @@ impl Trace {
         Trace::open_with(folder, |spilled| spilled, true, false)
     }
 
-    /// `annotations`: true if sidecars are read; its argument: rows are in spill files;
-    /// `whole`: all rows have to be there; `seen`: code that was not seen needs no names.
+    /// `annotations` is called with true if rows are in spill files, and returns true if sidecars
+    /// are to be read. `whole` is true if all rows must exist, and `seen` if code without samples
+    /// needs no names.
     fn open_with(
         folder: &Path,
         annotations: impl Fn(bool) -> bool,
@@ -211,7 +211,7 @@ impl Trace {
         })
     }
 
-    /// Rows of a row group of `samples/`; none if there is no such group.
+    /// Number of rows in a row group of `samples/`; none if there is no such group.
     pub(crate) fn stored_rows(&self, piece: usize) -> Option<usize> {
         match &self.data {
             Data::Parts(pieces) => pieces.get(piece).map(|p| p.rows()),
@@ -219,7 +219,7 @@ impl Trace {
         }
     }
 
-    /// A column of a row group, as it is stored; an error is a sentence.
+    /// A column of a row group, as it is stored. An error is a sentence.
     pub(crate) fn stored_column(&self, piece: usize, name: &str) -> Result<Vec<u64>, String> {
         match &self.data {
             Data::Parts(pieces) => match pieces.get(piece) {
@@ -265,7 +265,7 @@ fn code_of_all(
     Ok((code, sidecars))
 }
 
-/// Reads the names of the functions that were seen.
+/// Reads the names of the functions that have samples.
 fn code_of_seen(
     folder: &Path,
     manifest: &Manifest,
@@ -319,7 +319,7 @@ fn open_spill(
     })
 }
 
-/// Says how many rows the manifest has and the files have not.
+/// A sentence on the rows that the manifest counts and the files lack.
 fn lacking(folder: &Path, manifest: &Manifest, rows: u64) -> Option<String> {
     let all = manifest.totals.rows;
     (rows < all).then(|| {
@@ -331,7 +331,7 @@ fn lacking(folder: &Path, manifest: &Manifest, rows: u64) -> Option<String> {
     })
 }
 
-/// The folder of the trace in that of `mgz run`.
+/// Name of the trace's folder inside the folder of `mgz run`.
 const OF_RUN: &str = "trace";
 
 /// True if a folder is a trace.
@@ -339,7 +339,7 @@ pub(crate) fn is_trace(folder: &Path) -> bool {
     folder.join(MANIFEST).is_file()
 }
 
-/// The folder of the trace that a path means: itself, or that in the folder which `mgz run` has made.
+/// The folder of the trace for a path: the path itself, or the trace inside a folder of `mgz run`.
 pub fn folder_of(path: PathBuf) -> PathBuf {
     let inside = path.join(OF_RUN);
     if !is_trace(&path) && is_trace(&inside) {

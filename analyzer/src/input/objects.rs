@@ -1,8 +1,8 @@
-//! `objects.parquet` in.
+//! Reader of `objects.parquet`.
 //!
-//! A heap may have a million blocks and a hundred sites that they come from. So columns of numbers
-//! are read one at a time, right into the list of instances, and texts only as far as they say
-//! something new: recorders write a row of each object before the others.
+//! A heap may have a million blocks from a hundred allocation sites. So columns of numbers are read
+//! one at a time, directly into the list of instances. Texts are read only once for each object,
+//! because recorders write a row of each object before all others.
 
 use crate::data::elements::Element;
 use crate::data::frame;
@@ -99,7 +99,7 @@ fn instances(file: &File) -> Result<Resolver, String> {
     if has("weight") {
         let table = frame::read_columns(again(file)?, &["weight"], None)?;
         for (instance, weight) in list.iter_mut().zip(frame::many_floats(&table, "weight")?) {
-            // NaN is 1, too.
+            // NaN counts as 1.
             instance.weight = if weight >= 1.0 { weight } else { 1.0 };
         }
     }

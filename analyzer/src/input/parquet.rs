@@ -49,7 +49,7 @@ impl PartError {
     }
 }
 
-/// Columns that are needed besides those that every analysis reads.
+/// Optional columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ColumnSet {
     /// `time_ns`.
@@ -57,9 +57,9 @@ pub struct ColumnSet {
 }
 
 /// A part. Its columns are read when they are needed. They are not mapped: mapped memory counts as
-/// memory of this process, and a system that maps files in large pieces maps released pages again. The
-/// file is opened for each column, because a trace may have more parts than a process may have open
-/// files.
+/// memory of this process, and a system that maps files in large pieces maps released pages again.
+/// The file is opened for each column, because a trace may have more parts than a process may have
+/// open files.
 struct PartFile {
     path: PathBuf,
     bytes: u64,
@@ -131,8 +131,8 @@ impl ChunkSource for PartSource<'_> {
     }
 }
 
-/// Opens the parts in `folder`, in the order of their names. Those that cannot be opened are named in
-/// `damage`.
+/// Opens the parts in `folder`, in the order of their names. Those that cannot be opened are named
+/// in `damage`.
 pub(crate) fn list(folder: &Path, damage: &mut Vec<String>) -> Result<Vec<RowGroup>, TraceError> {
     let mut paths = Vec::new();
     match std::fs::read_dir(folder) {
@@ -215,7 +215,7 @@ fn open(path: &Path) -> Result<PartFile, String> {
 }
 
 impl RowGroup {
-    /// Number of rows that the file claims.
+    /// Number of rows according to the file.
     pub(crate) fn rows(&self) -> usize {
         self.part.metadata.row_groups[self.group].num_rows()
     }
@@ -224,7 +224,7 @@ impl RowGroup {
         self.lacks(cause, self.rows())
     }
 
-    /// Some of its rows cannot be read.
+    /// The error that some of its rows cannot be read.
     pub(crate) fn lacks(&self, cause: String, rows: usize) -> PartError {
         PartError {
             path: self.part.path.display().to_string(),
@@ -241,7 +241,7 @@ impl RowGroup {
         Ok(decoded.into_chunk(code))
     }
 
-    /// Reads where samples begin and end.
+    /// Reads only the begins and ends of samples.
     fn read_runs(&self) -> Result<Chunk, PartError> {
         let decode = || -> Result<Decoded, String> {
             let (process, thread, sample) = (
@@ -418,7 +418,7 @@ impl RowGroup {
         }
     }
 
-    /// A column that mostly stays the same or advances evenly.
+    /// A column whose values mostly stay the same or advance by a constant step.
     pub(crate) fn steps<T: NativeType + plain_column::Number>(
         &self,
         name: &str,
@@ -449,7 +449,7 @@ impl RowGroup {
     }
 }
 
-/// Makes ranges of rows into ranges of loads and of stores.
+/// Converts ranges of rows to ranges of loads and of stores.
 fn part_stores(store: &[bool], runs: &mut [Run]) {
     let (mut loads, mut stores) = (0, 0);
     for run in runs {
@@ -462,7 +462,7 @@ fn part_stores(store: &[bool], runs: &mut [Run]) {
     }
 }
 
-/// The columns of a row group, all of one length, or empty where they were not asked for.
+/// The columns of a row group, all of one length, or empty if not requested.
 #[derive(Default)]
 pub(crate) struct Decoded {
     process: Steps,
@@ -475,14 +475,14 @@ pub(crate) struct Decoded {
     address: Buffer<u64>,
     size: Buffer<u32>,
     class: Buffer<u8>,
-    /// Stores; none if no row is one.
+    /// True for each store; none if there are no stores.
     store: Option<Vec<bool>>,
     implied: Buffer<u16>,
     rows: usize,
 }
 
 impl Decoded {
-    /// Rows of one thread, as expansion makes them.
+    /// Rows of one thread that were expanded from spill files.
     pub(crate) fn from_rows(process: u32, thread: u32, rows: RowBatch) -> Decoded {
         let length = rows.len();
         Decoded {
@@ -502,7 +502,7 @@ impl Decoded {
         }
     }
 
-    /// Loads and stores apart, with their code, cut into samples.
+    /// Separates loads and stores, adds their code, and divides them into samples.
     pub(crate) fn into_chunk(self, code: &CodeMap) -> Chunk {
         let mut chunk = Chunk::default();
         let mut group = self.groups(code, &mut chunk);
@@ -567,7 +567,8 @@ impl Decoded {
 
     /// Load instructions, numbered over all modules.
     fn instructions(&self, code: &CodeMap) -> Buffer<u32> {
-        // With one module (nearly always) sites are numbered already; unknown ones are above all known ones.
+        // With one module (nearly always) sites already have these numbers, and unknown ones are
+        // above all known ones.
         if code.modules() == 1 && self.module.runs().all(|(module, _)| module == 0) {
             return self.site.clone();
         }

@@ -1,5 +1,5 @@
 //! Columns as the recorder writes them (whole values or split into their bytes, none missing),
-//! decompressed straight into arrays.
+//! decompressed directly into arrays.
 //!
 //! The general decoder would decompress each page to a buffer, collect its values in a growing
 //! array and convert that one. Pages are untrusted: their headers are checked before memory is
@@ -24,9 +24,9 @@ pub(crate) trait Number: Copy + Into<u64> {
     const BYTES: usize;
     /// All bits of a number.
     const MASK: u64;
-    /// From its bytes in a file.
+    /// Reads a number from its bytes in a file.
     fn from_file(bytes: &[u8]) -> Self;
-    /// Appends the numbers `some`. `split`: their bytes by rank.
+    /// Appends the numbers in the range `some`. `split` has their bytes by rank.
     fn join(split: &[u8], some: Range<usize>, to: &mut Vec<Self>);
 }
 
@@ -38,11 +38,11 @@ macro_rules! number {
             const MASK: u64 = $type::MAX as u64;
             #[inline(always)]
             fn from_file(bytes: &[u8]) -> $type {
-                // The lowest bytes: smaller numbers are stored as 32 bits.
+                // The lowest bytes are used: smaller numbers are stored as 32 bits.
                 <$type>::from_le_bytes(std::array::from_fn(|i| bytes[i]))
             }
             fn join(split: &[u8], some: Range<usize>, to: &mut Vec<$type>) {
-                // Not empty, or there are no numbers.
+                // A chunk is not empty: without numbers, the size is one.
                 let rows = split.len() / $bytes;
                 let mut ranks = split.chunks_exact(rows.max(1));
                 let mut rank = || ranks.next()?.get(some.clone());
@@ -53,7 +53,7 @@ macro_rules! number {
 }
 number!(u8, Int32, 4; u16, Int32, 4; u32, Int32, 4; u64, Int64, 8);
 
-/// Numbers from their bytes by rank, the lowest first; all ranks have as many.
+/// Numbers from their bytes by rank, the lowest first. All ranks have the same length.
 mod join {
     use crate::input::byte_split;
 
@@ -89,7 +89,7 @@ mod join {
     }
 }
 
-/// Pages of a column chunk and their encodings, which are among these. `None` if the general
+/// Pages of a column chunk and their encodings, if all are among `encodings`. `None` if the general
 /// decoder should read it, which also reports errors.
 fn pages<T: Number>(
     bytes: Buffer<u8>,
@@ -130,11 +130,11 @@ fn pages<T: Number>(
     (values == rows).then_some(pages)
 }
 
-/// Bytes of a buffer that is kept, at most. Source: Chosen.
+/// Maximum bytes of a buffer that is kept. Source: Chosen.
 const MAX_KEPT_BYTES: usize = 16 << 20;
 
 thread_local! {
-    /// Last unpacked column. Clearing a new buffer would take half as long as unpacking.
+    /// The last unpacked column. Clearing a new buffer would take half as long as unpacking.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -193,7 +193,7 @@ fn pages_of_numbers<T: Number>(
     pages.iter().all(|(page, _)| whole(page)).then_some(pages)
 }
 
-/// The values of a column chunk in `bytes`; `None` if it is to be left to the general decoder.
+/// The values of a column chunk in `bytes`; `None` if the general decoder should read it.
 pub(crate) fn numbers<T: Number>(
     bytes: Buffer<u8>,
     column: &ColumnChunkMetadata,
@@ -220,9 +220,9 @@ fn append<T: Number>(plain: &[u8], encoding: FormatEncoding, some: Range<usize>,
     }
 }
 
-/// Some pages of a column chunk, unpacked one at a time, as their rows are asked for.
+/// Some pages of a column chunk. Each is unpacked when its rows are requested.
 struct Pages {
-    /// Those that follow the unpacked one.
+    /// Pages after the unpacked one.
     rest: std::vec::IntoIter<(CompressedDataPage, FormatEncoding)>,
     /// Rows of the unpacked page, its encoding, its bytes.
     rows: Range<usize>,
@@ -242,8 +242,8 @@ impl Pages {
         }
     }
 
-    /// Goes on to the page of a row, which is not before the row of the last call. True if it is another
-    /// page. `None`: it is damaged, or there is none.
+    /// Advances to the page of a row, which must not be before the row of the last call. True if it
+    /// is another page. `None` if it is damaged or missing.
     fn upto(&mut self, row: usize) -> Option<bool> {
         if self.rows.contains(&row) {
             return Some(false);
@@ -273,13 +273,14 @@ impl Pages {
         Some(())
     }
 
-    /// The part of some rows that is in the unpacked page, counted from its first row.
+    /// The part of some rows that is in the unpacked page, relative to its first row.
     fn part(&self, rows: &Range<usize>) -> Range<usize> {
         rows.start - self.rows.start..rows.end.min(self.rows.end) - self.rows.start
     }
 }
 
-/// Numbers of a column chunk that are read in the order of rows: of its pages one is unpacked.
+/// Numbers of a column chunk that are read in the order of rows. Only one page is unpacked at a
+/// time.
 pub(crate) struct PagedNumbers(Pages);
 
 impl PagedNumbers {
@@ -293,8 +294,8 @@ impl PagedNumbers {
         Some(PagedNumbers(Pages::new(pages)))
     }
 
-    /// Appends the values of some rows, which are not before those of the last call; `None` if the
-    /// column is damaged.
+    /// Appends the values of some rows, which must not be before those of the last call; `None` if
+    /// the column is damaged.
     pub(crate) fn values<T: Number>(
         &mut self,
         mut rows: Range<usize>,
@@ -330,8 +331,8 @@ impl PagedTimes {
         })
     }
 
-    /// Appends the times of some rows, which are not before those of the last call; `None` if the
-    /// column is damaged.
+    /// Appends the times of some rows, which must not be before those of the last call; `None` if
+    /// the column is damaged.
     pub(crate) fn values(&mut self, mut rows: Range<usize>, to: &mut Vec<u64>) -> Option<()> {
         while !rows.is_empty() {
             if self.pages.upto(rows.start)? {
@@ -353,8 +354,8 @@ fn pages_of_differences(
     rows: usize,
 ) -> Option<Vec<(CompressedDataPage, FormatEncoding)>> {
     let pages = pages::<u64>(bytes, column, rows, &[FormatEncoding::DELTA_BINARY_PACKED])?;
-    // Blocks of the usual sizes whose differences are all the same have up to 51 values per byte.
-    // Larger ones could claim any amount of memory.
+    // Blocks of the usual sizes with equal differences have up to 51 values per byte. The limit
+    // prevents allocations of any size.
     let believed = |page: &CompressedDataPage| {
         page.num_values() <= page.uncompressed_size().saturating_mul(64)
     };
@@ -364,7 +365,8 @@ fn pages_of_differences(
         .then_some(pages)
 }
 
-/// The values of a column chunk that is stored as differences; `None` if it is to be left to others.
+/// The values of a column chunk that is stored as differences; `None` if another decoder should
+/// read it.
 pub(crate) fn steps<T: Number>(
     bytes: Buffer<u8>,
     column: &ColumnChunkMetadata,

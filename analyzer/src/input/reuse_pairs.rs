@@ -1,4 +1,4 @@
-//! Words that were watched behind samples: `reuse_pairs.parquet` in.
+//! Reader of `reuse_pairs.parquet`: words that were watched after samples.
 
 use crate::data::code_map::CodeMap;
 use crate::data::frame::{self, Frame};
@@ -7,12 +7,12 @@ use crate::input::quietly;
 use mgz_annotations_schema::manifest::REUSE_PAIRS;
 use std::path::Path;
 
-/// More are damage. Source: Chosen.
+/// Maximum number of watches; more are damage. Source: Chosen.
 const MAX_WATCHES: usize = 1 << 26;
-/// CPU time that no thread has: 36 years.
+/// Bound of a thread's CPU time: 36 years.
 const MAX_CPU_NS: u64 = 1 << 60;
 
-/// Reads them. `Ok(None)` if there are none; an error is a sentence for the user.
+/// Reads the watches. `Ok(None)` if there are none. An error is a sentence for the user.
 pub fn read_reuse_pairs(folder: &Path, code: &CodeMap) -> Result<Option<Vec<ReusePair>>, String> {
     let path = folder.join(REUSE_PAIRS);
     let file = match std::fs::File::open(&path) {

@@ -2,9 +2,9 @@
 //! that a cache simulation needs.
 //!
 //! A row group has a quarter of a million rows. As whole columns, together with the next group,
-//! they take ten times the memory of most simulations. Here, columns are kept as they are stored.
-//! For each thread one page per column is unpacked, and rows are produced in slices that stay in
-//! the processor's caches.
+//! they take ten times the memory of most simulations. Here, columns stay compressed. For each
+//! thread one page per column is unpacked, and rows are produced in slices that stay in the
+//! processor's caches.
 
 use crate::input::parquet::RowGroup;
 use crate::input::plain_column::{Number, PagedNumbers, PagedTimes};
@@ -21,19 +21,20 @@ use std::sync::mpsc::sync_channel;
 
 /// Rows of a slice. Source: Chosen.
 const ROWS_PER_SLICE: usize = 1 << 13;
-/// Total number of ready rows over all threads; each thread has at least [`MIN_READY_ROWS`]. Source: Chosen.
+/// Total number of ready rows over all threads; each thread has at least [`MIN_READY_ROWS`].
+/// Source: Chosen.
 const MAX_READY_ROWS: usize = 1 << 16;
 /// Source: Chosen.
 const MIN_READY_ROWS: usize = 1 << 9;
-/// A thread that shares its row group with others, and has less than one in this many of its rows, is
-/// read at once: its rows take less memory than the columns, and the group is read once for all its
-/// threads. Source: Chosen.
+/// A thread is read at once if its row group has other threads and it has less than one in this
+/// many of the rows. Its rows take less memory than the columns, and the group is read once for all
+/// its threads. Source: Chosen.
 const GROUP_SHARE_DIVISOR: usize = 4;
-/// Slices that wait to be looked at: while the next page is unpacked, there is something to do.
-/// Source: Chosen.
+/// Maximum number of slices in the queue: they keep the consumer busy while the next page is
+/// unpacked. Source: Chosen.
 const MAX_WAITING_SLICES: usize = 4;
 
-/// Places of a thread's rows.
+/// Row groups and ranges with a thread's rows.
 type Places<'a> = VecDeque<(&'a RowGroup, Range<usize>)>;
 
 /// The rows of a trace.
@@ -46,11 +47,11 @@ pub struct RowSlices<'a> {
 /// Rows in their order.
 #[derive(Default)]
 pub struct Slice {
-    /// Their columns; of whom they are is said by `runs`.
+    /// Their columns. `runs` has the thread of each.
     pub rows: Batch,
-    /// Number of the thread, and where its rows end.
+    /// Index of the thread, and the end of its rows in `rows`.
     pub runs: Vec<(usize, usize)>,
-    /// Rows that were read for it, and not all taken.
+    /// Rows that were decoded for this slice. Some may be left for the next slice.
     pub read: u64,
 }
 
@@ -79,10 +80,11 @@ impl<'a> RowSlices<'a> {
         Some(slices)
     }
 
-    /// Notes the threads of a group's rows.
+    /// Records the threads of a group's rows.
     fn place(&mut self, group: &'a RowGroup, process: &Steps, thread: &Steps) {
         let (mut processes, mut threads) = (process.runs(), thread.runs());
-        // Values, and how many rows more have them. Both columns have as many rows as the group.
+        // Values, and the number of rows that still have them. Both columns have as many rows as
+        // the group.
         let (mut process, mut thread) = ((0, 0), (0, 0));
         let mut from = 0;
         while from < group.rows() {
@@ -118,7 +120,7 @@ impl<'a> RowSlices<'a> {
             let (group, rows) = places.front()?;
             let mut times = Vec::new();
             let read = || Times::open(group)?.values(rows.start..rows.start + 1, &mut times);
-            // Damage is reported when rows are read.
+            // Damage is reported later, when rows are read.
             quietly(read).and_then(|read| read).ok()?;
             Some((*times.first()?, *thread))
         };
@@ -131,8 +133,8 @@ impl<'a> RowSlices<'a> {
             .map_or(0, |thread| thread.0)
     }
 
-    /// Gives all rows to `each`, which returns the memory to be filled again. `stores`: stores as well.
-    /// Another thread reads the rows, if there may be two.
+    /// Passes all rows to `each`, which returns the buffer for reuse. `stores` includes stores. A
+    /// second thread reads the rows, if there may be two.
     pub fn visit(&mut self, stores: bool, each: &mut dyn FnMut(Slice) -> Slice) {
         let threads = std::mem::take(&mut self.threads);
         if rayon::current_num_threads() < 2 {
@@ -150,7 +152,7 @@ impl<'a> RowSlices<'a> {
                 let mut order = Order::of(threads, stores);
                 loop {
                     let mut slice = spare.try_recv().unwrap_or_default();
-                    // Whoever takes them is there until we have ended.
+                    // The receiver exists until this thread has ended.
                     if !order.fill(&mut slice) || full.send(slice).is_err() {
                         return order.damage;
                     }
@@ -175,7 +177,7 @@ struct Order<'a> {
     waiting: BinaryHeap<Reverse<Due>>,
     /// The thread whose rows are next.
     now: Option<usize>,
-    /// Rows that a thread has ready at most.
+    /// Maximum number of rows that a thread has ready.
     ready: usize,
     stores: bool,
     /// The group of many threads that was read last.
@@ -206,7 +208,7 @@ impl<'a> Order<'a> {
                 order.waiting.push(Reverse(Due(due, thread)));
             }
         }
-        // Hardly any thread has few rows of another group.
+        // Dropped, because threads rarely have few rows of another group.
         order.shared = None;
         order.now = order.waiting.pop().map(|due| due.0.1);
         order
@@ -226,7 +228,7 @@ impl<'a> Order<'a> {
             let limit = self.waiting.peek().map_or(f64::INFINITY, |due| due.0.0);
             let cursor = &mut self.cursors[thread];
             slice.read += std::mem::take(&mut cursor.read);
-            // The thread that is due goes on until another one is.
+            // The thread that is due continues until another one is due.
             let whole = cursor.at == 0 && cursor.end <= ROWS_PER_SLICE && slice.rows.is_empty();
             if whole && limit == f64::INFINITY {
                 std::mem::swap(&mut slice.rows, &mut cursor.rows);
@@ -257,7 +259,8 @@ impl<'a> Order<'a> {
         !slice.runs.is_empty()
     }
 
-    /// Finds the thread of the next rows. `thread` had the last ones; others have none before `limit`.
+    /// Selects the thread of the next rows. `thread` had the last ones. The other threads have none
+    /// before `limit`.
     fn next(&mut self, thread: usize, limit: f64) {
         let cursor = &self.cursors[thread];
         if cursor.at == cursor.end && !self.advance(thread) {
@@ -272,11 +275,10 @@ impl<'a> Order<'a> {
     }
 }
 
-/// A group that is being read.
 struct Open<'a> {
     group: &'a RowGroup,
     columns: Columns,
-    /// Which rows are to come.
+    /// Rows that have not been read yet.
     rows: Range<usize>,
 }
 
@@ -289,7 +291,7 @@ impl<'a> Open<'a> {
         })
     }
 
-    /// Reads the next rows, `most` at most, with their times if these are needed.
+    /// Reads at most `most` of the next rows, with their times if these are needed.
     fn read(&mut self, most: usize, to: &mut Batch, time: &mut Vec<u64>) -> Result<(), String> {
         let part = self.rows.start..self.rows.end.min(self.rows.start + most);
         self.rows.start = part.end;
@@ -305,8 +307,8 @@ struct Shared<'a> {
 }
 
 impl<'a> Shared<'a> {
-    /// Reads a group, unless it was the last one. `None` if it is damaged; its parts are then read
-    /// one by one.
+    /// Reads a group, unless it is the last one read. `None` if it is damaged; its parts are then
+    /// read one by one.
     fn of<'s>(
         last: &'s mut Option<Shared<'a>>,
         group: &'a RowGroup,
@@ -346,7 +348,7 @@ struct Cursor<'a> {
     open: Option<Open<'a>>,
     /// True if times are needed.
     timed: bool,
-    /// Rows that are ready: those from `at` to `end` were not taken.
+    /// Rows that are ready. Those from `at` to `end` are left.
     rows: Batch,
     time: Vec<u64>,
     at: usize,
@@ -369,12 +371,12 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// When the next row ran; where there is one thread only that does not matter.
+    /// Time of the next row. (With a single thread it does not matter.)
     fn due(&self) -> f64 {
         self.time.get(self.at).map_or(0.0, |&time| time as f64)
     }
 
-    /// Makes the next rows ready, about `most`; false if there are none.
+    /// Makes about `most` of the next rows ready. False if there are none.
     fn advance(
         &mut self,
         most: usize,
@@ -428,7 +430,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Leaves out stores, unless they are asked for; whether rows are ready.
+    /// Drops stores unless they are requested. True if rows are ready.
     fn leave_loads(&mut self, stores: bool) -> bool {
         if !stores && self.rows.store.contains(&true) {
             let mut stores = self.rows.store.iter();
@@ -491,7 +493,7 @@ impl Columns {
 /// A column of a row group.
 enum Column<T> {
     Paged(&'static str, PagedNumbers),
-    /// All values: it is not stored as the recorder stores it.
+    /// All values, if the recorder did not store the column in its usual form.
     Whole(Buffer<T>),
 }
 

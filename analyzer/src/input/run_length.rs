@@ -1,9 +1,9 @@
 //! Columns that mostly stay the same or advance evenly (process, thread, sample, module, `seq`), as
-//! pieces of constant step, never one value for each row.
+//! runs of constant step, never as one value for each row.
 //!
-//! The recorder stores them as packed differences, whose blocks say "so many rows, all with this
-//! difference" in a few bytes; these are read here without unpacking. Files are untrusted:
-//! everything that they claim is checked first.
+//! The recorder stores them as packed differences, in which a few bytes describe many rows with the
+//! same difference. These are read here without unpacking. Files are untrusted: all their counts
+//! and sizes are checked first.
 
 use crate::input::plain_column::Number;
 use mgz_annotations_schema::leb128;
@@ -12,7 +12,7 @@ use mgz_annotations_schema::leb128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     first: u64,
-    /// Wraps: falling numbers have large steps.
+    /// Modulo 2⁶⁴: falling numbers have large steps.
     step: u64,
     rows: usize,
 }
@@ -22,7 +22,7 @@ impl Run {
         self.first.wrapping_add(self.step.wrapping_mul(row as u64))
     }
 
-    /// Number of values that are not above the one before.
+    /// Number of values that are not above the previous one.
     fn falls(&self) -> u64 {
         let more = self.rows.saturating_sub(1) as u64;
         match self
@@ -54,7 +54,7 @@ impl Steps {
         steps
     }
 
-    /// From the values.
+    /// Builds a column from its values.
     pub(crate) fn of(values: impl Iterator<Item = u64>) -> Steps {
         let mut steps = Steps::default();
         values.for_each(|value| steps.push(value));
@@ -144,7 +144,7 @@ impl Steps {
 /// Rows that are read in order.
 pub(crate) struct RunReader<'a> {
     pieces: &'a [Run],
-    /// Rows of the first piece that have been read.
+    /// Number of rows of the first run that have been read.
     from: usize,
 }
 
@@ -153,12 +153,12 @@ pub(crate) struct RunReader<'a> {
 pub(crate) struct Stretch {
     pub(crate) first: u64,
     pub(crate) last: u64,
-    /// Number of values that are not above the one before.
+    /// Number of values that are not above the previous one.
     pub(crate) falls: u64,
 }
 
 impl RunReader<'_> {
-    /// The next rows, at least one and at most as many as there are.
+    /// The next rows: at least one, and at most `rows`.
     pub(crate) fn next(&mut self, mut rows: usize) -> Stretch {
         let mut found: Option<Stretch> = None;
         while let Some(piece) = self.pieces.first().filter(|_| rows > 0) {
@@ -216,7 +216,7 @@ fn unpack(bytes: &[u8], width: u32, count: usize) -> impl Iterator<Item = u64> {
         .step_by(width as usize)
         .map(move |bit| {
             let rest = bytes.get(bit / 8..).unwrap_or_default();
-            // A number of more bits may lie in nine bytes.
+            // A wider number may span nine bytes.
             match rest.first_chunk() {
                 Some(&word) if width <= 56 => u64::from_le_bytes(word) >> (bit % 8) & mask,
                 _ => (end_of(&rest[..rest.len().min(9)]) >> (bit % 8)) as u64 & mask,
@@ -224,7 +224,7 @@ fn unpack(bytes: &[u8], width: u32, count: usize) -> impl Iterator<Item = u64> {
         })
 }
 
-/// The number whose lower bytes these are; its upper ones are zero.
+/// The number with these lower bytes; the upper ones are zero.
 #[inline(never)]
 fn end_of(bytes: &[u8]) -> u128 {
     bytes
@@ -280,7 +280,8 @@ pub(crate) fn differences<T: Number>(
     if total != values || block == 0 || block > 1 << 16 || block % parts != 0 || part % 32 != 0 {
         return None;
     }
-    // Differences wrap as the stored type does, and so as any that is not wider.
+    // Differences wrap modulo the stored type's range, so the lower bits are right for any narrower
+    // type.
     let mut value = zigzag(page)?;
     let Some(mut left) = total.checked_sub(1) else {
         return Some(());
@@ -318,7 +319,8 @@ pub(crate) fn differences<T: Number>(
     Some(())
 }
 
-/// Appends rows that differ by `step` each, if their numbers do not wrap in their type; else one by one.
+/// Appends rows that differ by `step` each: at once if their numbers do not wrap in their type,
+/// else one by one.
 fn even<T: Number>(value: &mut u64, step: u64, rows: usize, steps: &mut impl Values) {
     let (first, last) = (
         value.wrapping_add(step),
@@ -380,7 +382,7 @@ mod tests {
             }
         }
 
-        /// No bytes make it panic, or claim more rows than were asked for.
+        /// No bytes cause a panic, or yield more rows than requested.
         #[test]
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..80), head in any::<bool>(), count in 0usize..300) {
             let mut page = if head { vec![128, 1, 4, (count % 128) as u8 | 128, (count / 128) as u8] } else { Vec::new() };
@@ -395,7 +397,7 @@ mod tests {
         }
     }
 
-    /// Pages of the library that the recorder writes with.
+    /// Pages that were written by the recorder's library.
     #[test]
     fn packed_differences_are_read_as_they_were_written() {
         use parquet::column::writer::ColumnWriter;

@@ -1,7 +1,7 @@
-//! Load instructions that a trace has rows of, or that it names elsewhere.
+//! Load instructions with rows in a trace, and those that other files of the trace name.
 //!
-//! A trace has seen little of the code of large modules. Names and counts are kept for the
-//! functions that were seen.
+//! A trace covers little of the code of large modules. Names and counts are kept only for the
+//! functions seen.
 
 use crate::data::code_map::Sites;
 use crate::data::frame;
@@ -15,7 +15,7 @@ use std::path::Path;
 /// Columns of a module's number and of a site.
 type Columns = (&'static str, &'static str);
 
-/// Files beside the rows that name load instructions.
+/// Files other than the rows that name load instructions.
 const BESIDE_ROWS: [(&str, &[Columns]); 2] = [
     (REUSE_PAIRS, &[("module", "site")]),
     (
@@ -31,7 +31,7 @@ const BESIDE_ROWS: [(&str, &[Columns]); 2] = [
 pub(crate) struct SeenSites(BTreeMap<usize, Sites>);
 
 impl SeenSites {
-    /// Reads them. `None` if a part of the trace cannot be read.
+    /// Reads the sites. `None` if a part of the trace cannot be read.
     pub(crate) fn read(folder: &Path, pieces: &[RowGroup]) -> Option<SeenSites> {
         let of_rows: Vec<Option<SeenSites>> = pieces.par_iter().map(SeenSites::of_rows).collect();
         let mut all = SeenSites::default();
@@ -60,7 +60,8 @@ impl SeenSites {
         Some(seen)
     }
 
-    /// A table that is absent or damaged names none; its reader reports the damage.
+    /// Adds the sites of a table. A missing or damaged table adds none; its reader reports the
+    /// damage.
     fn add_table(&mut self, path: &Path, columns: &[Columns]) {
         let table = std::fs::File::open(path)
             .ok()
@@ -86,8 +87,8 @@ impl SeenSites {
         }
     }
 
-    /// Moves the sites of modules with the same sidecar to the first of these modules. `first`: by
-    /// module, the first one.
+    /// Moves the sites of modules with the same sidecar to the first of these modules. `first` has
+    /// the first one for each module.
     pub(crate) fn united(self, first: &[usize]) -> SeenSites {
         let mut united = SeenSites::default();
         for (module, sites) in self.0 {
@@ -97,7 +98,7 @@ impl SeenSites {
         united
     }
 
-    /// The sites of a module; none if it was not seen.
+    /// The sites of a module; none if no load of it was seen.
     pub(crate) fn of(&self, module: usize) -> Option<&Sites> {
         self.0.get(&module)
     }

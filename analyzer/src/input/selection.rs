@@ -1,4 +1,4 @@
-//! Some of the rows of a trace: samples, and parts of samples.
+//! Selection of rows of a trace: samples, and parts of samples.
 
 use crate::data::rows::Chunk;
 use crate::data::samples::{Beginning, SampleInfo};
@@ -19,7 +19,7 @@ pub(crate) enum Extent {
 }
 
 impl Extent {
-    /// The samples that it has something of.
+    /// The samples of which it contains a part.
     pub(crate) fn samples(&self) -> Vec<usize> {
         match self {
             Extent::Samples(list) => list.clone(),
@@ -28,7 +28,7 @@ impl Extent {
         }
     }
 
-    /// Its samples, each with its part of the loads. The end of the last is open.
+    /// Passes each sample with its part of the loads to `give`. A whole sample has an open end.
     pub(crate) fn each(&self, mut give: impl FnMut(usize, Range<u64>)) {
         match self {
             Extent::Samples(list) => list.iter().for_each(|&s| give(s, 0..u64::MAX)),
@@ -49,19 +49,19 @@ struct Wanted {
     ranges: Vec<(Range<u64>, u32, u32)>,
 }
 
-/// The rows of some extents, each run with the bucket and the column that it goes to.
+/// The rows of some extents, each run with its bucket and column.
 pub(crate) struct Chosen<'a> {
     source: &'a dyn ChunkSource,
     pieces: Vec<usize>,
-    /// By piece: which sample each of its runs is of, and the loads of that sample before it.
+    /// By piece: the sample of each of its runs, and the loads of that sample before it.
     runs: HashMap<usize, Vec<(usize, u64)>>,
-    /// By sample.
+    /// Wanted parts by sample.
     wanted: Vec<Wanted>,
 }
 
 impl<'a> Chosen<'a> {
-    /// `extents`, each with the bucket and the column that its rows go to. With `all`, all pieces
-    /// are read, so that they keep their numbers.
+    /// Selects the rows of `extents`, each with the bucket and the column of its rows. With `all`,
+    /// all pieces are read, so that they keep their numbers.
     pub(crate) fn new<'e>(
         source: &'a dyn ChunkSource,
         samples: &[SampleInfo],
@@ -77,7 +77,7 @@ impl<'a> Chosen<'a> {
             wanted.loads = sample.loads;
             let mut first = 0;
             for &(piece, loads) in &sample.parts {
-                // At the borders there may be stores that belong to a load of a range.
+                // Stores at the borders of a piece may belong to a load of a range.
                 if wanted
                     .ranges
                     .iter()
@@ -132,7 +132,7 @@ impl<'a> Chosen<'a> {
                 .loads_before
                 .get(run.stores.clone())
                 .unwrap_or_default();
-            // A load's time, if loads are spread evenly.
+            // Time per load, assuming even intervals.
             let step = run.last_time.saturating_sub(run.first_time) as f64
                 / length.saturating_sub(1).max(1) as f64;
             for (range, bucket, column) in &wanted.ranges {
@@ -170,7 +170,7 @@ impl<'a> Chosen<'a> {
                 }
                 (part.bucket, part.column) = (*bucket, *column);
                 if let Some(&begin) = begins.get(at) {
-                    // Only what is in front of a run's first load is known.
+                    // The begin is known only for the first load of a run.
                     chunk.begins.push(if from == 0 {
                         begin
                     } else {
@@ -214,7 +214,7 @@ impl ChunkSource for Chosen<'_> {
 /// Source: Chosen.
 const MAX_ROWS_IN_MEMORY: u64 = 4 << 20;
 
-/// A source that keeps the rows that it has read, as long as they are few: the zoom reads the last
+/// A source that caches the rows that it has read, as long as they are few. The zoom reads the last
 /// pieces several times.
 pub(crate) struct CachedSource<'a> {
     source: &'a dyn ChunkSource,
@@ -229,7 +229,7 @@ impl<'a> CachedSource<'a> {
         }
     }
 
-    /// Only these pieces will be read from now on: they are kept if they are few.
+    /// Announces that only these pieces will be read: they are cached if they are few.
     pub(crate) fn narrow(&self, pieces: &[usize]) {
         let rows: u64 = pieces.iter().map(|&p| self.source.piece_rows(p)).sum();
         let mut chunks = self
@@ -277,8 +277,8 @@ impl ChunkSource for CachedSource<'_> {
     }
 }
 
-/// The samples of a trace in its order, as the engine lists them, from columns that are read
-/// quickly. Unreadable pieces are gaps.
+/// The samples of a trace in its order, as the engine lists them, read from small columns.
+/// Unreadable pieces are gaps.
 pub(crate) fn list(source: &dyn ChunkSource) -> Vec<SampleInfo> {
     let mut samples: Vec<SampleInfo> = Vec::new();
     let mut last: Option<crate::data::rows::Run> = None;

@@ -1,9 +1,10 @@
-//! Rows from `spill/*.spill`: what the recorder wrote while the program ran, expanded on the way.
+//! Rows from `spill/*.spill`: what the recorder wrote while the program ran, expanded while they
+//! are read.
 //!
-//! Windows are independent of each other: a piece is some of them. A `full` file is one stream, in
-//! which a pass through a region may span segments: its pieces have to be expanded in order. The
-//! expander of such a file is kept between calls; a piece that does not follow the last one is reached
-//! by expanding the file from its start.
+//! Windows are independent of each other: a piece is a group of them. A `full` file is one stream,
+//! in which a pass through a region may span segments. Its pieces have to be expanded in order, and
+//! the expander is kept between calls. If a piece does not follow the last one, the file is
+//! expanded from its start.
 
 use crate::data::code_map::CodeMap;
 use crate::data::rows::Chunk;
@@ -29,7 +30,7 @@ struct Opened {
     file: SpillFile,
     /// Number of the first sample.
     first_sample: u32,
-    /// All segments are windows.
+    /// True if all segments are windows.
     windows: bool,
 }
 
@@ -157,7 +158,7 @@ impl Spill {
 struct Stream<'a> {
     expander: Expander<'a>,
     placements: Vec<Placement>,
-    /// Index into [`Spill::pieces`] of the piece that comes next.
+    /// Index into [`Spill::pieces`] of the next piece.
     next: usize,
     sample: u32,
 }
@@ -167,7 +168,7 @@ pub(crate) struct SpillSource<'a> {
     spill: &'a Spill,
     code: &'a CodeMap,
     streams: Mutex<HashMap<usize, Stream<'a>>>,
-    /// Counts of the expansion: by file for streams, by piece for windows, so that reading again
+    /// Counts of the expansion: by file for streams, by piece for windows, so that repeated reading
     /// counts once.
     met: Mutex<HashMap<(bool, usize), Counters>>,
 }
@@ -209,7 +210,8 @@ impl<'a> SpillSource<'a> {
         }
     }
 
-    /// Expands the segments of a piece. `damage` gets the damaged ones, with the number of lost slots.
+    /// Expands the segments of a piece. `damage` gets the damaged ones, with the number of lost
+    /// slots.
     fn expand(
         &self,
         piece: &SegmentRange,
@@ -255,7 +257,7 @@ impl<'a> SpillSource<'a> {
     fn chunk(&self, piece: &SegmentRange, rows: RowBatch, damage: Vec<(String, u64)>) -> Chunk {
         let key = self.spill.files[piece.file].key;
         let mut chunk = Decoded::from_rows(key.process, key.thread, rows).into_chunk(self.code);
-        // Numbers of a second thread with the same ids start anew.
+        // Numbers start again for a second thread with the same ids.
         chunk.ordered = true;
         chunk.lost = damage.iter().map(|d| d.1).sum();
         chunk.damage = damage.into_iter().map(|d| d.0).collect();

@@ -1,5 +1,5 @@
 //! Position of each window's thread at its begin: the load that it had waited for, and its
-//! function. Columns of `window_paths.parquet`.
+//! function. They are columns of `window_paths.parquet`.
 
 use crate::data::code_map::CodeMap;
 use crate::data::frame;
@@ -30,7 +30,7 @@ pub(crate) fn read_waited(folder: &Path, code: &CodeMap) -> Waited {
     };
     Waited::new(
         loads("waited_module", "waited_site").unwrap_or_default(),
-        // Older traces have none.
+        // Older traces lack it.
         loads("within_module", "within_site").unwrap_or_default(),
         code.pieces.iter().map(|piece| piece.function).collect(),
     )

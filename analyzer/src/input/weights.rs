@@ -2,10 +2,10 @@
 //! `windows.parquet`.
 //!
 //! Samples of `ring` represent the same number of records each, and have no weights. Windows of
-//! `burst` that begin every so many loads represent equal numbers of loads. Windows that begin at
-//! ticks of CPU time represent equal times: each has one unit for a mean time, which its rows
-//! share. The number of loads executed in that time is known if the recorder has measured the speed
-//! of the window's own code.
+//! `burst` that begin after a fixed number of loads represent equal numbers of loads. Windows that
+//! begin at ticks of CPU time represent equal times: each has one unit for a mean time, which its
+//! rows share. The number of loads executed in that time is known if the recorder measured the
+//! speed of the window's own code.
 
 use crate::data::frame::{self, Frame};
 use crate::input::counted::Counted;
@@ -17,11 +17,11 @@ use std::path::Path;
 /// Weights by sample.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Weights {
-    /// In units of 1/[`UNIT`]; 0 where nothing is known.
+    /// In units of 1/[`UNIT`]; 0 if unknown.
     by_sample: Vec<u64>,
     /// Executed loads that the sample represents, and the error of their logarithm's 95 % interval
-    /// (as in the manifest). Known only if the speed was measured in its own code, or in enough other
-    /// functions.
+    /// (as in the manifest). Known only if the speed was measured in its own code, or in enough
+    /// other functions.
     executed: Vec<Option<(f64, f64)>>,
     /// Nanoseconds of its thread's time that the sample represents; 0 if unknown.
     times: Vec<u64>,
@@ -73,8 +73,8 @@ impl Weights {
         self.counted.as_ref()
     }
 
-    /// Weight of a sample among the loads of the run. If windows come by time, [`Weights::of`] is
-    /// the weight in time instead.
+    /// Weight of a sample among the loads of the run. If windows are triggered by time,
+    /// [`Weights::of`] is the weight in time instead.
     pub fn of_loads(&self, sample: u32) -> u64 {
         if self.loads.is_empty() {
             return self.of(sample);
@@ -97,12 +97,12 @@ impl Weights {
         self.durations.get(sample as usize).copied().unwrap_or(0)
     }
 
-    /// Nanoseconds of its thread's time that a sample stands for; 0 if unknown.
+    /// Nanoseconds of its thread's time that a sample represents; 0 if unknown.
     pub fn time(&self, sample: u32) -> u64 {
         self.times.get(sample as usize).copied().unwrap_or(0)
     }
 
-    /// By sample.
+    /// Weights by sample, see [`Weights::of`].
     pub fn by_sample(&self) -> &[u64] {
         &self.by_sample
     }
@@ -112,7 +112,7 @@ impl Weights {
         &self.executed
     }
 
-    /// Adds those of other samples, which are numbered from `first` on here.
+    /// Adds the weights of other samples, which get numbers from `first` on.
     pub fn append(&mut self, other: &Weights, first: u32) {
         fn put<T: Copy>(mine: &mut Vec<T>, theirs: &[T], first: usize, none: T) {
             let end = first + theirs.len();
@@ -192,7 +192,7 @@ fn weights(table: &Frame, by_time: bool) -> Result<Option<Weights>, String> {
         let ns = times.as_ref()?[row]?;
         (ns > 0.0 && ns < 1e15).then_some(ns)
     };
-    // Windows that say nothing of their time are like the others.
+    // Windows without a time get the mean time.
     let (sum, known) = (0..table.height())
         .filter_map(time)
         .fold((0.0, 0u64), |(sum, n), ns| (sum + ns, n + 1));
@@ -205,11 +205,11 @@ fn weights(table: &Frame, by_time: bool) -> Result<Option<Weights>, String> {
             (true, Some(loads)) => {
                 WINDOW / loads.max(1) as f64 * time(row).map_or(1.0, |ns| ns / mean)
             }
-            // Rows alone do not show the time.
+            // Without the number of rows, the time of a window cannot be divided among them.
             (true, None) => return Ok(None),
             (false, _) => stands_for.unwrap_or(0.0),
         };
-        // Windows are numbered one by one: a number far beyond them is damage.
+        // Windows are numbered consecutively: a number far beyond their count is damage.
         if sample > 4 * table.height() as u64 + 1024 || !(0.0..1e12).contains(&weight) {
             return Err(format!("sample {sample} with a weight of {weight}"));
         }
@@ -282,7 +282,7 @@ mod tests {
         assert!(read_weights(dir.path(), false).is_err());
     }
 
-    /// A window that stands for three times as long weighs three times as much.
+    /// A window that represents three times as much time has three times the weight.
     #[test]
     fn windows_weigh_by_the_time_that_they_stand_for() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,8 @@
-//! Counters of the processor over a run: loads, and misses per load beside the predicted ones.
+//! Counters of the processor over a run: loads, and misses per load, shown next to the predicted
+//! ones.
 //!
-//! Counters count all user code of the run, recorded or not, and predictions are of the recorded
-//! code. Both stand beside each other, and nothing is said about a difference.
+//! Counters count all user code of the run, recorded or not. Predictions cover only the recorded
+//! code. Therefore differences between both are not assessed.
 
 use crate::misses::{Misses, Range};
 use mgz_annotations_schema::manifest::{Cache, RunCounter};
@@ -10,11 +11,11 @@ use serde::Serialize;
 /// Counts of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CountedRun {
-    /// Loads, estimated where events took turns.
+    /// Loads; an estimate if events were multiplexed.
     pub loads: f64,
-    /// Misses, first level first.
+    /// Misses by level, the first level first.
     pub misses: Vec<CountedMisses>,
-    /// Loads whose page no level of the TLB had, percent; none if they were not counted.
+    /// Loads that missed all levels of the TLB, percent; none if they were not counted.
     pub tlb_miss_pct: Option<f64>,
 }
 
@@ -23,14 +24,14 @@ pub struct CountedRun {
 pub struct CountedMisses {
     /// `L1`, `L2`, …
     pub level: String,
-    /// Counted. The ends count loads of lines on their way as hits and as misses; the value is of
-    /// the others.
+    /// Counted misses per load. The ends of the range count loads of lines in flight as hits or as
+    /// misses. The value leaves those loads out.
     pub counted: Range,
-    /// Predicted, if it is.
+    /// Predicted misses per load, if available.
     pub predicted: Option<Range>,
 }
 
-/// The last level of machines whose caches are not known. Source: Chosen, as that of most.
+/// The last level of machines with unknown caches. Source: Chosen, as that of most machines.
 const LAST_LEVEL: u32 = 3;
 
 /// The counts of a run; `None` if loads were not counted.
@@ -89,12 +90,12 @@ mod tests {
     fn misses_are_per_load_and_lines_on_their_way_widen_them() {
         let counters = [
             counter("loads", 1000, 100),
-            // Half of the time.
+            // Active for half of the time.
             counter("l1_misses", 50, 50),
             counter("lines_on_their_way", 200, 100),
             counter("last_level_misses", 10, 100),
             counter("tlb_misses", 5, 100),
-            // It never counted.
+            // Never active.
             counter("l2_misses", 0, 0),
         ];
         let caches = [1, 2, 4].map(|level| Cache {
@@ -123,7 +124,7 @@ mod tests {
         assert_eq!(counted_run(&[], &[], None), None);
         let misses = [counter("l1_misses", 5, 100), counter("loads", 0, 100)];
         assert_eq!(counted_run(&misses, &[], None), None);
-        // More misses than loads come from events that took turns.
+        // Multiplexed events may yield more misses than loads.
         let odd = [counter("loads", 10, 100), counter("l1_misses", 90, 100)];
         let run = counted_run(&odd, &[], None).unwrap();
         assert_eq!(run.misses[0].counted, [1.0, 1.0, 1.0]);

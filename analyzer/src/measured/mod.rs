@@ -1,12 +1,12 @@
 //! Memory samples of the processor, as tables: shares of loads by the level that served them, mean
-//! latencies, and the misses of levels beside the predicted ones.
+//! latencies, and the misses of levels next to the predicted ones.
 //!
-//! Samples are counts of events that were drawn at regular distances, so a share has the interval
-//! of a share in a sample. A sample stands for the events of its period. Only samples that are drawn
-//! from all loads say how many of these miss; a recording of loads above a latency does not, and
-//! neither does one by cycles. Then nothing is said about the prediction.
+//! Samples are taken at regular numbers of events. So a share has the interval of a share in a
+//! random sample, and a sample represents the events of its period. Only samples of all loads show
+//! how many loads miss. A recording of loads above a latency does not, and neither does one by
+//! cycles. In those cases the prediction is not assessed.
 //!
-//! * [`counters`]: counts of a run, which need no samples.
+//! * [`counters`]: counts of a run, without samples.
 //! * [`shares`]: numbers of a set of samples.
 //! * [`tables`]: rows by function, line and object.
 
@@ -20,18 +20,18 @@ use serde::Serialize;
 /// Memory samples of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Measured {
-    /// The trace that they are of, if it is another one.
+    /// The trace with the samples, if it is another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
-    /// The accesses that the samples of loads are drawn from: `loads`, `operations`, `cycles`,
+    /// The accesses from which the samples of loads were drawn: `loads`, `operations`, `cycles`,
     /// `loads of N cycles or more`, `unknown`, or `mixed`.
     pub drawn: String,
-    /// They are drawn from all loads, so that their shares are shares of loads.
+    /// True if samples are drawn from all loads, so that their shares are shares of loads.
     pub of_all_loads: bool,
-    /// Samples that are no loads.
+    /// Samples that are not loads.
     pub others: u64,
-    /// Samples of recorded code, whose misses stand in `misses` beside the prediction for this code;
-    /// none without a prediction.
+    /// Samples of recorded code. Their misses are compared in `misses` with the prediction for this
+    /// code. None without a prediction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of_recorded_code: Option<u64>,
     /// All loads.
@@ -48,7 +48,7 @@ pub struct Measured {
 /// Samples of some code or object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MeasuredRow {
-    /// Function; of lines the innermost one.
+    /// Function; in rows of lines the innermost one.
     pub function: String,
     /// File name of the module.
     pub module: String,
@@ -58,11 +58,11 @@ pub struct MeasuredRow {
     pub line: u32,
     /// Object.
     pub object: String,
-    /// Its kind.
+    /// Kind of the object.
     pub kind: String,
     /// Share of all loads' weight, percent.
     pub share_pct: Option<Range>,
-    /// Its loads.
+    /// Numbers of the row's loads.
     #[serde(flatten)]
     pub loads: MeasuredLoads,
 }
@@ -74,17 +74,17 @@ pub struct MeasuredLoads {
     pub samples: u64,
     /// By the level that served them, the nearest first.
     pub levels: Vec<ServedShare>,
-    /// Mean latency, cycles, of the samples that tell one.
+    /// Mean latency in cycles of the samples with a latency.
     pub latency: Option<Range>,
-    /// Number of these.
+    /// Number of samples with a latency.
     pub latency_samples: u64,
-    /// Loads of which no TLB had the page, percent of those that tell.
+    /// Loads that missed all levels of the TLB, percent of those with known outcome.
     pub tlb_miss_pct: Option<Range>,
-    /// Loads of lines that another cache had modified, percent of those that tell.
+    /// Loads of lines that another cache had modified, percent of those with known outcome.
     pub hitm_pct: Option<Range>,
-    /// Loads served by another core, node or socket, percent of those that tell.
+    /// Loads served by another core, node or socket, percent of those with known outcome.
     pub remote_pct: Option<Range>,
-    /// By NUMA node of the memory, where that is known.
+    /// By NUMA node of the memory, if that is known.
     pub nodes: Vec<NodeShare>,
     /// Misses of the levels, with the predicted ones if there are any.
     pub misses: Vec<MeasuredMisses>,
@@ -117,11 +117,11 @@ pub struct NodeShare {
 pub struct MeasuredMisses {
     /// `L1`, `L2` or `L3`.
     pub level: String,
-    /// Measured: the ends count loads of lines on their way, and others of which it is not known,
-    /// as hits and as misses.
+    /// Measured misses per load. The ends of the range count loads of lines in flight and loads
+    /// with unknown level as hits or as misses.
     pub measured: Range,
-    /// Predicted, if it is.
+    /// Predicted misses per load, if available.
     pub predicted: Option<Range>,
-    /// The intervals have nothing in common; none if one of them is missing.
+    /// True if the intervals do not overlap; none if one of them is missing.
     pub differs: Option<bool>,
 }

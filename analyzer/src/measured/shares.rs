@@ -28,12 +28,12 @@ impl Sum {
         self.samples += other.samples;
     }
 
-    /// Number of samples of equal weight that would tell as much.
+    /// Number of samples of equal weight with the same evidence.
     fn effective(self) -> f64 {
         self.weight * self.weight / self.squares
     }
 
-    /// Share of a part in this whole, 0 to 1, with its interval; `None` of nothing.
+    /// Share of a part in this whole, 0 to 1, with its interval; `None` if the whole is empty.
     pub(crate) fn share(self, part: Sum) -> Option<Range> {
         (self.weight > 0.0).then(|| {
             let p = (part.weight / self.weight).clamp(0.0, 1.0);
@@ -48,7 +48,7 @@ pub(crate) fn percent(range: Range) -> Range {
     range.map(|end| 100.0 * end)
 }
 
-/// Fewer latencies have no mean: a few may all be those of hits.
+/// Minimum number of latencies for a mean: fewer may all be hits.
 const LEAST_LATENCIES: u64 = 10;
 
 /// Sums over a set of loads.
@@ -56,7 +56,7 @@ const LEAST_LATENCIES: u64 = 10;
 pub(crate) struct SampleSums {
     pub(crate) all: Sum,
     served: BTreeMap<ServedBy, Sum>,
-    /// By flag: yes, and all that tell.
+    /// For each flag: sums over loads with the flag, and over all with a known flag.
     tlb_miss: [Sum; 2],
     hitm: [Sum; 2],
     remote: [Sum; 2],
@@ -76,7 +76,7 @@ fn add_flag(sums: &mut [Sum; 2], flag: Option<bool>, weight: f64) {
 }
 
 impl SampleSums {
-    /// Takes a load in.
+    /// Adds a load.
     pub(crate) fn add(&mut self, load: &MeasuredLoad, weight: f64) {
         self.all.add(weight);
         self.served.entry(load.served).or_default().add(weight);
@@ -97,12 +97,12 @@ impl SampleSums {
     /// Mean latency with its interval.
     fn mean_latency(&self) -> Option<Range> {
         let sum = self.latencies;
-        // Few samples tell little of how far others are.
+        // A few samples do not show the spread of the others.
         if sum.samples < LEAST_LATENCIES {
             return None;
         }
         let mean = self.latency / sum.weight;
-        // Weights that differ much leave few samples.
+        // Very unequal weights leave few effective samples.
         let freedom = (sum.effective() - 1.0).max(1e-3);
         let variance = (self.latency_squares / sum.weight - mean * mean).max(0.0);
         let quantile = NORMAL_QUANTILE_OF_95_PCT * student_widening(freedom);
@@ -123,7 +123,7 @@ impl SampleSums {
         let mut at_most = missed;
         at_most.merge(open);
         let (least, most) = (self.all.share(missed)?, self.all.share(at_most)?);
-        // The value is that of the loads whose level is known.
+        // The value leaves out loads whose level is unknown.
         let known = self.all.weight - open.weight;
         let value = match known > 0.0 {
             true => missed.weight / known,
@@ -199,7 +199,7 @@ mod tests {
         let numbers = sums.numbers();
         let [lo, value, hi] = numbers.levels[0].share_pct;
         assert_eq!(value, 75.0);
-        // As 80 equal samples would.
+        // The interval is that of 80 equal samples.
         assert!(
             (lo - 64.5).abs() < 0.5 && (hi - 83.2).abs() < 0.5,
             "{lo} {hi}"
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(nodes, [(0, 100), (1, 100)]);
         assert_eq!(numbers.nodes[0].share_pct[1], 50.0);
         assert!((numbers.hitm_pct.unwrap()[1] - 100.0 / 3.0).abs() < 1e-9);
-        // One latency has no interval.
+        // A single latency has no interval.
         let mut one = SampleSums::default();
         let single = MeasuredLoad {
             latency: Some(5),

@@ -5,7 +5,7 @@ use crate::measured::shares::{SampleSums, percent};
 use crate::measured::{Measured, MeasuredRow};
 use std::collections::BTreeMap;
 
-/// Words of samples that are drawn from all loads.
+/// Words for samples that are drawn from all loads.
 const OF_ALL_LOADS: [&str; 2] = ["loads", "operations"];
 
 /// The samples of a trace as tables.
@@ -67,13 +67,13 @@ pub fn tables(samples: &MeasuredSamples) -> Measured {
     }
 }
 
-/// Weight of each sample: its period, if all tell one.
+/// Weight of each sample: its period if all samples have one, else 1.
 fn weights(samples: &MeasuredSamples) -> impl Fn(&MeasuredLoad) -> f64 {
     let known = samples.loads.iter().all(|load| load.period > 0);
     move |load| if known { load.period as f64 } else { 1.0 }
 }
 
-/// The accesses that the samples are drawn from, if that is the same for all.
+/// The accesses from which the samples are drawn, if that is the same for all.
 fn drawn(samples: &MeasuredSamples) -> String {
     let mut all = samples.drawn.keys();
     match (all.next(), all.next()) {

@@ -37,7 +37,7 @@ pub fn typical() -> Vec<Cache> {
     of(&params::COMMON_CACHES)
 }
 
-/// Caches that can be predicted; common ones if there are none.
+/// The caches for which predictions are possible; common ones if there are none.
 pub fn usable(caches: &[Cache]) -> Vec<Cache> {
     let is_usable = |c: &&Cache| c.size >= LINE_BYTES && c.ways > 0 && c.line > 0;
     let usable: Vec<Cache> = caches.iter().filter(is_usable).cloned().collect();

@@ -1,11 +1,11 @@
 //! Misses of groups of code and of objects at given capacities.
 //!
 //! A *cell* holds the visits of one group of code to one object. They are treated as alike.
-//! Distances inside samples are known ([`reuse_distance`](super::reuse_distance)). Behind the
-//! reach, other samples tell the chance that a cell's visits survive for `v` sample lengths
+//! Distances inside samples are known ([`reuse_distance`](super::reuse_distance)). Beyond the
+//! reach, other samples give the probability that a cell's visits survive for `v` sample lengths
 //! ([`survival_curve`](super::survival_curve)). The time that fills a cache follows from the same
-//! survival: new lines come at the sum of the surviving shares of all cells that run beside this
-//! one.
+//! survival: the rate of new lines is the sum of the surviving shares of all cells that run in the
+//! same samples.
 
 use crate::data::group::Group;
 use crate::misses::fill_time::{Times, doubt_of};
@@ -25,7 +25,7 @@ pub(crate) struct GroupMisses {
     pub(crate) ratio: Vec<f64>,
     /// By object: its part of the group's misses.
     pub(crate) objects: Vec<(u32, Vec<f64>)>,
-    /// Ends of the interval by the doubts of the model.
+    /// Lower end of the interval from the errors of the model.
     pub(crate) least: Vec<f64>,
     pub(crate) most: Vec<f64>,
 }
@@ -55,7 +55,7 @@ impl VisitTable<'_> {
         let has_bursts = estimate.bursts.values().any(|b| b.part > 0.0);
         let is_doubtful = !units.is_empty() || has_bursts;
         let least = (without.is_none() && is_doubtful).then(|| estimate.least_curves());
-        // Caches fill sooner if walks and bursts return more rarely than estimated.
+        // Caches fill earlier if walks and bursts return less often than estimated.
         let is_seldom = has_bursts
             || self.laps.iter().any(|laps| !laps.is_empty())
             || estimate
@@ -123,12 +123,12 @@ impl Estimate<'_, '_> {
             let level = levels.get(at);
             let crowd = level.and_then(|&l| table.crowded[l].get(cell)?.as_ref());
             let rest = crowd.map(|c| c.rest.fit(params::SEARCH_RADII.len() - 1, self.without));
-            // The sample alone fills the set of some late visits.
+            // Share of late visits whose set is full of lines of the sample itself.
             let full = level.map_or(0.0, |&l| set_conflicts::full(&near, l));
             let misses = |wait: Wait| {
                 let survives = match (crowd, &rest) {
                     (Some(crowd), Some(rest)) => {
-                        // Data in crowded sets is mostly data that is used again soon.
+                        // Data in crowded sets is mostly reused soon.
                         let part = (1.0 - crowd.part).max(0.0);
                         let watched = 1.0 - part * (1.0 - wait.watched);
                         crowd.survives + part * self.survive(cell, rest, Wait { watched, ..wait })

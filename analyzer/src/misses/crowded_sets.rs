@@ -1,9 +1,9 @@
 //! Crowded sets: sets of a cache that fill sooner than the others.
 //!
-//! A set holds few lines. If much of the visited data lies in a few sets, these are full long
-//! before the cache is. Suppose that c of a thread's N samples have met a line. The chance that v
-//! of the samples include one of these is 1 − (1 − v/N)^c. The sum of the chances over the lines of
-//! a set gives the number of samples after which the set is full.
+//! A set holds few lines. If much of the visited data is in a few sets, these are full long before
+//! the cache is. Suppose that c of a thread's N samples have seen a line. The probability that v of
+//! the samples include one of these is 1 − (1 − v/N)^c. The sum of the probabilities over the lines
+//! of a set gives the number of samples after which the set is full.
 
 use crate::data::memory_units::CacheLine;
 use crate::misses::params;
@@ -20,7 +20,7 @@ fn grid() -> impl Iterator<Item = f64> {
     (0..SAMPLE_LENGTHS).map(grid_time)
 }
 
-/// A visit behind the reach of its sample.
+/// A visit beyond the reach of its sample.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LateVisit {
     pub(crate) line: CacheLine,
@@ -28,26 +28,26 @@ pub(crate) struct LateVisit {
     pub(crate) part: usize,
     pub(crate) thread: u32,
     pub(crate) samples: usize,
-    /// Samples of the thread that met the line, this one included.
+    /// Samples of the thread that saw the line, this one included.
     pub(crate) met: usize,
-    /// Cell of the visit. None if the cell is too rare to be kept apart.
+    /// Cell of the visit. None if the cell is too rare to be kept separate.
     pub(crate) cell: Option<u32>,
 }
 
 impl LateVisit {
-    /// Chance that random visits leave the line alone for `v` sample lengths.
+    /// Probability that random visits do not touch the line for `v` sample lengths.
     fn survives(&self, v: f64) -> f64 {
         let left = (1.0 - v / self.samples.max(1) as f64).max(0.0);
         left.powf(self.met.max(1) as f64 - 1.0)
     }
 }
 
-/// Late visits of a cell of which some lie in crowded sets.
+/// Late visits of a cell that has some in crowded sets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Crowd {
     /// Share of the visits in crowded sets.
     pub(crate) part: f64,
-    /// Share of the visits that lie in crowded sets and survive until their set is full.
+    /// Share of the visits that are in crowded sets and survive until their set is full.
     pub(crate) survives: f64,
     /// Visits in other sets.
     pub(crate) rest: Far,
@@ -65,7 +65,8 @@ pub(crate) fn find_crowded_sets(
 ) -> Crowded {
     let mut found: Crowded = Default::default();
     let threads = late.iter().map(|v| v.thread + 1).max().unwrap_or(0) as usize;
-    // Each late visit also represents lines that were not kept, and lines that samples met early.
+    // Each late visit also represents lines that were not kept, and lines that samples saw before
+    // their reach.
     let each = (1u64 << lines.level) as f64 * lines.visits.len() as f64 / late.len().max(1) as f64;
     for (level, cache) in caches.iter().enumerate().skip(1) {
         if cache.sets < 2 || threads * cache.sets as usize > params::MAX_SETS_OF_ALL_THREADS {
@@ -108,7 +109,8 @@ fn set_of(cache: &Sets, visit: &LateVisit) -> usize {
     visit.thread as usize * cache.sets as usize + cache.of(visit.line) as usize
 }
 
-/// Along the grid: expected lines that a visit represents and that some of so many samples meet.
+/// At each point of the grid: expected number of lines that a visit represents and that at least
+/// one of that many samples sees.
 fn chances_of(visit: &LateVisit, each: f64) -> [f64; SAMPLE_LENGTHS] {
     let met = visit.met.max(1) as f64;
     let mut chances = [0.0; SAMPLE_LENGTHS];
@@ -215,8 +217,8 @@ mod tests {
     #[test]
     fn a_set_that_has_much_fills_soon() {
         assert!(found(&visits(|l| l)).is_none());
-        // A tenth of the lines are in one set. A sample visits 30 of these 4,000 lines, so 16 of
-        // them come within half a sample.
+        // A tenth of the lines are in one set. A sample visits 30 of these 4,000 lines, so half a
+        // sample visits about 16 of them.
         let crowd = found(&visits(|l| if l % 10 == 0 { l * 1024 } else { l })).unwrap();
         assert!((crowd.part - 0.1).abs() < 0.01, "{}", crowd.part);
         assert!(crowd.survives > 0.99 * crowd.part && crowd.survives < crowd.part);
@@ -226,7 +228,8 @@ mod tests {
 
     #[test]
     fn a_line_that_all_have_is_one_line() {
-        // Each sample visits this line, so its set has several times the visits of the mean set.
+        // Each sample visits this line, so its set has several times as many visits as the mean
+        // set.
         let hot = visits(|l| if l % 100 == 0 { 5 } else { l });
         assert!(found(&hot).is_none());
     }

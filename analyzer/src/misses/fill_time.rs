@@ -1,4 +1,4 @@
-//! Times at which caches are full, and the share of lines that returned by then.
+//! Times at which caches are full, and the share of lines that were reused by then.
 
 use crate::misses::params;
 use crate::misses::survival_bounds::{Estimate, Wait};
@@ -12,15 +12,15 @@ pub(super) struct Times {
     pub(super) full: f64,
     /// The estimate for a slightly smaller and a slightly greater cache.
     pub(super) edges: [f64; 2],
-    /// The time if survival is as low as watches allow.
+    /// The time if survival is as low as watches permit.
     pub(super) latest: f64,
-    /// The time if walks return as rarely as possible.
+    /// The time if walks return as seldom as possible.
     pub(super) soonest: f64,
 }
 
 impl Estimate<'_, '_> {
     /// Sample lengths from a visit of a cell until caches of some capacities are full: the
-    /// estimate, and those of slightly smaller and greater caches.
+    /// estimate, and estimates for slightly smaller and greater caches.
     pub(super) fn filled(
         &self,
         cell: usize,
@@ -29,7 +29,7 @@ impl Estimate<'_, '_> {
     ) -> Vec<[f64; 3]> {
         let base = self.near_of(cell).reach as f64;
         let weight = self.sums[cell].0.max(f64::MIN_POSITIVE);
-        // Sums of floating-point numbers begin at -0.
+        // -0 is the neutral element of floating-point sums.
         let mut rates = [-0.0; GRID_POINTS];
         for (&other, &rate) in &self.beside[cell] {
             let curve = &curves[other as usize];
@@ -82,7 +82,7 @@ impl Estimate<'_, '_> {
         let at = |v: f64| watched_reuses::between(&self.watched[cell], v);
         let watched = at(v)[1];
         if self.without.is_some() {
-            // Replicates serve the comparison of values alone.
+            // Replicates serve only to compare values.
             return [misses(Wait { watched, ..plain }).clamp(0.0, 1.0); 3];
         }
         let value = misses(plain);
@@ -122,7 +122,7 @@ impl Estimate<'_, '_> {
             [least.min(later), value, most]
         } else {
             let value = misses(Wait { watched, ..plain });
-            // The greatest share that watches allow.
+            // The greatest share that watches permit.
             let with = |v: f64, wait: Wait| {
                 let watched = at(v / pace)[2].max(at(v)[2]);
                 let in_bursts = 0.0;
@@ -141,7 +141,7 @@ impl Estimate<'_, '_> {
     }
 }
 
-/// Half the interval that deviations from the model add to a share.
+/// Half the interval that deviations from the model contribute to a share.
 pub(super) fn doubt_of(share: f64) -> f64 {
     params::MODEL_DOUBT_PER_VARIANCE * share * (1.0 - share) + params::MODEL_DOUBT_PER_SHARE * share
 }

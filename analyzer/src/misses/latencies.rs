@@ -1,5 +1,4 @@
-//! Time that a load takes longer if it misses a level: measured on the machine of the trace, or
-//! assumed.
+//! Additional time of a load that misses a level: measured on the machine of the trace, or assumed.
 
 use crate::data::memory_units::LINE_BYTES;
 use crate::misses::{Range, params};
@@ -11,7 +10,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LatencySource {
-    /// Those of common machines. Their error is unknown.
+    /// Latencies of common machines. Their error is unknown.
     #[default]
     Assumed,
     /// Measured on the machine, with an interval.
@@ -26,7 +25,7 @@ pub struct Hierarchy {
     /// By level: additional nanoseconds of a load that misses it.
     waits: Vec<Range>,
     source: LatencySource,
-    /// Share of a latency that is left if eight loads overlap, as measured.
+    /// Measured share of a latency that remains if eight loads overlap.
     overlap: Option<f64>,
 }
 
@@ -56,7 +55,8 @@ pub(crate) fn tlb(costs: Option<&MemoryCosts>) -> Hierarchy {
 }
 
 impl Hierarchy {
-    /// Caches with the costs of the machine, if these are of the same caches and complete.
+    /// Caches with the measured costs of the machine, if these are complete and belong to the same
+    /// caches.
     pub fn new(caches: Vec<Cache>, costs: Option<&MemoryCosts>) -> Hierarchy {
         match costs.and_then(|costs| measured(&caches, costs)) {
             Some(waits) => {
@@ -83,8 +83,8 @@ impl Hierarchy {
         }
     }
 
-    /// Other guests of the machine leave so many bytes of the last cache. How many they leave at
-    /// another time is not known, so that loads which reach this cache may take as long as memory.
+    /// Limits the last cache to the `held` bytes that other guests of the machine leave. The limit
+    /// varies with time, so loads that reach this cache may take as long as from memory.
     fn share_last_cache(&mut self, held: u64) {
         let Some(last) = self.caches.len().checked_sub(1) else {
             return;
@@ -98,7 +98,7 @@ impl Hierarchy {
         }
     }
 
-    /// Share of a latency that is left if several loads overlap, as measured on the machine.
+    /// Share of a latency that remains if several loads overlap, as measured on the machine.
     pub(crate) fn overlap(&self) -> Option<f64> {
         self.overlap
     }
@@ -129,8 +129,8 @@ fn assumed(level: usize, levels: usize) -> f64 {
     }
 }
 
-/// Differences of the latencies of neighboring levels. None if one is unknown, or if a level is much
-/// faster than the one before.
+/// Differences of the latencies of neighboring levels. None if one is unknown, or if a level is
+/// much faster than the previous one.
 fn measured(caches: &[Cache], costs: &MemoryCosts) -> Option<Vec<Range>> {
     let of_caches = caches.iter().map(|c| costs.latency(c.level, c.size));
     let latencies: Vec<Range> = of_caches
@@ -191,7 +191,7 @@ mod tests {
         // The last cache is no faster than memory.
         let [lo, wait, hi] = of(&[2.0, 6.0, 125.0, 120.0]).wait_ns(2);
         assert!(lo == 0.0 && wait == 0.0 && hi > 10.0, "{hi}");
-        // A level is unknown, or much faster than the one before.
+        // A level is unknown, or much faster than the previous one.
         assert_eq!(of(&[2.0, 6.0, 50.0]), assumed);
         assert_eq!(of(&[2.0, 60.0, 40.0, 130.0]), assumed);
         // Other guests use most of the last cache.
@@ -204,7 +204,7 @@ mod tests {
         let left = Hierarchy::new(caches.clone(), Some(&shared));
         assert_eq!(left.caches[2].size, caches[2].size / 8);
         assert!(left.wait_ns(2)[0] == 0.0 && left.wait_ns(1)[2] > 100.0);
-        // The costs of other caches say nothing.
+        // Measured costs of other caches are not used.
         let others = caches::parse("sapphire-rapids").unwrap();
         let costs = costs(&caches, &[2.0, 6.0, 50.0, 130.0]);
         assert!(!Hierarchy::new(others, Some(&costs)).is_measured());

@@ -1,9 +1,9 @@
 //! Weights of windows: the number of executed loads that each load of a window represents, and its
 //! error.
 //!
-//! A window taken by time represents time. Another run counts the loads executed in that time, or
-//! they follow from the measured speed of the window's code. Without either, the speed of other
-//! code is used, which may be wrong by a large factor. All windows of a function share that error. So it
+//! A window taken by time represents time. The loads executed in that time are known from another
+//! run, or from the measured speed of the window's code. Without either, the speed of other code is
+//! used, which may be wrong by a large factor. All windows of a function share that error. So it
 //! cancels in the misses per load of the function, but not in those of the whole run.
 
 use crate::engine::EngineOutcome;
@@ -19,7 +19,7 @@ pub struct LoadWeights<'a> {
     loads: HashMap<u32, u64, Mixed>,
     /// Loads per nanosecond in the windows whose speed is known.
     loads_per_ns: Option<f64>,
-    /// Nanoseconds that a mean window represents.
+    /// Mean time that a window represents, nanoseconds.
     time: f64,
 }
 
@@ -86,7 +86,7 @@ impl<'a> LoadWeights<'a> {
         (ns > 0).then(|| ns as f64 / *loads as f64)
     }
 
-    /// Nanoseconds of its thread's time that the sample stands for.
+    /// Nanoseconds of its thread's time that the sample represents.
     pub fn time(&self, sample: u32) -> f64 {
         match self.weights.map_or(0, |w| w.time(sample)) {
             0 => self.time,
@@ -102,7 +102,7 @@ impl<'a> LoadWeights<'a> {
     }
 
     /// Sample lengths that the sample's code executes per nanosecond on its thread, if that is
-    /// known. `here`: loads of the sample, with implied ones.
+    /// known. `here` is the number of loads in the sample, including implied ones.
     pub fn lengths_per_ns(&self, sample: u32, here: f64) -> Option<f64> {
         let weights = self.weights?;
         let time = self.time(sample);
@@ -132,8 +132,8 @@ pub struct Part {
 }
 
 /// Errors of a/b, downwards and upwards, if each function's parts of a and b are wrong by the same
-/// factor. `parts`: part of a, part of b, and half the width of the interval of the factor's
-/// logarithm.
+/// factor. `parts` has the part of a, the part of b, and half the width of the interval of the
+/// factor's logarithm.
 pub fn spread(a: f64, b: f64, parts: impl Iterator<Item = (f64, f64, f64)>) -> (f64, f64) {
     let value = a / b;
     let (mut down, mut up) = (0f64, 0f64);
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_ratio_of_two_lies_between_theirs() {
-        // Two functions have as many loads. One always misses, the other never.
+        // Two functions have the same number of loads. One always misses, the other never.
         let parts = [
             (50.0, 50.0, params::UNKNOWN_PACE_LOG_ERROR),
             (0.0, 50.0, params::UNKNOWN_PACE_LOG_ERROR),

@@ -49,8 +49,8 @@ pub struct Misses {
     /// Share of the row's time that is spent waiting for memory, in percent, at most 100. Known if
     /// windows are taken by time.
     pub memory_bound_pct: Option<Range>,
-    /// Misses per load of a fully associative cache by its size. Only rows with at least a
-    /// hundredth of the loads have a curve.
+    /// Misses per load of a fully associative cache, by size. Only rows with at least a hundredth
+    /// of the loads have a curve.
     pub curve: Vec<CurvePoint>,
     /// Contribution of the watchpoints, if there were any. Only the summary has it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,7 +70,7 @@ pub struct LevelMisses {
     pub share: Option<Range>,
     /// Misses of the whole run, if the number of executed loads is known.
     pub count: Option<Range>,
-    /// Share of the misses that come in the order of memory, so that a prefetcher can hide them, 0
+    /// Share of the misses that follow the order of memory, so that a prefetcher can hide them, 0
     /// to 1.
     pub prefetchable: Option<f64>,
 }

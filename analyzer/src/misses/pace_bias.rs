@@ -1,7 +1,7 @@
 //! Correction for windows that run slower because they miss more.
 //!
-//! Windows taken by time contain too many slow windows. So misses per load are fewer than in the
-//! mean of the windows. Durations of windows show the difference in speed (`window_pace.rs`).
+//! Slow windows are overrepresented in windows by time. So there are fewer misses per load than in
+//! the mean of the windows. Durations of windows show the difference in speed (`window_pace.rs`).
 //! Without them it is assumed.
 
 use crate::data::group::Group;
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 /// A group's part of a window.
 #[derive(Clone, Copy, Default)]
 struct Share {
-    /// Late first touches of a line.
+    /// Late first touches of lines.
     late: f64,
     accesses: f64,
 }
@@ -23,11 +23,11 @@ struct Share {
 /// Groups of a window.
 type Window = HashMap<Group, Share, Mixed>;
 
-/// By group: factors on its misses per load, with windows of many new lines counted as slower: the
+/// Factors on each group's misses per load that correct for slower windows with many new lines: the
 /// least, the likely and the greatest factor.
 pub(crate) type SpeedFactors = HashMap<Group, [f64; 3], Mixed>;
 
-/// Computes [`SpeedFactors`]. `function`: the function of a group.
+/// Computes [`SpeedFactors`]. `function` returns the function of a group.
 pub(crate) fn speed_factors(
     table: &VisitTable<'_>,
     weights: &LoadWeights<'_>,
@@ -46,7 +46,7 @@ pub(crate) fn speed_factors(
             }
         }
     }
-    // Sums of fractions depend on their order.
+    // Floating-point sums depend on the order.
     let mut windows: Vec<(u32, Window)> = windows.into_iter().collect();
     windows.sort_unstable_by_key(|w| w.0);
     let rates = new_line_rates(windows.iter().map(|w| &w.1));
@@ -108,7 +108,7 @@ impl Totals {
     }
 }
 
-/// The function of most accesses.
+/// The function with the most accesses.
 fn main_function(window: &Window, function: impl Fn(Group) -> u32) -> u32 {
     let mut accesses: BTreeMap<u32, f64> = BTreeMap::new();
     for (&group, share) in window {
@@ -183,8 +183,8 @@ mod tests {
     fn windows_that_are_alike_change_nothing() {
         let alike = vec![window(&[(1, 300.0, 1000.0)]); 50];
         assert_eq!(with_assumed(&alike)[&Group::from_raw(1)], [1.0; 3]);
-        // Code that misses and code that hits share windows in varying parts. Misses per load of
-        // each do not depend on the speed.
+        // Windows contain code that misses and code that hits in varying parts. The misses per load
+        // of each are independent of the speed.
         let mixed = [
             window(&[(1, 300.0, 300.0), (2, 0.0, 700.0)]),
             window(&[(1, 900.0, 900.0), (2, 0.0, 100.0)]),
@@ -198,7 +198,8 @@ mod tests {
         assert!(with_assumed(&[]).is_empty());
     }
 
-    /// One of three parts of a loop never misses. Samples by time contain too few of its loads.
+    /// One of three parts of a loop never misses. Its loads are underrepresented in samples by
+    /// time.
     #[test]
     fn windows_of_a_loop_that_never_miss_stand_for_more_loads() {
         let parts = [

@@ -8,7 +8,7 @@ use crate::data::memory_units::{LINE_BYTES, WORD_BYTES};
 
 // Intervals.
 
-/// The rule of three holds for watches as for windows.
+/// The rule of three applies to watches as it does to windows.
 pub(super) use crate::estimate::params::UNSEEN_EVENTS_AT_95_PCT;
 
 /// Half a 95 % interval has this many standard errors. Source: Chosen, as the normal distribution's
@@ -24,44 +24,44 @@ pub(super) const MIN_HALF_INTERVAL_OF_MISSES: f64 = 5e-4;
 pub(super) const MODEL_DOUBT_PER_VARIANCE: f64 = 0.1;
 /// The interval of a share s grows by s times this, for the same reason. Source: Chosen.
 pub(super) const MODEL_DOUBT_PER_SHARE: f64 = 0.02;
-/// The lines that fill a cache, the time until it is full, and the time until a loop returns are
-/// uncertain by this factor. Source: Chosen.
+/// The number of lines that fill a cache, the time until it is full, and the time until a loop
+/// returns are uncertain by this factor. Source: Chosen.
 pub(super) const FILL_UNCERTAINTY_FACTOR: f64 = 1.3;
 /// The number of lines that crowded sets evict has this relative error. Source: Chosen.
 pub(super) const CROWDED_SETS_ERROR: f64 = 0.15;
 
 // Page walks.
 
-/// Entries of the first and of the second level of the TLB for data. Source: processors of the last
-/// years have 64 to 96, and 1,536 to 3,072.
+/// Entries of the first and of the second level of the TLB for data. Source: recent processors have
+/// 64 to 96, and 1,536 to 3,072.
 pub(super) const ENTRIES_OF_TLB: [u64; 2] = [64, 2048];
-/// Ways of both. Source: Chosen, as many processors have 4 to 16.
+/// Ways of both levels. Source: Chosen, since many processors have 4 to 16.
 pub(super) const WAYS_OF_TLB: u64 = 16;
-/// Nanoseconds of a page that the second level of the TLB has, with the ends of their interval.
-/// Source: Chosen, as 7 to 9 cycles.
+/// Nanoseconds of a hit in the second level of the TLB, with the ends of their interval. Source:
+/// Chosen, as 7 to 9 cycles.
 pub(super) const NS_OF_FIRST_TLB_MISS: [f64; 3] = [1.0, 2.5, 4.0];
-/// Nanoseconds of a page walk where they were not measured. Source: Chosen, from tables in caches to
+/// Nanoseconds of a page walk if they were not measured. Source: Chosen, from tables in caches to
 /// those in memory in a virtual machine.
 pub(super) const NS_OF_PAGE_WALK: [f64; 3] = [8.0, 25.0, 100.0];
 
 // Reuse distances inside samples.
 
-/// The reach of samples is the distance that this share of the accesses has as lines of their
-/// sample before them. A sample is trusted up to it. Source: Chosen.
+/// The reach of samples is the largest distance d such that this share of the accesses has at least
+/// d lines of their sample before them. A sample's distances are used up to it. Source: Chosen.
 pub(super) const MIN_ACCESS_SHARE_AT_REACH: f64 = 0.4;
-/// Beyond the reach, rows are counted up to the time that this share of the accesses has before
-/// them. Source: Chosen.
+/// Beyond the reach, rows are counted up to the largest number r such that this share of the
+/// accesses has at least r rows of their sample before them. Source: Chosen.
 pub(super) const MIN_ACCESS_SHARE_BEYOND_REACH: f64 = 0.2;
 /// Late reuses have a distance of at least this many lines. Source: Chosen.
 pub(super) const MIN_LATE_REUSE_LINES: u64 = 2;
-/// Reuses are the latest ones from this share of the reach on. Source: Chosen, as the last quarter.
+/// The latest reuses are those beyond this share of the reach. Source: Chosen, as the last quarter.
 pub(super) const LATEST_REUSES_REACH_SHARE: f64 = 0.75;
-/// Reuses tell random use from loops from this share of the reach on. Source: Chosen.
+/// Reuses beyond this share of the reach distinguish random use from loops. Source: Chosen.
 pub(super) const LATE_REUSES_REACH_SHARE: f64 = 0.25;
 
 // Cells of late visits.
 
-/// At most this many cells are kept apart. Rarer ones are merged. Source: Chosen.
+/// At most this many cells are kept separate. Rarer ones are merged. Source: Chosen.
 pub(super) const MAX_CELLS_KEPT_APART: usize = 1500;
 /// At most this many cells of a sample are related to each other. Source: Chosen.
 pub(super) const MAX_RELATED_CELLS_OF_SAMPLE: usize = 24;
@@ -70,15 +70,15 @@ pub(super) const MAX_RELATED_CELLS_OF_SAMPLE: usize = 24;
 
 /// A lap is kept if it is longer than this multiple of the reach of samples. Source: Chosen.
 pub(super) const MIN_LAP_OVER_REACH: f64 = 1.1;
-/// The length of a lap has this relative error, because other code runs meanwhile. Source: Chosen.
+/// The length of a lap has this relative error, because other code runs in between. Source: Chosen.
 pub(super) const LAP_LENGTH_ERROR: f64 = 0.25;
-/// A walk goes to and fro if at least this share of its visits comes again inside samples. A
-/// watched word then says little about the other words. Source: Chosen.
+/// A walk goes back and forth if at least this share of its visits returns inside samples. A
+/// watched word then has little information on other words. Source: Chosen.
 pub(super) const MIN_RETURN_SHARE_OF_TO_AND_FRO: f64 = 0.05;
 
 // Survival by coincidences of samples.
 
-/// A line is looked for among this many samples to either side. The last entry means all samples.
+/// A line is sought among this many samples to either side. The last entry means all samples.
 /// Source: Chosen.
 pub(super) const SEARCH_RADII: [usize; 5] = [2, 8, 32, 128, usize::MAX];
 /// A radius is judged from at least this many coincidences. Source: Chosen.
@@ -86,12 +86,13 @@ pub(super) const MIN_COINCIDENCES_FOR_RADIUS: f64 = 40.0;
 /// The rate of nearby visits is lowered by this many standard errors before it is compared. Source:
 /// Chosen.
 pub(super) const NEARBY_RATE_STANDARD_ERRORS: f64 = 2.0;
-/// Visits further away are as frequent as nearby ones from this ratio of the rates on. Source:
-/// Chosen.
+/// Distant visits are as frequent as nearby ones if the ratio of the rates is at least this.
+/// Source: Chosen.
 pub(super) const MIN_STEADY_RATE_RATIO: f64 = 0.8;
-/// The variance of the rates of lines, over the mean squared, is at most this. Source: Chosen.
+/// The variance of the rates of lines, divided by the mean squared, is at most this. Source:
+/// Chosen.
 pub(super) const MAX_RATE_SPREAD: f64 = 50.0;
-/// The same variance is at least this for loops, whose rounds vary in length. Source: Chosen.
+/// The same variance is at least this for loops, whose iterations vary in length. Source: Chosen.
 pub(super) const MIN_RATE_SPREAD_OF_LOOPS: f64 = 0.01;
 /// Survival is tabulated at this many times per doubling. Source: Chosen.
 pub(super) const GRID_POINTS_PER_DOUBLING: f64 = 2.0;
@@ -102,11 +103,11 @@ pub(super) const SAMPLE_LENGTHS_UNTIL_ALL_REUSE: f64 = (1u64 << 40) as f64;
 
 // Bursts that are longer than a sample.
 
-/// Data may be used in bursts from this ratio of the late reuses to the expected ones on. Programs
-/// without bursts have ratios of 1.0 to 1.1 (`docs/decisions/0069-bursts-between-their-ends.md`).
-/// Source: Chosen.
+/// Data may be used in bursts if the ratio of the late reuses to the expected ones is at least
+/// this. Programs without bursts have ratios of 1.0 to 1.1
+/// (`docs/decisions/0069-bursts-between-their-ends.md`). Source: Chosen.
 pub(super) const MIN_REUSE_RATIO_OF_BURSTS: f64 = 1.4;
-/// Data is certainly used in bursts from this ratio on. Source: Chosen.
+/// At this ratio, data is certainly used in bursts. Source: Chosen.
 pub(super) const MIN_REUSE_RATIO_OF_CERTAIN_BURSTS: f64 = 1.8;
 /// This share of the random visits counts as in bursts if there certainly are bursts. Source:
 /// Chosen, as halfway between the shortest and the longest bursts.
@@ -114,11 +115,11 @@ pub(super) const VISIT_SHARE_OF_CERTAIN_BURSTS: f64 = 0.5;
 
 // Crowded sets.
 
-/// A set is considered from this many visits on. Source: Chosen.
+/// A set is considered if it has at least this many visits. Source: Chosen.
 pub(super) const MIN_VISITS_OF_CROWDED_SET: u32 = 32;
-/// A set is considered if it has more visits than the mean set by this factor. Source: Chosen.
+/// A set is considered if it has this many times the visits of the mean set. Source: Chosen.
 pub(super) const MIN_VISITS_OVER_MEAN_SET: f64 = 2.0;
-/// A set is crowded if it fills sooner than the mean set by this factor. Source: Chosen.
+/// A set is crowded if it fills this many times as fast as the mean set. Source: Chosen.
 pub(super) const MIN_FILL_SPEED_OVER_MEAN_SET: f64 = 1.5;
 /// All threads together have at most this many sets. Larger caches are skipped. Source: Chosen.
 pub(super) const MAX_SETS_OF_ALL_THREADS: usize = 1 << 22;
@@ -129,20 +130,20 @@ pub(super) const MAX_SETS_OF_ALL_THREADS: usize = 1 << 22;
 /// code is unknown: a factor of ten. Source: Chosen
 /// (`docs/decisions/0074-weights-of-functions-are-off-together.md`).
 pub(super) const UNKNOWN_PACE_LOG_ERROR: f64 = std::f64::consts::LN_10;
-/// A load in a window of new lines takes at most this many times as long as in a window of known
-/// lines of the same function if durations of windows do not show it. Source: Chosen; half and double
-/// change no figure of `benches/run sensitivity`.
+/// Upper bound of the time of a load in a window of new lines, as a multiple of the time in a
+/// window of known lines of the same function. It is used if durations of windows do not show the
+/// ratio. Source: Chosen; half and double change no figure of `benches/run sensitivity`.
 pub(super) const MAX_TIME_OF_NEW_LINES: f64 = 2.0;
-/// The likely value of the same. Source: Chosen, as the square root.
+/// The likely value of the same ratio. Source: Chosen, as the square root.
 pub(super) const LIKELY_TIME_OF_NEW_LINES: f64 = std::f64::consts::SQRT_2;
 /// A window counts as slowest at this quantile of the windows' shares of new lines. Source: Chosen.
 pub(super) const QUANTILE_OF_SLOWEST_WINDOW: f64 = 0.95;
-/// Standard deviation of the logarithm of that time among functions: a factor of two. A time that is
-/// measured with a large error is drawn to the likely one. Source: Chosen; half of it raises the mean
-/// error in `benches/run sensitivity` by 0.6 points, double changes it by 0.01.
+/// Standard deviation of the logarithm of that ratio among functions: a factor of two. A ratio that
+/// is measured with a large error is pulled towards the likely one. Source: Chosen; half of it
+/// raises the mean error in `benches/run sensitivity` by 0.6 points, double changes it by 0.01.
 pub(super) const LOG_DEVIATION_OF_NEW_LINES: f64 = std::f64::consts::LN_2;
-/// Durations of windows show the time of new lines from this many windows of a function on. Source:
-/// Chosen.
+/// Durations of windows show the time of new lines if a function has at least this many windows.
+/// Source: Chosen.
 pub(super) const MIN_WINDOWS_OF_PACE: usize = 24;
 /// Its error is computed by leaving out one of this many runs of windows. Source: Chosen.
 pub(super) const PARTS_OF_PACE_JACKKNIFE: usize = 8;
@@ -150,14 +151,15 @@ pub(super) const PARTS_OF_PACE_JACKKNIFE: usize = 8;
 pub(super) const MIN_DIFFERENCE_OF_NEW_LINES: f64 = 0.25;
 /// The slope needs at least this many pairs of windows. Source: Chosen.
 pub(super) const MIN_PAIRS_OF_SLOPE: usize = 12;
-/// Pairs of windows that are compared, at most about; a limit of time. Source: Chosen.
+/// Maximum number of pairs of windows that are compared, approximately; it limits time. Source:
+/// Chosen.
 pub(super) const MAX_PAIRS_OF_SLOPE: usize = 4096;
-/// Recording hides a part of the time of misses, or adds misses of its own: the slope is wrong by at
+/// Recording hides a part of the time of misses, or adds its own misses: the slope is wrong by at
 /// most this factor. Source: Chosen; 3 raises the mean error in `benches/run sensitivity` by 0.4
 /// points.
 pub(super) const SLOPE_FACTOR_ERROR: f64 = 1.5;
-/// A load in a window of new lines takes at most this many times as long, as measured. Source:
-/// Chosen.
+/// Upper bound of the measured time of a load in a window of new lines, as a multiple of that with
+/// known lines. Source: Chosen.
 pub(super) const MAX_SLOW_DOWN: f64 = 50.0;
 /// Halvings of the interval in which the time of a load is searched. Source: Chosen; the result is
 /// then exact to a billionth.
@@ -175,7 +177,7 @@ pub(super) const PACE_STANDARD_ERROR_FACTOR: f64 = 2.0;
 /// has two standard errors to either side.
 pub(super) const PACE_INTERVAL_FACTOR: f64 =
     PACE_STANDARD_ERROR_FACTOR * PACE_STANDARD_ERROR_FACTOR;
-/// The pace is measured from this share of the code's watches, the first ones to end. Source:
+/// The pace is measured from this share of the code's watches: those that end first. Source:
 /// Chosen.
 pub(super) const EARLY_WATCHES_FOR_PACE: f64 = 0.25;
 /// The pace is measured from at least this many watches and reuses. Source: Chosen.
@@ -185,7 +187,7 @@ pub(super) const MIN_EARLY_WATCHES_FOR_PACE: usize = 8;
 pub(super) const WATCHED_WORDS_LOG_ERROR: f64 = 0.3;
 /// A measured pace is rejected if it is off by more than this many standard errors. Source: Chosen.
 pub(super) const MAX_PACE_DEVIATION_IN_ERRORS: f64 = 3.0;
-/// The model has this error for unseen bursts, as a share of the survival. Source: Chosen.
+/// Error of the model for unseen bursts, as a share of the survival. Source: Chosen.
 pub(super) const UNSEEN_BURSTS_ERROR: f64 = 0.15;
 /// A code's share of the late visits in an object has this relative error, in the part that other
 /// code has. Source: Chosen.
@@ -193,7 +195,7 @@ pub(super) const CODE_SHARE_ERROR: f64 = 0.2;
 /// Watches contradict the model if the survival of words is below its survival of lines by this
 /// many standard errors. Source: Chosen.
 pub(super) const MIN_ERRORS_TO_CONTRADICT: f64 = 1.0;
-/// Watches count fully from this many standard errors on. Source: Chosen.
+/// Watches have full weight if they differ by at least this many standard errors. Source: Chosen.
 pub(super) const ERRORS_TO_COUNT_FULLY: f64 = 2.0;
 
 // Lines and words.
@@ -209,13 +211,13 @@ pub(super) const MIN_REUSES_FOR_LINE_OVER_WORD: f64 = 20.0;
 pub(super) const POINTS_OF_MISS_CURVE: u32 = 24;
 /// A row has a curve if it has at least this share of the run's loads. Source: Chosen.
 pub(super) const MIN_LOAD_SHARE_FOR_CURVE: f64 = 0.01;
-/// A load that misses the first, a middle and the last level takes this much longer on common
-/// machines, in nanoseconds. Source: Chosen.
+/// Additional time of a load that misses the first, a middle and the last level on common machines,
+/// in nanoseconds. Source: Chosen.
 pub(super) const WAIT_NS_OF_FIRST_MIDDLE_LAST_LEVEL: [f64; 3] = [3.0, 10.0, 80.0];
 /// Latencies are not used if a level has less than this share of the latency of the level before.
 /// Source: Chosen; virtual machines can have a last cache that is as slow as memory.
 pub(super) const MIN_RATIO_OF_LATENCIES: f64 = 0.8;
-/// A prefetcher saves this share of that time for misses in sequence. Source: Chosen.
+/// A prefetcher saves this share of the additional time for misses in sequence. Source: Chosen.
 pub(super) const WAIT_SHARE_SAVED_BY_PREFETCH: f64 = 0.9;
 /// These caches are assumed if a trace does not record those of its machine: bytes, ways, and
 /// logical CPUs that share the level. Source: Chosen.

@@ -21,7 +21,7 @@ use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
 use std::collections::HashMap;
 
-/// Use of the reuses that were watched behind samples.
+/// Use of the reuses that were watched after samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Watches {
     /// They correct the prediction, if there are any.
@@ -42,9 +42,9 @@ pub(crate) struct Predictor<'a> {
 }
 
 impl<'a> Predictor<'a> {
-    /// Prepares predictions. None if there are no samples. `lines`: those of the outcome; `by_time`:
-    /// windows were taken by time; `function`: the function of a group; `object`: the object that a
-    /// visited line belongs to.
+    /// Prepares predictions. None if there are no samples. `lines` are those of the outcome.
+    /// `by_time` is true if windows were taken by time. `function` returns the function of a group,
+    /// `object` the object of a visited line.
     pub(crate) fn new(
         (outcome, lines, pairs): (&EngineOutcome, &'a LineVisits, Option<&ReusePairs>),
         hierarchy: Hierarchy,
@@ -102,7 +102,7 @@ impl<'a> Predictor<'a> {
         })
     }
 
-    /// Predicts misses. `detail`: selects whether curves are computed.
+    /// Predicts misses. Curves are computed if `detail` asks for them.
     pub(crate) fn predict(&self, detail: Detail, watches: Watches) -> Option<Predicted> {
         let curve = if detail.is_all() {
             params::POINTS_OF_MISS_CURVE

@@ -2,7 +2,7 @@
 //!
 //! The first touch of a line in a sample has an unknown distance, at least the number of lines that
 //! the sample had touched before. So the share of accesses with a distance of `d` or more is a
-//! survival function of censored data. Kaplan and Meier's estimator gives it.
+//! survival function of censored data. It is estimated by Kaplan and Meier's method.
 
 use crate::misses::params;
 use crate::stages::line_visits::{GroupLines, bin_start};
@@ -19,7 +19,7 @@ pub(crate) struct Near {
     pub(crate) reach: u64,
     /// Share of the accesses whose line is reused only after more time than samples cover.
     beyond: f64,
-    /// Lines that a sample touches in that time.
+    /// Lines that a sample touches in the time that samples cover.
     meanwhile: f64,
 }
 
@@ -39,15 +39,14 @@ fn sum<'a>(
     all
 }
 
-/// Survival over time: the share of accesses whose line was left alone until a fifth of all
-/// accesses have as many rows of their sample before them. It is Kaplan and Meier's estimate with
-/// rows instead of lines. The second value is the number of lines that a sample has touched by
-/// then.
+/// Survival over time: the share of accesses whose line was not touched for a certain number of
+/// rows. That number is the greatest one that [`params::MIN_ACCESS_SHARE_BEYOND_REACH`] of all
+/// accesses have before them in their sample. It is Kaplan and Meier's estimate with rows instead
+/// of lines. The second value is the number of lines that a sample has touched by then.
 ///
-/// The number of lines that a sample has touched depends on the code. Code may stay with a few
-/// lines and then go on to others. First touches of the others then come only in samples that have
-/// seen many lines, so lines are not censored at random. Rows are, since a sample may begin
-/// anywhere.
+/// The number of lines that a sample has touched depends on the code. Code may use a few lines and
+/// then continue with others. Then only samples with many lines contain first touches of the
+/// others, so lines are not censored at random. Rows are, since a sample may begin anywhere.
 fn left_alone<'a>(parts: impl Iterator<Item = &'a GroupLines> + Clone) -> (f64, f64) {
     let known = sum(parts.clone(), |p| &p.times[0].0);
     let censored = sum(parts.clone(), |p| &p.times[1].0);
@@ -61,8 +60,8 @@ fn left_alone<'a>(parts: impl Iterator<Item = &'a GroupLines> + Clone) -> (f64, 
     let of_bin = |of: &[f64], bin: usize| of.get(bin).copied().unwrap_or(0.0);
     let (mut left, mut at_risk) = (1.0, all);
     for bin in 0..until {
-        // Equal times of one loop are reused together. Accesses that are censored in their bin were
-        // so before.
+        // Reuses of one loop have equal times. Accesses that are censored in the same bin are
+        // assumed to be censored before.
         let (known, censored) = (of_bin(&known, bin), of_bin(&censored, bin));
         at_risk -= censored;
         if at_risk > 0.0 {
@@ -112,7 +111,7 @@ impl Near {
         let (mut left, mut at_risk) = (1.0, known.iter().chain(&censored).sum::<f64>());
         for at in 0..bins {
             survival.push(left);
-            // Censored accesses are taken as in the middle of their bin.
+            // Censored accesses count as censored in the middle of their bin.
             let exposed = at_risk - censored[at] / 2.0;
             let reused = if exposed > 0.0 {
                 known[at] / exposed
@@ -133,7 +132,7 @@ impl Near {
         }
     }
 
-    /// Share of the accesses with a distance of at least `distance` lines, which may lie behind the
+    /// Share of the accesses with a distance of at least `distance` lines, which may be beyond the
     /// reach.
     pub(crate) fn far(&self, distance: f64) -> f64 {
         let reach = self.reach as f64;
@@ -206,7 +205,7 @@ mod tests {
         Near::new(parts.iter())
     }
 
-    /// A kernel uses fourteen lines in turns for 1,600 rows, then the next fourteen.
+    /// A kernel uses fourteen lines in turn for 1,600 rows, then the next fourteen.
     #[test]
     fn lines_that_are_left_for_others_are_seen_whatever_comes_again_meanwhile() {
         let near = seen(3000, |row| row / 1600 * 14 + row % 14);
@@ -219,7 +218,7 @@ mod tests {
     fn laps_within_samples_come_again() {
         let near = seen(300, |row| row % 700);
         assert!(near.far(2000.0) < 1e-9 && near.far(300.0) > 0.999);
-        // Lines that are never used again are all left alone.
+        // Lines without reuse survive forever.
         assert_eq!(seen(300, |row| row).far(2000.0), 1.0);
     }
 }

@@ -42,17 +42,17 @@ pub struct Predicted {
     /// Caches of the prediction.
     pub hierarchy: Hierarchy,
     pub(super) groups: HashMap<Group, (Weighed, Ratios), Mixed>,
-    /// By object and group: the object's part of the group's misses.
+    /// Each object's part of the misses of each group.
     objects: HashMap<u32, Vec<(Group, Ratios)>, Mixed>,
-    /// By group.
+    /// Errors of the weights by group.
     weight_errors: HashMap<Group, WeightError, Mixed>,
     /// Late visits in sequence, and all late visits, by group and by object.
     sequences: HashMap<Group, (f64, f64), Mixed>,
     of_objects: HashMap<u32, (f64, f64), Mixed>,
-    /// The whole run.
+    /// Sums of the whole run.
     whole: Sum,
     pub(super) exact: bool,
-    /// Number of points of the curve; zero if it is not asked for.
+    /// Number of points of the curve; zero if it is not requested.
     curve: u32,
     /// Contribution of the watchpoints.
     watched: Option<WatchedReuses>,
@@ -67,7 +67,7 @@ struct Sum {
     without: Vec<Vec<f64>>,
     loads: f64,
     loads_without: [f64; PARTS],
-    /// By function: the weights of all its windows have one common error.
+    /// By function, since the weights of all its windows have one common error.
     functions: BTreeMap<u32, Part>,
     sequence: f64,
     late: f64,
@@ -119,7 +119,7 @@ pub(super) fn sizes(caches: &[Cache], curve: u32) -> Vec<u64> {
 }
 
 impl Predicted {
-    /// No misses yet. `watched`: contribution of the watchpoints.
+    /// Starts without misses. `watched` is the contribution of the watchpoints.
     pub(super) fn of_loads(hierarchy: Hierarchy, watched: Option<WatchedReuses>) -> Predicted {
         Predicted {
             hierarchy,
@@ -128,8 +128,8 @@ impl Predicted {
         }
     }
 
-    /// The same loads with their misses. `estimates` and `slower` as of
-    /// [`Predicted::add_estimates`]; `curve`: number of points of the curve.
+    /// The same loads with their misses. `estimates` and `slower` are those of
+    /// [`Predicted::add_estimates`]. `curve` is the number of points of the curve.
     pub(super) fn with_misses(
         &self,
         estimates: Vec<ByGroup>,
@@ -173,11 +173,12 @@ impl Predicted {
             .collect();
     }
 
-    /// Adds the misses of groups and of their objects. `estimates`: of all samples, then of all
-    /// replicates. `slower`: as of [`crate::misses::pace_bias::speed_factors`].
+    /// Adds the misses of groups and of their objects. `estimates` has the estimate from all
+    /// samples, then those without each replicate. `slower` comes from
+    /// [`crate::misses::pace_bias::speed_factors`].
     fn add_estimates(&mut self, estimates: Vec<ByGroup>, slower: &SpeedFactors) -> Option<()> {
         let mut estimates = estimates.into_iter();
-        // Sums of fractions depend on their order.
+        // Floating-point sums depend on the order.
         let mut value: Vec<_> = estimates.next()?.into_iter().collect();
         value.sort_unstable_by_key(|v| v.0);
         let replicates: Vec<ByGroup> = estimates.collect();
@@ -235,7 +236,7 @@ impl Predicted {
         }
     }
 
-    /// The same of other misses, without objects, curves and intervals.
+    /// The same with other misses, but without objects, curves and intervals.
     pub(super) fn with_groups(
         &self,
         groups: HashMap<Group, (Weighed, Ratios), Mixed>,
@@ -329,7 +330,7 @@ impl Predicted {
         self.groups.get(&group).map_or(&[][..], |g| &g.1.value)
     }
 
-    /// By object: nanoseconds that the misses of some groups wait there.
+    /// By object: nanoseconds that some groups wait for their misses there.
     pub fn waits_by_object(&self, groups: &[Group]) -> HashMap<u32, f64, Mixed> {
         let mut waits: HashMap<u32, f64, Mixed> = HashMap::default();
         let levels = self.hierarchy.caches.len();
@@ -357,7 +358,7 @@ impl Predicted {
         all: impl Fn(Group) -> u64,
     ) -> Option<Misses> {
         let mut sum = Sum::default();
-        // Sums of fractions depend on their order.
+        // Floating-point sums depend on the order.
         let mut loads: Vec<(Group, u64)> = loads.collect();
         loads.sort_unstable_by_key(|l| l.0);
         for (group, some) in loads {
@@ -377,7 +378,7 @@ impl Predicted {
             }
         }
         if sum.value.is_empty() {
-            // No late visit of the samples went to the object.
+            // The samples have no late visit to the object.
             return None;
         }
         let &(sequence, late) = self.of_objects.get(&object).unwrap_or(&(0.0, 0.0));

@@ -17,7 +17,7 @@ fn samples_by_thread(samples: &[SampleInfo], by_process: bool) -> Vec<Vec<u32>> 
 /// Threads, or processes, with their samples in the order of time.
 pub(super) struct Threads {
     pub(super) samples: Vec<Vec<u32>>,
-    /// By sample: its thread and its place there.
+    /// By sample: its thread and its index there.
     places: Vec<(u32, u32)>,
 }
 
@@ -35,12 +35,12 @@ impl Threads {
         }
     }
 
-    /// Number behind the last sample.
+    /// Number after the last sample.
     pub(super) fn end(&self) -> usize {
         self.places.len()
     }
 
-    /// The thread of a sample and its place there.
+    /// The thread of a sample and its index there.
     pub(super) fn place(&self, sample: u32) -> Option<(u32, u32)> {
         let place = self.places.get(sample as usize).copied();
         place.filter(|p| p.0 != u32::MAX)

@@ -41,7 +41,7 @@ impl VisitTable<'_> {
         }
     }
 
-    /// Adds reuses inside a sample that miss a level behind the first because other lines of the
+    /// Adds reuses inside a sample that miss a level beyond the first because other lines of the
     /// sample have filled their set.
     pub(super) fn conflicts(&self, levels: &[usize], without: Option<usize>, all: &mut ByGroup) {
         for (&group, of) in all.iter_mut() {

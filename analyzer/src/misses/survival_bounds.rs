@@ -1,8 +1,8 @@
 //! Survival of lines after their late visits: the estimate, and the alternatives that bound it.
 //!
-//! A late visit is the first touch of a line in a sample, behind the reach of samples (see
+//! A late visit is the first touch of a line in a sample, beyond the reach of samples (see
 //! [`reuse_distance`](super::reuse_distance)). Its line survives `v` sample lengths if no access
-//! touches it for so long.
+//! touches it for that time.
 
 use crate::data::group::{AccessClass, Group};
 use crate::misses::params;
@@ -19,7 +19,7 @@ use std::collections::HashMap;
 pub(super) struct Wait {
     /// Sample lengths since the visit.
     pub(super) v: f64,
-    /// The same for lines that return after equal times.
+    /// The same time for lines that return after equal times.
     pub(super) of_loops: f64,
     /// Share of the visits outside of laps that return at random.
     pub(super) at_random: f64,
@@ -56,19 +56,20 @@ pub(super) struct Estimate<'t, 'a> {
     pub(super) fits: Vec<Fit>,
     /// Late visits by group.
     pub(super) late: HashMap<Group, f64, Mixed>,
-    /// By cell: the sum of its weights over all samples, and the same sum weighted by each sample's
+    /// By cell: the sum of its shares over all samples, and the same sum weighted by each sample's
     /// lines.
     pub(super) sums: Vec<(f64, f64)>,
-    /// By cell: new lines that the cells beside it bring in, weighted by the cell's own visits.
+    /// By cell: rate of new lines from each other cell in its samples, weighted by the cell's own
+    /// visits.
     pub(super) beside: Vec<HashMap<u32, f64, Mixed>>,
     /// By cell: lower end, estimate and upper end of the share of its visits that return at random.
     pub(super) at_random: Vec<[f64; 3]>,
     /// By group: see [`Estimate::find_bursts`].
     pub(super) bursts: HashMap<Group, Bursts, Mixed>,
-    /// By cell: factors that watchpoints put on its survival, along the grid. Empty if they say
-    /// nothing.
+    /// By cell: factors by which watchpoints change its survival, along the grid. Empty if they
+    /// give no estimate.
     pub(super) watched: Vec<Vec<[f64; 3]>>,
-    /// By cell: the factor by which the time of watches may be wrong.
+    /// By cell: the error of the time of watches, as a factor.
     pub(super) pace_ends: Vec<f64>,
     /// By cell: a lower bound from watches, along the grid, for the survival of its code's late
     /// visits, and the cell's share of these visits.
@@ -150,7 +151,8 @@ impl<'t, 'a> Estimate<'t, 'a> {
         (0..self.table.cells.len()).map(of_cell).collect()
     }
 
-    /// Sums up, for each cell, the lines of its samples and the late visits of the cells beside it.
+    /// Sums up, for each cell, the lines of its samples and the late visits of the other cells
+    /// there.
     fn look_beside(&mut self) {
         let stands_for = self.stands_for();
         for (sample, cells) in self.table.beside.iter().enumerate() {
@@ -172,7 +174,7 @@ impl<'t, 'a> Estimate<'t, 'a> {
 }
 
 impl Estimate<'_, '_> {
-    /// Mean survival of the late visits of some cells, and its error from the doubts of the model.
+    /// Mean survival of the late visits of some cells, and its error due to the model.
     pub(super) fn mean(&self, v: f64, cells: &[u32]) -> (f64, f64) {
         let edge = params::FILL_UNCERTAINTY_FACTOR;
         let (mut sums, mut all) = ([0.0; 3], 0.0);
@@ -246,12 +248,12 @@ impl Estimate<'_, '_> {
             // All data, or none of it, may just fit into the cache.
             .chain(just_fits)
             .chain(does_not)
-            // The same holds for a loop.
+            // A loop may just fit into the cache or not.
             .chain(edges.map(|of_loops| Wait { of_loops, ..plain }))
     }
 
     /// Share of the visits that return at random: lower end, estimate, upper end. Random visits
-    /// return just before the reach as often as their rate says. Loops do not return there.
+    /// return just before the reach as often as their rate predicts. Loops do not return there.
     pub(super) fn part_at_random(&self, cell: usize) -> [f64; 3] {
         let of_sample = self.sums[cell].1 / self.sums[cell].0.max(1.0);
         let of_line = self.fits[cell].rate() / of_sample.max(1.0);
@@ -355,7 +357,7 @@ impl Estimate<'_, '_> {
         })
     }
 
-    /// Lower bound of the survival, as far as watches leave it open.
+    /// Lower bound of the survival, as far as watches permit.
     pub(super) fn least_curves(&self) -> Vec<Vec<f64>> {
         self.by_cell(|cell, v| {
             let watched = watched_reuses::between(&self.watched[cell], v * self.pace_ends[cell])[0];
@@ -385,7 +387,7 @@ impl Estimate<'_, '_> {
         })
     }
 
-    /// Least or greatest survival over the possible shares of random visits.
+    /// Least or greatest survival over the range of shares of random visits.
     fn either_way(&self, cell: usize, wait: Wait, of: fn(f64, f64) -> f64) -> f64 {
         let survives = |at_random| {
             let wait = Wait { at_random, ..wait };
@@ -413,16 +415,17 @@ impl Estimate<'_, '_> {
             .collect()
     }
 
-    /// Lower bound of the survival of a strided loop that may be part of a nest. An array that
-    /// samples see swept as a whole may have been swept in parts, each many times, between two
-    /// samples. `v` and `latest`: the estimated and the latest time at which the cache is full.
-    /// None if samples tell how the array was swept.
+    /// Lower bound of the survival of a strided loop that may be part of a nest. Samples may show
+    /// sweeps over the whole array, while between two samples parts of it are swept many times. `v`
+    /// and `latest` are the estimated and the latest time at which the cache is full. None if
+    /// samples show how the array was swept.
     pub(super) fn swept_in_parts(&self, cell: usize, v: f64, latest: f64) -> Option<f64> {
         let strided = self.table.cells[cell].0.0.class() == AccessClass::Strided;
         if !strided || self.fits[cell].evidence <= 0.0 || !self.table.laps[cell].is_empty() {
             return None;
         }
-        // Words that watches saw left alone were not swept again, unless the walk goes to and fro.
+        // Watched words without another access were not swept again, unless the walk goes back and
+        // forth.
         let at_random = self.at_random[cell][1];
         let (floors, part) = &self.floors[cell];
         let alone = match at_random < params::MIN_RETURN_SHARE_OF_TO_AND_FRO {

@@ -1,20 +1,20 @@
 //! Survival beyond a sample: the chance that a line is not visited for some number of sample
 //! lengths.
 //!
-//! Other samples tell how often a line is visited. Take a visit to a line that `y` of `n` other
-//! samples have met. Then (1 − v/n)^y is an unbiased estimate of exp(−λ·v): the chance that random
-//! visits, λ per sample length, leave the line alone for `v` sample lengths. It holds for any λ, so
-//! lines may have different rates. Beyond `n` sample lengths, a gamma distribution of λ is fitted
-//! to the lines that no other sample has met.
+//! Other samples show how often a line is visited. Take a visit to a line that `y` of `n` other
+//! samples have seen. Then (1 − v/n)^y is an unbiased estimate of exp(−λ·v): the probability that
+//! random visits, λ per sample length, do not touch the line for `v` sample lengths. It holds for
+//! any λ, so lines may have different rates. Beyond `n` sample lengths, a gamma distribution of λ
+//! is fitted to the lines that no other sample has seen.
 //!
-//! Loops return after equal times, not at random: their lines are left alone until 1/λ. Reuses
-//! inside samples tell loops from random visits, which return early as often as late.
+//! Loops return after equal times, not at random: their lines are not touched until 1/λ. Reuses
+//! inside samples distinguish loops from random visits, which return early as often as late.
 
 use crate::misses::params;
 use crate::stages::line_visits::{PARTS, bin, bin_start};
 use mgz_models::statistics::distributions::{gamma_below, ln_gamma};
 
-/// Numbers of sample lengths at which survival is tabulated.
+/// Points of the grid at which survival is tabulated, in sample lengths.
 pub(crate) fn grid() -> impl Iterator<Item = f64> {
     (0..GRID_POINTS).map(grid_time)
 }
@@ -30,14 +30,14 @@ fn middle(at: usize) -> f64 {
     (bin_start(at) + bin_start(at + 1) - 1) as f64 / 2.0
 }
 
-/// Visits of a cell, by the number of other samples within one radius that met the line.
+/// Visits of a cell, by the number of other samples within one radius that saw the line.
 #[derive(Clone, Debug)]
 pub(crate) struct Met {
     /// By replicate and bin of that number.
     counts: [Vec<f32>; PARTS],
     /// By replicate: number of samples searched, summed over the visits.
     looked: [f64; PARTS],
-    /// By replicate: number of samples that met the line, summed over the visits.
+    /// By replicate: number of samples that saw the line, summed over the visits.
     sum: [f64; PARTS],
 }
 
@@ -68,7 +68,7 @@ impl Met {
 /// Late visits of a cell.
 #[derive(Clone, Debug)]
 pub(crate) struct Far {
-    /// By radius.
+    /// Coincidences by radius.
     met: Vec<Met>,
     /// Visits by replicate.
     visits: [f64; PARTS],
@@ -90,7 +90,7 @@ pub(crate) struct Fit {
     visits: f64,
     /// Mean number of samples searched per visit.
     looked: f64,
-    /// Mean number of samples that met the line.
+    /// Mean number of samples that saw the line.
     mean: f64,
     /// Variance of λ over its mean squared.
     spread: f64,
@@ -101,8 +101,8 @@ pub(crate) struct Fit {
 }
 
 impl Far {
-    /// Adds a visit of a replicate. `seen`: for each radius, the samples searched and those that
-    /// met the line.
+    /// Adds a visit of a replicate. `seen` has, for each radius, the samples searched and those
+    /// that saw the line.
     pub(crate) fn add(&mut self, part: usize, seen: &[(usize, usize); params::SEARCH_RADII.len()]) {
         self.visits[part] += 1.0;
         for (met, &(looked, count)) in self.met.iter_mut().zip(seen) {
@@ -124,7 +124,7 @@ impl Far {
             .sum()
     }
 
-    /// The widest radius in which visits are as frequent as nearby, within the errors of the
+    /// The widest radius in which visits are as frequent as nearby, within the errors from the
     /// replicates.
     pub(crate) fn radius(&self) -> usize {
         let (mut most, mut chosen) = (0.0f64, params::SEARCH_RADII.len() - 1);
@@ -198,7 +198,7 @@ impl Fit {
         self.counts.iter().enumerate().map(of_bin).sum::<f64>() / self.visits.max(1.0)
     }
 
-    /// Chance that random visits leave a line alone for `v` sample lengths.
+    /// Probability that random visits do not touch a line for `v` sample lengths.
     pub(crate) fn at_random(&self, v: f64) -> f64 {
         let s = v / self.looked;
         if s < 1.0 {
@@ -210,9 +210,9 @@ impl Fit {
             return self.counts.iter().enumerate().map(of_bin).sum::<f64>() / self.visits.max(1.0);
         }
         let of = |met: usize| self.counts.get(met).copied().unwrap_or(0.0);
-        // Lines that one or two other samples have met tell the rate of lines that none has met. A
-        // gamma distribution of λ with this mean and variance is used. (Good and Toulmin,
-        // Biometrika 43, 1956. Their series diverges beyond twice the samples.)
+        // Lines that one or two other samples have seen give the rate of lines that no other sample
+        // has seen. A gamma distribution of λ with this mean and variance is used. (Good and
+        // Toulmin, Biometrika 43, 1956. Their series diverges beyond twice the samples.)
         let (alone, rate) = (of(0), of(1) / of(0).max(1.0));
         let spread = 2.0 * of(2) / of(0).max(1.0) / (rate * rate).max(f64::MIN_POSITIVE) - 1.0;
         let spread = if rate > 0.0 {
@@ -223,14 +223,14 @@ impl Fit {
         alone / self.visits.max(1.0) * left(rate, spread, s - 1.0)
     }
 
-    /// The same chance for visits that return after equal times.
+    /// The same probability for visits that return after equal times.
     pub(crate) fn in_loops(&self, v: f64) -> f64 {
         let rate = self.rate();
         if rate <= 0.0 {
             return 1.0;
         }
-        // Rates of lines have a gamma distribution. Where all rates are equal, it stands for the
-        // varying lengths of rounds.
+        // Rates of lines have a gamma distribution. If all rates are equal, it represents the
+        // varying lengths of iterations.
         let shape = self.shape();
         gamma_below(shape, shape / (rate * v.max(1e-9)), self.ln_gamma)
     }
@@ -242,8 +242,8 @@ impl Fit {
     }
 }
 
-/// Chance of no visit within a time. Rates have a gamma distribution with this mean; `spread` is
-/// its variance over the mean squared.
+/// Probability of no visit within a time. Rates have a gamma distribution with this mean. `spread`
+/// is its variance divided by the mean squared.
 fn left(rate: f64, spread: f64, time: f64) -> f64 {
     match spread < 1e-3 {
         true => (-rate * time).exp(),
@@ -255,8 +255,8 @@ fn left(rate: f64, spread: f64, time: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// A walk of 200 sample lengths: two samples share all their lines or none. `nearby`: rate of
-    /// coincidences with the nearest four samples over that with the others.
+    /// A walk of 200 sample lengths: two samples share all their lines or none. `nearby` is the
+    /// ratio of the rate of coincidences with the nearest four samples to the rate with the others.
     fn of_walks(seed: u64, nearby: f64) -> Far {
         let mut state = seed;
         let mut random = || {
@@ -275,8 +275,8 @@ mod tests {
         far
     }
 
-    /// A surplus of coincidences nearby that chance explains is no phase. A surplus by a factor of
-    /// ten is one.
+    /// A surplus of nearby coincidences within the error is no phase. A surplus by a factor of ten
+    /// is one.
     #[test]
     fn radii_are_narrow_where_samples_meet_more_often_nearby() {
         let narrow = |nearby: f64| {
@@ -301,8 +301,8 @@ mod tests {
         };
         let mut far = Far::default();
         for at in 0..20_000 {
-            // Half of the visits are to lines that a tenth of the samples meet, half to lines that
-            // one in 400 meets.
+            // Half of the visits are to lines that a tenth of the samples see, half to lines that
+            // one in 400 sees.
             let rate = if at % 2 == 0 { 0.1 } else { 0.0025 };
             let met = (0..200).filter(|_| random() < rate).count();
             far.add(at % PARTS, &[(200, met); params::SEARCH_RADII.len()]);
@@ -311,8 +311,7 @@ mod tests {
         for v in [5.0, 40.0, 150.0, 400.0] {
             let truth = 0.5 * (0.9f64.powf(v) + 0.9975f64.powf(v));
             let found = fit.at_random(v);
-            // Beyond as many sample lengths as there are samples, the gamma distribution
-            // extrapolates.
+            // Beyond the number of samples, in sample lengths, the gamma distribution extrapolates.
             let most = if v <= 200.0 { 0.03 } else { 0.05 };
             assert!((found - truth).abs() < most, "{v}: {found} for {truth}");
         }

@@ -2,7 +2,7 @@
 //!
 //! Two predictions from the same samples have mostly the same errors. So the error of their
 //! difference follows from pairs of variants: each pair leaves out the same samples, or has the
-//! same doubts of the model.
+//! same errors of the model.
 
 use crate::data::group::Group;
 use crate::misses::Predicted;
@@ -14,7 +14,7 @@ use crate::stages::line_visits::PARTS;
 pub(crate) enum Variant {
     /// The samples of a replicate are left out.
     Without(usize),
-    /// Misses at the lower end of the model's doubts.
+    /// Misses at the lower end of the model's errors.
     Least,
     /// Misses at the upper end.
     Most,

@@ -24,7 +24,7 @@ use std::collections::HashMap;
 /// A group of code and an object.
 pub(crate) type Key = (Group, u32);
 
-/// Data of the samples that estimates are made from.
+/// Data of the samples on which estimates are based.
 pub(crate) struct VisitTable<'a> {
     pub(super) lines: &'a LineVisits,
     pub(super) cells: Vec<(Key, Far)>,
@@ -36,18 +36,19 @@ pub(crate) struct VisitTable<'a> {
     sequence: Vec<(f64, f64)>,
     /// By group: reach of the samples.
     pub(super) reach: HashMap<Group, u64, Mixed>,
-    /// By cell: walks that return.
+    /// Walks that return, by cell.
     pub(super) laps: Vec<Vec<Lap>>,
     pub(super) caches: [Sets; LEVELS],
     pub(super) crowded: Crowded,
     pub(super) groups: Vec<Group>,
-    /// Watches, grouped by the code that they tell of.
+    /// Watches, grouped by the code that they apply to.
     pub(super) units: Vec<Unit>,
     /// Number of watches in these units.
     pub(super) used: u64,
 }
 
-/// Visits that one thread finds the objects of. Source: Chosen: answers are kept by thread.
+/// Number of visits whose objects one thread finds. Source: Chosen, since answers are cached by
+/// thread.
 const MIN_VISITS_OF_TASK: usize = 1 << 13;
 
 /// A visit in the form that is sorted: line, address space, thread, place of the sample in the
@@ -59,9 +60,9 @@ type Ordered = (CacheLine, u32, u32, u32, Late);
 struct Late(u32);
 
 impl Late {
-    /// The visit lies inside the reach, so it is not late.
+    /// The visit is inside the reach, so it is not late.
     const NOT_LATE: u32 = u32::MAX >> 1;
-    /// The visit's cell is too rare to be kept apart.
+    /// The visit's cell is too rare to be kept separate.
     const RARE_CELL: u32 = Late::NOT_LATE - 1;
 
     fn new(cell: u32, sequence: bool) -> Late {
@@ -69,7 +70,7 @@ impl Late {
     }
 
     /// The cell of a late visit. The outer option is none if the visit is not late, the inner one
-    /// if its cell is too rare to be kept apart.
+    /// if its cell is too rare to be kept separate.
     fn cell(self) -> Option<Option<u32>> {
         match self.0 >> 1 {
             Late::NOT_LATE => None,
@@ -83,17 +84,16 @@ impl Late {
     }
 }
 
-/// For each of the [`params::SEARCH_RADII`]: neighbouring samples of a sample, and those of them that
-/// met a line.
+/// For each of the [`params::SEARCH_RADII`]: the number of samples near a sample, and the number of
+/// those that saw a line.
 type SeenNearby = [(usize, usize); params::SEARCH_RADII.len()];
 
-/// Counts the samples near each of the visits of a line by a thread. The visits are asked for in
-/// their order.
+/// Counts the samples near each of a thread's visits to a line. The visits must be passed in order.
 struct Nearby<'a> {
     visits: &'a [Ordered],
     /// Number of samples of the thread.
     length: usize,
-    /// For each radius: the visits in reach.
+    /// For each radius: the range of visits within it.
     ends: [(usize, usize); params::SEARCH_RADII.len()],
 }
 
@@ -129,7 +129,7 @@ impl<'a> Nearby<'a> {
     }
 }
 
-/// Finds the length of watches by time.
+/// Converts the length of watches to sample lengths by time.
 struct WatchTiming<'t> {
     reach: &'t HashMap<Group, u64, Mixed>,
     threads: &'t Threads,
@@ -139,14 +139,14 @@ struct WatchTiming<'t> {
 }
 
 impl WatchTiming<'_> {
-    /// A watch by its object, with its length in sample lengths.
+    /// A watch with its object and its length in sample lengths.
     fn of(&self, watch: &Watch, object: impl FnOnce() -> u32) -> Option<ObjectWatch> {
         let (thread, _) = self.threads.place(watch.used.sample)?;
-        // If the table merges threads, samples of all of them pass in the same time.
+        // If the table merges threads, samples of all of them fall into the same time.
         let samples = self.threads.samples[thread as usize].len() as f64;
         let times = samples / self.own.get(&watch.used.sample)?;
         let reach = self.reach.get(&watch.used.group).copied().unwrap_or(0) as f64;
-        // Survival is counted from the reach on.
+        // Survival starts at the reach.
         let beyond = watch.rest * (1.0 - reach / watch.after.max(1.0)).max(0.0);
         Some(ObjectWatch {
             part: part(watch.used.sample),
@@ -199,7 +199,7 @@ fn frequencies(keys: impl Iterator<Item = Key>) -> HashMap<Key, u32, Mixed> {
     frequency
 }
 
-/// The most frequent cells, which are kept apart.
+/// The most frequent cells, which are kept separate.
 fn most_frequent(keys: &[Option<Key>]) -> Vec<Key> {
     let mut frequent: Vec<(Key, u32)> =
         (frequencies(keys.iter().flatten().copied()).into_iter()).collect();
@@ -208,8 +208,8 @@ fn most_frequent(keys: &[Option<Key>]) -> Vec<Key> {
     frequent.into_iter().map(|(key, _)| key).collect()
 }
 
-/// Sorts visits by line, then in the order of samples. `keys`: the cells of late visits;
-/// `numbers`: the cells that are kept apart.
+/// Sorts visits by line, then in the order of samples. `keys` has the cells of late visits,
+/// `numbers` those that are kept separate.
 fn sorted(
     lines: &LineVisits,
     keys: &[Option<Key>],
@@ -225,11 +225,12 @@ fn sorted(
     };
     let visits = lines.visits.par_iter().zip(keys);
     let mut visits: Vec<Ordered> = visits.filter_map(ordered).collect();
-    // The last part first; counting keeps the order of equals.
+    // Stable sorts, the least significant part first.
     radix::sort(&mut visits, |v| u64::from(v.2) << 32 | u64::from(v.3));
     radix::sort(&mut visits, |v| u64::from(v.1));
     radix::sort(&mut visits, |v| v.0.number());
-    // Few visits are compared, and a sample may come twice.
+    // Few visits are sorted by comparison, which does not keep their order, and a sample may occur
+    // twice.
     if !visits.is_sorted() {
         visits.par_sort_unstable();
     }
@@ -237,8 +238,9 @@ fn sorted(
 }
 
 impl<'a> VisitTable<'a> {
-    /// Builds the table. `caches`: first level first; `watches`: see [`watched_reuses::timed`]; `code`:
-    /// the code of a group; `object`: the object that a visited line belongs to.
+    /// Builds the table. `caches` begins with the first level. `watches` come from
+    /// [`watched_reuses::timed`]. `code` returns the code of a group, `object` the object of a
+    /// visited line.
     pub(crate) fn new(
         lines: &'a LineVisits,
         samples: &[SampleInfo],
@@ -335,7 +337,7 @@ impl<'a> VisitTable<'a> {
         late
     }
 
-    /// Adds a late visit of a cell that is kept apart. `seen` as for [`Far::add`].
+    /// Adds a late visit of a cell that is kept separate. `seen` is that of [`Far::add`].
     fn add_visit(&mut self, cell: u32, sample: u32, in_sequence: bool, seen: &SeenNearby) {
         let at = cell as usize;
         self.cells[at].1.add(part(sample), seen);
@@ -348,7 +350,7 @@ impl<'a> VisitTable<'a> {
         }
     }
 
-    /// Groups watches into units. `late`: as of [`late_of`].
+    /// Groups watches into units. `late` comes from [`late_of`].
     fn add_watches(
         &mut self,
         code: &dyn Fn(Group) -> Code,
@@ -388,8 +390,8 @@ impl<'a> VisitTable<'a> {
         }
     }
 
-    /// Adds the walks that return, by cell. Samples see short laps from end to end, so the reuses
-    /// of these are already counted.
+    /// Adds the walks that return, by cell. Samples contain short laps completely, so the reuses of
+    /// these are already counted.
     fn add_laps(&mut self, mut laps: Vec<Vec<Lap>>) {
         let mut sums = vec![(0.0, 0.0); self.cells.len()];
         for (of_sample, lines) in self.beside.iter().zip(&self.distinct) {
@@ -416,7 +418,8 @@ impl<'a> VisitTable<'a> {
     }
 }
 
-/// Mean number of lines in the samples of some groups. `distinct`: lines by sample.
+/// Mean number of lines in the samples of some groups. `distinct` has the number of lines by
+/// sample.
 fn lines_of(lines: &LineVisits, distinct: &[f64], is_of: impl Fn(Group) -> bool) -> f64 {
     let (mut sum, mut weights) = (0.0, 0.0);
     for of in lines.samples.iter().filter(|of| is_of(of.group)) {
@@ -428,7 +431,7 @@ fn lines_of(lines: &LineVisits, distinct: &[f64], is_of: impl Fn(Group) -> bool)
 }
 
 /// By cell and replicate: sum over the samples of the cell's share of the sample's late visits.
-/// `beside`: by sample, its cells and their late visits.
+/// `beside` has the cells of each sample and their late visits.
 fn late_of(beside: &[Vec<(u32, f64)>], cells: usize) -> Vec<[f64; PARTS]> {
     let mut late = vec![[0.0; PARTS]; cells];
     for (sample, of_sample) in (0..).zip(beside) {

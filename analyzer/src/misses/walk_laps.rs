@@ -1,5 +1,5 @@
 //! Walks that return, or that follow another walk, by cell. Most of their lines were touched one
-//! lap ago, even if other samples seldom meet them.
+//! lap ago, even if other samples seldom see them.
 
 use crate::data::memory_units::CacheLine;
 use crate::data::object_map::Recent;
@@ -23,7 +23,7 @@ pub(crate) struct Lap {
 
 impl Lap {
     /// Share of the cell's late visits that wait longer than `v` sample lengths for the next lap.
-    /// `which`: 0 lower end, 1 estimate, 2 upper end.
+    /// `which` is 0 for the lower end, 1 for the estimate, 2 for the upper end.
     pub(crate) fn waits(&self, v: f64, which: usize) -> f64 {
         let late =
             (v / self.samples - 1.0 + params::LAP_LENGTH_ERROR) / (2.0 * params::LAP_LENGTH_ERROR);
@@ -31,8 +31,8 @@ impl Lap {
     }
 }
 
-/// Laps of all cells. `numbers`: the cells by key; `object`: the object that a visited line belongs
-/// to.
+/// Laps of all cells. `numbers` has the cells by key. `object` returns the object of a visited
+/// line.
 pub(crate) fn of_cells(
     walks: &Walks,
     numbers: &HashMap<Key, u32, Mixed>,
@@ -78,8 +78,8 @@ mod tests {
     use super::*;
     use crate::data::group::Group;
 
-    /// The object of a walk is found by a byte that was loaded: the first byte of the lowest line
-    /// belongs to another object where the walk's object begins in the middle of that line.
+    /// The object of a walk is found by a byte that was loaded. The first byte of the lowest line
+    /// may belong to another object, if the walk's object begins in the middle of that line.
     #[test]
     fn objects_need_not_begin_with_a_line() {
         const BEGIN: u64 = 0x10_0010;

@@ -22,9 +22,9 @@ pub(crate) enum Ended {
 pub(crate) struct Touches {
     /// Steps in the order of time, one for each time at which watches ended.
     steps: Vec<Step>,
-    /// Smallest error of an incidence, behind the last end of a watch.
+    /// Smallest error of an incidence after the end of the last watch.
     least: f64,
-    /// Times at which watches ended or were given up, sorted.
+    /// Lengths of the watches that ended or were given up, sorted.
     lengths: Vec<f64>,
 }
 
@@ -60,8 +60,8 @@ impl Touches {
                     before: left,
                     touched,
                 });
-                // If all of n watches have ended, another one would still last with a chance of
-                // about one in n.
+                // If all of n watches have ended, another one would last longer with a probability
+                // of about 1/n.
                 least = left / (at_risk + 1.0);
                 left *= 1.0 - ended / at_risk;
             }
@@ -74,7 +74,7 @@ impl Touches {
         }
     }
 
-    /// Number of watches that lasted until `time`, or that ended before without being given up.
+    /// Number of watches that lasted until `time`, or that ended earlier without being given up.
     pub(crate) fn lasting(&self, time: f64) -> f64 {
         let ended: f64 = self.until(time).iter().map(|s| s.ended).sum();
         let before = self.lengths.partition_point(|&l| l <= time) as f64;
@@ -98,7 +98,7 @@ impl Touches {
         let of_step = |s: &Step| {
             let (n, more) = (s.at_risk, last.touched - s.touched);
             let stay = match n - s.ended {
-                // No watch is left behind this step.
+                // No watch is left after this step.
                 left if left <= 0.0 => 0.0,
                 left => more * more * s.ended / (n * left),
             };
@@ -110,9 +110,9 @@ impl Touches {
     }
 }
 
-/// Rate of touches of a line over that of one of its words. It is 1 if all used words of the line
-/// are used together, and 8 if any word is as likely as the others. Reuses inside samples of lines
-/// that were left meanwhile tell it.
+/// Ratio of the rate of touches of a line to that of one of its words. It is 1 if all used words of
+/// the line are used together, and 8 if all words are equally likely. It is estimated from reuses
+/// inside samples of lines after other lines were touched.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LineOverWord {
     least: f64,
@@ -129,20 +129,20 @@ pub(super) fn mixed(times: f64, words: f64) -> f64 {
 }
 
 impl LineOverWord {
-    /// No data.
+    /// Without data, the ratio may have any value.
     pub(super) const UNKNOWN: LineOverWord = LineOverWord {
         least: 1.0,
         value: 1.0,
         most: params::WORDS_PER_LINE,
     };
 
-    /// Estimates the rate from reuses of lines. `same_word`: reuses of the word that was used
-    /// before.
+    /// Estimates the ratio from `again`, the reuses of lines, and `same_word`, the reuses of the
+    /// same word.
     pub(crate) fn new(again: f64, same_word: f64) -> LineOverWord {
         if again < params::MIN_REUSES_FOR_LINE_OVER_WORD {
             return LineOverWord::UNKNOWN;
         }
-        // Jeffreys' prior keeps counts from being certain.
+        // Jeffreys' prior prevents certainty from small counts.
         let share = (same_word + 0.5) / (again + 1.0);
         let error = (share * (1.0 - share) / (again + 1.0)).sqrt();
         let times = |share: f64| {
@@ -155,7 +155,7 @@ impl LineOverWord {
         }
     }
 
-    /// Rate of touches of a word over that of its line.
+    /// Ratio of the rate of touches of a word to that of its line.
     pub(super) fn words_over_lines(self) -> f64 {
         1.0 / self.value
     }
@@ -182,9 +182,9 @@ pub(crate) struct Survival {
 
 /// Combines the survivals of the model and of the watches, each given with its standard error.
 ///
-/// Each counts by its inverse variance. A difference that the errors do not explain is the model's
-/// error: the model is blind to bursts, watches are not. The interval then contains both, up to
-/// `bound`, the greatest survival of the words.
+/// Each is weighted by its inverse variance. A difference that the errors do not explain is
+/// attributed to the model, which does not know of bursts as watches do. The interval then contains
+/// both, up to `bound`, the greatest survival of the words.
 pub(crate) fn combined(model: (f64, f64), watched: (f64, f64), bound: f64) -> Survival {
     let (by_model, by_watches) = (model.0, watched.0);
     if by_watches >= by_model {
@@ -265,7 +265,7 @@ mod tests {
         assert!((touches.variance(3.0) - 0.5 * 0.5 / 4.0).abs() < 1e-12);
     }
 
-    /// All of twelve watches ended. A few more might not have.
+    /// All of twelve watches ended, but a few more might have lasted.
     #[test]
     fn a_few_watches_are_never_certain() {
         let touches = Touches::new(vec![(1.0, Own); 12]);
@@ -299,7 +299,7 @@ mod tests {
         assert!(apart.least <= 0.1 && apart.most >= 0.9, "{apart:?}");
         // The estimate is still near that of the watches.
         assert!(apart.value < 0.12, "{apart:?}");
-        // If the errors explain the difference, each counts by its variance.
+        // If the errors explain the difference, each is weighted by its inverse variance.
         let near = combined((0.5, 0.1), (0.4, 0.1), 1.0);
         assert!(
             (near.value - 0.45).abs() < 1e-9 && near.most < 0.6,

@@ -1,11 +1,11 @@
-//! Reuses that watchpoints saw behind samples.
+//! Reuses after samples that watchpoints caught.
 //!
 //! Data may be reused in bursts that are longer than a sample and shorter than the gap between two
-//! samples. Such reuse leaves no trace in other samples. A hardware watchpoint on a word that a
-//! sample has used sees it, as in RDX (Wang, Liu, Chabbi: "Featherlight Reuse-Distance
-//! Measurement", HPCA 2019). Watches that are given up are censored.
+//! samples. Other samples do not show such reuse. A hardware watchpoint on a word that a sample has
+//! used catches it, as in RDX (Wang, Liu, Chabbi: "Featherlight Reuse-Distance Measurement", HPCA
+//! 2019). Watches that are given up are censored.
 //!
-//! Other code than the user of a word may touch it again, and it is that code whose load hits or
+//! Other code than the word's user may be the next to touch it. Then that code's load hits or
 //! misses. So for each piece of code, the share of an object's watches that it ends within some
 //! time is estimated, with other code as a competing way to end (Kaplan and Meier, JASA 53, 1958;
 //! Aalen and Johansen 1978), and its variance (Greenwood 1926; Marubini and Valsecchi 1995). This
@@ -15,8 +15,8 @@
 //!
 //! A word is eight bytes of a line of 64. Another word of the line may be touched sooner. So the
 //! survival of words is an upper bound of that of lines: watches lower a survival and never raise
-//! it. Strided loads are an exception. Their walks tell when they return. Watches that nothing
-//! ended show that no walk returned unseen by the samples, so they raise the lower end.
+//! it. Strided loads are an exception, since their walks show when they return. Watches without an
+//! access show that no walk returned between the samples, so they raise the lower end.
 
 use crate::data::group::AccessClass;
 use crate::data::memory_units::CacheLine;
@@ -49,17 +49,17 @@ pub struct WatchedReuses {
 /// A watch whose time is known in sample lengths.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watch {
-    /// The use that began the watch: line, sample, address space, group.
+    /// The use at which the watch began: line, sample, address space, group.
     pub(crate) used: Visit,
-    /// Part of the sample behind the use, and lines touched there.
+    /// Part of the sample after the use, and number of lines touched there.
     pub(crate) rest: f64,
     pub(crate) after: f64,
-    /// Length of the watch from the sample's end on, in sample lengths.
+    /// Length of the watch after the sample's end, in sample lengths.
     pub(crate) length: f64,
     pub(crate) end: WatchEnd,
 }
 
-/// Converts the time of watches to sample lengths, and counts watches by their fate.
+/// Converts the time of watches to sample lengths, and counts watches by outcome.
 pub(crate) fn timed(
     lines: &LineVisits,
     pairs: &ReusePairs,
@@ -111,10 +111,10 @@ pub(crate) type Code = (u32, AccessClass);
 pub(crate) struct Unit {
     /// Cells of the code in these objects.
     cells: Vec<u32>,
-    /// Cells that the unit provides an estimate for, with their shares of the code's late visits.
+    /// Cells to which the unit's estimate applies, with their shares of the code's late visits.
     pub(crate) tells: Vec<(u32, f64)>,
-    /// The code's loads are strided. Their walks tell when they return, for each piece of code
-    /// separately. Watches tell only that they do not.
+    /// True if the code's loads are strided. Their walks show when they return, for each piece of
+    /// code separately. Watches only show that they do not.
     pub(crate) walks: bool,
     watches: Vec<SeenWatch>,
     /// By replicate: weights of the code's late visits, and of all late visits to the objects.
@@ -138,7 +138,7 @@ struct SeenWatch {
 pub(crate) struct InSamples {
     /// Rate of touches of a line over that of one of its words.
     pub(crate) times: LineOverWord,
-    /// Late reuses, and the rate at which a line is then touched again, per sample length.
+    /// Late reuses, and the rate of touches of a line at that time, per sample length.
     pub(crate) reuses: f64,
     pub(crate) hazard: f64,
 }
@@ -156,9 +156,9 @@ impl SpeedCorrection {
         off: params::PACE_STANDARD_ERROR_FACTOR,
     };
 
-    /// Measures the speed. Just behind a sample, words are touched again at the rate that samples
-    /// see at their end. The ratio of the two rates converts the time of watches to sample lengths,
-    /// whatever speed was assumed. `share`: the code's share of the late visits.
+    /// Measures the speed. Right after a sample, words are touched at the rate observed at the end
+    /// of samples. The ratio of the two rates converts the time of watches to sample lengths, for
+    /// any assumed speed. `share` is the code's share of the late visits.
     fn new(watches: &[SeenWatch], share: f64, known: &InSamples) -> SpeedCorrection {
         let own = watches.iter().filter(|w| w.end == Ended::Own);
         let mut ends: Vec<f64> = own.map(|w| w.length).collect();
@@ -175,7 +175,7 @@ impl SpeedCorrection {
         let by_watches = early as f64 / (time * share).max(f64::MIN_POSITIVE);
         let by_samples = known.hazard * known.times.words_over_lines();
         let found = (by_watches / by_samples).ln();
-        // Words that are not part of a burst tell of the gap between bursts, not of the speed.
+        // Words outside of bursts show the gap between bursts, not the speed.
         if !found.is_finite()
             || found.abs()
                 > params::MAX_PACE_DEVIATION_IN_ERRORS * params::PACE_STANDARD_ERROR_FACTOR.ln()
@@ -184,7 +184,7 @@ impl SpeedCorrection {
         }
         let of_use = params::WATCHED_WORDS_LOG_ERROR * params::WATCHED_WORDS_LOG_ERROR;
         let variance = 1.0 / early as f64 + 1.0 / known.reuses + of_use;
-        // The assumed speed counts as well, by its own error.
+        // The assumed speed is also weighted, by its own error.
         let prior = params::PACE_STANDARD_ERROR_FACTOR.ln().powi(2);
         SpeedCorrection {
             times: (found * prior / (prior + variance)).exp(),
@@ -206,13 +206,13 @@ pub(crate) struct CellVisits {
 pub(crate) struct ObjectWatch {
     pub(crate) part: usize,
     pub(crate) object: u32,
-    /// Length of the watch in sample lengths: `beyond` from the reach of the sample to the sample's
-    /// end, and `length` by time from there on.
+    /// Length of the watch in sample lengths: `beyond` is from the reach of the sample to its end,
+    /// and `length` is the time after that.
     pub(crate) beyond: f64,
     pub(crate) length: f64,
     /// The code that touched the word. None if no known load did.
     pub(crate) by: Option<Code>,
-    /// A store or unknown code touched the word.
+    /// True if a store or unknown code touched the word.
     pub(crate) otherwise: bool,
 }
 
@@ -293,7 +293,7 @@ fn speed_corrections(
     let of_code = |(&code, &own): (&Code, &f64)| {
         let known = in_samples(code);
         let seen: Vec<SeenWatch> = watches.iter().map(|w| w.seen_by(code)).collect();
-        // Walks tell by themselves when they return.
+        // The walks of strided loads show their speed themselves.
         let speed = match code.1 == AccessClass::Strided {
             true => SpeedCorrection::UNKNOWN,
             false => SpeedCorrection::new(&seen, own / all, &known),
@@ -308,8 +308,7 @@ impl ObjectWatch {
         let end = match self.by {
             Some(by) if by == code => Ended::Own,
             Some(_) => Ended::Others,
-            // Memory that is stored to is mostly loaded from as well. It cannot count as left
-            // alone.
+            // Memory that is written is mostly read as well, so it counts as touched.
             None if self.otherwise && code.1 == AccessClass::Strided => Ended::Own,
             None => Ended::Unseen,
         };
@@ -341,13 +340,13 @@ impl Unit {
         )
     }
 
-    /// Factor of the time of watches at the ends of a 95 % interval.
+    /// Error factor of the time of watches at the ends of a 95 % interval.
     pub(crate) fn pace_ends(&self) -> f64 {
         self.speed.off * self.speed.off
     }
 
-    /// Along the grid: a lower bound of the share of the code's late visits whose words are left
-    /// alone.
+    /// Along the grid: a lower bound of the share of the code's late visits whose words are not
+    /// touched.
     pub(crate) fn floors(&self, without: Option<usize>) -> Vec<f64> {
         let (touches, share) = (self.touches(without), self.share(without).max(1e-9));
         let at = |v: f64| {
@@ -369,7 +368,7 @@ impl Unit {
     }
 
     /// Along the grid: factors on the survival of the code's cells (lower end, estimate, upper
-    /// end). `model`: mean survival of cells by the model at some time, and its error.
+    /// end). `model` returns the mean survival of cells by the model at a time, and its error.
     pub(crate) fn factors(
         &self,
         without: Option<usize>,
@@ -402,13 +401,13 @@ impl Unit {
                 words + params::STANDARD_ERRORS_IN_HALF_INTERVAL * of_words,
             );
             // The survival of words is an upper bound of that of lines. Watches contradict the
-            // model only if words survive less than it says of lines.
+            // model only if the survival of words is below its survival of lines.
             let apart = (survival - words) / range.hypot(of_words).max(1e-9);
             let against = (apart - params::MIN_ERRORS_TO_CONTRADICT)
                 / (params::ERRORS_TO_COUNT_FULLY - params::MIN_ERRORS_TO_CONTRADICT);
             let against = against.clamp(0.0, 1.0);
             if both.value < survival && against > 0.0 {
-                // A survival that was lowered stays so at later times.
+                // A lowered survival stays low at later times.
                 let ends = [both.least, both.value, both.most];
                 let ends = ends.map(|end| survival + against * (end - survival));
                 (lowest.iter_mut().zip(ends)).for_each(|(low, end)| *low = low.min(end));
@@ -419,12 +418,13 @@ impl Unit {
     }
 }
 
-/// Lower bound of the share of a cell's visits whose lines are left alone for `v` sample lengths.
-/// `part`: the cell's share of its unit's late visits; `floors`: bounds for words along the grid,
-/// empty if nothing is known. The bound at a time is at least that at the next point of the grid.
+/// Lower bound of the share of a cell's visits whose lines are not touched for `v` sample lengths.
+/// `part` is the cell's share of its unit's late visits. `floors` has bounds for words along the
+/// grid, and is empty if none are known. The bound at a time is at least that at the next point of
+/// the grid.
 ///
 /// A walk that returns touches the same words again. Other loads of the code may touch other words
-/// of the lines, as often as they have visits. In the worst case all reuse belongs to this cell.
+/// of the lines in as many visits as they have. In the worst case all reuse belongs to this cell.
 pub(crate) fn floor_of(floors: &[f64], part: f64, v: f64) -> f64 {
     let place = grid().take_while(|&at| at < v).count();
     let words = floors.get(place).copied().unwrap_or(0.0);
@@ -481,13 +481,13 @@ mod tests {
         })
     }
 
-    /// One function uses lines of an object first, and another one follows soon. Only the touches
-    /// of the second one are hits.
+    /// One function is the first to use lines of an object, and another one follows soon. Only the
+    /// touches of the second one are hits.
     #[test]
     fn who_touches_again_hits() {
         let cells = [cell(1, 7, 3.0), cell(2, 7, 3.0)];
-        // The second function touches the words that the first one used. Nothing touches those that
-        // the second one used.
+        // The second function touches the words that the first one used. Nothing touches the words
+        // that the second one used.
         let seen: Vec<_> =
             (watches(40, 7, Some(2), 2.0).chain(watches(40, 7, None, 500.0))).collect();
         let (units, used) = units(&cells, &seen, &|_| NO_REUSES);
@@ -501,7 +501,7 @@ mod tests {
             "{second:?}"
         );
         assert_eq!(at(&units[1], 1.0)[1], 1.0);
-        // A line that was reused stays so, whatever the model says.
+        // Later survival stays low, even if the model disagrees.
         assert!(at(&units[1], 1e9)[1] <= second[1] && at(&units[1], f64::MAX)[1] <= second[1]);
     }
 
@@ -523,7 +523,7 @@ mod tests {
         assert!(lowers(4).is_empty());
     }
 
-    /// A hundred watches of a walk. None ended while it lasted.
+    /// A hundred watches of a walk, none of which ended with an access.
     #[test]
     fn walks_that_do_not_come_back_have_a_floor() {
         let unit = |came_back: usize| {
@@ -553,8 +553,8 @@ mod tests {
         assert!(early > 0.9 && (0.45..0.6).contains(&late), "{early} {late}");
     }
 
-    /// Words return eight times as rarely behind samples as samples see. The pace of the code is
-    /// assumed eight times too fast.
+    /// Words are reused eight times less often after samples than inside them. The pace of the code
+    /// is assumed eight times too fast.
     #[test]
     fn pace_follows_from_what_samples_see() {
         let (cells, hazard) = ([cell(1, 7, 1.0)], 0.08);
@@ -570,7 +570,7 @@ mod tests {
         };
         let unit = |reuses: f64| units(&cells, &seen, &|_| known(reuses)).0.remove(0);
         let speed = unit(1000.0).speed;
-        // The assumed speed counts, too.
+        // The assumed speed is also weighted.
         assert!(
             (0.125..0.25).contains(&speed.times) && speed.off < 1.5,
             "{speed:?}"

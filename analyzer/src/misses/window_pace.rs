@@ -1,9 +1,9 @@
-//! Time of loads in windows of new lines, measured by the durations of windows.
+//! Time of loads in windows with new lines, from the durations of windows.
 //!
 //! A window's duration is the time of its loads and the cost of recording them. The cost per load
 //! is the same in all windows of a function. So durations that grow with the share of new lines
 //! show how much longer these loads take. The mean time per load of the function, which the
-//! recorder has measured, gives the time of a load without new lines.
+//! recorder measured, gives the time of a load without new lines.
 
 use crate::misses::params;
 use mgz_models::statistics::distributions::student_quantile;
@@ -16,7 +16,7 @@ pub(super) struct WindowPace {
     pub new_line_rate: f64,
     /// Nanoseconds per load, with the cost of recording.
     pub duration: f64,
-    /// Time that the window stands for.
+    /// Time that the window represents, in any unit.
     pub time: f64,
 }
 
@@ -25,8 +25,7 @@ pub(super) struct WindowPace {
 pub(super) type MeanNsPerLoad = (f64, f64);
 
 /// Ratio of the time of a load in a window of new lines to that in a window of known lines: least,
-/// likely and greatest. `None` if durations do not show it. `windows` are in the order of their
-/// begins.
+/// likely and greatest. `None` if durations do not show it. `windows` are sorted by their begins.
 pub(super) fn slow_down(windows: &[WindowPace], mean: MeanNsPerLoad) -> Option<[f64; 3]> {
     let parts = params::PARTS_OF_PACE_JACKKNIFE;
     if windows.len() < params::MIN_WINDOWS_OF_PACE {
@@ -64,7 +63,7 @@ pub(super) fn slow_down(windows: &[WindowPace], mean: MeanNsPerLoad) -> Option<[
     Some([least.min(shrunk), shrunk, most.max(shrunk)].map(f64::exp))
 }
 
-/// Weight of a measured logarithm with this standard error against the expected one.
+/// Weight of a measured logarithm with this standard error relative to the expected one.
 fn shrinkage(error: f64) -> f64 {
     let variance = params::LOG_DEVIATION_OF_NEW_LINES.powi(2);
     variance / (variance + error * error)
@@ -115,12 +114,13 @@ fn ratio_of(windows: &[WindowPace], slope: f64, mean_ns: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Windows of a function with loads of 0.7 and 2.7 ns, each recorded in 3.5 ns with noise.
+    /// Windows of a function with loads of 0.7 and 2.7 ns. Recording takes 3.5 ns per load, with
+    /// noise.
     fn two_speeds(fast: usize, slow: usize, noise: f64) -> Vec<WindowPace> {
         let of = |i: usize| {
             let is_slow = (i * slow / (fast + slow)) != ((i + 1) * slow / (fast + slow));
             let time = if is_slow { 2.7 } else { 0.7 };
-            // A fixed sequence without a pattern that the windows share.
+            // A deterministic sequence whose pattern is unrelated to that of the windows.
             let random = ((i * 7919 + 13) % 101) as f64 / 50.0 - 1.0;
             WindowPace {
                 new_line_rate: f64::from(is_slow),
@@ -136,11 +136,11 @@ mod tests {
         // Harmonic mean of the times per load.
         let mean = 400.0 / (44.0 / 0.7 + 356.0 / 2.7);
         let [least, likely, most] = slow_down(&two_speeds(44, 356, 0.4), (mean, 0.2)).unwrap();
-        // It is drawn a little to the usual ratio.
+        // It is pulled slightly towards the usual ratio.
         assert!((0.7..1.05).contains(&(likely / (2.7 / 0.7))), "{likely}");
         assert!(least < 2.7 / 0.7 && 2.7 / 0.7 < most, "{least} {most}");
         assert!(least > 1.5, "{least}");
-        // A mean time that is not known well says less.
+        // A less certain mean time gives a wider interval.
         let [less, _, wider] = slow_down(&two_speeds(44, 356, 0.4), (mean, 0.8)).unwrap();
         assert!(wider > most && less < least, "{less} {wider}");
     }

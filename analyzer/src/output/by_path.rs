@@ -7,7 +7,7 @@ use crate::util::human::{count, percent};
 use crate::views::by_path::ByPathRow;
 use crate::views::call_paths::CallPathTable;
 
-/// Columns of a path at most.
+/// Maximum columns of a path.
 const PATH: usize = 90;
 
 /// Appends the tables, or why there are none.
@@ -19,7 +19,7 @@ pub(crate) fn by_path(
     out: &mut String,
 ) {
     if rows.is_empty() {
-        // Why is what the table of call paths says.
+        // The table of call paths gives the reason.
         return crate::output::call_paths::call_paths(paths, meaning, style, out);
     }
     for (kind, title) in [
@@ -66,7 +66,7 @@ pub(crate) fn by_path(
             let arrow = if r.later { " →" } else { "" };
             let path = format!("{}{arrow}", tail(&calls.join(" > "), PATH));
             let mut cells = vec![name, path];
-            // A path's part of the loads is what the last columns tell.
+            // The last columns are the path's part of the loads.
             cells.extend(
                 meaning
                     .share_cells(r.time, None)

@@ -9,7 +9,7 @@ use crate::views::call_paths::{CallPathRow, CallPathTable};
 /// Source: Chosen.
 const MIN_SHARE_PCT: f64 = 0.5;
 
-/// Columns of a name at most.
+/// Maximum columns of a name.
 const NAME: usize = 60;
 
 /// Appends the table, or why there is none.

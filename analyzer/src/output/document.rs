@@ -16,13 +16,13 @@ pub const SCHEMA: &str = "mgz-models-1";
 pub enum ColumnUnit {
     /// Names.
     Text,
-    /// Whole numbers that name something.
+    /// Whole numbers that identify something.
     Id,
     /// Yes or no.
     Flag,
     /// Whole numbers that count something.
     Count,
-    /// Lines of source files; 0 where they are not known.
+    /// Lines of source files; 0 if unknown.
     Line,
     /// Plain numbers.
     Number,
@@ -35,7 +35,7 @@ pub enum ColumnUnit {
 }
 
 impl ColumnUnit {
-    /// The type of the column in files, whatever the values are.
+    /// The type of the column in files. It does not depend on the values.
     fn kind(self) -> ColumnKind {
         match self {
             ColumnUnit::Text => ColumnKind::Text,
@@ -49,7 +49,7 @@ impl ColumnUnit {
         }
     }
 
-    /// True if its texts are aligned to the left.
+    /// True if the column's texts are aligned to the left.
     fn is_left(self) -> bool {
         matches!(self, ColumnUnit::Text | ColumnUnit::Id | ColumnUnit::Flag)
     }
@@ -69,7 +69,7 @@ pub struct DocumentTable {
     pub columns: Vec<DocumentColumn>,
     /// Rows, one value per column.
     pub rows: Vec<Vec<Value>>,
-    /// Most rows in the text form; 0: left out there.
+    /// Maximum number of rows in the text form; 0 leaves the table out there.
     pub text_rows: usize,
 }
 
@@ -85,9 +85,9 @@ pub struct Document {
     pub warnings: Vec<String>,
 }
 
-/// A number as JSON; what is not finite becomes null.
+/// A number as JSON. A number that is not finite becomes null.
 pub fn value(x: f64) -> Value {
-    // A sum of nothing is -0, which is no number for people.
+    // An empty sum is -0, which is confusing in output.
     serde_json::Number::from_f64(x + 0.0).map_or(Value::Null, Value::Number)
 }
 
@@ -127,7 +127,7 @@ impl Document {
         );
         for table in &self.tables {
             let rows = Value::from(frame::json_rows(&table.frame()?));
-            // The name before version 0.2; it goes with 0.3.
+            // The name before version 0.2. It will be removed in version 0.3.
             if table.name == "findings" {
                 out.insert("verdicts".into(), rows.clone());
             }
@@ -202,7 +202,7 @@ impl Document {
                         .map(|((c, v), _)| Cell::new(cell(v, c.1)).set_alignment(align(c.1))),
                 );
             }
-            // Headings alone say nothing.
+            // Headings without rows are left out.
             if most > 0 {
                 out.push_str(&format!("{text}\n"));
             }
@@ -271,7 +271,7 @@ fn cell(value: &Value, unit: ColumnUnit) -> String {
             Value::Bool(b) => (if *b { "yes" } else { "no" }).into(),
             other => other.to_string(),
         },
-        // Identities, not amounts.
+        // These identify something, so they are not formatted as amounts.
         (ColumnUnit::Line, Some(0.0)) => "–".into(),
         (ColumnUnit::Text | ColumnUnit::Id | ColumnUnit::Line, Some(_)) => value.to_string(),
         (ColumnUnit::Share, Some(x)) => format!("{:.2}%", 100.0 * x),

@@ -1,9 +1,9 @@
 //! Names of functions, short enough to read.
 
-/// Placeholder for a part of a name that has a space in it, while names are split at spaces.
+/// Replaces a part of a name that contains a space while names are split at spaces.
 const ANONYMOUS: &str = "(anonymous\u{1}namespace)";
 
-/// Names that Python gives to code without one.
+/// Names that Python gives to anonymous code.
 const OF_PYTHON: [&str; 7] = [
     "<module>",
     "<lambda>",
@@ -17,12 +17,12 @@ const OF_PYTHON: [&str; 7] = [
 /// A name without template arguments and parameters: `std::vector<int, …>::at(unsigned long)` is
 /// `std::vector<…>::at`. Operators keep their signs.
 pub(crate) fn elided(name: &str) -> String {
-    // Code or memory without a name has a placeholder in brackets.
+    // Placeholders in brackets stay whole: code or memory without a name.
     let is_of_python = |part: &str| OF_PYTHON.contains(&part);
     if name.starts_with('[') || name.split(['.', ' ']).any(is_of_python) {
         return name.to_owned();
     }
-    // Copies that a compiler has made of a function.
+    // Copies of a function that a compiler made.
     let name = name.split(" [clone ").next().unwrap_or(name);
     let (mut out, mut rest) = rust_type(name).unwrap_or((String::new(), name));
     let (mut angles, mut rounds) = (0u32, 0u32);
@@ -61,7 +61,7 @@ pub(crate) fn elided(name: &str) -> String {
         rest = &rest[c.len_utf8()..];
     }
     let out = out.trim_end_matches(" const").trim();
-    // Returned types of templates stand before the name.
+    // Return types of templates come before the name.
     let short = out.rsplit_once(' ').map_or(out, |(before, name)| {
         let is_part =
             before.ends_with("operator") || before.ends_with(',') || name.starts_with('[');
@@ -74,8 +74,8 @@ pub(crate) fn elided(name: &str) -> String {
     }
 }
 
-/// Rust: the type that a method's name begins with, `<T as Trait>` or `<T>`, with the last parts of
-/// its names, and the rest of the name.
+/// Rust: the type that a method's name begins with, `<T as Trait>` or `<T>`, reduced to the last
+/// parts of its names, and the rest of the name.
 fn rust_type(name: &str) -> Option<(String, &str)> {
     let inner = name.strip_prefix('<')?;
     let mut depth = 1u32;
@@ -99,7 +99,7 @@ fn rust_type(name: &str) -> Option<(String, &str)> {
     Some((begin, rest))
 }
 
-/// The last part of a path, without its arguments; none if it is no path.
+/// The last part of a path, without its arguments; none if the text is no path.
 fn last_part(path: &str) -> Option<String> {
     let path = path.split('<').next().unwrap_or(path);
     let last = path.rsplit("::").next().unwrap_or(path);
@@ -107,7 +107,7 @@ fn last_part(path: &str) -> Option<String> {
     (!last.is_empty() && last.chars().all(is_name)).then(|| last.to_owned())
 }
 
-/// Bytes of the sign of an operator that a text begins with.
+/// Length in bytes of the operator sign at the begin of a text.
 fn operator(text: &str) -> usize {
     const SIGNS: [&str; 16] = [
         "()", "[]", "->*", "->", "<<=", ">>=", "<=>", "<<", ">>", "<=", ">=", "<", ">", "()", "==",

@@ -108,7 +108,8 @@ const ALLOCATION_SITES: ColumnKind = ColumnKind::List(&ColumnKind::Record(&[
     ("return_addresses", TEXTS),
 ]));
 
-/// Kind of a column's values. A name has the same meaning in all tables, except for means.
+/// Kind of a column's values. Columns of the same name have the same kind in all tables, except for
+/// means.
 fn kind_of(table: &str, column: &str) -> Option<ColumnKind> {
     Some(match (table, column) {
         ("windows", "F" | "F_str" | "F_irr" | "C" | "S") => ColumnKind::Number,
@@ -199,7 +200,7 @@ fn table_of<T: Serialize + Default>(table: &str, rows: &[T]) -> Result<Frame, St
     frame_of(table, &map_of(&T::default())?, &values)
 }
 
-/// Tables whose rows tell stores.
+/// Tables whose rows include stores.
 const WITH_STORES: [&str; 6] = [
     "functions",
     "lines",
@@ -209,7 +210,7 @@ const WITH_STORES: [&str; 6] = [
     "time_zoom",
 ];
 
-/// A table with the columns that `like` has.
+/// A table with the columns of `like`.
 fn frame_of(table: &str, like: &Map, values: &[Map]) -> Result<Frame, String> {
     let mut names: BTreeSet<&String> = like.keys().collect();
     let stores = "stores".to_string();
@@ -227,7 +228,8 @@ fn frame_of(table: &str, like: &Map, values: &[Map]) -> Result<Frame, String> {
     frame::frame(columns.collect::<Result<_, _>>()?)
 }
 
-/// A tree as rows, parents first. Lists (children, functions, lines) are left out; ids tell the tree.
+/// A tree as rows, parents first. Lists (children, functions, lines) are left out; ids encode the
+/// tree.
 fn flat<T: Serialize + Default>(
     table: &str,
     root: &T,
@@ -264,7 +266,7 @@ pub(crate) fn write_frame(
         cause,
     };
     let made = made.map_err(fail)?;
-    // First a temporary file: what exists is replaced only by something complete.
+    // A temporary file is written first: an existing file is replaced only by a complete one.
     let temporary = folder.join(format!(".{name}.{extension}.tmp{}", std::process::id()));
     let written = std::fs::File::create(&temporary)
         .map_err(|e| e.to_string())
@@ -304,12 +306,12 @@ pub(crate) fn table_frame(analysis: &Analysis, name: &str) -> Result<Frame, Stri
 }
 
 /// The tables `summary`, `processes`, `threads`, `functions`, `lines`, `loops`, `windows` and so
-/// on, and those of the zooms where there are any, by name. An error names the table.
+/// on, and those of the zooms if there are any, by name. An error names the table.
 pub fn export_tables(analysis: &Analysis) -> Result<Vec<(&'static str, Frame)>, String> {
     let summary = map_of(&analysis.summary).map(|map| {
         map.into_iter()
             .filter(|(_, v)| !v.is_object() && !v.is_array())
-            // If stores were recorded, it is an object.
+            // Here they are objects or null, so they are no columns.
             .filter(|(name, _)| name != "store_footprint" && name != "misses")
             .collect::<Map>()
     });
@@ -338,7 +340,7 @@ pub fn export_tables(analysis: &Analysis) -> Result<Vec<(&'static str, Frame)>, 
         ),
         ("misses", table_of("misses", &misses::flat(analysis))),
         ("findings", table_of("findings", &analysis.findings.list)),
-        // The old name; it goes with version 0.3.
+        // The old name. It will be removed in version 0.3.
         ("diagnoses", table_of("diagnoses", &analysis.findings.list)),
     ];
     let in_generated_code = generated::flat(&analysis.summary.trace.coverage);
@@ -375,7 +377,7 @@ pub fn export_tables(analysis: &Analysis) -> Result<Vec<(&'static str, Frame)>, 
         .collect()
 }
 
-/// Writes the [`export_tables`] into `folder`, which is made if need be. Returns the files.
+/// Writes the [`export_tables`] into `folder`, which is created if necessary. Returns the files.
 pub fn write_tables(
     analysis: &Analysis,
     folder: &Path,

@@ -1,10 +1,10 @@
-//! Which fields of their elements objects are loaded at, as text.
+//! Loads of objects by field of their elements, as text.
 
 use crate::output::text::{Style, heading, push, row, text_table};
 use crate::util::human::{bytes, count, percent};
 use crate::views::objects::ObjectRow;
 
-/// Fields that are shown of an object. Source: Chosen.
+/// Maximum number of fields shown per object. Source: Chosen.
 const MAX_FIELDS: usize = 12;
 
 /// The table.

@@ -10,21 +10,22 @@ use crate::output::text::{head, short_path};
 use crate::report::Analysis;
 use crate::util::human::percent;
 
-/// Columns that a text is indented by.
+/// Columns of a text's indentation.
 const INDENT: usize = 4;
-/// Columns of a function's name at most.
+/// Maximum columns of a function's name.
 const FUNCTION: usize = 80;
-/// Columns of an object's name at most.
+/// Maximum columns of an object's name.
 const OBJECT: usize = 100;
-/// A smaller cost is "a few", percent. Source: Chosen.
+/// A smaller cost is shown as "a few", percent. Source: Chosen.
 const FEW_PCT: f64 = 5.0;
 
-/// A text in lines of at most so many columns, indented.
+/// A text in indented lines of at most `width` columns.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     hanging(&" ".repeat(INDENT), text, width)
 }
 
-/// A text in lines of at most so many columns behind a label, whose width the other lines are indented by.
+/// A text in lines of at most `width` columns after a label. The other lines are indented by the
+/// label's width.
 pub(crate) fn hanging(label: &str, text: &str, width: usize) -> Vec<String> {
     let indent = label.chars().count();
     let mut lines: Vec<String> = Vec::new();
@@ -59,9 +60,9 @@ fn title(number: usize, finding: &Finding, width: usize) -> String {
 }
 
 /// The cost of a finding, never more than the share of its code. With assumed latencies it is
-/// rounded, and its ends are shown only where the misses themselves are hardly known.
+/// rounded, and its ends are shown only if the misses themselves are very uncertain.
 pub(crate) fn cost(finding: &Finding) -> String {
-    // Without windows by time it is known of loads alone what they cost, by a model.
+    // Without windows by time, the cost comes from a model of the loads alone.
     let of = match finding.time.value {
         Some(_) => " of the time",
         None => "",
@@ -84,7 +85,7 @@ pub(crate) fn cost(finding: &Finding) -> String {
     format!("predicted cost {cost}{of}")
 }
 
-/// A function in so many columns; where it has no name, with the file that it is in.
+/// A function in at most `most` columns; a function without a name with its file.
 pub(crate) fn with_module(function: &str, module: &str, most: usize) -> String {
     let file = module.rsplit('/').next().unwrap_or(module);
     match function.starts_with('[') && !file.is_empty() {
@@ -97,7 +98,7 @@ fn whole(percent: f64) -> String {
     format!("{percent:.0}")
 }
 
-/// A cost as far as it is known; the report rounds as well. `most`: what it cannot exceed.
+/// A rounded cost; the report rounds in the same way. It does not exceed `most`.
 fn roughly(share: f64, most: f64) -> String {
     let rounded = (share / 5.0).round() * 5.0;
     match share {
@@ -107,7 +108,7 @@ fn roughly(share: f64, most: f64) -> String {
     }
 }
 
-/// A cost that is not known more exactly than by its ends.
+/// An uncertain cost, given by its ends.
 fn between(lo: f64, hi: f64) -> String {
     let ends = [lo, hi].map(whole);
     match ends[0] == ends[1] {
@@ -144,8 +145,8 @@ fn place(finding: &Finding, width: usize) -> Vec<String> {
     wrapped(&format!("{}{object}", code(finding)), width)
 }
 
-/// Name of the object of a finding in so many columns, with the place of its allocation if there is
-/// room; empty if it has none.
+/// Name of the object of a finding in at most `most` columns, with the place of its allocation if
+/// there is room; empty if it has none.
 pub(crate) fn object_of(finding: &Finding, most: usize) -> String {
     match (finding.object.as_str(), finding.allocated.as_str()) {
         ("", _) => String::new(),
@@ -180,7 +181,7 @@ fn basis(finding: &Finding) -> Option<String> {
     Some(format!("Cost predicted with {latencies}{waits}."))
 }
 
-/// All that is said of a finding.
+/// All parts of a finding.
 pub(crate) fn full(number: usize, finding: &Finding, width: usize) -> Vec<String> {
     let mut lines = vec![title(number, finding, width)];
     lines.extend(place(finding, width));
@@ -198,7 +199,7 @@ pub(crate) fn full(number: usize, finding: &Finding, width: usize) -> Vec<String
     lines
 }
 
-/// Predicted gain of the finding's remedy in so many columns, if it is known.
+/// Predicted gain of the finding's remedy in at most `room` columns, if it is known.
 pub(crate) fn gain(finding: &Finding, room: usize) -> Option<String> {
     let words = format!("{} (predicted)", in_words(finding.saved.ends()?));
     let left = room.saturating_sub(words.chars().count() + 1);

@@ -2,13 +2,14 @@
 
 use crate::misses::Range;
 
-/// A change of less than this, in percent of the time, counts as none. Source: Chosen.
+/// A smaller change counts as none, percent of the time. Source: Chosen.
 const LEAST_CHANGE_PCT: f64 = 1.0;
 /// A number has a value if the upper end of its interval is at most this multiple of the lower
 /// end. Source: Chosen, as for the cost of findings.
 const MAX_RATIO_OF_GAIN_ENDS: f64 = 3.0;
 
-/// For example `would take 38 % (31–44) less time`. `time`: saved share of the time in percent.
+/// For example `would take 38 % (31–44) less time`. The argument is the saved share of the time in
+/// percent.
 pub(crate) fn in_words([lo, value, hi]: Range) -> String {
     if lo > -LEAST_CHANGE_PCT && hi < LEAST_CHANGE_PCT {
         return "would take the same time".into();

@@ -6,11 +6,11 @@ use crate::util::human::{count, percent};
 use mgz_annotations_schema::coverage::{Coverage, GeneratedFunction};
 use serde::Serialize;
 
-/// Functions on a screen at most.
+/// Maximum number of functions on a screen.
 const NAMED_ON_SCREEN: usize = 3;
-/// A share of the time that is worth a name on a screen. Source: Chosen.
+/// Minimum share of the time of a function that is named on a screen. Source: Chosen.
 const WORTH_A_NAME: f64 = 0.01;
-/// In place of the name of all code that nothing names.
+/// Name of the row with all code without a name.
 const WITHOUT_NAME: &str = "[without a name]";
 
 /// A function, as in tables of files.
@@ -25,7 +25,7 @@ pub(crate) struct GeneratedRow {
     time_pct: Option<f64>,
 }
 
-/// All functions, most time first, and in one row all code without a name.
+/// All functions, most time first. All code without a name is in one row.
 pub(crate) fn flat(coverage: &Coverage) -> Vec<GeneratedRow> {
     let time_pct = |samples: u64| {
         let all = coverage.time_samples;
@@ -101,7 +101,7 @@ pub(crate) fn table(analysis: &Analysis, style: Style, out: &mut String) {
     }
 }
 
-/// The line of the screen, if such code took a part of the time that is worth one.
+/// The line of the screen, if such code took enough of the time.
 pub(crate) fn on_screen(coverage: &Coverage) -> Option<String> {
     let share = coverage
         .generated_share()

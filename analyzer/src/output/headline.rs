@@ -8,15 +8,15 @@ use crate::output::text::head;
 use crate::report::LineRow;
 use std::collections::BTreeMap;
 
-/// Columns that the lines behind the first are indented by.
+/// Columns of the indentation after the first line.
 const INDENT: usize = 3;
-/// A cost that is worth a warning, percent. Source: Chosen.
+/// Minimum cost for a warning, percent. Source: Chosen.
 const MIN_WARNING_PCT: f64 = 10.0;
-/// Misses per load that are evidence, percent. Source: Chosen.
+/// Minimum misses per load that count as evidence, percent. Source: Chosen.
 const MIN_EVIDENCE_PCT: f64 = 1.0;
-/// An interval of misses that is wider says next to nothing, percent. Source: Chosen.
+/// A wider interval of misses has almost no information, percent. Source: Chosen.
 const VAGUE_INTERVAL_PCT: f64 = 50.0;
-/// Columns of a function and of an object that are shown at least.
+/// Minimum columns for a function and for an object.
 const NAME: usize = 24;
 
 /// Layout of the findings.
@@ -62,7 +62,7 @@ pub(crate) fn headline(
     let fixed = INDENT + line.chars().count() + takes.chars().count() + 2;
     let room = layout.width.saturating_sub(fixed).max(NAME);
     let whole = data(finding, usize::MAX);
-    // The name of the function is the first to be cut.
+    // The name of the function is shortened first.
     let most = room.saturating_sub(whole.chars().count()).max(NAME);
     let function = with_module(&finding.function, &finding.module, most);
     let left = room.saturating_sub(function.chars().count());
@@ -75,7 +75,8 @@ pub(crate) fn headline(
     vec![title, layout.indented("", &text)]
 }
 
-/// A screen shows a gain whose interval begins here or above, in percent of the time. Source: Chosen.
+/// A gain is shown on a screen if the lower end of its interval is at least this, percent of the
+/// time. Source: Chosen.
 const LEAST_GAIN_PCT: f64 = 5.0;
 
 /// Evidence, remedy, and the remedy's gain, if it is certain.
@@ -85,14 +86,14 @@ pub(crate) fn reasons(finding: &Finding, layout: HeadlineLayout<'_>) -> Vec<Stri
         layout.indented("Why: ", &evidence(finding, room)),
         layout.indented("Try: ", &clauses(&finding.advice, room)),
     ];
-    // A gain that may be a loss tells nothing in so few lines.
+    // A gain that may be a loss is left out here for lack of space.
     if finding.saved.lo.is_some_and(|lo| lo >= LEAST_GAIN_PCT) {
         lines.extend(gain(finding, room).map(|gain| layout.indented("Gain: ", &gain)));
     }
     lines
 }
 
-/// Share of the code of a finding: of its line, if this alone can have the cost.
+/// Time share of a finding's code: that of its line, if the line is large enough for the cost.
 fn takes(lines: &[LineRow], finding: &Finding) -> String {
     let of = |time: crate::estimate::time_shares::TimeShare| {
         Some(within(time.value?, time.lo.zip(time.hi)))
@@ -114,7 +115,7 @@ fn takes(lines: &[LineRow], finding: &Finding) -> String {
     }
 }
 
-/// Object of a finding in so many columns, or the size of one that has no name.
+/// Object of a finding in at most `most` columns, or the size of an object without a name.
 fn data(finding: &Finding, most: usize) -> String {
     const BEGIN: &str = "; data: ";
     let object = object_of(finding, most.saturating_sub(BEGIN.len()));
@@ -143,7 +144,7 @@ pub(crate) fn is_named(finding: &Finding) -> bool {
     !object.is_empty() && object != "[heap]" && !object.starts_with("0x")
 }
 
-/// The mechanism, and the deepest cache that its loads miss or else the share of new lines.
+/// The mechanism, and the deepest cache that its loads miss, or else the share of new lines.
 fn evidence(finding: &Finding, room: usize) -> String {
     let Observation {
         mechanism,
@@ -164,8 +165,8 @@ fn evidence(finding: &Finding, room: usize) -> String {
     format!("{begin}; {misses}")
 }
 
-/// The deepest cache that loads miss for certain, or else the deepest of which the prediction says
-/// something.
+/// The deepest cache that the loads certainly miss, or else the deepest one with a useful
+/// prediction.
 fn missed(finding: &Finding) -> Option<String> {
     let levels = finding.misses.as_ref()?.levels.iter().rev();
     let known: Vec<(&str, [f64; 3])> = levels

@@ -9,7 +9,7 @@ use crate::report::Analysis;
 use crate::util::human::{count, counted};
 use serde::Serialize;
 
-/// Rows of a smaller share of the loads are left out of the text, percent. Source: Chosen.
+/// Rows with a smaller share of the loads are left out of the text, percent. Source: Chosen.
 const MIN_SHARE_PCT: f64 = 0.5;
 
 /// A row at a level, as files have it.
@@ -108,7 +108,7 @@ fn add_levels(like: MeasuredFlat, loads: &MeasuredLoads, all: &mut Vec<MeasuredF
     }
 }
 
-/// A percentage, finer where it is small.
+/// A percentage, with more digits if it is small.
 fn pct(value: f64) -> String {
     match value {
         ..0.095 => format!("{value:.2}"),
@@ -205,7 +205,7 @@ pub(crate) fn beside(loads: &MeasuredLoads) -> Option<String> {
     (!texts.is_empty()).then(|| texts.join("; "))
 }
 
-/// Columns of the levels that serve a share of all loads that counts.
+/// Columns of the levels that serve a large enough share of all loads.
 fn columns(measured: &Measured) -> Vec<String> {
     let worth = |l: &&ServedShare| l.share_pct[1] >= MIN_SHARE_PCT;
     let levels = measured.loads.levels.iter().filter(worth);
@@ -228,7 +228,7 @@ fn cells(loads: &MeasuredLoads, share: Option<Range>, columns: &[String]) -> Vec
     cells
 }
 
-/// Place of a row, for people.
+/// Place of a row as text.
 fn place(what: &str, row: &MeasuredRow) -> String {
     let unknown = |text: String| {
         if text.is_empty() {

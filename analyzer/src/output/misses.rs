@@ -7,13 +7,13 @@ use crate::report::Analysis;
 use crate::util::human::{bytes, counted};
 use serde::Serialize;
 
-/// An interval that is wider says next to nothing. Source: Chosen.
+/// A wider interval has almost no information. Source: Chosen.
 const VAGUE_INTERVAL: f64 = 0.5;
-/// A share that is all.
+/// A share from which on it counts as all.
 const ALL: f64 = 0.995;
-/// Misses per load that a finding names. Source: Chosen.
+/// Minimum misses per load that a finding mentions. Source: Chosen.
 const MIN_NAMED_MISSES: f64 = 1e-3;
-/// Share of the misses of some level from which on a row stands in the table. Source: Chosen.
+/// Minimum share of the misses of some level for a row of the table. Source: Chosen.
 const MIN_ROW_SHARE: f64 = 0.01;
 
 /// A row at a level, as files have it.
@@ -145,7 +145,7 @@ pub(crate) fn summary(misses: &Misses) -> String {
     format!("{} of the loads miss{how}{bound}{seen}", levels.join(", "))
 }
 
-/// Sources of the prediction, if watchpoints saw reuses too.
+/// Sources of the prediction, if watchpoints caught reuses as well.
 pub(crate) fn watched(seen: &WatchedReuses) -> Option<String> {
     if seen.pairs == 0 {
         return None;
@@ -162,7 +162,7 @@ pub(crate) fn watched(seen: &WatchedReuses) -> Option<String> {
     Some(text)
 }
 
-/// A sentence of a finding; nothing where next to nothing misses.
+/// A sentence of a finding; none if almost nothing misses.
 pub(crate) fn in_words(misses: &Misses) -> Option<String> {
     let worth = |l: &&LevelMisses| {
         l.ratio
@@ -190,7 +190,7 @@ pub(crate) fn in_words(misses: &Misses) -> Option<String> {
     Some(text)
 }
 
-/// A ratio in percent; one whose interval says next to nothing is not known.
+/// A ratio in percent; unknown if its interval has almost no information.
 fn known(ratio: Option<Range>) -> String {
     match ratio {
         Some([lo, _, hi]) if hi - lo > VAGUE_INTERVAL => {
@@ -200,7 +200,7 @@ fn known(ratio: Option<Range>) -> String {
     }
 }
 
-/// Tells if misses are predicted. Counted misses have no interval.
+/// A word that tells predicted misses from counted ones, which have no interval.
 fn how(misses: &Misses) -> &'static str {
     let range = |l: &LevelMisses| l.ratio.is_some_and(|r| r[2] > r[0]);
     if misses.levels.iter().any(range) {

@@ -1,4 +1,4 @@
-//! Names in tables: short, and different where they mean different things.
+//! Names in tables: short, and distinct for distinct things.
 
 use crate::output::elided::elided;
 use crate::output::text::head;
@@ -28,9 +28,9 @@ pub(crate) fn last_part(name: &str) -> String {
     short.rsplit("::").next().unwrap_or(&short).to_string()
 }
 
-/// The name of an object in so many columns. A heap block has its allocating function as a table of
-/// functions has it, the place, and the type if there is room: `build list.cpp:12 (struct node)`.
-/// A file in memory has its last part.
+/// The name of an object in at most `most` columns. For a heap block these are its allocating
+/// function as in the table of functions, the place, and the type if there is room: `build
+/// list.cpp:12 (struct node)`. For a file in memory it is the last part of its path.
 pub(crate) fn object(name: &str, most: usize) -> String {
     let length = |text: &str| text.chars().count();
     if name.starts_with('/') {
@@ -90,7 +90,7 @@ pub(crate) fn object_names(rows: &[ObjectRow], most: usize) -> Vec<String> {
     names
 }
 
-/// Rows whose names are the same.
+/// Indices of rows with the same name, by name.
 fn same(names: &[String]) -> Vec<Vec<usize>> {
     let mut of_name: HashMap<&str, Vec<usize>> = HashMap::new();
     for (at, name) in names.iter().enumerate() {

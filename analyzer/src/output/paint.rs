@@ -7,7 +7,7 @@ pub struct Paint {
 }
 
 impl Paint {
-    /// Colors for a terminal, unless its user wants none (`NO_COLOR`) or it has none.
+    /// Colors for a terminal, unless its user disables them (`NO_COLOR`) or it has none.
     pub fn of(is_terminal: bool) -> Paint {
         let wants_none = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
         let has_none = std::env::var_os("TERM").is_none_or(|v| v.is_empty() || v == "dumb");

@@ -8,7 +8,7 @@ use crate::report::Analysis;
 use crate::util::human::{bytes, count, counted, percent};
 use crate::views::python::PythonRow;
 
-/// Lines on the first screen at most.
+/// Maximum number of lines on the first screen.
 const SCREEN_ROWS: usize = 3;
 /// Lines with a smaller share are left out there, percent. Source: Chosen.
 const MIN_SCREEN_PCT: f64 = 1.0;

@@ -1,8 +1,8 @@
-//! Numbers and sentences as short as a screen needs them.
+//! Numbers and sentences in the short forms of a screen.
 
 use crate::util::human::bytes;
 
-/// A percentage without decimals where they say nothing.
+/// A percentage, with decimals only if they are significant.
 fn plain(pct: f64, is_fine: bool) -> String {
     match pct {
         ..0.05 => "0".into(),
@@ -59,8 +59,8 @@ pub(crate) fn seconds(s: f64) -> String {
     }
 }
 
-/// The clauses of a text that fit into so many columns. Parentheses are left out if more clauses
-/// fit then. A single clause that does not fit is cut.
+/// The clauses of a text that fit into `most` columns. Parentheses are left out if more clauses fit
+/// then. A single clause that does not fit is cut.
 pub(crate) fn clauses(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.into();
@@ -98,7 +98,7 @@ fn without_parentheses(text: &str) -> String {
     out
 }
 
-/// The clauses of a text that fit into so many columns; none if not even the first does.
+/// The clauses of a text that fit into `most` columns; none if not even the first does.
 pub(crate) fn whole_clauses(text: &str, most: usize) -> Option<String> {
     if text.chars().count() <= most {
         return Some(text.into());
@@ -114,7 +114,7 @@ pub(crate) fn whole_clauses(text: &str, most: usize) -> Option<String> {
             _ => {}
         }
     }
-    // The end of a sentence is the better one, unless little stands before it.
+    // The end of a sentence is preferred, unless it cuts off more than half.
     let end = match (strong, weak) {
         (Some(strong), Some(weak)) if strong * 2 < weak => Some(weak),
         (strong, weak) => strong.or(weak),

@@ -18,32 +18,32 @@ use crate::util::human::{count, counted, percent};
 use mgz_annotations_schema::TraceMode;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Lines of a screen. What `mgz run` says before and behind it makes 24 of them.
+/// Lines of a screen. With the lines that `mgz run` prints before and after it, these are 24.
 const SCREEN_LINES: usize = 21;
-/// Rows of the table of functions at most.
+/// Maximum number of rows of the table of functions.
 pub const ROWS: usize = 3;
-/// Sentences about missing code at most. Source: Chosen.
+/// Maximum number of sentences on missing code. Source: Chosen.
 const MAX_COVERAGE_SENTENCES: usize = 2;
-/// Files without instrumentation that are named.
+/// Maximum number of files without instrumentation that are named.
 const NAMED: usize = 2;
-/// A recording of a greater share of the time is as good as whole. Source: Chosen.
+/// A recording with a greater share of the time counts as whole. Source: Chosen.
 const WHOLE_RUN_SHARE: f64 = 0.95;
-/// A share of the time that is worth a name.
+/// Minimum share of the time for mentioning a name.
 const WORTH_A_NAME: f64 = 0.01;
-/// An interval of misses that is wider says next to nothing. Source: Chosen.
+/// A wider interval of misses has almost no information. Source: Chosen.
 const VAGUE_INTERVAL: f64 = 0.5;
-/// Cost of a finding behind the first that is worth its lines, percent of the time.
+/// Minimum cost of a finding after the first one to be shown, percent of the time.
 const MIN_COST_PCT: f64 = 5.0;
 /// Functions with a smaller share are left out, percent. Source: Chosen.
 const MIN_FUNCTION_PCT: f64 = 0.5;
-/// Columns of the names of source files at most.
+/// Maximum columns of the names of source files.
 const FILE: usize = 28;
-/// Columns of a hottest line with the name of an inlined function at most. Source: Chosen.
+/// Maximum columns of a hottest line with the name of an inlined function. Source: Chosen.
 const MAX_LINE_COLUMNS: usize = 36;
-/// The heading of functions some of which have no name.
+/// The heading of functions, if some of them have no name.
 const ADDRESSES: &str = "Hottest functions ([0x…]: without symbols)";
 
-/// The screen. `has_report`: the tables that are left out can be looked at elsewhere.
+/// The screen. `has_report` is true if a report shows the tables that are left out.
 pub fn screen(analysis: &Analysis, style: Style, has_report: bool) -> String {
     let width = usize::from(style.width.unwrap_or(110)).clamp(80, 120);
     let mut lines = run(analysis, width);
@@ -114,7 +114,7 @@ fn run(analysis: &Analysis, width: usize) -> Vec<String> {
     lines
 }
 
-/// Amount of recorded data, and how the run ended if not well.
+/// Amount of recorded data, and how the run ended if not normally.
 fn recorded(analysis: &Analysis) -> String {
     let s = &analysis.summary;
     let t = &s.trace;
@@ -168,7 +168,7 @@ fn memory(analysis: &Analysis) -> String {
     }
 }
 
-/// Misses of the run in a level of the cache.
+/// Misses of the run in one level of the cache.
 fn missed(level: &LevelMisses) -> String {
     let ratio = level.ratio.map(|ratio| ratio.map(|part| 100.0 * part));
     match ratio {
@@ -179,7 +179,7 @@ fn missed(level: &LevelMisses) -> String {
     }
 }
 
-/// Share of the time that was recorded, which all shares are of, and the rest with its remedy.
+/// Share of the time that was recorded, to which all shares refer, and the rest with its remedy.
 fn unrecorded(analysis: &Analysis) -> Option<String> {
     let t = &analysis.summary.trace;
     let share = t
@@ -207,8 +207,8 @@ fn unrecorded(analysis: &Analysis) -> Option<String> {
     ))
 }
 
-/// The first finding, and as many others as there is room for. `width`, `room`: columns, and lines
-/// for all findings.
+/// The first finding, and as many others as fit. `width` is the number of columns, and `room` the
+/// number of lines for all findings.
 fn findings(
     analysis: &Analysis,
     (width, room): (usize, usize),
@@ -268,7 +268,7 @@ fn remarks(analysis: &Analysis, shown: usize, has_report: bool) -> String {
     }
 }
 
-/// Files by their last part, or by as much as tells them apart.
+/// Files by their last part, or by as many parts as make them distinct.
 fn short_files<'a>(files: impl Iterator<Item = &'a str>, most: usize) -> BTreeMap<&'a str, String> {
     let all: BTreeSet<&str> = files.collect();
     let last = |file: &'a str| file.rsplit('/').next().unwrap_or(file);
@@ -339,8 +339,8 @@ fn cells(loads: &LoadMetrics, by_time: bool) -> String {
     )
 }
 
-/// The hottest source line of a function, inlined ones included; empty if none is known. A line that
-/// is inlined elsewhere too has no share.
+/// The hottest source line of a function, inlined ones included; empty if none is known. A line
+/// that is also inlined elsewhere has no share.
 fn hottest_line(analysis: &Analysis, function: &FunctionRow) -> String {
     let by_time = analysis.summary.trace.by_time;
     let outer = format!("{} at ", function.function);
@@ -358,7 +358,7 @@ fn hottest_line(analysis: &Analysis, function: &FunctionRow) -> String {
             && l.module == function.module
             && l.loads.is_worth(by_time)
             && match is_inlined {
-                // The hottest place comes first.
+                // The hottest caller comes first.
                 true => l.inlined_into.first().is_some_and(is_in),
                 false => l.function == function.function,
             }

@@ -12,18 +12,18 @@ use crate::views::location::{CodePart, LocationZoom, Region};
 use crate::views::time_tree::{Node, NodeKind, TimeZoom};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 
-/// Layout of tables.
+/// Layout and choice of tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
-    /// Greatest width in columns; `None`: unlimited.
+    /// Maximum width in columns; `None` if unlimited.
     pub width: Option<u16>,
-    /// Greatest number of rows of the function and line tables.
+    /// Maximum number of rows of the function and line tables.
     pub rows: usize,
-    /// With the table of misses.
+    /// True if the table of misses is shown.
     pub misses: bool,
-    /// With the table of call paths.
+    /// True if the table of call paths is shown.
     pub call_paths: bool,
-    /// The tables by call path are shown.
+    /// True if the tables by call path are shown.
     pub by_path: bool,
     /// Colors of the screen.
     pub paint: Paint,
@@ -62,12 +62,12 @@ pub(crate) fn row(cells: Vec<String>, left: usize) -> Vec<Cell> {
         .collect()
 }
 
-/// Reference of a trace's shares and distances.
+/// The whole to which a trace's shares and distances refer.
 #[derive(Clone, Copy)]
 pub(crate) struct Meaning {
-    /// Windows come by time: shares are of time.
+    /// True if windows are triggered by time: shares are of time.
     by_time: bool,
-    /// Distances are inside windows.
+    /// True if distances are inside windows.
     windows: bool,
 }
 
@@ -89,7 +89,7 @@ impl Meaning {
         }
     }
 
-    /// Their cells.
+    /// The cells below these headers.
     pub(crate) fn share_cells(self, time: TimeShare, loads: Option<f64>) -> Vec<String> {
         if !self.by_time {
             return vec![percent(loads)];
@@ -133,7 +133,7 @@ impl Meaning {
         }
     }
 
-    /// Column that rows are ranked by.
+    /// Column by which rows are ranked.
     pub(crate) fn first(self) -> &'static str {
         if self.by_time {
             "most time"
@@ -201,7 +201,7 @@ fn metric_cells(loads: &LoadMetrics, meaning: Meaning) -> Vec<String> {
     cells
 }
 
-/// Shortens from the left: the end of a path or the start of a name says most.
+/// Shortens from the left, since the end is the most informative part.
 pub(crate) fn tail(text: &str, most: usize) -> String {
     let length = text.chars().count();
     if length <= most {
@@ -213,7 +213,7 @@ pub(crate) fn tail(text: &str, most: usize) -> String {
     )
 }
 
-/// A path of at most so many characters: whole, or as many of its last folders as fit.
+/// A path of at most `most` characters: whole, or as many of its last folders as fit.
 pub(crate) fn short_path(path: &str, most: usize) -> String {
     if path.chars().count() <= most {
         return path.into();
@@ -276,7 +276,7 @@ pub fn render(analysis: &Analysis, style: Style) -> String {
     out
 }
 
-/// The tables that are made only where they are asked for: objects, time, memory.
+/// The tables that are made only on request: objects, time, memory.
 pub fn asked(analysis: &Analysis, style: Style) -> String {
     let mut out = String::new();
     let meaning = Meaning::of(analysis);
@@ -355,7 +355,7 @@ fn time_zoom(zoom: &TimeZoom, meaning: Meaning, style: Style, out: &mut String) 
     let mut t = text_table(style, &names, 2);
     let mut at = &zoom.root;
     time_row(&mut t, at, meaning);
-    // The path's nodes are each followed by all of their children.
+    // Each node of the path is followed by all its children.
     while !at.children.is_empty() {
         let mut next = None;
         for child in &at.children {
@@ -524,7 +524,7 @@ pub(crate) fn heading(out: &mut String, text: &str) {
     out.push_str(&format!("\n{text}\n"));
 }
 
-/// A table without rows is left out, whatever its columns are called.
+/// Appends a table. A table without rows is left out.
 pub(crate) fn push(out: &mut String, table: &Table) {
     if table.row_count() == 0 {
         return;

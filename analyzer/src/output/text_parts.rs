@@ -1,4 +1,4 @@
-//! Tables and pictures of objects, growth, heat maps and findings.
+//! Tables and charts of objects, growth, heat maps and findings.
 
 use crate::estimate::growth_tables::{GrowthRow, InterSample};
 use crate::output::text::{Meaning, Style, head, heading, push, row, text_table};
@@ -7,7 +7,7 @@ use crate::views::heat_map::{HeatMap, shades};
 use crate::views::objects::ObjectRow;
 use comfy_table::Cell;
 
-/// Length of the longest bar.
+/// Columns of the longest bar.
 const BAR: f64 = 24.0;
 
 pub(crate) fn bar(value: Option<f64>, most: f64) -> String {
@@ -96,7 +96,8 @@ pub(crate) fn object_table(rows: &[ObjectRow], meaning: Meaning, style: Style, o
     let mut names = vec!["object", "kind", "lives", "size"];
     names.extend(meaning.share());
     names.push("A");
-    // Speeds are measured of code, so in windows by time nothing is known of the loads of objects.
+    // Speeds are measured only for code, so with windows by time the executed loads of objects are
+    // unknown.
     let known = rows.iter().any(|o| o.hats.accesses_hi.is_some());
     names.extend(meaning.executed().iter().filter(|_| known));
     names.extend(["F", "F_hat", "±", "B/line", "ΔF", "A_irr%"]);

@@ -88,11 +88,11 @@ fn recording(t: &TraceInfo) -> String {
     )
 }
 
-/// Size and distance of the windows, with a comma before them; empty if there are no windows.
+/// Size and period of the windows, with a comma before them; empty if there are no windows.
 fn sampling(t: &TraceInfo) -> String {
     match (t.period, t.window) {
         (0, _) => String::new(),
-        // Windows of so many bytes hold any number of records.
+        // Windows with a size in bytes hold any number of records.
         (period, 0) => format!(
             ", a window every {} {}",
             count(period),

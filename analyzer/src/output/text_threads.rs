@@ -1,4 +1,4 @@
-//! Tables of threads and processes, and what a filter has left.
+//! Tables of threads and processes, and the description of a filter.
 
 use crate::estimate::row_estimates::Hats;
 use crate::filter::FilterRow;
@@ -30,7 +30,7 @@ pub(crate) fn filter(row: &FilterRow, out: &mut String) {
         .iter()
         .map(|c| match c.matched.as_slice() {
             [] => c.to_string(),
-            // A value that says it all is not repeated.
+            // A single match that equals the value is not repeated.
             [one] if *one == c.value => c.to_string(),
             list => {
                 let names = crate::filter::shortened(list.iter().map(|n| head(n, 40)));
@@ -61,7 +61,7 @@ pub(crate) fn filter(row: &FilterRow, out: &mut String) {
     ));
 }
 
-/// Headers behind the names.
+/// Headers after the names.
 fn heads(meaning: Meaning, names: &[&'static str]) -> Vec<&'static str> {
     let mut heads = names.to_vec();
     heads.push("samples");

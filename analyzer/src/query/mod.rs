@@ -90,7 +90,8 @@ fn words(sql: &str) -> Vec<String> {
     out
 }
 
-/// `beside`: predicted misses are asked for, to stand beside measured ones.
+/// The analysis of a trace. `beside` is true if predicted misses are needed for comparison with
+/// measured ones.
 fn analysis(trace: &Trace, arguments: &QueryArguments, beside: bool) -> anyhow::Result<Analysis> {
     let questions = Questions {
         counted: crate::report::counted::find_counts(trace, None).map_err(anyhow::Error::msg)?,
@@ -101,7 +102,7 @@ fn analysis(trace: &Trace, arguments: &QueryArguments, beside: bool) -> anyhow::
     Ok(examine(trace, &questions, &|_| {})?.0)
 }
 
-/// A value as JSON has it.
+/// A value as JSON.
 fn json(value: ValueRef<'_>) -> Value {
     match value {
         ValueRef::Null => Value::Null,
@@ -188,8 +189,8 @@ fn open(memory: u64) -> anyhow::Result<Connection> {
     Ok(database)
 }
 
-/// Adds the tables that the query names. Returns the reason why it has no tables of memory samples if
-/// it names one and the trace has none. (Columns may have the name of such a table.)
+/// Adds the tables that the query names. If the query names a table of memory samples and the trace
+/// has none, the reason is returned. (Columns may also have these names.)
 fn add_tables(
     database: &Connection,
     trace: Trace,
@@ -249,7 +250,7 @@ impl Found<'_> {
     }
 }
 
-/// Writes the result in the format that was asked for.
+/// Writes the result in the requested format.
 fn write_result(arguments: &QueryArguments, mut found: Found<'_>) -> anyhow::Result<()> {
     let mut out: Box<dyn Write> = match &arguments.output {
         Some(file) if arguments.format != OutputFormat::Parquet => {
@@ -292,7 +293,7 @@ fn write_json(out: &mut dyn Write, found: &mut Found<'_>) -> anyhow::Result<()> 
     write!(out, "[")?;
     let mut separator = "\n";
     while let Some(row) = found.next()? {
-        // In the order of the query, which a map of serde_json does not keep.
+        // Written in the order of the query, which a map of serde_json does not keep.
         let cells = found.columns.iter().zip(row);
         let cells: Vec<String> = cells
             .map(|(name, value)| format!("{}:{value}", Value::from(name.as_str())))
@@ -322,7 +323,7 @@ fn write_table(
             more += 1;
         }
     }
-    // As other tables: a file or a pipe has no width.
+    // A file or a pipe has no width, as for other tables.
     let to_terminal = arguments.output.is_none() && std::io::stdout().is_terminal();
     let width = to_terminal
         .then(|| comfy_table::Table::new().width())
@@ -334,7 +335,7 @@ fn write_table(
     Ok(())
 }
 
-/// Columns narrower than this on average are no use: the table is turned then. Source: Chosen.
+/// Minimum mean width of columns; narrower tables are turned into blocks. Source: Chosen.
 const MIN_MEAN_COLUMNS: usize = 10;
 
 /// Rows as a table that fits into `width`. If there are too many columns, each row is a block of
@@ -464,13 +465,13 @@ mod tests {
             for width in [60, 80, 132] {
                 let table = text(&columns, &rows, Some(width));
                 assert!(fits(&table, width), "{width}:\n{table}");
-                // Names and values of a turned table stay whole.
+                // Names and values of a turned table are not broken.
                 if count == 40 {
                     assert_eq!(table.matches("row ").count(), 2);
                     assert!(columns.iter().all(|name| table.contains(name.as_str())));
                 }
             }
-            // Nothing is folded where there is no terminal.
+            // Lines are not broken without a terminal.
             assert_eq!(text(&columns, &rows, None).lines().count(), 3);
         }
     }

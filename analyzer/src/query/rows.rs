@@ -1,5 +1,5 @@
 //! The table `rows`: the rows of a trace as a virtual table. A row group is decoded when it is
-//! reached, and only its requested columns.
+//! reached; only the requested columns are.
 
 use crate::data::object_map::{Recent, Resolver, UNKNOWN};
 use crate::input::Trace;
@@ -30,7 +30,7 @@ pub const STORED_COLUMNS: [&str; 13] = [
     "store",
     "implied_const",
 ];
-/// Columns behind these: names.
+/// Columns after these: names.
 const FUNCTION_COLUMN: usize = 13;
 const MODULE_NAME_COLUMN: usize = 14;
 const FILE_COLUMN: usize = 15;
@@ -105,15 +105,15 @@ struct RowCursor<'vtab> {
     /// The database's part, which must be first.
     base: ffi::sqlite3_vtab_cursor,
     source: Arc<RowTableSource>,
-    /// A bit for each column that is asked for.
+    /// One bit for each requested column.
     used: u32,
-    /// The row group behind the one that is decoded.
+    /// The row group after the decoded one.
     piece: usize,
     row: usize,
-    /// Rows of the groups before.
+    /// Number of rows in the previous groups.
     before: i64,
     length: usize,
-    /// Columns of [`STORED_COLUMNS`]; empty where they are not asked for.
+    /// Columns of [`STORED_COLUMNS`]; empty if not requested.
     columns: Vec<Vec<u64>>,
     recent: RefCell<Recent>,
     table: PhantomData<&'vtab RowTable>,
@@ -192,7 +192,8 @@ unsafe impl VTabCursor for RowCursor<'_> {
     fn column(&self, context: &mut Context, column: c_int) -> rusqlite::Result<()> {
         let column = column as usize;
         if column < STORED_COLUMNS.len() {
-            // Addresses beyond the middle of the range are the kernel's; there are no loads of these.
+            // User addresses fit into a signed number. The kernel's addresses are above, and have
+            // no loads here.
             return context.set_result(self.stored(column) as i64);
         }
         let code = &self.source.trace.code;

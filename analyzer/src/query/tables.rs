@@ -14,7 +14,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Tables that an analysis has.
+/// Tables of an analysis.
 pub const ANALYSED: [&str; 13] = [
     "findings",
     "functions",
@@ -30,21 +30,21 @@ pub const ANALYSED: [&str; 13] = [
     "intervals",
     MEASURED,
 ];
-/// The one of memory samples, which only some have.
+/// The table of memory samples, which only some traces have.
 pub const MEASURED: &str = "measured";
 
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// A value as the database has it: lists and records are JSON.
+/// A value for the database: lists and records become JSON.
 fn cell(value: &Value) -> Cell {
     match value {
         Value::Null => Cell::Null,
         Value::Bool(flag) => Cell::Integer((*flag).into()),
         Value::Number(number) => match (number.as_i64(), number.as_u64()) {
             (Some(whole), _) => Cell::Integer(whole),
-            // Addresses of the kernel: the same 64 bits, as in `rows`.
+            // Addresses of the kernel keep their 64 bits, as in `rows`.
             (None, Some(whole)) => Cell::Integer(whole as i64),
             (None, None) => Cell::Real(number.as_f64().unwrap_or(f64::NAN)),
         },
@@ -64,7 +64,7 @@ fn insert(database: &Connection, name: &str, table: &Frame) -> anyhow::Result<()
     let marks = vec!["?"; columns.len()].join(", ");
     let mut statement =
         database.prepare(&format!("INSERT INTO {} VALUES ({marks})", quoted(name)))?;
-    // Row by row: memory samples may be many.
+    // Inserted row by row, since there may be many memory samples.
     for at in 0..table.height() {
         let row = frame::json_row(table, at);
         let cells = columns
@@ -85,7 +85,7 @@ pub fn add_analysis_table(
     insert(database, name, &table)
 }
 
-/// Puts the memory samples of a trace into the database, a row each. False if it has none.
+/// Puts the memory samples of a trace into the database, one per row. False if it has none.
 pub fn add_memory_samples(database: &Connection, folder: &Path) -> anyhow::Result<bool> {
     let table = read_measured_rows(folder).map_err(anyhow::Error::msg)?;
     if let Some(table) = &table {

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 const MAGIC: &[u8; 8] = b"MGZRANK1";
-/// More is damage. Source: Chosen.
+/// Maximum size of a document; more is damage. Source: Chosen.
 const MAX_DOCUMENT_BYTES: u64 = 1 << 32;
 
 /// Why a result cannot be written or read.
@@ -35,13 +35,13 @@ pub fn is_result(path: &Path) -> bool {
 }
 
 impl Ranks {
-    /// Writes it; the file is replaced only by a whole one.
+    /// Writes it. An existing file is replaced only after all was written.
     ///
     /// # Errors
     ///
     /// An error of the system.
     pub fn write(&self, path: &Path) -> Result<(), RanksError> {
-        // Beside the file, and different for each process and host that may write the same one.
+        // Next to the file, and distinct for each process and host that may write the same one.
         let mut temporary = path.as_os_str().to_owned();
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         temporary.push(format!(".{}.{}.tmp", host.trim(), std::process::id()));
@@ -77,11 +77,7 @@ impl Ranks {
         Ok(out)
     }
 
-    /// Reads one.
-    ///
-    /// # Errors
-    ///
-    /// A description of the damage.
+    /// Reads a result.
     pub fn read(path: &Path) -> Result<Ranks, RanksError> {
         let bytes = std::fs::read(path).map_err(|e| fail(path, e.to_string()))?;
         Ranks::of_bytes(&bytes).map_err(|cause| {
@@ -116,7 +112,7 @@ impl Ranks {
     }
 }
 
-/// Maps whose keys are no texts, as lists of pairs.
+/// Serializes maps whose keys are not texts as lists of pairs.
 pub(crate) mod pairs {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Ranks that are unlike the others, and ranks that are alike.
+//! Outliers among ranks, and groups of similar ranks.
 
 use crate::output::document::{ColumnUnit, DocumentColumn, DocumentTable, value};
 use crate::ranks::{METRICS, RankRow, Ranks};
@@ -10,15 +10,16 @@ use serde_json::Value;
 const MIN_OUTLIER_DISTANCE: f64 = 3.5 * DEVIATIONS_PER_MEDIAN_DEVIATION;
 /// …and than this part of the median. Source: Chosen.
 const MIN_OUTLIER_SHARE: f64 = 0.1;
-/// Outliers that are shown.
+/// Maximum number of outliers shown.
 const MOST_OUTLIERS: usize = 100;
-/// Metrics of ranks that are alike differ by at most this part. Source: Chosen.
+/// Metrics of ranks in one group differ by at most this part. Source: Chosen.
 const MAX_DIFFERENCE_IN_GROUP: f64 = 0.1;
 /// Their profiles differ by at most this much in all, thousandths. Source: Chosen.
 const MAX_PROFILE_DIFFERENCE: u32 = 100;
-/// Clusters; what is in none of these is in the last.
+/// Maximum number of clusters; the last one has all ranks outside of the others.
 const MOST_CLUSTERS: usize = 32;
-/// Metrics that say what a rank does: of loads, footprint and distance. Times differ by chance.
+/// Number of the metrics that describe a rank's work: loads, footprint and distance. Times vary by
+/// chance.
 const WORK_METRICS: usize = 3;
 
 /// Numbers as ranges: `0-3,7`.

@@ -1,4 +1,4 @@
-//! Hash of a result's input. A repeated task recognises by it that its work is done.
+//! Hash of a result's input. A repeated task recognises finished work by it.
 
 use mgz_annotations_schema::manifest::{MANIFEST, SAMPLES_DIR, SPILL_DIR};
 use std::path::Path;
@@ -12,7 +12,7 @@ impl Hash {
         for &byte in bytes {
             self.0 = (self.0 ^ u128::from(byte)).wrapping_mul(PRIME);
         }
-        // So that parts cannot run into each other.
+        // The length separates consecutive parts.
         self.0 = (self.0 ^ bytes.len() as u128).wrapping_mul(PRIME);
     }
 }

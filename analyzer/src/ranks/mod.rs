@@ -1,10 +1,10 @@
-//! Many traces of one job: a short result for each rank, and for many ranks together.
+//! Many traces of one job: a short result for each rank, and merged results for many ranks.
 //!
 //! A result has one short row per rank. For each function, line, object and finding, it has the
-//! spread of a few metrics over the ranks ([`spread::RankSpread`]). Heat maps lie on one grid, of
-//! shares of each rank's run against names of objects, because addresses of different ranks are
-//! unrelated. Everything is whole numbers, sorted by name. So merging is associative and
-//! commutative to the byte, and a result grows only by a row per rank.
+//! spread of a few metrics over the ranks ([`spread::RankSpread`]). Heat maps share one grid of
+//! time, in parts of each rank's run, and names of objects, because addresses of different ranks
+//! are unrelated. All values are whole numbers, sorted by name. So merging is associative and
+//! commutative to the byte, and a result grows only by one row per rank.
 
 pub mod file;
 pub(crate) mod groups;
@@ -26,17 +26,17 @@ pub const PROFILE: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
-    /// Executed loads (recorded and implied ones, where no estimate is known).
+    /// Executed loads; recorded and implied ones if no estimate is known.
     Loads,
-    /// Distinct addresses, of the whole run where that is estimated.
+    /// Distinct addresses, of the whole run if that is estimated.
     Footprint,
     /// Mean reuse distance, thousandths of a block.
     Distance,
-    /// Misses of the last level of the caches per million loads.
+    /// Misses of the last cache level per million loads.
     Misses,
-    /// Time of the processors, microseconds.
+    /// CPU time, microseconds.
     Cpu,
-    /// Time of the run, microseconds.
+    /// Wall-clock time, microseconds.
     Wall,
 }
 
@@ -53,7 +53,7 @@ pub const METRICS: [(Metric, &str, f64); 6] = [
 /// Identity of a rank. The order of the fields is that of the tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RankName {
-    /// Its number in the job; none where no launcher has told one.
+    /// Its number in the job; none if no launcher set it.
     pub rank: Option<u32>,
     /// Host.
     pub host: String,
@@ -62,7 +62,7 @@ pub struct RankName {
 }
 
 impl RankName {
-    /// As it stands in sentences.
+    /// Its name in sentences.
     pub fn shown(&self) -> String {
         match self.rank {
             Some(rank) => format!("rank {rank}"),
@@ -76,9 +76,9 @@ impl RankName {
 pub struct RankRow {
     /// Which one.
     pub name: RankName,
-    /// Hash of what it was made from, see [`input_key`].
+    /// Hash of the result's input, see [`input_key`].
     pub key: String,
-    /// Ranks of the job, if the launcher has told.
+    /// Number of ranks of the job, if the launcher set it.
     pub world_size: Option<u32>,
     /// Number among the ranks of its host.
     pub local_rank: Option<u32>,
@@ -86,10 +86,10 @@ pub struct RankRow {
     pub state: String,
     /// End of the program.
     pub program_status: String,
-    /// In the order of [`METRICS`]; none: not known.
+    /// In the order of [`METRICS`]; none if unknown.
     pub metrics: Vec<Option<u64>>,
-    /// Shares of the loads, in thousandths, of functions that are assigned to [`PROFILE`] places by
-    /// their names. Ranks that do the same have the same profile.
+    /// Shares of the loads, in thousandths, of functions that are assigned to [`PROFILE`] slots by
+    /// their names. Ranks with the same work have the same profile.
     pub profile: Vec<u16>,
 }
 
@@ -122,8 +122,8 @@ impl Spreads {
 }
 
 impl Spreads {
-    /// Adds another row of the same rank: tables may have several rows of one name. Values of a
-    /// rank are one value.
+    /// Adds another row of the same rank: tables may have several rows with one name. A rank
+    /// contributes only one value.
     fn add(&mut self, other: Spreads) {
         self.loads.add(other.loads);
         self.footprint.add(other.footprint);
@@ -179,7 +179,7 @@ pub struct Ranks {
     pub findings: BTreeMap<RowNames, RankFinding>,
     /// By object or function, against [`COLUMNS`] equal parts of each rank's run.
     pub heat: BTreeMap<String, HeatRow>,
-    /// Sentences, and the ranks that they hold for.
+    /// Sentences, and the number of ranks for which they hold.
     pub warnings: BTreeMap<String, u64>,
 }
 
@@ -243,7 +243,7 @@ impl Ranks {
 
 impl RankFinding {
     fn merge(&mut self, other: RankFinding) {
-        // The words are those of the greatest score; of equals, those of the smaller rank.
+        // The words come from the greatest score; among equal scores, from the smaller rank.
         if other.score.is_headed_before(&self.score) {
             self.title = other.title;
             self.finding = other.finding;

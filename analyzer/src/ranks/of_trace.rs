@@ -31,8 +31,8 @@ fn spreads(metrics: &Metrics, hats: &Hats, rank: &RankName) -> Spreads {
     }
 }
 
-/// The name of an object, or a substitute: memory without a name is named by its address, which
-/// differs between ranks.
+/// The name of an object, or a substitute for an address: memory without a name is named by its
+/// address, which differs between ranks.
 fn common(object: &str) -> String {
     if object.starts_with("0x") {
         "[anonymous memory]".into()
@@ -41,7 +41,7 @@ fn common(object: &str) -> String {
     }
 }
 
-/// The place of a function in the profile.
+/// The slot of a function in the profile.
 fn place(function: &str) -> usize {
     let hash = function.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
         (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
@@ -59,7 +59,7 @@ fn profile(analysis: &Analysis, all: u64) -> Vec<u16> {
         .collect()
 }
 
-/// The heat map on the common grid: cells go to the column that their middle is in.
+/// The heat map on the common grid: each cell is added to the column that contains its middle.
 fn heat(analysis: &Analysis) -> Vec<(String, HeatRow)> {
     let Some(map) = &analysis.heat_map else {
         return Vec::new();
@@ -89,7 +89,7 @@ fn heat(analysis: &Analysis) -> Vec<(String, HeatRow)> {
         .collect()
 }
 
-/// The result of one trace. `trace`: the name of its folder.
+/// The result of one trace. `trace` is the name of its folder.
 pub fn ranks_of_trace(analysis: &Analysis, manifest: &Manifest, trace: &str, key: String) -> Ranks {
     let summary = &analysis.summary;
     let name = RankName {
@@ -170,7 +170,7 @@ pub fn ranks_of_trace(analysis: &Analysis, manifest: &Manifest, trace: &str, key
             finding: finding.finding.to_string(),
             advice: finding.advice.clone(),
         };
-        // Within one rank, the first is the most important.
+        // If a rank has several, the first is the most important.
         ranks.findings.entry(names).or_insert(finding);
     }
     for (label, row) in heat(analysis) {

@@ -2,13 +2,13 @@
 //!
 //! A few values are kept as they are. Many values become a histogram with 16 bins per doubling, so
 //! that quantiles are wrong by at most a 32nd. The number of values alone decides between the two.
-//! So the content depends only on the values, in whatever order they came.
+//! So the content depends only on the values, not on their order.
 
 use crate::ranks::RankName;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Values that are kept as they are. Source: Chosen.
+/// Maximum number of values that are kept as they are. Source: Chosen.
 const MAX_EXACT_VALUES: usize = 64;
 /// Source: Chosen.
 const BINS_PER_DOUBLING: u64 = 16;
@@ -16,7 +16,7 @@ const BINS_PER_DOUBLING: u64 = 16;
 /// Values by rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankSpread {
-    /// Ranks that have a value.
+    /// Number of ranks that have a value.
     pub ranks: u64,
     /// Sum of the values.
     pub sum: u64,
@@ -24,10 +24,10 @@ pub struct RankSpread {
     pub min: Option<(u64, RankName)>,
     /// Greatest value, and the first rank that has it.
     pub max: Option<(u64, RankName)>,
-    /// The values, ascending, where they are few.
+    /// The values, ascending, if they are few.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     values: Vec<u64>,
-    /// Values by bin, where they are many.
+    /// Values by bin, if they are many.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     bins: BTreeMap<u32, u64>,
 }
@@ -68,7 +68,7 @@ impl RankSpread {
         }
     }
 
-    /// The value, where it is of one rank.
+    /// The value, if it comes from one rank.
     fn single(&self) -> Option<(u64, &RankName)> {
         let (value, name) = self.max.as_ref()?;
         (self.ranks == 1).then_some((*value, name))
@@ -82,12 +82,12 @@ impl RankSpread {
         }
     }
 
-    /// Adds to the value of one rank another one of the same rank.
+    /// Adds another value of the same rank to the value of one rank.
     pub(crate) fn add(&mut self, other: RankSpread) {
         self.with(other, u64::saturating_add);
     }
 
-    /// Raises the value of one rank to another one of the same rank.
+    /// Raises the value of one rank to another value of the same rank, if that is greater.
     pub(crate) fn raise(&mut self, other: RankSpread) {
         self.with(other, u64::max);
     }
@@ -123,7 +123,7 @@ impl RankSpread {
         }
     }
 
-    /// The value that half of `all` ranks are not above; ranks without a value count as 0.
+    /// The lower median over `all` ranks. Ranks without a value count as 0.
     pub fn median(&self, all: u64) -> Option<u64> {
         let all = all.max(self.ranks);
         let wanted = all.div_ceil(2);
@@ -153,7 +153,7 @@ impl RankSpread {
         (all > 0).then(|| self.sum as f64 / all as f64)
     }
 
-    /// The greatest value over the mean of all ranks: 1 where all are alike.
+    /// The greatest value divided by the mean of all ranks: 1 if all are equal.
     pub fn imbalance(&self, all: u64) -> Option<f64> {
         let mean = self.mean(all).filter(|&mean| mean > 0.0)?;
         Some(self.max.as_ref()?.0 as f64 / mean)

@@ -10,7 +10,7 @@ fn name(rank: u32) -> RankName {
     }
 }
 
-/// A made-up result that differs by rank.
+/// A synthetic result that differs by rank.
 fn of(rank: u32) -> Ranks {
     let name = name(rank);
     let n = u64::from(rank);
@@ -94,7 +94,7 @@ fn tree(ranks: std::ops::Range<u32>, fanin: usize) -> Ranks {
 
 #[test]
 fn every_tree_makes_the_same_bytes() {
-    // More than are kept one by one.
+    // More values than are kept as they are.
     let whole = tree(0..150, 150).to_bytes().unwrap();
     for fanin in [2, 3, 8] {
         assert!(tree(0..150, fanin).to_bytes().unwrap() == whole, "{fanin}");
@@ -143,7 +143,7 @@ fn files_that_are_no_results_say_so() {
 fn what_there_is_of_a_rank_does_not_grow_with_the_ranks() {
     let size = |ranks: u32| serde_json::to_vec(&tree(0..ranks, 8)).unwrap().len();
     let (few, many) = (size(1000), size(2000));
-    // The rows of ranks, and nothing else.
+    // The result grows only by the rows of ranks.
     assert!((many - few) / 1000 < 400, "{few} {many}");
 }
 

@@ -1,4 +1,4 @@
-//! Tables of ranks: what is slow, how metrics are spread, who is unlike the others, who is alike.
+//! Tables of ranks: slow code, the spread of metrics, outliers, and groups of similar ranks.
 
 use crate::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value};
 use crate::ranks::groups::{clusters, list_of, outliers};
@@ -8,7 +8,7 @@ use crate::util::human::count;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// From this imbalance of the loads on it is a finding. Source: Chosen.
+/// Minimum imbalance of the loads for a finding. Source: Chosen.
 const MIN_UNEVEN_IMBALANCE: f64 = 1.1;
 /// The kind of that finding.
 const UNEVEN_KIND: &str = "imbalance";
@@ -29,7 +29,7 @@ fn scaled(v: u64, unit: f64) -> Value {
     }
 }
 
-/// The text and number of a table's first columns, and how a row is named by them.
+/// A table of code or objects: its name, title, first columns, and maximum number of rows in text.
 struct Kind {
     name: &'static str,
     title: &'static str,
@@ -130,7 +130,7 @@ pub(crate) fn metric(ranks: &Ranks, at: usize) -> RankSpread {
     all
 }
 
-/// That one rank has more to do than the others, and where.
+/// The finding that one rank has more work than the others, with the code.
 fn uneven(ranks: &Ranks, loads: &RankSpread) -> Option<Vec<Value>> {
     let all = ranks.ranks.len() as u64;
     let imbalance = loads
@@ -228,7 +228,7 @@ fn findings(ranks: &Ranks, loads: &RankSpread) -> DocumentTable {
             DocumentColumn("advice", ColumnUnit::Text),
         ],
         rows,
-        // The summary has them as sentences.
+        // The summary shows them as sentences.
         text_rows: 0,
     }
 }
@@ -300,7 +300,7 @@ fn heat(ranks: &Ranks) -> DocumentTable {
     }
 }
 
-/// Ranks of the job that there is no result of, if the launcher has told how many there are.
+/// Ranks of the job without a result, if the launcher set the number of ranks.
 fn missing(ranks: &Ranks) -> Vec<u32> {
     let world = ranks.ranks.iter().filter_map(|r| r.world_size).max();
     let there: BTreeSet<u32> = ranks.ranks.iter().filter_map(|r| r.name.rank).collect();

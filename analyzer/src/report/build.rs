@@ -1,4 +1,4 @@
-//! From an opened trace and the options to the whole result.
+//! Builds the whole result from an opened trace and the options.
 
 use crate::data::detail::Detail;
 use crate::data::memory_units::LINE_BYTES;
@@ -50,17 +50,17 @@ pub struct Questions {
     pub footprint_bytes: usize,
     /// Conditions of the filter.
     pub filter: Conditions,
-    /// Which way the time zoom goes.
+    /// Path that the time zoom follows.
     pub look: Look,
     /// If set, the memory touched by the loads of call paths is counted.
     pub call_paths: bool,
     /// Tables by call path.
     pub by_path: bool,
-    /// Predict misses from samples too; of full traces they are always counted.
+    /// If set, misses are also predicted from samples. For full traces they are always counted.
     pub misses: bool,
-    /// They were asked for by name: then it is said if the caches of the machine are not known.
+    /// True if they were requested by name: then unknown caches of the machine are reported.
     pub asked_for_misses: bool,
-    /// Caches to predict misses of; empty: those of the machine that recorded.
+    /// Caches for which misses are predicted; empty for those of the recording machine.
     pub caches: Vec<Cache>,
     /// Counts of another run of the same command.
     pub counted: Option<Counted>,
@@ -71,7 +71,8 @@ pub struct Questions {
 }
 
 impl Questions {
-    /// The tables of code and objects of a whole trace, as without options, for what is made of these.
+    /// The default questions for results built from the tables of code and objects of a whole
+    /// trace. `misses` adds predicted ones.
     pub fn tables(misses: bool) -> Questions {
         Questions {
             zoom: false,
@@ -161,7 +162,7 @@ fn weights(
     read.map(Arc::new)
 }
 
-/// Words that were watched behind the samples that are asked for.
+/// Words that were watched after the selected samples.
 fn pairs(
     trace: &Trace,
     conditions: &Conditions,
@@ -212,7 +213,7 @@ pub fn tables_of(mut partial: Partial, estimator: Estimator) -> Analysis {
     analysis
 }
 
-/// The caches that are asked for, or those of the machine, or common ones.
+/// The requested caches, or those of the machine, or common ones.
 pub(super) fn levels(trace: &Trace, questions: &Questions) -> Vec<Cache> {
     match questions.caches.is_empty() {
         true => caches::usable(&trace.manifest.caches),
@@ -220,7 +221,7 @@ pub(super) fn levels(trace: &Trace, questions: &Questions) -> Vec<Cache> {
     }
 }
 
-/// The same caches, with measured latencies if the manifest has those of these caches.
+/// The same caches, with the measured latencies of the manifest if these belong to the same caches.
 pub(super) fn hierarchy(trace: &Trace, questions: &Questions) -> Hierarchy {
     let costs = trace.manifest.memory_costs.as_ref();
     Hierarchy::new(levels(trace, questions), costs)
@@ -235,12 +236,13 @@ pub(super) fn sets(trace: &Trace, questions: &Questions) -> [Sets; LEVELS] {
     sets
 }
 
-/// True if loads between others are left out. The remaining ones say nothing about caches.
+/// True if some loads of a window are left out. The remaining ones do not show the behaviour of
+/// caches.
 pub(super) fn is_thinned(questions: &Questions) -> bool {
     !questions.filter.functions.is_empty() || !questions.filter.objects.is_empty()
 }
 
-/// Sentences about what is missing.
+/// Sentences on missing data.
 struct Messages {
     /// Data that could not be read.
     damage: Vec<String>,
@@ -248,7 +250,7 @@ struct Messages {
 }
 
 impl Messages {
-    /// Reads the data objects, if counts by block are wanted.
+    /// Reads the data objects, if counts by block are needed.
     fn objects(
         &mut self,
         trace: &Trace,
@@ -282,7 +284,7 @@ impl Messages {
         }
     }
 
-    /// Adds those of the pass.
+    /// Adds the messages of the pass.
     fn add_pass(&mut self, trace: &Trace, source: &dyn ChunkSource, outcome: &EngineOutcome) {
         self.damage.extend(outcome.damage.iter().cloned());
         let damage = trace.damage.iter().chain(&self.damage);
@@ -294,11 +296,11 @@ impl Messages {
     }
 }
 
-/// A screen that is wanted before the rest of the result.
+/// A screen that is needed before the rest of the result.
 pub struct EarlyScreen<'a> {
-    /// As of [`Detail::Screen`].
+    /// Number of rows, see [`Detail::Screen`].
     pub rows: usize,
-    /// Takes the contents of the screen.
+    /// Receives the contents of the screen.
     pub show: &'a mut dyn FnMut(Analysis),
 }
 
@@ -312,8 +314,8 @@ pub fn examine(
     examine_in_steps(trace, questions, progress, None)
 }
 
-/// As [`examine`]. `early` takes the contents of a screen as soon as they are known, if there are
-/// any loads.
+/// As [`examine`]. `early` receives the contents of a screen as soon as they are known, if there
+/// are any loads.
 pub fn examine_in_steps(
     trace: &Trace,
     questions: &Questions,
@@ -373,7 +375,7 @@ pub fn examine_in_steps(
         .map_or(detail, |early| Detail::Screen(early.rows));
     let zoom = outcome.buckets[0].reuse.zoom.as_mut();
     let mixed = zoom.map(|z| z.mixed.finish()).unwrap_or_default();
-    // The marks are sorted by one thread, for the tables; misses are predicted meanwhile.
+    // One thread sorts the marks for the tables, while misses are predicted in parallel.
     let unfolded = std::mem::take(&mut outcome.unfolded);
     let lines = &outcome.lines;
     let (prediction, incidence) = rayon::join(
@@ -420,14 +422,14 @@ pub fn examine_in_steps(
     analysis.filter = filter;
     analysis.warnings.extend(no_paths.clone());
     damage.extend(no_paths);
-    // Another run's samples are no part of this trace: without them, there is a warning.
+    // Damage in another run's samples is no damage of this trace: it is only a warning.
     let wrong = add_measured(&mut analysis, trace, questions);
     damage.extend(wrong.filter(|_| questions.measured.is_none()));
     add_found(&mut analysis, found);
     Ok((analysis, damage))
 }
 
-/// Adds findings, and what they tell of other tables.
+/// Adds findings, and their data for other tables.
 pub(super) fn add_found(analysis: &mut Analysis, found: Findings) {
     add_fields(&mut analysis.objects, found.fields);
     let trace_info = &mut analysis.summary.trace;
@@ -439,7 +441,7 @@ pub(super) fn add_found(analysis: &mut Analysis, found: Findings) {
     };
 }
 
-/// Adds counters and memory samples of the processor. Returns what is wrong with them.
+/// Adds counters and memory samples of the processor. Returns the error if they are damaged.
 pub(super) fn add_measured(
     analysis: &mut Analysis,
     trace: &Trace,
@@ -462,7 +464,7 @@ pub(super) fn add_measured(
     Some(sentence)
 }
 
-/// A finding whose other lines are named once each; its own line is not among them.
+/// Removes repeated lines from a finding's other lines, and its own line.
 fn with_distinct_lines(mut finding: Finding) -> Finding {
     let own = SourceLine {
         file: finding.file.clone(),

@@ -1,4 +1,4 @@
-//! Weights of windows by what another run of the same command has counted.
+//! Weights of windows from the counts of another run of the same command.
 
 use crate::data::code_map::Target;
 use crate::data::counts::AccessCounts;
@@ -11,11 +11,11 @@ use mgz_annotations_schema::TraceMode;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Loads of code that no window has seen are worth a warning from here on, percent. Source: Chosen.
+/// Minimum loads of code that no window has seen for a warning, percent. Source: Chosen.
 const MIN_WARNING_PCT: f64 = 1.0;
 
-/// Counts of the given trace, or of the one that belongs to this. A trace that counts by itself
-/// needs none. An error is a sentence for the user.
+/// Counts of the given trace, or of the one inside this trace. A trace with its own counts needs
+/// none. An error is a sentence for the user.
 pub fn find_counts(trace: &Trace, given: Option<&Path>) -> Result<Option<Counted>, String> {
     let own = counted::of_trace(&trace.folder);
     let manifest = &trace.manifest;
@@ -38,7 +38,7 @@ pub fn find_counts(trace: &Trace, given: Option<&Path>) -> Result<Option<Counted
         .map_err(|e: CountedError| e.to_string())
 }
 
-/// The weights of a trace's windows with what was counted: functions' loads add up to that.
+/// The weights of a trace's windows, such that functions' loads add up to the counted ones.
 pub(crate) fn reweighted(
     trace: &Trace,
     weights: Weights,
@@ -108,7 +108,7 @@ pub(crate) fn row_estimates(counted: &Counted, target: Target) -> Vec<Option<Est
     rows.map(|count| count.map(estimate)).collect()
 }
 
-/// ρ by what was counted, and how far off that may be.
+/// ρ from the counted loads, and its error.
 pub(crate) fn sample_ratio(counted: &Counted, recorded: &AccessCounts) -> Option<(f64, f64)> {
     let whole = counted.whole()?;
     let here = (recorded.accesses + recorded.implied) as f64;

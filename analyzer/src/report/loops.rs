@@ -7,19 +7,19 @@ use serde::Serialize;
 /// A loop of the machine code, with the loops inside it.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct LoopRow {
-    /// Function that it is in.
+    /// Function that contains the loop.
     pub function: String,
     /// Module.
     pub module: String,
-    /// Source file of the branch back to its head; empty if unknown.
+    /// Source file of the back edge's branch; empty if unknown.
     pub file: String,
-    /// Line of that; 0 if unknown.
+    /// Line of that branch; 0 if unknown.
     pub line: u32,
     /// Caller that the code was inlined into: `caller at file:line`, innermost first.
     pub inlined_into: String,
     /// Link-time address of its head, hexadecimal.
     pub address: String,
-    /// That of the loop around it.
+    /// That of the enclosing loop.
     pub outer: Option<String>,
     /// 1 for an outermost loop.
     pub depth: u32,

@@ -1,7 +1,7 @@
-//! Predicted misses beside the measured ones.
+//! Predicted misses next to the measured ones.
 //!
 //! Rows are matched by name: functions by module and function, lines by module, file and line,
-//! objects by module and name. A name that several rows have is not matched.
+//! objects by module and name. Names that several rows share are not matched.
 
 use crate::input::Trace;
 use crate::input::measured::{MeasuredCode, MeasuredSamples, read_measured};
@@ -12,8 +12,9 @@ use crate::report::Analysis;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-/// Reads the memory samples of a trace, or of another one, and puts them beside the analysis.
-/// `filtered`: the analysis is of a part of the trace, which the samples are not.
+/// Reads the memory samples of a trace, or of another one, and adds them to the analysis.
+/// `filtered` is true if the analysis covers only a part of the trace; the samples always cover the
+/// whole.
 pub fn add(
     analysis: &mut Analysis,
     trace: &Trace,
@@ -38,7 +39,7 @@ pub fn add(
     Ok(())
 }
 
-/// The sentence on a trace without memory samples where some were asked for.
+/// The sentence for a trace without memory samples, if some were requested.
 pub(crate) fn no_samples(folder: &Path) -> String {
     format!(
         "{}: the trace has no memory samples; make one of a recording of perf mem with mgz-record --import",
@@ -46,7 +47,7 @@ pub(crate) fn no_samples(folder: &Path) -> String {
     )
 }
 
-/// Rows by name; `None` where several have the name.
+/// Rows by name; `None` if several rows share the name.
 type ByName<'a> = HashMap<[&'a str; 3], Option<&'a Misses>>;
 
 fn by_name<'a>(rows: impl Iterator<Item = ([&'a str; 3], &'a Option<Misses>)>) -> ByName<'a> {
@@ -73,7 +74,7 @@ struct Predictions<'a> {
 }
 
 impl<'a> Predictions<'a> {
-    /// `numbers`: those of the lines, as texts.
+    /// Indexes the predictions. `numbers` has the numbers of the lines as texts.
     fn of(analysis: &'a Analysis, numbers: &'a [String]) -> Predictions<'a> {
         let functions = analysis.functions.iter();
         let functions = functions.map(|f| ([&f.module[..], &f.function, ""], &f.loads.misses));
@@ -110,8 +111,8 @@ fn compare(measured: &mut Measured, samples: &MeasuredSamples, predicted: &Predi
     whole(measured, samples, predicted);
 }
 
-/// The run: the prediction is of the code that was recorded, so that only samples of this code are
-/// compared with it. The measured misses of the whole stay as they are if none of it is known.
+/// Compares the whole run. The prediction covers only recorded code, so only samples of this code
+/// are used. If no recorded code is known, the measured misses of the whole stay unchanged.
 fn whole(measured: &mut Measured, samples: &MeasuredSamples, predicted: &Predictions<'_>) {
     let is_recorded = |code: &MeasuredCode| {
         let name = [&code.module[..], &code.function, ""];
@@ -215,7 +216,7 @@ mod tests {
         assert_eq!(of(&measured.functions[0].loads), [None; 3], "no prediction");
         let line = measured.lines.iter().find(|l| l.line == 7).unwrap();
         assert_eq!(of(&line.loads), [Some(false), Some(false), None]);
-        // The whole is that of the recorded code.
+        // The whole covers only the recorded code.
         assert_eq!(measured.of_recorded_code, Some(1000));
         assert_eq!(of(&measured.loads), [Some(false), Some(false), None]);
         assert_eq!((measured.loads.samples, measured.others), (2000, 5));

@@ -1,4 +1,4 @@
-//! The result of an analysis, as it stands in JSON (`docs/reference/analysis-json.md`).
+//! The result of an analysis, with the structure of its JSON (`docs/reference/analysis-json.md`).
 
 pub mod build;
 pub mod counted;
@@ -65,18 +65,18 @@ pub struct Analysis {
     pub loops: Vec<LoopRow>,
     /// By window size, ascending.
     pub windows: Vec<WindowRow>,
-    /// For a sampled trace: footprint against window size, from inside a sample to the whole run.
+    /// For a sampled trace: footprint by window size, from parts of a sample to the whole run.
     pub growth: Vec<crate::estimate::growth_tables::GrowthRow>,
     /// For a sampled trace: reuse of pages between samples.
     pub inter_sample: Option<crate::estimate::growth_tables::InterSample>,
     /// Data objects, most loads first; with `--zoom` or `--objects`, if the trace has any.
     pub objects: Vec<crate::views::objects::ObjectRow>,
-    /// By way of whom windows began.
+    /// Call paths on which windows began.
     pub call_paths: crate::views::call_paths::CallPathTable,
     /// Functions and lines of Python, if windows began in any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub python: Option<crate::views::python::PythonTables>,
-    /// With `--by-path`: tables by way of whom the program came to loads.
+    /// With `--by-path`: tables by the call path of the loads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by_path: Option<Vec<crate::views::by_path::ByPathRow>>,
     /// Memory samples of the processor, if there are any.
@@ -97,7 +97,7 @@ pub struct Analysis {
     /// With `--zoom`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub location_zoom: Option<crate::views::location::LocationZoom>,
-    /// Sentences about what is missing or doubtful.
+    /// Sentences on missing or doubtful data.
     pub warnings: Vec<String>,
 }
 
@@ -123,7 +123,7 @@ pub fn build(
     material.build(warnings).analysis
 }
 
-/// The result, and what else is to be made of the same counts.
+/// The result, and data for further results from the same counts.
 pub struct Built {
     /// The tables.
     pub analysis: Analysis,
@@ -131,8 +131,8 @@ pub struct Built {
     pub whole: AccessCounts,
     /// Counts by code.
     pub by_code: ByCode,
-    /// Method of estimates.
+    /// Estimator for parts of memory or of the run.
     pub places: RegionEstimator,
-    /// The windows, where they come by time.
+    /// The windows, if they come by time.
     pub times: Option<TimeShares>,
 }

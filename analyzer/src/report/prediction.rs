@@ -14,14 +14,14 @@ use crate::stages::line_visits::{LineVisits, Visit};
 
 /// See the module's text.
 pub(super) struct Prediction<'a> {
-    /// The misses in the detail that was asked for first.
+    /// The misses in the detail that is needed first.
     pub(super) predicted: Option<Predicted>,
-    /// Predicts the others; none if all misses were counted, or none can be predicted.
+    /// Predicts the others; none if all misses were counted, or if no prediction is possible.
     predictor: Option<Predictor<'a>>,
 }
 
 impl<'a> Prediction<'a> {
-    /// Predicts the misses of the caches that are asked for. `lines`: those of the outcome.
+    /// Predicts the misses of the requested caches. `lines` are those of the outcome.
     pub(super) fn new(
         (trace, questions): (&Trace, &Questions),
         (outcome, lines): (&EngineOutcome, &'a LineVisits),
@@ -61,7 +61,7 @@ impl<'a> Prediction<'a> {
         predictor.predict(Detail::Screen(0), Watches::LeftOut)
     }
 
-    /// That the caches are not those of the machine.
+    /// The warning that the caches are not those of the machine.
     pub(super) fn warning(&self, trace: &Trace, questions: &Questions) -> Option<String> {
         let is_guess = self.predictor.is_some()
             && self.predicted.is_some()

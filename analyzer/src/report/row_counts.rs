@@ -1,4 +1,4 @@
-//! The pass over the rows, and the tables that are made of its counts.
+//! The pass over the rows, and the tables that are built from its counts.
 
 use crate::data::call_paths::CallPaths;
 use crate::data::counts::AccessCounts;
@@ -31,11 +31,11 @@ use std::sync::Arc;
 
 /// Settings of the pass over the rows, from the questions and the trace.
 pub(super) struct PassPlan {
-    /// True if the trace has samples of the run, and not all of it.
+    /// True if the trace contains samples of the run rather than all of it.
     pub(super) sampled: bool,
-    /// True if counts by memory block are wanted: for objects, zooms or bounds of footprints.
+    /// True if counts by memory block are needed: for objects, zooms or bounds of footprints.
     pub(super) by_block: bool,
-    /// True if the time of rows is wanted.
+    /// True if the time of rows is needed.
     pub(super) timed: bool,
     /// Sums by block.
     pub(super) wanted: Wanted,
@@ -47,7 +47,7 @@ impl PassPlan {
     pub(super) fn new(trace: &Trace, questions: &Questions) -> PassPlan {
         let conditions = &questions.filter;
         let sampled = !trace.manifest.mode.has_all_loads();
-        // Samples have few rows, and the touched blocks limit their footprints.
+        // Samples have few rows. The sizes of the touched objects limit their footprints.
         let bounded = sampled && trace.folder.join(input::objects::OBJECTS_FILE).exists();
         let by_block =
             questions.zoom || questions.objects || bounded || !conditions.objects.is_empty();
@@ -85,7 +85,7 @@ impl PassPlan {
     }
 
     /// The pass over the rows, whose incidence is not folded yet, and the first level of the time
-    /// tree if the zooms are wanted.
+    /// tree if the zooms are requested.
     pub(super) fn count(
         &self,
         (trace, questions): (&Trace, &Questions),
@@ -113,7 +113,7 @@ impl PassPlan {
         let first = first.take(&outcome, &trace.code);
         outcome.unite();
         if first.is_none() {
-            // Some rows could not be read, so the remaining rows are divided in another way.
+            // Some rows could not be read, so the remaining rows are divided by a separate pass.
             let wanted = Wanted {
                 parts: false,
                 ..self.wanted
@@ -128,14 +128,14 @@ impl PassPlan {
     }
 }
 
-/// Results of the pass, and what else the tables are made of.
+/// Results of the pass, and other data for the tables.
 #[derive(Clone, Copy)]
 pub(super) struct RowCounts<'a> {
     pub(super) trace: &'a Trace,
     pub(super) questions: &'a Questions,
     pub(super) plan: &'a PassPlan,
     pub(super) source: &'a dyn ChunkSource,
-    /// Manifest of the part that was asked for.
+    /// Manifest of the selected part.
     pub(super) manifest: &'a Manifest,
     pub(super) outcome: &'a EngineOutcome,
     pub(super) detail: Detail,
@@ -224,7 +224,7 @@ impl RowCounts<'_> {
             weights,
             hierarchy: hierarchy(self.trace, self.questions),
         };
-        // Words that were watched have not moved.
+        // Watched words keep their old addresses, so gains are predicted without watches.
         let has_watches = self.outcome.pairs.is_some();
         let unwatched = || self.prediction.unwatched();
         let unwatched =
@@ -298,8 +298,8 @@ impl RowCounts<'_> {
         )
     }
 
-    /// Adds the table of objects, if they are known. A screen only shows if they are known by where
-    /// they were allocated.
+    /// Adds the table of objects, if they are known. A screen only needs to know if allocations are
+    /// known.
     fn add_objects(&self, analysis: &mut Analysis, basis: &Basis<'_>, mixed: &FootprintSet) {
         let is_listed = |o: &&Resolver| self.detail.is_all() || o.knows_allocations();
         if let Some(objects) = self.objects.filter(is_listed) {
@@ -398,7 +398,7 @@ impl RowCounts<'_> {
         );
         analysis.heat_map = map;
         analysis.warnings.extend(missing(&tree, &questions.look));
-        // Without samples there is no tree.
+        // Without samples the tree is left out.
         analysis.time_zoom = Some(tree).filter(|tree| tree.root.samples > 0);
         analysis.location_zoom = Some(regions).filter(|_| outcome.census.loads > 0);
     }

@@ -1,4 +1,4 @@
-//! Common parts of rows by code, and construction of their tables.
+//! Common parts of rows by code, and the construction of their tables.
 
 use crate::data::counts::{AccessCounts, Bin, Metrics};
 use crate::data::detail::Detail;
@@ -15,11 +15,11 @@ use serde::Serialize;
 /// Numbers of the loads of a piece of code.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct LoadMetrics {
-    /// Share of the time, where windows come by time.
+    /// Share of the time, if windows are triggered by time.
     #[serde(flatten)]
     pub time: TimeShare,
-    /// Share of the executed loads, percent. If windows come by time, it is the share of the
-    /// measured loads, and unknown unless all are measured.
+    /// Share of the executed loads, percent. If windows are triggered by time, it is the share of
+    /// the measured loads, and unknown unless all are measured.
     #[serde(rename = "A_pct")]
     pub share: Option<f64>,
     /// Metrics.
@@ -41,20 +41,20 @@ pub struct LoadMetrics {
 }
 
 impl LoadMetrics {
-    /// Share that rows are ranked by, percent: of the time if windows come by time, else of the
-    /// loads.
+    /// Share by which rows are ranked, percent: of the time if windows are triggered by time, else
+    /// of the loads.
     pub fn weight(&self) -> f64 {
         self.time.value.or(self.share).unwrap_or(0.0)
     }
 
-    /// True if its share is enough for a row of a screen.
+    /// True if its share is large enough for a row of a screen.
     pub(crate) fn is_worth(&self, by_time: bool) -> bool {
         let share = if by_time { self.time.value } else { self.share };
         share.is_none_or(|s| s >= MIN_SHARE_PCT)
     }
 }
 
-/// Rows of a smaller share are left out of screens, percent: they would say 0.0.
+/// Rows with a smaller share are left out of screens, percent: they would show 0.0.
 const MIN_SHARE_PCT: f64 = 0.05;
 
 /// Strides shown per row.
@@ -66,17 +66,17 @@ pub(crate) struct Facts<'a> {
     /// Samples that have seen each row.
     pub(crate) seen: &'a [u64],
     pub(crate) maker: Maker<'a>,
-    /// Shares of time, if windows come by time.
+    /// Shares of time, if windows are triggered by time.
     pub(crate) by_time: Option<ByTime>,
-    /// Executed loads, where another run has counted them.
+    /// Executed loads, if another run counted them.
     pub(crate) counted: Option<Vec<Option<Estimate>>>,
-    /// Bytes of the objects that each row has touched, where they are all known.
+    /// Bytes of the objects that each row has touched, if all are known.
     pub(crate) bounds: Option<&'a [Option<u64>]>,
     /// Recorded and implied loads of the whole.
     pub(crate) all: u64,
-    /// Executed loads of the whole, where rows are shares of these.
+    /// Executed loads of the whole, if shares refer to them.
     pub(crate) of_whole: Option<f64>,
-    /// Classes that each row's loads were observed to have.
+    /// Observed classes of each row's loads.
     pub(crate) observed: Vec<ObservedRow>,
     /// Misses of groups, the groups of each row, and nanoseconds of the run.
     pub(crate) misses: Option<(&'a Predicted, Vec<Vec<Group>>, f64)>,
@@ -87,7 +87,7 @@ pub(crate) struct Facts<'a> {
 #[derive(Default)]
 pub(crate) struct ByTime {
     pub(crate) shares: Vec<TimeShare>,
-    /// Executed loads, where they were measured.
+    /// Executed loads, if they were measured.
     pub(crate) executed: Vec<Option<Estimate>>,
 }
 
@@ -96,7 +96,7 @@ impl Facts<'_> {
         self.by_time.as_ref().map(|t| t.shares[row])
     }
 
-    /// Executed loads of a row, where they were measured or counted.
+    /// Executed loads of a row, if they were measured or counted.
     fn executed(&self, row: usize) -> Option<Option<Estimate>> {
         match &self.counted {
             Some(counted) => Some(counted.get(row).copied().flatten()),
@@ -196,8 +196,8 @@ pub(crate) fn order(facts: &Facts<'_>, tie: impl Fn(usize) -> u32) -> Vec<usize>
 /// Weight, loads, stores and tie of a row.
 type RankKey = (f64, u64, u64, u32);
 
-/// Numbers of rows in the order of their keys: greater ones first, but smaller ties. Equal rows keep
-/// their order.
+/// Numbers of rows in the order of their keys: greater ones first, but smaller ties. Equal rows
+/// keep their order.
 fn rank(keys: &[RankKey]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..keys.len()).collect();
     order.sort_by(|&a, &b| {
@@ -209,7 +209,8 @@ fn rank(keys: &[RankKey]) -> Vec<usize> {
     order
 }
 
-/// Which rows have an estimate of their memory, of rows in this order that may stand on a screen.
+/// Flags the rows with an estimate of their memory. `order` is the order of the rows, and
+/// `may_stand` tells which of them a screen may show.
 pub(crate) fn shown(
     facts: &Facts<'_>,
     order: &[usize],

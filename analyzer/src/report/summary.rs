@@ -29,7 +29,8 @@ pub struct TraceInfo {
     pub program_status: String,
     /// Unit of `period` and `window`.
     pub unit: String,
-    /// Windows come by time: each stands for as much time, and shares are of time.
+    /// True if windows are triggered by time: each represents the same time, and shares are of
+    /// time.
     pub by_time: bool,
     /// Records per period; 0 in `full`.
     pub period: u64,
@@ -37,20 +38,20 @@ pub struct TraceInfo {
     pub window: u64,
     /// Wall-clock time of the run, seconds.
     pub wall_seconds: f64,
-    /// Caches that misses are predicted of, first level first.
+    /// Caches for which misses are predicted, first level first.
     pub caches: Vec<Cache>,
     /// Records that probes wrote.
     pub records_executed: u64,
     /// Records that were kept.
     pub records_kept: u64,
-    /// Loads executed, if the recorder knows.
+    /// Loads executed, if the recorder counted them.
     pub loads_executed: Option<u64>,
     /// The same as the recorder's estimate.
     #[serde(rename = "loads_executed_hat")]
     pub loads_executed_estimate: Option<f64>,
-    /// Relative half-width of its 95 % interval, where the recorder tells (`burst`).
+    /// Relative half-width of its 95 % interval, if the recorder gives it (`burst`).
     pub loads_executed_error: Option<f64>,
-    /// The trace that has counted the loads, where that is another one (`--weights-from`).
+    /// The trace in which the loads were counted, if it is another one (`--weights-from`).
     pub weights_from: Option<WeightsFrom>,
     /// Lost data by cause.
     pub dropped: BTreeMap<String, u64>,
@@ -58,12 +59,12 @@ pub struct TraceInfo {
     pub truncated_windows: BTreeMap<String, u64>,
     /// Code that ran, and the part of it that was recorded.
     pub coverage: Coverage,
-    /// The same, and why there are no samples where there are none, as sentences.
+    /// Sentences on the coverage, and the reason if there are no samples.
     pub not_recorded: Vec<String>,
-    /// Those of these sentences that a screen has; it shows shares of the time as numbers.
+    /// The sentences for a screen, which shows shares of the time as numbers.
     #[serde(skip)]
     pub for_screen: Vec<String>,
-    /// The argument of `--libs` that takes the most important missing code in.
+    /// The argument of `--libs` that would include the most important missing code.
     pub missing_libraries: Vec<String>,
 }
 
@@ -141,9 +142,9 @@ pub struct StoreFootprint {
 pub struct Doubtful {
     /// Rows whose `seq` does not ascend within their thread.
     pub out_of_order: u64,
-    /// Rows whose site the sidecar does not have.
+    /// Rows whose site is missing in the sidecar.
     pub unknown_site: u64,
-    /// Rows whose module the manifest does not have.
+    /// Rows whose module is missing in the manifest.
     pub unknown_module: u64,
     /// Rows whose class is not known (counted as Irregular).
     pub unknown_class: u64,
@@ -152,7 +153,7 @@ pub struct Doubtful {
 }
 
 impl Summary {
-    /// Another run has counted the loads: they are no estimate of the recorder's.
+    /// Replaces the recorder's estimate of the loads by the counts of another run.
     pub(crate) fn weighted_by(&mut self, from: Option<WeightsFrom>) {
         let trace = &mut self.trace;
         trace.weights_from = from;
@@ -163,7 +164,7 @@ impl Summary {
     }
 }
 
-/// ρ, and what it was computed from.
+/// ρ, and the source of its value.
 pub(crate) fn sample_ratio(
     manifest: &Manifest,
     counts: &AccessCounts,
@@ -174,7 +175,7 @@ pub(crate) fn sample_ratio(
         return (None, "nothing recorded");
     }
     let totals = &manifest.totals;
-    // If the recorder did not count stores separately, they are among its loads.
+    // If the recorder did not count stores separately, its loads include them.
     let observed = match totals.stores {
         Some(_) => recorded,
         None => recorded + stores as f64,
@@ -208,7 +209,7 @@ pub(crate) fn sample_ratio(
     (None, "unknown")
 }
 
-/// The error of the executed loads that ρ is computed from, where the recorder tells.
+/// The error of the executed loads for ρ, if the recorder gives it.
 pub(crate) fn executed_error(manifest: &Manifest) -> Option<f64> {
     let totals = &manifest.totals;
     match totals.loads_executed_estimate {
@@ -232,8 +233,8 @@ pub(crate) fn summary(
     let totals = &manifest.totals;
     let census = &outcome.census;
     let by_time = manifest.triggers_by_time();
-    // If windows come by time, the recorder's estimate for code without a measured speed is no
-    // measurement.
+    // If windows are triggered by time, the recorder's estimate includes code without a measured
+    // speed. So it is not used.
     let (estimate, error, rho) = if by_time && totals.loads_executed.is_none() {
         let ends = hats.accesses.zip(hats.accesses_hi);
         let recorded = (whole.accesses + whole.implied).max(1) as f64;
@@ -320,7 +321,7 @@ pub(crate) fn summary(
     }
 }
 
-/// Warns of what could not be attributed, or is not there.
+/// Warns of rows that could not be attributed or are missing.
 pub(crate) fn doubts(outcome: &EngineOutcome, warnings: &mut Vec<String>) {
     let census = &outcome.census;
     if census.loads == 0 {

@@ -1,4 +1,4 @@
-//! From the counts of a pass to the tables.
+//! Builds the tables from the counts of a pass.
 
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::counts::AccessCounts;
@@ -30,7 +30,7 @@ use rayon::prelude::*;
 /// Tables of growth, and of reuse between samples.
 type Growth = (Vec<GrowthRow>, Option<InterSample>);
 
-/// Data that the tables are made of.
+/// Input data of the tables.
 pub struct Material<'a> {
     /// Manifest of the trace.
     pub manifest: &'a Manifest,
@@ -50,7 +50,7 @@ pub struct Material<'a> {
     pub predicted: Option<&'a Predicted>,
 }
 
-/// That samples are in step with the program, every `lag`th.
+/// The warning that every `lag`th sample is in step with the program.
 fn in_step(manifest: &Manifest, lag: usize) -> String {
     format!(
         "the samples are in step with the program: every {lag}th sample sees nearly the same addresses, so that other parts of its loops are never seen, and estimates of footprints are lower bounds; record again with another --period (a prime number that is no divisor of the loop, such as {})",
@@ -62,8 +62,8 @@ fn in_step(manifest: &Manifest, lag: usize) -> String {
     )
 }
 
-/// Shares of time for the rows of a table. The speed of code is measured by function. `seen`:
-/// samples that saw each row of the tables in [`BY_CODE`].
+/// Shares of time for the rows of a table. The speed of code is measured by function. `seen` has
+/// the samples that saw each row of the tables in [`BY_CODE`].
 fn by_time(
     times: &TimeShares,
     outcome: &EngineOutcome,
@@ -84,7 +84,7 @@ fn by_time(
             .iter()
             .zip(times.by_code(code, target))
             .map(|(windows, share)| match target {
-                // All of the time is the whole's, however few windows there are.
+                // The whole run has all of the time, even with few windows.
                 Target::Whole => measured(windows, weights, TimeShare::ALL),
                 _ => measured(windows, weights, share),
             })
@@ -102,7 +102,7 @@ fn by_time(
     ByTime { shares, executed }
 }
 
-/// Share of the run that the samples stand for, and their weights.
+/// Share of the run that the samples represent, and their weights.
 struct Sampling<'a> {
     rho: Option<f64>,
     rho_source: &'static str,
@@ -144,17 +144,17 @@ impl<'a> Sampling<'a> {
         Some(design.standing_for(self.shares.as_ref().map(marked)))
     }
 
-    /// Shares of time for the rows of a table. `seen` as for [`by_time`].
+    /// Shares of time for the rows of a table. `seen` is that of [`by_time`].
     fn time_of(&self, of: &Material<'_>, target: Target, seen: &[Vec<u64>]) -> Option<ByTime> {
         let times = self.times.as_ref()?;
         Some(by_time(times, of.outcome, of.code, target, seen))
     }
 }
 
-/// Counts by row, and what all samples together have seen.
+/// Counts by row, and the blocks that samples have seen in the whole run.
 struct CodeCounts {
     sums: CodeSums,
-    /// Blocks that samples have seen, if the trace is sampled.
+    /// Blocks seen by samples, if the trace is sampled.
     seen: Option<WholeSightings>,
     classes: Option<observed_class::ByCode>,
 }
@@ -180,9 +180,10 @@ impl CodeCounts {
     }
 }
 
-/// Makers of estimates, which have not seen blocks yet.
+/// Makers of estimates, before blocks are added.
 struct Makers<'a> {
-    /// Distance of samples that see the same, if the samples are in step with the program.
+    /// Number of samples after which the same addresses are seen, if the samples are in step with
+    /// the program.
     lag: Option<u32>,
     /// By table: samples that have seen each row.
     seen: Vec<Vec<u64>>,
@@ -200,7 +201,7 @@ struct CodeTables<'a> {
 impl<'a> CodeTables<'a> {
     fn new(facts: Vec<Facts<'a>>, code: &CodeMap) -> CodeTables<'a> {
         let tie = |kind: usize, row: usize| match BY_CODE[kind] {
-            // Among equal loops, the outer one is first.
+            // Among equal loops, the outer one comes first.
             Target::Loop => code.loops[row].depth,
             _ => 0,
         };
@@ -212,7 +213,7 @@ impl<'a> CodeTables<'a> {
 
     /// Finds the rows that have estimates of their memory.
     fn shown(&self, code: &CodeMap) -> Vec<(Target, Shown)> {
-        // Code without lines is listed among the functions.
+        // Lines without a number are left out: their code is listed among the functions.
         let may_stand = |kind: usize, row: usize| match BY_CODE[kind] {
             Target::Line => code.lines[row].line > 0,
             _ => true,
@@ -230,7 +231,7 @@ impl<'a> CodeTables<'a> {
     }
 }
 
-/// All that the rows are made of.
+/// Input data of the rows.
 struct Passes<'a> {
     of: &'a Material<'a>,
     sampling: &'a Sampling<'a>,
@@ -238,12 +239,12 @@ struct Passes<'a> {
     places: RegionEstimator,
     /// By table: samples that have seen each row.
     seen: &'a [Vec<u64>],
-    /// Share of time and executed loads of the whole, where windows come by time.
+    /// Share of time and executed loads of the whole, if windows are triggered by time.
     whole_time: Option<ByTime>,
 }
 
 impl<'a> Passes<'a> {
-    /// Executed loads of the whole, where they were measured or counted.
+    /// Executed loads of the whole, if they were measured or counted.
     fn executed(&self) -> Option<Option<Estimate>> {
         match self.sampling.counted {
             Some(counted) => Some(counted.whole().map(counted::estimate)),
@@ -263,7 +264,8 @@ impl<'a> Passes<'a> {
         tables
     }
 
-    /// Gathers the data of one table. `of_whole`: executed loads that rows are shares of.
+    /// Gathers the data of one table. `of_whole` is the number of executed loads to which shares
+    /// refer.
     fn facts(&self, kind: usize, maker: Maker<'a>, of_whole: Option<f64>) -> Facts<'a> {
         let (of, counts, target) = (self.of, self.counts, BY_CODE[kind]);
         let whole = &counts.sums.whole;
@@ -335,13 +337,13 @@ impl<'a> Passes<'a> {
         };
         let (growth, hats) = rayon::join(growth, whole);
         match &self.whole_time {
-            // All of the time is the whole's, however few windows there are.
+            // The whole run has all of the time, even with few windows.
             Some(_) => (growth, hats.marked_by(TimeShare::ALL)),
             None => (growth, hats),
         }
     }
 
-    /// Makes the summary. `hats`: estimates of the whole.
+    /// Makes the summary. `hats` are the estimates of the whole.
     fn summary(&self, hats: Hats) -> Summary {
         let (of, sampling, counts) = (self.of, self.sampling, self.counts);
         let mut summary = summary::summary(
@@ -369,8 +371,8 @@ impl<'a> Passes<'a> {
     }
 }
 
-/// The counts by code, without fetches. These are counted for the whole run only. Its parts have
-/// none, and neither have rows of the whole that are compared with them.
+/// The counts by code, without fetches. Fetches are counted only for the whole run. So rows of the
+/// whole that are compared with its parts must leave them out.
 fn bare(tables: [RowSums; 3]) -> ByCode {
     let [functions, _, loops] = tables.map(|table| {
         let counts = table.counts.iter();
@@ -389,7 +391,7 @@ impl Material<'_> {
     ) -> Makers<'m> {
         let (outcome, code) = (self.outcome, self.code);
         let resonance = || seen.and_then(|seen| growth_tables::resonance(outcome, seen));
-        // A screen has no loops.
+        // A screen shows no loops.
         let kinds = &BY_CODE[..if self.detail.is_all() { 3 } else { 2 }];
         let samples = || {
             let of = |&target: &Target| samples_seen(outcome, code, target);

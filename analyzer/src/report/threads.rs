@@ -35,10 +35,10 @@ const MAX_THREAD_ROWS: usize = 256;
 pub struct ByThread {
     /// Samples.
     pub samples: u64,
-    /// Share of the time, where windows come by time.
+    /// Share of the time, if windows are triggered by time.
     #[serde(flatten)]
     pub time: TimeShare,
-    /// Share of the executed loads, percent; unknown unless those of all are known.
+    /// Share of the executed loads, percent; unknown unless those of all threads are known.
     #[serde(rename = "A_pct")]
     pub share: Option<f64>,
     /// Metrics.
@@ -65,9 +65,9 @@ impl ByThread {
 pub struct ThreadRow {
     /// Its process.
     pub process: u32,
-    /// System thread id; none for the threads of a process together that have no row of their own.
+    /// System thread id; none for the combined row of a process's threads without their own rows.
     pub thread: Option<u32>,
-    /// Its name, if it was recorded; of several together, their number.
+    /// Its name, if it was recorded; for a combined row, the number of threads.
     pub name: String,
     /// Its loads.
     #[serde(flatten)]
@@ -88,7 +88,7 @@ pub struct ProcessRow {
     pub loads: ByThread,
 }
 
-/// The rows of a trace, in the bucket of their thread.
+/// The rows of a trace, each in the bucket of its thread.
 struct Dealt<'a> {
     source: &'a dyn ChunkSource,
     buckets: Mutex<Buckets>,
@@ -97,7 +97,7 @@ struct Dealt<'a> {
 /// Numbers of buckets.
 #[derive(Default)]
 struct Buckets {
-    /// Buckets of threads that have their own.
+    /// Buckets of threads with their own bucket.
     own: BTreeMap<(u32, u32), u32>,
     /// Buckets of the other threads of a process.
     rest: BTreeMap<u32, u32>,
@@ -106,7 +106,7 @@ struct Buckets {
 }
 
 impl Buckets {
-    /// The threads with the most rows have one each.
+    /// Assigns a bucket to each of the threads with the most rows.
     fn new(manifest: &Manifest) -> Buckets {
         let mut buckets = Buckets::default();
         let mut threads: Vec<_> = manifest.threads.iter().collect();
@@ -161,7 +161,6 @@ impl ChunkSource for Dealt<'_> {
     }
 }
 
-/// Data from which rows are made.
 struct Maker<'a> {
     manifest: &'a Manifest,
     code: &'a CodeMap,
@@ -170,7 +169,8 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    /// The samples of some threads, of which `bucket` has the rows. `seen`: of what addresses.
+    /// The row of some threads. `bucket` has their counts, `has` selects their samples, and `seen`
+    /// has the addresses that these saw.
     fn row(
         &self,
         bucket: &BucketOutcome,
@@ -232,7 +232,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Which share of these threads' records was kept: each has counters of its own.
+    /// Share of these threads' records that was kept, from the counters of each thread.
     fn kept(&self, threads: &dyn Fn(u32, u32) -> bool) -> Option<f64> {
         let of = self.manifest.threads.iter();
         let of = of.filter(|t| threads(t.process, t.thread));
@@ -257,7 +257,7 @@ impl Maker<'_> {
     }
 }
 
-/// The samples of the threads and processes that have rows.
+/// The samples of the threads and processes that have rows in the tables.
 struct Places {
     buckets: Buckets,
     processes: Vec<u32>,
@@ -309,7 +309,7 @@ impl Places {
 type Names = BTreeMap<(u32, u32), String>;
 
 impl Maker<'_> {
-    /// Makes the rows of threads. `seen`: addresses by bucket.
+    /// Makes the rows of threads. `seen` has addresses by bucket.
     fn thread_rows(
         &self,
         places: &Places,
@@ -347,7 +347,7 @@ impl Maker<'_> {
         rows
     }
 
-    /// Makes the rows of processes. `seen`: addresses by process.
+    /// Makes the rows of processes. `seen` has addresses by process.
     fn process_rows(
         &self,
         places: &Places,
@@ -442,7 +442,7 @@ pub(crate) fn thread_tables(
     (rows, process_rows)
 }
 
-/// A single thread gets the numbers of the whole.
+/// The row of a single thread, which has the numbers of the whole.
 fn alone(
     manifest: &Manifest,
     outcome: &EngineOutcome,
@@ -484,7 +484,7 @@ fn alone(
     (vec![row], vec![of_process])
 }
 
-/// Buckets as one.
+/// Joins buckets to one.
 fn united(buckets: Vec<BucketOutcome>) -> BucketOutcome {
     let mut counts = Vec::new();
     let mut reuse = ReuseTotals::new(None);
@@ -501,7 +501,7 @@ fn united(buckets: Vec<BucketOutcome>) -> BucketOutcome {
     }
 }
 
-/// Tells the shares of executed loads, if those of all are known.
+/// Sets the shares of executed loads, if those of all rows are known.
 fn shares(rows: Vec<&mut ByThread>) {
     let all: Option<f64> = rows.iter().map(|r| r.hats.accesses).sum();
     for row in rows {

@@ -1,4 +1,4 @@
-//! Means over windows of each size, as they stand in JSON.
+//! Means over windows of each size, with the structure of the JSON.
 
 use crate::data::counts::AccessCounts;
 use crate::engine::EngineOutcome;
@@ -17,7 +17,7 @@ pub struct WindowRow {
     /// Accesses in them.
     #[serde(rename = "A")]
     pub accesses: u64,
-    /// Implied Constant loads in them.
+    /// Implied Constant loads in these windows.
     #[serde(rename = "A_const")]
     pub implied: u64,
     /// Percent.
@@ -51,7 +51,7 @@ pub struct WindowRow {
     pub survivals: Option<f64>,
     /// Reuses with both accesses inside a window.
     pub reuses: u64,
-    /// Mean D of those.
+    /// Mean D of those reuses.
     #[serde(rename = "D_mean")]
     pub distance_mean: Option<f64>,
 }

@@ -1,32 +1,31 @@
 //! Bytes of each cache line that are used between its fetch and its last touch.
 //!
-//! The bytes of a line that a set of rows has touched grow with every further window. Over a whole
-//! trace, nearly all of each line seems used. A cache sees less: a line is fetched, some bytes of
-//! it are read, and it is evicted. This stage simulates a first-level cache of [`CACHE_SETS`] ×
-//! [`WAYS`] lines over each sample, from empty, and counts for each fetch the bytes that are read
-//! until the line is evicted or the sample ends. They count for the code whose load fetched the
-//! line.
+//! The touched bytes of a line increase with every further window. Over a whole trace, nearly all
+//! of each line seems used. In a cache, fewer are: a line is fetched, some bytes of it are read,
+//! and it is evicted. This stage simulates a first-level cache of [`CACHE_SETS`] × [`WAYS`] lines
+//! over each sample, from empty, and counts for each fetch the bytes that are read until the line
+//! is evicted or the sample ends. They are attributed to the code whose load fetched the line.
 //!
-//! A hash chooses the set of a line. Set conflicts of columns at powers of two depend on one
+//! A hash chooses the set of a line. Set conflicts due to power-of-two strides depend on one
 //! machine's cache, and the next level still has the line.
 //!
-//! In long samples, stretches of [`LOADS_PER_STRETCH`] loads in every [`LOADS_PER_PERIOD`] are
-//! simulated: one load in eight is enough for a ratio.
+//! In long samples, [`LOADS_PER_STRETCH`] loads in every [`LOADS_PER_PERIOD`] are simulated: one
+//! load in eight is enough for a ratio.
 
 use crate::data::group::Group;
 use crate::data::memory_units::CacheLine;
 use crate::data::rows::ColumnSlices;
 use mgz_models::util::hash::spread;
 
-/// Sets of the cache: 32 KiB in all.
+/// Number of sets of the cache: 32 KiB in total.
 const CACHE_SETS: usize = 64;
-/// The shifted hash is the number of a set.
+/// The hash shifted by this is the number of a set.
 const SET_SHIFT: u32 = 64 - CACHE_SETS.trailing_zeros();
 /// Lines of a set.
 const WAYS: usize = 8;
 /// Source: Chosen.
 const LOADS_PER_STRETCH: usize = 1 << 14;
-/// Loads from the beginning of a stretch to that of the next. Source: Chosen.
+/// Loads from the begin of one simulated stretch to the next. Source: Chosen.
 const LOADS_PER_PERIOD: usize = 1 << 17;
 /// No address is in this line.
 const EMPTY: CacheLine = CacheLine::from_number(u64::MAX);
@@ -36,7 +35,7 @@ const EMPTY: CacheLine = CacheLine::from_number(u64::MAX);
 pub struct Fetched {
     /// Lines that its loads have fetched.
     pub lines: u64,
-    /// Bytes of these lines that were read before the lines were displaced.
+    /// Bytes of these lines that were read before the lines were evicted.
     pub bytes: u64,
 }
 
@@ -71,7 +70,7 @@ const NO_LINE: Held = Held {
 
 /// The cache, and its counts by group.
 pub struct Fetches {
-    /// The lines of each set, the one used last first.
+    /// The lines of each set, most recently used first.
     sets: Box<[[Held; WAYS]; CACHE_SETS]>,
     /// Loads of the sample so far.
     at: usize,
@@ -89,7 +88,7 @@ impl Default for Fetches {
 }
 
 impl Fetches {
-    /// Plays further loads of the sample.
+    /// Simulates further loads of the sample.
     pub fn run(&mut self, rows: &ColumnSlices<'_>) {
         let mut from = 0;
         while from < rows.len() {
@@ -111,13 +110,13 @@ impl Fetches {
         }
     }
 
-    /// Ends the sample: all lines are displaced.
+    /// Ends the sample: all lines are evicted.
     pub fn finish(&mut self) {
         self.empty();
         self.at = 0;
     }
 
-    /// Adds the counts of `other`, whose sample ends.
+    /// Adds the counts of `other` and ends its sample.
     pub fn merge(&mut self, mut other: Fetches) {
         other.finish();
         add_fetches(&mut self.counts, &other.counts);
@@ -184,7 +183,7 @@ impl Fetches {
         });
     }
 
-    /// By group.
+    /// Counts by group.
     pub fn counts(&self) -> &[Fetched] {
         &self.counts
     }
@@ -219,17 +218,18 @@ mod tests {
     fn a_walk_uses_its_lines_and_columns_of_a_matrix_do_not() {
         let walk: Vec<_> = (0..8192).map(|i| (i * 8, 8, 0)).collect();
         assert_eq!(played(&walk), [fetched(1024, 65_536)]);
-        // Two columns share their lines, 16 KiB from row to row. Each line is evicted before the
-        // next column.
+        // Two columns share their lines, with rows of 16 KiB. Each line is evicted before the next
+        // column.
         let columns = |rows: u64, columns: u64| -> Vec<_> {
             (0..rows * columns)
                 .map(|i| (i % rows * 16_384 + i / rows * 8, 8, 0))
                 .collect()
         };
         assert_eq!(played(&columns(4096, 2)), [fetched(8192, 65_536)]);
-        // The lines of a block of 16 rows stay, although they are a power of two apart.
+        // The lines of a block of 16 rows stay in the cache, although they are a power of two
+        // apart.
         assert_eq!(played(&columns(16, 8)), [fetched(16, 1024)]);
-        // Structures of 64 bytes of which one field is read, and again while it is in the cache.
+        // Structures of 64 bytes, of which one field is read twice while the line is in the cache.
         let fields: Vec<_> = (0..2000).map(|i| (i / 2 * 64, 8, 0)).collect();
         assert_eq!(played(&fields), [fetched(1000, 8000)]);
     }

@@ -1,13 +1,12 @@
 //! The last access of each line in a sample, and the number of lines touched since.
 //!
-//! Accesses of one line that follow one another are one *stay*. Lines are ordered by their last
-//! stays: one bit for each stay that is the last one of its line, with sums over words and blocks
-//! of bits.
+//! Consecutive accesses of one line are one *stay*. Lines are ordered by their last stays: one bit
+//! for each stay that is the last one of its line, with sums over words and blocks of bits.
 
 use crate::data::memory_units::CacheLine;
 use mgz_models::util::hash::spread;
 
-/// Entries of the table at first.
+/// Initial number of entries of the table.
 const FIRST_ENTRIES: usize = 1 << 9;
 /// Log2 of the stays in a word.
 const WORD_LOG2: u32 = 6;
@@ -25,16 +24,16 @@ struct Entry {
     stay: u32,
 }
 
-/// See the module's text. Accesses are told apart by their positions in the sample.
+/// See the module's text. Accesses are identified by their positions in the sample.
 #[derive(Clone, Default)]
 pub(super) struct LastAccesses {
-    /// Open addressing.
+    /// A hash table with open addressing.
     table: Vec<Entry>,
     /// Entry of the last access.
     recent: usize,
     /// Number of stays.
     stays: u32,
-    /// Lines whose last stay it is: by stay, by word, and by block.
+    /// Number of lines whose last stay it is, by stay, by word, and by block.
     last: Vec<u64>,
     of_words: Vec<u8>,
     of_blocks: Vec<u32>,
@@ -50,9 +49,9 @@ pub(super) struct LinePlace {
 }
 
 impl LastAccesses {
-    /// A sample of at most `n` accesses begins.
+    /// Begins a sample of at most `n` accesses.
     pub(super) fn begin(&mut self, n: usize) {
-        // The last sample probably had about as many lines.
+        // The previous sample probably had about as many lines.
         let entries = self.table.len().min((4 * n).next_power_of_two());
         self.table.clear();
         self.table
@@ -84,7 +83,7 @@ impl LastAccesses {
         }
     }
 
-    /// The entry of a line, or the free one that it would have. `line`: its number plus one.
+    /// The entry of a line, or a free one for it. `line` is its number plus one.
     #[inline(always)]
     fn slot(&self, line: u64) -> usize {
         let mask = self.table.len() - 1;
@@ -101,7 +100,7 @@ impl LastAccesses {
         let word = (of.stay >> WORD_LOG2) as usize;
         let block = word >> BLOCK_LOG2;
         let end = ((block + 1) << BLOCK_LOG2).min(self.of_words.len());
-        // Two shifts: there may be no later stay in the word.
+        // Two shifts, since the word may have no later stay.
         let later = self.last[word] >> (of.stay % u64::BITS) >> 1;
         let of_words = self.of_words[word + 1..end].iter().map(|&n| u64::from(n));
         let of_blocks = self.of_blocks[block + 1..].iter().map(|&n| u64::from(n));
@@ -114,7 +113,7 @@ impl LastAccesses {
         self.table[self.recent].at = at as u32;
     }
 
-    /// Adds an access of another line, whose place was found before.
+    /// Adds an access of another line, whose place [`LastAccesses::find`] returned.
     #[inline(always)]
     pub(super) fn put(&mut self, place: LinePlace, line: CacheLine, at: usize) {
         let mut slot = place.slot;
@@ -138,7 +137,7 @@ impl LastAccesses {
         self.stays += 1;
     }
 
-    /// Changes the bit of a stay, and its sums by one.
+    /// Flips the bit of a stay, and changes its sums by one.
     #[inline(always)]
     fn flip(&mut self, stay: u32, by: u32) {
         let word = (stay >> WORD_LOG2) as usize;
@@ -163,8 +162,8 @@ impl LastAccesses {
 mod tests {
     use super::*;
 
-    /// Positions and numbers of later lines by a list of what was touched, most recent last. The
-    /// sample has several blocks of stays.
+    /// Compares positions and numbers of later lines with those from a list of touched lines, most
+    /// recent last. The sample has several blocks of stays.
     #[test]
     fn lines_are_ordered_by_their_last_accesses() {
         let (mut state, n) = (7u64, 20_000);

@@ -5,7 +5,7 @@
 //! before, the access is *censored*: its distance is greater than the number of lines touched so
 //! far, which is counted instead. First touches themselves are kept as *visits*: the line, the
 //! sample and the code. If there are many visits, only those of some lines are kept, selected by a
-//! hash of the line. So all samples that met a kept line are known.
+//! hash of the line. So all samples that saw a kept line are known.
 
 use crate::data::group::Group;
 use crate::data::memory_units::{CacheLine, WORD_BYTES};
@@ -22,11 +22,11 @@ use std::collections::HashMap;
 pub const PARTS: usize = 8;
 /// Consecutive samples of one replicate, because consecutive samples vary together. Source: Chosen.
 const SAMPLES_PER_RUN: u32 = 4;
-/// Visits that are kept, about.
+/// Approximate maximum number of visits that are kept.
 const LIMIT: usize = 3 << 20;
 /// Lines within which steps of equal size count as a sequence. Source: Chosen.
 const MAX_SEQUENCE_LINES: u64 = 64;
-/// Other lines behind which a reuse is none of the same pass over a line. Source: Chosen.
+/// Number of other lines after which a reuse belongs to another pass over the line. Source: Chosen.
 const MAX_LINES_IN_PASS: u64 = 32;
 
 /// Values below this have a bin each.
@@ -90,27 +90,27 @@ impl Bins {
 pub struct GroupLines {
     /// Distances.
     pub known: Bins,
-    /// For first touches: lines that the sample had touched.
+    /// For first touches: number of lines that the sample had touched before.
     pub censored: Bins,
-    /// For all accesses: lines that the sample had touched.
+    /// For all accesses: number of lines that the sample had touched before.
     pub before: Bins,
-    /// Rows between reuses; rows of the sample before first touches; those before any access.
+    /// Rows between reuses; rows of the sample before first touches; rows before any access.
     pub times: [Bins; 3],
-    /// By bin of the last ones: lines that the sample had touched, over all accesses.
+    /// By bin of the last histogram: lines that the sample had touched, summed over all accesses.
     pub lines: Vec<u64>,
-    /// The same three of lines in the same set of the first-level cache.
+    /// The first three, for lines in the same set of the first-level cache.
     pub in_set: [Bins; 3],
-    /// Reuses behind so many other lines that the line was left meanwhile.
+    /// Reuses after at least `MAX_LINES_IN_PASS` other lines.
     pub again: u32,
     /// Number of these that access the same word as the last access.
     pub same_word: u32,
     /// Accesses in the second halves of samples.
     pub late: u32,
-    /// By level: number of these whose line was evicted because the sample has filled its set.
+    /// By level: number of these whose line was evicted because the sample had filled its set.
     pub conflicts: [u32; LEVELS],
     /// First touches in the second halves of samples.
     pub late_firsts: u32,
-    /// By level: number of these in a set that the sample has filled.
+    /// By level: number of these in a set that the sample had filled.
     pub full: [u32; LEVELS],
 }
 
@@ -149,11 +149,11 @@ pub struct Visit {
     pub space: u32,
     /// Group of the load.
     pub group: Group,
-    /// Lines that the sample had touched before.
+    /// Number of lines that the sample had touched before.
     pub before: u16,
-    /// The byte of the line that was loaded first. Objects may begin anywhere in a line.
+    /// The byte of the line at which the first load began. Objects may begin anywhere in a line.
     pub byte: u8,
-    /// True if the visit comes in the order of memory: a neighbour was touched before, or the step
+    /// True if the visit follows the order of memory: a neighbour was touched before, or the step
     /// equals that of the last visits.
     pub sequence: bool,
 }
@@ -164,7 +164,7 @@ impl Visit {
         self.line.address() | u64::from(self.byte)
     }
 
-    /// The byte of its line that an address is.
+    /// Offset of an address in its line.
     pub fn byte_of(address: u64) -> u8 {
         CacheLine::offset(address) as u8
     }
@@ -183,18 +183,18 @@ pub struct SampleGroup {
     pub implied: u32,
 }
 
-/// The use of a word that was watched from the end of its sample on: the last one in its line.
+/// The last use of a line in a sample, whose word was watched after the sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WatchedUse {
-    /// Which of the watches it is.
+    /// Number of the watch.
     pub pair: u32,
     /// Address space.
     pub space: u32,
     /// Group of the load that used it.
     pub group: Group,
-    /// Part of the sample's rows behind the use.
+    /// Part of the sample's rows after the use.
     pub rest: f32,
-    /// Lines touched there.
+    /// Lines touched in that part.
     pub after: u32,
 }
 
@@ -209,9 +209,9 @@ pub struct LineVisits {
     pub samples: Vec<SampleGroup>,
     /// The visits of one line in 2 to the power of this are kept.
     pub level: u32,
-    /// Walks that come back.
+    /// Walks that return.
     pub walks: Walks,
-    /// Uses of words that were watched, of those watches that rows agree with.
+    /// Uses of watched words. Watches that contradict the rows are left out.
     pub watched: Vec<WatchedUse>,
     work: Work,
 }
@@ -229,17 +229,17 @@ struct Work {
     address: Vec<u64>,
     group: Vec<Group>,
     implied: Vec<u16>,
-    /// Instructions, where all are known.
+    /// Instructions, if all are known.
     site: Vec<u32>,
     /// True for the first row in each line.
     first: Vec<bool>,
     /// The groups of the sample.
     local: Vec<GroupInSample>,
-    /// Their places in the list.
+    /// Index of each group in `local`.
     places: HashMap<Group, usize, Mixed>,
     caches: [Sets; LEVELS],
     conflicts: Conflicts,
-    /// Words that are watched behind the sample: which watch, and where.
+    /// Words that are watched after the sample: number of the watch, and address.
     pairs: Vec<(u32, u64)>,
     sample: u32,
     space: u32,
@@ -249,19 +249,19 @@ struct Work {
 #[derive(Clone, Default)]
 struct GroupInSample {
     group: Group,
-    /// Its counts, taken out while they grow.
+    /// Its counts, moved here while they grow.
     counts: GroupLines,
-    /// Its last new line, and the step to that.
+    /// Its last new line, and the step to that line.
     line: CacheLine,
     step: i64,
-    /// Its loads.
+    /// Loads of the group.
     accesses: u32,
     implied: u32,
 }
 
 impl Work {
     /// Counts an access of a group. Returns the visit if the access is the first one of its line.
-    /// `last`: line of the access before.
+    /// `last` is the line of the previous access.
     fn access(&mut self, at: usize, of: &mut GroupInSample, last: CacheLine) -> Option<Visit> {
         let line = CacheLine::of(self.address[at]);
         let distinct = self.last.lines();
@@ -364,7 +364,8 @@ fn kept(line: CacheLine, space: u32, level: u32) -> bool {
 }
 
 impl LineVisits {
-    /// A sample begins, to be looked at for such caches. `pairs`: words that are watched behind it.
+    /// Begins a sample, whose conflicts are counted for `caches`. `pairs` are the words that are
+    /// watched after it.
     pub fn begin(&mut self, space: u32, sample: u32, caches: &[Sets; LEVELS], pairs: &[ReusePair]) {
         self.work.caches = *caches;
         self.work.pairs.clear();
@@ -382,7 +383,7 @@ impl LineVisits {
         self.work.first.clear();
     }
 
-    /// Further loads of the sample, and their instructions, if they are known.
+    /// Adds further loads of the sample, and their instructions, if they are known.
     pub fn run(&mut self, rows: &ColumnSlices<'_>, sites: &[u32]) {
         let n = rows.len();
         self.work
@@ -393,7 +394,7 @@ impl LineVisits {
         self.work.implied.extend_from_slice(&rows.implied[..n]);
     }
 
-    /// Rows of the sample so far; very many if it is skipped.
+    /// Rows of the sample so far; a very large number if it is skipped.
     pub fn pending(&self) -> u64 {
         match self.work.skipped {
             true => u64::from(u32::MAX),
@@ -401,7 +402,7 @@ impl LineVisits {
         }
     }
 
-    /// The sample is too long, and left out.
+    /// Leaves the sample out, because it is too long.
     pub fn skip(&mut self) {
         self.work.skipped = true;
         self.work.address.clear();
@@ -410,7 +411,7 @@ impl LineVisits {
         self.work.site.clear();
     }
 
-    /// The sample is complete.
+    /// Completes the sample.
     pub fn finish(&mut self) {
         let mut work = std::mem::take(&mut self.work);
         self.sample(&mut work);
@@ -453,7 +454,7 @@ impl LineVisits {
         let mut place = 0;
         for at in 0..n {
             let group = work.group[at];
-            // Rows of a group mostly follow one another.
+            // Consecutive rows mostly belong to one group.
             if local.get(place).is_none_or(|of| of.group != group) {
                 place = *work.places.entry(group).or_insert_with(|| {
                     local.push(self.begin_group(group, of_part));
@@ -483,7 +484,7 @@ impl LineVisits {
         work.local = local;
     }
 
-    /// A group without accesses in the sample yet, with its counts so far.
+    /// A group without accesses in the sample so far, with its earlier counts.
     fn begin_group(&mut self, group: Group, part: u32) -> GroupInSample {
         let counts = self.groups.get_mut(&(group, part)).map(std::mem::take);
         GroupInSample {
@@ -493,11 +494,11 @@ impl LineVisits {
         }
     }
 
-    /// Adds the uses of watched words that the rows agree with.
+    /// Adds the uses of watched words that agree with the rows.
     fn check_watches(&mut self, work: &Work) {
         let n = work.address.len();
         for &(pair, word) in &work.pairs {
-            // The line's last access was to another word, or there was none: the watch is wrong.
+            // A watch is wrong if the line's last access was to another word, or if there was none.
             let last = work.last.find(CacheLine::of(word));
             let is_word = |at: &usize| work.address[*at] & !(WORD_BYTES - 1) == word;
             let Some(at) = last.before.filter(is_word) else {
@@ -513,7 +514,7 @@ impl LineVisits {
         }
     }
 
-    /// Sorts the counts by sample and group, since sums of fractions depend on their order.
+    /// Sorts the counts by sample and group, since floating-point sums depend on their order.
     pub fn sort(&mut self) {
         self.samples.sort_unstable_by_key(|s| (s.sample, s.group));
         self.watched.sort_unstable_by_key(|w| w.pair);
@@ -554,7 +555,7 @@ mod tests {
         }
     }
 
-    /// Distances, censored ones and visits by a list of what was touched, most recent first.
+    /// Distances, censored ones and visits agree with a list of touched lines, most recent first.
     #[test]
     fn distances_are_those_of_an_lru_list() {
         let mut state = 5u64;
@@ -627,7 +628,7 @@ mod tests {
         assert_eq!(of_found, visits);
     }
 
-    /// A watch is used if the last row in its line lies in its word.
+    /// A watch is used if the last row in its line is in its word.
     #[test]
     fn watches_are_checked_by_rows() {
         let address = [0, 64, 128, 8, 192, 66, 256, 320];
@@ -638,8 +639,8 @@ mod tests {
             cpu_ns: 5,
             end: crate::data::reuse_pairs::WatchEnd::GivenUp,
         };
-        // Its line was touched later; its word was, in part; nothing came later; its line was not
-        // touched; not the first byte of a word.
+        // A later access touches another word of the line; a later access touches part of the word;
+        // no later access; the line was not touched; the address is not the first byte of a word.
         let pairs = [
             pair(0, 0),
             pair(1, 64),
@@ -665,7 +666,7 @@ mod tests {
             after,
         };
         assert_eq!(found.watched, [used(1, 9, 0.25, 2), used(2, 6, 0.625, 5)]);
-        // The next sample has none.
+        // The next sample has no watches.
         found.begin(2, 1, &[Sets { sets: 1, ways: 8 }; LEVELS], &[]);
         found.run(&rows, &[]);
         found.finish();

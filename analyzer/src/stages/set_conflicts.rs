@@ -1,9 +1,9 @@
 //! Set conflicts inside a sample: reuses that may miss because the sample alone has filled a set of
 //! a cache.
 //!
-//! A cache of 1,024 sets holds all lines of a sample, unless many of them are in one set. This
-//! happens with columns of arrays whose rows are a power of two long, with binary searches, and
-//! with headers of aligned blocks.
+//! A cache of 1,024 sets holds all lines of a sample, unless many of them are in one set. Examples
+//! are columns of arrays whose rows have a power of two of bytes, binary searches, and headers of
+//! aligned blocks.
 
 use crate::data::memory_units::{CacheLine, LINE_BYTES};
 use crate::util::fast_hash::Mixed;
@@ -11,20 +11,20 @@ use std::collections::HashMap;
 
 /// Greatest number of cache levels.
 pub const LEVELS: usize = 4;
-/// Sets of a level. Source: Chosen.
+/// Maximum number of sets of a level. Source: Chosen.
 const MAX_SETS: u32 = 1 << 20;
 
-/// Sets and ways of a cache. No sets means that there is no such level.
+/// Sets and ways of a cache. Zero sets stand for a missing level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sets {
     /// Number of sets.
     pub sets: u32,
-    /// Lines of each.
+    /// Lines of each set.
     pub ways: u32,
 }
 
 impl Sets {
-    /// A cache of so many bytes and ways, with lines of 64 bytes.
+    /// A cache of `bytes` and `ways`, with lines of 64 bytes.
     pub fn new(bytes: u64, ways: u64) -> Sets {
         let sets = (bytes / ways.saturating_mul(LINE_BYTES).max(1)).clamp(1, u64::from(MAX_SETS));
         Sets {
@@ -36,7 +36,7 @@ impl Sets {
     /// The set of a line.
     #[inline(always)]
     pub fn of(&self, line: CacheLine) -> u32 {
-        // A division takes as long as the other work on a line.
+        // A division would take as long as the other work on a line.
         match self.sets.is_power_of_two() {
             true => line.number() as u32 & (self.sets - 1),
             false => (line.number() % u64::from(self.sets.max(1))) as u32,
@@ -44,7 +44,7 @@ impl Sets {
     }
 }
 
-/// Finds them, sample by sample.
+/// Finds set conflicts, sample by sample.
 #[derive(Clone, Default)]
 pub struct Conflicts {
     /// By level and set: lines.
@@ -57,8 +57,9 @@ pub struct Conflicts {
 
 impl Conflicts {
     /// Calls `tell` for each access in the second half of a sample that finds its set of a level
-    /// filled by other lines. Arguments: number of the row, number of the level, and true if the
-    /// line is used again. `line`: line of a row; `first`: true for the first row in a line.
+    /// filled by other lines. Its arguments are the number of the row, the number of the level, and
+    /// true if the line was used before. `line` returns the line of a row. `first` is true for the
+    /// first row in each line.
     pub fn of_sample(
         &mut self,
         caches: &[Sets; LEVELS],
@@ -68,7 +69,7 @@ impl Conflicts {
         mut tell: impl FnMut(usize, usize, bool),
     ) {
         let new = || (0..rows.min(first.len())).filter(|&row| first[row]);
-        // Sets of the first level are followed by line_visits.rs.
+        // `line_visits.rs` follows the sets of the first level.
         for level in 1..LEVELS {
             let cache = caches[level];
             if cache.sets == 0 {
@@ -105,7 +106,7 @@ impl Conflicts {
     }
 }
 
-/// Lines that are looked at together in a search. Source: Chosen.
+/// Lines that are compared together in a search. Source: Chosen.
 const LINES_PER_STEP: usize = 16;
 
 /// Makes a line the most recent one. Returns the number of other lines touched since its last
@@ -114,7 +115,7 @@ pub(crate) fn touch(recent: &mut Vec<CacheLine>, line: CacheLine, is_new: bool) 
     if !is_new {
         let mut others = 0;
         for lines in recent.rchunks(LINES_PER_STEP) {
-            // Without an early end, several are compared at a time.
+            // Without an early exit, several are compared at a time.
             if lines.iter().fold(false, |any, &l| any | (l == line)) {
                 others += lines.iter().rev().take_while(|&&l| l != line).count();
                 let at = recent.len() - 1 - others;
@@ -148,14 +149,14 @@ mod tests {
         }
     }
 
-    /// The conflicts are misses of a simulated cache on lines that it had held.
+    /// Conflicts are misses of a simulated cache on lines that it contained before.
     #[test]
     fn they_are_misses_of_a_cache() {
         let mut state = 3u64;
         let lines: Vec<u64> = (0..2000)
             .map(|at| {
                 state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
-                // Half of them lie in one set of 64.
+                // Half of them are in one set of 64.
                 let random = state >> 40;
                 if at % 2 == 0 {
                     random % 9 * 64

@@ -14,15 +14,15 @@ use std::hint::select_unpredictable;
 
 /// Greatest difference that is counted individually. Source: Chosen.
 pub(crate) const MAX_EXACT_STEP: i64 = 512;
-/// First bin of the greater ones, and how many of these there are.
+/// First bin of greater differences, and the number of these bins.
 const FIRST_FAR_BIN: u32 = 2 * MAX_EXACT_STEP as u32 + 1;
 const FAR_BINS: usize = 128;
-/// Sites below this number count greater differences in a plain array: there are few bins, and code
-/// with such strides mostly has many of them.
+/// Sites below this number count greater differences in a plain array, since there are few bins and
+/// code with such strides mostly uses many of them.
 const FAR_SITES: usize = 1 << 12;
 /// Bits of a key that hold the bin.
 const BIN_BITS: u32 = 11;
-/// Rows whose site is not known.
+/// Site number of rows with unknown site.
 pub const NO_SITE: u32 = u32::MAX;
 
 /// Number of the bin of a difference.
@@ -30,7 +30,7 @@ pub const NO_SITE: u32 = u32::MAX;
 fn bin(difference: i64) -> u32 {
     let octave = (difference.unsigned_abs() | 1).ilog2();
     let far = FIRST_FAR_BIN + octave * 2 + u32::from(difference < 0);
-    // Nobody can foresee which it is where both come.
+    // The case is unpredictable if both occur, so there is no branch.
     select_unpredictable(
         (-MAX_EXACT_STEP..=MAX_EXACT_STEP).contains(&difference),
         difference.wrapping_add(MAX_EXACT_STEP) as u32,
@@ -77,7 +77,7 @@ pub struct Stride {
 #[derive(Clone, Copy, Default)]
 struct Last {
     address: u64,
-    /// Difference to the access before; 0 if unknown.
+    /// Difference to the previous access; 0 if unknown.
     step: i64,
     sample: u32,
 }
@@ -89,34 +89,36 @@ pub struct Strides {
     last: Vec<Last>,
     /// Number of the sample, from 1.
     sample: u32,
-    /// Key (site and bin, plus one) and below it the count, which is never 0; 0 is free.
+    /// Entries: the key (site and bin, plus one) in the upper bits and the count in the lower ones.
+    /// A count is never 0; a free entry is 0.
     table: Vec<u64>,
     used: usize,
-    /// Counts for which entries have no room.
+    /// Counts that do not fit into entries.
     carried: HashMap<u64, u64, Mixed>,
-    /// By site and greater bin. Empty as long as there is none.
+    /// Greater differences by site and bin. Empty while there are none.
     far: Vec<u32>,
-    /// Which of the greater ones are the one before.
+    /// Greater differences that equal the previous one.
     repeated: FarSteps,
 }
 
 /// Bits of an entry that hold its count. (Those of a key are 44: sites have 32.)
 const COUNT_BITS: u32 = 20;
 const MAX_COUNT: u64 = (1 << COUNT_BITS) - 1;
-/// Rows that go through each of the loops together. Source: Chosen.
+/// Rows that pass through each of the loops at a time. Source: Chosen.
 const ROWS_PER_BATCH: usize = 256;
-/// Tables from this size on do not stay in the first-level cache.
+/// Tables of at least this size do not stay in the first-level cache.
 const LARGE_TABLE_PLACES: usize = 1 << 12;
 
 /// Data passed from the first loop to the others.
 struct FirstPass {
     difference: [i64; ROWS_PER_BATCH],
-    /// True if the site has had an access in this sample before.
+    /// True if the site had an earlier access in this sample.
     known: [bool; ROWS_PER_BATCH],
 }
 
-/// Places where differences are counted. These are unpredictable, so there is no branch on them:
-/// each is written to the next place of a list, and the list grows only if it belongs there.
+/// Differences, listed by the table that counts them. The table is unpredictable, so there is no
+/// branch on it: each is written to the next place of a list, and the list grows only if the
+/// difference belongs to it.
 struct Found {
     keys: [u64; ROWS_PER_BATCH],
     of_table: usize,
@@ -169,7 +171,7 @@ impl Strides {
         }
     }
 
-    /// Feeds accesses in order. Sites at or above `sites` are left out.
+    /// Adds accesses in order. Sites at or above `sites` are left out.
     pub fn run(&mut self, address: &[u64], site: &[u32], sites: u32) {
         if self.last.len() < sites as usize {
             self.last.resize(sites as usize, Last::default());
@@ -185,11 +187,12 @@ impl Strides {
                 && std::arch::is_x86_feature_detected!("avx512dq")
                 && std::arch::is_x86_feature_detected!("avx512vl")
             {
-                // SAFETY: the CPU has just been found to have every feature that the function is
-                // compiled for.
+                // SAFETY: the CPU supports every feature for which the function is compiled, as was
+                // just checked.
                 return unsafe { self.run_wide(address, site) };
             }
-            // SAFETY: the CPU has just been found to have every feature that the function is compiled for.
+            // SAFETY: the CPU supports every feature for which the function is compiled, as was
+            // just checked.
             return unsafe { self.run_modern(address, site) };
         }
         self.run_any(address, site);
@@ -232,7 +235,7 @@ impl Strides {
         }
     }
 
-    /// The differences of addresses.
+    /// Finds the differences of addresses.
     #[inline(always)]
     fn look(&mut self, address: &[u64], site: &[u32], seen: &mut FirstPass) {
         let sample = self.sample.max(1);
@@ -275,7 +278,7 @@ impl Strides {
         }
     }
 
-    /// There is no room for one more at a place.
+    /// Moves a counter of `far` that would overflow to the carried counts.
     #[cold]
     fn carry_far(&mut self, place: u32) {
         let count = std::mem::take(&mut self.far[place as usize]);
@@ -296,7 +299,7 @@ impl Strides {
         for &key in keys {
             let at = self.home(key);
             let entry = self.table[at];
-            // The key and room for one more.
+            // The key is the same, and its count can be increased.
             if entry ^ key << COUNT_BITS < MAX_COUNT {
                 self.table[at] = entry + 1;
             } else {
@@ -305,7 +308,7 @@ impl Strides {
         }
     }
 
-    /// Makes room for `more` keys.
+    /// Enlarges the table for `more` keys.
     #[inline(always)]
     fn reserve(&mut self, more: usize) {
         if (self.used + more) * 3 > self.table.len() {
@@ -328,7 +331,7 @@ impl Strides {
         (spread(key) >> 20) as usize & self.table.len().wrapping_sub(1)
     }
 
-    /// Counts a key, which is `at` a place or behind. There is a free place.
+    /// Counts a key, whose entry is at `at` or later. The table must have a free entry.
     fn add(&mut self, mut at: usize, key: u64, times: u64) {
         let mask = self.table.len() - 1;
         while self.table[at] != 0 && self.table[at] >> COUNT_BITS != key {
@@ -344,7 +347,7 @@ impl Strides {
         *entry = key << COUNT_BITS | sum;
     }
 
-    /// All counts. Keys may come more than once.
+    /// All counts. Keys may occur more than once.
     fn all(&self) -> impl Iterator<Item = (u64, u64)> {
         let table = self
             .table
@@ -379,7 +382,7 @@ impl Strides {
         }
     }
 
-    /// Greater differences that were the one before.
+    /// Greater differences that equal the previous one.
     pub fn far_steps(&self) -> &FarSteps {
         &self.repeated
     }
@@ -424,7 +427,8 @@ pub struct ByGroup {
 }
 
 impl ByGroup {
-    /// `counts`: site, bin, count. `group_of` gives the group of a site, `loads` that of a group's loads.
+    /// `counts` has site, bin and count. `group_of` returns the group of a site, `loads` the number
+    /// of a group's loads.
     pub fn new(
         counts: &[(u32, u32, u64)],
         group_of: impl Fn(u32) -> Option<Group>,
@@ -443,12 +447,12 @@ impl ByGroup {
         ByGroup { groups }
     }
 
-    /// Most frequent strides of a place, at most `most`. `parts`: groups with their numbers of
-    /// loads there.
+    /// The most frequent strides of a place, at most `most`. `parts` has groups and their numbers
+    /// of loads there.
     pub fn of(&self, parts: impl Iterator<Item = (Group, u64)>, most: usize) -> Vec<StrideShare> {
         let mut by_bin: BTreeMap<u32, f64> = BTreeMap::new();
         let mut parts: Vec<(Group, u64)> = parts.collect();
-        // Sums of fractions depend on their order.
+        // Floating-point sums depend on the order.
         parts.sort_unstable();
         for (group, here) in parts {
             let Some((loads, counts)) = self.groups.get(&group) else {
@@ -533,7 +537,8 @@ mod tests {
 
     #[test]
     fn strides_of_a_place_are_those_of_its_code_by_the_share_of_its_loads() {
-        // Group 4 walks by 8 (site 0) and by 64 (site 1), group 9 is site 2, and site 3 is not known.
+        // Group 4 walks by 8 (site 0) and by 64 (site 1), group 9 is site 2, and site 3 is not
+        // known.
         let group_of = |site: u32| {
             [Some(4), Some(4), Some(9), None]
                 .get(site as usize)
@@ -575,8 +580,8 @@ mod tests {
 
     #[test]
     fn counts_may_be_greater_than_entries_hold() {
-        // One site walks, and one jumps by a megabyte each time. Another one jumps too, with its
-        // large differences in the table.
+        // One site walks, and one jumps by a megabyte each time. Another one also jumps, and its
+        // large differences are in the table.
         const SITES: u32 = FAR_SITES as u32 + 7;
         let turns = 3 * (MAX_COUNT + 1) / 2 + 5;
         let mut strides = Strides::default();
@@ -590,7 +595,7 @@ mod tests {
                 strides.run(&address, &vec![site; address.len()], SITES);
             }
         }
-        // The array's counters are larger; they are brought near to their end.
+        // The array's counters are wider. They are set close to overflow.
         let place = FAR_BINS as u32 + bin(1 << 20) - FIRST_FAR_BIN;
         strides.far[place as usize] = u32::MAX - 2;
         strides.run(

@@ -4,10 +4,10 @@
 //! A column of an array that is read again for its next element, and a block that is used twenty
 //! times, return after more loads than a sample has. But some samples contain the step back. It
 //! shows how far back the walk begins again. From this follows the number of loads until it
-//! returns. The rows behind the step show if the lines are the same as before.
+//! returns. The rows after the step show if the lines are the same as before.
 //!
-//! The same is known of walks that follow one another through an array: a stencil reads the row
-//! below first, and the row above last.
+//! Walks that follow one another through an array are similar: a stencil reads the row below first,
+//! and the row above last.
 
 use crate::data::group::Group;
 use crate::data::memory_units::{CacheLine, LINE_BYTES};
@@ -15,19 +15,19 @@ use crate::stages::strides::NO_SITE;
 use crate::util::fast_hash::Mixed;
 use std::collections::HashMap;
 
-/// A step back by so many bytes may end a walk.
+/// A step back by at least this many bytes may end a walk.
 const BACK: i64 = 4096;
-/// Steps of a sample that must be even for each step back. Source: Chosen.
+/// Number of even steps in a sample that are required for each step back. Source: Chosen.
 const MIN_EVEN_STEPS: u32 = 16;
 /// Rows after a step back that are compared with the rows before it.
 const COMPARED: usize = 64;
-/// Fewer steps back, or samples, are no evidence. Source: Chosen.
+/// Minimum number of steps back, or of samples, for evidence. Source: Chosen.
 const MIN_EVIDENCE: u64 = 8;
-/// Mean steps that are longer than even ones by this factor leave gaps.
+/// A walk has gaps if its mean step exceeds the even step by this factor.
 const GAPS: f64 = 1.3;
-/// Part of its memory that a walk shares with one that it follows. Source: Chosen.
+/// Minimum part of its memory that a walk shares with the one that it follows. Source: Chosen.
 const MIN_COMMON_SHARE: f64 = 0.1;
-/// Rows of a sample that make a walk. Source: Chosen.
+/// Minimum number of rows of a walk in a sample. Source: Chosen.
 const MIN_ROWS: usize = 16;
 
 /// A row that represents others: address, sample, address space.
@@ -37,7 +37,7 @@ pub type WalkPlace = (u64, u32, u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Back {
     times: u64,
-    /// Rows that followed, and those in a line that the walk before had been in.
+    /// Rows after the step that were compared, and those among them in a line of the previous walk.
     compared: u64,
     same: u64,
 }
@@ -49,17 +49,17 @@ pub struct Walk {
     pub group: Group,
     /// Rows.
     pub rows: u64,
-    /// Samples that have it.
+    /// Samples that contain it.
     pub samples: u64,
     /// First touches of a line in the second halves of samples.
     pub late: u64,
     /// One of these first touches.
     pub place: Option<WalkPlace>,
-    /// Steps other than back, and the bytes that they lead to.
+    /// Number of other steps, and the sum of their bytes.
     forward: u64,
     moved: i64,
     back: HashMap<i64, Back, Mixed>,
-    /// Steps back in samples whose walk is not even.
+    /// Steps back in samples with an uneven walk.
     uneven: u64,
     /// Samples in which most steps are equal.
     even: u64,
@@ -67,7 +67,7 @@ pub struct Walk {
     low: u64,
     /// Highest address in these samples.
     high: u64,
-    /// The next walk ahead in these samples: by instruction.
+    /// The next walk ahead in these samples, by instruction.
     ahead: HashMap<u32, Ahead, Mixed>,
 }
 
@@ -81,12 +81,13 @@ struct Ahead {
     step: u64,
 }
 
-/// A walk that comes back.
+/// A walk that returns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lap {
-    /// Rows of its instruction until then.
+    /// Rows of its instruction until it returns.
     pub rows: f64,
-    /// Chance that a line was touched a lap ago: lower end of its 95 % interval, estimate, upper end.
+    /// Probability that a line was touched one lap ago: lower end of its 95 % interval, estimate,
+    /// upper end.
     pub again: [f64; 3],
 }
 
@@ -109,7 +110,7 @@ impl Walk {
             let (length, moved) = (step.unsigned_abs() as f64, self.moved.unsigned_abs() as f64);
             let rows = length / (moved / self.forward.max(1) as f64) + 1.0;
             let same = back.same as f64 / back.compared as f64;
-            // Walks that are not as long as the step back do not come back each time.
+            // Walks that are shorter than the step back do not return each time.
             (rows, length * back.times as f64 / moved, same, back.times)
         };
         let laps: Vec<_> = backs.iter().map(lap).collect();
@@ -118,7 +119,8 @@ impl Walk {
             return Vec::new();
         }
         let of = |(rows, part, same, times): (f64, f64, f64, u64)| {
-            // More steps back than there can be are chance, and do not make it sure that all walks come back.
+            // If there are more steps back than possible, the surplus is chance. It does not make
+            // it certain that all walks return.
             let part = part / share.max(1.0);
             let doubt = 2.0 * part / (times as f64).sqrt();
             let again = [part - doubt, part, part + doubt].map(|s| s.clamp(0.0, 1.0) * same);
@@ -127,20 +129,20 @@ impl Walk {
         laps.into_iter().map(of).collect()
     }
 
-    /// The lap since the walk ahead of this one was here. `None`: no walk is ahead.
+    /// The lap since the walk ahead of this one passed here. `None` if no walk is ahead.
     fn behind(&self, all: &HashMap<u32, Walk, Mixed>) -> Option<Lap> {
         let (site, ahead) = (self.ahead.iter()).max_by_key(|&(&s, a)| (a.times, s))?;
         let first = all.get(site)?;
         let each = self.moved.unsigned_abs() as f64 / self.forward.max(1) as f64;
         let apart = (ahead.by.0.abs() + ahead.by.1.abs()) as f64 / 2.0;
-        // Which of its rows is compared with which of the other's may differ by one.
+        // The distance may vary by one step, depending on the compared rows.
         let same = ahead.by.1.abs_diff(ahead.by.0) <= 4 * ahead.step;
-        // A walk with gaps may have skipped the lines of the other one.
+        // A walk with gaps may have skipped the lines of the other.
         let gaps = each > GAPS * ahead.step as f64;
         if ahead.times < MIN_EVIDENCE || ahead.times * 10 < self.even * 6 || !same || gaps {
             return None;
         }
-        // Two arrays that are walked through together are apart as well.
+        // Two arrays that are walked in parallel also have a constant distance.
         let common = (self.high.min(first.high)).saturating_sub(self.low.max(first.low));
         let part = common as f64 / (self.high - self.low).max(1) as f64;
         if part < MIN_COMMON_SHARE {
@@ -205,19 +207,20 @@ pub struct Walks {
     /// By number of the instruction in the whole trace.
     pub sites: HashMap<u32, Walk, Mixed>,
     work: HashMap<u32, Rows, Mixed>,
-    /// Those that the sample at hand has.
+    /// Instructions in the current sample.
     seen: Vec<u32>,
-    /// Their most frequent steps, and how often these are there.
+    /// Their most frequent steps, with the frequencies.
     even: Vec<(i64, u32)>,
-    /// Steps of the instruction at hand.
+    /// Steps of the current instruction.
     steps: Vec<i64>,
 }
 
-/// Rows of an instruction in the sample at hand: group, addresses and whether they are late first touches.
+/// Rows of an instruction in the current sample: group, and addresses with true for late first
+/// touches.
 type Rows = (Group, Vec<(u64, bool)>);
 
 impl Walks {
-    /// Rows of a sample: instruction, group, address, whether the line is new to the sample.
+    /// Rows of a sample: instruction, group, address, and true if the line is new to the sample.
     pub fn sample(
         &mut self,
         (sample, space): (u32, u32),
@@ -258,7 +261,7 @@ impl Walks {
         }
     }
 
-    /// Which walks of the sample at hand follow which.
+    /// Finds the walks of the current sample that follow others.
     fn followers(&mut self) {
         let mut even: Vec<(i64, u32)> = Vec::new();
         for (&site, &(step, times)) in self.seen.iter().zip(&self.even) {
@@ -319,7 +322,7 @@ impl Walks {
     }
 }
 
-/// The most frequent difference and how often it is there.
+/// The most frequent difference and its frequency.
 fn even(steps: &[i64]) -> (i64, u32) {
     if let Some(most) = majority(steps) {
         return most;
@@ -333,7 +336,7 @@ fn even(steps: &[i64]) -> (i64, u32) {
     (best.first().copied().unwrap_or(0), best.len() as u32)
 }
 
-/// The difference that more than half of them have, and how often it is there.
+/// The difference that more than half of the steps have, and its frequency.
 fn majority(steps: &[i64]) -> Option<(i64, u32)> {
     let (mut candidate, mut lead) = (0, 0u32);
     for &step in steps {
@@ -352,8 +355,8 @@ fn steps(rows: &[(u64, bool)]) -> impl Iterator<Item = i64> + '_ {
     rows.windows(2).map(step)
 }
 
-/// Distance by which `other` is ahead in the direction of the step. `None` unless it is ahead by a line
-/// or more all the time.
+/// Distance by which `other` is ahead in the direction of the step. `None` unless it is always
+/// ahead by a line or more.
 fn ahead(own: &[(u64, bool)], other: &[(u64, bool)], step: i64) -> Option<i64> {
     let rows = own.len().min(other.len());
     if own.len().abs_diff(other.len()) > 1 {
@@ -367,7 +370,7 @@ fn ahead(own: &[(u64, bool)], other: &[(u64, bool)], step: i64) -> Option<i64> {
     (alike && by.signum() == step.signum() && by.unsigned_abs() >= LINE_BYTES).then_some(by)
 }
 
-/// Adds the rows of a sample. `step`: their most frequent step, and how often it is there.
+/// Adds the rows of a sample. `step` is their most frequent step, with its frequency.
 fn add(of: &mut Walk, rows: &[(u64, bool)], steps: &[i64], (step, times): (i64, u32)) {
     let is_back = |s: i64| {
         let s = if step < 0 { s.saturating_neg() } else { s };
@@ -388,7 +391,8 @@ fn add(of: &mut Walk, rows: &[(u64, bool)], steps: &[i64], (step, times): (i64, 
         seen.times += 1;
         let last = rows[at].0;
         for &(address, _) in rows[at + 1..].iter().take(COMPARED) {
-            // The walk before was in every so many bytes: in the line of this row, or not.
+            // The previous walk touched addresses at multiples of the step: one is in the line of
+            // this row, or not.
             let off = (address.wrapping_sub(last) as i64).rem_euclid(step.abs());
             let (below, above) = (address.wrapping_sub(off as u64), step.abs() - off);
             let above = address.wrapping_add(above as u64);
@@ -409,7 +413,7 @@ mod tests {
     fn walks(samples: u64, length: u64, at: impl Fn(u64) -> u64) -> Walks {
         let mut walks = Walks::default();
         for s in 0..samples {
-            // No sample begins where another does.
+            // All samples begin at different positions.
             let begin = s.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
             let rows: Vec<_> = (begin..begin + length)
                 .map(|i| (7, GROUP, at(i), true))
@@ -447,7 +451,7 @@ mod tests {
         near(lap(&down, 7).unwrap(), 1500.0, 0.9375);
     }
 
-    /// Columns of an image, and of a quarter of it.
+    /// Columns of an image, and columns of a quarter of it.
     #[test]
     fn walks_of_two_lengths_come_back_after_either() {
         let columns = walks(3000, 1000, |i| {
@@ -479,7 +483,8 @@ mod tests {
         near(lap(&block, 7).unwrap(), lines as f64, 0.95);
     }
 
-    /// Samples that begin just before a walk comes back more often than elsewhere: that makes nothing sure.
+    /// Samples begin more often just before a walk returns than elsewhere. This does not make the
+    /// returns certain.
     #[test]
     fn more_returns_than_there_can_be_are_not_certain() {
         let lines = 8192u64;
@@ -501,11 +506,11 @@ mod tests {
 
     #[test]
     fn what_goes_on_elsewhere_does_not_come_again() {
-        // Elements of 128 bytes, the second half of each in the second round.
+        // Elements of 128 bytes. The second round accesses the second half of each.
         let halves = walks(400, 1000, |i| i % 1200 * 128 + i / 1200 % 2 * 64);
         let of_halves = halves.laps(7);
         assert!(of_halves.iter().all(|l| l.again[1] < 0.05), "{of_halves:?}");
-        // At random, and one walk through all.
+        // Random accesses, and one walk through everything.
         let random = walks(400, 1000, |i| {
             i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 34 << 3
         });
@@ -541,7 +546,7 @@ mod tests {
         assert_eq!(lap(&walks, 3), None);
     }
 
-    /// Halves of blocks are walked through together: none goes where the other was.
+    /// Both halves of blocks are walked in parallel: neither walk goes where the other was.
     #[test]
     fn halves_of_blocks_do_not_follow_one_another() {
         let mut walks = Walks::default();

@@ -1,9 +1,9 @@
-//! Metrics against window size.
+//! Metrics by window size.
 //!
 //! A sample is divided into consecutive windows of W = 16, 32, 64, … accesses, aligned at its
 //! start; only whole windows count. Footprint, captures and survivals of *all* sizes are computed
 //! in one pass with one table look-up per access. If the last access to the same address was `p`
-//! and this one is `i`, they lie in the same window of size `2^j` if and only if `i` and `p` agree
+//! and this one is `i`, they are in the same window of size `2^j` if and only if `i` and `p` agree
 //! above bit `j`, that is, from level `j = bit length of (i xor p)` on. So each access adds one to
 //! a counter of one level, and counters are carried upwards when windows end, as in a binary
 //! counter ([`Levels`]).
@@ -26,14 +26,15 @@ pub const MIN_LEVEL: usize = 4;
 /// Largest window of the footprint metrics: `1 << MAX_LEVEL` accesses.
 pub const MAX_LEVEL: usize = 16;
 
-/// Bit length of `i xor p`, at least [`MIN_LEVEL`]: the smallest level at which both share a window.
+/// Bit length of `i xor p`, at least [`MIN_LEVEL`]: the smallest level at which both share a
+/// window.
 #[inline(always)]
 pub(crate) fn level(i: u64, p: u64) -> usize {
     ((64 - (i ^ p).leading_zeros()) as usize).max(MIN_LEVEL)
 }
 
-/// Counters by level that are carried upwards as windows end. `N` counters per level; they may go
-/// below zero in between, so arithmetic wraps.
+/// Counters by level that are carried upwards as windows end. There are `N` counters per level.
+/// They may be negative temporarily, so arithmetic wraps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Levels<const N: usize> {
     /// Counts inside the current window of each level.
@@ -43,7 +44,7 @@ pub struct Levels<const N: usize> {
 }
 
 impl<const N: usize> Levels<N> {
-    /// Levels `MIN_LEVEL..=top`.
+    /// Empty counters of the levels `MIN_LEVEL..=top`.
     pub fn new(top: usize) -> Levels<N> {
         Levels {
             open: vec![[0; N]; top + 2],
@@ -69,7 +70,7 @@ impl<const N: usize> Levels<N> {
         }
     }
 
-    /// Tells that the access with sample-relative number `index` is complete.
+    /// Completes the access with sample-relative number `index`.
     #[inline(always)]
     pub fn done(&mut self, index: u64) {
         if (index + 1).is_multiple_of(1 << MIN_LEVEL) {
@@ -146,7 +147,7 @@ impl<const N: usize> Levels<N> {
         &self.totals
     }
 
-    /// Finished windows that were stored before.
+    /// Counters of finished windows that were stored before.
     pub fn from_totals(totals: Vec<[u64; N]>) -> Levels<N> {
         Levels {
             open: vec![[0; N]; totals.len() + 1],
@@ -171,7 +172,7 @@ impl<const N: usize> Levels<N> {
 
 /// Accesses of the smallest window.
 const MIN_WINDOW: usize = 1 << MIN_LEVEL;
-/// Log2 of the accesses that [`Levels`] take together, at most.
+/// Log2 of the maximum number of accesses that [`Levels`] process together.
 const MOST_TOGETHER: u32 = 8;
 /// Level of the windows whose accesses are counted together, if all their rows are in the slice.
 const BLOCK_LEVEL: usize = 6;
@@ -180,7 +181,7 @@ const BLOCK: usize = 1 << BLOCK_LEVEL;
 /// With more addresses than this, their entries are prefetched. Source: Chosen.
 const MANY_ADDRESSES: usize = 1 << 11;
 
-/// Counters per level, as they are stored; those for Irregular stand behind those for Strided.
+/// Counters per level, as they are stored; those for Irregular come after those for Strided.
 const WINDOWS: usize = 0;
 const IMPLIED: usize = 1;
 const ROWS_STR: usize = 2;
@@ -188,17 +189,17 @@ const AGAIN_COUNTER: usize = 4;
 const AGAIN_STR: usize = 5;
 const SECOND_COUNTER: usize = 7;
 
-/// Counters by level while accesses come. There is one for each bit length of 32-bit numbers, so no
-/// index has to be checked; those above the top are never read. Behind each of these two come those
-/// of Strided and of Irregular loads; the counter in its own place is not used.
+/// Counters by level during a sample. There is one for each bit length of 32-bit numbers, so no
+/// index has to be checked. Those above the top are never read. `OPEN_ROWS` and `OPEN_CLASS` are
+/// unused themselves; the two counters after each are those of Strided and of Irregular loads.
 type Open = [[u64; 16]; 33];
 const OPEN_ROWS: usize = 2;
 const OPEN_CLASS: usize = 5;
 const OPEN_AGAIN: usize = 8;
-/// Not adjacent to the one before. Otherwise the compiler would add to both at once, and a load of
-/// both would have to wait until a store of one is in the cache.
+/// Not adjacent to `OPEN_AGAIN`. Otherwise the compiler would add to both with one vector
+/// instruction, whose load would have to wait until a store to one of them has reached the cache.
 const OPEN_SECOND: usize = 11;
-/// Places of the stored counters among the open ones.
+/// Indices of the stored counters among the open ones.
 const STORED_COUNTERS: [usize; 8] = [
     WINDOWS,
     IMPLIED,
@@ -232,9 +233,9 @@ pub struct WindowSums {
 /// The accesses to an address of the current epoch.
 #[derive(Clone, Copy)]
 struct LastAccess {
-    /// Numbers inside the epoch of the last access, the last Strided one, the last Irregular one.
+    /// Numbers in the epoch of the last access, the last Strided one, and the last Irregular one.
     last: [u32; 3],
-    /// Level of the last access to the one before.
+    /// Level of the last access and the previous one.
     level: u32,
 }
 
@@ -243,20 +244,20 @@ const NO_ACCESSES: LastAccess = LastAccess {
     last: [NO_NUMBER; 3],
     level: 0,
 };
-/// No number: it differs from all numbers of an epoch above the top level.
+/// A missing number. It differs from all numbers of an epoch above the top level.
 const NO_NUMBER: u32 = 1 << 20;
-/// Bits of a place in [`Inside`] that hold a number. The other bits name the sample.
+/// Bits of an entry of [`Inside`] that hold a number. The other bits identify the sample.
 const INSIDE_BITS: u32 = 16;
-/// Greatest number of accesses in a sample whose addresses get their numbers from [`Inside`], and
-/// greatest log2 of the bytes of a block. So the table is at most a megabyte long.
+/// Maximum number of accesses in a sample that uses [`Inside`], and maximum log2 of the bytes of a
+/// block. So the table has at most a megabyte.
 const MOST_INSIDE: usize = 1 << 12;
 const MOST_SHIFT: u32 = 6;
 
-/// Numbers of addresses if their blocks have numbers. No search and no branch is needed. The number
-/// of an address is its first access.
+/// Numbers of addresses in samples whose blocks have numbers. No search and no branch is needed.
+/// The number of an address is its first access.
 #[derive(Default)]
 struct Inside {
-    /// By block and place in it.
+    /// By block and offset in it.
     places: Vec<u32>,
     /// Number of the sample, from 1.
     sample: u32,
@@ -301,44 +302,45 @@ impl Inside {
     }
 }
 
-/// Place in [`LastAccess::last`] by class. Strided is 1, Irregular 2; Constant loads have no
-/// columns of their own.
+/// Index in [`LastAccess::last`] by class. Strided is 1, Irregular 2; Constant loads have no
+/// separate columns.
 const PLACE: [usize; 4] = [0, 1, 2, 0];
 /// The state between accesses of one sample, and the sums over all samples.
 pub struct WindowEngine {
     /// Numbers of the epoch's addresses.
     names: DenseNames,
-    /// Addresses that are too large for `names`: their numbers come from the other end.
+    /// Addresses that are too large for `names`. They are numbered downwards from the greatest
+    /// number.
     odd: HashMap<u64, u32>,
-    /// Numbers of addresses by block and place in it, where blocks have numbers.
+    /// Numbers of addresses by block and offset in it, if blocks have numbers.
     inside: Inside,
-    /// By number.
+    /// Last accesses by the number of the address.
     seen: Vec<LastAccess>,
     index: u64,
     /// Counts of unfinished windows.
     open: Box<Open>,
     /// Counts of finished windows, by level up to the top.
     totals: Vec<[u64; 16]>,
-    /// The same, each as many times as the weight of its sample; empty if no sample has had one.
+    /// The same, weighted by the weights of the samples; empty if no sample has a weight.
     weighted: Vec<[u64; 16]>,
     /// Weight of the current sample.
     weight: Option<u64>,
 }
 
-/// As [`level`], in an epoch.
+/// As [`level`], for numbers of an epoch.
 #[inline(always)]
 fn level_of(now: u32, before: u32) -> u32 {
     32 - (now ^ before | 1 << (MIN_LEVEL - 1)).leading_zeros()
 }
 
-/// Levels of the accesses of a block. Changing counters one by one would make each access wait for
-/// the one before. So levels are listed, and the lists are counted by vector instructions.
+/// Levels of the accesses of a block. Updating counters one by one would make each access wait for
+/// the previous one. So levels are listed, and vector instructions count the lists.
 struct Listed {
     /// Level of an access and the previous one to the same address.
     reuse: [u8; BLOCK],
     /// Level of the previous access and the one before it; 0 if there was none.
     before: [u8; BLOCK],
-    /// As `reuse`, of accesses of the same class.
+    /// As `reuse`, for accesses of the same class.
     of_class: [u8; BLOCK],
     class: [u8; BLOCK],
 }
@@ -394,7 +396,7 @@ impl Default for WindowEngine {
 }
 
 impl WindowEngine {
-    /// An engine without sums.
+    /// An engine with empty sums.
     pub fn new() -> WindowEngine {
         WindowEngine {
             names: DenseNames::new(),
@@ -409,8 +411,8 @@ impl WindowEngine {
         }
     }
 
-    /// Starts a sample. `weight`: weight of its windows, unless all samples of the trace have the
-    /// same.
+    /// Starts a sample. `weight` is the weight of its windows, unless all samples of the trace have
+    /// the same.
     pub fn begin(&mut self, weight: Option<u64>) {
         self.weight = weight;
         if weight.is_some() {
@@ -428,13 +430,13 @@ impl WindowEngine {
         self.seen.clear();
     }
 
-    /// Feeds load accesses in order.
+    /// Adds loads in order.
     pub fn run(&mut self, rows: &ColumnSlices<'_>) {
         self.run_in_blocks(rows, None, 0);
     }
 
     /// The same for samples whose blocks of `1 << shift` bytes may have numbers: the blocks in
-    /// which accesses begin, below the number of accesses. These must be all accesses of the
+    /// which accesses begin, below the number of accesses. The rows must be all accesses of the
     /// sample.
     pub(crate) fn run_in_blocks(
         &mut self,
@@ -460,7 +462,8 @@ impl WindowEngine {
             && std::arch::is_x86_feature_detected!("bmi2")
             && std::arch::is_x86_feature_detected!("lzcnt")
         {
-            // SAFETY: the CPU has just been found to have every feature that the function is compiled for.
+            // SAFETY: the CPU supports every feature for which the function is compiled, as was
+            // just checked.
             return unsafe { self.run_modern(rows, blocks) };
         }
         self.run_any(rows, blocks);
@@ -517,11 +520,11 @@ impl WindowEngine {
                     at += BLOCK;
                     continue;
                 }
-                // The rows that are left of the smallest window.
+                // The remaining rows of the smallest window.
                 let end = to.min(at + MIN_WINDOW - self.index as usize % MIN_WINDOW);
                 self.add_up(&group[at..end], &implied[at..end]);
-                // Local copies: otherwise the compiler would read the pointers for each row, since
-                // rows write to memory.
+                // Local copies: otherwise the compiler would load the pointers for each row, since
+                // the rows' stores might alias them.
                 let (open, seen, index) = (
                     &mut *self.open,
                     &mut self.seen[..],
@@ -605,7 +608,8 @@ impl WindowEngine {
                 (BLOCK >> level) as u64,
             );
         }
-        // Larger windows take their own accesses. None begins before the epoch.
+        // Larger windows count their new accesses separately. None of these windows begins before
+        // the epoch.
         let mut known = [0; 4];
         let top = (usize::BITS - (begin + BLOCK - 1).leading_zeros()) as usize;
         for level in BLOCK_LEVEL + 1..=top.clamp(BLOCK_LEVEL + 1, MAX_LEVEL) {
@@ -645,7 +649,7 @@ impl WindowEngine {
     }
 
     /// Ends the windows of this and greater levels that end here. Each level counts its own
-    /// windows, so that count is not carried.
+    /// windows, so their number is not carried.
     #[inline(always)]
     fn close(&mut self, from: usize) {
         let whole = (self.index.trailing_zeros() as usize).min(MAX_LEVEL);
@@ -659,7 +663,7 @@ impl WindowEngine {
         }
     }
 
-    /// Counts windows of a level that have ended.
+    /// Counts finished windows of a level.
     #[inline(always)]
     fn finish(&mut self, level: usize, counts: &[u64; 16], windows: u64) {
         self.totals[level]
@@ -668,7 +672,7 @@ impl WindowEngine {
             .for_each(|(sum, value)| *sum = sum.wrapping_add(*value));
         self.totals[level][WINDOWS] += windows;
         if let Some(weight) = self.weight {
-            // Counts may be below zero here and there: products wrap as sums do.
+            // Counts may be negative temporarily: products wrap like sums.
             self.weighted[level]
                 .iter_mut()
                 .zip(counts)
@@ -693,7 +697,7 @@ impl WindowEngine {
 
     #[cold]
     fn number_odd(&mut self, address: &[u64], numbers: &mut [u32; KEYS_PER_BATCH]) {
-        // An epoch has no more addresses than there are numbers, so that both ends never meet.
+        // An epoch has no more addresses than there are numbers, so the two ends never meet.
         self.seen.resize(MAX_NUMBERS, NO_ACCESSES);
         let mut one = [0; KEYS_PER_BATCH];
         for (&address, number) in address.iter().zip(numbers) {
@@ -707,7 +711,7 @@ impl WindowEngine {
         }
     }
 
-    /// The counts by level, and the weighted ones (none if no sample has had a weight).
+    /// The counts by level, and the weighted ones (empty if no sample has a weight).
     pub fn levels(&self) -> [Levels<8>; 2] {
         [&self.totals, &self.weighted].map(|totals| {
             Levels::from_totals(
@@ -719,7 +723,7 @@ impl WindowEngine {
         })
     }
 
-    /// Counts that were stored before.
+    /// An engine with counts that were stored before.
     pub fn from_levels([totals, weighted]: &[Levels<8>; 2]) -> WindowEngine {
         let mut engine = WindowEngine::new();
         engine
@@ -771,7 +775,7 @@ impl WindowEngine {
         }
     }
 
-    /// Forgets the weights.
+    /// Drops the weights.
     pub fn forget_weights(&mut self) {
         self.weighted = Vec::new();
     }
@@ -805,7 +809,7 @@ mod tests {
         )
     }
 
-    /// Each window as many times as the weight of its sample says.
+    /// Each window counts with the weight of its sample.
     fn weighted_by_definition(samples: &[(&[(u64, u32, u16)], u64)], level: usize) -> WindowSums {
         let mut sums = WindowSums::default();
         for (window, weight) in samples
@@ -866,7 +870,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
 
-        /// Also where blocks have numbers, of any size, and after samples in which they had others.
+        /// Block numbers do not change the result, for any size of blocks, and after samples with
+        /// other numbers.
         #[test]
         fn numbers_of_blocks_change_nothing(
             samples in prop::collection::vec((prop::collection::vec((0u64..300, 0u32..3, 0u16..3), 0..700), any::<bool>()), 0..5), shift in 0u32..9,
@@ -890,7 +895,7 @@ mod tests {
             }
         }
 
-        /// Accesses that are counted together are counted as one by one, wherever they are cut.
+        /// Accesses that are counted together give the same as separate ones, for any division.
         #[test]
         fn levels_of_many_accesses_are_those_of_each(distances in prop::collection::vec(0u64..2000, 0..2000), cuts in prop::collection::vec(1usize..600, 1..40)) {
             let (mut each, mut together) = (Levels::<1>::new(40), Levels::<1>::new(40));
@@ -914,8 +919,8 @@ mod tests {
     }
 
     proptest! {
-        /// Sums over the windows of the run weight each window by its sample, even if two engines
-        /// have a part of the samples each.
+        /// Sums over the windows of the run weight each window by its sample, even if the samples
+        /// are divided between two engines.
         #[test]
         fn weighted_sums_agree_with_their_definition(
             samples in prop::collection::vec((prop::collection::vec((0u64..40, 0u32..3, 0u16..3), 0..200), 0u64..1 << 20), 1..6),
@@ -935,7 +940,7 @@ mod tests {
             for level in MIN_LEVEL..=8 {
                 prop_assert_eq!(all.sums(level), weighted_by_definition(&plain, level));
                 let expected = weighted_by_definition(&weighted, level);
-                // Without weights, all windows count the same.
+                // Without weights, all windows count equally.
                 prop_assert_eq!(all.sums_of_run(level), if expected.windows > 0 { expected } else { all.sums(level) }, "level {}", level);
             }
         }

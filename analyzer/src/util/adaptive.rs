@@ -1,12 +1,12 @@
-//! Trials of an optional step: it is tried, and left out for a while if a trial has shown that it
-//! does not pay.
+//! Trials of an optional step. If a trial shows that the step saves no time, it is left out for a
+//! while.
 
-/// Items of a trial. Source: Chosen.
+/// Number of items of a trial. Source: Chosen.
 pub(crate) const TRIAL_ITEMS: usize = 1 << 14;
-/// Items that pass by after one that has failed. Source: Chosen.
+/// Number of items without the step after a failed trial. Source: Chosen.
 const ITEMS_AFTER_FAILURE: usize = 1 << 18;
 
-/// The trial at hand.
+/// The current trial.
 #[derive(Default)]
 pub(crate) struct Trial {
     all: usize,
@@ -15,8 +15,8 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    /// True if the step is to be taken for the next items. `fails`: decides if a trial has failed,
-    /// from the number of items and the counts passed to [`Trial::count`].
+    /// True if the step should be taken for the next items. `fails` decides if a trial has failed,
+    /// from the number of items and the sum passed to [`Trial::count`].
     #[inline(always)]
     pub(crate) fn goes_on(
         &mut self,
@@ -38,7 +38,7 @@ impl Trial {
         true
     }
 
-    /// So many items were of the kind that decides.
+    /// Counts items of the kind that decides the trial.
     #[inline(always)]
     pub(crate) fn count(&mut self, items: usize) {
         self.counted += items;

@@ -1,8 +1,8 @@
-//! Which of several threads goes on.
+//! Order in which threads are due.
 
 use std::cmp::Ordering;
 
-/// When a thread is due.
+/// The time at which a thread is due, and its index.
 #[derive(PartialEq)]
 pub struct Due(pub f64, pub usize);
 

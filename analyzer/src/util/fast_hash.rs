@@ -1,11 +1,11 @@
-//! A cheap hash for maps that are asked once for each row or mark.
+//! A cheap hash for maps that are queried once for each row or mark.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Makes [`Mix`]es.
+/// Builder of [`Mix`].
 pub type Mixed = BuildHasherDefault<Mix>;
 
-/// One multiplication for each number. Not for keys that an opponent chooses.
+/// One multiplication for each number. It is not safe for keys that an attacker chooses.
 #[derive(Default)]
 pub struct Mix(u64);
 

@@ -5,7 +5,7 @@ pub fn count(n: u64) -> String {
     scaled(n as f64, 1000.0, &["", "K", "M", "G", "T", "P", "E"])
 }
 
-/// A count with what is counted.
+/// A count with its noun.
 pub fn counted(n: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(n), if n == 1 { one } else { many })
 }

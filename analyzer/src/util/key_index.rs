@@ -1,19 +1,18 @@
-//! Numbers for keys: each new item of a partition gets the number of the entry that it belongs to,
-//! with a table that stays in the cache meanwhile.
+//! Numbers for keys: each new item of a partition gets the number of its entry. The table stays in
+//! the cache.
 
 use mgz_models::util::hash::spread;
 use mgz_models::util::memory_units::LINE_BYTES;
 use std::hint::select_unpredictable;
 
-/// Keys between the look at where they may be in the index and the one at what is there. Source:
-/// Chosen.
+/// Number of keys between the prefetch of an index slot and its use. Source: Chosen.
 const LOOKAHEAD_KEYS: usize = 1 << 5;
 
 /// Buffers that a worker needs to number keys. One serves all partitions, so it stays in the cache.
 #[derive(Default)]
 pub(crate) struct KeyIndex {
-    /// Place of each key in the list of keys, plus one; 0 is free. Behind the places of this
-    /// partition is one that is only written to, and then unused ones.
+    /// Hash table of the indices of keys in the list of keys, plus one; 0 is free. After the slots
+    /// of this partition there is one that is only written to, and then unused ones.
     index: Vec<u32>,
     /// Keys by number, old ones first, then unused ones.
     keys: Vec<u64>,
@@ -25,15 +24,15 @@ pub(crate) struct KeyIndex {
     done: usize,
 }
 
-/// The first place of a key in so many.
+/// The first slot of a key in a table of `places`.
 #[inline(always)]
 fn home(key: u64, places: usize) -> usize {
     (spread(key) >> (64 - places.trailing_zeros())) as usize & (places - 1)
 }
 
 impl KeyIndex {
-    /// Begins a partition. `known`: its keys, numbered in this order; `more`: greatest number of
-    /// items.
+    /// Begins a partition. `known` has its `old` keys, which are numbered in this order. `more` is
+    /// the maximum number of items.
     pub(crate) fn begin(&mut self, known: impl Iterator<Item = u64>, old: usize, more: usize) {
         let places = ((old + more) * 3 / 2).next_power_of_two().max(64);
         if self.index.len() <= places {
@@ -58,12 +57,12 @@ impl KeyIndex {
         }
     }
 
-    /// Numbers the next items. Nobody can foresee which keys are new: there is no branch on it.
+    /// Numbers the next items. Whether a key is new is unpredictable, so there is no branch on it.
     #[inline(always)]
     pub(crate) fn number<T>(&mut self, items: &[T], key: impl Fn(&T) -> u64) {
         let index = &mut self.index[..=self.places];
         let (mask, places) = (self.places - 1, self.places);
-        // A place for the next new one is always there.
+        // There is always room for the next new key.
         let keys = &mut self.keys[..];
         let mut count = self.count;
         let numbers = &mut self.numbers[self.done..self.done + items.len()];
@@ -78,8 +77,8 @@ impl KeyIndex {
             }
             for (item, number_of) in some.iter().zip(numbers) {
                 let (key, mut at) = (key(item), *number_of as usize);
-                // A key is always written to the place of the next new one. So nothing known has to
-                // be written back, which the next look-up would wait for.
+                // Each key is first written to the place of the next new one. So known keys need no
+                // conditional store, for which the next look-up would have to wait.
                 keys[count] = key;
                 let (number, is_new) = loop {
                     let known = index[at];
@@ -103,14 +102,14 @@ impl KeyIndex {
         &self.numbers[..self.done]
     }
 
-    /// Keys that were not known, by number.
+    /// Keys that were not in `known`, by number.
     pub(crate) fn new_keys(&self) -> &[u64] {
         &self.keys[self.old..self.count]
     }
 }
 
-/// Takes the items that wait for a partition, if any. A free chunk takes their place, or a new one
-/// with room for `most` at once: growing chunks would leave holes of all sizes behind.
+/// Takes the items that wait for a partition, if any. They are replaced by a free chunk, or by a
+/// new one with room for `most`, since growing chunks would fragment memory.
 pub(crate) fn chunk_of<T>(waiting: &mut Vec<T>, free: &mut Vec<Vec<T>>, most: usize) -> Vec<T> {
     if waiting.is_empty() {
         return Vec::new();
@@ -121,8 +120,8 @@ pub(crate) fn chunk_of<T>(waiting: &mut Vec<T>, free: &mut Vec<Vec<T>>, most: us
     )
 }
 
-/// Prefetches a chunk that will be read. Each lies elsewhere, and is read before the processor
-/// recognises the pattern.
+/// Prefetches a chunk that will be read. Chunks are scattered and too short for the hardware
+/// prefetcher.
 #[inline(always)]
 pub(crate) fn expect<T>(chunk: Option<&Vec<T>>) {
     chunk
@@ -134,7 +133,7 @@ pub(crate) fn expect<T>(chunk: Option<&Vec<T>>) {
         .for_each(|item| crate::prefetch(item));
 }
 
-/// Tells that a chunk will be written to, so many items behind its last one.
+/// Prefetches the position `ahead` items after the end of a chunk, for writing.
 #[inline(always)]
 pub(crate) fn expect_write<T>(chunk: &[T], ahead: usize) {
     crate::prefetch_at(chunk.as_ptr().wrapping_add(chunk.len() + ahead));
@@ -149,7 +148,7 @@ mod tests {
         #[test]
         fn each_key_has_one_number(known in 0u64..300, items in prop::collection::vec(0u64..600, 1..500), cut in 0usize..500) {
             let mut index = KeyIndex::default();
-            // Earlier contents do not matter.
+            // Earlier contents have no effect.
             for _ in 0..2 {
                 let more = items.len();
                 index.begin((0..known).map(|k| k * 2), known as usize, more);

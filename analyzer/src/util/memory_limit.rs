@@ -34,7 +34,7 @@ fn limit() -> Option<usize> {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: the call fills the struct that it is given.
+    // SAFETY: the call writes only the struct that it is given.
     let answer = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
     (answer == 0 && limit.rlim_cur != libc::RLIM_INFINITY)
         .then(|| usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX))

@@ -1,4 +1,4 @@
-//! Helpers that know nothing of traces.
+//! Helpers that are independent of traces.
 
 pub(crate) mod adaptive;
 pub mod due;

@@ -1,11 +1,11 @@
 //! Sorting by counting: many records by the bits of a key in which they differ.
 
-/// Bits that are sorted by in one go.
+/// Bits that are sorted at a time.
 const DIGIT: u32 = 11;
-/// Below this, comparing is as fast as counting.
+/// Below this number of items, comparing is as fast as counting.
 const MIN_COUNTED_ITEMS: usize = 1 << 9;
 
-/// Sorts by `key`; equals keep their order if there are many.
+/// Sorts by `key`. The sort is stable only for at least [`MIN_COUNTED_ITEMS`] items.
 pub(crate) fn sort<T: Copy + Default>(items: &mut Vec<T>, key: impl Fn(&T) -> u64) {
     if items.len() < MIN_COUNTED_ITEMS || items.len() > u32::MAX as usize {
         return items.sort_unstable_by_key(key);

@@ -1,8 +1,8 @@
 //! The tables by call path: the callers of the loads of each function, line, loop and object.
 //!
-//! A window's loads count for the path where it began. If that path contains the function of a load,
-//! it is the load's own path up to there. Otherwise the window went on to the function later, by an
-//! unknown path.
+//! A window's loads count for the path where it began. If that path contains the function of a
+//! load, its part up to the function is the load's path. Otherwise the window reached the function
+//! later, by an unknown path.
 
 use crate::data::call_paths::CallPaths;
 use crate::data::code_map::{CodeMap, Target};
@@ -15,9 +15,9 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
-/// Rows of a table that are divided, at most.
+/// Maximum number of rows of a table that are divided.
 const MOST_ROWS: usize = 50;
-/// Paths of a row at most.
+/// Maximum number of paths of a row.
 const MOST_PATHS: usize = 8;
 /// A path with a smaller part of a row's loads is left out, percent. Source: Chosen.
 const MIN_SHARE_PCT: f64 = 1.0;
@@ -31,22 +31,22 @@ pub struct ByPathRow {
     pub function: String,
     /// Module.
     pub module: String,
-    /// Source file; empty where there is none.
+    /// Source file; empty if there is none.
     pub file: String,
-    /// Line; 0 where there is none.
+    /// Line; 0 if there is none.
     pub line: u32,
     /// Object.
     pub object: String,
-    /// Number of the call in the table of call paths that leads to it; 0 if no path is known.
+    /// Id of the last call of the path in the table of call paths; 0 if no path is known.
     pub id: u64,
     /// The calls, from the outside in.
     pub path: Vec<String>,
-    /// The window went on to the code later. `path` is the path where the window began.
+    /// True if the window reached the code later. Then `path` is the path where the window began.
     pub later: bool,
-    /// Share of the time, where windows come by time.
+    /// Share of the time, if windows are triggered by time.
     #[serde(flatten)]
     pub time: TimeShare,
-    /// Its loads in the rows that were looked at.
+    /// Its loads in the inspected rows.
     #[serde(rename = "A")]
     pub loads: u64,
     /// Their share of the row's loads, percent.
@@ -82,13 +82,13 @@ const CODE: [(Kind, Target); 3] = [
     (Kind::Loop, Target::Loop),
 ];
 
-/// A path: the call that it ends at, and whether the window went on from there.
+/// A path: its last call, and true if the window continued from there to other code.
 type Way = (u32, bool);
 
 struct Divider<'a> {
     code: &'a CodeMap,
     paths: &'a CallPaths,
-    /// By call and function: the path.
+    /// The path by call and function.
     ways: HashMap<(u32, u32), Way, Mixed>,
 }
 
@@ -119,7 +119,7 @@ impl Divider<'_> {
     }
 }
 
-/// The tables. `times`: where windows come by time.
+/// The tables. `times` is given if windows are triggered by time.
 pub fn tables_by_path(
     code: &CodeMap,
     (objects, paths): (Option<&Resolver>, &CallPaths),
@@ -151,11 +151,11 @@ pub fn tables_by_path(
             (sum.0, sum.1) = (sum.0 + n, sum.1 + 1);
         }
     }
-    // By window: the rows of the load that it counts for, and the path to the load.
+    // By window: the rows of the load that it counts for, and that load's path.
     let spots: HashMap<u32, (Vec<(Kind, u32)>, Way), Mixed> = (times.iter())
         .flat_map(|times| times.spots())
         .map(|&(sample, spot)| {
-            // (Of that load no object is known here.)
+            // (The load's object is unknown here.)
             let keys = divider.keys(spot.group, 0);
             (sample, (keys, divider.way(paths.of(sample), spot.group)))
         })

@@ -1,7 +1,7 @@
 //! The table of call paths: a tree of calls, with the windows that began in each.
 //!
-//! A window counts for the call in which it began, and for all its callers. Its loads are all
-//! counted there, also those of functions that it went on to.
+//! A window counts for the call in which it began, and for all its callers. All its loads are
+//! counted there, including those of functions that it reached later.
 
 use crate::data::call_paths::{Call, CallPaths};
 use crate::data::memory_units::CacheLine;
@@ -15,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 
 /// Source: Chosen.
 const MAX_ROWS: usize = 1000;
-/// A call with a smaller part of the windows has no row, parts of the whole. Source: Chosen.
+/// A call with a smaller part of the windows has no row, as a part of 1. Source: Chosen.
 const MIN_WINDOW_SHARE: f64 = 0.001;
 
 /// Call paths of the trace.
@@ -23,13 +23,13 @@ const MIN_WINDOW_SHARE: f64 = 0.001;
 pub struct CallPathTable {
     /// `recorded`, `off` or `unknown`.
     pub state: String,
-    /// Samples whose callers are known up to the thread's first function.
+    /// Samples with all callers known up to the thread's first function.
     pub whole: u64,
-    /// Samples whose outer callers are not known.
+    /// Samples with unknown outer callers.
     pub partial: u64,
     /// Samples without any known call.
     pub unknown: u64,
-    /// Calls that were seen in too few windows to have a row.
+    /// Calls in too few windows to have a row.
     pub left_out: u64,
     /// The tree: callers come before the functions that they call, and the most important first.
     pub calls: Vec<CallPathRow>,
@@ -38,11 +38,11 @@ pub struct CallPathTable {
 /// A function with one path of callers.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CallPathRow {
-    /// Its number.
+    /// Id of the call.
     pub id: u64,
-    /// Number of who called; 0 for a thread's first function.
+    /// Id of the caller; 0 for a thread's first function.
     pub parent: u64,
-    /// 0 for a thread's first function.
+    /// Number of callers above it; 0 for a thread's first function.
     pub depth: u64,
     /// Function.
     pub function: String,
@@ -54,21 +54,22 @@ pub struct CallPathRow {
     pub call_file: String,
     /// Line of the call; 0 if unknown.
     pub call_line: u32,
-    /// It was inlined there.
+    /// True if the function was inlined there.
     pub inlined: bool,
-    /// It is a function of Python.
+    /// True for a function of Python.
     pub python: bool,
-    /// It is the user's own code.
+    /// True for the user's own code.
     pub own: bool,
     /// Share of the time of the windows that began in it or in a function that it called.
     #[serde(flatten)]
     pub time: TimeShare,
-    /// Share of the time, or else of the loads, of the windows that began in it alone, percent.
+    /// Share of the time, or else of the loads, of the windows that began in the function itself,
+    /// percent.
     pub self_pct: Option<f64>,
     /// Share of the recorded loads of these windows, percent.
     #[serde(rename = "A_pct")]
     pub share: f64,
-    /// Windows.
+    /// Windows that began in it or in a function that it called.
     pub windows: u64,
     /// Their recorded loads.
     #[serde(rename = "A")]
@@ -84,7 +85,7 @@ pub struct CallPathRow {
     pub growth: Option<f64>,
 }
 
-/// Table without paths.
+/// A table without paths.
 pub fn without(told: &manifest::CallPaths, samples: u64) -> CallPathTable {
     CallPathTable {
         state: if told.state == "off" {
@@ -103,7 +104,7 @@ pub fn without(told: &manifest::CallPaths, samples: u64) -> CallPathTable {
 struct Sum {
     windows: u64,
     loads: u64,
-    /// Loads of windows that began in it alone.
+    /// Loads of windows that began in the function itself.
     own: u64,
 }
 
@@ -113,7 +114,7 @@ struct CallSums {
     all: Sum,
     /// Windows whose path is known, at least in part.
     known: Sum,
-    /// Number of these whose outermost callers are unknown.
+    /// Number of these with unknown outermost callers.
     partial: u64,
 }
 
@@ -138,7 +139,7 @@ impl CallSums {
                 sum.loads += sample.loads;
                 last = call;
             }
-            // (The entry of unknown callers is in no file.)
+            // (The placeholder for unknown callers has no file.)
             partial += u64::from(paths.calls[last as usize].module.is_empty());
         }
         CallSums {
@@ -150,7 +151,7 @@ impl CallSums {
     }
 }
 
-/// The table. `times`: where windows come by time.
+/// The table. `times` is given if windows are triggered by time.
 pub fn call_path_table(
     told: &manifest::CallPaths,
     paths: &CallPaths,
@@ -265,7 +266,7 @@ fn in_order(rows: Vec<CallPathRow>) -> Vec<CallPathRow> {
         below.entry(row.parent).or_default().push(row);
     }
     for list in below.values_mut() {
-        // The last is taken first.
+        // The list is consumed from its end.
         list.sort_by(|a, b| weight(a).total_cmp(&weight(b)).then(b.id.cmp(&a.id)));
     }
     let mut out = Vec::new();
@@ -277,7 +278,7 @@ fn in_order(rows: Vec<CallPathRow>) -> Vec<CallPathRow> {
     out
 }
 
-/// Distinct addresses and lines by row; none if only a part of the rows was looked at.
+/// Distinct addresses and lines by row; none if only a part of the rows was inspected.
 fn footprints(
     paths: &CallPaths,
     numbers: &HashMap<u32, usize, Mixed>,

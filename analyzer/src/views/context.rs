@@ -1,4 +1,4 @@
-//! Data for rows of places (regions, objects, intervals of the run), besides their own sums.
+//! Data for rows of parts (regions, objects, intervals of the run), in addition to their own sums.
 
 use crate::data::code_map::CodeMap;
 use crate::data::counts::AccessCounts;
@@ -21,34 +21,34 @@ pub(crate) const STRIDES: usize = 4;
 pub struct Basis<'a> {
     /// Footprint of the whole trace.
     pub footprint: &'a FootprintSet,
-    /// Which samples saw what.
+    /// The addresses that each sample saw.
     pub incidence: &'a Incidence,
-    /// Method of estimates.
+    /// Estimator for parts of memory or of the run.
     pub places: RegionEstimator,
     /// Weights of samples, unless all have the same.
     pub shares: Option<Shares>,
     /// Strides of the code.
     pub strides: ByGroup,
-    /// The windows, where they come by time.
+    /// The windows, if they come by time.
     pub times: Option<TimeShares>,
     /// By group of code: executed loads that each recorded or implied one represents, or its time
-    /// if windows come by time; `None` if unknown.
+    /// if windows are triggered by time; `None` if unknown.
     stands_for: Option<Vec<f64>>,
-    /// By group: executed loads that each recorded or implied one represents, if another run has
+    /// By group: executed loads that each recorded or implied one represents, if another run
     /// counted them.
     counted: Option<Vec<f64>>,
-    /// By group: loads, and lines that they fetched.
+    /// By group: loads, and the lines that they fetched.
     fetches: Vec<(u64, Fetched)>,
     predicted: Option<&'a Predicted>,
 }
 
 impl<'a> Basis<'a> {
-    /// With misses that were predicted.
+    /// Adds predicted misses.
     pub(crate) fn with_misses(self, predicted: Option<&'a Predicted>) -> Basis<'a> {
         Basis { predicted, ..self }
     }
 
-    /// Predicted misses of an object that has so many loads of each group.
+    /// Predicted misses of an object with these loads of each group.
     pub(crate) fn misses(
         &self,
         object: u32,
@@ -106,7 +106,8 @@ impl<'a> Basis<'a> {
         }
     }
 
-    /// Executed loads of a place, estimated. `parts`: groups, and their recorded and implied loads there.
+    /// Executed loads of a place, estimated. `parts` has groups, and their recorded and implied
+    /// loads there.
     pub(crate) fn executed(&self, parts: impl Iterator<Item = (Group, u64)>) -> Option<f64> {
         match &self.counted {
             Some(counted) => Some(sum(counted, parts)),
@@ -114,8 +115,8 @@ impl<'a> Basis<'a> {
         }
     }
 
-    /// Share of the time of the windows whose load is at a place, if windows come by time. `has`:
-    /// sample and address of a load.
+    /// Share of the time of the windows whose load satisfies `has`, if windows are triggered by
+    /// time. Its arguments are the sample and the address of the load.
     pub(crate) fn time(&self, has: impl Fn(u32, u64) -> bool) -> TimeShare {
         self.times.as_ref().map_or_else(Default::default, |times| {
             times.of_spots(|sample, spot| has(sample, spot.address))
@@ -123,7 +124,7 @@ impl<'a> Basis<'a> {
     }
 
     /// Adds the lines that were fetched for a place: each group of code contributes the share of
-    /// its loads there. Exact for code that loads only one place.
+    /// its loads there. This is exact for code that loads only from one place.
     pub(crate) fn add_fetches(
         &self,
         counts: &mut AccessCounts,
@@ -138,7 +139,7 @@ impl<'a> Basis<'a> {
             lines += fetched.lines as f64 * share;
             bytes += fetched.bytes as f64 * share;
         }
-        // Sums of fractions depend on their order, so they are rounded to whole numbers.
+        // Floating-point sums depend on the order, so they are rounded to whole numbers.
         counts.fetches += lines.round() as u64;
         counts.fetched_bytes += bytes.round() as u64;
     }
@@ -159,16 +160,16 @@ impl<'a> Basis<'a> {
 /// Sum over parts, given the weight of each load of a group.
 fn sum(stands_for: &[f64], parts: impl Iterator<Item = (Group, u64)>) -> f64 {
     let mut parts: Vec<(Group, u64)> = parts.collect();
-    // Sums of fractions depend on their order.
+    // Floating-point sums depend on the order.
     parts.sort_unstable();
     parts
         .into_iter()
         .map(|(group, loads)| loads as f64 * stands_for.get(group.index()).copied().unwrap_or(1.0))
-        // (The sum of nothing is -0.)
+        // (An empty sum is -0.)
         .fold(0.0, |sum, executed| sum + executed)
 }
 
-/// See [`Basis::counted`]. Classes of one piece of code have one number.
+/// See [`Basis::counted`]. All classes of a piece of code have the same value.
 fn counted(outcome: &EngineOutcome) -> Option<Vec<f64>> {
     let counted = outcome.weights.as_deref()?.counted()?;
     let counts = &outcome.buckets[0].counts;

@@ -1,9 +1,10 @@
-//! Sites whose heap blocks are logged as a sample: the share of the loads of all blocks of each site.
+//! Sites whose heap blocks are logged as a sample: the share of the loads of all blocks of each
+//! site.
 //!
 //! A block below 4 KiB is logged with a known probability and represents the inverse of that. So
-//! loads of logged blocks, by that weight, estimate the loads of all blocks of their site
-//! (Horvitz–Thompson). Loads of blocks that were not logged are in the trace as loads of the heap as
-//! a whole. They are divided among the sites in the ratio of these estimates, up to their number.
+//! loads of logged blocks, with that weight, estimate the loads of all blocks of their site
+//! (Horvitz–Thompson). The trace attributes loads of other blocks to the heap as a whole. They are
+//! divided among the sites in proportion to these estimates, up to their number.
 
 use crate::data::object_map::Sampled;
 use crate::views::objects::ObjectRow;
@@ -13,30 +14,30 @@ use serde::Serialize;
 /// Estimates for all blocks of a site.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct AllBlocks {
-    /// Blocks that were logged of the sample.
+    /// Number of logged blocks in the sample.
     pub logged: u64,
-    /// Logged blocks that were loaded, at most.
+    /// Upper bound of the number of logged blocks that were loaded.
     pub loaded: u64,
     /// Number of blocks that each represents, on average by bytes.
     pub weight: f64,
-    /// Percent of the loads (of the time, where windows come by time) in all blocks of the site. `None`
-    /// if too few logged blocks were loaded.
+    /// Percent of the loads (of the time if windows are triggered by time) in all blocks of the
+    /// site. `None` if too few logged blocks were loaded.
     pub pct: Option<f64>,
     /// Its 95% interval.
     pub pct_lo: Option<f64>,
     /// See `pct_lo`.
     pub pct_hi: Option<f64>,
-    /// Loads of blocks that were not logged, by the weights.
+    /// Estimated loads of blocks that were not logged.
     #[serde(skip)]
     unlogged: f64,
 }
 
-/// Logged blocks that must have been loaded for an estimate. Source: Chosen.
+/// Minimum number of loaded logged blocks for an estimate. Source: Chosen.
 const MIN_LOADED_BLOCKS: u64 = 4;
 
 impl AllBlocks {
-    /// Estimates for the blocks that a sample represents. `loads`: loads of the sampled blocks;
-    /// `blocks`: their cache blocks.
+    /// Estimates for the blocks that a sample represents. `loads` is the number of loads of the
+    /// sampled blocks, and `blocks` the number of their cache blocks.
     pub(crate) fn of(seen: Sampled, loads: u64, blocks: u64) -> AllBlocks {
         let weight = seen.stand_for / seen.bytes.max(1.0);
         AllBlocks {
@@ -48,8 +49,8 @@ impl AllBlocks {
         }
     }
 
-    /// The estimate's 95% interval reaches from 1 / (1 + this) to (1 + this) times its value. Loads of
-    /// a block may be as different as if they were exponentially distributed.
+    /// The estimate's 95% interval reaches from 1 / (1 + this) to (1 + this) times its value. The
+    /// loads per block are assumed to vary like an exponential distribution.
     fn error(&self) -> f64 {
         ROUNDED_NORMAL_QUANTILE_OF_95_PCT * (2.0 / self.loaded.max(1) as f64).sqrt()
     }
@@ -59,7 +60,7 @@ fn is_container(row: &ObjectRow) -> bool {
     row.kind == "anonymous" || row.kind == "heap" && row.object == "[heap]"
 }
 
-/// Fills in the shares of rows with [`AllBlocks`]. `total`: loads of all rows.
+/// Fills in the shares of rows with [`AllBlocks`]. `total` is the number of loads of all rows.
 pub(crate) fn divide(rows: &mut [ObjectRow], total: u64) {
     let share = |row: &ObjectRow| {
         row.time
@@ -88,7 +89,7 @@ pub(crate) fn divide(rows: &mut [ObjectRow], total: u64) {
         let error = all.error();
         all.pct = Some(own + part);
         all.pct_lo = Some(own + part / (1.0 + error));
-        // Not more than there is to divide.
+        // The upper end is limited to the loads that can be divided.
         all.pct_hi = Some(own + (part * (1.0 + error)).min(to_divide));
     }
 }
@@ -125,7 +126,7 @@ mod tests {
         ];
         divide(&mut rows, 1000);
         let of = |n: usize| rows[n].sampled.unwrap();
-        // The weights ask for 910 loads; there are 810.
+        // The weights give 910 loads, but there are only 810.
         let a = 6.0 + 81.0 * 600.0 / 910.0;
         assert!((of(0).pct.unwrap() - a).abs() < 1e-9);
         assert!(of(0).pct_lo.unwrap() < a && a < of(0).pct_hi.unwrap());

@@ -1,4 +1,4 @@
-//! Heat maps: memory regions against time, for accesses and for reuse distance.
+//! Heat maps: memory regions by time, for accesses and for reuse distance.
 //!
 //! The run is divided into columns with the same number of samples, in the order of time (a run of
 //! few long samples: into equal parts of each). The rows are the hottest final regions of the
@@ -17,9 +17,9 @@ use crate::views::time_tree::by_time;
 use serde::Serialize;
 use std::sync::Arc;
 
-/// Columns, at most.
+/// Maximum number of columns.
 pub const COLUMNS: usize = 48;
-/// Rows, at most.
+/// Maximum number of rows.
 const ROWS: usize = 16;
 
 /// A column.
@@ -40,7 +40,7 @@ pub struct HeatRow {
     pub start: HexAddress,
     /// Last address.
     pub end: HexAddress,
-    /// Object that holds most of its loads, or else the function that makes most.
+    /// Object with most of the region's loads, or else the function with most of them.
     pub label: String,
     /// Loads by column.
     #[serde(rename = "A")]
@@ -107,7 +107,7 @@ fn label(region: &Region) -> String {
         .unwrap_or_default()
 }
 
-/// Cuts the run into columns.
+/// Divides the run into columns.
 pub(crate) fn columns(samples: &[SampleInfo], order: &[usize]) -> Vec<Extent> {
     let n = order.len();
     if n >= COLUMNS {
@@ -138,7 +138,7 @@ pub struct HeatMapPlan {
 }
 
 impl HeatMapPlan {
-    /// The hottest final regions of the location zoom against the time that is looked at.
+    /// Plans a map of the hottest final regions of the location zoom and the selected time.
     pub fn new(
         samples: &[SampleInfo],
         zoom: &LocationZoom,
@@ -189,7 +189,8 @@ impl HeatMapPlan {
         })
     }
 
-    /// The map from units that were counted while the whole run was; the plan again if there were too many.
+    /// Builds the map from units that were counted during the pass over the whole run. Returns the
+    /// plan if there were too many.
     pub fn of_units(
         self,
         cells: &HeatTable,
@@ -222,7 +223,7 @@ impl HeatMapPlan {
         Ok(self.fill(&sums))
     }
 
-    /// Counts by a pass over the trace of its own.
+    /// Counts in a separate pass over the trace.
     pub fn count(
         self,
         source: &dyn ChunkSource,
@@ -258,7 +259,7 @@ impl HeatMapPlan {
         self.fill(&sums)
     }
 
-    /// The map from its sums.
+    /// Fills the map from its sums.
     fn fill(self, sums: &HeatSums) -> HeatMap {
         let width = self.columns.len();
         let rows = self.leaves.iter().enumerate().map(|(row, (leaf, ..))| {
@@ -283,13 +284,13 @@ impl HeatMapPlan {
     }
 }
 
-/// A row of shades for values: darker is more, relative to `most`. Blank: nothing.
+/// A row of shades for values: darker is more, relative to `most`. A blank stands for no value.
 pub fn shades(values: impl Iterator<Item = Option<f64>>, most: f64) -> String {
     const SHADE_CHARACTERS: [char; 5] = ['·', '░', '▒', '▓', '█'];
     values
         .map(|value| match value {
             None => ' ',
-            // The square root shows small values beside large ones.
+            // The square root makes small values visible next to large ones.
             Some(value) => {
                 SHADE_CHARACTERS[((value / most.max(1e-300)).max(0.0).sqrt() * 4.0)
                     .round()

@@ -3,15 +3,15 @@
 //! A region is divided into pages. A hot subregion is a longest run of contiguous pages, each with
 //! at least one access, that has at least the share τ of the region's accesses. It is divided again
 //! with smaller pages ([`PAGE_SHIFTS`]), until a page size would be below the smallest, or below a
-//! block. Page sizes that cut nothing off are passed over, and a region's ends are given in the
-//! smallest pages that keep it whole. Cold pages inside a run belong to it, so that a region is a
-//! whole object or several related ones.
+//! block. Page sizes that cut nothing off are skipped, and a region's ends are given in the
+//! smallest pages that keep it contiguous. Cold pages inside a run belong to it, so that a region
+//! is a whole object or several related ones.
 //!
 //! The tree is found from sums by unit of memory ([`crate::stages::pages`]). Then each entry is
-//! added to the deepest region that its unit is in, and regions to those around them.
+//! added to the deepest region that contains its unit, and each region to the enclosing one.
 //!
-//! D of a region is that of the accesses to its blocks, and counts *all* blocks that were touched
-//! between two accesses, inside and outside of the region, inside one sample.
+//! D of a region is that of the accesses to its blocks, and counts *all* blocks in the sample that
+//! were touched between two accesses, inside and outside of the region.
 
 pub use crate::views::location_code::CodePart;
 pub(crate) use crate::views::location_code::{
@@ -44,7 +44,7 @@ pub const PAGE_SHIFTS: [u32; 6] = [30, 26, 22, 18, 15, PAGE_SHIFT];
 /// A region.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Region {
-    /// Numbers of the children on the way from the root; the root is empty.
+    /// Indices of the children on the path from the root; empty for the root.
     pub id: String,
     /// Process; none for the root.
     pub process: Option<u32>,
@@ -52,14 +52,14 @@ pub struct Region {
     pub start: HexAddress,
     /// Last address.
     pub end: HexAddress,
-    /// Page size at which it was found; 0 for the root.
+    /// Page size at which the region was found; 0 for the root.
     pub page: u64,
     /// Bytes from first to last page. Saturates for the root.
     pub bytes: u64,
-    /// Share of the time, where windows come by time.
+    /// Share of the time, if windows are triggered by time.
     #[serde(flatten)]
     pub time: TimeShare,
-    /// Share of all accesses, percent; unknown where windows come by time.
+    /// Share of all accesses, percent; unknown if windows are triggered by time.
     #[serde(rename = "A_pct")]
     pub share: Option<f64>,
     /// Share of the parent's accesses, percent.
@@ -80,7 +80,7 @@ pub struct Region {
     /// The most frequent strides of its loads, estimated.
     #[serde(rename = "strides_hat")]
     pub strides: Vec<StrideShare>,
-    /// Share of the region's accesses that is in none of its children, percent; none without children.
+    /// Share of the region's accesses outside of its children, percent; none without children.
     #[serde(rename = "A_cold_pct")]
     pub cold_share: Option<f64>,
     /// Functions that touch it, most accesses first.
@@ -131,20 +131,20 @@ pub(crate) fn mean(sum: u64, count: u64) -> Option<f64> {
     (count > 0).then(|| sum as f64 / count as f64)
 }
 
-/// Page size at which the zoom ends, unless another is asked for.
+/// Default page size at which the zoom ends.
 pub const STOP: u64 = PAGE_BYTES;
 
 /// Sizes, as powers of two.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Bytes of a block.
+    /// Log2 of the bytes of a block.
     pub block: u32,
-    /// Bytes of a unit.
+    /// Log2 of the bytes of a unit.
     pub unit: u32,
 }
 
-/// Builds the tree from entries, which are gone through twice. `tau` is a percentage; pages get no
-/// smaller than `stop` bytes. `whole` is estimates of the whole run.
+/// Builds the tree from entries, which are read twice. `tau` is a percentage. The smallest pages
+/// have `stop` bytes. `whole` has the estimates of the whole run.
 pub fn zoom<I: Iterator<Item = UnitEntry>>(
     entries: impl Fn() -> I,
     (basis, whole): (&Basis<'_>, &Hats),
@@ -203,7 +203,7 @@ pub fn zoom<I: Iterator<Item = UnitEntry>>(
         whole,
         processes: samples.iter().map(|s| (s.sample, s.process)).collect(),
     };
-    // From the inside out: a region's counts contain those of the regions in it.
+    // Inner regions come first, since a region's counts contain those of the regions in it.
     let mut children: Vec<Vec<Region>> = vec![Vec::new(); found.len()];
     while let Some(f) = found.pop() {
         let number = found.len();
@@ -242,12 +242,12 @@ struct Maker<'a> {
     basis: &'a Basis<'a>,
     seen: Grouped,
     whole: &'a Hats,
-    /// By sample.
+    /// Process of each sample.
     processes: HashMap<u32, u32, Mixed>,
 }
 
 impl Maker<'_> {
-    /// A region without its children. `around`: accesses of the region that it is in.
+    /// A region without its children. `around` is the number of accesses of the enclosing region.
     fn region(&self, found: &UnitRange, number: u32, counts: &AccessCounts, around: u64) -> Region {
         let list = &self.units.list[found.units.clone()];
         let blocks: u64 = list.iter().map(|u| u64::from(u.blocks.count_ones())).sum();
@@ -433,7 +433,7 @@ mod tests {
         )
     }
 
-    /// A hot 8 KiB object, a lone hot page 40 KiB behind it, and scattered accesses far away.
+    /// A hot 8 KiB object, a single hot page 40 KiB after it, and scattered accesses far away.
     fn entries() -> Vec<UnitEntry> {
         let mut all: Vec<UnitEntry> = (0..128)
             .map(|i| entry(0x7f00_0000_0000 + i * 64, 100, 1, 5))

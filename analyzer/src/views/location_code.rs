@@ -61,7 +61,7 @@ impl EntrySums {
         self.reuse.merge(&other.reuse);
     }
 
-    /// As counts, but for the footprints.
+    /// As counts, without the footprints.
     pub(crate) fn counts(&self) -> AccessCounts {
         AccessCounts {
             accesses: self.starts,
@@ -95,8 +95,7 @@ pub(crate) fn by_function_and_line(
     (by_function, by_line)
 }
 
-/// The functions (or lines) with the most accesses. `all` is the accesses of the whole that they
-/// are parts of.
+/// The functions (or lines) with the most accesses. `all` is the number of accesses of the whole.
 pub(crate) fn code_parts(
     code: &CodeMap,
     sums: &HashMap<u32, EntrySums>,

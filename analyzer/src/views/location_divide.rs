@@ -8,7 +8,7 @@ use crate::views::region_footprints::UnitRegions;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// A unit of memory, all its entries together.
+/// A unit of memory with the sums of all its entries.
 pub(crate) struct MemoryUnit {
     pub(crate) space: u32,
     pub(crate) unit: u64,
@@ -50,14 +50,14 @@ impl Units {
     }
 }
 
-/// A region before its code and its objects are known: some units that follow one another.
+/// A region before its code and its objects are known: a range of consecutive units.
 pub(crate) struct UnitRange {
-    /// Numbers of the children on the way from the root.
+    /// Indices of the children on the path from the root.
     pub(crate) id: String,
-    /// The region that it is in, which stands before it.
+    /// Index of the enclosing region, which comes before it.
     pub(crate) parent: Option<usize>,
     pub(crate) units: Range<usize>,
-    /// Log2 of the page size at which it was found; none for the root.
+    /// Log2 of the page size at which the region was found; none for the root.
     pub(crate) page: Option<u32>,
     pub(crate) sums: EntrySums,
     pub(crate) by_group: ByGroup,
@@ -65,7 +65,7 @@ pub(crate) struct UnitRange {
 }
 
 /// Finds hot regions. `tau` is a percentage; `pages` are page sizes by level. Each region comes
-/// after the one that contains it.
+/// after the enclosing one.
 pub(crate) fn divide(
     units: &[MemoryUnit],
     sizes: Sizes,
@@ -117,7 +117,7 @@ impl Zoomer<'_> {
         self.found.len() - 1
     }
 
-    /// Finds the hot subregions of a region, with the page size of `level`, or the next ones if
+    /// Finds the hot subregions of a region, with the page size of `level`, or with smaller ones if
     /// nothing is cut off.
     fn divide(&mut self, region: usize, level: usize) {
         let all = self.found[region].units.clone();
@@ -149,7 +149,8 @@ impl Zoomer<'_> {
                 } else {
                     format!("{id}.{k}")
                 };
-                // The smallest pages that keep it one run show its begin and end best.
+                // The smallest pages that keep the region contiguous give its begin and end most
+                // precisely.
                 let whole = |&l: &usize| self.runs(run.clone(), self.pages[l]).len() == 1;
                 let tight = (level..self.pages.len())
                     .take_while(whole)
@@ -177,13 +178,13 @@ impl Zoomer<'_> {
     }
 }
 
-/// The regions that each unit is in.
+/// The regions that contain each unit.
 pub(crate) struct RegionPlaces<'a> {
     units: &'a Units,
     sizes: Sizes,
     /// The deepest region by unit.
     pub(crate) deepest: Vec<u32>,
-    /// By region: itself, and those around it, the root last.
+    /// By region: itself, then the enclosing ones up to the root.
     chains: Vec<Vec<u32>>,
 }
 
@@ -212,7 +213,7 @@ impl<'a> RegionPlaces<'a> {
             .map_or(0, |&at| self.deepest[at as usize] as usize)
     }
 
-    /// The regions that an address is in, all but the root.
+    /// The regions that contain an address, except the root.
     pub(crate) fn below_root(&self, space: u32, address: u64) -> &[u32] {
         let chain = self.of(space, address >> self.sizes.unit);
         &chain[..chain.len() - 1]

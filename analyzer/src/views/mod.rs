@@ -1,4 +1,5 @@
-//! Multi-resolution views: when ([`time_tree`]) and where in memory ([`location`]) locality is worst.
+//! Multi-resolution views: when ([`time_tree`]) and where in memory ([`location`]) locality is
+//! worst.
 
 pub mod by_path;
 pub mod call_paths;
@@ -49,7 +50,7 @@ pub struct LoopPart {
     pub line: u32,
     /// Link-time address of its head, hexadecimal.
     pub address: String,
-    /// Number of loops that it is in, itself included.
+    /// Nesting depth: number of loops around its body, itself included.
     pub depth: u32,
     /// Share of the node's recorded and implied loads, percent.
     #[serde(rename = "A_pct")]
@@ -64,7 +65,7 @@ pub struct LoopPart {
 pub struct ByCode {
     /// By function.
     pub functions: Vec<AccessCounts>,
-    /// By loop; each with those inside it.
+    /// By loop, each including its inner loops.
     pub loops: Vec<AccessCounts>,
 }
 
@@ -88,9 +89,9 @@ pub fn bucket_counts(bucket: &BucketOutcome, code: &CodeMap) -> (AccessCounts, B
     (whole, ByCode { functions, loops })
 }
 
-/// Counts of a bucket as a whole, which takes less time.
+/// Counts of a whole bucket, without code, which takes less time.
 pub(crate) fn whole_counts(bucket: &BucketOutcome, code: &CodeMap) -> AccessCounts {
-    // A map without code has no functions whose footprints are counted.
+    // An empty code map has no functions whose footprints are counted.
     let mut whole = bucket.footprint.fold(&CodeMap::default()).whole;
     (0..code.pieces.len()).for_each(|piece| whole.add_rows(&piece_counts(bucket, piece)));
     whole
@@ -102,7 +103,8 @@ fn piece_counts(bucket: &BucketOutcome, piece: usize) -> AccessCounts {
     counts
 }
 
-/// Numbers of the counts with the most loads, at most `most`, each with its share of the whole in percent.
+/// Indices of the counts with the most loads, at most `most`, each with its share of the whole in
+/// percent.
 fn top(
     whole: &AccessCounts,
     counts: &[AccessCounts],
@@ -148,7 +150,7 @@ pub(crate) fn top_functions(
         .collect()
 }
 
-/// The loops with the most loads, at most `most`; of equals the outer one first.
+/// The loops with the most loads, at most `most`; among equal ones the outer one comes first.
 pub(crate) fn top_loops(
     whole: &AccessCounts,
     loops: &[AccessCounts],

@@ -38,14 +38,14 @@ pub struct ObjectRow {
     pub stack: Vec<String>,
     /// Return addresses of the allocation, one text per call stack of the site.
     pub return_addresses: Vec<String>,
-    /// Lives: blocks that were allocated there.
+    /// Lifetimes: blocks that were allocated there.
     pub instances: u64,
     /// Sum of their bytes.
     pub bytes: u64,
-    /// Share of the time, where windows come by time.
+    /// Share of the time, if windows are triggered by time.
     #[serde(flatten)]
     pub time: TimeShare,
-    /// Share of the loads, percent; unknown where windows come by time.
+    /// Share of the loads, percent; unknown if windows are triggered by time.
     #[serde(rename = "A_pct")]
     pub share: Option<f64>,
     /// Distinct blocks touched.
@@ -56,7 +56,8 @@ pub struct ObjectRow {
     /// Share of the loads that are Irregular, percent.
     #[serde(rename = "A_irr_pct")]
     pub irregular_share: Option<f64>,
-    /// Metrics of its loads; D and intervals of the touches of its blocks, over all blocks in between.
+    /// Metrics of its loads; D and intervals of the touches of its blocks, over all blocks in
+    /// between.
     #[serde(flatten)]
     pub metrics: Metrics,
     /// Estimates for the whole run.
@@ -79,10 +80,10 @@ pub struct ObjectRow {
     /// Estimates for all blocks, if only a sample of them was logged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampled: Option<AllBlocks>,
-    /// Bytes of its largest block, if it is certain.
+    /// Bytes of its largest block, if they are known for certain.
     #[serde(rename = "largest_bytes")]
     pub largest: Option<u64>,
-    /// Its number among the trace's objects.
+    /// Index among the trace's objects.
     #[serde(skip)]
     pub number: u32,
 }
@@ -98,7 +99,7 @@ pub(crate) fn object_of(
         NO_OWNER => UNKNOWN,
         0 => {
             let process = spaces.get(entry.space as usize).copied().unwrap_or(0);
-            // The page is one object's for the whole run: any time will do.
+            // The page belongs to one object for the whole run, so the time does not matter.
             let address = entry.unit << unit_shift;
             if resolver.mixed(process, address) {
                 UNKNOWN
@@ -147,17 +148,17 @@ pub(crate) fn bounds(
     }
 }
 
-/// Bytes of the objects that code has touched, where they are all known.
+/// Bytes of the objects that code has touched, if all are known.
 #[derive(Clone, Debug, Default)]
 pub struct Bounds {
     /// Limit of the whole.
     pub whole: Option<u64>,
-    /// By function, line and loop; nothing where no objects are known.
+    /// By function, line and loop; `None` if objects are unknown.
     pub by_code: [Vec<Option<u64>>; 3],
 }
 
-/// Samples that have seen each object. On pages that several objects share, it is the object that
-/// was there in the middle of the sample.
+/// Samples that have seen each object. On pages that several objects share, the object at the time
+/// of the sample's middle counts.
 fn seen(
     basis: &Basis<'_>,
     samples: &[SampleInfo],
@@ -173,7 +174,7 @@ fn seen(
         })
         .collect();
     let mut recent = Recent::default();
-    // Marks come by address: most are on the page of the one before.
+    // Marks come by address: most are on the page of the previous one.
     let mut last = (u32::MAX, 0, false);
     Grouped::by_mark(basis.incidence, basis.shares.as_ref(), |space, mark| {
         let process = pages.process(space);
@@ -181,7 +182,7 @@ fn seen(
         if (last.0, last.1) != (space, page) || space == u32::MAX {
             last = (space, page, resolver.mixed(process, mark.address));
         }
-        // A page that is one object's is so at any time.
+        // A page with a single owner has it at any time.
         let (time, stack) = match last.2 {
             true => times.get(&mark.sample).copied().unwrap_or_default(),
             false => Default::default(),
@@ -196,7 +197,7 @@ fn seen(
     })
 }
 
-/// By sample: the object of the load that its window counts for, where windows come by time.
+/// Object of the load that each sample's window counts for, if windows are triggered by time.
 fn begun(
     basis: &Basis<'_>,
     samples: &[SampleInfo],
@@ -226,14 +227,14 @@ struct ObjectSums {
 }
 
 impl ObjectSums {
-    /// Loads of each group of code.
+    /// Number of loads of each group of code.
     fn starts(&self) -> impl Iterator<Item = (Group, u64)> + Clone {
         let groups = self.by_group.iter();
         groups.map(|(&group, sums)| (group, sums.starts))
     }
 }
 
-/// Sums entries by object. `object`: the object of an entry.
+/// Sums entries by object. `object` returns the object of an entry.
 fn sums_by_object(
     entries: impl Iterator<Item = UnitEntry>,
     object: impl Fn(&UnitEntry) -> u32,
@@ -273,10 +274,10 @@ struct Maker<'a> {
     code: &'a CodeMap,
     /// Loads of all objects.
     total: u64,
-    /// By object.
+    /// Footprints by object.
     footprints: Vec<AccessCounts>,
     seen: Grouped,
-    /// By sample, see [`begun`].
+    /// Result of [`begun`].
     begun: HashMap<u32, u32, Mixed>,
 }
 
@@ -330,7 +331,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Estimates for an object of so many bytes.
+    /// Estimates for an object of `bytes`.
     fn hats(&self, number: u32, part: &ObjectSums, counts: &AccessCounts, bytes: u64) -> Hats {
         let basis = self.basis;
         let of = part.by_group.iter();
@@ -345,7 +346,7 @@ impl Maker<'_> {
     }
 }
 
-/// Makes the table from entries. `mixed`: footprints in pages that several objects share.
+/// Makes the table from entries. `mixed` has the footprints in pages that several objects share.
 pub fn object_table(
     entries: impl Iterator<Item = UnitEntry>,
     (basis, mixed, samples): (&Basis<'_>, &FootprintSet, &[SampleInfo]),
@@ -380,7 +381,7 @@ pub fn object_table(
     rows
 }
 
-/// Fills in which fields are loaded.
+/// Adds the loads by field to rows.
 pub fn add_fields(rows: &mut [ObjectRow], mut fields: BTreeMap<u32, Fields>) {
     for row in rows {
         if let Some(of) = fields.remove(&row.number) {

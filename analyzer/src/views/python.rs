@@ -2,7 +2,7 @@
 //!
 //! The interpreter runs all Python code by the same machine code, so the tables by machine code do
 //! not distinguish its lines. A window counts for the line of the innermost Python frame where it
-//! began. Its loads all count there, as in the table of call paths.
+//! began. All its loads count there, as in the table of call paths.
 
 use crate::data::call_paths::CallPaths;
 use crate::data::code_map::CodeMap;
@@ -16,7 +16,7 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// Rows of each table at most. Source: Chosen.
+/// Maximum number of rows of each table. Source: Chosen.
 const MAX_ROWS: usize = 1000;
 
 /// The tables of Python.
@@ -39,12 +39,12 @@ pub struct PythonRow {
     pub file: String,
     /// Line; 0 for a function, and if it is unknown.
     pub line: u32,
-    /// It is the user's own code.
+    /// True for the user's own code.
     pub own: bool,
-    /// Share of the time of the windows that began in it, where windows come by time.
+    /// Share of the time of the windows that began in it, if windows are triggered by time.
     #[serde(flatten)]
     pub time: TimeShare,
-    /// The same with the windows that began in Python functions that it has called, percent of the
+    /// The same including windows that began in Python functions that it called, percent of the
     /// time, or else of the loads.
     pub with_calls_pct: Option<f64>,
     /// Share of the recorded loads of these windows, percent.
@@ -55,17 +55,17 @@ pub struct PythonRow {
     /// Their recorded loads.
     #[serde(rename = "A")]
     pub loads: u64,
-    /// Share of irregular loads among those that were looked at, percent.
+    /// Share of irregular loads among the inspected ones, percent.
     #[serde(rename = "A_irr_pct")]
     pub irregular: Option<f64>,
-    /// Distinct lines of 64 bytes; only where all rows could be looked at.
+    /// Distinct lines of 64 bytes; only if all rows were inspected.
     #[serde(rename = "F_64")]
     pub lines64: Option<u64>,
     /// The function of machine code with the most of these loads.
     pub machine_function: String,
 }
 
-/// A place in Python code.
+/// A position in Python code.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Place<'a> {
     function: &'a str,
@@ -73,7 +73,7 @@ struct Place<'a> {
     line: u32,
 }
 
-/// The places of a call: its innermost frame first.
+/// The positions of a call, its innermost frame first.
 fn places(paths: &CallPaths, leaf: u32) -> Vec<Place<'_>> {
     let mut line = 0;
     let mut out = Vec::new();
@@ -103,7 +103,8 @@ struct Sums {
     functions: BTreeMap<u32, u64>,
 }
 
-/// The tables; none if no window began below a Python frame. `times`: where windows come by time.
+/// The tables; none if no window began below a Python frame. `times` is given if windows are
+/// triggered by time.
 pub fn python_tables(
     paths: &CallPaths,
     samples: &[SampleInfo],
@@ -137,14 +138,14 @@ pub fn python_tables(
     })
 }
 
-/// Data that the tables are made of.
+/// Input data of the tables.
 struct Of<'a> {
     paths: &'a CallPaths,
     samples: &'a [SampleInfo],
     times: Option<&'a TimeShares>,
     code: &'a CodeMap,
     rows: &'a [Window],
-    /// Places of Python by the call in which a window began.
+    /// Python positions by the call in which a window began.
     by_leaf: HashMap<u32, Vec<Place<'a>>, Mixed>,
 }
 

@@ -1,9 +1,9 @@
 //! Footprints of parts of memory: of the regions of the location zoom, and of objects.
 //!
-//! Both are found after the rows have been counted. Their footprints follow from the entries of the
-//! footprints by code ([`crate::stages::footprint`]), which are sorted by page: each *unit* of
-//! memory counts in the rows of the places that contain it. Only pages that several objects share
-//! have separate footprints, by object ([`crate::stages::reuse::by_page::MixedFootprints`]).
+//! Both are known only after the rows were counted. Their footprints are computed from the entries
+//! of the footprints by code ([`crate::stages::footprint`]), which are sorted by page: each *unit*
+//! of memory counts in the rows of the places that contain it. Only pages that several objects
+//! share have separate footprints, by object ([`crate::stages::reuse::by_page::MixedFootprints`]).
 
 use crate::data::counts::AccessCounts;
 use crate::data::group::AccessClass;
@@ -11,17 +11,17 @@ use crate::data::memory_units::{CacheLine, LINE_SHIFT, PAGE_SHIFT, Page};
 use crate::data::object_map::Resolver;
 use crate::stages::footprint::{Entry, FootprintSet, Merged};
 
-/// Places in memory that units belong to.
+/// Parts of memory that contain units: regions or objects.
 pub(crate) trait UnitRegions: Sync {
     /// Number of places.
     fn len(&self) -> usize;
     /// Log2 of the bytes of a unit.
     fn unit_shift(&self) -> u32;
-    /// The places that a unit is in.
+    /// The places that contain a unit.
     fn of(&self, space: u32, unit: u64) -> &[u32];
 }
 
-/// Counts of one place; lines come in their order.
+/// Counts of one place. Lines must be added in order.
 #[derive(Clone, Default)]
 struct RegionCounts {
     counts: AccessCounts,
@@ -43,7 +43,7 @@ impl RegionCounts {
     }
 }
 
-/// Folds of different pages together.
+/// Merges folds of different pages.
 fn together(mut all: Vec<RegionCounts>, other: Vec<RegionCounts>) -> Vec<RegionCounts> {
     all.iter_mut()
         .zip(&other)
@@ -65,17 +65,18 @@ pub(crate) fn footprints(set: &FootprintSet, places: &impl UnitRegions) -> Vec<A
     all.into_iter().map(|p| p.counts).collect()
 }
 
-/// Adds entries to the places that they are in.
+/// Adds entries to the places that contain them.
 fn fold(entries: &[Entry], places: &impl UnitRegions, all: &mut [RegionCounts]) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("popcnt") {
-        // SAFETY: the CPU has just been found to have the feature that the function is compiled for.
+        // SAFETY: the CPU supports the feature for which the function is compiled, as was just
+        // checked.
         return unsafe { fold_modern(entries, places, all) };
     }
     fold_any(entries, places, all);
 }
 
-/// As [`crate::stages::footprint::fold`], there is much to count.
+/// Uses the popcount instruction, as [`crate::stages::footprint::fold`] does.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "popcnt")]
 fn fold_modern(entries: &[Entry], places: &impl UnitRegions, all: &mut [RegionCounts]) {
@@ -93,7 +94,7 @@ fn fold_any(entries: &[Entry], places: &impl UnitRegions, all: &mut [RegionCount
             .map(|e| (e.key().group.class(), e))
             .filter(|(class, _)| *class != AccessClass::Store)
             .for_each(|(class, e)| merged.add(class, e.maps()));
-        // Units that are smaller than a line: one after the other.
+        // Units smaller than a line are processed one after the other.
         let units = if shift >= LINE_SHIFT {
             1
         } else {
@@ -118,7 +119,8 @@ fn fold_any(entries: &[Entry], places: &impl UnitRegions, all: &mut [RegionCount
     }
 }
 
-/// Footprints of entries whose groups are the classes of places, not of line pieces.
+/// Footprints by place. The entries' groups consist of a place and a class rather than of a line
+/// piece and a class.
 pub(crate) fn footprints_of_groups(set: &FootprintSet, places: usize) -> Vec<AccessCounts> {
     let add = |all: &mut Vec<RegionCounts>, entries: &[Entry]| {
         for same in entries
@@ -142,7 +144,7 @@ pub(crate) struct WholePages<'a> {
     resolver: &'a Resolver,
     /// Process ids by address space.
     spaces: &'a [u32],
-    /// All numbers.
+    /// The numbers of all objects, for slices of one.
     numbers: Vec<u32>,
 }
 
@@ -160,7 +162,7 @@ impl<'a> WholePages<'a> {
         self.spaces.get(space as usize).copied().unwrap_or(0)
     }
 
-    /// The places of an object: itself.
+    /// The places of an object: only itself.
     pub(crate) fn number(&self, object: u32) -> &[u32] {
         self.numbers
             .get(object as usize)
@@ -187,7 +189,8 @@ impl UnitRegions for WholePages<'_> {
     }
 }
 
-/// Footprints of objects. `whole`: of all loads; `mixed`: of loads in pages that several objects share.
+/// Footprints of objects. `whole` has the footprints of all loads, `mixed` those in pages that
+/// several objects share.
 pub(crate) fn of_objects(
     whole: &FootprintSet,
     mixed: &FootprintSet,

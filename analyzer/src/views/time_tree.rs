@@ -9,10 +9,10 @@
 //!
 //! Nodes of several samples count footprints over the union of their samples (`F_hat` is the
 //! estimate for the interval); D is that of their samples. In a sub-window everything, D included,
-//! is counted inside the sub-window alone, and exact.
+//! is counted only inside the sub-window, and is exact.
 //!
-//! A child is *hot* if it has at least half the loads of the average child. Among the hot ones, the
-//! path goes to the one with the greatest footprint growth ΔF, then the greatest mean D.
+//! A child is *hot* if it has at least half the loads of the average child. The path follows the
+//! hot child with the greatest footprint growth ΔF, then the greatest mean D.
 
 use crate::data::code_map::CodeMap;
 use crate::data::counts::{AccessCounts, Bin, Metrics};
@@ -39,11 +39,11 @@ use crate::views::{
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// Children per node. Source: Chosen.
+/// Maximum number of children per node. Source: Chosen.
 pub const MAX_CHILDREN: usize = 8;
-/// Sub-windows get no smaller than this, in loads. Source: Chosen.
+/// Minimum number of loads of a sub-window. Source: Chosen.
 const MIN_LOADS: u64 = 64;
-/// Functions, and loops, listed per node of the path.
+/// Maximum number of functions, and of loops, listed per node of the path.
 const FUNCTIONS: usize = 10;
 
 /// Kind of a node.
@@ -64,28 +64,29 @@ pub enum NodeKind {
 /// A node of the tree.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Node {
-    /// Numbers of the children on the way from the root, e.g. `0.3.2`; the root is empty.
+    /// Indices of the children on the path from the root, e.g. `0.3.2`; empty for the root.
     pub id: String,
     /// Kind of the node.
     pub kind: NodeKind,
     /// Number of samples (1 for sub-windows).
     pub samples: u64,
-    /// Start of the first sample, `time_ns`. For sub-windows: of their sample.
+    /// Start of the first sample, `time_ns`; for sub-windows, the start of their sample.
     pub from_ns: u64,
     /// End of the last sample.
     pub to_ns: u64,
-    /// Process, if all samples are of one.
+    /// Process, if all samples belong to one.
     pub process: Option<u32>,
-    /// Thread, if all samples are of one.
+    /// Thread, if all samples belong to one.
     pub thread: Option<u32>,
     /// Sample number, for samples and sub-windows.
     pub sample: Option<u32>,
     /// First load of a sub-window inside its sample.
     pub first_load: Option<u64>,
-    /// Share of the time, where windows come by time.
+    /// Share of the time, if windows are triggered by time.
     #[serde(flatten)]
     pub time: TimeShare,
-    /// Share of the run's recorded and implied loads, percent; unknown where windows come by time.
+    /// Share of the run's recorded and implied loads, percent; unknown if windows are triggered by
+    /// time.
     #[serde(rename = "A_pct")]
     pub share: Option<f64>,
     /// Metrics.
@@ -103,33 +104,34 @@ pub struct Node {
     /// True if F and D are exact for the node (inside one sample). False if F is counted over
     /// samples with gaps.
     pub exact: bool,
-    /// True if it has enough loads to be zoomed into.
+    /// True if the node has enough loads to be divided.
     pub hot: bool,
-    /// True if the path to the worst interval goes through it.
+    /// True if the node is on the path to the worst interval.
     pub on_path: bool,
-    /// Functions with the most loads: for nodes on the path.
+    /// Functions with the most loads; only for nodes on the path.
     pub functions: Vec<FunctionPart>,
-    /// Loops with the most loads: for nodes on the path.
+    /// Loops with the most loads; only for nodes on the path.
     pub loops: Vec<LoopPart>,
-    /// Parts, in time order: for nodes on the path.
+    /// Parts, in time order; only for nodes on the path.
     pub children: Vec<Node>,
 }
 
 /// The tree.
 #[derive(Clone, Debug, Serialize)]
 pub struct TimeZoom {
-    /// Children per node, at most.
+    /// Maximum number of children per node.
     pub fanout: usize,
-    /// Ids of the nodes on the path, from the root's child to the hottest interval with the worst locality.
+    /// Ids of the nodes on the path, from the root's child to the hottest interval with the worst
+    /// locality.
     pub path: Vec<String>,
     /// The whole run.
     pub root: Node,
 }
 
-/// The part of the run to look at, and the path down the tree.
+/// The requested path down the tree.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Look {
-    /// Numbers of children on the path down. Behind them the path goes on to the worst children.
+    /// Indices of children on the path down. After them the path continues to the worst children.
     pub node: Vec<usize>,
 }
 
@@ -153,7 +155,7 @@ pub(crate) fn by_time(samples: &[SampleInfo]) -> Vec<usize> {
     order
 }
 
-/// Cuts `n` things into at most [`MAX_CHILDREN`] runs of nearly equal length.
+/// Divides `n` items into at most [`MAX_CHILDREN`] ranges of nearly equal length.
 fn cut(n: u64) -> Vec<std::ops::Range<u64>> {
     let parts = n.min(MAX_CHILDREN as u64);
     (0..parts)
@@ -190,7 +192,7 @@ impl Extent {
     }
 }
 
-/// Which sample numbers some samples have.
+/// Flags the sample numbers of some samples.
 fn numbers(samples: &[SampleInfo], list: &[usize]) -> Vec<bool> {
     let mut all = vec![
         false;
@@ -214,7 +216,7 @@ fn seen(
     let places: Vec<u32> = (0..extents.len() as u32).collect();
     let mut of_sample: HashMap<u32, usize, Mixed> = HashMap::default();
     for (place, extent) in extents.iter().enumerate() {
-        // Parts of one sample are exact: they need no estimates.
+        // Parts of one sample are exact and need no estimates.
         if let Extent::Samples(list) = extent {
             of_sample.extend(list.iter().map(|&s| (samples[s].sample, place)));
         }
@@ -231,7 +233,7 @@ fn seen(
 pub struct IntervalCounts {
     counts: AccessCounts,
     distances: Histogram,
-    /// By group of code.
+    /// Counts by group of code.
     groups: Vec<GroupCount>,
 }
 
@@ -267,7 +269,7 @@ struct Describer<'a> {
 }
 
 impl Describer<'_> {
-    /// Describes an extent. `seen`: the blocks that its samples have seen.
+    /// Describes an extent. `seen` has the blocks that its samples have seen.
     fn node(
         &self,
         id: String,
@@ -298,7 +300,7 @@ impl Describer<'_> {
         let hats = if exact {
             Hats::default()
         } else {
-            // A trigger that is in step with the program is so in its parts as well.
+            // Resonance of the sampling period with the program also affects parts of the run.
             let marked = infos()
                 .map(|s| s.sample)
                 .filter(|&s| basis.incidence.has(s));
@@ -316,7 +318,8 @@ impl Describer<'_> {
             }
             .make(seen, basis.incidence.scale(), counts, executed, None)
         };
-        // A window's time is that of the load that it counts for: parts of windows have none that is known.
+        // A window's time belongs to the load that it counts for, so the time of a part of a window
+        // is unknown.
         let time = basis.times.as_ref().map(|times| match extent {
             Extent::Samples(_) => {
                 let inside = numbers(samples, list);
@@ -370,8 +373,8 @@ impl Describer<'_> {
     }
 }
 
-/// By child: true if it is hot. Also the child on the path: a hot one with the greatest ΔF, then
-/// the greatest mean D.
+/// True for each hot child, and the child on the path: the hot one with the greatest ΔF, then the
+/// greatest mean D.
 fn worst(children: &[&AccessCounts]) -> (Vec<bool>, Option<usize>) {
     let loads = |c: &AccessCounts| c.accesses + c.implied;
     let all: u64 = children.iter().map(|&c| loads(c)).sum();
@@ -383,7 +386,7 @@ fn worst(children: &[&AccessCounts]) -> (Vec<bool>, Option<usize>) {
     let key = |m: &Metrics| (m.growth.unwrap_or(0.0), m.badness().unwrap_or(0.0));
     let worst = (0..children.len()).filter(|&i| hot[i]).max_by(|&a, &b| {
         let (x, y) = (key(&metrics[a]), key(&metrics[b]));
-        // The earliest of equals.
+        // The earliest of equal children.
         x.0.total_cmp(&y.0)
             .then(x.1.total_cmp(&y.1))
             .then(b.cmp(&a))
@@ -396,12 +399,12 @@ struct Level {
     extents: Vec<Extent>,
     parts: Vec<IntervalCounts>,
     hot: Vec<bool>,
-    /// The child that the path goes to, and its code.
+    /// The next child on the path, and its code.
     next: Option<(usize, ByCode)>,
 }
 
 impl Level {
-    /// From the buckets of the children. `way`: the child that was asked for.
+    /// Builds the level from the buckets of the children. `way` is the requested child.
     fn new(
         extents: Vec<Extent>,
         buckets: &[BucketOutcome],
@@ -435,7 +438,7 @@ impl Level {
     }
 }
 
-/// The first level of the tree, which is counted while the whole run is.
+/// The first level of the tree, which is counted in the pass over the whole run.
 pub struct First {
     samples: Vec<SampleInfo>,
     root: Extent,
@@ -461,8 +464,8 @@ impl First {
         }
     }
 
-    /// The rows of the trace: in the bucket of their child of the root (the last one holds all
-    /// others), and in their column of the heat map.
+    /// The rows of the trace, with the bucket of their child of the root (the last bucket holds all
+    /// others), and with their column of the heat map.
     pub(crate) fn rows<'a>(&self, source: &'a dyn ChunkSource) -> Chosen<'a> {
         let mut cuts: Vec<Vec<(std::ops::Range<u64>, u32, u32)>> =
             vec![Vec::new(); self.samples.len()];
@@ -487,7 +490,8 @@ impl First {
             if buckets.is_empty() {
                 buckets.push((0..u64::MAX, rest));
             }
-            // The ends of both divisions; the last part is open, for stores behind the last load.
+            // The borders of both divisions. The last part is open-ended, for stores after the last
+            // load.
             let clip = |range: &std::ops::Range<u64>| {
                 if range.end >= loads {
                     range.start..u64::MAX
@@ -530,10 +534,10 @@ impl First {
         self.extents.len().max(1) as u32
     }
 
-    /// Takes the parts of the counts before they are united; `None` if the rows did not agree with
-    /// the list.
+    /// Takes the parts of the counts before they are united; `None` if the rows disagree with the
+    /// list.
     pub fn take(self, outcome: &EngineOutcome, code: &CodeMap) -> Option<Taken> {
-        // The list lacks the begin of samples in the code.
+        // Samples in the list lack their begin.
         let bare = |s: &SampleInfo| SampleInfo {
             begin: None,
             ..s.clone()
@@ -587,7 +591,7 @@ pub fn zoom(
     let mut root = tree.root(&extent, whole);
     tree.put_on_path(&mut root, whole, by_code);
     let mut level = first.map(|f| f.level);
-    // Marks of the divided node. Its children need no others.
+    // Marks of the divided node. They suffice for its children.
     let mut narrowed: Option<Incidence> = None;
     let mut path = Vec::new();
     let mut at = &mut root;
@@ -639,7 +643,7 @@ impl Tree<'_> {
         }
     }
 
-    /// Divides an extent, and counts its children. `asked`: the child that was asked for.
+    /// Divides an extent, and counts its children. `asked` is the requested child.
     fn level(&self, extent: &Extent, asked: Option<usize>) -> Level {
         let samples = self.describer.samples;
         let extents = extent.divide(samples);
@@ -654,7 +658,7 @@ impl Tree<'_> {
         Level::new(extents, &buckets, self.code, asked)
     }
 
-    /// Describes the children of a node. `marks`: those of its samples.
+    /// Describes the children of a node. `marks` are those of its samples.
     fn children(&self, parent: &str, level: &Level, marks: &Incidence) -> Vec<Node> {
         let Describer { samples, basis, .. } = self.describer;
         let seen = seen(marks, basis.shares.as_ref(), samples, &level.extents);

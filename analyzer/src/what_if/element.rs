@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// Layouts of the elements of some objects, by object.
 pub(crate) type Layouts = BTreeMap<u32, Fields>;
 
-/// Place of a load in the elements of its block.
+/// Position of a load in the elements of its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// Address of the first element.
@@ -73,8 +73,8 @@ pub(crate) fn field_ranges(fields: &Fields) -> Vec<(u64, u64)> {
 /// Blocks of at most this many bytes are nodes if their elements are unknown. Source: Chosen.
 const MAX_BYTES_OF_NODE: u64 = 1024;
 
-/// By object: bytes of the elements that are nodes, 0 if whole blocks are. An error if neither is
-/// known of an object.
+/// By object: bytes of the elements that are nodes, or 0 if whole blocks are nodes. An error if
+/// neither is known for an object.
 pub(crate) fn nodes(costs: &Costs, objects: &[u32], target: &str) -> Result<Nodes, String> {
     let seen = crate::findings::fields::of_objects(&costs.context);
     let largest = |object| costs.context.objects.and_then(|o| o.largest(object));
@@ -96,7 +96,7 @@ pub(crate) fn nodes(costs: &Costs, objects: &[u32], target: &str) -> Result<Node
     }
 }
 
-/// Bytes of the elements that are nodes, by object; 0 if whole blocks are.
+/// Bytes of the elements that are nodes, by object; 0 if whole blocks are nodes.
 pub(crate) type Nodes = BTreeMap<u32, u64>;
 
 /// A node.
@@ -111,7 +111,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// The node that a load reads. None if it is no load of these nodes.
+    /// The node that a load reads. None if it does not read these nodes.
     pub(crate) fn of(load: &Load, nodes: &Nodes) -> Option<Node> {
         let element = *nodes.get(&load.object)?;
         if let Some(place) = Place::of(load, element) {
@@ -131,7 +131,7 @@ impl Node {
     }
 }
 
-/// The part that an offset is in, with the bytes from its begin.
+/// The part that contains an offset, with the bytes from the part's begin.
 pub(crate) fn part_at(parts: &[(u64, u64)], offset: u64) -> Option<(usize, u64)> {
     let at = parts.partition_point(|p| p.0 <= offset).checked_sub(1)?;
     let into = offset - parts[at].0;

@@ -1,12 +1,12 @@
-//! New memory for what a remedy moves out of its object.
+//! New memory for data that a remedy moves out of an object.
 
 use crate::data::memory_units::PAGE_BYTES;
 use std::sync::{Mutex, PoisonError};
 
-/// First address of new memory. Programs have nothing between their low addresses and the place
-/// of position-independent executables.
+/// First address of new memory. Programs use nothing between their low addresses and those of
+/// position-independent executables.
 const FIRST_NEW_ADDRESS: u64 = 0x1000_0000_0000;
-/// Behind the last address of new memory.
+/// End of new memory.
 const END: u64 = 0x5000_0000_0000;
 
 /// Ranges of new memory, with the objects in them.
@@ -21,8 +21,8 @@ struct Piece {
 }
 
 impl Memory {
-    /// Takes memory for a part of an object. It begins at the same place in a page as `like`. None
-    /// if there is no room.
+    /// Allocates memory for a part of an object. It begins at the same offset in a page as `like`.
+    /// None if there is no room.
     pub(crate) fn take(&self, object: u32, bytes: u64, like: u64) -> Option<u64> {
         let mut pieces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let last = pieces.last().map_or(FIRST_NEW_ADDRESS, |p| p.end);
@@ -32,7 +32,7 @@ impl Memory {
         Some(start)
     }
 
-    /// The object that an address of new memory belongs to.
+    /// The object to which an address of new memory belongs.
     pub(crate) fn object(&self, address: u64) -> Option<u32> {
         if !(FIRST_NEW_ADDRESS..END).contains(&address) {
             return None;

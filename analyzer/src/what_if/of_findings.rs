@@ -9,19 +9,19 @@ use crate::what_if::remedy::Spec;
 use crate::what_if::replay::{Plan, Replayed};
 use std::collections::{BTreeMap, HashSet};
 
-/// So many remedies of findings are predicted: each needs a replay. Source: Chosen, so that the
-/// analysis takes less than twice the time.
+/// Number of remedies of findings that are predicted. Each needs a replay. Source: Chosen, so that
+/// the analysis takes less than twice the time.
 const MAX_REPLAYS: usize = 1;
-/// A finding with a gain costs at least this much, in percent of the time. Source: Chosen.
+/// Minimum cost of a finding whose gain is predicted, in percent of the time. Source: Chosen.
 const MIN_COST_PCT: f64 = 5.0;
 
-/// True if the gain of a finding's remedy is to be predicted.
+/// True if the gain of a finding's remedy should be predicted.
 fn is_wanted(finding: &Finding) -> bool {
     !finding.remedy.is_empty() && finding.score >= MIN_COST_PCT
 }
 
-/// Predicts the gains of the remedies of the most costly findings. `looked`: the data that the
-/// findings were made of; `unwatched`: predicts misses without watched reuses, if there are any.
+/// Predicts the gains of the remedies of the most costly findings. `looked` has the data of the
+/// findings. `unwatched` predicts misses without watched reuses, if there are any.
 pub(crate) fn add_gains(
     replayed: &Replayed,
     unwatched: Option<&(dyn Fn() -> Option<Predicted> + Sync)>,
@@ -64,7 +64,7 @@ pub(crate) fn add_gains(
     }
 }
 
-/// Cost of all findings in the functions that gain, with its ends.
+/// Cost of all findings in the functions that gain, with its interval.
 fn costs_of(findings: &[Finding], costs: &Costs, saved: &Saved) -> Range {
     let gaining: HashSet<&str> = (saved.causes.iter())
         .filter(|change| change.saved > 0.0)
@@ -81,7 +81,7 @@ fn costs_of(findings: &[Finding], costs: &Costs, saved: &Saved) -> Range {
     sum.map(|pct: f64| pct.min(100.0))
 }
 
-/// A gain beside a cost. A remedy saves no more than the waits that it removes, and both are
+/// A gain limited by a cost. A remedy saves no more than the waits that it removes, and both are
 /// estimates of these waits. So a gain above the cost is lowered, and its interval contains both.
 fn limited(gain: Range, cost: Range) -> Range {
     let [lo, value, hi] = gain;
@@ -91,7 +91,7 @@ fn limited(gain: Range, cost: Range) -> Range {
     [lo.min(cost[0]), cost[1], hi.max(cost[2])]
 }
 
-/// The time that a remedy saves; None if its target is not what it needs.
+/// The time that a remedy saves; None if its target is unsuitable.
 fn saved(
     replayed: &Replayed,
     (costs, before, pages): (&Costs, &Predicted, Option<&Predicted>),
@@ -100,7 +100,7 @@ fn saved(
 ) -> Option<Saved> {
     let spec = Spec::parse(remedy).ok()?;
     let plan = Plan::of((spec.kind().ok()?.make)(costs, &spec).ok()?);
-    // A remedy may place data in the order in which it sees them first, which is that of the rows.
+    // A remedy may place data in the order of first use, so the rows are moved before the windows.
     let after = match plan.moves() {
         true => Some(replayed.count(Some(&plan)).1?),
         false => None,

@@ -1,26 +1,26 @@
-//! Pages as lines: the model of caches predicts the misses of a TLB if each page is one line.
+//! Pages as lines: the cache model predicts the misses of a TLB if each page is one line.
 
 use crate::data::memory_units::{LINE_BYTES, PAGE_SHIFT};
 
 /// Log2 of the bytes of a huge page.
 const HUGE_PAGE_SHIFT: u32 = 21;
-/// Set in the lines of huge pages. Addresses of programs have fewer bits.
+/// Bit that is set in the addresses of huge pages. Addresses of programs have fewer bits.
 const HUGE: u64 = 1 << 58;
 
-/// Bits by which an address is shifted, so that a page becomes a line.
+/// Number of bits by which an address is shifted, so that a page becomes a line.
 fn shift(huge: bool) -> u32 {
     let page = if huge { HUGE_PAGE_SHIFT } else { PAGE_SHIFT };
     page - LINE_BYTES.trailing_zeros()
 }
 
-/// The address whose line stands for the page of an address.
+/// The address whose line represents the page of an address.
 pub(crate) fn as_line(address: u64, huge: bool) -> u64 {
     let tag = if huge { HUGE } else { 0 };
     (address >> shift(huge)) | tag
 }
 
-/// An address in the page that a line stands for, at most a 64th of the page below the address that
-/// became it.
+/// An address in the page that a line represents. It is below the original address by at most a
+/// 64th of the page.
 pub(crate) fn of_line(line: u64) -> u64 {
     let huge = line & HUGE != 0;
     (line & !HUGE) << shift(huge)

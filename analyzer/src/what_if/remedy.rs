@@ -1,4 +1,4 @@
-//! The trait of remedies, and how one is named on the command line.
+//! The trait of remedies, and their names on the command line.
 
 use crate::findings::gains::Costs;
 use crate::what_if::memory::Memory;
@@ -29,16 +29,16 @@ impl Load {
 
 /// A transformation of the addresses of a program.
 pub(crate) trait Remedy: Send + Sync {
-    /// Moves consecutive loads of one sample. Samples come in the order of the trace, and may come
-    /// again.
+    /// Moves consecutive loads of one sample. Samples come in the order of the trace, and may be
+    /// repeated.
     fn apply(&self, process: u32, loads: &mut [Load], memory: &Memory);
 
-    /// True if it changes addresses.
+    /// True if the remedy changes addresses.
     fn moves(&self) -> bool {
         true
     }
 
-    /// True if it changes pages, though addresses stay.
+    /// True if the remedy changes page sizes, even if addresses stay the same.
     fn changes_pages(&self) -> bool {
         false
     }
@@ -53,12 +53,12 @@ pub(crate) trait Remedy: Send + Sync {
         false
     }
 
-    /// True if the loads of a load instruction are sorted, also beyond windows.
+    /// True if the loads of an instruction are sorted, even beyond windows.
     fn sorts(&self, _site: u32) -> bool {
         false
     }
 
-    /// Assumptions and effects that the prediction leaves out, one sentence each.
+    /// Assumptions, and effects that the prediction ignores, one sentence each.
     fn limits(&self) -> Vec<String>;
 }
 
@@ -77,9 +77,9 @@ pub(crate) struct Kind {
     pub(crate) name: &'static str,
     /// Its targets.
     pub(crate) target: Target,
-    /// Meaning of the number behind `by`; empty if there is none.
+    /// Meaning of the number after `by`; empty if there is none.
     pub(crate) by: &'static str,
-    /// Makes the remedy for a target. An error is a sentence for the user.
+    /// Builds the remedy for a target. An error is a sentence for the user.
     pub(crate) make: fn(&Costs, &Spec) -> Result<Box<dyn Remedy>, String>,
 }
 
@@ -94,14 +94,14 @@ impl Kind {
     }
 }
 
-/// A remedy as it is named: `KIND of TARGET by N`.
+/// A remedy as named on the command line: `KIND of TARGET by N`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spec {
     /// Name of the kind.
     pub(crate) kind: String,
     /// Name of the target.
     pub(crate) target: String,
-    /// The number behind `by`.
+    /// The number after `by`.
     pub(crate) by: Option<u64>,
 }
 
@@ -131,7 +131,7 @@ impl Spec {
         Ok(spec)
     }
 
-    /// The kind of this name.
+    /// The kind with this name.
     pub(crate) fn kind(&self) -> Result<&'static Kind, String> {
         let known = KINDS.iter().copied().find(|k| k.name == self.kind);
         known.ok_or_else(|| match reason(&self.kind) {
@@ -147,14 +147,14 @@ impl Spec {
         })
     }
 
-    /// The remedy in the form that is parsed.
+    /// The remedy in the form that [`Spec::parse`] reads.
     pub(crate) fn text(&self) -> String {
         let by = self.by.map_or_else(String::new, |n| format!(" by {n}"));
         format!("{} of {}{by}", self.kind, self.target)
     }
 }
 
-/// Reason why the gain of a remedy that users may ask for is unknown.
+/// The reason why the gain of a remedy that users may request cannot be predicted.
 fn reason(kind: &str) -> Option<&'static str> {
     match kind {
         "stream-stores" => Some("stores are not part of the prediction, only loads are"),
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(spec.target, "grid (double[8][8])");
         assert_eq!(spec.by, Some(32 << 10));
         assert_eq!(Spec::parse(&spec.text()), Ok(spec));
-        // The name of an object may contain the words.
+        // The name of an object may contain the words `of` and `by`.
         let spec = Spec::parse("split of list of nodes by hand").unwrap();
         assert_eq!(
             (spec.target.as_str(), spec.by),

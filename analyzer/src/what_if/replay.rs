@@ -1,4 +1,4 @@
-//! The rows of a trace once more, moved by remedies, and their predicted misses.
+//! Replays the rows of a trace with addresses moved by remedies, and predicts their misses.
 
 use crate::data::code_map::Target;
 use crate::data::detail::Detail;
@@ -23,7 +23,7 @@ use polars_buffer::Buffer;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Remedies in the order in which they are applied, with the memory that they take.
+/// Remedies in the order in which they are applied, with the new memory that they use.
 #[derive(Default)]
 pub(crate) struct Plan {
     pub(crate) remedies: Vec<Box<dyn Remedy>>,
@@ -31,7 +31,7 @@ pub(crate) struct Plan {
     moved: MovedRows,
 }
 
-/// Rows whose moved addresses are kept for another count. Source: Chosen: 32 MiB.
+/// Maximum number of rows whose moved addresses are kept for another count. Source: Chosen: 32 MiB.
 const MAX_KEPT_ROWS: usize = 4 << 20;
 
 /// Moved addresses by piece of the trace.
@@ -54,7 +54,7 @@ impl MovedRows {
 }
 
 impl Plan {
-    /// A single remedy.
+    /// A plan with a single remedy.
     pub(crate) fn of(remedy: Box<dyn Remedy>) -> Plan {
         Plan {
             remedies: vec![remedy],
@@ -72,17 +72,17 @@ impl Plan {
         self.remedies.iter().any(|r| r.sorts(site))
     }
 
-    /// True if some address changes.
+    /// True if any address changes.
     pub(crate) fn moves(&self) -> bool {
         self.remedies.iter().any(|r| r.moves())
     }
 
-    /// True if some page changes.
+    /// True if any page changes.
     pub(crate) fn changes_pages(&self) -> bool {
         self.moves() || self.remedies.iter().any(|r| r.changes_pages())
     }
 
-    /// True if pages have several sizes.
+    /// True if pages may have several sizes.
     fn mixes_pages(&self) -> bool {
         self.remedies.iter().any(|r| r.changes_pages())
     }
@@ -138,13 +138,13 @@ pub(crate) fn load(
     }
 }
 
-/// Rows as remedies move them.
+/// A source of rows whose addresses remedies have moved.
 #[derive(Clone, Copy)]
 struct Moved<'a> {
     source: &'a dyn ChunkSource,
     objects: Option<&'a Resolver>,
     plan: Option<&'a Plan>,
-    /// Addresses become those of pages.
+    /// True if addresses are replaced by those of pages.
     by_page: bool,
 }
 
@@ -179,7 +179,7 @@ impl Moved<'_> {
         }
     }
 
-    /// The addresses of a chunk's loads behind a plan.
+    /// The addresses of a chunk's loads after a plan.
     fn moved(&self, plan: &Plan, chunk: &Chunk) -> Buffer<u64> {
         let mut address = chunk.loads.address.clone().to_vec();
         let mut recent = Recent::default();
@@ -241,7 +241,7 @@ struct Counted<'a> {
     plan: Option<&'a Plan>,
     /// Caches, or levels of the TLB.
     hierarchy: &'a Hierarchy,
-    /// Pages are counted instead of lines.
+    /// True if pages are counted instead of lines.
     by_page: bool,
 }
 
@@ -342,7 +342,7 @@ impl Replayed<'_> {
             self.objects.map_or(UNKNOWN, find)
         };
         let by_time = self.trace.manifest.triggers_by_time();
-        // A screen has no curves.
+        // A screen needs no curves.
         let detail = Detail::Screen(0);
         let counts = (outcome, &outcome.lines, None);
         Predictor::new(counts, hierarchy.clone(), by_time, function, object)?

@@ -1,4 +1,4 @@
-//! Arrays of rows: the place of an element by row and column.
+//! Arrays of rows: the address of an element by row and column.
 
 use crate::data::memory_units::LINE_BYTES;
 use crate::findings::sites::SiteFacts;
@@ -27,7 +27,8 @@ struct Cell {
 }
 
 impl Shape {
-    /// The shape that the column-wise walks of some load instructions show: their step is a row.
+    /// The shape from the column-wise walks of some load instructions: their step is the length of
+    /// a row.
     pub(crate) fn seen<'a>(sites: impl Iterator<Item = &'a SiteFacts>) -> Option<Shape> {
         let of = |facts: &SiteFacts| {
             let row = facts.regular_step()?.unsigned_abs();
@@ -53,7 +54,7 @@ impl Shape {
         })
     }
 
-    /// The address if columns lie together as rows did: the array is transposed, or a walk along
+    /// The address if columns are contiguous as rows were: the array is transposed, or a walk along
     /// columns becomes one along rows.
     pub(crate) fn by_columns(&self, load: &Load) -> Option<u64> {
         let cell = self.cell(load)?;
@@ -89,7 +90,7 @@ mod tests {
             };
             assert_eq!(shape.by_rows(&turned), Some(load.address));
         }
-        // The second element of the first row comes behind the first column.
+        // The second element of the first row comes after the first column.
         assert_eq!(shape.by_columns(&all[1]), Some(all[0].address + 60 * 8));
     }
 }

@@ -1,4 +1,4 @@
-//! Streams with known answers: loads of one block, and misses of a simulated cache with LRU
+//! Streams with known results: loads of one block, and misses of a simulated cache with LRU
 //! replacement.
 
 use crate::data::memory_units::CacheLine;
@@ -27,7 +27,7 @@ pub(crate) fn moved(remedy: &dyn Remedy, loads: &[Load]) -> Vec<Load> {
     loads
 }
 
-/// Misses of a fully associative cache of so many lines.
+/// Misses of a fully associative cache with `lines` lines.
 pub(crate) fn line_misses(loads: &[Load], lines: usize) -> usize {
     let mut recent: Vec<CacheLine> = Vec::new();
     let mut misses = 0;

@@ -7,8 +7,8 @@ use crate::findings::gains::Costs;
 use crate::findings::sites::SiteFacts;
 use std::collections::{BTreeMap, HashSet};
 
-/// The objects of a name that windows have loads of: the name itself, with its type, a part of one
-/// name, or a part of names with types.
+/// The objects of a name with loads in windows: those with exactly this name (with or without
+/// type), else those whose only name contains it, else those whose name with type contains it.
 pub(crate) fn objects_named(costs: &Costs, name: &str) -> Result<Vec<u32>, String> {
     let Some(resolver) = costs.context.objects else {
         return Err(format!(
@@ -40,7 +40,7 @@ pub(crate) fn objects_named(costs: &Costs, name: &str) -> Result<Vec<u32>, Strin
     }
     let of_name: Vec<_> = known.iter().filter(|k| k.1.contains(name)).collect();
     if of_name.is_empty() {
-        // Blocks of one allocation function have a common name, but types of their own.
+        // Blocks of one allocation function have a common name, but distinct types.
         let of_type = known.iter().filter(|k| k.2.contains(name));
         let of_type: Vec<u32> = of_type.map(|k| k.0).collect();
         if !of_type.is_empty() {
@@ -64,7 +64,7 @@ pub(crate) fn objects_named(costs: &Costs, name: &str) -> Result<Vec<u32>, Strin
 }
 
 /// Load instructions of a source line (`FILE:LINE`) or of a function, with most rows first. A line
-/// names all loads of a cause that is placed there.
+/// stands for all loads of a cause that is placed there.
 pub(crate) fn sites<'a>(costs: &'a Costs, name: &str) -> Result<Vec<&'a SiteFacts>, String> {
     let context = &costs.context;
     let lines_of = |facts: &SiteFacts| -> Vec<LineName> {

@@ -60,7 +60,7 @@ const GAP_PAGES: u64 = 16;
 /// Relative resolution of reuse distances, in bits.
 const DISTANCE_BITS: u32 = 8;
 /// Share of the accesses to two places that must have the other one within reach for a link. The
-/// definition has all accesses; the beginning and the end of a loop are left out here.
+/// definition requires all accesses. Here the begin and the end of a loop may differ.
 const LINKED: f64 = 0.95;
 
 /// A hot place.
@@ -72,7 +72,7 @@ struct Hot {
     accesses: u64,
 }
 
-/// Runs the command. Also tells whether something could not be read.
+/// Runs the command. The flag is true if a part of the trace could not be read.
 pub fn run_affinity(arguments: &AffinityArguments) -> anyhow::Result<(Document, bool)> {
     let mut document = Document::new("affinity");
     let trace = open_trace(&arguments.trace, &arguments.common, &mut document)?;
@@ -95,7 +95,7 @@ pub fn run_affinity(arguments: &AffinityArguments) -> anyhow::Result<(Document, 
             accesses += view.len() as u64;
             let mut at = 0;
             while at < view.len() {
-                // Runs of one block are counted at once.
+                // Consecutive accesses to one block are counted at once.
                 let block = view.address[at] >> shift;
                 let same = view.address[at..]
                     .iter()
@@ -142,7 +142,7 @@ struct Counted {
 struct Distances<'a> {
     index: &'a Index,
     process: u32,
-    /// The last block, and its place.
+    /// The last block, and the index of its place.
     memo: (u64, Option<u32>),
     of: &'a mut [Fine],
 }
@@ -259,7 +259,7 @@ fn tables(hot: &[Hot], affinity: &Affinity, document: &mut Document) {
     ]);
 }
 
-/// Lists the places, each with itself.
+/// Lists the places, each with its counts as a pair with itself.
 fn places_table(hot: &[Hot], affinity: &Affinity) -> DocumentTable {
     let places = hot.iter().enumerate().map(|(i, h)| {
         vec![
@@ -291,7 +291,7 @@ fn places_table(hot: &[Hot], affinity: &Affinity) -> DocumentTable {
     }
 }
 
-/// A pair of places, and what lying together would save.
+/// A pair of places, and what placing them next to each other would save.
 struct Pair {
     x: usize,
     y: usize,
@@ -314,7 +314,7 @@ impl Pair {
     }
 }
 
-/// Lists the pairs of a process by how much they would save beyond chance.
+/// Lists the pairs of a process by the savings beyond chance.
 fn pairs_table(hot: &[Hot], affinity: &Affinity) -> DocumentTable {
     let mut pairs = Vec::new();
     for x in 0..hot.len() {

@@ -1,7 +1,7 @@
 //! `mgz-record --analyze='cache …'` and `'reuse …'`: rows that are analysed while the program runs.
 //!
-//! The recorder sends what a complete trace would begin with; what it keeps instead follows in the
-//! trace, which is complete when it says so. See `collector/src/convert/online.rs`.
+//! The recorder sends the first rows of a complete trace. The trace has the rest, and is complete
+//! if its manifest says so. See `collector/src/convert/online.rs`.
 
 use anyhow::Context;
 use clap::CommandFactory;
@@ -9,7 +9,7 @@ use mgz_annotations_schema::row_stream::{Batch, RowReader};
 use std::io::Read;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// Ends the program, as for a wrong command line, where one of these is asked for: each needs the whole
+/// Ends the program with a usage error if any of these options was requested: each needs the whole
 /// trace.
 pub(crate) fn refuse(whole: &[(bool, &str)]) {
     if let Some((_, what)) = whole.iter().find(|asked| asked.0) {
@@ -21,15 +21,15 @@ pub(crate) fn refuse(whole: &[(bool, &str)]) {
     }
 }
 
-/// Gives what comes on standard input to `each`, to its end; it returns the memory to be filled again.
+/// Passes all rows from standard input to `each`, which returns the buffer for reuse.
 pub(crate) fn take_batches(each: &mut dyn FnMut(Batch) -> Batch) -> anyhow::Result<()> {
-    // Two batches are there at a time: one is read while the other is looked at.
+    // There are two batches: one is read while the other is processed.
     let (full, batches) = sync_channel::<Batch>(0);
     let (empty, spare) = sync_channel::<Batch>(2);
     std::thread::scope(|scope| {
         let reader = scope.spawn(move || read(std::io::stdin().lock(), full, &spare));
         for rows in batches {
-            // At the end there is no receiver any more.
+            // At the end the receiver is gone.
             let _ = empty.try_send(each(rows));
         }
         match reader.join() {

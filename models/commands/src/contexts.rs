@@ -1,4 +1,4 @@
-//! Contexts of RDX live: a line of code by way of a call path.
+//! Contexts of RDX live: a line of code with a call path.
 
 use crate::rdx::CodeName;
 use mgz_analyzer::data::frame;
@@ -19,10 +19,11 @@ pub(crate) struct Contexts {
     /// Names of lines.
     names: Vec<CodeName>,
     by_name: HashMap<CodeName, u32>,
-    /// (Name, call path) by number.
+    /// Index of the name and call path of each context.
     list: Vec<(u32, u32)>,
     by_parts: HashMap<(u32, u32), u32>,
-    /// By number of a path, from 1: who called, and the function. Empty in traces of older recorders.
+    /// By number of a path, from 1: the caller's path, and the function. Empty in traces of older
+    /// recorders.
     calls: Vec<(u64, String)>,
 }
 
@@ -52,7 +53,7 @@ impl Contexts {
         self.names[line as usize].clone()
     }
 
-    /// Takes what the paths are called from the trace, if it has that.
+    /// Reads the names of the paths' functions from the trace, if it has them.
     pub(crate) fn read_calls(&mut self, folder: &Path) -> Result<(), String> {
         let Ok(file) = std::fs::File::open(folder.join(CALL_PATHS)) else {
             return Ok(());
@@ -67,10 +68,10 @@ impl Contexts {
         Ok(())
     }
 
-    /// A path from the outside in; empty if it is not known.
+    /// A path from the outside in; empty if it is unknown.
     fn path(&self, mut path: u32) -> String {
         let mut functions = Vec::new();
-        // Callers come before who they call, so this ends, whatever a damaged table says.
+        // Callers have smaller numbers, so this ends even if the table is damaged.
         while let Some((parent, function)) = (path as usize)
             .checked_sub(1)
             .and_then(|at| self.calls.get(at))
@@ -157,7 +158,7 @@ mod tests {
         assert_eq!(contexts.path(2), "main > f");
         assert_eq!(contexts.path(3), "main > g");
         assert_eq!(contexts.path(0), "");
-        // A parent that comes later is damage.
+        // A caller with a greater number is damage.
         assert_eq!(contexts.path(4), "loop");
     }
 }

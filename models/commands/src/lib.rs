@@ -1,6 +1,6 @@
 //! The commands of locality models: `mgz-analyze reuse`, `spectra`, `cache`, `predict` and
-//! `affinity`. Each is a thin layer: rows in, [`mgz_models`] in the middle, a
-//! [`Document`](mgz_analyzer::output::document::Document) out.
+//! `affinity`. Each is a thin layer: it passes rows to [`mgz_models`] and returns a
+//! [`Document`](mgz_analyzer::output::document::Document).
 
 pub mod affinity;
 pub(crate) mod beside;
@@ -58,7 +58,8 @@ pub fn run_subcommand(command: &Command) -> anyhow::Result<ExitCode> {
     finish(result?, common)
 }
 
-/// Shows what a trace of `--mode watch` has, which is not what was asked for: rows of loads.
+/// Shows the use–reuse pairs of a trace of `--mode watch`, whatever command was requested: it has
+/// no rows of loads.
 pub fn show_watched(folder: &Path, common: Common) -> anyhow::Result<ExitCode> {
     let mut arguments = reuse::ReuseArguments::of_watched(folder)?;
     arguments.common = common;

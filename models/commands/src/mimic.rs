@@ -3,12 +3,12 @@
 //! OpenMP's compilers outline parallel regions into functions: GCC names them `NAME._omp_fn.N`,
 //! Clang `NAME.omp_outlined` or `.omp_outlined.N`. A region begins with the first access of such a
 //! function. It includes functions called from inside. It ends when the function before it
-//! continues, when another outlined function begins, or when the same one begins anew: it then
-//! reads its arguments again, on the stack of its caller. A nested region is part of the outer one:
-//! one thread runs it. Inside a region, the accesses are divided among n threads as a schedule
-//! distributes the iterations of its outermost loop (see [`iterations`]). Private data (the
-//! thread's stack, its thread-local storage, heap blocks that live only in the region:
-//! [`PrivateData`]) get an offset in each thread. All other data are shared and keep their
+//! continues, when another outlined function begins, or when the same one begins again: then it
+//! reads its arguments again, from the stack of its caller. A nested region is part of the outer
+//! one, because one thread runs it. Inside a region, the accesses are divided among n threads as a
+//! schedule distributes the iterations of its outermost loop (see [`iterations`]). Private data
+//! (the thread's stack, its thread-local storage, heap blocks that live only in the region:
+//! [`PrivateData`]) get a different offset in each thread. All other data are shared and keep their
 //! addresses. This includes the arguments of the region, which each thread reads. Code outside of
 //! regions runs on the first thread.
 
@@ -35,22 +35,23 @@ pub struct Region {
     pub function: u32,
 }
 
-/// Accesses at a region's beginning that are compared.
+/// Number of accesses at a region's begin that are compared.
 const HEAD: usize = 16;
 
-/// Finds the regions, given the function of each access, and its code and address if it is to the stack.
+/// Finds the regions, given the function of each access, and for accesses to the stack also code
+/// and address.
 pub fn regions(
     functions: &[u32],
     stack: impl Fn(usize) -> Option<(u32, u64)>,
     outlined: impl Fn(u32) -> bool,
 ) -> Vec<Region> {
     let mut out: Vec<Region> = Vec::new();
-    // Stack addresses that the functions of these regions read at their beginning.
+    // Stack accesses at the begin of these regions.
     let mut heads: Vec<Vec<(u32, u64)>> = Vec::new();
     let mut host = None;
-    // Regions before the host went on last.
+    // Number of regions before the host function last continued.
     let mut before = 0;
-    // The region that is open: its function, start, and the end of its last own access.
+    // The open region: its function, start, and the end of the last access of the function itself.
     let mut open: Option<(u32, usize, usize)> = None;
     let mut head: Vec<(u32, u64)> = Vec::new();
     let from = |start: usize, own: u32| {
@@ -89,8 +90,8 @@ pub fn regions(
                 before = out.len();
                 continue;
             }
-            // A function that goes on behind another region, and does not begin anew by reading
-            // what it is given, has run that region inside of its own: nested, and so by one thread.
+            // A function that continues after another region, without reading its arguments again,
+            // has run that region inside its own. It was nested, and so was run by one thread.
             let around = (before..out.len() - 1).rev().find(|&k| {
                 let first = heads[k].first();
                 out[k].function == function
@@ -113,14 +114,14 @@ pub fn regions(
     out
 }
 
-/// Begins of the iterations of a region's outermost loop.
+/// Starts of the iterations of a region's outermost loop.
 ///
 /// They are marked by the rarest line of the outlined function that is visited at least `n` times
 /// (several consecutive accesses of a line are one visit). If a loop nest is on a single line, its
 /// stride shows the inner loop: an iteration of the outer one begins where the stride breaks. If
-/// that fails too, each access is taken as an iteration.
+/// that also fails, each access is taken as an iteration.
 ///
-/// `lead`: accesses at the region's beginning that belong to no iteration.
+/// `lead` is the number of accesses at the region's begin that belong to no iteration.
 fn iterations(
     region: &Region,
     lead: usize,
@@ -151,7 +152,7 @@ fn iterations(
         .unwrap_or_else(|| region.range.clone().skip(lead).collect())
 }
 
-/// Places where the stride of the most frequent kind of access breaks.
+/// Positions where the stride of the most frequent kind of access breaks.
 fn breaks(
     region: &Region,
     groups: &[Group],
@@ -191,12 +192,12 @@ fn breaks(
                 .map(|(_, &i)| i),
         )
         .collect();
-    // Three of four go on by the stride, or it is not a loop's.
+    // If fewer than three in four steps equal the stride, it is no loop.
     (count * 4 >= 3 * places.len() && starts.len() >= n).then_some(starts)
 }
 
-/// The parts of a region for `n` threads, by thread. `starts` are its iterations, `first` is where
-/// they begin: what comes before is for each thread.
+/// The parts of a region for `n` threads, by thread. `starts` has the starts of its iterations.
+/// Accesses before `first` belong to each thread.
 fn parts(
     region: &Region,
     starts: &[usize],
@@ -230,17 +231,18 @@ pub struct Mimic {
     pub threads: Vec<Thread>,
     /// Number of parallel regions.
     pub regions: usize,
-    /// Accesses inside of them.
+    /// Accesses inside the regions.
     pub parallel: u64,
-    /// Those of them to private data: the stack, thread-local storage, heap blocks of one thread.
+    /// Those among them to private data: the stack, thread-local storage, heap blocks of one
+    /// thread.
     pub private: u64,
-    /// Those of them to heap blocks.
+    /// Those among them to heap blocks.
     pub private_heap: u64,
-    /// By phase (region, or what is between): the end of each thread's part.
+    /// The end of each thread's part by phase, which is a region or the code between two regions.
     pub phases: Vec<Vec<usize>>,
 }
 
-/// Bytes above and below the greatest address of the stack that count as stack.
+/// Bytes around the greatest stack address that count as stack.
 const STACK_SPAN: u64 = 8 << 20;
 
 /// The main thread's stack.
@@ -249,7 +251,7 @@ struct Stack {
 }
 
 impl Stack {
-    /// It is at the top of user memory; a guess from the addresses themselves.
+    /// Guesses the stack from the addresses: it is at the top of user memory.
     fn of(threads: &[Thread]) -> Stack {
         let addresses = threads
             .iter()
@@ -284,9 +286,10 @@ fn regions_of(thread: &Thread, stack: &Stack, code: &CodeMap) -> Vec<Region> {
 
 /// The phases of recorded threads.
 pub struct Aligned {
-    /// By phase: the end of each thread's part.
+    /// The end of each thread's part by phase.
     pub phases: Vec<Vec<usize>>,
-    /// Regions at whose ends threads wait for each other; 0: none, or the threads do not have the same.
+    /// Number of regions at whose ends threads wait for each other; 0 if there are none, or if
+    /// threads have different numbers.
     pub regions: usize,
 }
 
@@ -330,7 +333,7 @@ fn phases_of(found: &[Vec<Region>], lengths: Vec<usize>) -> Option<Aligned> {
     Some(Aligned { phases, regions })
 }
 
-/// Divides the accesses of one thread among `n`. `own` is what is known of its private data.
+/// Divides the accesses of one thread among `n`. `own` is its private data.
 pub fn mimic(
     thread: &Thread,
     code: &CodeMap,
@@ -361,7 +364,7 @@ pub fn mimic(
         range: view.len()..view.len(),
         function: 0,
     })) {
-        // Between regions: the first thread alone.
+        // Only the first thread runs between regions.
         if at < region.range.start {
             out.threads[0]
                 .accesses
@@ -421,7 +424,7 @@ pub fn mimic(
 }
 
 impl Mimic {
-    /// Ends a phase: threads wait for each other.
+    /// Ends a phase, where threads wait for each other.
     fn close(&mut self) {
         self.phases.push(
             self.threads
@@ -432,8 +435,8 @@ impl Mimic {
     }
 }
 
-/// Calls `next(thread, access)` for all accesses, with `turns` inside each phase. `phases` has the
-/// end of each thread's part.
+/// Calls `next(thread, access)` for all accesses, ordered by `turns` inside each phase. `phases`
+/// has the end of each thread's part.
 pub fn in_phases(phases: &[Vec<usize>], turns: Turns, mut next: impl FnMut(usize, usize)) {
     let mut done = vec![0usize; phases.first().map_or(0, Vec::len)];
     for ends in phases {
@@ -456,7 +459,8 @@ mod tests {
 
     #[test]
     fn regions_go_from_the_outlined_function_to_the_host() {
-        // 0 main, 1 outlined, 2 a helper that the region calls, 3 another region.
+        // Function 0 is main, 1 an outlined region, 2 a helper that the region calls, and 3 another
+        // region.
         let outlined = |f: u32| f == 1 || f == 3;
         let got = regions(&[0, 0, 1, 2, 1, 1, 0, 1, 3, 3, 2, 0], |_| None, outlined);
         let ranges: Vec<(std::ops::Range<usize>, u32)> =
@@ -466,7 +470,8 @@ mod tests {
 
     #[test]
     fn a_region_inside_of_another_is_part_of_it() {
-        // Host 0; region 1 reads its argument, runs region 3 twice inside, and goes on each time.
+        // The host is function 0. Region 1 reads its argument, runs region 3 twice inside, and
+        // continues each time.
         let functions = [0, 1, 1, 3, 1, 3, 3, 1, 0, 1, 1, 0];
         let given = |i: usize| match i {
             1 | 9 => Some((5, 0x7ff0)),
@@ -477,7 +482,7 @@ mod tests {
         let ranges: Vec<(std::ops::Range<usize>, u32)> =
             got.into_iter().map(|r| (r.range, r.function)).collect();
         assert_eq!(ranges, [(1..8, 1), (9..11, 1)]);
-        // If it reads its argument anew, one region followed the other.
+        // If it reads its argument again, one region followed the other.
         let follows = |i: usize| if i == 4 { Some((5, 0x7ee0)) } else { given(i) };
         let got = regions(&functions[..5], follows, |f| f == 1 || f == 3);
         assert_eq!(got.len(), 3);
@@ -502,7 +507,7 @@ mod tests {
             ranges(regions(&functions, |i| stack[i], |f| f == 1)),
             [1..7, 7..13, 13..19]
         );
-        // One that reads nothing of the stack first is not cut.
+        // A region that does not read the stack first is not divided.
         assert_eq!(
             ranges(regions(
                 &functions,
@@ -525,7 +530,8 @@ mod tests {
 
     #[test]
     fn iterations_are_divided_as_by_static_scheduling() {
-        // Ten iterations: line 5 once, then line 6 as often as the iteration's number (a triangular loop).
+        // Ten iterations: line 5 once, then line 6 as often as the iteration's number (a triangular
+        // loop).
         let mut pieces = Vec::new();
         for i in 0..10 {
             pieces.push(5);
@@ -558,7 +564,7 @@ mod tests {
 
     #[test]
     fn a_nest_in_one_line_is_divided_where_its_stride_breaks() {
-        // Ten columns of twenty words, all read by one line; three threads get 4, 3 and 3 columns.
+        // Ten columns of twenty words, all read by one line. Three threads get 4, 3 and 3 columns.
         let addresses: Vec<u64> = (0..10u64)
             .flat_map(|y| (0..20u64).map(move |x| 0x1000 + 1600 * x + 8 * y))
             .collect();
@@ -613,9 +619,9 @@ mod tests {
         code
     }
 
-    /// A program of parallel loops: as one thread runs it, and as each of `n` threads runs it when
-    /// iterations are divided statically, by whole phases. It is written from OpenMP's rules and
-    /// does not know the method under test.
+    /// A program of parallel loops, as run by one thread, and as run by each of `n` threads with
+    /// static scheduling, in whole phases. It follows OpenMP's rules and is independent of the
+    /// method under test.
     struct Program {
         one: Thread,
         phases: Vec<Vec<Vec<(u64, u32)>>>,
@@ -631,7 +637,7 @@ mod tests {
         };
         for (number, (iterations, inner)) in loops.iter().enumerate() {
             let number = number as u64;
-            // The first thread alone, on its stack and in shared data.
+            // The first thread alone runs serial code, on its stack and on shared data.
             let serial = [(USER_ADDRESSES_END, 0), (0x50_0000 + 8 * number, 0)];
             serial.iter().copied().for_each(&mut put);
             phases.push(
@@ -639,9 +645,9 @@ mod tests {
                     .map(|k| if k == 0 { serial.to_vec() } else { Vec::new() })
                     .collect(),
             );
-            // The arguments of the region lie on the first thread's stack.
+            // The arguments of the region are on the first thread's stack.
             let given = [(USER_ADDRESSES_END - 64, 4), (USER_ADDRESSES_END - 56, 4)];
-            // An iteration: line 2 once, line 3 as often as it likes, line 4 for private data.
+            // An iteration: line 2 once, line 3 any number of times, line 4 for private data.
             let body = |i: usize| {
                 let mut out = vec![(0x60_0000 + 64 * i as u64, 8)];
                 for k in 0..u64::from(inner[i % inner.len()]) {
@@ -684,7 +690,8 @@ mod tests {
             loops in proptest::collection::vec((0usize..60, proptest::collection::vec(0u8..6, 1..8)), 1..5),
             n in 1usize..33,
         ) {
-            // At least an iteration for each thread; the rarest line is the outer loop's.
+            // There is at least one iteration for each thread. The rarest line belongs to the outer
+            // loop.
             let loops: Vec<(usize, Vec<u8>)> = loops.into_iter().map(|(more, inner)| (n + more, inner.into_iter().map(|k| k.max(1)).collect())).collect();
             let made = {
                 let Program { one, .. } = program(&loops, n);
@@ -702,7 +709,7 @@ mod tests {
                 done.clone_from(ends);
             }
             proptest::prop_assert_eq!(&got, &want.phases);
-            // The same threads as if they had been recorded: the regions are found again.
+            // If these threads had been recorded, the same regions are found.
             let aligned = aligned(&made.threads, &code());
             proptest::prop_assert!(n == 1 || aligned.regions == loops.len());
             let mut orders = [Vec::new(), Vec::new()];

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Consecutive rows of a sample of a thread, loads and, if asked for, stores, in program order.
+/// Consecutive rows of a sample of a thread, loads and, if requested, stores, in program order.
 #[derive(Debug, Default)]
 pub struct Stretch {
     /// System process id.
@@ -24,13 +24,13 @@ pub struct Stretch {
     pub size: Vec<u32>,
     /// Line piece and class.
     pub group: Vec<Group>,
-    /// Instruction in the whole trace; `u32::MAX` if it is not known.
+    /// Instruction in the whole trace; `u32::MAX` if unknown.
     pub site: Vec<u32>,
     /// Implied Constant loads.
     pub implied: Vec<u16>,
-    /// When they ran, where that is known of each.
+    /// Time of each row, if all are known; else empty.
     time: Vec<u64>,
-    /// If it is not, the times of the first and the last are known.
+    /// Times of the first and the last row, for estimates of the others.
     first_time: u64,
     last_time: u64,
 }
@@ -40,7 +40,8 @@ impl Stretch {
         self.address.len()
     }
 
-    /// When a row ran. Where not all times are known, those in between are taken as even.
+    /// The time of a row. Unknown times are interpolated evenly between those of the first and the
+    /// last row.
     pub fn time(&self, row: usize) -> f64 {
         if let Some(&time) = self.time.get(row) {
             return time as f64;
@@ -50,8 +51,8 @@ impl Stretch {
         self.first_time as f64 + span * (row as f64 / steps)
     }
 
-    /// Takes rows that have no times, without stores unless they are asked for; returns what it had
-    /// before, to be filled again.
+    /// Takes rows without times, and drops stores unless requested. Returns the old buffers for
+    /// reuse.
     pub(crate) fn take(&mut self, mut rows: Batch, stores: bool) -> Batch {
         if !stores {
             rows.drop_stores();
@@ -125,7 +126,7 @@ impl Stretch {
 /// The rows of a thread: pieces with their runs, in order.
 type Places = VecDeque<(usize, Range<usize>)>;
 
-/// The threads of a trace, and where their rows are.
+/// The threads of a trace, and the positions of their rows.
 pub struct Ordered<'a> {
     source: &'a dyn ChunkSource,
     threads: Vec<((u32, u32), Places)>,
@@ -136,7 +137,7 @@ pub struct Ordered<'a> {
 }
 
 impl<'a> Ordered<'a> {
-    /// Looks up which piece has rows of which thread.
+    /// Finds the pieces with rows of each thread.
     pub fn new(source: &'a dyn ChunkSource) -> Ordered<'a> {
         let mut threads: BTreeMap<(u32, u32), Places> = BTreeMap::new();
         let mut damage = Vec::new();
@@ -168,12 +169,12 @@ impl<'a> Ordered<'a> {
         }
     }
 
-    /// Process and thread of each.
+    /// Process and thread of each, by index.
     pub fn threads(&self) -> Vec<(u32, u32)> {
         self.threads.iter().map(|t| t.0).collect()
     }
 
-    /// Passes all rows to `each`, with the number of their thread. Consecutive rows are passed
+    /// Passes all rows to `each`, with the index of their thread. Consecutive rows are passed
     /// together.
     pub fn visit(
         &mut self,
@@ -207,7 +208,7 @@ impl<'a> Ordered<'a> {
         while let Some(Reverse(Due(_, thread))) = waiting.pop() {
             let limit = waiting.peek().map_or(f64::INFINITY, |w| w.0.0);
             let cursor = &mut cursors[thread];
-            // The thread that is due goes on until another one is.
+            // The thread that is due continues until another one is due.
             loop {
                 let (from, length) = (cursor.at, cursor.stretch.len());
                 let mut to = from + 1;
@@ -230,7 +231,7 @@ impl<'a> Ordered<'a> {
         self.damage.append(&mut pieces.damage);
     }
 
-    /// The next piece is read while one is looked at.
+    /// The next piece is read while one is processed.
     fn one_thread(
         &mut self,
         places: &Places,
@@ -268,7 +269,7 @@ impl<'a> Ordered<'a> {
     }
 }
 
-/// Pieces that were read last: threads with few rows lie in one piece.
+/// The pieces that were read last, since threads with few rows share pieces.
 struct Pieces<'a> {
     source: &'a dyn ChunkSource,
     recent: VecDeque<(usize, Arc<Chunk>)>,
@@ -308,7 +309,7 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// Goes on to the next stretch that has rows.
+    /// Advances to the next stretch that has rows.
     fn advance(&mut self, pieces: &mut Pieces<'_>, stores: bool) -> bool {
         self.at = 0;
         while let Some((piece, runs)) = self.places.front_mut() {
@@ -318,7 +319,7 @@ impl Cursor {
                 continue;
             };
             let chunk = pieces.get(piece);
-            // A piece that cannot be read now has none.
+            // A piece that has become unreadable has no runs.
             if let Some(run) = chunk.runs.get(run) {
                 self.stretch.read(&chunk, run, stores);
                 if self.stretch.len() > 0 {

@@ -114,11 +114,12 @@ struct ModelFile {
     /// Distinct blocks of the training runs; empty in older models.
     #[serde(default)]
     blocks: Vec<f64>,
-    /// First touches per reuse and its growth: least and greatest training run.
+    /// Least and greatest training run: first touches per reuse, and their growth.
     cold: Vec<(f64, f64)>,
     single: SingleModel,
     multi: Vec<MultiModel>,
-    /// Weights of the methods above in the combined prediction, in their order; empty: there is none.
+    /// Weights of the methods above in the combined prediction, in their order; empty if there is
+    /// no combined prediction.
     #[serde(default)]
     weights: Vec<f64>,
 }
@@ -149,7 +150,7 @@ impl ReuseSink for Sink {
     #[inline(always)]
     fn reuse(&mut self, row: u64, block: u64, _tag: u32, distance: u64, _interval: u64) {
         self.fine.add(distance);
-        // The stream's number in the upper bits separates blocks of different threads' runs.
+        // The upper bits have the stream's number, which separates blocks of different threads.
         self.samplers
             .reuse(self.base + row, block ^ self.stream << 56, distance);
     }
@@ -220,7 +221,7 @@ fn measure(
     Ok((measured, damaged))
 }
 
-/// Runs the command. Also tells whether something could not be read.
+/// Runs the command. The flag is true if a part of the trace could not be read.
 pub fn run_predict(arguments: &PredictArguments) -> anyhow::Result<(Document, bool)> {
     let mut document = Document::new("predict");
     let (model, mut damaged) = match &arguments.model {
@@ -277,7 +278,7 @@ pub fn run_predict(arguments: &PredictArguments) -> anyhow::Result<(Document, bo
     Ok((document, damaged))
 }
 
-/// Trains a model, and writes it where that is asked for.
+/// Trains a model, and writes it to a file if requested.
 fn train_and_save(
     arguments: &PredictArguments,
     document: &mut Document,
@@ -299,7 +300,7 @@ fn train_and_save(
 /// A run of the model's program.
 struct SizedRun {
     measured: Measured,
-    /// Its input size, and the accesses after which that was shown.
+    /// Its input size, and the number of accesses that revealed it.
     size: anyhow::Result<(f64, u64)>,
     damaged: bool,
 }
@@ -322,7 +323,7 @@ impl SizedRun {
     }
 }
 
-/// Predicts runs of which the beginning is known. Tells whether something could not be read.
+/// Predicts runs from their beginnings. The flag is true if a part of a trace could not be read.
 fn predict_beginnings(
     arguments: &PredictArguments,
     model: &ModelFile,
@@ -479,8 +480,8 @@ fn train(
         blocks: runs.iter().map(|r| r.blocks as f64).collect(),
         single: single::train(&profiles, partitions),
         multi,
-        // With two runs, none can be left out to compute weights, and bins of an octave cannot
-        // distinguish patterns.
+        // With two runs, none can be left out to compute weights. Equal weights are used, without
+        // bins of octaves, which cannot distinguish patterns.
         weights: weights.unwrap_or_else(|| vec![1.0 / 3.0, 0.0, 1.0 / 3.0, 1.0 / 3.0]),
     };
     Ok((model, damaged))
@@ -503,7 +504,7 @@ fn choose_sampling(runs: &[Measured]) -> anyhow::Result<(Vec<f64>, Option<Choice
                 cold: r.blocks as f64,
             })
             .collect();
-        // A candidate for the input size grows with the data.
+        // A candidate for the input size must grow with the data.
         let grows = |(a, b): (usize, usize)| {
             runs[a].blocks as f64 <= 1.05 * runs[b].blocks as f64 || sizes[a] > 1.02 * sizes[b]
         };
@@ -513,13 +514,14 @@ fn choose_sampling(runs: &[Measured]) -> anyhow::Result<(Vec<f64>, Option<Choice
         {
             continue;
         }
-        // Coarse partitions are enough to choose by; late discovery costs coverage.
+        // Coarse partitions suffice for this choice. A late discovery reduces coverage.
         let late = runs
             .iter()
             .zip(&values)
             .map(|(r, v)| v.1 as f64 / r.accesses.max(1) as f64)
             .fold(0.0, f64::max);
-        // With three runs and more, each is predicted from the others; with two only the fit is left.
+        // With three or more runs, each is predicted from the others. With two only the fit is
+        // used.
         let error = |train: &[Profile], test: &Profile| {
             1.0 - accuracy(&single::train(train, 100).predict(test.size), &test.bins)
         };
@@ -538,8 +540,8 @@ fn choose_sampling(runs: &[Measured]) -> anyhow::Result<(Vec<f64>, Option<Choice
             .sum::<f64>()
             / profiles.len() as f64;
         let score = fit + 0.1 * late;
-        // Greater thresholds win among candidates that are as good: fewer reuses that do not show
-        // the size exceed them.
+        // Among equally good candidates, greater thresholds win: they are exceeded by fewer reuses
+        // unrelated to the size.
         let better = |b: &(f64, Vec<f64>, Choice)| {
             score < b.0 - 1e-3 || score < b.0 + 1e-3 && choice.threshold > b.2.threshold
         };
@@ -593,12 +595,11 @@ fn read_model(file: &Path) -> anyhow::Result<ModelFile> {
     Ok(model)
 }
 
-/// A sampled size may be so many times greater or less than the training runs let expect. Source:
-/// Chosen.
+/// Maximum ratio of a sampled size and the size expected from the training runs. Source: Chosen.
 const MAX_RATIO_TO_EXPECTED_SIZE: f64 = 2.0;
 
-/// The sampled size that the training runs let expect in a run with so many distinct blocks, by a
-/// power law through the least and the greatest; `None` where sizes do not follow the blocks.
+/// The expected sampled size of a run with this number of distinct blocks, from a power law through
+/// the least and the greatest training run; `None` if sizes do not grow with the blocks.
 fn expected_size(model: &ModelFile, blocks: f64) -> Option<f64> {
     let mut runs: Vec<(f64, f64)> = model
         .blocks
@@ -617,12 +618,12 @@ fn expected_size(model: &ModelFile, blocks: f64) -> Option<f64> {
     runs.iter().all(follows).then(|| at(blocks))
 }
 
-/// A run's input size, and the accesses after which that was shown; of a run of which only the
-/// beginning is known, if not `whole`.
+/// A run's input size, and the number of accesses that revealed it. If not `whole`, only the
+/// beginning of the run is known.
 ///
-/// A large run has reuses beyond the thresholds of training that do not show its size: rows of a
-/// matrix, say. So the next greater threshold is taken as long as a size contradicts the number of
-/// distinct blocks.
+/// A large run has reuses beyond the thresholds of training that are unrelated to its size, such as
+/// rows of a matrix. So the next greater threshold is used as long as a size contradicts the number
+/// of distinct blocks.
 fn input_size(model: &ModelFile, measured: &Measured, whole: bool) -> anyhow::Result<(f64, u64)> {
     let Some(choice) = &model.sampling else {
         return Ok((measured.blocks as f64, 0));
@@ -736,7 +737,7 @@ fn predictions(model: &ModelFile, size: f64) -> Vec<(&'static str, Vec<Bin>)> {
     out
 }
 
-/// First touches per reuse at a size: that of the training run whose size is nearest.
+/// First touches per reuse at a size: those of the training run with the nearest size.
 fn cold_at(model: &ModelFile, size: f64) -> f64 {
     let away = |s: f64| (s / size).ln().abs();
     model

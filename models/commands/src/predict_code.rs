@@ -109,7 +109,7 @@ fn hit_rate(bins: &[Bin], cold: f64, shape: &Shape) -> f64 {
     expected_hits(bins.iter().copied(), shape) / all.max(1e-300)
 }
 
-/// The requested prediction.
+/// The request for a prediction by code.
 pub(crate) struct ByCode<'a> {
     /// Traces to train on.
     pub train: &'a [PathBuf],

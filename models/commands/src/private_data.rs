@@ -1,4 +1,4 @@
-//! Data of a run with one thread that each of several threads would have separately: thread-local
+//! Data of a single-threaded run of which each of several threads would have a copy: thread-local
 //! storage, and heap blocks that a parallel region allocates and frees.
 
 use crate::mimic::is_outlined;
@@ -8,12 +8,12 @@ use mgz_analyzer::input::{objects::OBJECTS_FILE, quietly};
 use std::fs::File;
 use std::path::Path;
 
-/// Older traces do not name thread-local storage. The C library keeps a main
-/// thread's in a mapping of its own, from the program's start. Malloc's mappings are at least as
-/// long as this, so shorter ones hold no data of the program.
+/// Older traces do not name thread-local storage. The C library keeps that of the main thread in a
+/// separate mapping, from the program's start. Malloc's mappings have at least this length, so
+/// shorter ones hold no data of the program.
 const MIN_MALLOC_MAPPING_BYTES: u64 = 128 << 10;
 
-/// Addresses, sorted and disjoint.
+/// Sorted and disjoint ranges of addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ranges(Vec<(u64, u64)>);
 
@@ -30,7 +30,7 @@ impl Ranges {
         Ranges(out)
     }
 
-    /// True if an address is in one of them.
+    /// True if an address is in one of the ranges.
     pub fn holds(&self, address: u64) -> bool {
         let behind = self.0.partition_point(|r| r.0 <= address);
         behind > 0 && address < self.0[behind - 1].1
@@ -52,8 +52,8 @@ struct Block {
 const THREAD_DISTANCE_BYTES: u64 = (8 << 20) + PAGE_BYTES;
 /// Bytes between the blocks of two threads.
 const HEAP_DISTANCE_BYTES: u64 = 1 << 30;
-/// Bytes between the storage of the first thread and that of the others. Nothing of the first
-/// thread is where that of another one is put.
+/// Bytes between the storage of the first thread and that of the others. The storage of other
+/// threads overlaps nothing of the first thread.
 const FIRST_THREAD_DISTANCE_BYTES: u64 = 1 << 44;
 
 /// The storage of an address.
@@ -70,10 +70,10 @@ pub enum Storage {
 impl Storage {
     /// The address of thread `k` for an address of the first one.
     ///
-    /// Stacks lie side by side, each with its thread's storage. The places of heap blocks depend on
-    /// the allocator and on what else has been allocated. So they are shifted by pseudo-random
-    /// numbers of lines. With distances that are multiples of a power of two, the blocks of all
-    /// threads would compete for the same sets of a cache.
+    /// Stacks are adjacent, each with its thread's storage. Addresses of heap blocks depend on the
+    /// allocator and on other allocations. So they are shifted by pseudo-random numbers of lines.
+    /// With distances that are multiples of a power of two, the blocks of all threads would compete
+    /// for the same sets of a cache.
     pub fn of_thread(self, address: u64, k: usize) -> u64 {
         let k = k as u64;
         if k == 0 {
@@ -99,7 +99,7 @@ pub struct PrivateData {
 }
 
 impl PrivateData {
-    /// From a trace's objects. Also gives a sentence if they could not be read.
+    /// Reads the objects of a trace. Also returns a sentence if they could not be read.
     pub fn read(folder: &Path) -> (PrivateData, Option<String>) {
         let path = folder.join(OBJECTS_FILE);
         let Ok(file) = File::open(&path) else {
@@ -167,7 +167,7 @@ impl PrivateData {
         self.tls.holds(address)
     }
 
-    /// Blocks that live in a region only, which ran from one time to another.
+    /// Blocks that are allocated and freed inside a region, which ran from `from` to `to`.
     pub fn of_region(&self, process: u32, from: u64, to: u64) -> Ranges {
         let inside =
             |b: &&Block| b.process == u64::from(process) && from <= b.begin_ns && b.end_ns <= to;
@@ -192,7 +192,7 @@ mod tests {
             let mut used = vec![0; sets];
             let mut lines = std::collections::HashSet::new();
             for k in 0..threads {
-                // 64 KiB of each, of which every eighth line is read.
+                // 64 KiB of each, with a load from every eighth line.
                 for line in 0..128 {
                     let address = storage.of_thread(0x7f00_0000_0b70 + line * 512, k);
                     assert!(lines.insert(address / 64), "{storage:?}, thread {k}");

@@ -1,4 +1,4 @@
-//! `mgz-analyze reuse --rdx`: what RDX would see of a trace with a few watchpoints.
+//! `mgz-analyze reuse --rdx`: simulates RDX with a few watchpoints on a trace.
 
 use crate::reuse::{Engine, ReuseArguments, histogram_rows};
 use clap::ValueEnum;
@@ -59,7 +59,7 @@ impl Truth {
         }
     }
 
-    /// Another thread or sample begins.
+    /// Begins another thread or sample.
     pub(crate) fn begin(&mut self) {
         self.streams += 1;
     }
@@ -84,7 +84,7 @@ impl ReuseSink for Truth {
     fn done(&mut self, _row: u64, _tag: u32) {}
 }
 
-/// Runs the command. Also tells whether something could not be read.
+/// Runs the command. The flag is true if a part of the trace could not be read.
 pub fn run_rdx(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     let manifest = manifest_of(&arguments.trace)?;
     if manifest.mode == TraceMode::Watch {
@@ -165,8 +165,8 @@ pub fn run_rdx(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     Ok((document, damaged))
 }
 
-/// Goes over the rows with watchpoints. `exact`: measures them all, too. Also tells whether
-/// something could not be read.
+/// Simulates watchpoints on the rows. `exact` also measures all of them. The flag is true if a part
+/// of the trace could not be read.
 fn watch(
     trace: &Trace,
     arguments: &ReuseArguments,
@@ -214,7 +214,7 @@ pub(crate) fn compare(document: &mut Document, block: u64, found: (&[Bin], &[Bin
         );
         (similarity(&a, &b), similarity_sliding(&a, &b))
     };
-    // Error of the model alone: exact times, converted.
+    // Error of the model alone: it converts the exact times.
     let exact: Vec<Bin> = truth.times.bins().collect();
     let first = truth.blocks as f64;
     let alone = |spread| {
@@ -268,7 +268,7 @@ pub(crate) fn compare(document: &mut Document, block: u64, found: (&[Bin], &[Bin
     }
 }
 
-/// Time bars and distance bars; counts are estimated accesses.
+/// Bars of times and of distances. Counts are estimated accesses.
 pub(crate) fn histograms(
     observations: &[Observation],
     estimated: &Estimate,
@@ -309,15 +309,15 @@ pub(crate) fn histograms(
     (bars, distances)
 }
 
-/// Distinct blocks of a stream, Shen's N. Each block has one access that is its last, so the accesses
-/// that are never reused are as many as all blocks. Where the samples say nothing of them (none was
-/// left unreused, or the attribution does not tell), nothing caps the distances.
+/// Distinct blocks of a stream, Shen's N. Each block has one last access, so the number of accesses
+/// without reuse equals the number of blocks. If the samples give no estimate of it (all were
+/// reused, or the attribution gives none), distances are not limited.
 fn blocks(cold: f64, observations: &[Observation], bars: &[Bin]) -> f64 {
     let mut streams: Vec<u32> = observations.iter().map(|o| o.stream).collect();
     streams.sort_unstable();
     streams.dedup();
-    // No fewer than the longest interval goes to: the estimate of what is never reused hangs on the
-    // few samples that were watched longest, and a small one would cut true distances off.
+    // At least the end of the longest interval. The estimate depends on the few samples that were
+    // watched longest, and a small one would cut off true distances.
     let longest = convert(bars, cold, f64::INFINITY, TimeBarSpread::Mean);
     let reached = longest.last().map_or(1.0, |b| b.to);
     (cold / streams.len().max(1) as f64).max(reached)
@@ -350,9 +350,9 @@ pub(crate) fn jackknife(
     (error(&runs.0), error(&runs.1))
 }
 
-/// A log histogram with 95% intervals of its shares. A bin may exist although none of `samples`
-/// samples has seen it. So no interval ends below the share that as many samples would miss with a
-/// probability of 2.5%.
+/// A log histogram with 95% intervals of its shares. A bin may have accesses even if none of
+/// `samples` samples saw any. So each upper end is at least the share that this many samples would
+/// miss with a probability of 2.5%.
 pub(crate) fn with_interval(
     name: &'static str,
     title: &str,
@@ -380,7 +380,7 @@ pub(crate) fn with_interval(
     table
 }
 
-/// Function and line for people.
+/// Function and line as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct CodeName {
     function: String,
@@ -400,7 +400,7 @@ impl CodeName {
         }
     }
 
-    /// The line, or the function where there is none.
+    /// The line, or the function if there is none.
     pub(crate) fn place(&self) -> &str {
         if self.line.is_empty() {
             &self.function

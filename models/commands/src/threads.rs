@@ -1,4 +1,5 @@
-//! All accesses of a trace in memory, by thread, and their orders: recorded, interleaved, or mimicked.
+//! All accesses of a trace in memory, by thread, and orders of them: recorded, interleaved, or
+//! mimicked.
 
 use mgz_analyzer::commands::ensure_accesses;
 use mgz_analyzer::commands::stream::{AccessSegment, Accesses};
@@ -19,15 +20,15 @@ pub struct Thread {
     pub thread: u32,
     /// Accesses in order.
     pub accesses: Accesses,
-    /// Recorded time of each access; empty where the accesses were not recorded.
+    /// Recorded time of each access; empty if the accesses were not recorded.
     pub time: Vec<u64>,
-    /// Accesses of the stretches that were recorded together.
+    /// Ranges of accesses that were recorded together.
     pub stretches: Vec<Range<usize>>,
 }
 
 impl Thread {
-    /// Bounds of the time when accesses ran: those of the stretches that hold the first and the
-    /// last of them, as times inside a stretch are interpolated.
+    /// Bounds of the time when accesses ran: those of the stretches that contain the first and the
+    /// last of them, since times inside a stretch are interpolated.
     pub fn time_around(&self, accesses: &Range<usize>) -> (u64, u64) {
         let stretch = |access: usize| {
             let behind = self.stretches.partition_point(|s| s.end <= access);
@@ -43,10 +44,11 @@ impl Thread {
     }
 }
 
-/// They take 24 bytes each. Source: Chosen.
+/// Maximum number of accesses in memory, of 24 bytes each. Source: Chosen.
 const MAX_ACCESSES_IN_MEMORY: u64 = 1 << 30;
 
-/// Reads all accesses. Also gives the implied Constant loads, and whether something could not be read.
+/// Reads all accesses. Also returns the number of implied Constant loads, and true if a part of the
+/// trace could not be read.
 pub fn load(
     trace: &Trace,
     stores: bool,
@@ -95,7 +97,7 @@ pub fn load(
 }
 
 /// Calls `next(thread, access)` for all accesses in the order of their recorded times. At equal
-/// times the thread that ran goes on, as in [`crate::ordered`].
+/// times the running thread continues, as in [`crate::ordered`].
 pub fn recorded(threads: &[Thread], mut next: impl FnMut(usize, usize)) {
     let mut done = vec![0usize; threads.len()];
     let mut waiting: BinaryHeap<Reverse<Due>> = threads
@@ -104,7 +106,7 @@ pub fn recorded(threads: &[Thread], mut next: impl FnMut(usize, usize)) {
         .filter_map(|(t, thread)| Some(Reverse(Due(*thread.time.first()? as f64, t))))
         .collect();
     while let Some(Reverse(Due(_, thread))) = waiting.pop() {
-        // The thread that is due goes on until another one is.
+        // The thread that is due continues until another one is due.
         let limit = waiting.peek().map_or(f64::INFINITY, |w| w.0.0);
         loop {
             next(thread, done[thread]);

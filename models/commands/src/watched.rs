@@ -22,7 +22,7 @@ use std::path::Path;
 struct Row {
     thread: (u64, u64),
     sample: u64,
-    /// Last sample of the thread while it was watched.
+    /// Number of the thread's last sample while it was watched.
     until: u64,
     near: bool,
     crowded: bool,
@@ -34,17 +34,17 @@ struct Row {
     reuse: u32,
 }
 
-/// Unit of ages.
+/// Source of the lengths of reuse intervals.
 enum Time {
     /// The PMU counted accesses.
     Counted,
-    /// Stepped accesses, and CPU time at so many accesses per nanosecond.
+    /// Stepped accesses, and CPU time with this number of accesses per nanosecond.
     Rate(f64),
     /// CPU time.
     Cpu,
 }
 
-/// Runs the command. Also tells whether something could not be read.
+/// Runs the command. The flag is true if a part of the trace could not be read.
 pub fn run_watched(
     arguments: &ReuseArguments,
     manifest: &Manifest,
@@ -189,7 +189,7 @@ impl Watched<'_> {
         document.put("never_reused_share_hat", ColumnUnit::Share, never);
     }
 
-    /// Adds the tables of pairs. Contexts are call paths; for people pairs are summed by line.
+    /// Adds the tables of pairs. Contexts include call paths; the tables sum the pairs by line.
     fn add_pairs(&self, contexts: &Contexts, estimated: &Estimate, document: &mut Document) {
         let lines: Vec<Observation> = self
             .observations
@@ -274,7 +274,8 @@ fn time(
     ))
 }
 
-/// The rate and the distances of another command would not be this one's.
+/// Checks that another trace is of the same command: otherwise its rate and distances are not valid
+/// here.
 fn same_command(other: &Manifest, watched: &Manifest, folder: &Path) -> anyhow::Result<()> {
     // Names may differ: one of the two may be the instrumented file.
     let rest = |m: &Manifest| m.command.get(1..).unwrap_or_default().to_vec();
@@ -291,7 +292,7 @@ fn same_command(other: &Manifest, watched: &Manifest, folder: &Path) -> anyhow::
 /// Results of a full trace of the same command, for --compare.
 struct Exact {
     truth: Truth,
-    /// Accesses in it. Loads that records stand for have no address and are left out.
+    /// Number of its accesses. Loads that records imply have no address and are left out.
     accesses: u64,
 }
 
@@ -337,7 +338,7 @@ fn full(
     Ok(Exact { truth, accesses })
 }
 
-/// The share of a trace's accesses that count: all with `--stores`, else its loads.
+/// The share of a trace's accesses that are counted: all with `--stores`, else its loads.
 fn share(
     folder: &Path,
     arguments: &ReuseArguments,
@@ -392,7 +393,7 @@ fn observations(rows: &[Row], time: &Time) -> Vec<Observation> {
         .collect()
 }
 
-/// Exact distances of the samples that were reused while they were stepped.
+/// Exact distances of the samples that were reused while the program was stepped.
 fn near(rows: &[Row]) -> DocumentTable {
     let mut bars: BTreeMap<u64, f64> = BTreeMap::new();
     rows.iter()
@@ -466,7 +467,7 @@ fn rows(table: &Frame, stores: bool) -> Result<(Vec<Row>, Contexts), String> {
             texts(&format!("{prefix}_file"))?,
             numbers(&format!("{prefix}_line"))?,
         );
-        // Older recorders did not tell.
+        // Older recorders lack it.
         let path = numbers(&format!("{prefix}_path")).unwrap_or_else(|_| vec![0; line.len()]);
         Ok((0..function.len())
             .map(|i| {
@@ -495,7 +496,7 @@ fn rows(table: &Frame, stores: bool) -> Result<(Vec<Row>, Contexts), String> {
         context: used[i],
         reuse: reused[i],
     };
-    // A load whose next access is a store has a row for each of the two ways to count.
+    // A load whose next access is a store has two rows: one counts all accesses, the other loads.
     let own = if stores { "accesses" } else { "loads" };
     Ok((
         (0..table.height())

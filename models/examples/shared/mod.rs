@@ -5,7 +5,7 @@
 pub struct Instant(f64);
 
 impl Instant {
-    /// Now.
+    /// The current time.
     pub fn now() -> Instant {
         let mut time = libc::timespec {
             tv_sec: 0,

@@ -1,9 +1,9 @@
-//! Lines that several cores have: who has which, and what is lost to whom.
+//! Coherence of several cores: which cores hold a line, and which lost it to stores of others.
 //!
-//! A store of one core takes the line from all others (MSI: one core may write, or many read). A
-//! miss of a core on a line that it had lost that way is an *invalidation miss*. It is one of *true
+//! A store of one core invalidates the line in all others (MSI: one core may write, or many read).
+//! A miss of a core on a line that it lost in this way is an *invalidation miss*. It is *true
 //! sharing* if the access reads or writes a byte that another core has written since the loss, else
-//! of *false sharing*: with the data elsewhere it would not have happened.
+//! *false sharing*: with the data on separate lines it would not have happened.
 
 use crate::util::hash::spread;
 use serde::{Deserialize, Serialize};
@@ -33,30 +33,30 @@ type Lines<T> = HashMap<u64, T, BuildHasherDefault<LineHash>>;
 /// Costs of coherence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sharing {
-    /// Copies that a store of another core has taken away.
+    /// Copies that stores of other cores invalidated.
     pub invalidations: u64,
-    /// Misses on lines lost that way, where the access meets what was written since.
+    /// Misses on invalidated lines, where the access overlaps bytes written since.
     pub true_misses: u64,
-    /// Those where it does not.
+    /// Misses on invalidated lines, where it does not.
     pub false_misses: u64,
-    /// Written copies of other cores that had to be handed over for a load.
+    /// Modified copies of other cores that had to be transferred for a load.
     pub interventions: u64,
 }
 
-/// Bytes of a line, one bit each; of lines beyond 128 bytes a bit stands for several.
+/// Bytes of a line, one bit each. For lines beyond 128 bytes a bit stands for several bytes.
 pub(crate) type LineBytes = u128;
 
-/// Copies that a core has lost, with the bytes that others have written since.
+/// Cores that lost a line, with the bytes that others have written since.
 #[derive(Default)]
 struct Lost {
     by_core: Vec<(u32, LineBytes)>,
     counts: Sharing,
 }
 
-/// Bits of the directory; cores beyond share them.
+/// Number of bits of the directory. More cores share bits.
 const BITS: usize = 64;
 
-/// Which cores may have which lines, and what they have lost.
+/// Which cores may hold each line, and which have lost it.
 #[derive(Default)]
 pub(crate) struct Directory {
     holders: Lines<u64>,
@@ -68,14 +68,14 @@ fn bit(core: usize) -> u64 {
 }
 
 impl Directory {
-    /// A core gets a line.
+    /// A core loads a line.
     pub(crate) fn add(&mut self, core: usize, line: u64) {
         *self.holders.entry(line).or_default() |= bit(core);
     }
 
-    /// A core has a line no more.
+    /// A core evicts a line.
     pub(crate) fn drop(&mut self, core: usize, line: u64, cores: usize) {
-        // A bit of several cores is no news of one.
+        // A bit that several cores share cannot be cleared for one.
         if cores <= BITS
             && let Some(bits) = self.holders.get_mut(&line)
         {
@@ -86,7 +86,7 @@ impl Directory {
         }
     }
 
-    /// Cores besides `core` that may have a line.
+    /// Cores other than `core` that may hold a line.
     pub(crate) fn others(&self, core: usize, line: u64, cores: usize) -> Vec<usize> {
         let bits = self.holders.get(&line).copied().unwrap_or(0);
         if bits & !bit(core) == 0 && cores <= BITS {
@@ -97,7 +97,7 @@ impl Directory {
             .collect()
     }
 
-    /// A core has written bytes of a line: those who had lost it before take note.
+    /// A core has written bytes of a line. They are noted for cores that lost it before.
     #[inline]
     pub(crate) fn written(&mut self, core: usize, line: u64, bytes: LineBytes) {
         if self.lost.is_empty() {
@@ -141,14 +141,14 @@ impl Directory {
         }
     }
 
-    /// A written copy is handed over.
+    /// A modified copy is transferred.
     pub(crate) fn intervened(&mut self, line: u64, count: bool) {
         if count {
             self.lost.entry(line).or_default().counts.interventions += 1;
         }
     }
 
-    /// Lines that stores have taken from someone, or that were handed over, by number.
+    /// Lines that were invalidated or transferred, by number.
     pub(crate) fn lines(&self) -> Vec<(u64, Sharing)> {
         let mut all: Vec<(u64, Sharing)> = self.lost.iter().map(|(&l, s)| (l, s.counts)).collect();
         all.retain(|l| l.1 != Sharing::default());

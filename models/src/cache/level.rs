@@ -1,14 +1,14 @@
-//! The sets of one cache: which lines are there, with what is known of each.
+//! The sets of one cache: its lines with their flags.
 
 use crate::cache::policy::{Policy, Tree};
 use crate::util::random::SplitMix;
 
-/// The line was written and memory behind has an older state.
+/// The line was written, and the next level has an older version.
 pub(crate) const DIRTY_BIT: u64 = 1;
 /// The line was prefetched and has not been used.
 pub(crate) const PREFETCHED: u64 = 2;
 const FLAGS: u64 = DIRTY_BIT | PREFETCHED;
-/// A way without a line. Fresh pages of memory are zero: sets that are never used take none.
+/// A way without a line. It is zero, so that unused sets take no memory beyond fresh pages.
 const EMPTY: u64 = 0;
 
 /// Lines of a set-associative cache. Blocks are addresses divided by the line size, below 2⁶¹.
@@ -17,11 +17,11 @@ pub(crate) struct Level {
     mask: Option<u64>,
     ways: usize,
     policy: Policy,
-    /// By set: (block + 1) in the bits above the flags. With LRU and FIFO in the order in which
-    /// they go, last first, and without holes; else by way.
+    /// By set: (block + 1) in the bits above the flags. With LRU and FIFO, lines are in reverse
+    /// order of eviction, without gaps; else by way.
     lines: Vec<u64>,
     trees: Vec<Tree>,
-    /// Two bits of [`Policy::Rrip`] for each way.
+    /// Two bits for each way, for [`Policy::Rrip`].
     ranks: Vec<u8>,
     random: SplitMix,
 }
@@ -63,20 +63,20 @@ impl Level {
         lines.iter().position(|l| l & !FLAGS == line)
     }
 
-    /// Index of a block's line among all lines.
+    /// Index of a block's entry among all entries.
     #[inline]
     fn index(&self, block: u64) -> Option<usize> {
         let set = self.set(block);
         Some(set * self.ways + self.position(set, block)?)
     }
 
-    /// Uses a block: its flags, if it is there. It counts as used from now on.
+    /// Uses a block. Returns its flags, if it is there.
     #[inline]
     pub(crate) fn touch(&mut self, block: u64) -> Option<u64> {
         let set = self.set(block);
         let first = set * self.ways;
         let head = self.lines[first];
-        // Most uses are of the line that was used last.
+        // Most accesses are to the most recently used line.
         if self.policy.is_ordered() && head & !FLAGS == line_of(block) {
             self.lines[first] = head & !PREFETCHED;
             return Some(head & FLAGS);
@@ -97,23 +97,23 @@ impl Level {
         Some(found & FLAGS)
     }
 
-    /// The blocks that are there.
+    /// The blocks in the cache.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = u64> + '_ {
         let lines = self.lines.iter().filter(|&&line| line != EMPTY);
         lines.map(|line| (line >> 2) - 1)
     }
 
-    /// True if a block is there. Changes nothing.
+    /// True if a block is in the cache. It does not count as used.
     pub(crate) fn has(&self, block: u64) -> bool {
         self.index(block).is_some()
     }
 
-    /// A block's flags; changes nothing.
+    /// A block's flags. It does not count as used.
     pub(crate) fn flags(&self, block: u64) -> Option<u64> {
         self.index(block).map(|at| self.lines[at] & FLAGS)
     }
 
-    /// Sets flags of a block; whether it is there. It does not count as used.
+    /// Sets flags of a block. True if it is there. It does not count as used.
     pub(crate) fn set_flags(&mut self, block: u64, flags: u64) -> bool {
         let at = self.index(block);
         if let Some(at) = at {
@@ -122,14 +122,14 @@ impl Level {
         at.is_some()
     }
 
-    /// Takes flags from a block.
+    /// Clears flags of a block.
     pub(crate) fn clear_flags(&mut self, block: u64, flags: u64) {
         if let Some(at) = self.index(block) {
             self.lines[at] &= !flags;
         }
     }
 
-    /// Brings in a block that is not there. Returns the block that had to go, and its flags.
+    /// Inserts a block that is not there. Returns the evicted block and its flags, if any.
     pub(crate) fn insert(&mut self, block: u64, flags: u64) -> Option<(u64, u64)> {
         let set = self.set(block);
         let first = set * self.ways;
@@ -154,7 +154,7 @@ impl Level {
         (gone != EMPTY).then(|| ((gone >> 2) - 1, gone & FLAGS))
     }
 
-    /// The way of a full set that goes.
+    /// The way of a full set that is evicted.
     fn victim(&mut self, set: usize) -> usize {
         match self.policy {
             Policy::Plru => self.trees[set].victim(self.ways),
@@ -168,7 +168,7 @@ impl Level {
         }
     }
 
-    /// Takes out a block: its flags, if it was there.
+    /// Removes a block. Returns its flags, if it was there.
     pub(crate) fn remove(&mut self, block: u64) -> Option<u64> {
         let set = self.set(block);
         let at = self.position(set, block)?;
@@ -198,7 +198,7 @@ mod tests {
             assert_eq!(level.remove(0), None);
             assert_eq!(level.insert(4, 0), None);
             assert!(level.has(2) && level.has(4) && !level.has(0));
-            // The other set is another one.
+            // Block 1 belongs to the other set.
             assert_eq!(level.insert(1, PREFETCHED), None);
             assert_eq!(level.flags(1), Some(PREFETCHED));
             assert_eq!(level.touch(1), Some(PREFETCHED));

@@ -6,7 +6,7 @@
 //! | [`shape`] | size, ways and line of a cache |
 //! | [`model`] | P(h\|D): hits from reuse distances alone, with random sets (Barai et al., equation 2) |
 //! | [`sets`] | hits from distances inside the sets of the cache, measured on all sets or on a sample |
-//! | [`simulate`] | exact LRU caches behind one another |
+//! | [`simulate`] | chains of exact LRU caches |
 //! | [`policy`] | replacement policies |
 //! | [`spec`] | description of a level of a hierarchy |
 //! | [`system`] | exact hierarchies of several cores: policies, inclusion, write-backs |

@@ -6,7 +6,7 @@ use crate::statistics::distributions::ln_gamma;
 
 /// P(h|D) of the stack-distance cache model (Brehob and Enbody; Barai et al., equation 2): the
 /// probability that an access with D distinct blocks in between hits in a cache of `sets` sets with
-/// A ways, if blocks fall into sets at random: less than A of the D fell into its set, Σ_{a<A}
+/// A ways, if blocks fall into sets at random: if fewer than A of the D fall into its set, Σ_{a<A}
 /// C(D,a) (1/sets)^a (1 − 1/sets)^(D−a). D may be a fraction (the mean of a bin).
 pub fn hit_probability(distance: f64, ways: u64, sets: u64) -> f64 {
     if distance < ways as f64 {
@@ -28,7 +28,7 @@ fn below(ways: u64, n: f64, p: f64) -> f64 {
     }
     let (distance, mean) = (n, n * p);
     let ways = ways as f64;
-    // Far from the threshold the sum is 1 or 0 to the last digit.
+    // Far from the threshold the sum is 1 or 0 in floating point.
     let deviation = (mean * (1.0 - p)).sqrt();
     if ways > mean + 10.0 * deviation + 30.0 {
         return 1.0;
@@ -36,7 +36,7 @@ fn below(ways: u64, n: f64, p: f64) -> f64 {
     if ways < mean - 12.0 * deviation - 30.0 {
         return 0.0;
     }
-    // From the largest term downwards on either side of it, as far as terms matter.
+    // Sums from the largest term outward on both sides, as long as terms matter.
     let odds = p / (1.0 - p);
     let mode = (((distance + 1.0) * p).floor()).min(ways - 1.0).max(0.0);
     let log_mode = ln_choose(distance, mode) + mode * p.ln() + (distance - mode) * (-p).ln_1p();
@@ -91,7 +91,7 @@ mod tests {
             (hit_probability(15.0, 16, 1), hit_probability(16.0, 16, 1)),
             (1.0, 0.0)
         );
-        // A = 1: none of the D may fall into the set.
+        // A = 1: none of the D blocks may fall into the set.
         for d in [1.0f64, 10.0, 1000.0] {
             assert!((hit_probability(d, 1, 64) - (63.0 / 64.0f64).powf(d)).abs() < 1e-12);
         }
@@ -103,7 +103,7 @@ mod tests {
         #[test]
         fn hit_probability_agrees_with_equation_2(distance in 0u64..3000, ways in 1u64..40, sets_log in 0u32..9) {
             let sets = 1u64 << sets_log;
-            // The equation term by term, in logarithms of exact products.
+            // The terms of the equation, from logarithms of exact products.
             let (a_over_b, rest) = (1.0 / sets as f64, 1.0 - 1.0 / sets as f64);
             let mut sum = 0.0;
             let mut ln_choose = 0.0;

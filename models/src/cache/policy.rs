@@ -1,23 +1,23 @@
-//! Which line of a full set has to go.
+//! Choice of the line that a full set evicts.
 
 use serde::{Deserialize, Serialize};
 
-/// A replacement policy. Ways that are empty are filled first, the lowest one first.
+/// A replacement policy. Empty ways are filled first, the lowest one first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
-    /// The line whose last use is longest ago.
+    /// The least recently used line.
     #[default]
     Lru,
-    /// The line that came first.
+    /// The line that was inserted first.
     Fifo,
-    /// Any line, by a generator with a fixed seed.
+    /// A random line, by a generator with a fixed seed.
     Random,
-    /// The line that a binary tree of bits points at; a use turns the bits on its way from the root
-    /// to the other side.
+    /// The line that a binary tree of bits points to. A use turns the bits on the path from the
+    /// root away from the line.
     Plru,
-    /// Static re-reference interval prediction with two bits: a line comes with 2, a hit makes it
-    /// 0, the first one with 3 goes; where none has 3, all are raised by one.
+    /// Static re-reference interval prediction with two bits: a new line has 2, a hit sets it to 0,
+    /// and the first line with 3 is evicted. If none has 3, all are increased by one.
     Rrip,
 }
 
@@ -31,7 +31,7 @@ impl Policy {
         (Policy::Rrip, "rrip"),
     ];
 
-    /// The policy of that name.
+    /// The policy with this name.
     pub fn of(name: &str) -> Option<Policy> {
         Policy::ALL.iter().find(|p| p.1 == name).map(|p| p.0)
     }
@@ -41,19 +41,19 @@ impl Policy {
         Policy::ALL.iter().find(|p| p.0 == self).map_or("", |p| p.1)
     }
 
-    /// Lines lie in the order in which they go, not in ways.
+    /// True if lines are stored in the order of eviction rather than by way.
     pub(crate) fn is_ordered(self) -> bool {
         matches!(self, Policy::Lru | Policy::Fifo)
     }
 }
 
 /// A set's tree of [`Policy::Plru`], a bit for each inner node; the root is bit 1, the children of
-/// `n` are `2n` and `2n + 1`. A bit tells which child is to go.
+/// `n` are `2n` and `2n + 1`. A bit selects the child with the next victim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tree(pub(crate) u64);
 
 impl Tree {
-    /// A way is used: all bits above it point away from it.
+    /// A use of a way: all bits above it point away from it.
     #[inline]
     pub(crate) fn touch(&mut self, way: usize, ways: usize) {
         let mut node = way + ways;
@@ -68,7 +68,7 @@ impl Tree {
         }
     }
 
-    /// The way that goes.
+    /// The way to evict.
     #[inline]
     pub(crate) fn victim(self, ways: usize) -> usize {
         let mut node = 1;

@@ -1,6 +1,6 @@
-//! Prefetchers: what is brought in before it is asked for.
+//! Prefetchers: lines that are loaded ahead of demand.
 //!
-//! Neither of them leaves the page of 4 KiB of the access that it learns from.
+//! No prefetcher crosses the 4 KiB page of the access that triggers it.
 
 use crate::util::memory_units::Page;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 /// The prefetchers of a level. They see the accesses that reach the level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prefetch {
-    /// A miss, and the first use of a line that was prefetched, bring in the line behind.
+    /// A miss, and the first use of a prefetched line, load the following line.
     pub next_line: bool,
     /// If an instruction has moved by the same distance twice in a row, its next line is
     /// prefetched: the line at that distance, or, if that is the same line, the next one in that
@@ -45,11 +45,10 @@ struct Walk {
     steady: bool,
 }
 
-/// An instruction that is not known: nothing is learnt of it.
+/// Number of an unknown instruction, from which nothing is learned.
 pub const NO_INSTRUCTION: u32 = u32::MAX;
 
-/// Numbers of instructions that have a place of their own; those above are looked up. Source:
-/// Chosen.
+/// Instructions below this number have entries in an array; others are looked up. Source: Chosen.
 const MAX_DENSE_INSTRUCTIONS: usize = 1 << 20;
 
 /// Walk of each instruction through memory. Their number is not limited.
@@ -77,7 +76,7 @@ impl Strides {
             .then(|| (walk.last, walk.last.wrapping_add_signed(walk.stride)))
     }
 
-    /// The instruction loads from here.
+    /// Records an access of the instruction.
     #[inline]
     pub fn learn(&mut self, instruction: u32, address: u64) {
         let at = instruction as usize;
@@ -98,7 +97,7 @@ impl Strides {
         walk.last = address;
     }
 
-    /// The line that is worth bringing in after an access: an address in it.
+    /// An address in the line to prefetch after an access.
     #[inline]
     pub(crate) fn target(&self, instruction: u32, address: u64, line: u64) -> Option<u64> {
         let next = self.next(instruction)?;
@@ -114,10 +113,10 @@ impl Strides {
     }
 }
 
-/// Misses of late, for [`Foresight`].
+/// Number of recent misses kept by [`Foresight`].
 const RECENT_MISSES: usize = 16;
 
-/// Tells of misses whether a prefetcher would have foreseen them.
+/// Determines for each miss if a prefetcher would have foreseen it.
 pub struct Foresight {
     strides: Strides,
     recent: [u64; RECENT_MISSES],
@@ -131,12 +130,12 @@ pub struct Foreseen {
     /// The instruction's last two strides were equal, and the next one leads to this line, in the
     /// same page.
     pub stride: bool,
-    /// The line before it is one of the last sixteen that were missed, in the same page.
+    /// The previous line is one of the last sixteen that were missed, in the same page.
     pub next_line: bool,
 }
 
 impl Foresight {
-    /// For lines of that size.
+    /// For lines of `line` bytes.
     pub fn new(line: u64) -> Foresight {
         Foresight {
             strides: Strides::default(),
@@ -146,7 +145,8 @@ impl Foresight {
         }
     }
 
-    /// An access of an instruction. If it missed, whether that was foreseeable.
+    /// Records an access of an instruction. If it missed, returns which prefetchers would have
+    /// foreseen it.
     #[inline]
     pub fn access(&mut self, instruction: u32, address: u64, missed: bool) -> Foreseen {
         let mut foreseen = Foreseen::default();
@@ -195,7 +195,7 @@ mod tests {
     fn prefetches_stay_in_the_page() {
         let mut strides = Strides::default();
         (0..4).for_each(|i| strides.learn(0, 4096 - 64 + i * 8));
-        // Short strides lead to the next line, here one of the next page.
+        // Short strides lead to the next line, here to one of the next page.
         assert_eq!(strides.target(0, 4096 - 40, 64), None);
         (0..4).for_each(|i| strides.learn(1, 512 - i * 8));
         assert_eq!(strides.target(1, 488, 64), Some(488 - 64));
@@ -208,7 +208,7 @@ mod tests {
         let mut foresight = Foresight::new(64);
         let seen: Vec<(bool, bool)> = [(0, 0), (0, 128), (0, 256), (0, 384), (1, 448), (1, 9000)]
             .into_iter()
-            // Even strides, but each to another page.
+            // Even strides, but each leads to another page.
             .chain((0..4).map(|i| (2, 1 << 20 | i << 14)))
             .map(|(ip, address)| foresight.access(ip, address, true))
             .map(|f| (f.stride, f.next_line))

@@ -3,7 +3,7 @@
 //! [`crate::cache::hit_probability`] assumes that the D blocks between a use and its reuse fall
 //! into sets at random. Real programs differ. Strides by powers of two crowd blocks into few sets.
 //! Data that fill a cache exactly spread evenly. Columns of a matrix fill each set to its last way,
-//! and one more block evicts them for certain. No model of D alone can distinguish these cases, so
+//! and one more block certainly evicts them. No model of D alone can distinguish these cases, so
 //! the condition itself is measured here. The *set distance* of an access is the number of distinct
 //! blocks *of its own set* since the block's last use (Mattson et al. 1970, Hill and Smith 1989).
 //! An LRU set of A ways hits if and only if the set distance is below A, so one pass gives the hit
@@ -20,7 +20,7 @@ use crate::cache::{Shape, hit_probability};
 use crate::statistics::distributions::student_widening;
 use crate::util::random::SplitMix;
 
-/// Adjacent sets that are drawn together: most accesses that touch two lines then touch two
+/// Number of adjacent sets that are drawn together, so that most accesses to two lines touch two
 /// followed sets.
 const ADJACENT_SETS: u64 = 8;
 /// Greatest set distance that is counted separately.
@@ -33,8 +33,8 @@ const NOT_FOLLOWED: u32 = u32::MAX;
 pub struct SetHits {
     /// Hits of all accesses, exact or estimated.
     pub hits: f64,
-    /// Variance of the estimate, so that ±1.96 deviations are the 95% interval also of few runs; 0
-    /// where all sets were followed.
+    /// Variance of the estimate, scaled so that ±1.96 deviations are the 95% interval even for few
+    /// runs; 0 if all sets were followed.
     pub variance: f64,
 }
 
@@ -43,20 +43,20 @@ pub struct SetDistances {
     sets: u64,
     ways: usize,
     depth: usize,
-    /// By set: where its stack is, or [`NOT_FOLLOWED`].
+    /// By set: index of its stack, or [`NOT_FOLLOWED`].
     place: Vec<u32>,
-    /// By followed set: the run that it counts for, or [`NOT_FOLLOWED`] (the set behind a run is
-    /// followed for accesses that reach into it).
+    /// By followed set: the run for which it counts, or [`NOT_FOLLOWED`]. (The set after a run is
+    /// followed for accesses that reach into it.)
     run: Vec<u32>,
     /// Most recent blocks of each followed set, `depth` each.
     stacks: Vec<u64>,
     used: Vec<u32>,
-    /// By run and set distance; the last is for all that are deeper or new.
+    /// By run and set distance. The last count is for deeper and new blocks.
     counts: Vec<u64>,
     runs: usize,
-    /// Runs that the whole cache has.
+    /// Number of runs in the whole cache.
     all_runs: f64,
-    /// Accesses by distance, by run; and of all. The last bin is for first touches.
+    /// Accesses by distance for each run, and for all accesses. The last bin is for first touches.
     distances: Vec<u32>,
     all_distances: Vec<u64>,
     // State of the current access.
@@ -65,7 +65,7 @@ pub struct SetDistances {
     greatest: usize,
 }
 
-/// Bins of an octave of distances, as a power of two.
+/// Log2 of the bins per octave of distances.
 const FINE_BITS: u32 = 3;
 /// Bins of distances, and one for first touches.
 const BINS: usize = ((64 - FINE_BITS as usize + 1) << FINE_BITS) + 1;
@@ -83,7 +83,7 @@ fn middle(bin: usize) -> f64 {
 }
 
 impl SetDistances {
-    /// For a cache; at most about `most` sets are followed, all if it has no more.
+    /// Follows at most about `most` sets of a cache, or all if it has no more.
     pub fn new(shape: &Shape, most: u64, seed: u64) -> SetDistances {
         let (sets, ways) = (shape.sets(), shape.ways);
         let depth = (4 * ways).min(MOST_DEPTH).max(ways) as usize;
@@ -101,7 +101,7 @@ impl SetDistances {
         } else {
             let mut random = SplitMix::new(seed);
             for r in 0..runs {
-                // Equal parts, up to one set; each is at least as long as a run.
+                // Parts of equal size, up to one set. Each is at least as long as a run.
                 let (from, to) = (r * sets / runs, (r + 1) * sets / runs);
                 let start = from + random.below(to - from - ADJACENT_SETS + 1);
                 for (k, set) in (start..=start + ADJACENT_SETS).enumerate() {
@@ -116,7 +116,7 @@ impl SetDistances {
                             place[set] = run.len() as u32;
                             run.push(counts_for);
                         }
-                        // The set behind the run before begins this one.
+                        // The set after the previous run is the first one of this run.
                         at if counts_for != NOT_FOLLOWED => run[at as usize] = counts_for,
                         _ => {}
                     }
@@ -156,8 +156,8 @@ impl SetDistances {
         self.runs as f64 / self.all_runs
     }
 
-    /// The access touches a line. Across lines it has the greatest set distance of them, and
-    /// belongs to the set of the first.
+    /// Touches a line of the current access. An access to several lines has the greatest of their
+    /// set distances, and belongs to the set of the first line.
     #[inline(always)]
     pub fn touch(&mut self, block: u64) {
         let place = self.place[(block % self.sets) as usize];
@@ -174,8 +174,8 @@ impl SetDistances {
         }
     }
 
-    /// All lines of the access are touched; its reuse distance among all blocks, `None` if a line
-    /// is new.
+    /// Ends the access after all its lines were touched. `distance` is its reuse distance among all
+    /// blocks, `None` if a line is new.
     #[inline(always)]
     pub fn done(&mut self, distance: Option<u64>) {
         let bin = distance.map_or(BINS - 1, bin);
@@ -189,7 +189,7 @@ impl SetDistances {
         (self.begun, self.home, self.greatest) = (false, NOT_FOLLOWED, 0);
     }
 
-    /// Set distance of a block, which is now the most recent of its set.
+    /// Set distance of a block, which becomes the most recent of its set.
     #[inline]
     fn renew(&mut self, place: usize, block: u64) -> usize {
         let used = self.used[place] as usize;
@@ -208,7 +208,7 @@ impl SetDistances {
         found.unwrap_or(self.depth)
     }
 
-    /// Most ways for which [`SetDistances::hits_with`] can tell hits.
+    /// Maximum number of ways for [`SetDistances::hits_with`].
     pub fn depth(&self) -> usize {
         self.depth
     }
@@ -323,8 +323,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// The simulator is checked against lists; one pass must agree with it for every number of
-        /// ways, exactly.
+        /// The simulator agrees with lists. One pass agrees exactly with it for every number of
+        /// ways.
         #[test]
         fn one_pass_tells_the_hits_of_every_number_of_ways(
             accesses in prop::collection::vec((prop_oneof![0u64..8192, (0u64..40).prop_map(|k| k * 1024)], prop_oneof![9 => 1u32..9, 1 => 60u32..300]), 1..300),
@@ -361,7 +361,7 @@ mod tests {
         }
     }
 
-    /// Streams whose sets are used very differently.
+    /// Streams that use their sets very differently.
     fn streams() -> Vec<Vec<(u64, u32)>> {
         let mut random = SplitMix::new(5);
         let mut zipf = || {
@@ -409,7 +409,7 @@ mod tests {
 
     #[test]
     fn what_random_sets_cannot_tell_is_told() {
-        // Filled exactly, a quarter more, and half of the touches in one set.
+        // The cache filled exactly, by a quarter too much, and with half of the touches in one set.
         let mut random = SplitMix::new(3);
         let crowded: Vec<u64> = (0..100_000)
             .map(|_| {

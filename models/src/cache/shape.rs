@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Why a cache cannot be.
+/// Why a shape is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
     /// A number is zero.
@@ -20,7 +20,7 @@ pub enum ShapeError {
     /// The line is not a power of two.
     #[error("lines of {0} bytes cannot be: it must be a power of two from 1 to 65536")]
     Line(u64),
-    /// The size is no multiple of a way.
+    /// The size is not a multiple of a way.
     #[error("{size} bytes do not divide into {ways} ways of {line}-byte lines: the size must be a multiple of {}", ways * line)]
     Uneven {
         /// Bytes.
@@ -64,7 +64,7 @@ impl Shape {
         self.size / self.line
     }
 
-    /// Sets.
+    /// Number of sets.
     pub fn sets(&self) -> u64 {
         self.blocks() / self.ways
     }

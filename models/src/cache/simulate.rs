@@ -8,9 +8,9 @@ pub struct Cache {
     sets: u64,
     ways: usize,
     mask: Option<u64>,
-    /// Ways of a set next to each other, most recent first.
+    /// Lines by set, most recently used first.
     lines: Vec<u64>,
-    /// Lines in use by set.
+    /// Number of lines in use by set.
     used: Vec<u32>,
 }
 
@@ -27,7 +27,7 @@ impl Cache {
         }
     }
 
-    /// Accesses a block (address divided by the line size), and brings it in if it is missing. True
+    /// Accesses a block (address divided by the line size), and inserts it if it is missing. True
     /// for a hit.
     #[inline]
     pub fn access(&mut self, block: u64) -> bool {
@@ -57,12 +57,12 @@ impl Cache {
 pub struct LevelCounts {
     /// Accesses that reached the level.
     pub accesses: u64,
-    /// Those that missed.
+    /// Accesses that missed.
     pub misses: u64,
 }
 
-/// Levels of caches behind one another: a miss goes on to the next level, and each level that was
-/// asked keeps the line (neither inclusion nor exclusion is enforced).
+/// A chain of cache levels: a miss continues to the next level, and each level that was searched
+/// keeps the line (neither inclusion nor exclusion is enforced).
 pub struct Hierarchy {
     levels: Vec<(Shape, Cache, LevelCounts)>,
 }
@@ -78,8 +78,8 @@ impl Hierarchy {
         }
     }
 
-    /// An access to `size` bytes at `address`. Across lines, each line is accessed, and the access
-    /// counts once: as a miss of a level if any of its lines missed there.
+    /// Accesses `size` bytes at `address`. Each line is accessed, but the access counts once: as a
+    /// miss of a level if any of its lines missed there.
     #[inline]
     pub fn access(&mut self, address: u64, size: u32) {
         let last = address.saturating_add(u64::from(size.max(1)) - 1);
@@ -106,7 +106,7 @@ impl Hierarchy {
         }
     }
 
-    /// An access, and whether it missed in the last level.
+    /// Accesses `size` bytes at `address`. True for a miss in the last level.
     #[inline]
     pub fn misses(&mut self, address: u64, size: u32) -> bool {
         let before = self.levels.last().map_or(0, |l| l.2.misses);

@@ -5,16 +5,17 @@ use crate::cache::prefetch::Prefetch;
 use crate::cache::shape::Shape;
 use serde::{Deserialize, Serialize};
 
-/// Which lines of the levels in front of it a level has.
+/// Relation of a level's lines to those of the levels before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Inclusion {
-    /// A miss fills it too; what it loses stays in the levels in front.
+    /// A miss also fills this level. A line that it evicts stays in the levels before it.
     #[default]
     NonInclusive,
-    /// A miss fills it too; what it loses, the levels in front lose.
+    /// A miss also fills this level. A line that it evicts is invalidated in the levels before it.
     Inclusive,
-    /// It has what the level in front has lost; what hits in it moves there.
+    /// It is filled by lines that the level before it evicts. A line that hits in it moves to that
+    /// level.
     Exclusive,
 }
 
@@ -35,14 +36,14 @@ impl Inclusion {
     }
 }
 
-/// A level.
+/// Description of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LevelSpec {
     /// Size, ways and line.
     pub shape: Shape,
-    /// Which line goes.
+    /// Choice of the line to evict.
     pub policy: Policy,
-    /// Relation to the lines of the levels in front.
+    /// Relation to the lines of the levels before it.
     pub inclusion: Inclusion,
     /// Its prefetchers.
     pub prefetch: Prefetch,
@@ -59,11 +60,11 @@ impl From<Shape> for LevelSpec {
     }
 }
 
-/// Shortest line that is simulated in a hierarchy.
+/// Shortest line for which hierarchies are simulated.
 pub const SHORTEST_LINE: u64 = 8;
 
 impl LevelSpec {
-    /// Refuses a level that cannot be, with a sentence.
+    /// Refuses an invalid level, with a sentence.
     pub fn check(&self) -> Result<(), String> {
         let Shape { ways, line, .. } = self.shape;
         if line < SHORTEST_LINE {
@@ -75,7 +76,7 @@ impl LevelSpec {
     }
 }
 
-/// Refuses numbers of ways that a policy does not serve, with a sentence.
+/// Refuses numbers of ways that a policy does not support, with a sentence.
 pub fn check_ways(policy: Policy, ways: u64) -> Result<(), String> {
     if policy == Policy::Plru && (!ways.is_power_of_two() || ways > 64) {
         return Err(format!(
@@ -85,7 +86,7 @@ pub fn check_ways(policy: Policy, ways: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses levels that do not go together, with a sentence.
+/// Refuses incompatible levels, with a sentence.
 pub fn check_levels(levels: &[LevelSpec]) -> Result<(), String> {
     if levels.is_empty() {
         return Err("a hierarchy has at least one level".into());

@@ -1,20 +1,20 @@
 //! Exact simulation of a hierarchy of caches of one or several cores.
 //!
-//! Each core has the private levels to itself; all share those behind. The rules, for each line of an
-//! access:
+//! Each core has its own private levels; all cores share the following ones. The rules for each
+//! line of an access:
 //!
-//! 1. With several cores, a store takes the line from the private levels of all others; what they
-//!    had written goes to the first shared level.
-//! 2. The levels are asked in order, until one has the line. Where no private level has it and
+//! 1. With several cores, a store invalidates the line in the private levels of all others;
+//!    modified data goes to the first shared level.
+//! 2. The levels are searched in order, until one has the line. If no private level has it and
 //!    another core has written it, that core's copy goes to the first shared level.
-//! 3. The line is brought into all levels in front of that one, the last one first, but not into
-//!    exclusive ones. A store makes it dirty in the first level (write-allocate, write-back). An
-//!    exclusive level that had it gives it away, with what was written.
-//! 4. What an inclusive level loses, the levels in front lose.
-//! 5. What a level loses goes to the level behind if that is exclusive, or if it is dirty: there
-//!    it is marked dirty, or brought in if need be. A dirty line that the last level loses is written
-//!    to memory.
-//! 6. Then prefetchers bring lines into their level and those behind it that a miss would have
+//! 3. The line is inserted into all levels before that one, the last one first, except for
+//!    exclusive ones. A store makes it dirty in the first level (write-allocate, write-back). If an
+//!    exclusive level had it, the line leaves that level, with its dirty data.
+//! 4. A line that an inclusive level evicts is invalidated in the levels before it.
+//! 5. A line that a level evicts goes to the next level if that is exclusive, or if the line is
+//!    dirty: there it is marked dirty, or inserted if necessary. A dirty line that the last level
+//!    evicts is written to memory.
+//! 6. Then prefetchers insert lines into their level and the following ones that a miss would have
 //!    filled.
 
 use crate::cache::coherence::{Directory, LineBytes, Sharing};
@@ -29,19 +29,19 @@ use serde::{Deserialize, Serialize};
 pub struct Seen {
     /// Loads that reached the level.
     pub loads: u64,
-    /// Those that missed.
+    /// Loads that missed.
     pub load_misses: u64,
-    /// Stores that reached it.
+    /// Stores that reached the level.
     pub stores: u64,
-    /// Those that missed.
+    /// Stores that missed.
     pub store_misses: u64,
-    /// Dirty lines that it lost to make room, or to an inclusive level behind.
+    /// Dirty lines that the level evicted, or lost to evictions of an inclusive level after it.
     pub write_backs: u64,
-    /// Lines that it lost because an inclusive level behind lost them.
+    /// Lines that the level lost because an inclusive level after it evicted them.
     pub back_invalidations: u64,
-    /// Lines that its prefetchers brought in.
+    /// Lines that its prefetchers inserted.
     pub prefetches: u64,
-    /// Those that were used before they went.
+    /// Prefetched lines that were used before they were evicted.
     pub useful_prefetches: u64,
 }
 
@@ -71,12 +71,12 @@ pub struct System {
     nodes: Vec<Node>,
     seen: Vec<Seen>,
     counting: bool,
-    /// Several cores with private levels.
+    /// Coherence directory; none without several cores that have private levels.
     directory: Option<Directory>,
-    /// Size of the lines that cores take from each other, as a power of two: the longest private one.
+    /// Log2 of the size of the lines for coherence: the longest private one.
     granule: u32,
     prefetching: bool,
-    /// Addresses that a level's next-line prefetcher goes by, of the access so far.
+    /// Levels and addresses that triggered their next-line prefetchers in this access.
     triggers: Vec<(usize, u64)>,
 }
 
@@ -85,7 +85,7 @@ impl System {
     ///
     /// # Errors
     ///
-    /// A sentence about levels that do not go together.
+    /// A sentence about incompatible levels.
     pub fn new(levels: &[LevelSpec], shared: usize, cores: usize) -> Result<System, String> {
         check_levels(levels)?;
         let cores = cores.max(1);
@@ -121,12 +121,12 @@ impl System {
         })
     }
 
-    /// Turns this system of one core into a system of `cores` cores in which the core `active` has
-    /// made all accesses so far. The levels from `shared` on are shared.
+    /// Turns this system of one core into a system of `cores` cores in which the core `active` made
+    /// all accesses so far. The levels from `shared` on are shared.
     ///
     /// # Errors
     ///
-    /// A sentence about levels that do not go together.
+    /// A sentence about incompatible levels.
     pub fn with_cores(self, shared: usize, cores: usize, active: usize) -> Result<System, String> {
         let mut wide = System::new(&self.specs, shared, cores)?;
         // With one core, nodes are levels, shared or not.
@@ -137,7 +137,7 @@ impl System {
         wide.seen = self.seen;
         wide.counting = self.counting;
         if let Some(directory) = &mut wide.directory {
-            // A line in front is part of the longest private one.
+            // A private line is part of one of the longest private lines.
             let private = &wide.nodes[active * wide.shared..(active + 1) * wide.shared];
             for (node, shift) in private.iter().zip(&wide.shifts) {
                 for block in node.cache.blocks() {
@@ -158,7 +158,7 @@ impl System {
         &self.seen
     }
 
-    /// Lines that cores have taken from each other, with their addresses.
+    /// Lines that cores have taken from each other, with their addresses and counts.
     pub fn shared_lines(&self) -> Vec<(u64, Sharing)> {
         let lines = self
             .directory
@@ -171,12 +171,12 @@ impl System {
             .collect()
     }
 
-    /// True if cores take lines from each other.
+    /// True if there are several cores with private levels.
     pub fn is_coherent(&self) -> bool {
         self.directory.is_some()
     }
 
-    /// Bytes of the lines that cores take from each other.
+    /// Size in bytes of the lines for coherence.
     pub fn shared_line_bytes(&self) -> u64 {
         1 << self.granule
     }
@@ -191,7 +191,7 @@ impl System {
         if level < self.shared {
             core * self.shared + level
         } else {
-            // Behind the private levels of all cores.
+            // After the private levels of all cores.
             self.cores * self.shared + level - self.shared
         }
     }
@@ -206,8 +206,8 @@ impl System {
         self.specs[level].inclusion == inclusion
     }
 
-    /// An access of a core to `size` bytes at `address` by an instruction. Returns the level that had
-    /// it (of several lines: the furthest); the number of levels stands for memory.
+    /// Accesses `size` bytes at `address` by an instruction on a core. Returns the level that had
+    /// it (the last one among those of several lines). The number of levels stands for memory.
     #[inline]
     pub fn access(
         &mut self,
@@ -248,7 +248,7 @@ impl System {
         reached
     }
 
-    /// Which bytes of its shared line an access touches within one line of the first level, see
+    /// Bytes of its coherence line that an access touches within one line of the first level, see
     /// [`LineBytes`].
     fn bytes(&self, line: u64, first: u64, last: u64) -> LineBytes {
         let base = line >> self.granule << self.granule;
@@ -260,7 +260,7 @@ impl System {
         below(to + 1) & !below(from)
     }
 
-    /// One line of an access.
+    /// Accesses one line.
     #[inline]
     fn line(&mut self, core: usize, address: u64, store: bool, bytes: LineBytes) -> usize {
         if store && self.directory.is_some() {
@@ -302,7 +302,7 @@ impl System {
         found
     }
 
-    /// Brings a line from level `found` into level `to` and those between.
+    /// Inserts a line from level `found` into level `to` and those between.
     fn fill(&mut self, core: usize, address: u64, found: usize, to: usize, mut flags: u64) {
         for level in (to..found).rev() {
             if level > to && self.is(level, Inclusion::Exclusive) {
@@ -328,7 +328,7 @@ impl System {
         }
     }
 
-    /// A level has lost a line to make room.
+    /// Handles a line that a level evicted.
     fn lost(&mut self, core: usize, level: usize, address: u64, flags: u64) {
         let mut dirty = flags & DIRTY_BIT;
         if self.is(level, Inclusion::Inclusive) {
@@ -344,7 +344,7 @@ impl System {
         }
     }
 
-    /// The directory forgets lines of a core that no private level has any more.
+    /// Removes a core's lines from the directory if no private level has them any more.
     fn forget(&mut self, core: usize, address: u64, bytes: u64) {
         if self.directory.is_none() {
             return;
@@ -361,7 +361,7 @@ impl System {
         }
     }
 
-    /// Blocks of a level in a stretch of memory.
+    /// Blocks of a level in a range of memory.
     fn blocks(&self, level: usize, address: u64, bytes: u64) -> std::ops::RangeInclusive<u64> {
         let shift = self.shifts[level];
         address >> shift..=(address + (bytes - 1)) >> shift
@@ -372,8 +372,8 @@ impl System {
         self.blocks(level, address, bytes).any(|b| cache.has(b))
     }
 
-    /// The levels in front of an inclusive one lose a line with it. Returns whether it was dirty
-    /// there.
+    /// Invalidates a line in the levels before an inclusive one that evicted it. Returns the dirty
+    /// flag of these.
     fn back_invalidate(&mut self, core: usize, level: usize, address: u64) -> u64 {
         let bytes = 1u64 << self.shifts[level];
         let mut dirty = 0;
@@ -383,7 +383,7 @@ impl System {
             0..self.cores
         };
         for front in 0..level {
-            // A shared one is one for all.
+            // A shared level has only one cache for all cores.
             let cores = if front < self.shared {
                 cores.clone()
             } else {
@@ -408,7 +408,7 @@ impl System {
         dirty
     }
 
-    /// A line comes from the level in front.
+    /// Inserts a line evicted by the previous level.
     fn put(&mut self, core: usize, level: usize, address: u64, dirty: u64) {
         let block = address >> self.shifts[level];
         if self.cache(core, level).set_flags(block, dirty) {
@@ -425,7 +425,7 @@ impl System {
         }
     }
 
-    /// A store takes the line from all other cores.
+    /// Invalidates the line in all other cores, for a store.
     fn take_from_others(&mut self, core: usize, address: u64, bytes: LineBytes) {
         let (counting, cores) = (self.counting, self.cores);
         let line = address >> self.granule;
@@ -448,7 +448,8 @@ impl System {
         }
     }
 
-    /// A core loses a shared line. Returns the dirty flag; none if it had none of it.
+    /// Invalidates a coherence line of a core. Returns the dirty flag; none if the core had no part
+    /// of the line.
     fn take(&mut self, core: usize, base: u64) -> Option<u64> {
         let mut taken = None;
         for level in 0..self.shared {
@@ -461,14 +462,14 @@ impl System {
         taken
     }
 
-    /// Data written by a core goes to the first shared level.
+    /// Passes data written by a core to the first shared level.
     fn hand_over(&mut self, core: usize, base: u64) {
         self.seen[self.shared - 1].write_backs += u64::from(self.counting);
         self.put(core, self.shared, base, DIRTY_BIT);
     }
 
-    /// Handles a line that no private level has. It may have been lost to another core, and may be
-    /// dirty elsewhere. Without bytes, the line is prefetched and no miss is counted.
+    /// Handles a line that no private level has. Another core may have taken it, and may have a
+    /// dirty copy. Without bytes, it is a prefetch and no miss is counted.
     fn private_miss(&mut self, core: usize, address: u64, bytes: Option<LineBytes>) {
         let (counting, cores) = (self.counting, self.cores);
         let line = address >> self.granule;
@@ -494,7 +495,7 @@ impl System {
         }
     }
 
-    /// Prefetchers of the levels that an access reached.
+    /// Runs the prefetchers of the levels that an access reached.
     fn prefetch(&mut self, core: usize, address: u64, reached: usize, instruction: u32) {
         let triggers = std::mem::take(&mut self.triggers);
         for level in 0..self.specs.len().min(reached + 1) {
@@ -518,7 +519,7 @@ impl System {
         self.triggers.clear();
     }
 
-    /// Prefetches the line of an address into a level, unless it or a level in front has it.
+    /// Prefetches the line of an address into a level, unless it or a level before it has the line.
     fn bring(&mut self, core: usize, to: usize, address: u64) {
         let levels = self.specs.len();
         let address = address >> self.shifts[to] << self.shifts[to];

@@ -11,12 +11,12 @@ pub struct TlbLevel {
     pub entries: u64,
     /// Ways.
     pub ways: u64,
-    /// Which entry goes.
+    /// Choice of the entry to evict.
     pub policy: Policy,
 }
 
-/// Levels behind one another, as if all memory were in pages of one size. A miss goes on to the next
-/// level, and each level that was asked keeps the page.
+/// A chain of levels, as if all memory were in pages of one size. A miss continues to the next
+/// level, and each level that was searched keeps the page.
 pub struct Tlb {
     page: u32,
     levels: Vec<Level>,
@@ -24,7 +24,7 @@ pub struct Tlb {
 }
 
 impl Tlb {
-    /// Empty; pages are of 2^`page` bytes.
+    /// Empty levels for pages of 2^`page` bytes.
     pub fn new(levels: &[TlbLevel], page: u32) -> Tlb {
         let level = |l: &TlbLevel| Level::new(l.entries / l.ways, l.ways, l.policy);
         Tlb {
@@ -34,8 +34,8 @@ impl Tlb {
         }
     }
 
-    /// An access to `size` bytes at `address`. One across pages counts once: as a miss of a level if
-    /// any of its pages missed there. `count`: whether it is counted.
+    /// Accesses `size` bytes at `address`. An access to several pages counts once: as a miss of a
+    /// level if any of its pages missed there. It is counted if `count` is true.
     #[inline]
     pub fn access(&mut self, address: u64, size: u32, count: bool) {
         let last = address.saturating_add(u64::from(size.max(1)) - 1);

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub struct CodeProfile {
     /// Reuse distances.
     pub bins: Vec<Bin>,
-    /// Touches that were no reuses.
+    /// Touches that are not reuses.
     pub cold: f64,
 }
 
@@ -34,7 +34,7 @@ pub struct Growth {
     exponent: f64,
 }
 
-/// No loop nest of sane programs grows faster. Source: Chosen.
+/// Upper bound of the exponent: no reasonable loop nest grows faster. Source: Chosen.
 const MAX_GROWTH_EXPONENT: f64 = 4.0;
 
 impl Growth {
@@ -130,8 +130,8 @@ pub fn train(runs: &[CodeRun], partitions: usize) -> CodeModel {
 }
 
 impl CodeModel {
-    /// The run of an input of a size. `weights`, if given, says how many touches each piece has
-    /// there (equation 1 with P(BB) from elsewhere); pieces that it does not name do not run.
+    /// The predicted run for an input size. `weights`, if given, has the number of touches of each
+    /// piece (equation 1 with a P(BB) from another run); pieces that are missing in it do not run.
     pub fn predict(&self, size: f64, weights: Option<&BTreeMap<u32, f64>>) -> CodePrediction {
         let mut cold = 0.0;
         let mut pieces = Vec::new();
@@ -172,8 +172,8 @@ mod tests {
         }
     }
 
-    /// A loop over n elements whose reuses come a whole pass later, and one with a distance of 3
-    /// that runs n² times.
+    /// A loop over n elements that are reused a whole pass later, and a loop with distance 3 that
+    /// runs n² times.
     fn run(n: f64) -> CodeRun {
         let pass = CodeProfile {
             bins: vec![bin(n, 9.0 * n)],
@@ -204,7 +204,7 @@ mod tests {
         assert!((near / 1.6e11 - 1.0).abs() < 1e-6, "{near}");
         assert!((far / 3.6e6 - 1.0).abs() < 1e-6, "{far}");
         assert!((got.cold / 400_001.0 - 1.0).abs() < 1e-6, "{}", got.cold);
-        // With the counts of another run: the first piece alone.
+        // With the counts of another run, which has only the first piece.
         let got = model.predict(400_000.0, Some(&[(1, 1000.0)].into()));
         let all: f64 = got.bins.iter().map(|b| b.count).sum();
         assert!((all - 900.0).abs() < 1e-6 && (got.cold - 100.0).abs() < 1e-6);

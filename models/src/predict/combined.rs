@@ -1,20 +1,20 @@
 //! Several predictions as one (not in the paper).
 //!
-//! Which method does best depends on the program, and how well each does shows in training: every
-//! run is predicted from the others, and a method has the weight 1/(ε + ¹⁄₁₀₀)², ε being its mean
-//! error (1 − accuracy) at that. The combined histogram is the weighted mean of the histograms.
-//! Methods that err in different places make up for each other, since what they agree on adds up.
+//! The best method depends on the program. Training shows the accuracy of each: every run is
+//! predicted from the others, and a method has the weight 1/(ε + ¹⁄₁₀₀)², where ε is its mean error
+//! (1 − accuracy). The combined histogram is the weighted mean of the histograms. Errors of
+//! different methods partly cancel, since only the parts on which they agree add up.
 
 use crate::histogram::Bin;
 use crate::predict::{HistogramSegment, Profile, accuracy, collect};
 
-/// A method: from training runs and a size to a histogram.
+/// A method: a function of training runs and a size that returns a histogram.
 pub type Method<'a> = &'a dyn Fn(&[Profile], f64) -> Vec<Bin>;
 
-/// Least error that weights tell apart. Source: Chosen.
+/// Smallest error that weights distinguish. Source: Chosen.
 const MIN_WEIGHTED_ERROR: f64 = 0.01;
 
-/// Weights of methods, with the sum 1. `None` with fewer than three runs: then nothing can be left
+/// Weights of methods, with the sum 1. `None` with fewer than three runs, since none can be left
 /// out.
 pub fn weights(runs: &[Profile], methods: &[Method<'_>]) -> Option<Vec<f64>> {
     if runs.len() < 3 || methods.is_empty() {
@@ -75,7 +75,7 @@ mod tests {
             got[1] > 0.999 && (got[0] + got[1] - 1.0).abs() < 1e-12,
             "{got:?}"
         );
-        // Methods see the other runs only.
+        // Methods get only the other runs.
         let cheat = |rest: &[Profile], size: f64| {
             rest.iter()
                 .find(|r| r.size == size)

@@ -1,10 +1,10 @@
 //! Locality of other inputs: prediction of reuse-distance histograms (Zhong, Shen, Ding 2009,
 //! section 3).
 //!
-//! A [`Profile`] is what was measured of one run: its histogram and its input size. Patterns say
-//! how distances grow with the input size s: not at all, or with s, s^½, s^⅓, s^⅔. [`single`] gives
-//! each partition of the reference histogram one pattern; [`multi`] lets every bin of a histogram
-//! be a mix of patterns; [`combined`] weighs their predictions.
+//! A [`Profile`] has the measurements of one run: its histogram and its input size. Patterns
+//! describe how distances grow with the input size s: not at all, or with s, s^½, s^⅓, s^⅔.
+//! [`single`] gives each partition of the reference histogram one pattern; [`multi`] lets every bin
+//! of a histogram be a mix of patterns; [`combined`] weighs their predictions.
 
 pub mod by_code;
 pub mod combined;
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
-    /// Not at all.
+    /// No growth.
     Constant,
     /// With the cube root: one side of a cube.
     CubeRoot,
@@ -32,7 +32,7 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// f(s).
+    /// f(s), the growth of a distance at input size s.
     pub fn of(self, size: f64) -> f64 {
         match self {
             Pattern::Constant => 1.0,
@@ -44,7 +44,7 @@ impl Pattern {
     }
 }
 
-/// Patterns that go together: "we take care not to mix sublinear patterns from a different number
+/// Patterns that may be mixed: "we take care not to mix sublinear patterns from a different number
 /// of dimensions".
 pub const DIMENSIONS: [&[Pattern]; 3] = [
     &[Pattern::Constant, Pattern::Linear],
@@ -77,18 +77,18 @@ pub fn accuracy(predicted: &[Bin], measured: &[Bin]) -> f64 {
     )
 }
 
-/// Parts of a histogram that move as one: values from `from` to `to`, evenly spread.
+/// Part of a histogram that moves as one: values from `from` to `to`, evenly spread.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HistogramSegment {
     /// Least value.
     pub from: f64,
-    /// First value behind.
+    /// First value after the part.
     pub to: f64,
     /// Share of all reuses.
     pub share: f64,
 }
 
-/// Pieces on a fine scale: bins of an eighth of an octave; whole values below 16.
+/// Collects pieces on a fine scale: bins of an eighth of an octave; whole values below 16.
 pub fn collect(pieces: impl Iterator<Item = HistogramSegment>) -> Vec<Bin> {
     let mut cells: std::collections::BTreeMap<usize, f64> = std::collections::BTreeMap::new();
     for piece in pieces.filter(|p| p.share > 0.0) {
@@ -110,7 +110,7 @@ pub fn collect(pieces: impl Iterator<Item = HistogramSegment>) -> Vec<Bin> {
         .collect()
 }
 
-/// Number of the cell that holds a value.
+/// Index of the cell that contains a value.
 pub(crate) fn cell(value: f64) -> usize {
     let v = value.max(0.0);
     if v < 16.0 {
@@ -131,7 +131,7 @@ pub(crate) fn cell_edge(index: usize) -> f64 {
 
 /// Divides a piece among the cells that it covers.
 pub(crate) fn spread(piece: &HistogramSegment, mut put: impl FnMut(usize, f64)) {
-    // A model file may ask for sizes beyond all memories; cells end there.
+    // A model file may contain sizes beyond all memories, but cells end there.
     let bounded = |v: f64| if v.is_nan() { 0.0 } else { v.clamp(0.0, 1e18) };
     let piece = &HistogramSegment {
         from: bounded(piece.from),
@@ -149,7 +149,7 @@ pub(crate) fn spread(piece: &HistogramSegment, mut put: impl FnMut(usize, f64)) 
     }
 }
 
-/// A piece whose distances have grown by a factor. A single value stays a single value.
+/// The piece with distances multiplied by a factor. A single value stays a single value.
 pub(crate) fn scaled(piece: &HistogramSegment, factor: f64) -> HistogramSegment {
     if piece.to - piece.from <= 1.0 + 1e-9 {
         let at = piece.from * factor;

@@ -1,13 +1,13 @@
 //! Multi-model prediction (section 3.4): each bin of the standard histogram is a mix of patterns.
 //!
 //! The unknowns are φ_m(i), the part of bin i of the standard histogram (that of the largest
-//! training run) that follows pattern m. A training run of size s says: in its bin r there is Σ_m
-//! Σ_i φ_m(i)·w_m(i→r), where w is the share of bin i that lands in r after its distances have
-//! grown by f_m(s)/f_m(s₀), values being spread evenly between the least and the greatest that the
-//! bin has (the paper: over the whole bin). All runs together, the standard one included, are an
-//! overdetermined system with unknowns that are not negative. It is solved by the multiplicative
-//! iteration for mixtures (expectation–maximisation), which keeps them so and never worsens the
-//! fit.
+//! training run) that follows pattern m. A training run of size s gives the equation that its bin r
+//! equals Σ_m Σ_i φ_m(i)·w_m(i→r). Here w is the share of bin i that lands in r after its distances
+//! have grown by f_m(s)/f_m(s₀). Values are assumed to be evenly spread between the least and the
+//! greatest in the bin (the paper: over the whole bin). All runs together, including the standard
+//! one, give an overdetermined system with non-negative unknowns. It is solved by the
+//! multiplicative iteration for mixtures (expectation–maximisation), which keeps the unknowns
+//! non-negative and never worsens the fit.
 
 use crate::histogram::{Bin, Scale, reference};
 use crate::predict::{
@@ -16,7 +16,7 @@ use crate::predict::{
 };
 use serde::{Deserialize, Serialize};
 
-/// On which histogram a multi-model is built.
+/// The histogram on which a multi-model is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
@@ -31,23 +31,23 @@ pub enum Basis {
 /// A trained model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MultiModel {
-    /// Histogram that it is built on.
+    /// Histogram on which it is built.
     pub basis: Basis,
     /// Size of the standard run.
     pub size: f64,
     /// Patterns of the chosen number of dimensions.
     pub patterns: Vec<Pattern>,
-    /// Standard bins, and of each its share by pattern.
+    /// Standard bins, each with its shares by pattern.
     pub mix: Vec<(HistogramSegment, Vec<f64>)>,
     /// Mean of 1 − accuracy on the training runs.
     pub residual: f64,
 }
 
-/// Most standard bins; wider linear bins are taken where there would be more.
+/// Maximum number of standard bins; linear bins become wider if there would be more.
 const MOST_BINS: f64 = 2048.0;
 /// Rounds of training. Source: Chosen.
 const TRAINING_ROUNDS: usize = 400;
-/// First weight of all patterns but the constant one. Source: Chosen.
+/// Initial weight of all patterns except the constant one. Source: Chosen.
 const FIRST_PATTERN_WEIGHT: f64 = 0.02;
 
 /// Trains on two or more runs.
@@ -101,8 +101,8 @@ struct Landing {
     share: f64,
 }
 
-/// The cell that a distance's cell is counted in. The coarse basis has coarser targets: bins of an
-/// octave are spread evenly only on average.
+/// The target cell for a cell of distances. The coarse basis has coarser targets, because values in
+/// bins of an octave are evenly spread only on average.
 fn target_cell(cell: usize, basis: Basis) -> usize {
     match (basis, cell) {
         (Basis::Log, 0..16) => (usize::BITS - cell.leading_zeros()) as usize,
@@ -128,7 +128,7 @@ fn measured_cells(run: &Profile, basis: Basis) -> Vec<f64> {
     cells
 }
 
-/// The cells that each source lands in, by run and pattern.
+/// The cells in which each source lands, by run and pattern.
 fn landings(
     runs: &[Profile],
     size: f64,
@@ -178,7 +178,7 @@ fn solve(
 ) -> MultiModel {
     let measured: Vec<Vec<f64>> = runs.iter().map(|run| measured_cells(run, basis)).collect();
     let landings = landings(runs, size, sources, patterns, basis);
-    // A part that the runs cannot distinguish keeps its first weight: constant, unless the data
+    // A part that the runs cannot distinguish keeps its initial weight: constant, unless the data
     // contradict it.
     let weight = |m: usize| {
         if m == 0 {
@@ -210,7 +210,7 @@ fn solve(
             .zip(&gain)
             .for_each(|(x, g)| *x *= g / runs.len() as f64);
     }
-    // The standard bins keep their size: shares are of the bin.
+    // The standard bins keep their size, since shares are parts of a bin.
     let mix = sources
         .iter()
         .enumerate()
@@ -250,7 +250,7 @@ fn add(cells: &mut Vec<f64>, at: usize, share: f64) {
 }
 
 impl MultiModel {
-    /// The histogram of a run of another size; counts are shares of the reuses.
+    /// The predicted histogram for another input size; counts are shares of the reuses.
     pub fn predict(&self, size: f64) -> Vec<Bin> {
         let moved = self.mix.iter().flat_map(|(piece, shares)| {
             self.patterns
@@ -303,8 +303,8 @@ mod tests {
 
     #[test]
     fn zhong_figure_6() {
-        // The constant part stays, the linear part moves right by three bins for eight times the
-        // input.
+        // The constant part stays, the linear part moves up by three bins for eight times the input
+        // size.
         let model = MultiModel {
             basis: Basis::Log,
             size: 1.0,
@@ -378,7 +378,7 @@ mod tests {
                 let model = train(&runs, basis, 1000).unwrap();
                 for size in [65536.0, 1048576.0] {
                     let got = accuracy(&model.predict(size), &run(size).bins);
-                    // The reference histogram has the lowest accuracy in the paper too: its
+                    // The reference histogram also has the lowest accuracy in the paper, since its
                     // partitions mix both parts.
                     let least = if basis == Basis::Reference { 0.9 } else { 0.95 };
                     assert!(got > least, "{basis:?} {size}: {got}");
@@ -396,7 +396,8 @@ mod tests {
 
     use proptest::prelude::*;
 
-    /// Points for a share of distances that are spread evenly over a range, each moved by itself.
+    /// Points for a share of distances that are evenly spread over a range. Each point is moved
+    /// separately.
     fn points(from: f64, to: f64, share: f64, factor: f64) -> Vec<(f64, f64)> {
         const POINTS: usize = 2000;
         (0..POINTS)
@@ -425,7 +426,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// The moved and divided pieces against points that are moved one by one.
+        /// Moved and divided pieces agree with points that are moved one by one.
         #[test]
         fn predictions_are_what_moving_each_distance_gives(
             pieces in prop::collection::vec((1.0f64..5000.0, 2.0f64..3000.0, 0.05f64..1.0, 0.0f64..1.0, 0.0f64..1.0), 1..6), size in 10.0f64..1e6,
@@ -449,8 +450,8 @@ mod tests {
             }
         }
 
-        /// Two bins, each partly constant and partly linear: the fit against the best of all mixes
-        /// in steps of a twentieth, tried one by one.
+        /// Two bins, each partly constant and partly linear: the fit is compared with the best of
+        /// all mixes in steps of a twentieth.
         #[test]
         fn fits_are_as_good_as_the_best_of_all_mixes(
             low in 3u32..7, gap in 1u32..4, shares in (0.1f64..0.9, 0.0f64..1.0, 0.0f64..1.0), sizes in (2u32..4, 1u32..3),
@@ -486,7 +487,7 @@ mod tests {
             let mean = |mix: Option<[f64; 2]>| (0..3).map(|at| fit(mix, at)).sum::<f64>() / 3.0;
             let best = (0..=20).flat_map(|a| (0..=20).map(move |b| [f64::from(a) / 20.0, f64::from(b) / 20.0])).map(|mix| mean(Some(mix))).fold(0.0, f64::max);
             prop_assert!(mean(None) > best - 0.03, "{} {} {:?}", mean(None), best, model.patterns());
-            // And what was not trained on.
+            // And on a run that was not in training.
             prop_assert!(fit(None, 3) > 0.9, "{} {:?}", fit(None, 3), model.mix);
         }
     }

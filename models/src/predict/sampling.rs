@@ -1,23 +1,23 @@
-//! Distance-based sampling (section 3.5): the input size, seen early in a run from long reuse
+//! Distance-based sampling (section 3.5): the input size, estimated early in a run from long reuse
 //! distances.
 //!
 //! A block that is reused at a distance of at least the *qualification threshold*, at least the
 //! *spatial threshold* away from all samples so far, becomes a *data sample*; its reuses beyond the
 //! *temporal threshold* are its *access samples*. A *peak* is an access sample greater than its
 //! neighbours. The first peaks of the first data samples are candidates for the input size;
-//! training chooses among them (and among thresholds: samplers for all powers of two run side by
-//! side).
+//! training chooses among them (and among thresholds: samplers for all powers of two run in
+//! parallel).
 
 use serde::{Deserialize, Serialize};
 
 /// Source: Chosen.
 const MAX_DATA_SAMPLES: usize = 12;
-/// Peaks that are kept of each sample. Source: Chosen.
+/// Maximum number of peaks per sample. Source: Chosen.
 const MAX_PEAKS: usize = 3;
-/// Most access samples that are looked at for peaks.
+/// Maximum number of access samples that are searched for peaks.
 const ACCESSES: usize = 64;
 
-/// Which peak stands for the input size.
+/// The peak that represents the input size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
     /// Qualification and temporal threshold: `1 << threshold` blocks.
@@ -50,7 +50,7 @@ pub struct Samplers {
 }
 
 impl Samplers {
-    /// With a spatial threshold in blocks.
+    /// Samplers with a spatial threshold in blocks.
     pub fn new(spatial: u64) -> Samplers {
         Samplers {
             spatial,
@@ -96,7 +96,7 @@ impl Samplers {
         }
     }
 
-    /// All candidates: where they are, their value, and the time at which they are known.
+    /// All candidates: their position, their value, and the time at which they are known.
     pub fn candidates(&self) -> Vec<(Choice, u64, u64)> {
         let mut out = Vec::new();
         for sampler in &self.samplers {
@@ -117,7 +117,7 @@ impl Samplers {
         out
     }
 
-    /// The value of one candidate, and when it is known.
+    /// The value of one candidate, and the time at which it is known.
     pub fn value(&self, choice: &Choice) -> Option<(u64, u64)> {
         let sampler = self
             .samplers
@@ -130,7 +130,8 @@ impl Samplers {
 }
 
 /// Peaks of a series: (value, time at which the next access sample shows it). The first access
-/// sample has nothing before it; a last one is no peak, since nothing shows that it is one.
+/// sample counts as higher than its missing predecessor. The last one is no peak, since no later
+/// sample shows that it is one.
 fn peaks(seen: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut out = Vec::new();
     for i in 0..seen.len().saturating_sub(1) {
@@ -162,7 +163,7 @@ mod tests {
             sample: 0,
             peak: 0,
         };
-        // Distances are all alike: the first is taken for a peak when the next is not greater.
+        // All distances are equal: the first is a peak because the next is not greater.
         assert_eq!(samplers.value(&first), Some((n - 1, 2 * n)));
         assert_eq!(
             samplers.value(&Choice {
@@ -202,8 +203,8 @@ mod tests {
         );
     }
 
-    /// The paper's procedure, read as definitions: each data sample is searched anew in the whole
-    /// stream.
+    /// The paper's procedure, implemented by its definitions: each data sample is searched in the
+    /// whole stream.
     fn by_definition(stream: &[(u64, u64, u64)], spatial: u64) -> Vec<(Choice, u64, u64)> {
         let mut out = Vec::new();
         for threshold in 8..40 {
@@ -211,7 +212,7 @@ mod tests {
                 stream.iter().filter(|r| r.2 >= 1 << threshold).collect();
             let mut blocks: Vec<u64> = Vec::new();
             for number in 0..MAX_DATA_SAMPLES {
-                // The first long reuse of a block that is far from all data samples before it, and
+                // The first long reuse of a block that is far from all earlier data samples, and
                 // later than them.
                 let Some(at) = long.iter().position(|r| {
                     blocks
@@ -231,8 +232,8 @@ mod tests {
                 let mut peak = 0;
                 for i in 0..seen.len() {
                     let after = seen.get(i + 1).map(|s| s.1);
-                    // At the beginning nothing is before; an equal neighbour behind is no greater
-                    // one.
+                    // The first sample has no predecessor, and an equal successor does not exceed
+                    // it.
                     let is = match (i, after) {
                         (_, None) => false,
                         (0, Some(after)) => seen[0].1 >= after,

@@ -14,7 +14,7 @@ pub struct Fit {
     pub constant: f64,
     /// e.
     pub factor: f64,
-    /// Least value over mean, in the largest training run: keeps the partition's width in
+    /// Least value over mean, in the largest training run: it keeps the partition's width in
     /// proportion.
     low: f64,
     /// Greatest value over mean.
@@ -67,7 +67,8 @@ pub fn train(runs: &[Profile], partitions: usize) -> SingleModel {
             });
         }
         let residual = residual / count.max(1) as f64;
-        // More patterns always fit a little better; more dimensions must earn it.
+        // More patterns always fit slightly better, so more dimensions must improve the fit
+        // clearly.
         if best
             .as_ref()
             .is_none_or(|b| residual < 0.95 * b.residual - 1e-6)
@@ -88,17 +89,17 @@ pub fn train(runs: &[Profile], partitions: usize) -> SingleModel {
 
 /// Best pattern of one partition: (pattern, c, e, relative error).
 ///
-/// With two runs any pattern can be met exactly by c and e, so the pattern is the one whose growth
-/// f(ŝ)/f(s) is closest to the growth of the distance, as the paper says; with more it is the one
-/// with the least squares. c and e are not negative: distances do not shrink as data grow.
+/// With two runs c and e fit any pattern exactly, so the pattern is the one whose growth f(ŝ)/f(s)
+/// is closest to the growth of the distance, as in the paper. With more runs it is the one with the
+/// least squares. c and e are not negative, since distances do not shrink as data grow.
 fn fit(sizes: &[f64], distances: &[f64], patterns: &[Pattern]) -> (Pattern, f64, f64, f64) {
     let mut best = (Pattern::Constant, 0.0, 0.0, f64::INFINITY);
     for &pattern in patterns {
         let values: Vec<f64> = sizes.iter().map(|&s| pattern.of(s)).collect();
         let (constant, factor) = regress(pattern, &values, distances);
         let error = if sizes.len() == 2 {
-            // Growth of the distance against growth of the pattern, in logarithms; +1 lets
-            // distances of 0 take part.
+            // Growth of the distance and growth of the pattern, in logarithms. Adding 1 permits
+            // distances of 0.
             (((distances[1] + 1.0) / (distances[0] + 1.0)).ln() - (values[1] / values[0]).ln())
                 .abs()
         } else {
@@ -109,7 +110,7 @@ fn fit(sizes: &[f64], distances: &[f64], patterns: &[Pattern]) -> (Pattern, f64,
                 .sum::<f64>();
             (squares / sizes.len() as f64).sqrt()
         };
-        // A simpler pattern (they stand in order) keeps its place unless it is clearly worse.
+        // A simpler pattern (they are in order) is kept unless its fit is clearly worse.
         if error < 0.98 * best.3 - 1e-4 || best.3.is_infinite() {
             best = (pattern, constant, factor, error);
         }
@@ -153,7 +154,7 @@ fn regress(pattern: Pattern, values: &[f64], distances: &[f64]) -> (f64, f64) {
 }
 
 impl SingleModel {
-    /// The histogram of a run of another size; counts are shares of the reuses.
+    /// The predicted histogram for another input size; counts are shares of the reuses.
     pub fn predict(&self, size: f64) -> Vec<Bin> {
         let share = 1.0 / self.fits.len().max(1) as f64;
         collect(self.fits.iter().map(|fit| {
@@ -221,7 +222,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1000))]
 
-        /// Distances that follow one pattern with c and e are met at every size.
+        /// Distances that follow one pattern with c and e are predicted exactly at every size.
         #[test]
         fn exact_data_are_fitted(c in 0.0f64..50.0, e in 0.01f64..1.0, which in 0usize..2, sizes in prop::collection::vec(1e3f64..1e6, 3..6)) {
             let pattern = [Pattern::SquareRoot, Pattern::Linear][which];

@@ -1,6 +1,6 @@
 //! Approximate reuse distance of a stream of accesses: a [`ScaleTree`] behind the same interface as
-//! the exact [`crate::reuse::ReuseEngine`]. Intervals are exact; distances are as the tree's bound
-//! says.
+//! the exact [`crate::reuse::ReuseEngine`]. Intervals are exact; distances are within the tree's
+//! bound.
 
 use crate::reuse::ReuseSink;
 use crate::reuse::last_access::Times;
@@ -8,7 +8,7 @@ use crate::reuse::scale_tree::{Bound, ScaleTree};
 
 /// Accesses between the prefetch of a table line and its use. Source: Chosen.
 const PREFETCH_DISTANCE: usize = 24;
-/// The same for blocks of one access.
+/// The same distance inside an access to several blocks.
 const AHEAD_INSIDE: u64 = 64;
 
 /// See the module's text.
@@ -43,20 +43,20 @@ impl ApproxEngine {
         self.tree.blocks()
     }
 
-    /// The most nodes that the tree has had.
+    /// The maximum number of nodes that the tree has had.
     pub fn most_nodes(&self) -> usize {
         self.tree.most_nodes()
     }
 
-    /// Feeds accesses in order, as [`crate::reuse::ReuseEngine::run`].
+    /// Processes accesses in order, as [`crate::reuse::ReuseEngine::run`].
     pub fn run<S: ReuseSink>(&mut self, address: &[u64], size: &[u32], tag: &[u32], sink: &mut S) {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2")
             && std::arch::is_x86_feature_detected!("lzcnt")
             && std::arch::is_x86_feature_detected!("bmi2")
         {
-            // SAFETY: the CPU has just been found to have every feature that the function is
-            // compiled for.
+            // SAFETY: the CPU supports every feature for which the function is compiled, as was
+            // just checked.
             return unsafe { self.run_modern(address, size, tag, sink) };
         }
         self.run_any(address, size, tag, sink);
@@ -106,8 +106,8 @@ impl ApproxEngine {
         self.now += 1;
     }
 
-    /// An access to several blocks: first all distances, then all updates, so that they do not
-    /// stand between each other.
+    /// An access to several blocks: first all distances, then all updates, so that its blocks do
+    /// not count between each other.
     #[inline(never)]
     fn touch_many<S: ReuseSink>(
         &mut self,
@@ -117,7 +117,7 @@ impl ApproxEngine {
         tag: u32,
         sink: &mut S,
     ) {
-        // Blocks that were touched together before share their distance.
+        // Blocks with the same previous access share their distance.
         let mut known = (0, 0);
         for block in first..=last {
             self.times.prefetch(block.saturating_add(AHEAD_INSIDE));
@@ -201,7 +201,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]
 
-        /// Rows, intervals and the bound also hold where an access has more than 65,536 blocks.
+        /// Rows, intervals and the bound are also right if an access has more than 65,536 blocks.
         #[test]
         fn accesses_to_very_many_blocks_agree_with_the_definition_within_the_bound(
             accesses in large_and_small(), shift in prop_oneof![Just(0u32), Just(3), Just(6)], e in 0.01f64..0.5,

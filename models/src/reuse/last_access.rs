@@ -1,13 +1,13 @@
 //! From a block to the time of its last access, for very many blocks.
 //!
-//! Programs touch blocks beside each other, so eight neighbours share an entry of one cache line:
-//! their number, and eight times of 56 bits (at a billion accesses a second two years). A footprint
-//! without holes costs 10 to 13 bytes a block, and a pass over it fetches a line for eight blocks;
-//! a block whose neighbours are never touched costs a line of its own.
+//! Programs touch adjacent blocks, so eight neighbours share an entry of one cache line: their
+//! number, and eight times of 56 bits (two years at a billion accesses per second). A footprint
+//! without gaps costs 10 to 13 bytes per block, and a pass over it fetches one line for eight
+//! blocks. A block whose neighbours are never touched costs a whole line.
 //!
-//! Entries stand in hash tables with linear probing. A small one is one *segment*; a large one is
-//! 64, chosen by the hash's upper bits, which grow one at a time, and when they are large by a
-//! quarter. So growing never needs room for the whole twice.
+//! Entries are in hash tables with linear probing. A small table has one *segment*. A large one has
+//! 64, selected by the hash's upper bits. They grow one at a time, and large ones only by a
+//! quarter. So growing never doubles the memory of the whole table.
 
 use crate::util::hash::spread;
 use crate::{large_vec, prefetch};
@@ -19,11 +19,11 @@ const GROUP_BITS: u32 = 3;
 const MAX_TIME: u64 = (1 << 56) - 1;
 /// Entries of the smallest table.
 const MIN_ENTRIES: usize = 256;
-/// Entries at which one segment becomes many. Source: Chosen.
+/// Number of entries at which one segment is divided. Source: Chosen.
 const ENTRIES_OF_FIRST_SEGMENT: usize = 1 << 16;
 const SEGMENT_BITS: u32 = 6;
-/// Entries of a segment (64 MiB) from which on it grows by a quarter and no longer to twice its
-/// size. Source: Chosen.
+/// Number of entries of a segment (64 MiB) from which on it grows by a quarter instead of doubling.
+/// Source: Chosen.
 const SLOW_GROWTH_ENTRIES: usize = 1 << 20;
 
 /// The group's number + 1 in the first eight bytes (0: free), then eight times of seven bytes.
@@ -46,7 +46,7 @@ impl Entry {
         self.word(0)
     }
 
-    /// The byte before a time is read and written with it.
+    /// A time is read and written together with the byte before it.
     #[inline(always)]
     fn time(&self, block: u64) -> u64 {
         self.word(7 + 7 * (block & 7) as usize) >> 8
@@ -110,7 +110,7 @@ impl Segment {
     }
 }
 
-/// First place of a hash in a table: its upper bits, scaled.
+/// First slot for a hash in a table: the hash scaled to the table's size.
 #[inline(always)]
 fn home(hash: u64, entries: usize) -> usize {
     ((u128::from(hash) * entries as u128) >> 64) as usize
@@ -119,7 +119,7 @@ fn home(hash: u64, entries: usize) -> usize {
 /// See the module's text.
 pub(crate) struct Times {
     segments: Vec<Segment>,
-    /// Bits of the hash that choose the segment.
+    /// Bits of the hash that select the segment.
     bits: u32,
 }
 
@@ -131,9 +131,9 @@ impl Times {
         }
     }
 
-    /// Forgets all.
+    /// Removes all times.
     pub(crate) fn clear(&mut self) {
-        // A table that was hardly used is made anew: small ones shall stay in the cache.
+        // A mostly empty table is replaced by a small one, which stays in the cache.
         if self.segments.len() > 1 || self.segments[0].used * 16 < self.segments[0].entries.len() {
             *self = Times::new();
         } else {
@@ -156,7 +156,7 @@ impl Times {
         (block >> GROUP_BITS) + 1
     }
 
-    /// Fetches what an access to a block will need.
+    /// Prefetches the data that an access to a block needs.
     #[inline(always)]
     pub(crate) fn prefetch(&self, block: u64) {
         let (segment, hash) = self.split(Times::key(block));
@@ -166,7 +166,7 @@ impl Times {
         }
     }
 
-    /// Time of a block; 0: none.
+    /// Time of a block; 0 if there is none.
     #[inline(always)]
     pub(crate) fn get(&self, block: u64) -> u64 {
         let key = Times::key(block);
@@ -175,7 +175,7 @@ impl Times {
         segment.entries[segment.find(hash, key)].time(block)
     }
 
-    /// Sets the time of a block; gives the one before, or 0.
+    /// Sets the time of a block. Returns the previous one, or 0.
     #[inline(always)]
     pub(crate) fn swap(&mut self, block: u64, time: u64) -> u64 {
         let key = Times::key(block);
@@ -212,7 +212,7 @@ impl Times {
         segment.used += 1;
     }
 
-    /// One segment becomes many.
+    /// Divides one segment into many.
     fn divide(&mut self) {
         let old = std::mem::take(&mut self.segments);
         self.bits = SEGMENT_BITS;
@@ -262,7 +262,7 @@ mod tests {
     fn large_tables_agree_with_a_plain_map() {
         let mut random = crate::util::random::SplitMix::new(9);
         let mut times = Times::new();
-        // Far apart, side by side, and by powers of two: through the split and several growths of
+        // Scattered, adjacent, and at powers of two: through the division and several growths of
         // segments.
         check((0..400_000).map(|_| random.bits() >> 6), &mut times);
         assert_eq!(times.segments.len(), 64);

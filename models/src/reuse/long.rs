@@ -2,16 +2,15 @@
 //! any number of blocks.
 //!
 //! Each touch takes the next *slot*. A hash table leads from a block to its last slot. A bitmap
-//! ([`Rank`]) marks the slots that are the last of some block. D is the number of marked slots
-//! behind the block's old slot, one count in a few cache lines. When the slots run out, the marked
-//! ones (one per block) are renumbered. There are four times as many slots as blocks, so this is
-//! rare.
+//! ([`Rank`]) marks the last slot of each block. D is the number of marked slots after the block's
+//! old slot, which is counted in a few cache lines. When the slots run out, the marked ones (one
+//! per block) are renumbered. There are four times as many slots as blocks, so this is rare.
 //!
-//! Rows come in batches. Each batch goes through three loops: blocks are looked up and take their
-//! slots, distances are counted, and the sink receives the results. So an unpredictable branch
-//! delays one loop, not all of them. Each loop prefetches for the next one, because outside the
-//! cache only prefetched accesses are affordable. First touches and repetitions of the access
-//! before need no count. The second loop runs over a list of the others.
+//! Rows are processed in batches, in three loops: blocks are looked up and take their slots,
+//! distances are counted, and the sink receives the results. So an unpredictable branch delays one
+//! loop, not all of them. Each loop prefetches for the next one, because accesses outside the cache
+//! would be too slow without it. First touches and repetitions of the previous access need no
+//! count. The second loop runs over a list of the others.
 
 use crate::joined::Joined;
 use crate::reuse::ReuseSink;
@@ -23,20 +22,20 @@ use crate::util::hash::spread;
 const ROWS_PER_BATCH: usize = 64;
 /// Smallest number of slots.
 const MIN_SLOTS: usize = 4096;
-/// Number of slots from which on they are counted in a level more: then at least so many, which
-/// stay in the first-level cache.
+/// Above `MORE_SLOTS` slots, the bitmap needs another level of counters. Then there are at least
+/// `MANY_SLOTS` slots, whose counters stay in the first-level cache.
 const MORE_SLOTS: usize = 1 << 14;
 const MANY_SLOTS: usize = 1 << 17;
-/// In place of an index.
+/// A missing index.
 const NO_INDEX: usize = usize::MAX;
-/// Blocks of an access that are taken at once. Accesses are at most 4 GiB, so this cuts only those
-/// in blocks below 64 bytes.
+/// Maximum number of blocks of an access that are processed together. Accesses have at most 4 GiB,
+/// so this divides only accesses in blocks below 64 bytes.
 pub(crate) const MOST_TOGETHER: u64 = 1 << 26;
 /// Blocks between the prefetch of a table line and its use, inside an access. Source: Chosen.
 const PREFETCH_DISTANCE: u64 = 64;
 /// Smallest number of table entries.
 const MIN_TABLE: usize = 2048;
-/// Instead of an interval: there was no touch before.
+/// Interval of a first touch.
 const NO_INTERVAL: u64 = u64::MAX;
 
 #[derive(Clone, Copy)]
@@ -51,10 +50,10 @@ struct Entry {
 struct Batch {
     block: [u64; ROWS_PER_BATCH],
     distance: [u32; ROWS_PER_BATCH],
-    /// [`NO_INTERVAL`]: a first touch.
+    /// [`NO_INTERVAL`] for a first touch.
     interval: [u64; ROWS_PER_BATCH],
-    /// Rows with a distance to be counted: which, the block's slot before, and the number of
-    /// blocks then.
+    /// Rows whose distance has to be counted: index, previous slot of the block, and number of
+    /// blocks at that time.
     list: [(u32, u32, u32); ROWS_PER_BATCH],
     listed: usize,
 }
@@ -71,14 +70,14 @@ pub(crate) struct Long {
     /// Slots whose successor belongs to the same access.
     joined: Joined,
     next_slot: u32,
-    /// Place in the table of the block accessed before. [`NO_INDEX`] if that access touched several
-    /// blocks, or if there is none.
+    /// Index in the table of the previously accessed block. [`NO_INDEX`] if that access touched
+    /// several blocks, or if there was none.
     last_at: usize,
-    /// Number of the current access over the engine's life, from 1.
+    /// Number of the current access since the engine was created, from 1.
     tick: u64,
     begin: u64,
     cleared: u64,
-    /// Entries older than `horizon` ticks would alias in 32 bits; they live here.
+    /// Entries older than `horizon` ticks, which would alias in 32 bits.
     ancient: std::collections::HashMap<u64, (u32, u64)>,
     horizon: u64,
     swept: u64,
@@ -112,7 +111,7 @@ impl Long {
         }
     }
 
-    /// Starts a sample; `idle`: nothing was put here since the last start.
+    /// Starts a sample. `idle` is true if the engine was not used since the last start.
     pub(crate) fn begin(&mut self, idle: bool) {
         self.begin = self.tick;
         self.last_at = NO_INDEX;
@@ -120,7 +119,7 @@ impl Long {
             return;
         }
         if self.table.len() > MIN_TABLE && self.used * 32 < self.table.len() {
-            // A large sample has gone by; small ones shall stay in the cache.
+            // After a large sample, the tables shrink so that small ones stay in the cache.
             self.rank = Rank::new(MIN_SLOTS);
             self.table
                 .truncate((self.used * 4).next_power_of_two().max(MIN_TABLE));
@@ -136,12 +135,12 @@ impl Long {
         self.ancient.clear();
     }
 
-    /// Tells that another engine has taken some accesses of the sample.
+    /// Skips accesses of the sample that another engine has processed.
     pub(crate) fn skip(&mut self, accesses: usize) {
         self.tick += accesses as u64;
     }
 
-    /// Takes over what a short sample knows: its blocks, and the number of slots that it has used.
+    /// Takes over the state of a short sample: its blocks, and the number of used slots.
     #[cold]
     pub(crate) fn take_over(&mut self, lines: &[Line], slots: u32) {
         self.swept = self.begin;
@@ -153,8 +152,8 @@ impl Long {
             });
             self.cleared = self.begin;
         }
-        // Slots are handed out without holes. Slots that are no longer the last of a block are
-        // taken back.
+        // Slots are assigned without gaps. Slots that are no longer the last of a block are
+        // cleared.
         let mut marked = vec![false; slots as usize];
         lines.iter().for_each(|l| marked[l.slot as usize] = true);
         self.reserve(marked.len().max(lines.len()));
@@ -189,7 +188,7 @@ impl Long {
         self.live.into()
     }
 
-    /// Feeds accesses in order.
+    /// Processes accesses in order.
     #[inline(always)]
     pub(crate) fn run<S: ReuseSink>(
         &mut self,
@@ -213,7 +212,7 @@ impl Long {
         let mut from = 0;
         while from < len {
             self.reserve(ROWS_PER_BATCH);
-            // No entry may grow older than the table can tell before the next sweep.
+            // No entry may become too old for 32-bit ticks before the next sweep.
             let due = (self.swept + (self.horizon / 2).max(1) - self.tick) as usize;
             let most = len.min(from + ROWS_PER_BATCH.min(due));
             let rows = self.narrow(&address[from..most], &size[from..most]);
@@ -254,7 +253,7 @@ impl Long {
         }
     }
 
-    /// Blocks that lie side by side mostly follow one another, and so share a cache line of the
+    /// The hash keeps most neighbouring blocks adjacent, so that they share a cache line of the
     /// table.
     #[inline(always)]
     fn home(&self, block: u64) -> usize {
@@ -279,7 +278,7 @@ impl Long {
         let crosses = |(&address, &size): (&u64, &u32)| {
             (address ^ address.wrapping_add(u64::from(size.max(1)) - 1)) >> self.shift
         };
-        // Mostly none crosses: no branch for each.
+        // Mostly no access crosses blocks, so there is no branch for each.
         if address
             .iter()
             .zip(size)
@@ -295,13 +294,14 @@ impl Long {
             .unwrap_or(address.len())
     }
 
-    /// Greatest age, in ticks, of an entry of this sample in the table.
+    /// Greatest age, in ticks, of the current sample's entries in the table.
     #[inline(always)]
     fn span(&self, tick: u64) -> u32 {
         (tick - self.begin).min(self.horizon) as u32
     }
 
-    /// Index of the entry of `block`, and whether it is one (else it is where it may be put).
+    /// Index of the entry of `block`, and true if it exists; else the index where it may be
+    /// inserted.
     #[inline(always)]
     fn find(&self, block: u64, tick: u64) -> (usize, bool) {
         let mask = self.table.len() - 1;
@@ -320,14 +320,14 @@ impl Long {
         }
     }
 
-    /// Makes room for `n` more touches.
+    /// Reserves slots and entries for `n` more touches.
     #[inline(always)]
     fn reserve(&mut self, n: usize) {
         self.reserve_slots(n);
         self.reserve_entries(n);
     }
 
-    /// Makes room for the slots of `n` more touches.
+    /// Reserves slots for `n` more touches.
     #[inline(always)]
     fn reserve_slots(&mut self, n: usize) {
         if self.next_slot as usize + n > self.rank.capacity() {
@@ -338,7 +338,7 @@ impl Long {
         }
     }
 
-    /// Makes room for `n` more entries.
+    /// Reserves room for `n` more entries.
     #[inline(always)]
     fn reserve_entries(&mut self, n: usize) {
         if (self.used + n) * 2 > self.table.len() {
@@ -358,7 +358,7 @@ impl Long {
             if let Some(entry) = self.table.get_mut(last_at)
                 && entry.block == block
             {
-                // All that the access before has touched: its slot stays the last one.
+                // The previous access touched only this block, so its slot stays the last one.
                 entry.tick = tick as u32;
                 batch.interval[i] = 1;
                 continue;
@@ -396,7 +396,7 @@ impl Long {
         (self.live, self.next_slot, self.last_at) = (live, next, last_at);
     }
 
-    /// Second loop: distances. `ahead`: accesses that will be looked up soon.
+    /// Second loop: counts distances. `ahead` are accesses that will be looked up soon.
     #[inline(always)]
     fn count(&mut self, ahead: &[u64], batch: &mut Batch) {
         let listed = batch.listed.min(ROWS_PER_BATCH);
@@ -420,8 +420,8 @@ impl Long {
     }
 
     /// An access to several blocks: first all distances, then all updates, so that the blocks of
-    /// one access do not stand between each other. The time is linear in the number of blocks.
-    /// Accesses to more than [`MOST_TOGETHER`] blocks are taken in portions; then the earlier
+    /// one access do not count between each other. The time is linear in the number of blocks.
+    /// Accesses to more than [`MOST_TOGETHER`] blocks are processed in portions; then the earlier
     /// portions count as touched before the later ones.
     #[inline(never)]
     fn touch_many<S: ReuseSink>(&mut self, address: u64, size: u32, tag: u32, sink: &mut S) {
@@ -457,8 +457,8 @@ impl Long {
             && std::arch::is_x86_feature_detected!("lzcnt")
             && std::arch::is_x86_feature_detected!("bmi2")
         {
-            // SAFETY: the CPU has just been found to have every feature that the function is
-            // compiled for.
+            // SAFETY: the CPU supports every feature for which the function is compiled, as was
+            // just checked.
             return unsafe { self.touch_portion_modern(row, first, last, tag, sink) };
         }
         self.touch_portion_any(row, first, last, tag, sink);
@@ -488,8 +488,7 @@ impl Long {
     ) {
         let count = (last - first + 1) as usize;
         self.reserve_slots(count);
-        // Slots of one access share their distance: it is counted once for those that follow one
-        // another.
+        // Slots of one access share their distance, so it is counted once for consecutive ones.
         let (mut known, mut distance) = (std::ops::RangeInclusive::new(1, 0), 0);
         let mut new = 0;
         for block in first..=last {
@@ -514,10 +513,10 @@ impl Long {
             }
             sink.reuse(row, block, tag, u64::from(distance), self.tick - tick);
         }
-        // Only now it is known how many entries come: copies of the same data add none.
+        // The number of new entries is known only now: copies within the same data add none.
         self.reserve_entries(new);
         let begin = self.next_slot;
-        // Slots that are to be cleared, as long as they follow one another.
+        // The current range of consecutive slots to be cleared.
         let mut gone: Option<(u32, u32)> = None;
         for block in first..=last {
             self.prefetch_block(block.saturating_add(PREFETCH_DISTANCE));
@@ -551,7 +550,7 @@ impl Long {
             .join(begin, self.next_slot - 1, self.rank.capacity());
     }
 
-    /// Renumbers the live slots in their order and makes room for `n` more.
+    /// Renumbers the live slots in their order and reserves room for `n` more.
     #[inline(always)]
     fn compact(&mut self, n: usize) {
         let live = self.live as usize;

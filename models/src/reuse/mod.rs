@@ -4,10 +4,10 @@
 //! last before `i` that touched block `b`, then at `i` block `b` has reuse distance D = number of
 //! distinct blocks touched by the accesses strictly between `p` and `i` (other than `b`, which none
 //! of them touches), and reuse interval `i - p`. So an immediate reuse has D = 0 and interval 1,
-//! also when an access straddles blocks. A first touch has neither.
+//! even if an access straddles blocks. A first touch has neither.
 //!
 //! Method. Samples begin in [`crate::reuse::short`], which has all its state in the first-level
-//! cache; what gets longer goes on in [`crate::reuse::long`]. Starting over costs nothing.
+//! cache. Longer ones continue in [`crate::reuse::long`]. Starting a sample costs almost nothing.
 
 pub mod approx;
 pub(crate) mod last_access;
@@ -25,12 +25,12 @@ use crate::reuse::short::{Counters, Plain, SLOTS, Short};
 /// Receiver of an engine's results for each touched block.
 pub trait ReuseSink {
     /// Access `row` (counted from the sample's start) touches `block` for the first time. `tag` is
-    /// what the caller gave with the access.
+    /// the caller's tag of the access.
     fn first(&mut self, row: u64, block: u64, tag: u32);
     /// Access `row` touches `block` again: distance and interval as defined above.
     fn reuse(&mut self, row: u64, block: u64, tag: u32, distance: u64, interval: u64);
-    /// Either of the two; distance and interval of a first touch mean nothing. For sinks that count
-    /// without branches.
+    /// Either of the two. Distance and interval of a first touch are undefined. It is meant for
+    /// sinks that count without branches.
     #[inline(always)]
     fn touch(&mut self, row: u64, block: u64, tag: u32, first: bool, distance: u64, interval: u64) {
         if first {
@@ -39,9 +39,9 @@ pub trait ReuseSink {
             self.reuse(row, block, tag, distance, interval)
         }
     }
-    /// All blocks of access `row` are done.
+    /// Completes access `row`, after all its blocks.
     fn done(&mut self, row: u64, tag: u32);
-    /// Accesses that follow one another and touch one block each. For sinks that count many at
+    /// Consecutive accesses that touch one block each. It is meant for sinks that count many at
     /// once.
     #[inline(always)]
     fn narrow(&mut self, touches: &Narrow<'_>) {
@@ -49,20 +49,20 @@ pub trait ReuseSink {
     }
 }
 
-/// Accesses that follow one another and touch one block each, at most
+/// Consecutive accesses that touch one block each, at most
 /// [`KEYS_PER_BATCH`](crate::util::interner::KEYS_PER_BATCH).
 pub struct Narrow<'a> {
-    /// The first one's row, below 2^16.
+    /// Row of the first access, below 2^16.
     pub row: u64,
     /// Addresses.
     pub address: &'a [u64],
     /// Log2 of the bytes of a block.
     pub shift: u32,
-    /// Tags that the caller gave with the accesses.
+    /// The caller's tags of the accesses.
     pub tag: &'a [u32],
-    /// Numbers of the blocks, in the order in which the sample has touched them first.
+    /// Numbers of the blocks, in the order of their first touches in the sample.
     pub block: &'a [u32],
-    /// The row of the touch before of the same block; [`NOT_TOUCHED`]: a first touch.
+    /// The row of the previous touch of the same block; [`NOT_TOUCHED`] for a first touch.
     pub last: &'a [u16],
     /// Distances; 0 for first touches.
     pub distance: &'a [u32],
@@ -70,11 +70,11 @@ pub struct Narrow<'a> {
     pub again: &'a [u16],
 }
 
-/// In place of a row.
+/// Row of a missing touch.
 pub const NOT_TOUCHED: u16 = SLOTS as u16;
 
 impl Narrow<'_> {
-    /// Tells a sink of them one by one.
+    /// Passes the accesses to a sink one by one.
     #[inline(always)]
     pub fn tell<S: ReuseSink + ?Sized>(&self, sink: &mut S) {
         let each = self
@@ -100,7 +100,7 @@ impl Narrow<'_> {
 /// sample.
 pub struct ReuseEngine {
     short: Short,
-    /// The sample is still in `short`, and nothing of it is in `long`.
+    /// True while the sample is in `short` and no part of it is in `long`.
     is_short: bool,
     long: Long,
 }
@@ -135,7 +135,8 @@ impl ReuseEngine {
         }
     }
 
-    /// Feeds accesses in order. The slices have one element per access; `size` 0 counts as 1.
+    /// Processes accesses in order. The slices have one element per access; a `size` of 0 counts as
+    /// 1.
     pub fn run<S: ReuseSink>(&mut self, address: &[u64], size: &[u32], tag: &[u32], sink: &mut S) {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("popcnt")
@@ -149,12 +150,12 @@ impl ReuseEngine {
                 && std::arch::is_x86_feature_detected!("avx512vl")
                 && std::arch::is_x86_feature_detected!("avx512vpopcntdq")
             {
-                // SAFETY: the CPU has just been found to have every feature that the function is
-                // compiled for.
+                // SAFETY: the CPU supports every feature for which the function is compiled, as was
+                // just checked.
                 return unsafe { self.run_wide(address, size, tag, sink) };
             }
-            // SAFETY: the CPU has just been found to have every feature that the function is
-            // compiled for.
+            // SAFETY: the CPU supports every feature for which the function is compiled, as was
+            // just checked.
             return unsafe { self.run_modern(address, size, tag, sink) };
         }
         self.run_any::<Plain, S>(address, size, tag, sink);
@@ -257,11 +258,11 @@ pub(crate) mod tests {
         told
     }
 
-    /// The same as [`by_definition`], in time that is linear in the touches and in the accesses
-    /// times each other: for accesses to many blocks.
+    /// The same as [`by_definition`], for accesses to many blocks. The time is linear in the number
+    /// of touches times the number of accesses.
     pub(crate) fn by_last_touches(accesses: &[(u64, u32)], shift: u32) -> Told {
         let mut last: HashMap<u64, usize> = HashMap::new();
-        // Number of blocks touched last by each access.
+        // Number of blocks whose last touch is by each access.
         let mut blocks_of = vec![0u64; accesses.len()];
         let mut told = Vec::new();
         for (i, &(address, size)) in accesses.iter().enumerate() {
@@ -290,11 +291,11 @@ pub(crate) mod tests {
         told
     }
 
-    /// Accesses of up to a quarter of a million bytes at odd places, in a space where they overlap,
-    /// between small ones.
+    /// Accesses of up to a quarter of a million bytes at unaligned addresses that overlap each
+    /// other, and small ones between them.
     pub(crate) fn large_and_small() -> impl Strategy<Value = Vec<(u64, u32)>> {
         let large = (0u64..300_000, 1u32..250_000);
-        // Begin and end of a large access, and places between: small accesses cut it up.
+        // Begin and end of a large access, and addresses between them: small accesses divide it.
         let small = (
             prop_oneof![0u64..600_000, (0u64..9).prop_map(|k| k * 65_536)],
             1u32..40,
@@ -350,7 +351,7 @@ pub(crate) mod tests {
     #[test]
     fn the_measures_of_zhong_figure_1() {
         // Distances of a b c a a c b, their locality signature, and the misses of caches of all
-        // sizes; three of seven are first touches.
+        // sizes. Three of seven accesses are first touches.
         let distances: Vec<Option<u64>> =
             letters("abcaacb").iter().map(|r| r.map(|r| r.0)).collect();
         assert_eq!(
@@ -394,8 +395,8 @@ pub(crate) mod tests {
     #[test]
     fn example_of_cabrera_figure_1_at_two_granularities() {
         // "The second time [a] is encountered, its reuse distance is calculated to be 2, and the
-        // reuse distance is 0 when it [is] seen for the third time." If a, b and c share a
-        // page, all distances are 0 at page size; if each has its own, they stay.
+        // reuse distance is 0 when it [is] seen for the third time." If a, b and c share a page,
+        // all distances are 0 at page size. On separate pages they stay the same.
         let at = |spread: u64, bits: u32| -> Vec<Option<u64>> {
             let accesses: Vec<(u64, u32)> = "abcaa"
                 .bytes()
@@ -485,12 +486,12 @@ pub(crate) mod tests {
             accesses in prop::collection::vec((0u64..4096, prop_oneof![9 => 1u32..9, 1 => 0u32..200]), 0..100),
             shift in prop_oneof![Just(6u32), Just(0), Just(3), Just(12)],
             cuts in 0usize..4,
-            // A short sample, one that does not stay short, one that is never short.
+            // Samples that stay short, that become long, and that are long from the start.
             short in prop_oneof![Just(SLOTS), 1usize..120, Just(0)],
         ) {
             let mut engine = ReuseEngine::with_limits(shift, 1 << 30, short);
             prop_assert_eq!(measured(&mut engine, &accesses, cuts), by_definition(&accesses, shift));
-            // Once more on the used engine.
+            // Repeated with the used engine.
             prop_assert_eq!(measured(&mut engine, &accesses, 0), by_definition(&accesses, shift));
         }
 
@@ -512,7 +513,7 @@ pub(crate) mod tests {
                 accesses[at].1 = 1000;
             }
             let told = measured(&mut ReuseEngine::with_limits(6, 1 << 30, short), &accesses, 1);
-            // The definition is quadratic: an LRU stack gives the distances as well.
+            // The definition is quadratic, so an LRU stack gives the distances instead.
             let mut stack: Vec<(u64, u64)> = Vec::new();
             let mut told = told.into_iter();
             for (i, &(address, size)) in accesses.iter().enumerate() {
@@ -559,7 +560,8 @@ pub(crate) mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
-        /// Also where an access has more than 65,536 blocks: none of them stands between another and itself.
+        /// The definition also holds if an access has more than 65,536 blocks: none of them counts
+        /// between another and itself.
         #[test]
         fn accesses_to_very_many_blocks_agree_with_the_definition(
             accesses in large_and_small(), shift in prop_oneof![Just(0u32), Just(3), Just(6), Just(12)],
@@ -568,7 +570,7 @@ pub(crate) mod tests {
             let mut engine = ReuseEngine::with_limits(shift, horizon, SLOTS);
             let want = by_last_touches(&accesses, shift);
             for cuts in [cuts, 0] {
-                // Not by `prop_assert_eq`: it would print millions of touches.
+                // `prop_assert_eq` is not used, because it would print millions of touches.
                 let got = measured(&mut engine, &accesses, cuts);
                 prop_assert_eq!(got.len(), want.len());
                 if let Some((got, want)) = got.iter().zip(&want).find(|(got, want)| got != want) {
@@ -578,7 +580,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Sums of a sink's calls. It gives up if that takes too long.
+    /// Sums of a sink's calls. It fails if they take too long.
     pub(crate) struct Hurried {
         pub(crate) firsts: u64,
         pub(crate) reuses: u64,
@@ -615,8 +617,8 @@ pub(crate) mod tests {
         fn done(&mut self, _row: u64, _tag: u32) {}
     }
 
-    /// One instruction copies 64 MiB again and again. The time is linear in its bytes. (One more
-    /// block takes some nanoseconds. One such step per block of the access would take years.)
+    /// One instruction copies 64 MiB repeatedly. The time is linear in its bytes. (One more block
+    /// takes some nanoseconds. One such step per block of the access would take years.)
     #[test]
     fn accesses_of_64_mib_take_linear_time() {
         const BYTES: u32 = 64 << 20;
@@ -629,7 +631,7 @@ pub(crate) mod tests {
         let mut sink = Hurried::new();
         ReuseEngine::new(6).run(&address, &size, &[0; 8], &mut sink);
         assert_eq!((sink.firsts, sink.reuses), (2 * lines, 6 * lines));
-        // Between two reads of one there is all of the other.
+        // All of the other block range is accessed between two reads of one.
         assert_eq!(sink.distance, 6 * lines * lines);
     }
 }

@@ -1,11 +1,11 @@
-//! Sizes in a row that grow at the end, with the sum in front of any position in one read per
+//! An array of sizes that grows at the end, and gives the sum before any position with one read per
 //! level.
 //!
-//! Entries stand in groups of 16; each entry knows the sum of those before it in its group, and a
-//! level above does the same for groups. Taking one from a size changes one group per level (a few
-//! vector instructions); a sum reads one counter per level; an append writes one counter, and one
-//! more for each group that begins. Counters of entries that do not exist yet hold rubbish and are
-//! written on append.
+//! Entries are in groups of 16. Each entry has the sum of those before it in its group, and the
+//! next level does the same for groups. Decreasing a size changes one group per level (a few vector
+//! instructions). A sum reads one counter per level. An append writes one counter, and one more for
+//! each group that begins. Counters of entries that do not exist yet are undefined, and are written
+//! on append.
 
 /// Counters in a group.
 const COUNTERS_PER_GROUP: usize = 16;
@@ -19,7 +19,7 @@ struct Group([u64; COUNTERS_PER_GROUP]);
 #[derive(Clone)]
 pub(crate) struct Prefix {
     sizes: Vec<u64>,
-    /// `levels[0]` counts entries, each further level groups of the one below.
+    /// `levels[0]` counts entries; each further level counts groups of the previous one.
     levels: Vec<Vec<Group>>,
     total: u64,
 }
@@ -74,7 +74,8 @@ impl Prefix {
                 if at == 0 {
                     return;
                 }
-                // The groups below are more than one: all that exist so far are one group here.
+                // The level below has more than one group: all existing entries are one group at
+                // this level.
                 let mut first = Group([0; COUNTERS_PER_GROUP]);
                 first.0[0] = 0;
                 self.levels.push(vec![first]);
@@ -98,8 +99,8 @@ impl Prefix {
         }
     }
 
-    /// Takes one from the size at `at`, which must not be 0, and returns the sum of the sizes
-    /// behind it.
+    /// Decreases the size at `at`, which must not be 0, by one. Returns the sum of the sizes after
+    /// it.
     #[inline(always)]
     pub(crate) fn take(&mut self, at: usize) -> u64 {
         let mut before = 0;
@@ -119,7 +120,7 @@ impl Prefix {
         behind
     }
 
-    /// Sum of the sizes behind `at`.
+    /// Sum of the sizes after `at`.
     #[inline(always)]
     pub(crate) fn behind(&self, at: usize) -> u64 {
         let mut before = 0;

@@ -1,16 +1,16 @@
 //! A bitmap over time slots that counts its set bits up to a position in a few cache lines.
 //!
-//! All slots are set at first, even those that have not been handed out yet. So nothing has to be
-//! done when a slot is handed out, and callers know the number of marks up to now. A leaf has 512
-//! bits, one cache line. Above it stand *prefix* counters: 32 leaves share one line of 16-bit
-//! counters, and 16 entries of each level share one line of 32-bit counters of the level above. A
-//! count reads one line per level. A clear changes one line per level: every counter behind the bit
-//! decreases by one. No step depends on the place of a slot. The loops have fixed lengths, so the
-//! compiler turns them into a few vector instructions, with masks from small tables ([`around`]).
+//! All slots are set initially, even those that are not assigned yet. So assigning a slot changes
+//! nothing, and callers know the number of marks so far. A leaf has 512 bits, one cache line. Above
+//! it are *prefix* counters: 32 leaves share one line of 16-bit counters, and 16 entries of each
+//! level share one line of 32-bit counters of the level above. A count reads one line per level. A
+//! clear changes one line per level: every counter after the bit decreases by one. No branch
+//! depends on the position of a slot. The loops have fixed lengths, so the compiler turns them into
+//! a few vector instructions, with masks from small tables ([`around`]).
 
 const LEAF_BITS: usize = 512;
 const LEAF_WORDS: usize = LEAF_BITS / 64;
-/// Leaves per line of 16-bit counters: at most 31 × 512 are before one, which fits.
+/// Leaves per line of 16-bit counters: at most 31 × 512 marks come before one, which fits.
 const FAN1: usize = 32;
 /// Slots per line of 16-bit counters.
 const LINE_BITS: usize = LEAF_BITS * FAN1;
@@ -32,7 +32,7 @@ struct Line32([u32; COUNTERS_PER_LINE]);
 #[derive(Clone, Copy)]
 struct Leaf([u64; LEAF_WORDS]);
 
-/// Counters of a line of which all slots are set.
+/// Counters of a line whose slots are all set.
 const FULL16: Line16 = {
     let mut line = [0; FAN1];
     let mut k = 0;
@@ -43,13 +43,13 @@ const FULL16: Line16 = {
     Line16(line)
 };
 
-/// The same for entries of so many slots.
+/// The same for entries of `slots` slots each.
 fn full32(slots: usize) -> Line32 {
     Line32(std::array::from_fn(|k| (k * slots) as u32))
 }
 
-/// A line of `N` values that are alike before the place `at`, and alike behind it: a window of what
-/// is twice as long.
+/// A line of `N` values that are equal before the position `at`, and equal after it: a window of an
+/// array of twice the length.
 #[inline(always)]
 fn around<T, const N: usize>(both: &[[T; N]; 2], at: usize) -> &[T; N] {
     let both = both.as_flattened();
@@ -58,11 +58,11 @@ fn around<T, const N: usize>(both: &[[T; N]; 2], at: usize) -> &[T; N] {
         .expect("at least half is left")
 }
 
-/// For [`around`]: all words but that at the place.
+/// For [`around`]: selects all words except that at the position.
 const OTHER_WORDS: [[u64; LEAF_WORDS]; 2] = [[!0, !0, !0, !0, !0, !0, !0, 0], [!0; LEAF_WORDS]];
-/// The words before it.
+/// For [`around`]: selects the words before the position.
 const WORDS_BEFORE: [[u64; LEAF_WORDS]; 2] = [[!0, !0, !0, !0, !0, !0, !0, 0], [0; LEAF_WORDS]];
-/// One for each counter behind it.
+/// For [`around`]: one for each counter after the position.
 const BEHIND16: [[u16; FAN1]; 2] = [[0; FAN1], [1; FAN1]];
 const BEHIND32: [[u32; COUNTERS_PER_LINE]; 2] = [[0; COUNTERS_PER_LINE], [1; COUNTERS_PER_LINE]];
 
@@ -70,12 +70,12 @@ const BEHIND32: [[u32; COUNTERS_PER_LINE]; 2] = [[0; COUNTERS_PER_LINE], [1; COU
 pub(crate) struct Rank {
     leaves: Vec<Leaf>,
     level1: Vec<Line16>,
-    /// `upper[0]` counts lines of `level1`, each further level lines of the one below.
+    /// `upper[0]` counts lines of `level1`; each further level counts lines of the previous one.
     upper: Vec<Vec<Line32>>,
 }
 
 impl Rank {
-    /// Room for `slots` slots, all set.
+    /// A bitmap for `slots` slots, all set.
     pub(crate) fn new(slots: usize) -> Rank {
         let leaves = slots.div_ceil(LEAF_BITS).max(1);
         let level1 = leaves.div_ceil(FAN1);
@@ -93,12 +93,12 @@ impl Rank {
         }
     }
 
-    /// Number of slots that fit.
+    /// Number of slots.
     pub(crate) fn capacity(&self) -> usize {
         self.leaves.len() * LEAF_BITS
     }
 
-    /// Sets all slots; those at and behind `used` are still set.
+    /// Sets all slots; those from `used` on must still be set.
     pub(crate) fn reset(&mut self, used: usize) {
         let lines = used.div_ceil(LEAF_BITS).min(self.leaves.len());
         self.leaves[..lines].fill(Leaf([!0; LEAF_WORDS]));
@@ -112,7 +112,7 @@ impl Rank {
         }
     }
 
-    /// Brings the leaf of `slot` into the cache.
+    /// Prefetches the leaf of `slot`.
     #[inline(always)]
     pub(crate) fn prefetch(&self, slot: u32) {
         if let Some(leaf) = self.leaves.get(slot as usize / LEAF_BITS) {
@@ -125,8 +125,8 @@ impl Rank {
     pub(crate) fn clear(&mut self, slot: u32) {
         let slot = slot as usize;
         let leaf = slot / LEAF_BITS;
-        // Whole vectors are written, as they will be read: a read that spans what smaller writes
-        // have just left waits until these are in the cache.
+        // Whole vectors are written, because they will be read as vectors: a vector load after
+        // narrower stores would wait until these are in the cache.
         let kept = !(1 << (slot % 64));
         let others = around(&OTHER_WORDS, slot / 64 % LEAF_WORDS);
         self.leaves[leaf]
@@ -160,7 +160,7 @@ impl Rank {
             let gone = (!0 << from) & (!0 >> (63 - to));
             self.leaves[word / LEAF_WORDS].0[word % LEAF_WORDS] &= !gone;
         }
-        // Number of the slots that lie in an entry for `each` slots.
+        // Number of the cleared slots in an entry for `each` slots.
         let inside = |entry: usize, each: usize| {
             (last + 1)
                 .min((entry + 1) * each)
@@ -186,7 +186,7 @@ impl Rank {
         }
     }
 
-    /// Number of set slots up to and with `slot`.
+    /// Number of set slots up to and including `slot`.
     #[inline(always)]
     pub(crate) fn upto(&self, slot: u32) -> u32 {
         let slot = slot as usize;
@@ -262,7 +262,8 @@ mod tests {
             random = random
                 .wrapping_mul(6364136223846793005)
                 .wrapping_add(1442695040888963407);
-            // Ranges inside a word, a leaf, a line of counters, and across many of them.
+            // Ranges inside a word, inside a leaf, inside a line of counters, and across many of
+            // them.
             let most = [3u64, 700, 20_000, 150_000][(random >> 60) as usize % 4];
             let first = at + (random >> 40) as u32 % 70;
             let last = (first + ((random >> 20) % most) as u32).min(slots - 1);

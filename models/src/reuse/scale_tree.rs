@@ -1,21 +1,21 @@
 //! Approximate reuse distance in logarithmic space: the scale tree of Zhong, Shen and Ding (2009),
 //! section 2.
 //!
-//! A node stands for a range of time and knows how many blocks were last accessed in it. The
-//! distance of a reuse is taken as the number of blocks in the nodes behind the one that holds the
-//! last access, which is never too much, and too little by at most the node's size − 1. From time
-//! to time neighbours are merged up to a *capacity* that keeps the error within the bound:
+//! A node stands for a range of time and has the number of blocks last accessed in it. The distance
+//! of a reuse is estimated as the number of blocks in the nodes after the one with the last access.
+//! This is never too large, and too small by at most the node's size − 1. From time to time
+//! neighbours are merged up to a *capacity* that keeps the error within the bound:
 //!
-//! - relative bound e (`Bound::Relative`): capacity ⌊d·e/(1−e)⌋ + 1, with d the blocks behind the
-//!   node. At most about 4·log N / −log(1−e) nodes, besides a constant.
-//! - absolute bound b beyond a cut-off c (`Bound::Absolute`): capacity 1 up to c blocks behind,
-//!   then b + 1. At most about 4·(N/b + c) nodes, besides a constant.
+//! - relative bound e (`Bound::Relative`): capacity ⌊d·e/(1−e)⌋ + 1, where d is the number of
+//!   blocks after the node. At most about 4·log N / −log(1−e) nodes, besides a constant.
+//! - absolute bound b beyond a cut-off c (`Bound::Absolute`): capacity 1 up to c blocks after the
+//!   node, then b + 1. At most about 4·(N/b + c) nodes, besides a constant.
 //!
-//! Where the paper keeps the nodes in a balanced tree, here they stand in one array, in order of
-//! time ([`Prefix`] sums sizes in one read per level), which is possible because nodes are only
-//! added at the end and merged all at once. The node of a time is found without search if it is
-//! younger than the last merging, since each access adds one node; else through a table by the
-//! logarithm of age, whose entries span few nodes.
+//! The paper keeps the nodes in a balanced tree. Here they are in one array, in order of time
+//! ([`Prefix`] sums sizes with one read per level). This is possible because nodes are only added
+//! at the end and merged all at once. The node of a time after the last merge is found without a
+//! search, since each access adds one node. Older ones are found by a table over the logarithm of
+//! age, whose entries span few nodes.
 
 use crate::reuse::prefix::Prefix;
 
@@ -33,9 +33,9 @@ pub enum Bound {
     },
 }
 
-/// Fewest nodes at which merging is worth its while.
+/// Minimum number of nodes for merging.
 const MIN_NODES: usize = 1024;
-/// Bits of the mantissa in the table by age.
+/// Bits of the mantissa in the table over age.
 const FINDER_BITS: u32 = 5;
 
 /// See the module's text.
@@ -44,11 +44,11 @@ pub struct ScaleTree {
     /// Time of the last access in each node, ascending.
     ends: Vec<u64>,
     sizes: Prefix,
-    /// Nodes below this have been merged; behind it there is one node per time.
+    /// Nodes below this have been merged; from there on there is one node per time.
     merged: usize,
-    /// Time of the first node behind.
+    /// Time of the first node that was not merged.
     merged_time: u64,
-    /// First node that can hold an age, by logarithm of the age before `merged_time`.
+    /// First node that can contain an age, by the logarithm of the age before `merged_time`.
     finder: Vec<u32>,
     limit: usize,
     greatest: usize,
@@ -70,7 +70,7 @@ fn age_last(index: usize) -> u64 {
 }
 
 impl ScaleTree {
-    /// An empty tree whose first access will be at time `start`.
+    /// An empty tree whose first access is at time `start`.
     pub fn new(bound: Bound, start: u64) -> ScaleTree {
         let mut tree = ScaleTree {
             bound,
@@ -87,7 +87,7 @@ impl ScaleTree {
         tree
     }
 
-    /// Forgets everything; the next access is at time `start`.
+    /// Removes everything; the next access is at time `start`.
     pub fn begin(&mut self, start: u64) {
         self.ends.clear();
         self.sizes.clear();
@@ -106,7 +106,7 @@ impl ScaleTree {
         self.ends.len()
     }
 
-    /// The most nodes that the tree has had.
+    /// The maximum number of nodes that the tree has had.
     pub fn most_nodes(&self) -> usize {
         self.greatest.max(self.ends.len())
     }
@@ -117,15 +117,14 @@ impl ScaleTree {
         self.sizes.behind(self.node(last))
     }
 
-    /// The same, and the block leaves its node: it is accessed again now.
+    /// The same, and removes the block from its node, since it is accessed again now.
     #[inline(always)]
     pub fn take(&mut self, last: u64) -> u64 {
         let node = self.node(last);
         self.sizes.take(node)
     }
 
-    /// The access at the next time (they follow one another without holes) has touched `blocks`
-    /// blocks.
+    /// Adds the access at the next time, which touched `blocks` blocks. Times are consecutive.
     #[inline(always)]
     pub fn push(&mut self, blocks: u64) {
         let time = self.merged_time + (self.ends.len() - self.merged) as u64;
@@ -136,7 +135,7 @@ impl ScaleTree {
         }
     }
 
-    /// The node whose range holds a time.
+    /// The node whose range contains a time.
     #[inline(always)]
     fn node(&self, time: u64) -> usize {
         if time >= self.merged_time {
@@ -154,7 +153,7 @@ impl ScaleTree {
         from
     }
 
-    /// Capacity of a node with `behind` blocks behind it.
+    /// Capacity of a node with `behind` blocks after it.
     fn capacity(&self, behind: u64) -> u64 {
         match self.bound {
             Bound::Relative(e) => (behind as f64 * (e / (1.0 - e))) as u64 + 1,
@@ -233,7 +232,8 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    /// Feeds blocks, one per access; gives (exact, approximate) of each reuse, by an LRU stack.
+    /// Processes blocks, one per access. Returns (exact, approximate) for each reuse, the exact one
+    /// from an LRU stack.
     fn compare(blocks: &[u64], bound: Bound) -> (Vec<(u64, u64)>, ScaleTree) {
         let mut tree = ScaleTree::new(bound, 1);
         let mut last: HashMap<u64, u64> = HashMap::new();
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn zhong_figure_2d() {
         // The last accesses d1 b4 c6 g7 e8 a10 f11 in three nodes of sizes 4, 2 and 1: the distance
-        // of b at time 12 is taken as 3, "60% of the actual" 5.
+        // of b at time 12 is estimated as 3, "60% of the actual" 5.
         let mut tree = ScaleTree::new(Bound::Relative(2.0 / 3.0), 1);
         for (end, size) in [(7, 4), (10, 2), (11, 1)] {
             tree.ends.push(end);

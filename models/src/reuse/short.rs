@@ -1,22 +1,22 @@
 //! Exact reuse distance of short samples: all state fits into the first-level cache, and no branch
 //! depends on the novelty of a block.
 //!
-//! Rows come in batches, and each batch goes through four loops: blocks get numbers (the only loop
-//! that searches, see [`crate::util::interner`]) and slots, distances of reuses are counted, and
-//! the sink receives the results. So an unpredictable branch delays one loop, not all of them.
-//! Touches take slots. A bitmap marks the slots that are the last of their block. Slots count as
-//! marked before they are handed out, so nothing has to be done when one is. Each word of the
-//! bitmap has a counter of the marks before it, and all counters fit into one vector, which changes
-//! when a mark is removed. A distance needs one counter and one word. Slots are never renumbered:
-//! when they are used up, [`crate::reuse`] continues from this state.
+//! Rows are processed in batches, in four loops: blocks get numbers (the only loop that searches,
+//! see [`crate::util::interner`]) and slots, distances of reuses are counted, and the sink receives
+//! the results. So an unpredictable branch delays one loop, not all of them. Touches take slots. A
+//! bitmap marks the last slot of each block. Slots count as marked before they are assigned, so
+//! assigning one changes nothing. Each word of the bitmap has a counter of the marks before it, and
+//! all counters fit into one vector, which changes when a mark is removed. A distance needs one
+//! counter and one word. Slots are never renumbered: when they are used up, [`crate::reuse`]
+//! continues from this state.
 
 use crate::reuse::{NOT_TOUCHED, Narrow, ReuseSink};
 use crate::util::interner::{DenseNames, KEY_BITS, KEYS_PER_BATCH};
 
-/// Slots, at most; numbers of blocks and slots fit into 16 bits.
+/// Maximum number of slots. Numbers of blocks and slots fit into 16 bits.
 pub(crate) const SLOTS: usize = 4096;
 const WORDS: usize = SLOTS / 64;
-/// Words whose counters are one vector.
+/// Number of words whose counters fit into one vector.
 const WORDS_PER_VECTOR: usize = 16;
 const ROWS_PER_BATCH: usize = KEYS_PER_BATCH;
 /// Source: Chosen.
@@ -36,17 +36,17 @@ pub(crate) struct Line {
 
 /// The numbers of marks before each word, while rows are counted.
 pub(crate) trait Counters: Copy {
-    /// From memory; the first `WORDS_PER_VECTOR` or all.
+    /// Loads the first `WORDS_PER_VECTOR` counters if `few`, else all.
     fn load(before: &[u16; WORDS], few: bool) -> Self;
     /// The counter of a word.
     fn get(&self, word: usize, few: bool) -> u16;
-    /// One mark less in a word: the counters behind it go down.
+    /// Removes a mark from a word: decreases the counters after it.
     fn lower_behind(&mut self, word: usize, few: bool);
-    /// Back to memory.
+    /// Stores the counters to memory.
     fn store(&self, before: &mut [u16; WORDS], few: bool);
 }
 
-/// For any CPU.
+/// Counters for any CPU.
 #[derive(Clone, Copy)]
 pub(crate) struct Plain([u16; WORDS]);
 
@@ -83,25 +83,25 @@ mod modern {
     use super::{Counters, WORDS, WORDS_PER_VECTOR};
     use std::arch::x86_64::*;
 
-    /// The counters in AVX2 registers, so that one row does not wait for what the one before has
-    /// written; what is looked up is a copy in memory.
+    /// Counters in AVX2 registers, so that a row does not wait for the stores of the previous one.
+    /// Look-ups use a copy in memory.
     ///
-    /// Only code that runs after AVX2 was found may make one ([`Counters::load`]): all its methods
-    /// use it.
+    /// Only code that runs after a check for AVX2 may create one ([`Counters::load`]): all its
+    /// methods use it.
     #[derive(Clone, Copy)]
     pub(crate) struct Vectors {
         lanes: [__m256i; WORDS / WORDS_PER_VECTOR],
         copy: [u16; WORDS],
     }
 
-    /// Numbers of the words of one vector.
+    /// Indices of the words of one vector.
     const NUMBERS: [i16; WORDS_PER_VECTOR] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
     impl Vectors {
         #[inline(always)]
         fn keep(&mut self, vector: usize) {
             let to = &mut self.copy[vector * WORDS_PER_VECTOR..][..WORDS_PER_VECTOR];
-            // SAFETY: 32 bytes are there; AVX2 see `Vectors`.
+            // SAFETY: the slice has 32 bytes; for AVX2 see `Vectors`.
             unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), self.lanes[vector]) }
         }
     }
@@ -111,7 +111,7 @@ mod modern {
         fn load(before: &[u16; WORDS], _few: bool) -> Vectors {
             let lanes = |vector: usize| {
                 let from = &before[vector * WORDS_PER_VECTOR..][..WORDS_PER_VECTOR];
-                // SAFETY: 32 bytes are there; AVX2 see `Vectors`.
+                // SAFETY: the slice has 32 bytes; for AVX2 see `Vectors`.
                 unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }
             };
             Vectors {
@@ -130,11 +130,11 @@ mod modern {
         #[inline(always)]
         fn lower_behind(&mut self, word: usize, few: bool) {
             for vector in 0..if few { 1 } else { WORDS / WORDS_PER_VECTOR } {
-                // SAFETY: AVX2 see `Vectors`.
+                // SAFETY: for AVX2 see `Vectors`.
                 unsafe {
                     let numbers = _mm256_loadu_si256(NUMBERS.as_ptr().cast());
                     let word = _mm256_set1_epi16(word as i16 - (vector * WORDS_PER_VECTOR) as i16);
-                    // The comparison gives -1 for greater numbers.
+                    // The comparison yields -1 for greater indices.
                     self.lanes[vector] =
                         _mm256_add_epi16(self.lanes[vector], _mm256_cmpgt_epi16(numbers, word));
                 }
@@ -152,17 +152,17 @@ mod modern {
 /// See the module's text.
 pub(crate) struct Short {
     shift: u32,
-    /// Slots that may be used.
+    /// Number of usable slots.
     slots: usize,
     /// Numbers of blocks.
     names: DenseNames,
-    /// By number: its last slot.
+    /// Last slot of each block by number.
     last: Box<[u16; SLOTS]>,
     words: [u64; WORDS],
     /// Marks before each word.
     before: [u16; WORDS],
-    /// By slot: the last slot of its access, and its row. Slots are rows until an access has
-    /// touched several blocks; then this is no longer empty.
+    /// By slot: the last slot of its access, and its row. Empty until an access touches several
+    /// blocks: until then slots are rows.
     accesses: Vec<(u16, u16)>,
     next: usize,
     live: u32,
@@ -173,11 +173,11 @@ pub(crate) struct Short {
 struct Told {
     line: [u32; ROWS_PER_BATCH],
     distance: [u32; ROWS_PER_BATCH],
-    /// [`NOT_TOUCHED`]: a first touch.
+    /// [`NOT_TOUCHED`] for a first touch.
     last: [u16; ROWS_PER_BATCH],
-    /// The slot before; filled if slots are not rows.
+    /// The previous slot; set only if slots are not rows.
     slot: [u16; ROWS_PER_BATCH],
-    /// Those that are no first touches, and how many.
+    /// Indices of the rows that are not first touches, and their number.
     list: [u16; ROWS_PER_BATCH],
     listed: usize,
 }
@@ -243,7 +243,7 @@ impl Short {
             .collect()
     }
 
-    /// Feeds accesses in order; returns how many. The others, if any, do not fit.
+    /// Processes accesses in order. Returns the number of processed ones; the rest does not fit.
     #[inline(always)]
     pub(crate) fn run<C: Counters, S: ReuseSink>(
         &mut self,
@@ -295,7 +295,7 @@ impl Short {
         )
     }
 
-    /// Number of leading accesses that touch one block each, and one that can get a number.
+    /// Number of leading accesses that touch one block each, whose number fits into a key.
     #[inline(always)]
     fn narrow(&self, address: &[u64], size: &[u32]) -> usize {
         let high = (self.shift + KEY_BITS).min(63);
@@ -303,7 +303,7 @@ impl Short {
             (address ^ address.wrapping_add(u64::from(size.max(1)) - 1)) >> self.shift
                 | address >> high
         };
-        // Mostly all do: no branch for each.
+        // Mostly all do, so there is no branch for each.
         if address
             .iter()
             .zip(size)
@@ -319,7 +319,7 @@ impl Short {
             .unwrap_or(address.len())
     }
 
-    /// The number of marked slots behind `end`.
+    /// The number of marked slots after `end`.
     #[inline(always)]
     fn above(&self, end: u16) -> u32 {
         let word = end as usize / 64 % WORDS;
@@ -329,8 +329,8 @@ impl Short {
             .wrapping_sub((self.words[word] & upto).count_ones())
     }
 
-    /// Distances of rows that touch one block each. First, slots are taken. Then the distances of
-    /// reuses are counted from a list, which leaves out first touches.
+    /// Distances of rows that touch one block each. First, slots are assigned. Then the distances
+    /// of reuses are counted from a list without first touches.
     #[inline(always)]
     fn count<C: Counters, const JOINED: bool, const FEW_WORDS: bool>(
         &mut self,
@@ -342,7 +342,7 @@ impl Short {
             self.accesses
                 .extend((0..rows).map(|i| ((next + i) as u16, (self.rows + i) as u16)));
         }
-        // Rows that are not on the list are written where the next that is will be.
+        // Each row is written to the next place of the list, which grows only for reuses.
         let mut listed = 0usize;
         for i in 0..rows {
             let number = told.line[i] as usize % SLOTS;
@@ -372,7 +372,7 @@ impl Short {
             };
             let word = end as usize / 64 % WORDS;
             let upto = !0u64 >> (63 - end % 64);
-            // Each row before was a new block, but for those on the list.
+            // Each earlier row touched a new block, except for those on the list.
             let live = self.live + (i - earlier) as u32;
             told.distance[i] = live
                 .wrapping_sub(u32::from(before.get(word, FEW_WORDS)))
@@ -383,7 +383,7 @@ impl Short {
         }
         before.store(&mut self.before, FEW_WORDS);
         if FEW_WORDS {
-            // The counters behind a removed mark decrease.
+            // Counters after the vector decrease by the number of removed marks.
             let gone = listed as u16;
             self.before[WORDS_PER_VECTOR..]
                 .iter_mut()
@@ -414,8 +414,8 @@ impl Short {
         self.rows += tag.len();
     }
 
-    /// An access to several blocks. None of its blocks counts between another and itself. False if
-    /// it does not fit.
+    /// Processes an access to several blocks. None of its blocks counts between another and itself.
+    /// False if it does not fit.
     #[inline(never)]
     fn wide<S: ReuseSink>(&mut self, address: u64, size: u32, tag: u32, sink: &mut S) -> bool {
         let (first, last) = self.touched(address, size);

@@ -10,10 +10,10 @@
 //!   represents the samples of its context that no earlier reuse has accounted for, shared among
 //!   the watchpoints of that context (see [`proportional`]).
 //! - [`Attribution::Survival`], the default: a sample that was given up at age t has a distance of
-//!   more than t. Coins decided when it was given up, not the program. This is random censoring,
-//!   for which the product-limit estimate (Kaplan and Meier 1958) is unbiased. It is computed for
-//!   each context of use, and contexts are weighted by their samples. The share that survives to
-//!   the end is the share of accesses that are never reused.
+//!   more than t. The time of giving up is random and independent of the program. This is random
+//!   censoring, for which the product-limit estimate (Kaplan and Meier 1958) is unbiased. It is
+//!   computed for each context of use, and contexts are weighted by their samples. The share that
+//!   survives to the end is the share of accesses that are never reused.
 
 use crate::util::random::SplitMix;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub struct WatchedAddress {
     pub context: u32,
     /// Number of the sample.
     pub sample: u64,
-    /// Samples since the register was last free, this one included.
+    /// Number of samples since the register was last free, including this one.
     age_in_samples: u64,
 }
 
@@ -40,22 +40,22 @@ pub struct Observation {
     pub context: u32,
     /// Time distance if reused, else age when given up; in accesses.
     pub age: u64,
-    /// Code of the reuse; `None`: given up.
+    /// Code of the reuse; `None` if it was given up.
     pub reuse: Option<u32>,
-    /// Which thread or part of a trace: each has registers and samples of its own.
+    /// Thread or part of a trace. Each has separate registers and samples.
     pub stream: u32,
     /// Number of the sample in its stream.
     pub sample: u64,
-    /// The stream's last sample when this one's fate was known.
+    /// Number of the stream's last sample when this one's outcome became known.
     pub until: u64,
 }
 
-/// Use of a register.
+/// Decision for a new sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Watch the new address with this register (replacing what it watched, if anything).
+    /// Watch the new address with this register, replacing its old watch, if any.
     Arm(usize),
-    /// Leave all registers.
+    /// Change no register.
     Skip,
 }
 
@@ -68,7 +68,7 @@ pub struct Reservoir {
 }
 
 impl Reservoir {
-    /// `watchpoints` registers, all free.
+    /// A reservoir with `watchpoints` registers, all free.
     pub fn new(watchpoints: usize, seed: u64) -> Reservoir {
         Reservoir {
             slots: vec![None; watchpoints.max(1)],
@@ -88,7 +88,7 @@ impl Reservoir {
         self.samples
     }
 
-    /// An access at time `now` was sampled.
+    /// Decides on the sampled access at time `now`.
     pub fn sample(&mut self, now: u64, place: u64, context: u32) -> Decision {
         self.samples += 1;
         let watch = WatchedAddress {
@@ -98,7 +98,7 @@ impl Reservoir {
             sample: self.samples,
             age_in_samples: 1,
         };
-        // Every armed register has seen one more sample.
+        // Counts this sample for every armed register.
         self.slots
             .iter_mut()
             .flatten()
@@ -116,7 +116,7 @@ impl Reservoir {
             let k = self.slots[slot].map_or(1, |w| w.age_in_samples);
             if self.random.below(k) == 0 {
                 self.give_up(slot, now);
-                // The newcomer takes over the register's count: the reservoir goes on.
+                // The new watch keeps the register's count, so that the reservoir continues.
                 self.slots[slot] = Some(WatchedAddress {
                     age_in_samples: k,
                     ..watch
@@ -128,14 +128,14 @@ impl Reservoir {
         Decision::Skip
     }
 
-    /// The address of a register was accessed at time `now`: the register is free again.
+    /// Frees a register whose address was accessed at time `now`.
     pub fn reuse(&mut self, slot: usize, now: u64, context: u32) -> Option<WatchedAddress> {
         let watch = self.slots.get_mut(slot)?.take()?;
         self.observe(&watch, now, Some(context));
         Some(watch)
     }
 
-    /// A register is given up at time `now` (its hardware was lost, its thread ended).
+    /// Gives up a register at time `now` (its hardware was lost, or its thread ended).
     pub fn give_up(&mut self, slot: usize, now: u64) {
         if let Some(watch) = self.slots.get_mut(slot).and_then(Option::take) {
             self.observe(&watch, now, None);
@@ -153,8 +153,8 @@ impl Reservoir {
         });
     }
 
-    /// The run (or the thread) ends at time `now`; what is still watched was not reused. Gives
-    /// everything that was observed.
+    /// Ends the run (or the thread) at time `now`. Addresses that are still watched were not
+    /// reused. Returns all observations.
     pub fn finish(mut self, now: u64) -> Vec<Observation> {
         (0..self.slots.len()).for_each(|slot| self.give_up(slot, now));
         self.observations
@@ -175,10 +175,10 @@ pub enum Attribution {
 /// The estimated distribution.
 #[derive(Clone, Debug, Default)]
 pub struct Estimate {
-    /// Weight of each observation, in accesses per sample: they sum to the samples that are
+    /// Weight of each observation, in samples. The weights add up to the number of samples that are
     /// reused.
     pub weights: Vec<f64>,
-    /// Samples that are never reused, by the estimate.
+    /// Estimated number of samples that are never reused.
     pub never: f64,
 }
 
@@ -203,7 +203,7 @@ pub fn estimate(observations: &[Observation], attribution: Attribution) -> Estim
         by_context.entry(o.context).or_default().push(i);
     }
     for indices in by_context.values_mut() {
-        // Reuses before losses of the same age: what was lost then was still watched.
+        // At equal age, reuses come before losses: a lost sample was still watched at that age.
         indices.sort_by_key(|&i| (observations[i].age, observations[i].reuse.is_none()));
         let all = indices.len() as f64;
         let mut survive = 1.0;
@@ -222,17 +222,17 @@ pub fn estimate(observations: &[Observation], attribution: Attribution) -> Estim
 /// A context's samples in one stream.
 #[derive(Default)]
 struct Account {
-    /// Taken so far.
+    /// Number of samples so far.
     samples: f64,
     /// Samples already attributed to reuses: the catch-up counter.
     accounted: f64,
-    /// Watched at present.
+    /// Number of samples that are watched now.
     watched: u32,
 }
 
 /// The paper's attribution. When a watchpoint traps, the samples of its use's context since that
 /// context was last accounted for are attributed once: the armed watchpoints of the context share
-/// them, this one takes its share, and the context's catch-up counter advances by the same amount.
+/// them, this one gets its share, and the context's catch-up counter advances by the same amount.
 /// Samples that remain at the end were not reused.
 pub fn proportional(observations: &[Observation]) -> Estimate {
     let mut out = Estimate {
@@ -250,7 +250,7 @@ pub fn proportional(observations: &[Observation]) -> Estimate {
         let mut accounts: BTreeMap<u32, Account> = BTreeMap::new();
         for i in fates {
             let fate = &observations[i];
-            // Its own sample is among them, whatever a damaged table says.
+            // The observation's own sample must be included, even if the table is damaged.
             let until = fate.until.max(fate.sample);
             while let Some(next) = taken.next_if(|&j| observations[j].sample <= until) {
                 let account = accounts.entry(observations[next].context).or_default();
@@ -292,8 +292,8 @@ pub fn pairs(observations: &[Observation], estimate: &Estimate) -> Vec<(u32, u32
     out
 }
 
-/// Watches a stream of accesses as hardware would: every `period` accesses (randomly a half to one
-/// and a half times that), the block is a sample; each access is compared with the watched blocks.
+/// Watches a stream of accesses as hardware would: one in `period` accesses (randomly a half to one
+/// and a half times that) is a sample. Each access is compared with the watched blocks.
 pub struct Watcher {
     reservoir: Reservoir,
     places: Vec<u64>,
@@ -307,7 +307,7 @@ pub struct Watcher {
     done: Vec<Observation>,
 }
 
-/// No block has this number.
+/// A missing block: no block has this number.
 const NO_BLOCK: u64 = u64::MAX;
 
 impl Watcher {
@@ -333,8 +333,8 @@ impl Watcher {
         (self.period / 2 + self.random.below(self.period + 1)).max(1)
     }
 
-    /// An access by code `context` to the blocks from `first` to `last`. It is sampled as one to
-    /// the first, as hardware samples addresses, but is a reuse of all of them.
+    /// Processes an access by code `context` to the blocks from `first` to `last`. A sample of it
+    /// watches only the first, as hardware samples addresses, but it is a reuse of all of them.
     #[inline(always)]
     pub fn access(&mut self, first: u64, last: u64, context: u32) {
         self.now += 1;
@@ -366,7 +366,7 @@ impl Watcher {
         }
     }
 
-    /// The stream ends; the next access is in another one (another thread, another sample).
+    /// Ends the stream: the next access belongs to another one (another thread or sample).
     pub fn cut(&mut self) {
         self.seed = self.seed.wrapping_add(1);
         let next = Reservoir::new(self.places.len(), self.seed);
@@ -472,8 +472,8 @@ mod tests {
 
     #[test]
     fn watchpoints_of_one_context_share_what_is_not_accounted_for() {
-        // Four samples of one context, two of them watched; the one that traps first takes half of
-        // the four, the other what is left.
+        // Four samples of one context, two of them watched; the one that traps first gets half of
+        // the four, the other the rest.
         let seen = |sample, until, reused: bool| Observation {
             context: 1,
             age: 10,
@@ -490,7 +490,7 @@ mod tests {
         ];
         let got = proportional(&fates);
         assert_eq!((got.weights, got.never), (vec![0.0, 0.0, 2.0, 2.0], 0.0));
-        // Streams have accounts of their own.
+        // Each stream has separate accounts.
         let other = Observation {
             stream: 1,
             ..seen(1, 1, true)
@@ -501,7 +501,7 @@ mod tests {
 
     #[test]
     fn every_sample_survives_with_equal_probability() {
-        // One register, ten samples, no reuse: each is left at the end one time in ten.
+        // One register, ten samples, no reuse: each sample is left at the end in one case of ten.
         let mut left = [0u32; 10];
         for seed in 0..20_000 {
             let mut reservoir = Reservoir::new(1, seed);
@@ -552,7 +552,8 @@ mod tests {
             prop_assert!((total - observations.len() as f64).abs() < 1e-9);
         }
 
-        /// The catch-up counters kept as events come, with the registers as they are then.
+        /// The catch-up counters of the definition are updated at each event, with the registers at
+        /// that time.
         #[test]
         fn each_sample_is_accounted_for_once(
             events in prop::collection::vec((any::<bool>(), 0u32..3, 0usize..4), 1..150),
@@ -583,8 +584,8 @@ mod tests {
             prop_assert!((total - seen.len() as f64).abs() < 1e-9);
         }
 
-        /// With a watchpoint for every sample nothing is censored but by the end: each reuse is
-        /// seen with its exact distance.
+        /// With a watchpoint for every sample only the end censors: each reuse is observed with its
+        /// exact distance.
         #[test]
         fn enough_watchpoints_see_all(trace in prop::collection::vec(0u64..12, 1..120), seed: u64) {
             let mut watcher = Watcher::new(1, 200, seed);

@@ -1,16 +1,16 @@
 //! From time distances to reuse distances: the model of Shen, Shaw, Meeker and Ding (POPL 2007 and
 //! TR902), as RDX uses it (appendix A).
 //!
-//! Between a use and its reuse at time distance Δ lie Δ − 1 accesses. The model takes each of the N
-//! blocks as accessed in there independently with the same probability, so the number of distinct
-//! blocks is binomial with mean E(Δ) = Σ_{τ=0}^{Δ−2} P(time distance > τ): the access that is τ + 1
-//! before the end of the interval is the last one to its block there if that block is not accessed
-//! within the next τ. First touches count as infinite distances on the way, because in an interval
-//! they are new blocks too.
+//! There are Δ − 1 accesses between a use and its reuse at time distance Δ. The model assumes that
+//! each of the N blocks is accessed there independently with the same probability, so the number of
+//! distinct blocks is binomial with mean E(Δ) = Σ_{τ=0}^{Δ−2} P(time distance > τ): the access that
+//! is τ + 1 before the end of the interval is the last one to its block there if that block is not
+//! accessed within the next τ. First touches count as infinite distances here, because in an
+//! interval they are also new blocks.
 //!
-//! Bars may have any width: values are taken as spread evenly over a bar, E is integrated piece by
-//! piece in closed form, and each bar is cut into slices whose binomials are put on the output
-//! scale. The cost depends on the number of bars, not on the range that they span.
+//! Bars may have any width: values are assumed to be evenly spread over a bar, E is integrated
+//! piece by piece in closed form, and each bar is divided into slices whose binomials are added on
+//! the output scale. The cost depends on the number of bars, not on the range that they span.
 
 use crate::histogram::Bin;
 use crate::statistics::distributions::normal_below;
@@ -20,7 +20,7 @@ use crate::statistics::distributions::normal_below;
 pub enum TimeBarSpread {
     /// Binomial around the mean, as in the paper.
     Binomial,
-    /// All at the mean (as StatStack does).
+    /// All at the mean (as in StatStack).
     Mean,
 }
 
@@ -62,8 +62,8 @@ impl Out {
 
 /// E(m): expected distinct blocks in m consecutive accesses, from bars of time distances.
 struct Growth {
-    /// Start of a piece, E there, P(distance > start), and by how much that falls per access
-    /// inside.
+    /// Start of a piece, E there, P(distance > start), and the decrease of that probability per
+    /// access inside.
     pieces: Vec<(f64, f64, f64, f64)>,
 }
 
@@ -81,8 +81,8 @@ impl Growth {
                 expected += (from - at) * survive;
                 at = from;
             }
-            // At τ = from, the values equal to `from` have gone by: S falls by one value's share at
-            // each τ.
+            // At τ = from, values equal to `from` are no longer greater: S decreases by one value's
+            // share at each τ.
             let width = (bar.to - from).max(1.0);
             let fall = bar.count / total / width;
             pieces.push((at, expected, survive - fall, fall));
@@ -125,7 +125,7 @@ pub fn convert(bars: &[Bin], cold: f64, blocks: f64, spread: TimeBarSpread) -> V
             let mass = bar.count / slices as f64;
             match spread {
                 TimeBarSpread::Mean => out.put(mean, mass),
-                // The interval has at least one access besides, all to other blocks.
+                // The interval has at least one other access. All of them are to other blocks.
                 TimeBarSpread::Binomial => {
                     binomial(&mut out, mean, (blocks - 1.0).max(mean).max(1.0), mass)
                 }
@@ -148,7 +148,7 @@ pub fn convert(bars: &[Bin], cold: f64, blocks: f64, spread: TimeBarSpread) -> V
         .collect()
 }
 
-/// Puts `mass` times a binomial of `n` trials with the given mean.
+/// Adds `mass` times a binomial of `n` trials with the given mean.
 fn binomial(out: &mut Out, mean: f64, n: f64, mass: f64) {
     let p = mean / n;
     let variance = mean * (1.0 - p);
@@ -173,7 +173,7 @@ fn binomial(out: &mut Out, mean: f64, n: f64, mass: f64) {
         }
         return;
     }
-    // Normal, cut into the output's cells.
+    // A normal distribution, divided among the output's cells.
     let low = (mean - 5.0 * deviation).max(0.0);
     let mut index = Out::index(low as u64);
     let mut before = 0.0;
@@ -214,7 +214,7 @@ mod tests {
     fn growth_is_the_expected_number_of_distinct_blocks() {
         // All accesses go to new blocks: m accesses touch m blocks.
         assert_eq!(Growth::new(&[], 5.0).at(7.0), 7.0);
-        // All are immediate reuses: one block, however long.
+        // All accesses are immediate reuses: one block for any length.
         let g = Growth::new(&bars(&[(1, 10)]), 0.0);
         assert_eq!((g.at(1.0), g.at(2.0), g.at(100.0)), (1.0, 1.0, 1.0));
         // A cycle over four blocks.
@@ -245,14 +245,14 @@ mod tests {
         let bars: Vec<Bin> = fine.bins().collect();
         let clock = std::time::Instant::now();
         let got = convert(&bars, 1e5, 1e9, TimeBarSpread::Binomial);
-        // Debug and loaded machines included; benches/run models has the figure.
+        // The limit includes debug builds and loaded machines. `benches/run models` has the figure.
         assert!(clock.elapsed().as_secs() < 20);
         assert!((got.iter().map(|b| b.count).sum::<f64>() - 2e6).abs() < 1.0);
     }
 
     #[test]
     fn random_accesses_are_converted_almost_exactly() {
-        // Independent accesses are what the model assumes.
+        // The model assumes independent accesses, as these are.
         let mut x = 7u64;
         let mut last: HashMap<u64, u64> = HashMap::new();
         let mut stack: Vec<u64> = Vec::new();
@@ -290,7 +290,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1000))]
 
-        /// Equations 3 and 4 as they stand, with bars of width 1.
+        /// Equations 3 and 4 literally, with bars of width 1.
         #[test]
         fn agrees_with_the_equations(
             counts in prop::collection::vec(0u64..20, 1..40), cold in 1u64..30,
@@ -306,9 +306,10 @@ mod tests {
                     .min(blocks);
                 let trials = (blocks - 1.0).max(expected).max(1.0);
                 let p = expected / trials;
-                // P(k, Δ) by the definition, with trials that may be a fraction where the mean exceeds N − 1.
+                // P(k, Δ) by definition. The number of trials may be a fraction if the mean exceeds
+                // N − 1.
                 if p * (1.0 - p) * trials < 1e-6 {
-                    // Halfway between two values the last digit decides.
+                    // Halfway between two values, rounding errors decide.
                     prop_assume!((expected.fract() - 0.5).abs() > 1e-9);
                     *want.entry(expected.round() as u64).or_default() += n as f64;
                     continue;

@@ -1,8 +1,8 @@
 //! Functions of the gamma, beta, normal and Student distributions.
 //!
-//! The functions are few, and survival curves evaluate one incomplete gamma function with the same
-//! parameter many times, so ln Γ of it is an argument. The crates that have such functions are not
-//! used for this reason and others (decision 77).
+//! Survival curves evaluate one incomplete gamma function with the same parameter many times, so ln
+//! Γ of the parameter is an argument. For this and other reasons, crates with such functions are
+//! not used (decision 77).
 
 use crate::statistics::NORMAL_QUANTILE_OF_95_PCT;
 
@@ -58,7 +58,7 @@ pub fn gamma_below(a: f64, x: f64, ln_gamma: f64) -> f64 {
     (1.0 - scale * h).clamp(0.0, 1.0)
 }
 
-/// Lentz's method replaces zeros in continued fractions by this.
+/// Replacement of zeros in continued fractions by Lentz's method.
 const LENTZ_ZERO: f64 = 1e-300;
 
 fn not_zero(x: f64) -> f64 {
@@ -136,9 +136,9 @@ pub fn student_quantile(freedom: f64) -> f64 {
     z + g1 / n + g2 / n.powi(2) + g3 / n.powi(3)
 }
 
-/// Ratio of a 95 % interval from an estimated variance with so many degrees of freedom to one from
-/// a known variance: Student's 97.5 % quantile over 1.96. The quantiles below ten are from tables,
-/// because expansions are too small for one and two. Error below 0.2 %.
+/// Ratio of a 95 % interval from an estimated variance with this number of degrees of freedom to
+/// one from a known variance: Student's 97.5 % quantile over 1.96. The quantiles below ten are from
+/// tables, because expansions are too small for one and two. Error below 0.2 %.
 pub fn student_widening(freedom: f64) -> f64 {
     const QUANTILES: [f64; 9] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262,
@@ -171,7 +171,7 @@ mod tests {
         assert!((below(100.0, 50.0)) < 1e-6 && below(100.0, 200.0) > 0.999_999);
     }
 
-    /// Tables of the distribution.
+    /// Probabilities agree with tables of the distribution.
     #[test]
     fn probabilities_of_student() {
         for (t, freedom) in [
@@ -186,7 +186,7 @@ mod tests {
         assert!(is_close(student_p(f64::INFINITY, 3.0), 0.0));
     }
 
-    /// Quantiles by the functions for intervals have the probability that tables give them.
+    /// Quantiles of the functions for intervals have the tabulated probabilities.
     #[test]
     fn quantiles_of_student() {
         for (freedom, t) in [

@@ -11,12 +11,13 @@ use std::cmp::Ordering;
 /// The 97.5 % quantile of the standard normal distribution: a 95 % interval reaches this many
 /// standard deviations to either side.
 pub const NORMAL_QUANTILE_OF_95_PCT: f64 = 1.959_964;
-/// The same quantile as texts round it, for margins whose standard deviation is rough.
+/// The same quantile rounded as in textbooks, for margins whose standard deviation is rough.
 pub const ROUNDED_NORMAL_QUANTILE_OF_95_PCT: f64 = 1.96;
 /// Standard deviations of a normal distribution in its median absolute deviation: 1 / Φ⁻¹(3/4).
 pub const DEVIATIONS_PER_MEDIAN_DEVIATION: f64 = 1.4826;
 
-/// Median. It is the mean of the middle two of an even number of values, and NaN without values.
+/// Median. It is the mean of the middle two if the number of values is even, and NaN without
+/// values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -39,7 +40,8 @@ pub fn upper_median<T: Copy>(values: &mut [T], order: impl FnMut(&T, &T) -> Orde
     (!values.is_empty()).then(|| *values.select_nth_unstable_by(middle, order).1)
 }
 
-/// The least value that more than half of the weight does not exceed. The list has (value, weight).
+/// The least value such that more than half of the weight has values up to it. The list has (value,
+/// weight).
 pub fn weighted_median(list: &mut [(f64, f64)]) -> Option<f64> {
     list.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let half = list.iter().map(|m| m.1).sum::<f64>() / 2.0;
@@ -52,7 +54,7 @@ pub fn weighted_median(list: &mut [(f64, f64)]) -> Option<f64> {
 }
 
 /// Variance of a statistic by the delete-a-group jackknife (Efron and Tibshirani 1993, chapter 11):
-/// (n − 1) / n · Σ (x − mean)². The values are the statistic without one of the n groups each.
+/// (n − 1) / n · Σ (x − mean)². Each value is the statistic without one of the n groups.
 pub fn jackknife_variance(without_one: &[f64]) -> f64 {
     let n = without_one.len() as f64;
     let mean = without_one.iter().sum::<f64>() / n;

@@ -9,7 +9,7 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<f64> {
     }
     let mut all: Vec<f64> = a.iter().chain(b).copied().collect();
     all.sort_by(f64::total_cmp);
-    // Twice the mean rank, so that ranks of ties are whole.
+    // Twice the mean rank, so that tied ranks are whole numbers.
     let rank = |x: f64| -> usize {
         let below = all.partition_point(|&y| y < x);
         let upto = all.partition_point(|&y| y <= x);
@@ -17,8 +17,8 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<f64> {
     };
     let ranks: Vec<usize> = all.iter().map(|&x| rank(x)).collect();
     let (n, total) = (a.len(), ranks.iter().sum::<usize>());
-    // ways[k][s]: shares of choices of k numbers with the rank sum s. As floating point: there are
-    // too many to count.
+    // ways[k][s]: shares of choices of k numbers with the rank sum s. They are floating-point
+    // numbers, since there are too many choices to count.
     let mut ways = vec![vec![0.0f64; total + 1]; n + 1];
     ways[0][0] = 1.0;
     for (done, &rank) in ranks.iter().enumerate() {
@@ -41,7 +41,7 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<f64> {
     Some((as_far / every).min(1.0))
 }
 
-/// The smallest p that the rank test can give for so many numbers.
+/// The smallest p that the rank test can give for these numbers of values.
 pub fn smallest_p(n: usize, m: usize) -> f64 {
     let ways = (1..=n).fold(1.0, |ways, k| ways * (m + k) as f64 / k as f64);
     (2.0 / ways).min(1.0)
@@ -86,7 +86,7 @@ mod tests {
         assert!(mann_whitney(&[f64::NAN], &[1.0]).is_none());
     }
 
-    /// All ways to deal the numbers, one by one.
+    /// All assignments of the numbers to the two sides, one by one.
     #[test]
     fn ties_are_exact_too() {
         for (a, b) in [

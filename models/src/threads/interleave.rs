@@ -5,15 +5,16 @@ use crate::util::random::SplitMix;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Order in which threads take turns.
+/// Order of the threads' accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Turns {
     /// One access of each thread in turn; threads that have ended are left out.
     RoundRobin,
-    /// So that all threads end together: a thread with twice the accesses has two turns for one.
+    /// All threads end together: a thread with twice the accesses has two turns for one.
     Proportional,
-    /// Each next access is of a random thread, in proportion to what each has left.
+    /// Each next access is by a random thread, with probability proportional to its remaining
+    /// accesses.
     Random {
         /// Equal seeds give equal orders.
         seed: u64,
@@ -36,8 +37,8 @@ pub enum Turns {
     },
 }
 
-/// Calls `next(thread)` once for each access, in the order of the interleaving; `lengths` are the
-/// threads' numbers of accesses.
+/// Calls `next(thread)` once for each access, in the order of the interleaving; `lengths` has the
+/// number of accesses of each thread.
 pub fn interleave(lengths: &[u64], turns: Turns, mut next: impl FnMut(usize)) {
     let mut left = lengths.to_vec();
     match turns {
@@ -46,7 +47,8 @@ pub fn interleave(lengths: &[u64], turns: Turns, mut next: impl FnMut(usize)) {
         Turns::Sequential => chunks(&mut left, u64::MAX, &mut next),
         Turns::Cores { cores, slice } => on_cores(&mut left, cores, slice.max(1), &mut next),
         Turns::Proportional => {
-            // The thread whose next access is due first: access i of n is due at (i + ½) / n.
+            // The thread whose next access is due first is selected: access i of n is due at (i +
+            // ½) / n.
             let mut done = vec![0u64; lengths.len()];
             let due = |thread: usize, i: u64| (i as f64 + 0.5) / lengths[thread] as f64;
             let mut heap: std::collections::BinaryHeap<(
@@ -77,7 +79,7 @@ pub fn interleave(lengths: &[u64], turns: Turns, mut next: impl FnMut(usize)) {
     }
 }
 
-/// A time that orders.
+/// A time with a total order.
 #[derive(PartialEq)]
 struct Due(f64);
 
@@ -98,7 +100,7 @@ impl Ord for Due {
 /// Threads on fewer cores. A thread that has ended leaves its core to the next one.
 fn on_cores(left: &mut [u64], cores: u64, slice: u64, next: &mut impl FnMut(usize)) {
     let mut waiting: VecDeque<usize> = (0..left.len()).filter(|&t| left[t] > 0).collect();
-    // Threads that have a core, each with the accesses that it still has in its slice.
+    // Threads that have a core, each with the remaining accesses of its slice.
     let mut running: Vec<(usize, u64)> = Vec::new();
     loop {
         while (running.len() as u64) < cores.max(1) {
@@ -127,7 +129,7 @@ fn on_cores(left: &mut [u64], cores: u64, slice: u64, next: &mut impl FnMut(usiz
 }
 
 fn chunks(left: &mut [u64], length: u64, next: &mut impl FnMut(usize)) {
-    // Threads that have ended are not looked at again: one may have nearly all accesses.
+    // Threads that have ended are removed, since one thread may have nearly all accesses.
     let mut active: Vec<usize> = (0..left.len()).filter(|&t| left[t] > 0).collect();
     while !active.is_empty() {
         active.retain(|&thread| {
@@ -139,7 +141,7 @@ fn chunks(left: &mut [u64], length: u64, next: &mut impl FnMut(usize)) {
     }
 }
 
-/// Numbers in a row, with sums over ranges of powers of two (a Fenwick tree).
+/// An array of numbers with sums over ranges of powers of two (a Fenwick tree).
 struct FenwickTree(Vec<u64>);
 
 impl FenwickTree {
@@ -156,7 +158,7 @@ impl FenwickTree {
         FenwickTree(tree)
     }
 
-    /// Which number the one at place `at` of their sum belongs to; that number is one less now.
+    /// Finds the number to which position `at` of their sum belongs, and decreases it by one.
     fn take(&mut self, mut at: u64) -> usize {
         let len = self.0.len();
         let (mut before, mut step) = (0, len.next_power_of_two() / 2);
@@ -166,7 +168,7 @@ impl FenwickTree {
                     before += step;
                     at -= sum;
                 }
-                // The one that is sought lies in this range.
+                // The number is in this range.
                 Some(_) => self.0[before + step] -= 1,
                 None => {}
             }
@@ -183,7 +185,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against lists that are gone through from the start.
+        /// Agrees with lists that are searched from the start.
         #[test]
         fn places_in_sums_are_found_and_taken(mut numbers in prop::collection::vec(0u64..5, 1..40), seed: u64) {
             let mut sums = FenwickTree::new(&numbers);
@@ -223,9 +225,9 @@ mod tests {
         };
         // Threads 0 and 1 run for two accesses, then 2 and 0, then 1 and 2.
         assert_eq!(order(&[3, 3, 3], 2, 2), [0, 1, 0, 1, 2, 0, 2, 1, 2]);
-        // Slices longer than threads: each runs to its end, two at a time.
+        // Slices longer than threads: each thread runs to its end, two at a time.
         assert_eq!(order(&[2, 1, 3], 2, 100), [0, 1, 0, 2, 2, 2]);
-        // With a core for each, it is round-robin.
+        // With a core for each thread, it is round-robin.
         assert_eq!(order(&[2, 1, 3], 3, 1), [0, 1, 2, 0, 2, 2]);
         assert_eq!(order(&[2, 0, 1], 0, 0), [0, 2, 0]);
     }
@@ -284,8 +286,8 @@ mod tests {
                 interleave(&lengths, turns, |t| { seen[t] += 1; order.push(t); });
                 prop_assert_eq!(&seen, &lengths);
                 if turns == Turns::Proportional {
-                    // After a part of all, each thread has had that part of its own, up to one
-                    // access and a half.
+                    // After a part of all accesses, each thread has had that part of its accesses,
+                    // within one and a half accesses.
                     let total = order.len() as f64;
                     let mut had = vec![0.0f64; lengths.len()];
                     for (i, &t) in order.iter().enumerate() {

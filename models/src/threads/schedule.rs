@@ -1,15 +1,16 @@
-//! Distribution of a loop's iterations to threads, as OpenMP does it.
+//! Distribution of a loop's iterations to threads, as in OpenMP.
 
 /// The clause `schedule`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Schedule {
-    /// `static`: one run of iterations for each thread, the first ones longer by one if it does not
-    /// come out even.
+    /// `static`: one run of iterations for each thread, the first ones longer by one if the number
+    /// is not divisible.
     #[default]
     Static,
     /// `static,c`: chunks of c iterations in turn.
     Chunks(usize),
-    /// `dynamic,c`: the next chunk of c goes to whoever is free first. All accesses take as long.
+    /// `dynamic,c`: the next chunk of c goes to the first free thread. All accesses are assumed to
+    /// take the same time.
     Dynamic(usize),
 }
 
@@ -28,8 +29,8 @@ impl Schedule {
         }
     }
 
-    /// Deals iterations to `threads`: ranges of iterations in order, each with its thread.
-    /// `work[i]` is how long iteration i takes.
+    /// Distributes iterations to `threads`. Returns ranges of iterations in order, each with its
+    /// thread. `work[i]` is the length of iteration i.
     pub fn deal(self, work: &[u64], threads: usize) -> Vec<(usize, std::ops::Range<usize>)> {
         let (n, threads) = (work.len(), threads.max(1));
         let chunks = |size: usize| {

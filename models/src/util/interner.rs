@@ -1,27 +1,26 @@
 //! Small numbers for large keys: the first key gets 0, the next new one 1, and so on.
 //!
-//! What is counted by number needs no further look-up. Nobody can foresee which keys are new, so
-//! there is no branch on that: a free place and the key's own place are treated alike. Only a place
-//! that another key has leads to a second look, and the table is so empty that this is rare.
+//! Counts by number need no further look-up. Whether a key is new is unpredictable, so there is no
+//! branch on it: a free slot and the key's own slot are treated alike. Only a slot with another key
+//! leads to a second probe, and the table is so sparse that this is rare.
 
 use crate::util::hash::spread;
 use crate::util::memory::{large_vec, prefetch};
 use std::hint::select_unpredictable;
 
-/// Bits of a table entry that hold the number, plus one; the others hold the key.
+/// Bits of a table entry that hold the number plus one; the others hold the key.
 const NUMBER_BITS: u32 = 17;
-/// Greatest number of numbers.
+/// Maximum number of keys.
 pub const MAX_NUMBERS: usize = 1 << (NUMBER_BITS - 1);
-/// Keys are below `1 << KEY_BITS`: all addresses that a user-space program on x86-64 has without
-/// five-level paging.
+/// Keys are below `1 << KEY_BITS`. This covers the user space of x86-64 without five-level paging.
 pub const KEY_BITS: u32 = 64 - NUMBER_BITS;
 /// Keys that are numbered together. Source: Chosen.
 pub const KEYS_PER_BATCH: usize = 256;
-/// Places behind the keys that a batch may write to.
+/// Extra entries after the keys, to which a batch may write.
 const BATCH_ROOM: usize = KEYS_PER_BATCH * 2;
 /// Source: Chosen.
 const MIN_PLACES: usize = 1 << 11;
-/// Tables from this size on do not stay in the first-level cache.
+/// Tables of at least this size do not stay in the first-level cache.
 const LARGE_TABLE_PLACES: usize = 1 << 13;
 
 /// See the module's text.
@@ -30,9 +29,9 @@ pub struct DenseNames {
     /// Key and number plus one; 0 is free.
     table: Vec<u64>,
     shift: u32,
-    /// By number, with room for a batch behind.
+    /// Keys by number, with room for a batch after them.
     keys: Vec<u64>,
-    /// By number: its place in the table.
+    /// Slot of each key in the table, by number.
     places: Vec<u32>,
     len: usize,
 }
@@ -72,10 +71,10 @@ impl DenseNames {
         &self.keys[..self.len]
     }
 
-    /// Forgets all keys.
+    /// Removes all keys.
     pub fn clear(&mut self) {
         if self.table.len() > MIN_PLACES && self.len * 32 < self.table.len() {
-            // A large sample has gone by; small ones shall stay in the cache.
+            // After a large sample, the table shrinks so that small ones stay in the cache.
             self.resize((self.table.len() / 4).max(MIN_PLACES));
         } else if self.len * 16 < self.table.len() {
             self.places[..self.len]
@@ -87,13 +86,13 @@ impl DenseNames {
         self.len = 0;
     }
 
-    /// An empty table of `size` places.
+    /// Replaces the table by an empty one of `size` slots.
     fn resize(&mut self, size: usize) {
         self.table = large_vec(0, size);
         self.shift = 64 - size.trailing_zeros();
     }
 
-    /// Makes room for `more` keys.
+    /// Reserves room for `more` keys.
     #[inline(always)]
     fn reserve(&mut self, more: usize) {
         if self.keys.len() < self.len + BATCH_ROOM || self.table.len() < (self.len + more) * 3 {
@@ -141,7 +140,7 @@ impl DenseNames {
         }
         let table = &mut self.table[..];
         let from = self.len;
-        // Arrays of a power of two: their places need no check.
+        // The lengths are powers of two, so indices need no bounds check.
         let (Some(known), Some(places)) = (
             self.keys[from..].first_chunk_mut::<BATCH_ROOM>(),
             self.places[from..].first_chunk_mut::<BATCH_ROOM>(),
@@ -153,7 +152,7 @@ impl DenseNames {
             debug_assert!(key >> KEY_BITS == 0);
             let mut at = home(key);
             let packed = key << NUMBER_BITS;
-            // Put where it would be if it were new; if it is not, what is there is put back.
+            // An empty slot gets the new entry. An occupied one is rewritten with its own entry.
             let (entry, is_new) = loop {
                 let there = table[at];
                 let entry =
@@ -164,7 +163,7 @@ impl DenseNames {
                 }
                 at = (at + 1) & mask;
             };
-            // A known key writes to where the next new one will.
+            // A known key is also written, to the place of the next new one.
             known[new % BATCH_ROOM] = key;
             places[new % BATCH_ROOM] = at as u32;
             new += usize::from(is_new);

@@ -1,4 +1,4 @@
-//! Large tables: fetched ahead of use, and in huge pages where the system has them.
+//! Large tables: prefetched, and in huge pages if the system has them.
 
 /// Asks the CPU to fetch the cache line of `what`.
 #[inline(always)]
@@ -6,7 +6,7 @@ pub fn prefetch<T>(what: &T) {
     prefetch_at(std::ptr::from_ref(what));
 }
 
-/// Asks the CPU to fetch the cache line of an address, whatever is there.
+/// Asks the CPU to fetch the cache line of an address, which need not be valid.
 #[inline(always)]
 pub fn prefetch_at<T>(what: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -18,11 +18,11 @@ pub fn prefetch_at<T>(what: *const T) {
     let _ = what;
 }
 
-/// A vector of `len` copies of `value`, in huge pages where the system has them: outside the cache,
-/// tables are 1.2 to 1.9 times as fast in those.
+/// A vector of `len` copies of `value`, in huge pages if the system has them: tables larger than
+/// the cache are 1.2 to 1.9 times as fast in those.
 pub fn large_vec<T: Copy>(value: T, len: usize) -> Vec<T> {
     let mut vector = Vec::with_capacity(len);
-    // (Miri knows no such call.)
+    // (Miri does not support this call.)
     #[cfg(all(target_os = "linux", not(miri)))]
     {
         const HUGE_PAGE_BYTES: usize = 2 << 20;

@@ -1,7 +1,7 @@
 //! Words, cache lines and pages of x86-64: their sizes, and the numbers of lines and pages.
 //!
-//! [`CacheLine`] and [`Page`] are numbers of their own types, so that no line is taken for an
-//! address or a page.
+//! [`CacheLine`] and [`Page`] are separate types, so that a line cannot be confused with an address
+//! or a page.
 
 /// Bytes of a cache line. Source: the line size that CPUID reports (leaf 1, EBX, bits 15 to 8) is
 /// 64 bytes on all x86-64 processors so far.
@@ -12,7 +12,7 @@ pub const LINE_SHIFT: u32 = LINE_BYTES.ilog2();
 pub const PAGE_BYTES: u64 = 4096;
 /// Log2 of the bytes of a small page.
 pub const PAGE_SHIFT: u32 = PAGE_BYTES.ilog2();
-/// Bytes of a word. Source: x86-64 registers, and the most that a watchpoint covers.
+/// Bytes of a word. Source: x86-64 registers, and the maximum length of a watchpoint.
 pub const WORD_BYTES: u64 = 8;
 
 macro_rules! unit {
@@ -36,25 +36,25 @@ macro_rules! unit {
         pub struct $name(u64);
 
         impl $name {
-            /// The one that an address is in.
+            /// The unit that contains an address.
             #[inline(always)]
             pub const fn of(address: u64) -> $name {
                 $name(address >> $shift)
             }
 
-            /// Bytes from its first byte to an address.
+            /// Bytes from the begin of its unit to an address.
             #[inline(always)]
             pub const fn offset(address: u64) -> u64 {
                 address % $bytes
             }
 
-            /// All that the bytes from the first to the last address are in.
+            /// All units with bytes from the first to the last address.
             #[inline(always)]
             pub fn all(first: u64, last: u64) -> impl Iterator<Item = $name> {
                 (first >> $shift..=last >> $shift).map($name)
             }
 
-            /// From its number: the address of its first byte divided by its size.
+            /// The unit with this number: the address of its first byte divided by its size.
             #[inline(always)]
             pub const fn from_number(number: u64) -> $name {
                 $name(number)
@@ -86,19 +86,19 @@ unit! {
 }
 
 impl CacheLine {
-    /// The page that it is in.
+    /// The page that contains the line.
     #[inline(always)]
     pub const fn page(self) -> Page {
         Page(self.0 >> (PAGE_SHIFT - LINE_SHIFT))
     }
 
-    /// The line at a distance of so many lines; numbers wrap.
+    /// The line at a distance of `lines` lines; numbers wrap.
     #[inline(always)]
     pub const fn at(self, lines: i64) -> CacheLine {
         CacheLine(self.0.wrapping_add_signed(lines))
     }
 
-    /// Number of lines from another one to this one; numbers wrap.
+    /// Number of lines from another line to this one; numbers wrap.
     #[inline(always)]
     pub const fn since(self, other: CacheLine) -> i64 {
         self.0.wrapping_sub(other.0) as i64

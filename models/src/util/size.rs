@@ -1,4 +1,4 @@
-//! Sizes in bytes, as people and the kernel write them.
+//! Sizes in bytes, in the formats of users and of the kernel.
 
 /// Reads a number of bytes with an optional K, M, G or T (powers of 1024). `K`, `KB` and `KiB` mean
 /// the same.

@@ -70,7 +70,7 @@ fn thread(
             process,
             thread,
             seq,
-            // There are gaps.
+            // Numbers of samples have gaps.
             sample: thread + (seq / 1100) as u32,
             time_ns: time,
             ip: u64::from(site) * 4,
@@ -86,7 +86,7 @@ fn thread(
     (0..count).map(row).collect()
 }
 
-/// Rows of one sample; `codes` are those of the rows before.
+/// Rows of one sample; `codes` are those of the earlier rows.
 fn batch(rows: &[SampleRow], codes: &mut Vec<RowCode>) -> Batch {
     let known = codes.len();
     let code = |row: &SampleRow| {
@@ -142,15 +142,16 @@ fn write(folder: &Path, rows: &[SampleRow], group: usize) {
     assert!(!folder.join(SPILL_DIR).exists());
 }
 
-/// The threads of a run; the rows of the first, up to the number given, ran before all others.
+/// Threads of a run, and the number of rows of the first thread that ran before all other threads.
 fn runs(random: &mut TestRandom) -> Vec<(Vec<Vec<SampleRow>>, usize)> {
     let first = |random: &mut TestRandom| thread(random, 50, 50, 1000, 3000);
     let mut out = Vec::new();
-    // One thread, of which all is sent, or all but some.
+    // One thread: all rows are sent, or all but some.
     for sent in [3000, 2999, 1, 0] {
         out.push((vec![first(random)], sent));
     }
-    // Others behind it in the order of ids, and before it (process 7: ids were taken up again).
+    // The ids of the other threads are above or below the first thread's. Process 7 stands for
+    // reused ids.
     for ids in [
         &[(50, 51), (50, 60)][..],
         &[(60, 60), (7, 7)],
@@ -166,7 +167,7 @@ fn runs(random: &mut TestRandom) -> Vec<(Vec<Vec<SampleRow>>, usize)> {
             }
             out.push((threads, sent));
         }
-        // The first has nothing left.
+        // All rows of the first thread were sent.
         let begin = main[2999].time_ns + 1;
         let &(process, tid) = &ids[0];
         out.push((vec![main, thread(random, process, tid, begin, 700)], 3000));

@@ -1,4 +1,4 @@
-//! Looking closer: partial results, objects, parts of the run, estimates, on synthetic traces.
+//! Partial results, objects, parts of the run and estimates, on synthetic traces.
 
 use crate::common::{SampleRow, TestRandom, manifest, sidecar, write_trace};
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
@@ -203,7 +203,7 @@ fn a_screen_is_the_same_whatever_else_is_made() {
     }
 }
 
-/// Whatever a partial result holds: it is refused, or tables come out of it.
+/// A changed partial result is refused or yields tables. It never causes a panic.
 #[test]
 fn changed_partial_results_make_nothing_panic() {
     use mgz_analyzer::estimate::row_estimates::Estimator;
@@ -229,7 +229,7 @@ fn changed_partial_results_make_nothing_panic() {
     for round in 0..600 {
         let mut bytes = plain.clone();
         for _ in 0..=random.below(4) {
-            // Lengths and numbers rather than names.
+            // Changes lengths and numbers rather than names.
             let at = if round % 8 == 0 {
                 random.below(bytes.len() as u64)
             } else {
@@ -368,8 +368,8 @@ fn write_objects(folder: &Path, lives: &[Life]) {
 fn objects_are_told_apart_by_address_and_by_time() {
     let folder = tempfile::tempdir().unwrap();
     let sidecar = sidecar(16);
-    // 100 loads of a global; then the same heap address, first as one block, then as another; then
-    // something unknown.
+    // 100 loads of a global. Then the same heap address belongs to one block and later to another.
+    // The last loads have no known object.
     let mut rows = Vec::new();
     for i in 0..100u64 {
         rows.push(row(7, i, 0, 0, 0x10_0000 + i % 10 * 64));
@@ -479,7 +479,7 @@ fn a_part_of_the_run_and_a_node_can_be_looked_at() {
         .map(|p| p.as_str().unwrap())
         .collect();
     assert_eq!(path[..2], ["2", "2.1"]);
-    // Samples 32 to 63, the second half, lie from 3.2 s on.
+    // Samples 32 to 63, the second half, begin at 3.2 s.
     let half = json(&[text(folder.path()), "--zoom", "--from", "3.2"]);
     let root = &half["time_zoom"]["root"];
     assert_eq!(
@@ -561,7 +561,7 @@ fn distances(blocks: &[u64]) -> Vec<Option<u64>> {
         .collect()
 }
 
-/// In millionths: numbers that are read from JSON may be off in the last place.
+/// Mean in millionths: numbers that are read from JSON may be off in the last digit.
 fn mean(of: impl Iterator<Item = u64>) -> Option<u64> {
     let all: Vec<u64> = of.collect();
     millionths((!all.is_empty()).then(|| all.iter().sum::<u64>() as f64 / all.len() as f64))
@@ -732,7 +732,7 @@ fn parts_of_samples_and_cells_of_the_heat_map_agree_with_their_definitions() {
                     .collect::<Vec<_>>()
             );
         }
-        // A look at all of the run is the whole run.
+        // A filter that selects the whole run gives the result of the whole run.
         let mut looked = json(&[text(folder.path()), "--zoom", "--tau", "1", "--from", "0"]);
         let filter = looked.as_object_mut().unwrap().remove("filter").unwrap();
         assert_eq!(filter["A_pct"], 100.0);

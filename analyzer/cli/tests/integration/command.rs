@@ -68,8 +68,8 @@ fn row(seq: u64, sample: u32, site: u32, address: u64) -> SampleRow {
     }
 }
 
-/// Two samples: a b a c in the first, a a in the second; blocks of 64 bytes. Sites 0 and 1 are Strided and
-/// Irregular in main, site 9 is Irregular in helper.
+/// Two samples: a b a c in the first, a a in the second; blocks of 64 bytes. Sites 0 and 1 are
+/// Strided and Irregular in main, site 9 is Irregular in helper.
 fn small() -> Vec<SampleRow> {
     let (a, b, c) = (0x10000, 0x10040, 0x10081);
     let mut rows = vec![
@@ -93,7 +93,7 @@ fn small_trace(folder: &Path) {
     write_trace(folder, &manifest, &sidecar, &[small()], 1000);
 }
 
-/// Plain columns have a decoder of their own; dictionaries go through the general one.
+/// Plain columns have their own decoder; dictionaries use the general one.
 #[test]
 fn plain_columns_of_every_codec_say_the_same_as_dictionaries() {
     use parquet::basic::{Compression, ZstdLevel};
@@ -281,7 +281,7 @@ fn parts_row_groups_and_threads_do_not_change_the_result() {
     assert_eq!(summary["A"], rows.len() as u64 - stores);
 }
 
-/// Batches are larger with more threads, and samples lie across their ends.
+/// Batches are larger with more threads, and samples cross the ends of batches.
 #[test]
 fn threads_do_not_change_predicted_misses() {
     let folder = tempfile::tempdir().unwrap();
@@ -317,7 +317,8 @@ fn zoom_finds_the_phase_and_the_object_with_poor_locality() {
     let mut random = common::TestRandom(1);
     for sample in 0..64u32 {
         for i in 0..200u64 {
-            // Sample 40 to 47: random in 256 KiB by helper; else the same 4 KiB by main.
+            // Samples 40 to 47 are random in 256 KiB, by helper. All others use the same 4 KiB, by
+            // main.
             let bad = (40..48).contains(&sample);
             let address = if bad {
                 0x7000_0000 + random.below(1 << 15) * 8
@@ -751,10 +752,10 @@ fn spill_files_give_what_the_rows_made_from_them_give() {
         if let Some(difference) = difference("", &expected, &found) {
             panic!("{kind:?}: {difference}");
         }
-        // Without sidecars there is nothing to expand with.
+        // Without sidecars the records cannot be expanded.
         let output = analyze(&[spilled.to_str().unwrap(), "--no-annotations"]);
         assert_eq!(output.status.code(), Some(1));
-        // A torn file: what precedes is analysed.
+        // A truncated file: the rows before the damage are analysed.
         let file = std::fs::read_dir(spilled.join("spill"))
             .unwrap()
             .next()

@@ -19,11 +19,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const FORMATS: [&str; 4] = ["table", "json", "csv", "parquet"];
 
-/// Values for an option that takes one, each with other options that it needs. `{…}` are files that
-/// the test makes. Options without a value are given alone unless they are here.
+/// Values for an option that takes one, each with the other options that it needs. The test makes
+/// the files that `{…}` stands for. Options without a value are given alone unless they are listed
+/// here.
 fn values(command: &str, option: &str) -> Option<&'static [&'static str]> {
     Some(match (command, option) {
-        // In the loop over formats.
+        // The loop over formats covers these.
         (_, "format" | "output") => &[],
         ("predict", "rows") => &["--model {model} --size 5 --rows 0"],
         ("predict", "threads") => &["--model {model} --test {full} --threads 1"],
@@ -164,23 +165,24 @@ fn values(command: &str, option: &str) -> Option<&'static [&'static str]> {
     })
 }
 
-/// Options that only one of the traces serves, so that all are tried.
+/// Options that only one of the traces supports: they are tried on all traces.
 const OPTIONS_OF_ONE_TRACE: [&str; 3] = ["train", "stores", "accesses-from"];
 
-/// Commands with formats of their own: [`commands_with_formats_of_their_own_take_the_smallest_traces`].
+/// Commands with formats of their own:
+/// [`commands_with_formats_of_their_own_take_the_smallest_traces`].
 // A remedy of `what-if` needs data that the smallest traces do not have.
 const COMMANDS_APART: [&str; 5] = ["compare", "export", "import", "query", "what-if"];
 
-/// A command line without its format: words with `{…}` in them.
+/// A command line without its format. Words may contain `{…}`.
 #[derive(Clone, Debug)]
 struct Line {
     command: String,
     words: Vec<String>,
-    /// The option that it is there for.
+    /// The option that the line tests.
     option: String,
 }
 
-/// All that is to be run on a trace.
+/// All command lines to run on a trace.
 fn lines() -> Vec<Line> {
     let top = Cli::command();
     let mut out = Vec::new();
@@ -247,7 +249,7 @@ fn row(seq: u64, address: u64) -> SampleRow {
     }
 }
 
-/// A row of unknown code.
+/// The row, with an unknown site.
 fn unknown(row: SampleRow) -> SampleRow {
     SampleRow {
         module: 0xffff,
@@ -265,7 +267,7 @@ fn letters(text: &str) -> Vec<SampleRow> {
         .collect()
 }
 
-/// A trace to write: its name, the manifest's mode, rows by part, what is changed in the manifest, objects.
+/// A trace to write: its name, the manifest's mode, rows by part, changes to the manifest, objects.
 struct Made {
     name: String,
     mode: &'static str,
@@ -286,7 +288,8 @@ fn made(name: &str, mode: &'static str, rows: Vec<SampleRow>) -> Made {
     }
 }
 
-/// Traces of 0 to 3 rows, of one thread and of many, with and without what else there may be.
+/// Traces of 0 to 3 rows, of one thread and of several, with and without objects, gaps and other
+/// optional data.
 fn traces() -> Vec<Made> {
     let mut all = vec![
         Made {
@@ -477,7 +480,7 @@ fn write(folder: &Path, made: &Made) {
     }
 }
 
-/// Long enough to learn from.
+/// A walk that is long enough to train a model.
 fn walk(blocks: u64) -> Vec<SampleRow> {
     (0..blocks * 8)
         .map(|i| row(i, 0x10000 + i % blocks * 64))
@@ -491,7 +494,7 @@ fn analyze(words: &[String]) -> Output {
         .unwrap()
 }
 
-/// Errors in the behaviour of a command.
+/// Errors in a command's output or status.
 fn wrong(output: &Output, format: &str, folder: &Path) -> Option<String> {
     let (out, err) = (
         String::from_utf8_lossy(&output.stdout),
@@ -528,12 +531,12 @@ fn wrong(output: &Output, format: &str, folder: &Path) -> Option<String> {
     }
 }
 
-/// A text in which a number is none, or a zero has a sign.
+/// A text with a number that is not finite, or a zero with a sign.
 fn odd(text: &str) -> bool {
     odd_word(text).is_some()
 }
 
-/// A word that looks like a number and is none, with what stands before it.
+/// A word that should be a number and is not finite or is a signed zero, with the text before it.
 fn odd_word(text: &str) -> Option<String> {
     let words = text.split(|c: char| c.is_whitespace() || ",;()[]{}\"".contains(c));
     let words = words.map(|w| w.trim_end_matches(['%', '.', ':']));
@@ -595,10 +598,10 @@ fn wrong_result(out: &str, format: &str, folder: &Path) -> Option<String> {
             if out.trim().is_empty() {
                 return Some("nothing on standard output".into());
             }
-            // Tables are set apart by empty lines: title, columns, rows. Columns begin with a space.
+            // Empty lines separate tables: title, columns, rows. Columns begin with a space.
             out.split("\n\n").find_map(|part| {
                 let lines: Vec<&str> = part.trim_matches('\n').lines().collect();
-                // (A sentence stands under the first heading where nothing was found.)
+                // (If nothing was found, a sentence is below the first heading.)
                 let is_sentence = lines.len() == 2 && lines[1].ends_with('.');
                 let headings_only = lines.len() == 2 && lines[1].starts_with(' ') && !is_sentence
                     || lines.len() == 1 && lines[0].starts_with(' ');
@@ -654,7 +657,7 @@ fn every_command_and_option_gives_a_result_or_a_sentence_on_the_smallest_traces(
         }
     }
     let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    // By option: whether it was ever taken.
+    // By option: whether any run accepted it.
     let taken: Mutex<BTreeMap<(String, String), bool>> = Mutex::default();
     let work = |worker: usize| {
         let out = at(&format!("out {worker}"));
@@ -754,7 +757,7 @@ fn every_command_and_option_gives_a_result_or_a_sentence_on_the_smallest_traces(
     );
 }
 
-/// Their output is checked elsewhere; here they only must not fail.
+/// Other tests check the output of these commands. Here they only must not fail.
 #[test]
 fn commands_with_formats_of_their_own_take_the_smallest_traces() {
     let dir = tempfile::tempdir().unwrap();

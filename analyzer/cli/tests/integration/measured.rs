@@ -1,4 +1,4 @@
-//! Memory samples beside predicted misses, through the command: `--measured` and the tables of
+//! Memory samples next to predicted misses, through the command: `--measured` and the tables of
 //! `mgz-analyze query`.
 
 use crate::common::{SampleRow, manifest, sidecar, write_columns, write_trace};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 const KERNEL: u64 = 0xffff_8880_0000_1000;
 
-/// Every load of `main`, line 10, is of a line of its own: all miss.
+/// Every load of `main`, line 10, touches a new cache line, so that all miss.
 fn trace(folder: &Path) {
     let sidecar = sidecar(16);
     let rows = (0..5000u64).map(|seq| SampleRow {
@@ -29,7 +29,8 @@ fn trace(folder: &Path) {
     write_trace(folder, &manifest("full", &sidecar), &sidecar, &[rows], 1000);
 }
 
-/// 1,000 sampled loads of the same line that the first level served, one of the kernel, one store.
+/// 1,000 sampled loads of the same line that hit the first-level cache, one of the kernel, one
+/// store.
 fn samples(folder: &Path) {
     const ROWS: usize = 1002;
     let is_main = |row: usize| row != 1000;
@@ -109,7 +110,7 @@ fn sql_has_measured_beside_predicted_misses_and_the_samples_themselves() {
     samples(Path::new(&both));
     samples(Path::new(&other));
 
-    // The trace's own samples, and those of another run, say the same.
+    // The trace's own samples and those of another run give the same result.
     for of in [&[both.as_str()][..], &[&app, "--measured", &other]] {
         let lines = ask(
             of,
@@ -143,7 +144,7 @@ fn sql_has_measured_beside_predicted_misses_and_the_samples_themselves() {
                 (Some(1), Some(1000), Some(5.0))
             ]
         );
-        // All bits of an address stay.
+        // Addresses keep all 64 bits.
         assert_eq!(nodes[0]["least"], KERNEL as i64);
     }
 
@@ -156,7 +157,7 @@ fn sql_has_measured_beside_predicted_misses_and_the_samples_themselves() {
             "{message}"
         );
     }
-    // A column of that name needs no samples.
+    // The table `growth` has a column `measured`, which needs no memory samples.
     let growth = ask(&[&app], "SELECT count(measured) AS n FROM growth");
     assert!(growth[0]["n"].is_number(), "{growth:?}");
 }

@@ -124,8 +124,8 @@ fn reuse_of_barai_figure_1_and_zhong_figure_1() {
     assert_eq!(got["reference"].as_array().unwrap().len(), 1000);
 }
 
-/// Bins that nothing is in have no mean, greatest distances are exact in every table, and what
-/// samples have not seen may still be there.
+/// Empty bins have no mean, greatest distances are exact in every table, and samples do not show
+/// that unseen blocks do not exist.
 #[test]
 fn nothing_is_made_up_where_nothing_was_seen() {
     let folder = tempfile::tempdir().unwrap();
@@ -191,11 +191,11 @@ fn approximate_distances_stay_within_their_bound_of_the_exact_ones() {
         summary(&exact, "D_mean") - summary(&got, "D_mean") <= 50.0
             && summary(&got, "tree_nodes") > 0.0
     );
-    // Windows: no distance reaches beyond one.
+    // With windows, no interval exceeds a window.
     let got = json(folder.path(), &["reuse", "@", "--windows", "500"]);
     assert_eq!(summary(&got, "windows"), 120.0);
     assert!(summary(&got, "interval_max") < 500.0);
-    // The functions' reuses are the whole's.
+    // The functions' reuses add up to those of the whole.
     let sum: u64 = exact["functions"]
         .as_array()
         .unwrap()
@@ -207,8 +207,8 @@ fn approximate_distances_stay_within_their_bound_of_the_exact_ones() {
 
 #[test]
 fn spectra_of_cabrera_figure_1() {
-    // a b c a a, in one page and in a page each: "if references a, b, and c all reside on the same
-    // 4KiB data block … 0 for all references".
+    // a b c a a, on one page and on separate pages: "if references a, b, and c all reside on the
+    // same 4KiB data block … 0 for all references".
     let folder = tempfile::tempdir().unwrap();
     for (name, spread, distances) in [("one", 64u64, [1.0, 1.0]), ("three", 4096, [0.5, 0.5])] {
         let addresses: Vec<u64> = "abcaa"
@@ -266,7 +266,7 @@ fn spectra_of_cabrera_figure_1() {
 
 #[test]
 fn spectra_of_intervals_and_functions_add_up_to_the_programs() {
-    // First half: one page again and again; second half: page after page.
+    // First half: repeated accesses to one page. Second half: a new page with each access.
     let folder = tempfile::tempdir().unwrap();
     let near = (0..512u64).map(|i| 0x100_0000 + i % 64 * 64);
     let far = (0..512u64).map(|i| 0x4000_0000 + i % 256 * 4096);
@@ -303,7 +303,7 @@ fn spectra_of_intervals_and_functions_add_up_to_the_programs() {
     assert_eq!(cell("footprints", "interval 0", 4096, "blocks"), 1.0);
     assert_eq!(cell("footprints", "interval 1", 64, "blocks"), 256.0);
     assert_eq!(cell("footprints", "interval 1", 4096, "blocks"), 256.0);
-    // Functions share what they touch.
+    // Functions are counted over both intervals.
     assert!(cell("footprints", "function", 4096, "blocks") >= 257.0);
     // The advice mentions only requested parts.
     let plain = json(&path, &["spectra", "@"]);
@@ -333,7 +333,7 @@ fn cache_model_and_simulation_agree_on_random_accesses_and_shared_levels_see_all
             level["difference_points"].as_f64().unwrap().abs() < 1.0,
             "{level}"
         );
-        // All sets followed: what the simulation says.
+        // With all sets followed, the estimate is that of the simulation.
         assert_eq!(
             (
                 level["hit_rate_sets"].as_f64(),
@@ -343,7 +343,8 @@ fn cache_model_and_simulation_agree_on_random_accesses_and_shared_levels_see_all
             "{level}"
         );
     }
-    // Other numbers of ways, as many sets: what levels of that shape give.
+    // For other numbers of ways with as many sets, the rates are those of simulated levels of that
+    // shape.
     for (ways, size) in [(1, "8K:1"), (2, "16K:2"), (32, "256K:32")] {
         let row = got["ways"]
             .as_array()
@@ -361,7 +362,7 @@ fn cache_model_and_simulation_agree_on_random_accesses_and_shared_levels_see_all
             "{row}"
         );
     }
-    // A sample of the sets: an interval that has the truth, or nearly.
+    // For a sample of the sets, the interval contains the exact rate, or nearly.
     let few = json(
         &folder.path().join("one"),
         &["cache", "@", "--level", "64K:8", "--sets", "32"],
@@ -378,7 +379,7 @@ fn cache_model_and_simulation_agree_on_random_accesses_and_shared_levels_see_all
         "{}",
         few["levels"][0]
     );
-    // Fully associative, all in: only first touches miss.
+    // A fully associative cache that holds all data: only first touches miss.
     let got = json(
         &folder.path().join("one"),
         &["cache", "@", "--models", "--level", "128K:2048"],
@@ -388,7 +389,7 @@ fn cache_model_and_simulation_agree_on_random_accesses_and_shared_levels_see_all
         got["levels"][0]["hit_rate_model"],
         got["levels"][0]["hit_rate_alone"]
     );
-    // Recombined with the weights of the same trace: the same.
+    // Pieces recombined with the weights of the same trace give the same rates.
     let one = folder.path().join("one");
     let got = json(
         &one,
@@ -411,8 +412,8 @@ fn cache_model_and_simulation_agree_on_random_accesses_and_shared_levels_see_all
         got["recombined"][0]["hit_rate_sets"].as_f64().unwrap(),
     );
     assert!((whole - parts).abs() < 1e-9, "{whole} {parts}");
-    // Two threads that read the same array in step: each alone has first touches only, the shared
-    // level sees every second access hit.
+    // Two threads read the same array in step. Alone, each has only first touches. The shared level
+    // hits every second access.
     let array: Vec<u64> = (0..1000).map(|i| 0x10000 + i * 64).collect();
     let mut both = rows(&array, 8, 0, 10);
     both.extend(rows(&array, 9, 5, 10));
@@ -439,7 +440,6 @@ fn cache_model_and_simulation_agree_on_random_accesses_and_shared_levels_see_all
         (Some(0.5), Some(true))
     );
     assert_eq!(levels[1]["hit_rate_model"], 0.5);
-    // Reuse distance alone and together.
     let two = folder.path().join("two");
     assert_eq!(summary(&json(&two, &["reuse", "@"]), "reuses"), 0.0);
     let got = json(&two, &["reuse", "@", "--together"]);
@@ -451,7 +451,8 @@ fn cache_model_and_simulation_agree_on_random_accesses_and_shared_levels_see_all
         ),
         (1000.0, 0.0, 2000.0)
     );
-    // One after the other, the shared level has lost the array's start: 1,000 lines do not fit into 512.
+    // If they run one after the other, the shared level has lost the array's start: 1,000 lines do
+    // not fit into 512.
     let got = json(
         &folder.path().join("two"),
         &[
@@ -517,7 +518,8 @@ fn prediction_extrapolates_and_refuses_other_programs() {
             );
         }
     }
-    // The beginning of a run tells the same as the whole, once the sampled size has shown.
+    // The beginning of a run gives the same histograms as the whole run, once it reveals the
+    // sampled size.
     let whole = passes(16_000);
     let begun = at("begun");
     trace_of(Path::new(&begun), "full", &whole[..whole.len() * 3 / 4]);
@@ -581,7 +583,7 @@ fn prediction_extrapolates_and_refuses_other_programs() {
         "{}",
         same["warnings"]
     );
-    // Another program: another sidecar.
+    // A different sidecar stands for a different program.
     let mut other = sidecar(10);
     other.id = [3; 16];
     write_trace(
@@ -608,7 +610,7 @@ fn prediction_extrapolates_and_refuses_other_programs() {
         refusal(&["predict", "--model", &at("missing"), "--size", "5"], 1)
             .contains("cannot read the model")
     );
-    // Damaged models: an error or a result, never a panic.
+    // A damaged model gives an error or a result, never a panic.
     let whole = std::fs::read_to_string(folder.path().join("model")).unwrap();
     let (damaged, mut random) = (at("damaged"), TestRandom(17));
     for round in 0..60 {
@@ -642,7 +644,7 @@ fn prediction_extrapolates_and_refuses_other_programs() {
 
 #[test]
 fn affinity_finds_what_is_used_together() {
-    // a and b far apart in memory but always in turn, at long intervals; c is used alone.
+    // a and b are far apart in memory but always used in turn, at long intervals. c is used alone.
     let folder = tempfile::tempdir().unwrap();
     let mut addresses = Vec::new();
     for i in 0..500u64 {
@@ -684,7 +686,8 @@ fn affinity_finds_what_is_used_together() {
         of("reference affinity"),
         [format!("{} {}", a.min(b), a.max(b))]
     );
-    // All three have the same distances, so that k-distance alone does not tell c from the others.
+    // All three have the same distances, so that k-distance alone does not distinguish c from the
+    // others.
     assert_eq!(of("k-distance"), ["0 1 2"]);
     let got = json(folder.path(), &["affinity", "@", "--regions"]);
     assert!(got["places"].as_array().unwrap().len() >= 4);
@@ -773,7 +776,7 @@ fn sampled_traces_are_refused_with_a_remedy() {
             "{text}"
         );
     }
-    // Inside its windows distances are known.
+    // Distances inside windows are known.
     let got = json(folder.path(), &["reuse", "@", "--windows"]);
     assert_eq!(summary(&got, "reuses"), 6.0);
 }
@@ -831,7 +834,7 @@ fn bad_input_gets_one_clear_error() {
         (vec!["cache", empty, "--level", "32K:8"], 1, "no accesses"),
         (vec!["affinity", empty], 1, "no accesses"),
         (vec!["reuse", "/no/such/trace"], 1, "not a trace folder"),
-        // Too short to learn from, or to sample.
+        // Inputs that are too short to train a model, or to sample.
         (vec!["predict", "--train", full], 1, "two"),
         (
             vec![
@@ -907,8 +910,8 @@ fn all_formats_have_the_same_tables() {
     }
 }
 
-/// A sample of a watched run: number, where it counts, outcome, stepped loads and stores, ns,
-/// counted loads and stores.
+/// A sample of a watched run: number, value of the column `counts`, outcome, stepped loads and
+/// stores, ns, counted loads and stores.
 type Sample = (
     u64,
     &'static str,
@@ -992,7 +995,7 @@ fn watched_samples(counted: bool) -> Vec<Sample> {
     out
 }
 
-/// A user of any command is directed to the results of such a trace.
+/// Every command directs the user of such a trace to its results.
 #[test]
 fn a_watched_run_is_shown_whatever_command_is_given() {
     let folder = tempfile::tempdir().unwrap();
@@ -1047,7 +1050,7 @@ fn a_watched_run_is_shown_whatever_command_is_given() {
             "{words:?}: {said}"
         );
     }
-    // One from which nothing follows says so, and not by empty tables.
+    // A trace without reuses is refused with a message instead of empty tables.
     let empty = folder.path().join("empty");
     watch_trace(&empty, &[], true);
     let said = refusal(&[empty.to_str().unwrap()], 1);

@@ -1,10 +1,10 @@
-//! The papers' models where the trace decides: order of threads, private data, sizes of unknown
-//! inputs, pairs by chance.
+//! The papers' models on traces that decide between alternatives: order of threads, private data,
+//! sizes of unknown inputs, accidental pairs.
 
 use crate::common::{SampleRow, TestRandom, manifest, sidecar, write_lives, write_trace};
 use crate::models::{json, rows, trace_of};
 
-/// A thread's rows: 500 at a time, ten time units apart, then a pause of one million.
+/// A thread's rows in bursts of 500, ten nanoseconds apart. A burst begins every millisecond.
 fn bursts(addresses: &[u64], thread: u32, start: u64) -> Vec<SampleRow> {
     let mut rows = rows(addresses, thread, 0, 0);
     for (i, row) in rows.iter_mut().enumerate() {
@@ -57,7 +57,7 @@ fn thread_local_storage_is_private_to_mimicked_threads() {
     let folder = tempfile::tempdir().unwrap();
     let mut sidecar = sidecar(10);
     sidecar.strings[1] = "main._omp_fn.0".into();
-    // 64 KiB of thread-local storage, all of which every iteration may use.
+    // 64 KiB of thread-local storage. Every iteration may use all of it.
     let start = 0x7f00_0000_1000;
     let mut random = TestRandom(3);
     let addresses: Vec<u64> = (0..20_000)
@@ -65,7 +65,7 @@ fn thread_local_storage_is_private_to_mimicked_threads() {
         .collect();
     let mut rows = rows(&addresses, 7, 10, 10);
     rows.iter_mut().for_each(|row| row.site = 6);
-    // The caller's stack lies above all else.
+    // The caller's stack is above all other addresses.
     (rows[0].site, rows[0].address) = (0, 0x7fff_ffff_e000);
     write_trace(
         folder.path(),
@@ -101,7 +101,7 @@ fn thread_local_storage_is_private_to_mimicked_threads() {
     assert!(shared > 0.9 && private < 0.7, "{shared} {private}");
 }
 
-/// A list of `n` nodes: its order is shuffled in an array, then five passes go over the nodes.
+/// A list of `n` nodes in an array in random order, then five traversals.
 fn list(n: u64, seed: u64) -> Vec<SampleRow> {
     let mut random = TestRandom(seed);
     let mut addresses = Vec::new();
@@ -127,7 +127,7 @@ fn a_sampled_size_agrees_with_the_data_of_the_run() {
     words.extend(["--test", &names[3], "--size-from", "sampling"]);
     let got = json(folder.path(), &words);
     for row in got["accuracy"].as_array().unwrap() {
-        // Two words of each node.
+        // Each node has two words.
         assert_eq!(row["size"], 79_999.0, "{row}");
     }
 }

@@ -1,4 +1,5 @@
-//! Rows of objects, of memory regions and of intervals against their definitions, on small synthetic traces.
+//! Rows of objects, of memory regions and of intervals against their definitions, on small
+//! synthetic traces.
 
 use crate::common::{SampleRow, TestRandom, manifest, sidecar, write_trace};
 use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
@@ -26,11 +27,11 @@ fn analyze(folder: &Path, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// A life of an object: process, first address, bytes, begin, end, name.
+/// A lifetime of an object: process, first address, bytes, begin, end, name.
 type Life = (u32, u64, u64, u64, u64, &'static str);
 
 /// A global of whole pages; one that ends within a page, right before another; blocks of a heap on
-/// shared pages, two of which have one place one after the other.
+/// shared pages, two of which use the same address in turn.
 const OBJECT_LIVES: [Life; 7] = [
     (7, 0x10_0000, 0x4000, 0, u64::MAX, "whole"),
     (7, 0x20_0000, 0x1800, 0, u64::MAX, "part"),
@@ -112,7 +113,7 @@ fn rows(random: &mut TestRandom) -> Vec<SampleRow> {
                 0x20_0f00,
                 0x7000_0000,
             ][random.below(7) as usize];
-            // Clustered, so that there are hot regions and addresses that come again.
+            // Clustered, so that there are hot regions and reused addresses.
             let spread = [64, 700, 4000][random.below(3) as usize];
             let site = random.below(16) as u32;
             rows.push(SampleRow {
@@ -138,7 +139,7 @@ fn rows(random: &mut TestRandom) -> Vec<SampleRow> {
     rows
 }
 
-/// Definition of a place.
+/// Counts of a memory region by definition.
 #[derive(Default)]
 struct RegionTruth {
     accesses: u64,
@@ -148,7 +149,7 @@ struct RegionTruth {
     bytes: BTreeSet<(u32, u64)>,
     samples: BTreeSet<u32>,
     by_sample: BTreeSet<(u32, u32, u64)>,
-    /// Strides by site.
+    /// Previous address by site, for strides.
     last: HashMap<(u32, u32), u64>,
     strides: BTreeMap<i64, u64>,
 }
@@ -169,7 +170,7 @@ impl RegionTruth {
         }
     }
 
-    /// The columns that a row of it has.
+    /// The expected columns of its row.
     fn columns(&self) -> Vec<(&'static str, Value)> {
         let f = self.times.len() as u64;
         let captures = self.times.values().filter(|&&n| n > 1).count() as u64;
@@ -360,7 +361,7 @@ fn regions<'a>(region: &'a Value, all: &mut Vec<&'a Value>) {
 #[test]
 fn rows_of_regions_agree_with_their_definition() {
     let rows = rows(&mut TestRandom(12));
-    // Regions down to pages, to parts of pages, and to parts of lines.
+    // Regions end at pages, at parts of pages, or at parts of lines.
     for (mode, arguments) in [
         ("full", &["--tau", "4"][..]),
         ("ring", &["--tau", "4"]),
@@ -402,7 +403,7 @@ fn rows_of_regions_agree_with_their_definition() {
     }
 }
 
-/// Executed loads that each load of a sample stands for.
+/// Executed loads that one load of a sample represents.
 fn weight(sample: u32) -> f64 {
     [3.0, 250.0, 40.5, 7.25][sample as usize % 4] + f64::from(sample)
 }
@@ -439,7 +440,7 @@ fn write_burst(folder: &Path, rows: &[SampleRow]) {
     write_table(&folder.join(WINDOWS), columns);
 }
 
-/// Windows by CPU time: 30 of 40 begin in one function and go on in the other for most of their
+/// Windows by CPU time: 30 of 40 begin in one function and continue in the other for most of their
 /// loads. Speed was measured in the first function only.
 #[test]
 fn windows_by_time_tell_shares_of_time_and_loads_only_where_speed_was_measured() {
@@ -519,8 +520,8 @@ fn windows_by_time_tell_shares_of_time_and_loads_only_where_speed_was_measured()
     assert!(result["summary"]["rho"].is_null() && result["summary"]["A_hat"].is_null());
 }
 
-/// Means per window of the run: of code, objects, regions, intervals, and by window size, where
-/// samples stand for different numbers of loads and differ in length.
+/// Means per window of the run, for code, objects, regions, intervals and window sizes. Samples
+/// represent different numbers of loads and differ in length.
 #[test]
 fn means_per_window_count_samples_for_what_they_stand_for() {
     let rows: Vec<SampleRow> = rows(&mut TestRandom(16))
@@ -530,8 +531,8 @@ fn means_per_window_count_samples_for_what_they_stand_for() {
     let folder = tempfile::tempdir().unwrap();
     write_burst(folder.path(), &rows);
     let result = analyze(folder.path(), &["--zoom", "--tau", "4"]);
-    // F, F_str, F_irr of the rows that `of` chooses, per window of the mean size of the samples
-    // that `of_run` chooses.
+    // F, F_str, F_irr of the rows that `of` selects, per window of the mean size of the samples
+    // that `of_run` selects.
     let means = |of: &dyn Fn(&SampleRow) -> bool, of_run: &dyn Fn(u32) -> bool| -> [f64; 3] {
         let mut sums = [0.0; 3];
         let (mut windows, mut loads) = (0.0, 0.0);
@@ -585,8 +586,7 @@ fn means_per_window_count_samples_for_what_they_stand_for() {
     }
     for row in result["objects"].as_array().unwrap() {
         let name = row["object"].as_str().unwrap();
-        // If several objects have a page in turn, it belongs to the one in the middle of the
-        // sample.
+        // A page that several objects use in turn belongs to the one in the middle of the sample.
         if !["first", "second"].contains(&name) {
             check(
                 row,
@@ -676,7 +676,7 @@ fn means_per_window_count_samples_for_what_they_stand_for() {
             "{growth}"
         );
     }
-    // Partial results know what samples stand for. Merged with itself, the run is the same twice.
+    // Partial results keep the loads that samples represent. A run merged with itself counts twice.
     let part = folder.path().join("part");
     let part = part.to_str().unwrap();
     assert!(
@@ -719,7 +719,7 @@ fn means_per_window_count_samples_for_what_they_stand_for() {
     }
 }
 
-/// Windows that only some long samples have say nothing of the others' code.
+/// Windows that only a few long samples have do not represent the code of the other samples.
 #[test]
 fn sizes_of_a_few_long_samples_are_not_measured() {
     let mut random = TestRandom(17);
@@ -727,7 +727,7 @@ fn sizes_of_a_few_long_samples_are_not_measured() {
     let rows: Vec<SampleRow> = (0..40u32)
         .flat_map(|s| sample(s, if s % 8 == 0 { 600 } else { 300 }))
         .map(|(sample, i)| {
-            // The long ones walk, the others use some words again and again.
+            // Long samples walk through memory; the others reuse a few words.
             let address = if sample % 8 == 0 {
                 0x40_0000 + (u64::from(sample) * 600 + i) * 8
             } else {
@@ -765,7 +765,7 @@ fn sizes_of_a_few_long_samples_are_not_measured() {
         known["measured"] == true && found["measured"] == false,
         "{known} {found}"
     );
-    // All of the long ones' windows are of 512 addresses; an eighth of the samples are long.
+    // All windows of long samples have 512 addresses; an eighth of the samples are long.
     assert!(
         found["F_hat"].as_f64().unwrap() < 2.0 * known["F_hat"].as_f64().unwrap()
             && known["F_hat"].as_f64().unwrap() < 128.0,
@@ -774,9 +774,8 @@ fn sizes_of_a_few_long_samples_are_not_measured() {
 }
 
 /// A loop over 512 words, in samples of 1,000 loads: windows of 1,024 loads have as many, though
-/// 512 is the last size that samples have whole windows of. The start of the run, which no sample
-/// has seen, may have words of its own: those are in the interval of the whole run, and in no
-/// other.
+/// 512 is the largest size for which samples have whole windows. The start of the run, which no
+/// sample covers, may touch other words. Only the interval of the whole run includes those.
 #[test]
 fn samples_tell_the_footprint_of_their_size_and_not_that_of_the_start() {
     let rows: Vec<SampleRow> = (0..40_000u64)
@@ -800,7 +799,7 @@ fn samples_tell_the_footprint_of_their_size_and_not_that_of_the_start() {
         .collect();
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "ring", &rows);
-    // Sizes of objects would bound what is asked for here.
+    // Object sizes would bound the estimated footprint.
     std::fs::remove_file(folder.path().join("objects.parquet")).unwrap();
     let result = analyze(folder.path(), &[]);
     for row in result["growth"]
@@ -815,7 +814,7 @@ fn samples_tell_the_footprint_of_their_size_and_not_that_of_the_start() {
     let (summary, function) = (&result["summary"], &result["functions"][0]);
     let hidden = 0.512 * (summary["rho"].as_f64().unwrap() - 1.0) * 1000.0;
     let upper = |row: &serde_json::Value| row["F_hi"].as_f64().unwrap();
-    // All n samples may miss code that takes less than 3/n of the loads.
+    // All n samples may miss code that executes less than 3/n of the loads.
     let number = |key: &str| function[key].as_f64().unwrap();
     let unseen = 3.0 / number("samples_seen") * number("A_hi");
     assert!(
@@ -829,7 +828,7 @@ fn samples_tell_the_footprint_of_their_size_and_not_that_of_the_start() {
     );
 }
 
-/// If a load instruction stays in one object and region, strides are counts.
+/// If a load instruction stays in one object and region, its strides can be counted there.
 #[test]
 fn strides_of_places_are_those_of_their_code() {
     let mut random = TestRandom(13);

@@ -1,7 +1,7 @@
 //! The first screen of twenty real programs, as `mgz run` shows it, compared with the text in
 //! `../screens/NAME.txt`. `MGZ_UPDATE=1 cargo test --release -p mgz-analyze --test integration
-//! screens` writes the texts anew; the diff is to be read like code. `benches/run screens` has
-//! recorded the traces, `../screens/NAME.tar.zst`.
+//! screens` rewrites the texts; review the diff like code. `benches/run screens` has recorded the
+//! traces, `../screens/NAME.tar.zst`.
 
 use clap::Parser;
 use mgz_analyze::Cli;

@@ -1,5 +1,5 @@
-//! `mgz-analyze cache` on synthetic traces: what is streamed gives what the simulator gives on the
-//! same accesses in order.
+//! `mgz-analyze cache` on synthetic traces: the streamed trace gives the same result as the
+//! simulator on the same accesses in order.
 
 use crate::common::{SampleRow, TestRandom, manifest, sidecar, write_lives, write_trace};
 use mgz_models::cache::policy::Policy;
@@ -33,7 +33,7 @@ fn write(folder: &Path, rows: &[SampleRow]) {
     write_trace(folder, &manifest, &sidecar, &[rows.to_vec()], 700);
 }
 
-/// Rows of a thread at even times.
+/// Rows of a thread at even intervals.
 fn rows(thread: u32, start: u64, step: u64, accesses: &[(u64, u32, bool)]) -> Vec<SampleRow> {
     let row = |(i, &(address, size, store)): (usize, &(u64, u32, bool))| SampleRow {
         process: 7,
@@ -61,7 +61,8 @@ fn threads_are_streamed_in_the_order_of_their_times() {
     let folder = tempfile::tempdir().unwrap();
     let mut random = TestRandom(11);
     let mut all = Vec::new();
-    // The third has no loads, the fourth begins when the others are done. No two rows have one time.
+    // The third has no loads, the fourth begins after the others have ended. No two rows have the
+    // same time.
     for (thread, start, step, length) in [
         (8, 0, 8, 3000),
         (9, 1, 12, 2500),
@@ -156,7 +157,7 @@ fn threads_are_streamed_in_the_order_of_their_times() {
         assert_eq!(got["sharing"].as_array().unwrap().len(), lines.len());
         assert!(sum > 10);
     }
-    // Loads alone: nothing is written back or taken.
+    // Loads alone cause no write-backs and no coherence misses.
     let got = cache(folder.path(), words);
     assert_eq!(number(&got["summary"], "stores"), 0.0);
     assert!(got["levels"][0]["write_backs"].is_null() && got["sharing"].is_null());
@@ -179,7 +180,7 @@ fn denominators_are_named_apart() {
     let unknown = cache(folder.path(), "--level 64K:8");
     assert_eq!(unknown["levels"][0]["hit_rate_all_reads"], Value::Null);
     assert_eq!(unknown["summary"]["stack_reads"], Value::Null);
-    // Models only where they are asked for.
+    // Models are computed only on request.
     assert_eq!(unknown["levels"][0]["hit_rate_model"], Value::Null);
     assert!(unknown["pieces"].is_null() && unknown["ways"].is_null());
     assert!(
@@ -188,7 +189,7 @@ fn denominators_are_named_apart() {
             "hit_rate_model"
         ) > 0.0
     );
-    // Skipped accesses imply nothing.
+    // Skipped accesses imply no Constant loads.
     let got = cache(folder.path(), "--level 64K:8 --skip 100 --warm-up 50");
     assert_eq!(number(&got["summary"], "A_const"), 75.0);
     assert_eq!(number(&got["summary"], "A"), 200.0);
@@ -200,7 +201,7 @@ fn misses_have_a_place_and_some_are_foreseeable() {
     let mut random = TestRandom(3);
     let mut all = rows(8, 0, 10, &[(0, 8, false); 4000]);
     for (i, row) in all.iter_mut().enumerate() {
-        // Site 0 walks through an array, site 5 loads here and there.
+        // Site 0 walks through an array, site 5 loads from random addresses.
         (row.site, row.address) = match i % 2 {
             0 => (0, 0x10_0000 + i as u64 / 2 * 128),
             _ => (5, 0x1000_0000 + random.below(1 << 20) * 64),
@@ -252,7 +253,7 @@ fn false_sharing_is_found_in_a_trace() {
     let folder = tempfile::tempdir().unwrap();
     let counter =
         |address| -> Vec<(u64, u32, bool)> { (0..20).map(|i| (address, 8, i % 2 == 1)).collect() };
-    // Two counters in one line, in turns of a load and a store.
+    // Two threads use two counters in one line: each loads and stores in turn.
     let mut all = Vec::new();
     for (thread, address) in [(8, 0x1000), (9, 0x1008)] {
         let mut own = rows(thread, 0, 1, &counter(address));
@@ -274,7 +275,7 @@ fn false_sharing_is_found_in_a_trace() {
         ),
         (4096.0, 19.0, 18.0, 0.0)
     );
-    // Loads alone take nothing from anyone.
+    // Loads alone invalidate no other cache.
     assert!(cache(folder.path(), "--level 32K:8 --level 1M:16")["sharing"].is_null());
 }
 

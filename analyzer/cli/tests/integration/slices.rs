@@ -1,5 +1,5 @@
-//! `mgz-analyze cache` reads rows in slices, of several threads merged by their times. With
-//! `--misses` it reads whole row groups: both have to see the same accesses in the same order.
+//! `mgz-analyze cache` reads rows in slices and merges threads by their times. With `--misses` it
+//! reads whole row groups: both have to see the same accesses in the same order.
 
 use crate::common::{SampleRow, TestRandom, manifest, sidecar, write_recorded_part, write_trace};
 use parquet::basic::{Compression, ZstdLevel};
@@ -46,7 +46,7 @@ fn thread(random: &mut TestRandom, number: u32, count: u64) -> Vec<SampleRow> {
             address: 0x10_0000 + random.below(5000) * 8,
             size: [1, 8, 32][random.below(3) as usize],
             class: 2,
-            // One thread has nothing but stores.
+            // One thread has only stores.
             store: number == 3 || random.below(4) == 0,
             implied_const: random.below(3) as u16,
             ..SampleRow::default()
@@ -77,7 +77,8 @@ fn threads(random: &mut TestRandom, counts: &[u64]) -> Vec<SampleRow> {
 fn slices_are_the_rows_in_the_order_of_their_times() {
     let mut random = TestRandom(5);
     let zstd = Compression::ZSTD(ZstdLevel::default());
-    // One thread; some whose rows are many pages, or few; more of them than have a full slice each.
+    // One thread; threads whose rows are many pages, or few; more threads than can each have a full
+    // slice.
     for counts in [vec![90_000], vec![70_000, 3, 40_000, 900], vec![400; 150]] {
         let rows = threads(&mut random, &counts);
         for (group, compression) in [
@@ -98,7 +99,7 @@ fn slices_are_the_rows_in_the_order_of_their_times() {
                 for key in ["levels", "sharing"] {
                     assert!(sliced[key] == whole[key], "{key}: {context}");
                 }
-                // (The other one has the objects in it, too.)
+                // (The run with whole row groups also counts objects.)
                 for (key, value) in sliced["summary"].as_object().unwrap() {
                     assert!(*value == whole["summary"][key], "{key}: {context}");
                 }
@@ -113,7 +114,7 @@ fn slices_are_the_rows_in_the_order_of_their_times() {
     }
 }
 
-/// Whatever is damaged: what was read and what is said to be skipped are all rows.
+/// For any damage, the rows read and the rows reported as skipped add up to all rows.
 #[test]
 fn damage_is_told_and_the_rest_is_read() {
     let mut random = TestRandom(6);
@@ -126,7 +127,7 @@ fn damage_is_told_and_the_rest_is_read() {
     let mut told = 0;
     for _ in 0..60 {
         let mut bytes = sound.clone();
-        // The footer is behind the columns: without it nothing is read.
+        // The footer comes after the columns: without it nothing can be read.
         let at = random.below(sound.len() as u64 * 19 / 20) as usize;
         for byte in &mut bytes[at..][..50] {
             *byte = random.below(256) as u8;

@@ -1,4 +1,5 @@
-//! Predicted misses where watchpoints saw reuses behind samples, against an exact simulation.
+//! Predicted misses of a trace whose watchpoints caught reuses after samples, compared with an
+//! exact simulation.
 
 use crate::common::{
     SampleRow, TestRandom, manifest, sidecar, write_columns, write_lives, write_trace,
@@ -10,21 +11,21 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-/// Loads of a sample, and from the beginning of one to that of the next.
+/// Loads of a sample.
 const SAMPLE: u64 = 500;
 const SAMPLE_PERIOD: u64 = 50_000;
 const SAMPLE_COUNT: u64 = 300;
-/// Loads of a burst, half of them in a part of the table.
+/// Loads between changes of the table's active part; half of them touch that part.
 const BURST: u64 = 20_000;
 const PART_ROWS: u64 = 2_000;
 /// Lines of the table and of the heap.
 const TABLE: u64 = 1 << 18;
 const HEAP: u64 = 1 << 17;
 const BASE: u64 = 0x1000_0000;
-/// Lines of the caches that are simulated.
+/// Lines of the simulated caches.
 const CACHES: [usize; 2] = [1 << 13, 1 << 16];
 
-/// The touch of one load: its word, and a flag for the table.
+/// A program that loads from a table and a heap.
 struct Program {
     random: TestRandom,
     first: u64,
@@ -32,7 +33,8 @@ struct Program {
 }
 
 impl Program {
-    /// A part of the table is used at random for a while, then another one; beside it the heap is, all of it.
+    /// The word of the next load, and true if it is in the table. For a while a random part of the
+    /// table is used, then another one. The whole heap is used all the time.
     fn next(&mut self) -> (u64, bool) {
         if self.at.is_multiple_of(BURST) {
             self.first = self.random.below(TABLE - PART_ROWS);
@@ -47,7 +49,7 @@ impl Program {
     }
 }
 
-/// Least recently used lines: by line the ones before and behind it.
+/// Least recently used lines: for each line the previous and the next line.
 struct Lru {
     links: Vec<(u32, u32)>,
     inside: Vec<bool>,
@@ -100,17 +102,17 @@ struct Watch {
     sample: u32,
     address: u64,
     from: u64,
-    /// When it ended, and by whom.
+    /// When it ended, and whether a load of the table ended it; `None` if it was given up.
     end: Option<(u64, Option<bool>)>,
 }
 
-/// Loads of the table are of site 1 (`main`), those of the heap of site 9 (`helper`).
+/// Loads from the table have site 1 (`main`), loads from the heap site 9 (`helper`).
 fn site(in_table: bool) -> u32 {
     if in_table { 1 } else { 9 }
 }
 
-/// Writes a trace of the program and its watches; tells the share of the loads of table and heap
-/// that miss, by cache.
+/// Writes a trace of the program and its watches. Returns the miss ratios of table and heap, by
+/// cache.
 fn write(folder: &Path) -> [[f64; 2]; 2] {
     let mut program = Program {
         random: TestRandom(5),
@@ -132,7 +134,7 @@ fn write(folder: &Path) -> [[f64; 2]; 2] {
         if let Some(place) = armed.iter().position(|&w| watches[w].address == address) {
             watches[armed.remove(place)].end = Some((load, Some(in_table)));
         }
-        // Samples begin anywhere in their period, as bursts do not keep step with them.
+        // Samples begin anywhere in their period, so that bursts do not align with them.
         let sample = load / SAMPLE_PERIOD;
         let offset = sample.wrapping_mul(7_919_777) % (SAMPLE_PERIOD - SAMPLE);
         let place = (load % SAMPLE_PERIOD).wrapping_sub(offset);
@@ -159,7 +161,7 @@ fn write(folder: &Path) -> [[f64; 2]; 2] {
             };
             let at = random.below(SAMPLE / 2) as usize;
             if is_alone(at) {
-                // Four registers: one of them is taken.
+                // The four debug registers are in use: one watch is given up.
                 if armed.len() == 4 {
                     let given_up = armed.remove(random.below(4) as usize);
                     watches[given_up].end = Some((load, None));
@@ -304,13 +306,13 @@ fn watches_see_bursts_that_samples_do_not() {
             let wide = a[2] - a[0];
             let [a, b] = [a, b].map(|r| (r[1] - truth).abs());
             match function {
-                // Samples tell that the table is used in bursts, and not how long these are.
+                // Samples show that the table is used in bursts, but not how long these are.
                 "main" => assert!(wide > 0.7 && b < 0.2 && b < a, "{a} {wide} {b}"),
                 _ => assert!(b < 0.1 && b <= a + 0.03, "{a} {b}"),
             }
         }
     }
-    // Time that is filtered out takes its watches along.
+    // A filter by time also removes the watches of the removed time.
     std::fs::rename(&moved, folder.join(REUSE_PAIRS)).unwrap();
     let half = run(folder, &["--format", "json", "--to", "0.0075"]);
     let half: Value = serde_json::from_slice(&half.stdout).unwrap();
@@ -319,11 +321,11 @@ fn watches_see_bursts_that_samples_do_not() {
         half["pairs"].as_u64().unwrap() < of("pairs") * 3 / 5,
         "{half}"
     );
-    // One sample may be cut.
+    // One sample may be cut at the end.
     assert!(half["unusable"].as_u64().unwrap() <= 1, "{half}");
 }
 
-/// Watches that say something else than the rows, absurd ones, and damage.
+/// Watches that contradict the rows, absurd values, and damage.
 #[test]
 fn what_cannot_be_used_is_told() {
     let folder = tempfile::tempdir().unwrap();

@@ -20,9 +20,10 @@ const ENDS: [&str; 6] = [
     ".trace.sz",
     ".memtrace.sz",
 ];
-/// Kinds of files that do not have every access: filtered, instructions only, data filtered.
+/// Kinds of files that lack some accesses: filtered, instructions only, data filtered.
 const PARTIAL: u64 = 0x1 | 0x4 | 0x100;
-/// Prefetches and flushes of software and hardware, encodings: no accesses of the program.
+/// Prefetches and flushes of software and hardware, encodings: these are no accesses of the
+/// program.
 const NO_ACCESS: [std::ops::RangeInclusive<u16>; 5] = [2..=9, 18..=21, 27..=27, 32..=46, 47..=47];
 
 /// The files of a trace: those of a folder, of its folder `trace`, or the file itself.
@@ -64,7 +65,6 @@ pub struct DrMemTraceCounts {
     pub accesses: u64,
 }
 
-/// A record: kind, size, value.
 fn record(bytes: &[u8; dr::RECORD]) -> (u16, u16, u64) {
     let mut value = [0; 8];
     value.copy_from_slice(&bytes[4..]);
@@ -90,12 +90,12 @@ struct Stream {
     ended: bool,
 }
 
-/// Times of threads, whose records may stand in several files (one for each core).
+/// Times of threads. A thread's records may be in several files (one for each core).
 #[derive(Default)]
 struct Clock {
     /// The first timestamp.
     first: u64,
-    /// By process and thread: its last time.
+    /// The last time of each process and thread.
     last: HashMap<(u32, u32), u64>,
 }
 
@@ -134,7 +134,7 @@ pub fn read_drmemtrace(
             begun: false,
             ended: false,
         };
-        // Accesses before the first timestamp, or all of them.
+        // Reads the accesses before the first timestamp, or all if there is none.
         if let Some(time) = stream.read_on(&mut clock, out, &mut found)? {
             next.push(Reverse((time, streams.len())));
         }
@@ -154,7 +154,7 @@ pub fn read_drmemtrace(
 }
 
 impl Stream {
-    /// Reads up to the next timestamp, which is returned. `None` at the end.
+    /// Reads up to the next timestamp and returns it. `None` at the end.
     fn read_on(
         &mut self,
         clock: &mut Clock,
@@ -234,7 +234,7 @@ impl Stream {
         Ok(Some(bytes))
     }
 
-    /// Checks a record that has no access.
+    /// Checks a record that holds no access.
     fn check(
         &self,
         kind: u16,

@@ -7,7 +7,7 @@ use std::io::BufRead;
 /// Result of reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Read {
-    /// The traced command, as valgrind tells it.
+    /// The traced command, as valgrind prints it.
     pub command: String,
     /// Lines that are neither accesses nor valgrind's own.
     pub strange: u64,
@@ -29,7 +29,7 @@ pub fn line(text: &[u8]) -> Option<(u8, u64, u32)> {
     ))
 }
 
-/// Reads a trace. Lackey tells no threads: all is one.
+/// Reads a trace. Lackey records no threads: all accesses belong to one.
 pub fn read_lackey(input: &mut dyn BufRead, out: &mut TraceWriter) -> anyhow::Result<Read> {
     let mut found = Read::default();
     let (mut ip, mut time, mut accesses) = (0, 0u64, 0u64);

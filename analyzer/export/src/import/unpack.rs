@@ -49,7 +49,7 @@ struct ZipEntry {
     crc: u32,
     packed: u64,
     unpacked: u64,
-    /// Offset of its local header.
+    /// Offset of the entry's local header.
     header: u64,
 }
 
@@ -126,7 +126,7 @@ impl<R: BufRead + Seek> ZipEntries<R> {
 }
 
 impl<R: BufRead> OpenEntry<R> {
-    /// Checks the entry at its end, and gives the file back.
+    /// Checks the entry at its end, and returns the file.
     fn end(self) -> std::io::Result<R> {
         if self.read != self.entry.unpacked || self.crc.finalize() != self.entry.crc {
             return Err(damaged("the checksum of an entry is wrong"));
@@ -178,7 +178,7 @@ fn directory<R: Read + Seek>(file: &mut R) -> std::io::Result<Vec<ZipEntry>> {
     let mut count = number(&tail, end + 10, 2);
     let mut bytes = number(&tail, end + 12, 4);
     let mut offset = number(&tail, end + 16, 4);
-    // A locator of the 64-bit end record stands before it where numbers are too large.
+    // If numbers are too large, a locator of the 64-bit end record comes before this record.
     if end >= 20 && number(&tail, end - 20, 4) == 0x0706_4b50 {
         let mut wide = [0; 56];
         file.seek(SeekFrom::Start(number(&tail, end - 12, 8)))?;
@@ -208,7 +208,7 @@ fn directory<R: Read + Seek>(file: &mut R) -> std::io::Result<Vec<ZipEntry>> {
     Ok(entries)
 }
 
-/// Parses an entry of the directory. Returns the bytes behind it as well.
+/// Parses an entry of the directory. Also returns the bytes after it.
 fn entry(bytes: &[u8]) -> Option<(ZipEntry, &[u8])> {
     let head = bytes.get(..46)?;
     let [name, extra, comment] = [28, 30, 32].map(|at| number(head, at, 2) as usize);
@@ -230,7 +230,7 @@ fn entry(bytes: &[u8]) -> Option<(ZipEntry, &[u8])> {
             break;
         };
         if id == 1 {
-            // 64-bit numbers, of those fields that have no room for theirs.
+            // Fields that are all ones have their values here, as 64-bit numbers.
             for field in [&mut of.unpacked, &mut of.packed, &mut of.header] {
                 if *field == 0xffff_ffff {
                     *field = number(data.get(..8)?, 0, 8);
@@ -318,7 +318,7 @@ mod tests {
         }
         assert!(unpack(&bytes[..bytes.len() - 5]).is_err());
         let mut wrong = bytes.clone();
-        // The first byte of the data that is stored.
+        // Damages the first byte of the stored data.
         let at = memchr::memmem::find(&wrong, b"stored").unwrap();
         wrong[at] ^= 1;
         assert!(unpack(&wrong).unwrap_err().to_string().contains("checksum"));

@@ -42,7 +42,7 @@ pub struct ImportedAccess {
     pub size: u32,
     /// A store.
     pub store: bool,
-    /// Number of the instruction in its thread, which stands for a time.
+    /// Number of the instruction in its thread, used as its time.
     pub time: u64,
 }
 
@@ -75,7 +75,7 @@ pub struct TraceWriter {
     threads: BTreeMap<(u32, u32), Rows>,
     sites: HashMap<u64, u32>,
     order: Vec<(u64, u32)>,
-    /// The manifest, as far as the reader of the other trace knows it.
+    /// The manifest, as far as the other trace gives it.
     pub manifest: Manifest,
 }
 
@@ -123,7 +123,7 @@ impl TraceWriter {
         })
     }
 
-    /// Adds an access; those of a thread come in order.
+    /// Adds an access. Those of a thread must come in order.
     pub fn add(&mut self, access: ImportedAccess) -> anyhow::Result<()> {
         let next = self.order.len() as u32;
         let site = *self.sites.entry(access.ip).or_insert(next);
@@ -157,7 +157,8 @@ impl TraceWriter {
         Ok(())
     }
 
-    /// Writes the rest. `program`: name of the code, and where its instructions are. Gives the rows.
+    /// Writes the rest and returns the number of rows. `program` is the name of the code and the
+    /// path of its instructions.
     pub fn finish(mut self, program: &str) -> anyhow::Result<u64> {
         let (mut rows, mut loads) = (0, 0);
         for (&key, thread) in &mut self.threads {
@@ -208,7 +209,7 @@ impl TraceWriter {
         Ok(rows)
     }
 
-    /// The instructions as sites; pages of code stand for functions.
+    /// The instructions as sites. Each page of code becomes a function.
     fn sidecar(&self, program: &str) -> Sidecar {
         let mut pages: Vec<u64> = self
             .order
@@ -255,7 +256,7 @@ impl TraceWriter {
     }
 }
 
-/// Writes the rows that wait as a row group.
+/// Writes the waiting rows as a row group.
 fn flush(
     folder: &Path,
     schema: &ArrowSchema,

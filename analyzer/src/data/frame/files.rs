@@ -36,7 +36,7 @@ fn plain(value: Value) -> Option<String> {
     }
 }
 
-/// A field of CSV. An empty text has quotes, an empty cell has none.
+/// A field of CSV. An empty text is quoted, an empty cell is not.
 fn quoted(text: &str) -> Cow<'_, str> {
     match text.is_empty() || text.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")).into(),
@@ -44,8 +44,7 @@ fn quoted(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Writes a table as CSV with a header line. Lists and records, which CSV does not have, are texts
-/// there.
+/// Writes a table as CSV with a header line. CSV has no lists or records: they become texts.
 pub(crate) fn write_csv(table: &Frame, to: File) -> Result<(), String> {
     let mut to = BufWriter::new(to);
     let names = table.columns.iter().map(|c| quoted(&c.name));
@@ -107,7 +106,7 @@ pub fn read_parquet(from: File) -> Result<Frame, String> {
     read(from, None, usize::MAX)
 }
 
-/// Reads some columns of a Parquet file, and at most so many rows.
+/// Reads some columns of a Parquet file, and at most `rows` rows.
 pub fn read_columns(from: File, names: &[&str], rows: Option<usize>) -> Result<Frame, String> {
     read(from, Some(names), rows.unwrap_or(usize::MAX))
 }

@@ -1,4 +1,4 @@
-//! Columns of values that are JSON.
+//! Columns of JSON values.
 
 use super::{Cells, Column};
 use polars_arrow::array::{Array, ListArray, StructArray, Utf8Array};
@@ -67,7 +67,7 @@ impl ColumnKind {
         })
     }
 
-    /// Each value by `of`, which is None for values of another kind.
+    /// Converts each value by `of`, which returns None for values of another kind.
     fn cells<'a, T>(
         self,
         values: &Values<'a>,
@@ -124,13 +124,13 @@ impl ColumnKind {
     }
 }
 
-/// The cells that are not empty. None if all are there.
+/// The bitmap of the cells that are not empty. None if no cell is empty.
 fn there<T>(cells: &[Option<T>]) -> Option<Bitmap> {
     let all = cells.iter().all(Option::is_some);
     (!all).then(|| cells.iter().map(Option::is_some).collect())
 }
 
-/// A column of a kind; a sentence says which value is of another one.
+/// A column of a kind. The error names a value of another kind.
 pub fn column(name: &str, kind: ColumnKind, values: &[&Value]) -> Result<Column, String> {
     let cells = kind.array(values);
     Ok(Column {

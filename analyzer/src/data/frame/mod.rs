@@ -1,4 +1,4 @@
-//! Tables as columns of Arrow arrays: made of rows, read and written.
+//! Tables as columns of Arrow arrays: built from rows, read and written.
 
 mod files;
 mod kinds;
@@ -166,12 +166,12 @@ fn json(cells: &dyn Array, at: usize) -> Option<Value> {
     })
 }
 
-/// The rows of a table as JSON has them: objects with the columns as keys.
+/// The rows of a table as JSON objects with the columns as keys.
 pub fn json_rows(frame: &Frame) -> Vec<Value> {
     (0..frame.rows).map(|at| json_row(frame, at)).collect()
 }
 
-/// One row of them.
+/// One row as a JSON object.
 pub fn json_row(frame: &Frame, at: usize) -> Value {
     let cells = frame.columns.iter().map(|column| {
         let cell = json(&*column.cells, at).unwrap_or_default();
@@ -213,7 +213,8 @@ pub fn whole(table: &Frame, name: &str) -> Result<Vec<Option<u64>>, String> {
         .ok_or_else(|| format!("column {name:?} has no whole numbers"))
 }
 
-/// The same of a long column, which is copied at once where it has 64-bit numbers.
+/// A long column of whole numbers. A column of 64-bit numbers without empty cells is copied at
+/// once.
 pub fn many_numbers(table: &Frame, name: &str) -> Result<Vec<u64>, String> {
     match numbers_of::<u64>(table.cells(name)?) {
         Some(cells) if cells.null_count() == 0 => Ok(cells.values().as_slice().to_vec()),
@@ -221,7 +222,7 @@ pub fn many_numbers(table: &Frame, name: &str) -> Result<Vec<u64>, String> {
     }
 }
 
-/// A column of 32-bit floating-point numbers, none of which is empty.
+/// A column of 32-bit floating-point numbers without empty cells.
 pub(crate) fn many_floats(table: &Frame, name: &str) -> Result<Vec<f32>, String> {
     numbers_of::<f32>(table.cells(name)?)
         .filter(|cells| cells.null_count() == 0)
@@ -229,7 +230,7 @@ pub(crate) fn many_floats(table: &Frame, name: &str) -> Result<Vec<f32>, String>
         .ok_or_else(|| format!("column {name:?} has no floating-point numbers"))
 }
 
-/// A column of whole numbers of which none is empty.
+/// A column of whole numbers without empty cells.
 pub fn numbers(table: &Frame, name: &str) -> Result<Vec<u64>, String> {
     whole(table, name)?
         .into_iter()
@@ -251,7 +252,7 @@ pub(crate) fn floats(table: &Frame, name: &str) -> Result<Vec<Option<f64>>, Stri
         .ok_or_else(|| format!("column {name:?} has no floating-point numbers"))
 }
 
-/// A column of truth values of which none is empty.
+/// A column of truth values without empty cells.
 pub(crate) fn flags(table: &Frame, name: &str) -> Result<Vec<bool>, String> {
     maybe_flags(table, name)?
         .into_iter()

@@ -1,4 +1,4 @@
-//! Tables that are made, written and read again.
+//! Tables that are built, written and read again.
 
 use super::*;
 use arrow_array::cast::AsArray;
@@ -86,7 +86,7 @@ fn flags_lists_and_records_have_types_of_their_own_in_parquet_and_are_text_in_cs
             ",\"\",\n"
         )
     );
-    // By another reader than the one that the writer is of.
+    // Read by the reader of another crate than the writer's.
     write_parquet(&table, File::create(&path).unwrap()).unwrap();
     let batch = ParquetRecordBatchReaderBuilder::try_new(File::open(&path).unwrap())
         .unwrap()

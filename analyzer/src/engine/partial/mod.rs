@@ -1,10 +1,10 @@
-//! A partial result holds all that one pass over a trace has found. It is kept in a file, to be
-//! merged with others later.
+//! A partial result: the findings of one pass over a trace, kept in a file to be merged with others
+//! later.
 //!
-//! Merging is associative and, up to the order of equals in tables, commutative. So traces of many
-//! processes or machines can be analysed where they lie and merged in any grouping. Code is matched
-//! by module, name, line and inline chain. Address spaces of different partial results are
-//! different. The zoom trees need the rows and are left out.
+//! Merging is associative and, up to the order of equal entries in tables, commutative. So traces
+//! of many processes or machines can be analysed where they are stored and merged in any grouping.
+//! Code is matched by module, name, line and inline chain. Address spaces of different partial
+//! results are different. The zoom trees need the rows and are left out.
 
 mod stored;
 
@@ -35,7 +35,7 @@ pub struct PartialError {
 
 /// A partial result in memory.
 pub struct Partial {
-    /// The manifest of the trace; of merged ones the sums.
+    /// The manifest of the trace; sums for merged ones.
     pub manifest: Manifest,
     /// Names.
     pub code: CodeMap,
@@ -48,7 +48,7 @@ pub struct Partial {
 }
 
 impl Partial {
-    /// Writes it; the file is replaced only by a whole one.
+    /// Writes it. An existing file is replaced only after all was written.
     pub fn write(&self, path: &Path) -> Result<(), PartialError> {
         let fail = |cause: String| PartialError {
             path: path.display().to_string(),
@@ -84,7 +84,7 @@ impl Partial {
             && magic == *MAGIC
     }
 
-    /// Reads a file that [`Partial::write`] has written, of this version.
+    /// Reads a file that this version's [`Partial::write`] wrote.
     pub fn read(path: &Path) -> Result<Partial, PartialError> {
         let fail = |cause: String| PartialError {
             path: path.display().to_string(),
@@ -154,7 +154,7 @@ impl Partial {
         Ok(())
     }
 
-    /// The number that sample 0 of `other` gets here.
+    /// The number here of sample 0 of `other`.
     fn first_free_sample(&self, other: &Partial) -> Result<u32, String> {
         let numbers = |outcome: &EngineOutcome| outcome.samples.iter().map(|s| s.sample).max();
         let end = numbers(&self.outcome).map_or(0, |last| last + 1);

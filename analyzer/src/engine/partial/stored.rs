@@ -1,4 +1,4 @@
-//! A partial result as it lies in a file: plain tables, checked when they are read.
+//! A partial result as stored in a file: plain tables, checked when they are read.
 //!
 //! The file holds [`MAGIC`], then zstd of [`Stored`] in the
 //! [postcard](https://postcard.jamesmunns.com/wire-format) format.
@@ -23,11 +23,11 @@ use std::sync::Arc;
 
 /// The first bytes of a file of this version.
 pub(super) const MAGIC: &[u8; 8] = b"MGZPARTA";
-/// Unpacked bytes of a file at most; more is damage.
+/// Maximum unpacked bytes of a file; more is damage.
 const MAX_BYTES: u64 = 1 << 34;
-/// Bins of a histogram of distances at most; [`Histogram`] has fewer.
+/// Maximum number of bins of a histogram of distances; [`Histogram`] has fewer.
 const MAX_DISTANCE_BINS: usize = 1024;
-/// Bins of strides; [`crate::stages::observed_class`] has fewer.
+/// Bound of the number of a bin of strides; [`crate::stages::observed_class`] has fewer.
 const MAX_STRIDE_BINS: u32 = 2048;
 
 /// The content of a file.
@@ -133,7 +133,7 @@ impl Stored {
         postcard::from_bytes(&bytes).map_err(|e| e.to_string())
     }
 
-    /// Checks every index, so that no reader of the result meets one that is out of range.
+    /// Checks every index, so that all are in range for readers of the result.
     pub(super) fn check(&self) -> Result<(), String> {
         let code_is_named = self.pieces.iter().all(|p| {
             (p.function as usize) < self.functions.len()
@@ -223,7 +223,7 @@ impl Stored {
             windows: WindowEngine::from_levels(&self.windows.map(Levels::from_totals)),
             strides: self.strides,
             fetches: self.fetches,
-            // Instructions are not told apart here.
+            // Partial results do not distinguish instructions.
             far_steps: Vec::new(),
             incidence: Incidence::from_parts(marks, self.gathered.min(255)),
             unfolded: Vec::new(),

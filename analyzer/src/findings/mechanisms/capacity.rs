@@ -1,4 +1,4 @@
-//! Data slightly larger than a cache that is read again and again.
+//! Data slightly larger than a cache that is read repeatedly.
 
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;

@@ -1,5 +1,5 @@
-//! Pointer chases: each load's address is the value of the one before. Lists, trees, and chains of
-//! hash tables.
+//! Pointer chases: each load's address is the value of the previous load. Examples are lists,
+//! trees, and chains of hash tables.
 
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
@@ -57,7 +57,7 @@ enum Shape {
 
 /// Names in the code of well-known containers with chains.
 const CHAIN_NAMES: [&str; 4] = ["_Hashtable", "unordered_map", "unordered_set", "_Hash_node"];
-/// Names in their code that iterates over all nodes.
+/// Names in the code of these containers that iterates over all nodes.
 const NODE_ITERATOR_NAMES: [&str; 5] = [
     "_Node_iterator",
     "_Node_const_iterator",
@@ -72,7 +72,7 @@ fn claim(context: &Context, facts: &SiteFacts, wanted: Shape) -> Option<i64> {
 }
 
 /// The shape of a chase: by names of containers, then by steps, then by the origin of the address.
-/// `None`: no chase.
+/// `None` if there is no chase.
 fn shape(context: &Context, facts: &SiteFacts) -> Option<Shape> {
     if facts.regular_step().is_some_and(|step| step == 0)
         || context.walks(facts.site) && facts.is_in_place()
@@ -112,8 +112,8 @@ fn shape(context: &Context, facts: &SiteFacts) -> Option<Shape> {
         (Origin::Hash, _) => return next_is_chain(context, facts.site),
         _ => return None,
     };
-    // A list behind an index that was loaded unchanged is not a hash chain. It may be a graph's
-    // adjacency list.
+    // A list that is reached by an index loaded from memory is not a hash chain. It may be a
+    // graph's adjacency list.
     let begins_in_table = head.is_some_and(|head| {
         let (of_head, _) = context.origin(head);
         matches!(of_head, Origin::Hash | Origin::Call)
@@ -128,15 +128,15 @@ fn shape(context: &Context, facts: &SiteFacts) -> Option<Shape> {
     Some(if is_tree { Shape::Tree } else { Shape::List })
 }
 
-/// True if the load reads another array at the index that the chase follows: the nodes' fields are
-/// in arrays of their own.
+/// True if the load reads another array at the index that the chase follows: each field of the
+/// nodes has its own array.
 fn is_field(context: &Context, facts: &SiteFacts, link: u32) -> bool {
     let pairs = [(facts.site, link), (link, facts.site)];
     // The field is read before or after the link.
     context.is_frequent(facts) && pairs.iter().any(|p| in_step(context, p.0, p.1))
 }
 
-/// A hash chain, if some chain begins at the value of a site's load.
+/// `Shape` of a hash chain if a chain begins at the value of a site's load.
 fn next_is_chain(context: &Context, site: u32) -> Option<Shape> {
     let begins = |s: &u32| {
         let (origin, head) = context.origin(*s);

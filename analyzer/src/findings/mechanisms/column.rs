@@ -23,8 +23,8 @@ pub(super) const COLUMN_RULE: Rule = Rule {
     ..Rule::PLAIN
 };
 
-/// Column-wise walks in blocks: windows see how they come back to the lines of the column before, so
-/// there is nothing to improve.
+/// Column-wise walks in blocks. Windows show that they return to the lines of the previous column,
+/// so no change is advised.
 pub(super) const BLOCKED: Rule = Rule {
     kind: "blocked",
     name: "column-wise walk in blocks",
@@ -37,8 +37,8 @@ pub(super) const BLOCKED: Rule = Rule {
     ..Rule::PLAIN
 };
 
-/// Share of the visits of a load instruction to lines that come back to a line of the same window,
-/// behind others, for bytes that the instruction has not read there.
+/// Share of an instruction's line visits that return to a line of the same window after visits to
+/// other lines, for bytes that the instruction has not read there.
 fn returns(context: &Context, facts: &SiteFacts) -> f64 {
     // By line: number of the last visit, and the first bytes of loads, one bit each.
     let mut lines: HashMap<(u32, CacheLine), (u64, u64), Mixed> = HashMap::default();
@@ -76,8 +76,8 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
     column.then_some(APART)
 }
 
-/// True if windows see different columns: the place in a row, which is the address modulo the step,
-/// is not always the same. A walk through one field of large elements has one such place.
+/// True if windows see different columns: the position in a row, which is the address modulo the
+/// step, varies. A walk through one field of large elements has only one such position.
 fn moves_on(context: &Context, facts: &SiteFacts, step: u64) -> bool {
     let object = facts.main_object();
     let mut places: BTreeMap<u32, u64> = BTreeMap::new();

@@ -27,7 +27,7 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
     (!in_order && !facts.is_in_sequence()).then_some(APART)
 }
 
-/// Number of objects that are read at the same places by one index.
+/// Number of objects that are read at the same positions by one index.
 fn together(context: &Context, cause: &Cause) -> usize {
     let mut by_index: BTreeMap<u32, Vec<&SiteFacts>> = BTreeMap::new();
     for &site in &cause.sites {
@@ -53,9 +53,8 @@ fn together(context: &Context, cause: &Cause) -> usize {
     by_index.values().filter_map(alike).max().unwrap_or(0)
 }
 
-/// True if two load instructions follow the same index. Between two indices their steps then have a
-/// fixed ratio, that of their element sizes. Otherwise another index takes part in one of the
-/// addresses.
+/// True if two load instructions follow the same index. Then the ratio of their steps is fixed, as
+/// that of their element sizes. Otherwise another index contributes to one of the addresses.
 pub(super) fn in_step(context: &Context, one: u32, other: u32) -> bool {
     let mut ratios: BTreeMap<i64, usize> = BTreeMap::new();
     for of_window in (context.places_of(&[one, other])).chunk_by(|a, b| a.0 == b.0) {

@@ -1,5 +1,5 @@
-//! Look-ups in a table at a place that is computed from a key, or at random. The key is in the
-//! table itself.
+//! Look-ups in a table at a position that is computed from a key, or at random. The key is stored
+//! in the table itself.
 
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
@@ -27,7 +27,7 @@ const TABLES: [&str; 6] = [
     "dense_hashtable",
     "F14Table",
 ];
-/// Generic parameters of Rust's tables. Their functions have everyday names.
+/// Generic parameters of Rust's tables. Their functions have common names.
 const RUST: [&str; 3] = [
     "hashbrown::map::equivalent_key",
     "hashbrown::map::make_hasher",
@@ -35,7 +35,8 @@ const RUST: [&str; 3] = [
 ];
 
 fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
-    // These tables find places by groups of tags, which look like an index, or by calls that hash.
+    // These tables find positions by groups of tags, which look like an index, or by calls that
+    // hash.
     let is_known = || context.is_named(facts, &TABLES) || context.is_made_with(facts, &RUST);
     let hashed = matches!(context.root(facts.site).0, Origin::Hash) || is_known();
     (hashed && !facts.is_in_order() && !facts.is_in_sequence()).then_some(APART)

@@ -55,14 +55,14 @@ pub enum Nodes {
     Unrelated,
     /// Its loads go from node to node.
     Followed,
-    /// Its loads belong to a cause that follows pointers, if they read the nodes that it visits.
+    /// Its loads belong to a cause that follows pointers, if they read the visited nodes.
     Joined,
 }
 
-/// The remedy whose gain is predicted beside the advice, by its name for `mgz what-if`.
+/// The remedy whose gain is predicted with the advice, by its name for `mgz what-if`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// The advice has none that addresses alone can tell about.
+    /// No remedy, or one whose gain cannot be predicted from addresses.
     Unknown,
     /// A change of the object's layout.
     OfObject(&'static str),
@@ -84,7 +84,7 @@ pub struct Rule {
     pub tell: fn(&Context, &Cause) -> Told,
     /// True if there is nothing to advise. Such a cause is no finding.
     pub is_good: bool,
-    /// True if each load waits for the one before.
+    /// True if each load waits for the previous one.
     pub is_chained: bool,
     /// Relation to the nodes of lists and trees.
     pub nodes: Nodes,

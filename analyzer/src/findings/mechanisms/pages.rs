@@ -1,4 +1,4 @@
-//! Walks whose every step leads to a new page.
+//! Walks in which every step leads to a new page.
 
 use crate::data::memory_units::PAGE_BYTES;
 use crate::findings::cause::Cause;

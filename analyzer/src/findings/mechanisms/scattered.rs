@@ -1,4 +1,4 @@
-//! Objects behind an array of pointers that were allocated one by one.
+//! Objects that were allocated one by one and are reached through an array of pointers.
 
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
@@ -27,7 +27,7 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
         return None;
     };
     let pointers = context.sites.get(&from)?;
-    // A pointer that stays the same leads to a single object.
+    // An unchanging pointer leads to a single object.
     if pointers.is_in_place() || facts.is_in_order() || facts.is_in_sequence() {
         return None;
     }

@@ -17,7 +17,7 @@ pub(crate) const STREAMING_RULE: Rule = Rule {
 };
 
 fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
-    // A prefetcher does not get ahead of short runs.
+    // A prefetcher gains nothing in short runs.
     if facts.short_runs().is_some() {
         return None;
     }

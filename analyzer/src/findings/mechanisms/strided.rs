@@ -64,7 +64,7 @@ fn used(context: &Context, object: u32, step: i64) -> Vec<(u64, u64)> {
     for row in rows() {
         start = start.min(row.address % element);
     }
-    // If the type is known, so is the begin of an element.
+    // If the type is known, the begin of an element is also known.
     let knows = context.element(object).bytes == element;
     for row in rows() {
         let at = match row.into {

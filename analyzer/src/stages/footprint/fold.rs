@@ -1,4 +1,4 @@
-//! From table entries to footprints of functions, lines and the whole trace.
+//! Computes footprints of functions, lines and the whole trace from table entries.
 //!
 //! The entries of one 64-byte line are adjacent. For each target (the whole, a function, a line)
 //! the maps of its entries are merged and their bits counted. Pages of memory are independent, so
@@ -33,7 +33,7 @@ fn add(into: &mut [AccessCounts], from: &[AccessCounts]) {
 }
 
 impl Folded {
-    /// Nothing yet.
+    /// An empty result.
     pub(crate) fn new(code: &CodeMap) -> Folded {
         Folded {
             whole: AccessCounts::default(),
@@ -44,7 +44,7 @@ impl Folded {
         }
     }
 
-    /// Both together; of different pages.
+    /// Adds a result from other pages.
     pub(crate) fn merge(mut self, other: Folded) -> Folded {
         self.whole.add_all(&other.whole);
         self.stores.add_all(&other.stores);
@@ -60,13 +60,14 @@ impl Folded {
 pub(crate) fn fold(entries: &[Entry], code: &CodeMap, folded: &mut Folded) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("popcnt") {
-        // SAFETY: the CPU has just been found to have the feature that the function is compiled for.
+        // SAFETY: the CPU supports the feature for which the function is compiled, as was just
+        // checked.
         return unsafe { fold_modern(entries, code, folded) };
     }
     fold_any(entries, code, folded);
 }
 
-/// Each line of memory and target needs five counts of bits. With the instruction for them, folding
+/// Each line of memory and target needs five counts of bits. With the popcount instruction, folding
 /// takes a quarter less time.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "popcnt")]
@@ -87,7 +88,7 @@ fn fold_any(entries: &[Entry], code: &CodeMap, folded: &mut Folded) {
     }
 }
 
-/// The page that each target has touched last: entries come in the order of pages.
+/// The page that each target touched last. Entries come in the order of pages.
 struct LastPages {
     whole: Option<(u32, Page)>,
     stores: Option<(u32, Page)>,
@@ -113,7 +114,7 @@ struct Scratch {
     pages: LastPages,
 }
 
-/// Counts a page if it is not the one that was counted last.
+/// Counts a page unless it was the last one counted.
 #[inline(always)]
 fn count_page(last: &mut Option<(u32, Page)>, page: (u32, Page), counts: &mut AccessCounts) {
     counts.pages += u64::from(*last != Some(page));
@@ -163,7 +164,8 @@ fn fold_line(entries: &[Entry], code: &CodeMap, folded: &mut Folded, scratch: &m
                 code.targets(target, entry.key().group)
             }
         };
-        // Mostly there is one entry, or all are of one row. Then the row's counts are the whole's.
+        // Mostly there is one entry, or all belong to one row. Then the row's counts are also the
+        // whole's.
         if let [row] = rows(&entries[0])
             && entries[1..].iter().all(|e| rows(e) == [*row])
         {
@@ -305,15 +307,15 @@ mod tests {
         }
         let (set, _) = FootprintSet::new(all);
         let folded = set.fold(&code());
-        // The same from entries one by one, as partial results have them.
+        // The same from separate entries, as in partial results.
         let mut loose = FootprintSet::default();
         set.entries().into_iter().for_each(|e| loose.add(e));
         assert_eq!(loose.fold(&code()).whole, folded.whole);
         folded
     }
 
-    /// Folds with several concurrent workers that share a table. The last one gets nothing, the one
-    /// before little.
+    /// Folds with several concurrent workers that share a table. The last one gets no accesses, the
+    /// one before few.
     fn shared(accesses: &[Access], workers: usize, budget: &Arc<Budget>) -> Folded {
         let store = Store::new(budget.clone());
         let mut dealt: Vec<Vec<&[Access]>> = vec![Vec::new(); workers];
@@ -446,8 +448,8 @@ mod tests {
         );
     }
 
-    /// Workers share a table, and some write it to a file while the others go on. Nothing is lost,
-    /// and nothing counts twice.
+    /// Workers share a table, and some write it to a file while the others continue. Nothing is
+    /// lost or counted twice.
     #[test]
     fn workers_share_a_table() {
         let mut state = 21u64;
@@ -485,7 +487,7 @@ mod tests {
             let accesses = &accesses[..count];
             let folded = shared(accesses, workers, &budget);
             assert!(folded == measured(accesses, 1, &Arc::default()));
-            // The definitions take their time.
+            // The definitions are slow.
             if count <= 40_000 {
                 agrees(&folded, accesses);
             }

@@ -1,4 +1,4 @@
-//! The loads of one line by several groups, together.
+//! The loads of one line by several groups, merged.
 
 use crate::data::counts::AccessCounts;
 use crate::data::group::AccessClass;
@@ -13,7 +13,7 @@ pub(crate) struct Merged {
 }
 
 impl Merged {
-    /// Joins a group's maps; `class` is its class of load.
+    /// Merges a group's maps; `class` is its class of load.
     #[inline(always)]
     pub fn add(&mut self, class: AccessClass, maps: &Maps) {
         self.all.merge(maps);
@@ -24,7 +24,7 @@ impl Merged {
         }
     }
 
-    /// The part that lies in some bytes of the line.
+    /// The part inside the masked bytes of the line.
     pub fn inside(&self, mask: u64) -> Merged {
         let Maps { seen, twice, bytes } = self.all;
         Merged {
@@ -43,7 +43,7 @@ impl Merged {
         self.all == Maps::default()
     }
 
-    /// Adds it to a footprint that has nothing else of this line.
+    /// Adds it to a footprint that does not include this line yet.
     #[inline(always)]
     pub fn count_line(&self, counts: &mut AccessCounts) {
         self.count(counts);

@@ -2,21 +2,21 @@
 //!
 //! The unit is an entry per (group, address space, 64-byte line), where a *group* is a code line
 //! and a load class (see [`crate::data::code_map`]). It has three 64-bit maps with one bit per byte
-//! of the line: start addresses seen, start addresses seen at least twice, bytes touched. Maps of
-//! different groups merge by bit operations ([`Maps::merge`]). So one pass fills one table, and the
-//! footprints of lines, functions and the whole trace are computed from it at the end
+//! of the line: start addresses seen, start addresses seen at least twice, and bytes touched. Maps
+//! of different groups merge by bit operations ([`Maps::merge`]). So one pass fills one table, and
+//! the footprints of lines, functions and the whole trace are computed from it at the end
 //! ([`FootprintSet::fold`]).
 //!
 //! Method. A row becomes one packed number ([`record`]), which is appended to one of some
-//! [`partitions`](partition) selected by its page. No look-up is needed, and nothing depends on the
-//! data. Most code touches lines again soon. Such touches are first joined in a small table in
-//! which a key has one place (`write_cache`), and evicted entries are appended. From time to time a
-//! trial decides if that pays. If not, records that were already appended twice are left out,
+//! [`partitions`](partition) selected by its page. No look-up is needed, and no branch depends on
+//! the data. Most code touches lines again soon. Such touches are first merged in a small
+//! direct-mapped table (`write_cache`), and evicted entries are appended. From time to time a trial
+//! decides if the table saves time. If not, records that were already appended twice are left out,
 //! provided there are enough of them ([`repeats`]). When the new records of a partition take as
-//! much memory as its entries, they are merged into these, with a table that stays in the cache
-//! meanwhile. All workers share the partitions in a [`Store`]; records wait with the worker, by
-//! partition, until they are handed over. So memory outside the caches is only accessed in order,
-//! and a partition can be folded separately: partitions for which a [`Budget`] has no room wait in
+//! much memory as its entries, they are merged into these, with a table that stays in the cache.
+//! All workers share the partitions in a [`Store`]; records wait with the worker, by partition,
+//! until they are handed over. So memory outside the caches is only accessed in order, and a
+//! partition can be folded separately: partitions for which a [`Budget`] has no room are written to
 //! a file. Rows that do not fit into a packed number (across lines, of unusual sizes, of very many
 //! groups) are appended as entries.
 
@@ -48,8 +48,8 @@ const ROWS_PER_BATCH: usize = crate::stages::footprint::write_cache::MAX_TOUCHES
 const TALLY_BITS: u32 = 24;
 /// Rows between two sums, so that no tally overflows.
 const MAX_TALLIED_ROWS: usize = 1 << 22;
-/// Copies of a group's tally, used in turn. Consecutive rows often have the same group, and a
-/// number that was just written takes several cycles until it can be read. Source: Chosen.
+/// Copies of a group's tally, used in turn. Consecutive rows often have the same group, and a store
+/// takes several cycles until its value can be loaded. Source: Chosen.
 const TALLY_COPIES: usize = 4;
 const NO_OWNER: u32 = u32::MAX;
 
@@ -75,7 +75,7 @@ impl Maps {
     }
 }
 
-/// Subject of an entry.
+/// Key of an entry.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
 )]
@@ -96,12 +96,12 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// One that was stored before.
+    /// Builds an entry from its parts.
     pub(crate) fn new(key: Key, maps: Maps) -> Entry {
         Entry { key, maps }
     }
 
-    /// Subject of the entry.
+    /// Key of the entry.
     pub fn key(&self) -> Key {
         self.key
     }
@@ -112,8 +112,8 @@ impl Entry {
     }
 }
 
-/// Bits of a packed key that hold the owner; the others hold the line. 41 bits of lines are 47 bits of
-/// addresses, all that a user-space program on x86-64 has without five-level paging.
+/// Bits of a packed key that hold the owner; the others hold the line. 41 bits for the line cover
+/// 47 bits of addresses, the user space of x86-64 without five-level paging.
 const OWNER_BITS: u32 = 23;
 const OWNER_MASK: u32 = (1 << OWNER_BITS) - 1;
 
@@ -127,7 +127,7 @@ pub(crate) struct PackedEntry {
 }
 
 /// The owner's upper bits come last. Records have small owners and use these bits for other data,
-/// so the key of a record is a part of the record.
+/// so a record contains its key.
 #[inline(always)]
 fn pack(line: CacheLine, owner: u32) -> u64 {
     line.number() << OWNER_BITS
@@ -157,8 +157,8 @@ pub struct GroupCount {
     pub implied: u64,
 }
 
-/// State after an access to one line. `offset`: first byte (below 64); `bytes`: number of bytes (at
-/// least one); `starts`: the access starts there.
+/// State after an access to one line. `offset` is the first byte (below 64), and `bytes` the number
+/// of bytes (at least one). `starts` is true if the access starts there.
 #[inline(always)]
 fn touch(offset: u32, bytes: u32, starts: bool) -> Maps {
     Maps {
@@ -184,15 +184,15 @@ pub struct Footprints {
     front: Front,
     repeats: Repeats,
     partitions: Partitions,
-    /// Lines or owners that a packed key cannot hold.
+    /// Entries whose line or owner does not fit into a packed key.
     odd: HashMap<Key, Maps>,
-    /// Owner by address space and group, [`NO_OWNER`] where there is none yet.
+    /// Owner by address space and group, [`NO_OWNER`] if there is none yet.
     owner_of: Vec<Vec<u32>>,
     counts: Vec<GroupCount>,
-    /// By group, since the counts were brought up to date: rows in the lower [`TALLY_BITS`],
-    /// implied loads above.
+    /// By group, counts not yet added to `counts`: rows in the lower [`TALLY_BITS`], implied loads
+    /// above.
     tally: Vec<[u64; TALLY_COPIES]>,
-    /// Rows since then, or some more.
+    /// Upper bound of the rows in `tally`.
     tallied: usize,
 }
 
@@ -208,7 +208,7 @@ impl Footprints {
         Footprints::of(Store::new(budget))
     }
 
-    /// A worker's part of a table that is in a store.
+    /// A worker's part of a table in a store.
     pub(crate) fn of(store: Arc<Store>) -> Footprints {
         Footprints {
             front: Front::default(),
@@ -317,7 +317,7 @@ impl Footprints {
         }
     }
 
-    /// Brings the counts up to date.
+    /// Adds the tallies to the counts.
     #[cold]
     fn sum_up(&mut self) {
         self.tallied = 0;
@@ -329,7 +329,7 @@ impl Footprints {
         }
     }
 
-    /// Makes room for groups up to this one.
+    /// Allocates space for groups up to this one.
     #[cold]
     fn make_room(&mut self, owner_of: &mut Vec<u32>, most: usize) {
         let room = |len: usize| len.max(most + 1);
@@ -339,7 +339,7 @@ impl Footprints {
         self.tally.resize(room(self.tally.len()), [0; TALLY_COPIES]);
     }
 
-    /// Gives groups in an address space their numbers, if they have none.
+    /// Assigns owner numbers to groups in an address space that have none.
     #[cold]
     fn new_owners(&mut self, owner_of: &mut [u32], groups: &[Group], space: u32) {
         for &group in groups {
@@ -350,7 +350,7 @@ impl Footprints {
         }
     }
 
-    /// Adds bytes that a group has touched in an access that started elsewhere.
+    /// Adds bytes of an access by a group that started elsewhere.
     pub fn add_tail(&mut self, address: u64, size: u32, group: Group, space: u32) {
         let at = space as usize;
         if self.owner_of.len() <= at {
@@ -385,7 +385,7 @@ impl Footprints {
         }
     }
 
-    /// The lines behind the first of an access.
+    /// Adds the lines of an access after the first one.
     #[inline(never)]
     fn tail(&mut self, at: u64, bytes: u32, owner: u32) {
         let end = at.saturating_add(u64::from(bytes) - 1);
@@ -416,7 +416,7 @@ impl Footprints {
             .merge(&maps);
     }
 
-    /// All entries are in partitions, and counts are up to date.
+    /// Moves all entries to the partitions, and updates the counts.
     fn settle(&mut self) {
         self.front.flush(&mut self.partitions);
         self.partitions.flush();

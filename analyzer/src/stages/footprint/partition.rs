@@ -17,17 +17,17 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// Number of partitions.
 pub(crate) const PARTITIONS: usize = 128;
-/// Records that wait in a partition before they are merged, at least. Source: Chosen.
+/// Minimum number of records that wait in a partition before they are merged. Source: Chosen.
 const MIN_WAITING_RECORDS: usize = 1 << 11;
-/// Records and entries that a worker hands over at a time.
+/// Records and entries that a worker passes to the store at a time.
 const RECORDS: usize = 1 << 8;
 const ENTRIES: usize = 1 << 6;
-/// Records between the last one and the place that is prefetched for later ones. Reused chunks have
-/// mostly left the cache.
+/// Records between the last one and the position that is prefetched for later ones. Reused chunks
+/// are mostly no longer in the cache.
 const NEXT_LINES: usize = 16;
-/// An entry that waits takes as much room as so many records.
+/// Size of a waiting entry in records.
 const RECORDS_PER_WAITING_ENTRY: usize = 4;
-/// Entries with which there are partitions: less is all in the first. Source: Chosen.
+/// Minimum number of entries for partitions; fewer are all in the first one. Source: Chosen.
 const MIN_PARTITIONED_ENTRIES: usize = 1 << 12;
 /// Bytes of an entry in a file.
 const STORED_ENTRY_BYTES: usize = 32;
@@ -38,9 +38,9 @@ pub struct Budget {
     most: isize,
     held: AtomicIsize,
     spilled: AtomicUsize,
-    /// Writing has failed: everything stays in memory.
+    /// True after writing has failed: everything stays in memory.
     failed: AtomicBool,
-    /// The tables that share it. Held by who writes their entries to a file.
+    /// The tables that share the budget. Locked while their entries are written to a file.
     stores: Mutex<Vec<Weak<Store>>>,
 }
 
@@ -51,7 +51,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// A budget of so many bytes.
+    /// A budget of `bytes`.
     pub fn new(bytes: usize) -> Budget {
         Budget {
             most: (bytes / size_of::<PackedEntry>()) as isize,
@@ -62,7 +62,7 @@ impl Budget {
         }
     }
 
-    /// Bytes that went into files.
+    /// Bytes that were written to files.
     pub fn spilled(&self) -> usize {
         self.spilled.load(Ordering::Relaxed) * STORED_ENTRY_BYTES
     }
@@ -79,17 +79,17 @@ pub(crate) fn partition_of(line: CacheLine) -> usize {
     (spread(line.page().number()) >> (64 - PARTITIONS.trailing_zeros())) as usize
 }
 
-/// Entries of one partition, each key once.
+/// Entries of one partition with distinct keys.
 #[derive(Clone, Debug)]
 pub(crate) enum Run {
     /// In memory.
     Memory(EntryBlocks),
-    /// In a file: where, and how many.
+    /// In a file: the file, the position, and the number of entries.
     File(Arc<File>, u64, usize),
 }
 
 impl Run {
-    /// Its entries, in place if they are in memory. A failure to read them back is a system error.
+    /// Its entries, borrowed if they are in memory. A failure to read them back is a system error.
     pub(crate) fn places(&self) -> std::io::Result<Cow<'_, EntryBlocks>> {
         let (file, at, count) = match self {
             Run::Memory(places) => return Ok(Cow::Borrowed(places)),
@@ -121,10 +121,10 @@ impl Run {
 }
 
 /// Entries that never move. There are many partitions, and growing them as single blocks would
-/// leave holes of all sizes that the others do not fit into.
+/// fragment memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EntryBlocks {
-    /// All but the last are full.
+    /// All except the last are full.
     blocks: Vec<Vec<PackedEntry>>,
     len: usize,
 }
@@ -157,11 +157,12 @@ impl EntryBlocks {
         &mut self.blocks[number as usize / BLOCK][number as usize % BLOCK]
     }
 
-    /// Merges records into the entries with these numbers, which have their keys.
+    /// Merges records into the entries with these numbers, which have the same keys.
     fn merge(&mut self, records: &[u64], numbers: &[u32]) {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2") {
-            // SAFETY: the CPU has just been found to have the feature that the function is compiled for.
+            // SAFETY: the CPU supports the feature for which the function is compiled, as was just
+            // checked.
             return unsafe { self.merge_wide(records, numbers) };
         }
         self.merge_plain(records, numbers);
@@ -174,7 +175,7 @@ impl EntryBlocks {
             .for_each(|(&record, &number)| self.get_mut(number).maps.merge(&record::maps(record)));
     }
 
-    /// The same with an entry as one number, as in [`crate::stages::footprint::write_cache`].
+    /// The same, with each entry as one vector, as in [`crate::stages::footprint::write_cache`].
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
     fn merge_wide(&mut self, records: &[u64], numbers: &[u32]) {
@@ -198,10 +199,10 @@ impl EntryBlocks {
                 )
             };
             let maps = _mm256_sllv_epi64(maps, offset);
-            // Starts that both have, shifted to the starts seen twice. The fields in front of the
-            // others are zero.
+            // Common starts, shifted to the field of starts seen twice. The fields before it are
+            // zero.
             let twice = _mm256_slli_si256::<8>(_mm256_and_si256(known, maps));
-            // SAFETY: see above.
+            // SAFETY: as above.
             unsafe {
                 _mm256_store_si256(place, _mm256_or_si256(_mm256_or_si256(known, maps), twice))
             };
@@ -212,13 +213,13 @@ impl EntryBlocks {
 /// Entries of one partition, and records that are not merged into them yet.
 #[derive(Default)]
 struct Partition {
-    /// Records that were handed over.
+    /// Records passed by workers.
     records: Vec<Vec<u64>>,
-    /// The same: entries.
+    /// Entries passed by workers.
     others: Vec<Vec<PackedEntry>>,
-    /// Number of both, counting an entry as several records.
+    /// Size of both in records.
     waiting: usize,
-    /// Each key once.
+    /// Entries with distinct keys.
     places: EntryBlocks,
     runs: Vec<Run>,
 }
@@ -227,13 +228,13 @@ struct Partition {
 #[derive(Default)]
 struct Scratch {
     index: KeyIndex,
-    /// Chunks that have been merged: memory that was never used is dear.
+    /// Empty chunks for reuse, since fresh memory is expensive.
     records: Vec<Vec<u64>>,
     others: Vec<Vec<PackedEntry>>,
 }
 
 impl Partition {
-    /// Takes chunks, and merges if there is enough. The change of the number of entries.
+    /// Takes chunks, and merges if there are enough. Returns the change in the number of entries.
     fn take(
         &mut self,
         records: Vec<u64>,
@@ -250,14 +251,14 @@ impl Partition {
         }
     }
 
-    /// True if it is time to merge. Each merge looks up all entries once, so there must be as many
-    /// new ones. (A record has a quarter of the size of an entry.)
+    /// True if it is time to merge. Each merge looks up all entries once, so it needs at least as
+    /// many new entries as old ones. (A record has a quarter of the size of an entry.)
     fn is_due(&self) -> bool {
         self.waiting >= MIN_WAITING_RECORDS.max(self.places.len * 4)
     }
 
-    /// Merges new records. First, keys are looked up, then maps are merged into their places, so
-    /// neither step waits for the other. Returns the change in the number of entries.
+    /// Merges new records. First, all keys are looked up. Then the maps are merged, so that neither
+    /// step waits for the other. Returns the change in the number of entries.
     fn merge(&mut self, scratch: &mut Scratch) -> isize {
         let old = self.places.len;
         let more = self.records.iter().map(Vec::len).sum::<usize>()
@@ -304,21 +305,22 @@ impl Partition {
     }
 }
 
-/// Groups and address spaces that have numbers.
+/// Owner numbers of groups in address spaces.
 #[derive(Default)]
 struct Owners {
     list: Vec<(Group, u32)>,
     numbers: HashMap<(Group, u32), u32>,
 }
 
-/// The entries of a table that several workers fill, so that each is there once and not once for each worker.
+/// The entries of a table that several workers fill together, so that each exists once and not once
+/// per worker.
 pub(crate) struct Store {
     partitions: Vec<Mutex<Partition>>,
     owners: Mutex<Owners>,
     budget: Arc<Budget>,
 }
 
-/// A worker that panicked has not left anything half done that could not be read.
+/// Locks a mutex even if a worker panicked, since workers leave no invalid state.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex
         .lock()
@@ -326,7 +328,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Store {
-    /// An empty one, which the budget knows of.
+    /// An empty store, registered with the budget.
     pub(crate) fn new(budget: Arc<Budget>) -> Arc<Store> {
         let store = Arc::new(Store {
             partitions: (0..PARTITIONS).map(|_| Mutex::default()).collect(),
@@ -337,7 +339,7 @@ impl Store {
         store
     }
 
-    /// The number of a group in an address space.
+    /// The owner number of a group in an address space.
     pub(crate) fn owner(&self, group: Group, space: u32) -> u32 {
         let Owners { list, numbers } = &mut *locked(&self.owners);
         *numbers.entry((group, space)).or_insert_with(|| {
@@ -346,17 +348,17 @@ impl Store {
         })
     }
 
-    /// Group and address space of a number.
+    /// Group and address space of an owner number.
     pub(crate) fn owned(&self, owner: u32) -> (Group, u32) {
         locked(&self.owners).list[owner as usize]
     }
 
-    /// Groups and address spaces by number.
+    /// Groups and address spaces by owner number.
     pub(crate) fn owners(&self) -> Vec<(Group, u32)> {
         locked(&self.owners).list.clone()
     }
 
-    /// All runs, by partition. Nobody else may have anything to add.
+    /// All runs, by partition. All workers must have flushed before.
     pub(crate) fn finish(&self) -> Vec<Vec<Run>> {
         let finish = |scratch: &mut Scratch, partition: &Mutex<Partition>| {
             let mut partition = std::mem::take(&mut *locked(partition));
@@ -373,11 +375,11 @@ impl Store {
     }
 }
 
-/// A worker's path to a [`Store`]. Records and entries wait here, by partition, until there are
-/// enough to be handed over. Small amounts stay here.
+/// A worker's buffer for a [`Store`]. Records and entries wait here, by partition, until there are
+/// enough to pass on. Small amounts stay here.
 pub(crate) struct Partitions {
     pub(crate) store: Arc<Store>,
-    /// One, as long as there is little.
+    /// By partition; only one while there are few.
     records: Vec<Vec<u64>>,
     others: Vec<Vec<PackedEntry>>,
     little: Partition,
@@ -423,7 +425,7 @@ impl Partitions {
         }
         for &record in records {
             let number = partition_of(record::line(record));
-            // Said so that places need no check.
+            // A fixed-size array needs no bounds checks.
             let Some(chunk) = self
                 .records
                 .first_chunk_mut::<PARTITIONS>()
@@ -450,7 +452,7 @@ impl Partitions {
         }
     }
 
-    /// Hands the waiting records over to their partition, and merges them if there are enough.
+    /// Passes the waiting records to their partition, and merges them if there are enough.
     #[cold]
     fn hand_over(&mut self, number: usize) {
         let Scratch {
@@ -475,12 +477,12 @@ impl Partitions {
         }
     }
 
-    /// True if everything is here.
+    /// True while all entries are here.
     pub(crate) fn is_little(&self) -> bool {
         self.records.len() < PARTITIONS
     }
 
-    /// Distributes the entries here among all partitions.
+    /// Distributes these entries among all partitions.
     pub(crate) fn part(&mut self) {
         if !self.is_little() {
             return;
@@ -511,10 +513,10 @@ impl Partitions {
     }
 
     /// Writes all entries of all tables of the budget to an unnamed file, because other tables may
-    /// have filled the budget. If that fails, they stay.
+    /// have filled the budget. If that fails, they stay in memory.
     fn spill(&mut self) -> std::io::Result<()> {
         let budget = &*self.store.budget;
-        // Another worker may be at it.
+        // Another worker may already be writing.
         let Ok(mut known) = budget.stores.try_lock() else {
             return Ok(());
         };
@@ -537,7 +539,7 @@ impl Partitions {
                     out.write_all(&word.to_le_bytes())?;
                 }
             }
-            // Before they go, they must be there.
+            // The file must be complete before the entries are dropped.
             out.flush()?;
             let count = std::mem::take(&mut partition.places).len;
             if count > 0 {
@@ -550,7 +552,8 @@ impl Partitions {
         Ok(())
     }
 
-    /// Hands all waiting records over. Few entries stay here; many are in the store.
+    /// Passes on all waiting records. A small number of entries stays here; otherwise all are in
+    /// the store.
     pub(crate) fn flush(&mut self) {
         (0..self.records.len()).for_each(|number| self.hand_over(number));
     }
@@ -562,7 +565,7 @@ impl Partitions {
     }
 }
 
-/// A file for scratch that is gone when it is closed.
+/// A scratch file that vanishes when it is closed.
 fn nameless() -> std::io::Result<File> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let name = format!(
@@ -599,8 +602,7 @@ mod tests {
         }
     }
 
-    /// A complete table has filled the budget. Later entries are not written to files in the
-    /// smallest pieces.
+    /// A completed table has filled the budget. Later entries must not be written in tiny pieces.
     #[test]
     fn a_budget_that_others_have_filled_is_emptied() {
         let most = 1usize << 17;

@@ -1,9 +1,10 @@
-//! A row as one number: line, owner, offset in the line, size. Nearly all rows are like that.
+//! A row as one number: line, owner, offset in the line, size. Nearly all rows fit.
 
 use crate::data::memory_units::{CacheLine, LINE_BYTES, LINE_SHIFT};
 use crate::stages::footprint::{Maps, PackedEntry};
 
-/// Bits of a record that hold the code of the size, the offset, the owner; the others hold the line.
+/// Bits of a record that hold the code of the size, the offset, the owner; the others hold the
+/// line.
 const CODE_BITS: u32 = 3;
 pub(crate) const OFFSET_AT: u32 = CODE_BITS;
 const OFFSET_BITS: u32 = LINE_SHIFT;
@@ -12,15 +13,15 @@ pub(crate) const OWNER_AT: u32 = CODE_BITS + OFFSET_BITS;
 const LINE_AT: u32 = OWNER_AT + OWNER_BITS;
 
 /// Code of a size that is a power of two, at most 64. It is computed by multiplying and shifting,
-/// which vector instructions support: a bit sequence without a repeated group of three is shifted
-/// by the size.
+/// which vector instructions support: multiplication by the size shifts a de Bruijn sequence, whose
+/// groups of three bits are distinct.
 #[inline(always)]
 const fn code(size: u32) -> u32 {
     size.wrapping_mul(0b0001_0111) >> 5 & 7
 }
 
-/// State after an access at offset 0, by the code of its size, in a place without a key. One code
-/// belongs to no size.
+/// State after an access at offset 0, by the code of its size, with key 0. One code belongs to no
+/// size.
 pub(crate) const AT_ZERO: [PackedEntry; 8] = {
     let mut places = [PackedEntry {
         key: 0,
@@ -38,7 +39,7 @@ pub(crate) const AT_ZERO: [PackedEntry; 8] = {
     places
 };
 
-/// The record of an access; wrong if it is [`unfit`].
+/// The record of an access. The access must not be [`unfit`].
 #[inline(always)]
 pub(crate) fn pack(address: u64, size: u32, owner: u32) -> u64 {
     let size = size + u32::from(size == 0);
@@ -62,13 +63,14 @@ pub(crate) fn unfit(address: u64, size: u32, owner: u32) -> u64 {
 pub(crate) fn pack_all(address: &[u64], size: &[u32], owner: &[u32], records: &mut [u64]) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the CPU has just been found to have the feature that the function is compiled for.
+        // SAFETY: the CPU supports the feature for which the function is compiled, as was just
+        // checked.
         return unsafe { pack_wide(address, size, owner, records) };
     }
     pack_each(address, size, owner, records)
 }
 
-/// With vectors of four.
+/// The same with vectors of four.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn pack_wide(address: &[u64], size: &[u32], owner: &[u32], records: &mut [u64]) -> u64 {
@@ -92,13 +94,13 @@ pub(crate) fn line(record: u64) -> CacheLine {
     CacheLine::from_number(record >> LINE_AT)
 }
 
-/// The key of its entry.
+/// The key of a record's entry.
 #[inline(always)]
 pub(crate) fn key(record: u64) -> u64 {
     record >> OWNER_AT << OWNER_AT
 }
 
-/// State after it.
+/// The line's state after the record's access.
 #[inline(always)]
 pub(crate) fn maps(record: u64) -> Maps {
     let offset = record >> CODE_BITS & ((1 << OFFSET_BITS) - 1);
@@ -122,7 +124,7 @@ mod tests {
             let fits = address < 1 << 47 && owner < 1 << 14 && bytes.is_power_of_two() && address % 64 + u64::from(bytes) <= 64;
             prop_assert_eq!(unfit(address, size, owner) == 0, fits);
             let (address_of, size_of, owner_of, mut records) = ([0, address, 63, 7, 9], [8, size, 1, 64, 4], [0, owner, 3, 2, 1], [0; 5]);
-            // The last ones do not fill a vector.
+            // The lengths include partly filled vectors.
             for from in 0..2 {
                 let some = from..from + 4;
                 let any = pack_all(&address_of[some.clone()], &size_of[some.clone()], &owner_of[some.clone()], &mut records[some.clone()]);

@@ -1,19 +1,19 @@
-//! A small table of the records that were appended last. A record that was appended twice adds
-//! nothing further, since maps only distinguish "once" and "twice or more", and bytes. If the same
-//! places are accessed repeatedly, but with too many others in between for
+//! A small table of the records that were appended last. A record that was appended twice has no
+//! further effect, since maps only distinguish "once" and "twice or more", and bytes. If the same
+//! addresses are accessed repeatedly, but with too many others in between for
 //! [`crate::stages::footprint::write_cache`], most records need not be written, read and merged. If
 //! few repetitions are found, the table is not used for a while.
 //!
-//! Each record has one place. Its presence is unpredictable, so there is no branch on it: each
-//! record is written behind the list of records to append, and the list grows only if the record
-//! was not there twice.
+//! The table is direct-mapped. A hit is unpredictable, so there is no branch on it: each record is
+//! written after the list of records to append, and the list grows only if the record was not there
+//! twice.
 
 use crate::stages::footprint::write_cache::MAX_TOUCHES_PER_BATCH;
 use crate::util::adaptive::Trial;
 
-/// Places: a share of the second-level cache. Source: Chosen.
+/// Number of slots: a share of the second-level cache. Source: Chosen.
 const TABLE_PLACES: usize = 1 << 14;
-/// Too few records can be left out: less than one in so many.
+/// If fewer than one in this many records can be left out, the table is not used.
 const TOO_FEW: usize = 4;
 
 struct Table {
@@ -31,21 +31,21 @@ pub(crate) struct Repeats {
 }
 
 impl Repeats {
-    /// True if the next records are to go through [`Repeats::sift`].
+    /// True if the next records should pass through [`Repeats::sift`].
     #[inline(always)]
     pub(crate) fn pays(&mut self, records: usize) -> bool {
         self.trial
             .goes_on(records, |all, found| found * TOO_FEW < all)
     }
 
-    /// The records that are to be appended, of at most [`MAX_TOUCHES_PER_BATCH`].
+    /// Returns the records to append, of at most [`MAX_TOUCHES_PER_BATCH`].
     #[inline(always)]
     pub(crate) fn sift<'a>(
         &mut self,
         records: &[u64],
         left: &'a mut [u64; MAX_TOUCHES_PER_BATCH],
     ) -> &'a [u64] {
-        // No access has this record: its size has no such code.
+        // No access has this record, since its code belongs to no size.
         let table = self.table.get_or_insert_with(|| {
             Box::new(Table {
                 records: [u64::MAX; TABLE_PLACES],
@@ -87,7 +87,7 @@ mod tests {
     }
 
     proptest! {
-        /// Leaving out repetitions changes nothing.
+        /// Leaving out repetitions does not change the maps.
         #[test]
         fn what_is_appended_has_the_maps_of_all(accesses in prop::collection::vec((0u64..60, 0u64..4, 0u32..7, 0u32..3), 0..600), far in any::<bool>()) {
             let record = |&(line, offset, code, owner): &(u64, u64, u32, u32)| {

@@ -13,13 +13,13 @@ use crate::util::radix;
 use rayon::prelude::*;
 use std::sync::Arc;
 
-/// Entries below this are folded by one thread. Source: Chosen.
+/// Fewer entries are folded by one thread. Source: Chosen.
 const MIN_PARALLEL_ENTRIES: usize = 1 << 14;
 /// Entries between the current one and the one that is prefetched. Source: Chosen.
 const PREFETCH_DISTANCE: usize = 16;
 
-/// Keys and places packed into one number, which can be moved in half of the time. Bits that all
-/// keys share are left out.
+/// Keys and places packed into one number, which halves the time to move them. Bits that all keys
+/// share are left out.
 #[derive(Clone, Copy)]
 struct Packing {
     /// The least line, and bits of the rank and of the place.
@@ -29,7 +29,7 @@ struct Packing {
 }
 
 impl Packing {
-    /// For some keys, whose places are below `places`; `None` if they do not fit.
+    /// A packing for some keys, whose places are below `places`; `None` if they do not fit.
     fn new(keys: impl Iterator<Item = u64>, places: usize) -> Option<Packing> {
         let (least, most, ranks) = keys.fold((u64::MAX, 0, 0), |(least, most, ranks), key| {
             (
@@ -41,7 +41,7 @@ impl Packing {
         let bits = |n: u64| u64::BITS - n.leading_zeros();
         let line = least.min(most) >> OWNER_BITS;
         let (rank_bits, place_bits) = (bits(ranks), bits(places as u64));
-        // No shift is by all bits of a number.
+        // A shift by all bits of a number is not allowed.
         (bits((most >> OWNER_BITS) - line) + rank_bits + place_bits < u64::BITS).then_some(
             Packing {
                 line,
@@ -79,27 +79,28 @@ impl Packing {
 /// The entries of several tables.
 #[derive(Clone, Debug, Default)]
 pub struct FootprintSet {
-    /// By partition: runs, each with the table that it is of.
+    /// By partition: runs, each with the index of its table.
     runs: Vec<Vec<(usize, Run)>>,
-    /// By partition: entries that were given one by one.
+    /// By partition: entries that were added separately.
     loose: Vec<Vec<Entry>>,
     /// Group and address space of all owners, in the order of address spaces and groups.
     owners: Vec<(Group, u32)>,
-    /// By table: the place of each of its owners among all owners.
+    /// By table: the rank of each of its owners among all owners.
     ranks: Vec<Vec<u32>>,
-    /// There is so little that it is all in the first partition.
+    /// True if there are so few entries that all are in the first partition.
     little: bool,
 }
 
 impl FootprintSet {
-    /// From tables. Also gives the counts by group, of all tables together.
+    /// Builds the set of several tables. Also returns the counts by group, summed over all tables.
     pub fn new(mut tables: Vec<Footprints>) -> (FootprintSet, Vec<GroupCount>) {
         tables.iter_mut().for_each(Footprints::settle);
         let little = tables.iter().all(|t| t.partitions.is_little());
         FootprintSet::parted(tables, little)
     }
 
-    /// From the tables of several buckets, so that the sets can be [united](FootprintSet::union).
+    /// Builds a set for each bucket from its tables, so that the sets can be
+    /// [united](FootprintSet::union).
     pub fn of_buckets(mut buckets: Vec<Vec<Footprints>>) -> Vec<(FootprintSet, Vec<GroupCount>)> {
         buckets.iter_mut().flatten().for_each(Footprints::settle);
         let little = buckets.iter().flatten().all(|t| t.partitions.is_little());
@@ -109,7 +110,7 @@ impl FootprintSet {
             .collect()
     }
 
-    /// Union of several sets that were made together.
+    /// Union of several sets that [`FootprintSet::of_buckets`] made together.
     pub fn union(sets: Vec<FootprintSet>) -> FootprintSet {
         let by_space = |&(group, space): &(Group, u32)| (space, group);
         let mut owners: Vec<(Group, u32)> =
@@ -150,7 +151,7 @@ impl FootprintSet {
 
     fn parted(tables: Vec<Footprints>, little: bool) -> (FootprintSet, Vec<GroupCount>) {
         let by_space = |&(group, space): &(Group, u32)| (space, group);
-        // Tables of several workers may be of one store.
+        // Tables of several workers may share a store.
         let mut stores: Vec<Arc<Store>> =
             tables.iter().map(|t| t.partitions.store.clone()).collect();
         stores.sort_unstable_by_key(|s| Arc::as_ptr(s).addr());
@@ -210,12 +211,12 @@ impl FootprintSet {
         .push(entry);
     }
 
-    /// The entries of a partition, each key once, sorted by address space, line, group.
+    /// The entries of a partition with distinct keys, sorted by address space, line and group.
     fn partition(&self, number: usize, entries: &mut Vec<Entry>) {
         const OWNER: u64 = OWNER_MASK as u64;
         let runs = self.runs.get(number).map_or(&[][..], Vec::as_slice);
         let count = runs.iter().map(|r| r.1.len()).sum();
-        // A scratch file that vanishes under a running program cannot be recovered. No result is
+        // A scratch file that becomes unreadable during the run cannot be recovered. No result is
         // better than a wrong one.
         let places: Vec<_> = runs
             .iter()
@@ -225,7 +226,7 @@ impl FootprintSet {
                 })
             })
             .collect();
-        // Entries are not moved. Keys are sorted, each with its entry's place.
+        // Entries are not moved: keys are sorted, each with the place of its entry.
         let blocks: Vec<(usize, &[PackedEntry])> = runs
             .iter()
             .zip(&places)
@@ -273,7 +274,8 @@ impl FootprintSet {
             }
             last = Some(key);
         };
-        // Ranks ascend with groups, and with one address space lines come first in either order.
+        // Ranks ascend with groups. With a single address space, the order begins with lines in
+        // both cases.
         let packing = Packing::new(keys().map(|k| k.0), blocks.len() * BLOCK);
         if let Some(packing) = packing {
             let mut order: Vec<u64> = Vec::with_capacity(count);
@@ -309,7 +311,7 @@ impl FootprintSet {
         });
     }
 
-    /// Entries of a partition, with repetitions.
+    /// Number of entries in a partition, including repetitions.
     fn size(&self, number: usize) -> usize {
         let runs = self
             .runs
@@ -327,9 +329,9 @@ impl FootprintSet {
         )
     }
 
-    /// Passes all entries to folds that `new` makes, and combines these with `merge`. A fold gets
-    /// the entries of whole pages, each key once, sorted by address space, line and group. The
-    /// entries of one partition per thread are in memory.
+    /// Passes all entries to folds made by `new`, and combines these with `merge`. A fold gets the
+    /// entries of whole pages with distinct keys, sorted by address space, line and group. Only one
+    /// partition per thread is in memory at a time.
     pub(crate) fn fold_with<T: Send>(
         &self,
         new: impl Fn() -> T + Sync,
@@ -357,7 +359,7 @@ impl FootprintSet {
             .unwrap_or_else(&new)
     }
 
-    /// All entries, each key once, sorted by address space, line, group.
+    /// All entries with distinct keys, sorted by address space, line and group.
     pub fn entries(&self) -> Vec<Entry> {
         let of = |number| {
             let mut entries = Vec::new();

@@ -1,9 +1,9 @@
 //! A small table before the partitions. Touches of a line by the same code in short succession
 //! become one entry. If there are few of these, the table is not used for a while.
 //!
-//! Each key has one place. The place may hold this key or another one, which is unpredictable, so
-//! there is no branch on it: the old entry is always written behind the list of evicted entries,
-//! and the list grows only if it has another key.
+//! The table is direct-mapped. A hit is unpredictable, so there is no branch on it: the old entry
+//! is always written after the list of evicted entries, and the list grows only if the entry has
+//! another key.
 
 use crate::stages::footprint::partition::Partitions;
 use crate::stages::footprint::{Maps, PackedEntry, record};
@@ -15,12 +15,12 @@ use std::hint::select_unpredictable;
 const MIN_PLACES: usize = 1 << 7;
 /// Source: Chosen.
 const MAX_PLACES: usize = 1 << 12;
-/// Touches between two calls of [`Front::drain`], at most. Source: Chosen.
+/// Maximum number of touches between two calls of [`Front::drain`]. Source: Chosen.
 pub(crate) const MAX_TOUCHES_PER_BATCH: usize = 256;
-/// The table is too small if one touch in so many finds another key. An evicted entry is four times
-/// as long as a record.
+/// The table is too small if more than one touch in this many finds another key. An evicted entry
+/// is four times as long as a record.
 const TOO_MANY: usize = 4;
-/// No key: [`crate::stages::footprint::pack`] gives it to no line of a user-space program.
+/// No key: [`crate::stages::footprint::pack`] returns it for no line of a user-space program.
 const FREE_ENTRY: PackedEntry = PackedEntry {
     key: u64::MAX,
     maps: Maps {
@@ -30,14 +30,14 @@ const FREE_ENTRY: PackedEntry = PackedEntry {
     },
 };
 
-/// Place of a key in a table of a power of two: upper bits of a product that depend on all bits of
-/// the key.
+/// Index of a key in a table with a power of two of slots: upper bits of a product that depend on
+/// all bits of the key.
 #[inline(always)]
 fn home(record: u64, places: &[PackedEntry]) -> usize {
     (record::key(record).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (places.len() - 1)
 }
 
-/// Joins touches with the entries in their places. Returns the number of evicted entries, which are
+/// Merges touches into the entries at their index. Returns the number of evicted entries, which are
 /// at the beginning of `leaving`.
 fn join(places: &mut [PackedEntry], leaving: &mut [PackedEntry], records: &[u64]) -> usize {
     let mut count = 0;
@@ -59,8 +59,8 @@ fn join(places: &mut [PackedEntry], leaving: &mut [PackedEntry], records: &[u64]
     count
 }
 
-/// The same with a place as one number, which is read, joined and written as a whole. (Reading a
-/// value as a whole soon after it was written in pieces is slow.)
+/// The same, with an entry as one vector, which is read, merged and written as a whole. (Reading a
+/// value as a whole soon after it was written in parts is slow, since store forwarding fails.)
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn join_wide(places: &mut [PackedEntry], leaving: &mut [PackedEntry], records: &[u64]) -> usize {
@@ -89,11 +89,10 @@ fn join_wide(places: &mut [PackedEntry], leaving: &mut [PackedEntry], records: &
         let maps = _mm256_sllv_epi64(maps, offset);
         let new = _mm256_or_si256(maps, _mm256_and_si256(all, key_mask));
         let same = _mm256_permute4x64_epi64::<0>(_mm256_cmpeq_epi64(known, new));
-        // Starts that both have, shifted to the starts seen twice. The fields in front of the
-        // others are zero.
+        // Common starts, shifted to the field of starts seen twice. The fields before it are zero.
         let twice = _mm256_slli_si256::<8>(_mm256_and_si256(known, maps));
         let joined = _mm256_or_si256(new, _mm256_and_si256(same, _mm256_or_si256(known, twice)));
-        // SAFETY: see above.
+        // SAFETY: as above.
         unsafe {
             _mm256_store_si256(leaves, known);
             _mm256_store_si256(place, joined);
@@ -110,21 +109,21 @@ pub(crate) struct Front {
     /// Evicted entries, and their number.
     leaving: Vec<PackedEntry>,
     count: usize,
-    /// Number of evictions since the table got its size.
+    /// Number of evictions since the table was resized.
     left: usize,
-    /// Counts touches that have made others leave.
+    /// Counts touches that evicted other entries.
     trial: Trial,
 }
 
 impl Front {
-    /// True if the next touches are to be added here.
+    /// True if the next touches should be added to the table.
     #[inline(always)]
     pub(crate) fn pays(&mut self, touches: usize) -> bool {
         self.trial
             .goes_on(touches, |all, left| left * TOO_MANY > all)
     }
 
-    /// Adds touches, at most [`MAX_TOUCHES_PER_BATCH`]; then comes [`Front::drain`].
+    /// Adds at most [`MAX_TOUCHES_PER_BATCH`] touches. [`Front::drain`] must be called afterwards.
     #[inline(always)]
     pub(crate) fn add(&mut self, records: &[u64]) {
         if self.places.is_empty() {
@@ -132,7 +131,8 @@ impl Front {
         }
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2") {
-            // SAFETY: the CPU has just been found to have the feature that the function is compiled for.
+            // SAFETY: the CPU supports the feature for which the function is compiled, as was just
+            // checked.
             self.count = unsafe { join_wide(&mut self.places, &mut self.leaving, records) };
             return;
         }
@@ -163,7 +163,7 @@ impl Front {
         }
     }
 
-    /// Appends all to partitions; [`Front::drain`] comes first.
+    /// Appends all entries to partitions, after [`Front::drain`].
     pub(crate) fn flush(&mut self, partitions: &mut Partitions) {
         self.places
             .drain(..)
@@ -176,7 +176,8 @@ impl Front {
 mod tests {
     use super::*;
 
-    /// Keys that meet in few places, each touched at several offsets, in runs and not.
+    /// Keys that collide in few places, each touched at several offsets, consecutively and
+    /// alternating.
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn joining_whole_places_agrees_with_joining_their_parts() {
@@ -217,7 +218,7 @@ mod tests {
                     })
                     .collect();
                 let count = join(&mut plain, &mut out, &records);
-                // SAFETY: the CPU has been found to have the feature above.
+                // SAFETY: the CPU supports the feature, as was checked above.
                 let wide_count = unsafe { join_wide(&mut wide, &mut wide_out, &records) };
                 assert_eq!(wide_count, count);
                 assert!(plain == wide && out[..count] == wide_out[..count]);

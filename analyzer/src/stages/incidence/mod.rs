@@ -23,13 +23,13 @@ use mgz_models::util::hash::spread;
 use std::collections::HashSet;
 use thin::{MAX_LEVELS, more_than, page_has, rank_needed, rank_of_sample};
 
-/// Different marks that are collected, at most.
+/// Maximum number of distinct marks that are collected.
 const LIMIT: usize = 1 << 21;
-/// Marks of a list that grows as it likes. Source: Chosen.
+/// Up to this number of marks, a list grows by doubling. Source: Chosen.
 const MAX_FREELY_GROWING_MARKS: usize = 1 << 16;
 /// Entries of the small cache that drops repetitions. Source: Chosen.
 const FRONT_ENTRIES: usize = 1 << 12;
-/// An address was loaded by a group in a sample.
+/// The fact that a group loaded an address in a sample.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]
@@ -48,23 +48,22 @@ pub struct Incidence {
     /// By address space.
     spaces: Vec<Vec<Mark>>,
     front: Vec<(Mark, u32)>,
-    /// Least sum of the ranks of page and sample.
+    /// Minimum sum of the ranks of page and sample of a kept mark.
     both: u32,
-    /// Ranks of pages and of samples, at least, once they are chosen.
+    /// Minimum ranks of pages and of samples, once they are chosen.
     level: u32,
     thinned: u32,
     used: usize,
-    /// Number of marks of samples that were met before, with others in between. Each may be a
-    /// duplicate.
+    /// Number of marks of samples that were interrupted by other samples. Each may be a duplicate.
     doubtful: usize,
-    /// Address spaces and samples that were met.
+    /// Address spaces and samples seen so far.
     met: HashSet<(u32, u32), Mixed>,
-    /// The last of these, and whether others were met since it was for the first time.
+    /// The last of these, and true if other samples came between its rows.
     last: Option<(u32, u32)>,
     again: bool,
-    /// Different marks, at most.
+    /// Maximum number of distinct marks.
     limit: usize,
-    /// Marks until some are dropped.
+    /// Number of marks at which some are dropped.
     room: usize,
     /// One more than the greatest sample, once marks are sorted.
     end: u32,
@@ -76,7 +75,7 @@ impl Default for Incidence {
     }
 }
 
-/// True if two marks of address spaces differ. There is no branch for each part.
+/// True if two marks with their address spaces differ. It uses no branch for each part.
 #[inline(always)]
 fn differ((a, of_a): &(Mark, u32), (b, of_b): &(Mark, u32)) -> bool {
     a.address ^ b.address
@@ -85,7 +84,7 @@ fn differ((a, of_a): &(Mark, u32), (b, of_b): &(Mark, u32)) -> bool {
 }
 
 impl Incidence {
-    /// No marks yet, and at most `limit` at the end.
+    /// Starts without marks. At most `limit` are left at the end.
     pub fn new(limit: usize) -> Incidence {
         Incidence {
             spaces: Vec::new(),
@@ -122,8 +121,8 @@ impl Incidence {
             self.again = !self.met.insert((space, sample));
         }
         let marks = &mut self.spaces[space as usize];
-        // A list that is long already will mostly reach the limit. Growing it in steps would leave
-        // its former copies behind.
+        // A list that is already long will mostly reach the limit. Growing it in steps would leave
+        // unused memory behind.
         if marks.len() + rows.len() > marks.capacity().max(MAX_FREELY_GROWING_MARKS) {
             marks.reserve_exact(
                 (self.room.min(LIMIT + LIMIT / 4) + rows.len())
@@ -141,7 +140,7 @@ impl Incidence {
             .chunks(KEYS_PER_BATCH)
             .zip(rows.group[..len].chunks(KEYS_PER_BATCH))
         {
-            // It is unpredictable which marks are kept and which are new, so there is no branch on
+            // Neither the kept marks nor the new ones are predictable, so there is no branch on
             // either. Each mark is written to the next place of a list, and the list grows only if
             // the mark belongs to it.
             let (mut listed, mut added) = (0, 0);
@@ -173,14 +172,14 @@ impl Incidence {
         }
     }
 
-    /// Drops marks: there are too many.
+    /// Drops marks if there are too many.
     #[cold]
     fn compact(&mut self) {
         if self.has_too_many() {
             self.raise();
         } else {
             self.sort();
-            // Marks of the current sample may be among them.
+            // Marks of the current sample may have been dropped.
             self.last = None;
             self.raise_exactly();
         }
@@ -197,13 +196,13 @@ impl Incidence {
             && more_than(self.limit.saturating_add(self.doubtful), &self.spaces)
     }
 
-    /// One level up.
+    /// Raises the level by one.
     fn raise(&mut self) {
         self.both += 1;
         self.thin();
     }
 
-    /// Raises the level until the marks fit the limit. Each mark is there once.
+    /// Raises the level until the marks fit the limit. The marks must be distinct.
     fn raise_exactly(&mut self) {
         while self.used > self.limit && self.both < MAX_LEVELS {
             self.raise();
@@ -213,7 +212,7 @@ impl Incidence {
     /// Drops marks below the level.
     fn thin(&mut self) {
         let level = self.both;
-        // Those of a sample mostly stand together.
+        // Marks of one sample are mostly adjacent.
         let (mut sample, mut needed) = (0, rank_needed(0, level));
         self.retain(|m| {
             if m.sample != sample {
@@ -226,7 +225,7 @@ impl Incidence {
     #[inline(always)]
     fn retain(&mut self, mut keep: impl FnMut(&Mark) -> bool) {
         for marks in &mut self.spaces {
-            // As good as random: no branch on it.
+            // The result is nearly random, so there is no branch on it.
             let mut to = 0;
             for at in 0..marks.len() {
                 let mark = marks[at];
@@ -242,7 +241,7 @@ impl Incidence {
         self.used = self.spaces.iter().map(Vec::len).sum();
     }
 
-    /// Sorts marks; each is there once then.
+    /// Sorts marks and removes duplicates.
     fn sort(&mut self) {
         use rayon::prelude::*;
         for marks in &mut self.spaces {
@@ -265,7 +264,8 @@ impl Incidence {
             .unwrap_or(0);
     }
 
-    /// Joins the marks of several workers as if one had collected them all. Unsorted.
+    /// Joins the marks of several workers as if one had collected them all. The result is not
+    /// sorted.
     fn join(parts: Vec<Incidence>) -> Incidence {
         let most = |of: fn(&Incidence) -> usize| parts.iter().map(of).max();
         let mut all = Incidence::new(most(|p| p.limit).unwrap_or(LIMIT));
@@ -305,8 +305,8 @@ impl Incidence {
         all
     }
 
-    /// Marks of several workers; other parts may still follow. Sorted by address, sample and group
-    /// in each address space, each mark once.
+    /// Merges the marks of several workers; other parts may still follow. The marks are distinct
+    /// and sorted by address, sample and group in each address space.
     pub fn gather(parts: Vec<Incidence>) -> Incidence {
         let mut all = Incidence::join(parts);
         all.sort();
@@ -314,7 +314,7 @@ impl Incidence {
         all
     }
 
-    /// Chosen marks of all workers together, if these are the whole. Sorted in the same way.
+    /// Merges the marks of all workers, and chooses those to keep. They are sorted in the same way.
     pub fn fold(parts: Vec<Incidence>) -> Incidence {
         let mut all = Incidence::join(parts);
         if all.both > 0 {
@@ -332,7 +332,7 @@ impl Incidence {
         &self.spaces
     }
 
-    /// Number of pages for each page that was kept.
+    /// Number of pages that each kept page represents.
     pub fn scale(&self) -> f64 {
         (1u64 << self.level) as f64
     }
@@ -342,17 +342,17 @@ impl Incidence {
         self.level
     }
 
-    /// The marks of one sample in 2 to the power of this are kept.
+    /// Log2 of the number of samples of which one keeps its marks.
     pub fn thinned(&self) -> u32 {
         self.thinned
     }
 
-    /// True if the marks of a sample are kept, if it has any.
+    /// True if the marks of a sample were kept, should it have any.
     pub fn has(&self, sample: u32) -> bool {
         rank_of_sample(sample) >= self.thinned
     }
 
-    /// The marks of the samples that `keep` has.
+    /// The marks of the samples that `keep` selects.
     pub fn of_samples(&self, keep: &[bool]) -> Incidence {
         let kept = |marks: &Vec<Mark>| {
             marks
@@ -378,7 +378,7 @@ impl Incidence {
         self.both
     }
 
-    /// One more than the greatest sample at most, after [`Incidence::fold`].
+    /// Upper bound of all sample numbers, exclusive, after [`Incidence::fold`].
     pub fn samples_end(&self) -> u32 {
         self.end
     }
@@ -516,7 +516,7 @@ mod tests {
         );
     }
 
-    /// Marks that are dealt to some workers at random, in portions of a sample or less.
+    /// Distributes marks to some workers at random, in portions of a sample or less.
     fn dealt(
         accesses: &[(u64, u32, u32)],
         workers: usize,
@@ -528,7 +528,7 @@ mod tests {
             .chunk_by(|a, b| a.2 == b.2)
             .flat_map(|sample| sample.chunks(portion))
             .collect();
-        // Batches come one after the other.
+        // Batches are distributed one after the other.
         for batch in portions.chunks_mut(40) {
             (1..batch.len())
                 .rev()
@@ -548,7 +548,7 @@ mod tests {
         all
     }
 
-    /// Streams, whose pages are few at first and many at last; a table; few pages; few samples.
+    /// Streams, with few pages at first and many at last; a table; few pages; few samples.
     #[test]
     fn what_is_kept_does_not_depend_on_who_met_it() {
         let mut state = 11u64;
@@ -599,7 +599,7 @@ mod tests {
                     levels(&folded),
                     levels(&whole)
                 );
-                // Two by two, as partial results are.
+                // Merged in pairs, like partial results.
                 while let (Some(a), Some(b)) = (parts.pop(), parts.pop()) {
                     parts.insert(0, Incidence::gather(vec![Incidence::gather(vec![b]), a]));
                 }
@@ -628,7 +628,7 @@ mod tests {
             "{}",
             marks.len()
         );
-        // Eight addresses a page: all or none.
+        // All eight addresses of a page are kept, or none.
         assert!(
             marks
                 .chunk_by(|a, b| a.address >> 12 == b.address >> 12)

@@ -1,16 +1,16 @@
 //! Selection of marks if there are too many.
 //!
 //! A page has a *rank* by its hash: half of all pages have at least 1, a quarter at least 2, and so
-//! on. Samples have ranks as well. At *level* n, the marks are kept whose page and sample have
-//! ranks with a sum of at least n. So for each k from 0 to n, there are all marks of pages of rank
-//! k in samples of rank n − k: a part of the pages and a part of the samples. The sizes of these
+//! on. Samples have ranks as well. At *level* n, a mark is kept if the ranks of its page and its
+//! sample add up to at least n. So for each k from 0 to n, there are all marks of pages of rank k
+//! in samples of rank n − k: a part of the pages and a part of the samples. The sizes of these
 //! parts can be chosen at the end, when the numbers of pages and samples are known. This takes 1 +
 //! n/2 times as much memory as a single choice.
 //!
-//! Workers see different marks each time, and dropped marks are gone. But the mark and the level
-//! alone decide if a mark is kept, and the level is the least one with at most so many *different*
-//! marks. A worker has seen a part of all marks, so its level is never above that of the whole, for
-//! any distribution of marks to workers.
+//! Workers see different marks each time, and dropped marks are lost. But only the mark and the
+//! level decide if a mark is kept, and the level is the least one with at most the limit of
+//! *distinct* marks. A worker has seen only a part of all marks, so its level never exceeds that of
+//! the whole, for any distribution of marks to workers.
 
 use crate::data::memory_units::Page;
 use crate::stages::incidence::Mark;
@@ -18,22 +18,23 @@ use mgz_models::util::hash::spread;
 
 /// Samples whose numbers differ by a multiple of this have the same rank.
 pub const SAMPLE_RANK_PERIOD: u32 = 1 << 16;
-/// Ranks of pages and of samples, at most.
+/// Maximum ranks of pages and of samples.
 const MOST_PAGE: u32 = 40;
 const MOST_SAMPLE: u32 = 12;
-/// Levels, at most: beyond this nothing would be kept.
+/// Maximum number of levels: beyond this nothing would be kept.
 pub(crate) const MAX_LEVELS: u32 = MOST_PAGE + MOST_SAMPLE;
-/// Bits for each mark that is counted.
+/// Size of the bit map, in bits per counted mark.
 const BITS: usize = 16;
-/// Places for pages of one rank, by which they are counted.
+/// Slots of the table that counts the pages of one rank.
 const RANK_PLACES: usize = 1 << 13;
-/// Enough pages, if there are as many: a mean over them has an error of one or two percent. Some
-/// share places.
+/// Number of pages that is enough, if there are as many: a mean over them has an error of one or
+/// two percent. (Some pages share slots.)
 const ENOUGH_PAGES: usize = 1800;
-/// So many samples are enough to represent the others. Source: Chosen.
+/// Number of samples that is enough to represent the others. Source: Chosen.
 const ENOUGH_SAMPLES: usize = 32;
 
-/// A hash of a page. The lowest bits of the product depend on few bits of the page: take from the middle.
+/// A hash of a page. It uses the middle bits of the product, since the lowest ones depend on few
+/// bits of the page.
 #[inline(always)]
 fn hash(address: u64) -> u64 {
     spread(Page::of(address).number() + 1) >> 20
@@ -59,9 +60,9 @@ pub(crate) fn rank_needed(sample: u32, level: u32) -> u32 {
     level.saturating_sub(rank_of_sample(sample)).min(MOST_PAGE)
 }
 
-/// True if there are certainly more different marks than `most`, provided that all marks of a
-/// sample are adjacent. Each mark sets a bit, and counts if the bit was not set. A few marks share
-/// bits and do not count.
+/// True if there are certainly more distinct marks than `most`, provided that all marks of a sample
+/// are adjacent. Each mark sets a bit, and counts if the bit was not set. A few marks share bits
+/// and do not count.
 pub(crate) fn more_than(most: usize, spaces: &[Vec<Mark>]) -> bool {
     let mut count = 0;
     let mut seen = Vec::new();
@@ -69,7 +70,7 @@ pub(crate) fn more_than(most: usize, spaces: &[Vec<Mark>]) -> bool {
         .iter()
         .flat_map(|marks| marks.chunk_by(|a, b| a.sample == b.sample))
     {
-        // Mostly it stays in the first-level cache.
+        // This mostly fits into the first-level cache.
         let bits = (marks.len() * BITS).next_power_of_two().max(64);
         seen.clear();
         seen.resize(bits / 64, 0u64);
@@ -87,12 +88,13 @@ pub(crate) fn more_than(most: usize, spaces: &[Vec<Mark>]) -> bool {
     false
 }
 
-/// Best ranks of pages and samples for the marks of a level. The ranks sum up to the level. As few
-/// pages as are enough are chosen: of each page, all marks that samples share are kept, but of a
-/// share of the samples only the square of that share. More pages are chosen if there would be too
-/// few samples.
+/// Best ranks of pages and samples for the marks of a level. The ranks sum up to the level. The
+/// minimum number of pages is chosen: a kept page keeps all marks that samples share, but if only a
+/// share of the samples is kept, only the square of that share remains. More pages are chosen if
+/// there would be too few samples.
 pub(crate) fn choose(spaces: &[Vec<Mark>], level: u32) -> (u32, u32) {
-    // By rank of a page and by a hash of it: one more than the greatest rank of a sample that has seen it.
+    // By rank of a page and a hash of it: one more than the greatest rank of the samples that saw
+    // it.
     let ranks = level.min(MOST_PAGE) as usize;
     let mut pages = vec![0u8; (ranks + 1) * RANK_PLACES];
     let mut samples = vec![false; SAMPLE_RANK_PERIOD as usize];
@@ -124,7 +126,7 @@ pub(crate) fn choose(spaces: &[Vec<Mark>], level: u32) -> (u32, u32) {
         .find(|&page| pages(page) >= ENOUGH_PAGES)
         .unwrap_or(0);
     let enough_samples = (0..=most).find(|&page| samples(page) >= ENOUGH_SAMPLES);
-    // If there are few of both, some of each are chosen.
+    // If there are few of both, a part of each is chosen.
     let page = enough_samples.map_or_else(
         || {
             (0..=most)

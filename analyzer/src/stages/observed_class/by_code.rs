@@ -9,25 +9,26 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::collections::HashMap;
 
-/// Pairs that are listed of a row. Source: Chosen.
+/// Maximum number of pairs listed per row. Source: Chosen.
 const MAX_LISTED_PAIRS: usize = 6;
-/// Percent of a group's steps that must be of one class for the group to be of it. Source: Chosen.
+/// Minimum share of a group's steps in one class for the group to belong to it, percent. Source:
+/// Chosen.
 const MIN_CLASS_PCT: u64 = 90;
 const CLASSES: [&str; 3] = ["constant", "strided", "irregular"];
 
 /// Load instructions of one static and one observed class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ClassPair {
-    /// The class that static analysis has found.
+    /// The class from static analysis.
     #[serde(rename = "static")]
     pub claimed: &'static str,
     /// The observed class.
     pub observed: &'static str,
-    /// Bytes per step, where that is strided.
+    /// Bytes per step, if the observed class is Strided.
     pub step: Option<i64>,
     /// Instructions with steps.
     pub sites: u64,
-    /// Their steps: pairs of executions that follow each other in a sample.
+    /// Their steps: pairs of consecutive executions in a sample.
     pub steps: u64,
     /// Share of the row's steps, percent.
     pub pct: f64,
@@ -40,7 +41,7 @@ pub struct ObservedRow {
     /// Distinct start addresses of code that was observed to be Strided.
     #[serde(rename = "F_str_observed")]
     pub strided: Option<u64>,
-    /// The same of code that was Irregular or Mixed.
+    /// The same for code that was observed to be Irregular or Mixed.
     #[serde(rename = "F_irr_observed")]
     pub irregular: Option<u64>,
     /// Share of F, percent.
@@ -63,7 +64,8 @@ pub struct ByCode {
 }
 
 impl ByCode {
-    /// From counts by site and bin, sorted by site, far steps by site, and footprints.
+    /// Builds the rows from counts by site and bin, sorted by site, large steps by site, and
+    /// footprints.
     pub fn new(
         counts: &[(u32, u32, u64)],
         far: &[(u32, FarStep)],
@@ -71,7 +73,7 @@ impl ByCode {
         set: &FootprintSet,
     ) -> ByCode {
         let mut pairs = TARGETS.map(|target| vec![Pairs::new(); code.rows(target)]);
-        // By group: steps by observed class, whatever the step.
+        // By group: steps by observed class, summed over the sizes of steps.
         let mut groups: HashMap<Group, [u64; 5]> = HashMap::new();
         let far: HashMap<u32, &FarStep> = far.iter().map(|(site, step)| (*site, step)).collect();
         let mut is_known = false;

@@ -4,11 +4,11 @@
 /// Repeated far steps of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FarStep {
-    /// Number of steps that equal the one before.
+    /// Number of steps that equal the previous one.
     pub repeats: u64,
-    /// The least of them.
+    /// The least of these steps.
     pub least: i64,
-    /// The greatest.
+    /// The greatest of these steps.
     pub greatest: i64,
 }
 
@@ -19,7 +19,7 @@ impl FarStep {
         greatest: i64::MIN,
     };
 
-    /// The step, if there is but one that was repeated.
+    /// The repeated step, if there is only one.
     pub fn only(&self) -> Option<i64> {
         (self.least == self.greatest).then_some(self.least)
     }
@@ -32,7 +32,7 @@ pub struct FarSteps {
 }
 
 impl FarSteps {
-    /// A step that is the one before.
+    /// Counts a step that equals the previous one.
     #[inline]
     pub fn add(&mut self, site: u32, step: i64) {
         self.add_all(
@@ -69,7 +69,7 @@ impl FarSteps {
         }
     }
 
-    /// Instructions that have some, in order.
+    /// Instructions with repeated large steps, in order.
     pub fn list(&self) -> Vec<(u32, FarStep)> {
         let all = self.by_site.iter().zip(0..);
         all.filter(|f| f.0.repeats > 0)

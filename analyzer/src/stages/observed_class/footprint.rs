@@ -3,10 +3,10 @@
 use crate::data::code_map::{CodeMap, Target};
 use crate::stages::footprint::{Entry, FootprintSet};
 
-/// Distinct start addresses that loads of an observed class had.
+/// Distinct start addresses of loads by observed class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Starts {
-    /// All.
+    /// Addresses of all code.
     pub all: u64,
     /// Addresses of Strided code.
     pub strided: u64,
@@ -14,10 +14,10 @@ pub struct Starts {
     pub irregular: u64,
 }
 
-/// Side on which a group counts.
+/// Class in which a group counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Side {
-    /// In neither.
+    /// In none.
     #[default]
     None,
     /// As Strided.
@@ -31,7 +31,7 @@ pub type Tables = [Vec<Starts>; 4];
 /// The tables.
 pub const TARGETS: [Target; 4] = [Target::Whole, Target::Function, Target::Line, Target::Loop];
 
-/// Counts start addresses. `sides`: by group.
+/// Counts start addresses. `sides` has the class of each group.
 pub fn starts(set: &FootprintSet, code: &CodeMap, sides: &[Side]) -> Tables {
     set.fold_with(
         || TARGETS.map(|target| vec![Starts::default(); code.rows(target)]),
@@ -50,7 +50,7 @@ pub fn starts(set: &FootprintSet, code: &CodeMap, sides: &[Side]) -> Tables {
 fn add(tables: &mut Tables, entries: &[Entry], code: &CodeMap, sides: &[Side]) {
     let same_line =
         |a: &Entry, b: &Entry| (a.key().space, a.key().line) == (b.key().space, b.key().line);
-    // Row, and maps of all, Strided, Irregular.
+    // Row, and maps of starts of all, of Strided and of Irregular groups.
     let mut rows: Vec<(u32, [u64; 3])> = Vec::new();
     for line in entries.chunk_by(same_line) {
         for (target, table) in TARGETS.into_iter().zip(tables.iter_mut()) {

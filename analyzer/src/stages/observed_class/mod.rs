@@ -11,14 +11,14 @@ pub use far_steps::{FarStep, FarSteps};
 
 use crate::stages::strides::{MAX_EXACT_STEP, range};
 
-/// Fewer steps tell nothing. Source: Chosen.
+/// Minimum number of steps for a class. Source: Chosen.
 pub const MIN_STEPS: u64 = 8;
-/// Percent of the steps that must be alike. Source: Chosen.
+/// Minimum share of equal steps, percent. Source: Chosen.
 const MIN_ALIKE_PCT: u64 = 90;
-/// Percentage of steps that must equal the one before, if only their magnitude is counted. (A
-/// single different step makes two steps differ from the one before.) Source: Chosen.
+/// Minimum share of steps that equal the previous one, if only their magnitude is counted, percent.
+/// (A single different step makes two steps differ from the previous one.) Source: Chosen.
 const MIN_REPEATED_PCT: u64 = 80;
-/// A few steps. Source: Chosen.
+/// Maximum number of distinct steps of a Mixed load. Source: Chosen.
 const FEW_STEPS: usize = 4;
 
 /// An observed class.
@@ -27,19 +27,19 @@ pub enum Observed {
     /// Too few steps.
     #[default]
     Unknown,
-    /// The address stays.
+    /// The address does not change.
     Constant,
-    /// It moves by this.
+    /// The address changes by this step.
     Strided(i64),
-    /// It moves by one of a few steps.
+    /// The address changes by one of a few steps.
     Mixed,
     /// None of these.
     Irregular,
 }
 
 impl Observed {
-    /// Class from the steps of one instruction. `counts`: by bin; `far`: details of steps that are
-    /// too large for bins of their own.
+    /// Class from the steps of one instruction. `counts` are by bin. `far` has details of steps
+    /// that are too large for separate bins.
     pub fn of(counts: &[(u32, u64)], far: Option<&FarStep>) -> Observed {
         let all: u64 = counts.iter().map(|c| c.1).sum();
         let share = |part: u64, percent: u64| {
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use crate::stages::strides::Strides;
 
-    /// The class of one instruction that loads from these addresses, a sample each.
+    /// The class of one instruction that loads from these addresses, with one list per sample.
     fn observed(samples: &[Vec<u64>]) -> Observed {
         let mut strides = Strides::default();
         for sample in samples {
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(observed(&[walk(100, 8192)]), Observed::Strided(8192));
         assert_eq!(observed(&[walk(100, -700)]), Observed::Strided(-700));
         assert_eq!(observed(&[random(200)]), Observed::Irregular);
-        // Steps between samples are none.
+        // Differences between samples are not steps.
         let short = vec![vec![1 << 20, (1 << 20) + 8], vec![1 << 30, (1 << 30) + 8]];
         assert_eq!(observed(&short), Observed::Unknown);
         let many: Vec<Vec<u64>> = (0..20u64).map(|i| vec![i << 20, (i << 20) + 8]).collect();
@@ -163,7 +163,7 @@ mod tests {
     fn steps_of_one_magnitude_are_not_one_step() {
         let uneven: Vec<u64> = (0..200u64).map(|i| i * 5000 + i % 7 * 100).collect();
         assert_eq!(observed(&[uneven]), Observed::Irregular);
-        // First one, then the other.
+        // First one stride, then the other.
         let two = [walk(100, 600), walk(100, 800)].concat();
         assert_eq!(observed(&[two]), Observed::Mixed);
         let pairs: Vec<u64> = (0..100u64).flat_map(|i| [i * 64, i * 64 + 8]).collect();

@@ -5,10 +5,10 @@
 //! need 64; a bit map holds its touched blocks.
 //!
 //! Method, as for footprints ([`crate::stages::footprint`]): touches of a unit by the same code in
-//! short succession are joined in a small table in which a key has one place (`write_cache`).
-//! Evicted slots, or single touches if the table does not pay, are appended to one of some
-//! partitions ([`store`]) that all workers share, and merged there when there are as many new ones
-//! as old ones. So memory outside the caches is only accessed in order.
+//! short succession are merged in a small direct-mapped table (`write_cache`). Evicted slots, or
+//! single touches if the table saves no time, are appended to one of some partitions ([`store`])
+//! that all workers share. They are merged there when there are as many new ones as old ones. So
+//! memory outside the caches is only accessed in order.
 
 pub(crate) mod slot;
 pub(crate) mod store;
@@ -26,10 +26,11 @@ pub(crate) use store::BlockStore;
 pub use store::Units;
 
 pub(crate) const NO_OWNER: u32 = u32::MAX;
-/// Owners with objects that are found without a look at all of them. Source: Chosen.
+/// Slots of a cache of owners with objects. Source: Chosen.
 const MAX_LATE_OWNERS: usize = 1 << 8;
 
-/// Log2 of the bytes of a unit: regions end at `stop` bytes or more, and there are at most 64 blocks in one.
+/// Log2 of the bytes of a unit: regions end at `stop` bytes or more, and there are at most 64
+/// blocks in one.
 pub fn unit_shift(block_shift: u32, stop: u64) -> u32 {
     let page = if stop.is_power_of_two() {
         stop.ilog2().min(12)
@@ -46,7 +47,7 @@ pub struct UnitEntry {
     pub unit: u64,
     /// Address space.
     pub space: u32,
-    /// See [`crate::data::code_map`].
+    /// Code and class, see [`crate::data::code_map`].
     pub group: Group,
     /// Object, for pages that several objects share (see [`crate::data::object_map`]); else 0.
     pub object: u32,
@@ -60,12 +61,12 @@ pub struct UnitEntry {
     pub reuse: GroupReuse,
 }
 
-/// Counts of a touch besides its reuse.
+/// Counts of a touch, except for its reuse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Touch {
     /// Bits of the blocks.
     pub blocks: u64,
-    /// Accesses that start here with it.
+    /// Accesses that start here with this touch.
     pub starts: u64,
     /// Constant loads that these imply.
     pub implied: u64,
@@ -80,7 +81,7 @@ impl Touch {
     }
 }
 
-/// A group in an address space, and an object where several share a page.
+/// A group in an address space, with an object if several share a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Owner {
     space: u32,
@@ -88,18 +89,18 @@ pub(crate) struct Owner {
     object: u32,
 }
 
-/// A worker's part of a table of [`UnitEntry`]s, and of the whole once all parts are merged.
+/// A worker's part of a table of [`UnitEntry`]s. After all parts are merged it is the whole table.
 pub struct BlockTable {
     front: Front,
     partitions: Partitions,
-    /// Owner without an object by address space and group, [`NO_OWNER`] where there is none yet.
+    /// Owner without an object by address space and group, [`NO_OWNER`] if there is none yet.
     owner_of: Vec<Vec<u32>>,
-    /// Owners with objects that were asked for, each in the one place that it may have.
+    /// Direct-mapped cache of recent owners with objects.
     late: Vec<(Owner, u32)>,
 }
 
 impl BlockTable {
-    /// A worker's part of a table that is in a store.
+    /// A worker's part of a table in a store.
     pub(crate) fn of(store: Arc<BlockStore>) -> BlockTable {
         BlockTable {
             front: Front::default(),
@@ -171,14 +172,14 @@ impl BlockTable {
         number
     }
 
-    /// True if the next touches are to be [joined](BlockTable::join); otherwise they are to be
+    /// True if the next touches should be [joined](BlockTable::join); otherwise they should be
     /// [added](BlockTable::add).
     pub(crate) fn joins(&mut self, touches: usize) -> bool {
         self.front.pays(touches)
     }
 
-    /// Counts touches of a unit by an owner together with the touches just before. `left` receives
-    /// the counts of an evicted unit, or these counts if they must be stored elsewhere.
+    /// Adds touches of a unit by an owner to recent ones. `left` receives the counts of an evicted
+    /// unit, or these counts if they must be stored elsewhere.
     #[inline(always)]
     pub(crate) fn join(
         &mut self,
@@ -202,7 +203,7 @@ impl BlockTable {
         }
     }
 
-    /// Puts the joined touches away; `left` receives all of them.
+    /// Moves the joined touches to the partitions; `left` receives all of them.
     #[inline(never)]
     pub(crate) fn part(&mut self, mut left: impl FnMut(u64, (u64, u64, u64))) {
         for slot in self.front.leave() {
@@ -230,12 +231,13 @@ impl BlockTable {
         self.partitions.push_slot(slot);
     }
 
-    /// The joined touches have been [put away](BlockTable::part). All of them go to the store.
+    /// Passes everything to the store. The joined touches must have been [moved](BlockTable::part)
+    /// before.
     pub(crate) fn settle(&mut self) {
         self.partitions.flush();
     }
 
-    /// The store, whose tables have all been settled, gives everything.
+    /// Returns everything from the store. All its tables must have been settled before.
     pub(crate) fn finish(&mut self) -> Units {
         self.partitions.store.finish()
     }
@@ -278,7 +280,7 @@ mod tests {
     }
 
     proptest! {
-        /// Touches take different paths, from several workers. Each is counted once, including
+        /// Touches of several workers use different methods. Each is counted once, including
         /// evicted ones.
         #[test]
         fn tables_of_a_store_count_what_one_would(

@@ -3,8 +3,8 @@
 use crate::data::reuse_counts::GroupReuse;
 use crate::stages::pages::Touch;
 
-/// Bits of a key that hold the owner; the others hold the unit. 41 bits of units of 64 bytes are
-/// all the addresses that a user-space program on x86-64 has without five-level paging.
+/// Bits of a key that hold the owner; the others hold the unit. 41 bits for units of 64 bytes cover
+/// the user space of x86-64 without five-level paging.
 const OWNER_BITS: u32 = 23;
 
 /// The key of a unit and an owner; `None` if they do not fit into one. It is never `u64::MAX`.
@@ -39,9 +39,9 @@ pub(crate) struct Slot {
     /// The lower halves of first touches and of implied loads.
     firsts: u32,
     implied: u32,
-    /// Greatest D; there are never as many blocks as would not fit.
+    /// Greatest D. The number of blocks always fits.
     distance_max: u32,
-    /// Bits 32 to 47 of first touches and of implied loads, which is more than a run can have.
+    /// Bits 32 to 47 of first touches and of implied loads. No run has more.
     more: [u16; 2],
 }
 
@@ -126,7 +126,7 @@ impl Slot {
 }
 
 /// Layout of a record's counts: number of the block, a bit for an access that starts with it, its
-/// implied loads, and its interval, which is 0 for a first touch; the other bits hold D.
+/// implied loads, and its interval, which is 0 for a first touch. The other bits hold D.
 const STARTS_AT: u32 = 6;
 const IMPLIED_AT: u32 = STARTS_AT + 1;
 const INTERVAL_AT: u32 = IMPLIED_AT + 5;
@@ -140,7 +140,7 @@ pub(crate) struct TouchRecord {
 }
 
 impl TouchRecord {
-    /// `None` if it is not one touch of one block, or has numbers that are too large.
+    /// `None` if it is not a single touch of one block, or if a number is too large.
     #[inline(always)]
     pub(crate) fn new(key: u64, reuse: &GroupReuse, touch: Touch) -> Option<TouchRecord> {
         let small = reuse.distance >> (64 - DISTANCE_AT)

@@ -1,5 +1,5 @@
-//! Slots by unit, in partitions that all workers share: touches and slots are appended and merged
-//! now and then.
+//! Slots by unit, in partitions that all workers share: touches and slots are appended, and merged
+//! from time to time.
 
 use crate::data::reuse_counts::GroupReuse;
 use crate::stages::pages::slot::{Slot, TouchRecord};
@@ -13,14 +13,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Number of partitions.
 const PARTITIONS: usize = 128;
-/// Records that wait in a partition before they are merged, at least. Source: Chosen.
+/// Minimum number of records that wait in a partition before they are merged. Source: Chosen.
 const MIN_WAITING_RECORDS: usize = 1 << 11;
-/// Records and slots that a worker hands over at a time.
+/// Records and slots that a worker passes to the store at a time.
 const RECORDS: usize = 1 << 7;
 const SLOTS: usize = 1 << 5;
-/// A slot that waits takes as much room as so many records.
+/// Size of a waiting slot in records.
 const RECORDS_PER_WAITING_SLOT: usize = 4;
-/// Slots of a block: blocks never move, and leave no holes that others would not fit into.
+/// Slots of a block. Blocks never move, and do not fragment memory.
 const BLOCK: usize = 1 << 8;
 
 #[inline(always)]
@@ -28,14 +28,14 @@ fn partition_of(key: u64) -> usize {
     (spread(slot::unit(key)) >> (64 - PARTITIONS.trailing_zeros())) as usize
 }
 
-/// Slots of one partition, each key once, and slots that are not merged into them yet.
+/// Slots of one partition with distinct keys, and slots that are not merged into them yet.
 #[derive(Default)]
 struct Partition {
     records: Vec<Vec<TouchRecord>>,
     others: Vec<Vec<Slot>>,
-    /// Number of both, counting a slot as several records.
+    /// Size of both in records.
     waiting: usize,
-    /// All but the last are full.
+    /// All except the last are full.
     blocks: Vec<Vec<Slot>>,
     len: usize,
 }
@@ -44,14 +44,14 @@ struct Partition {
 #[derive(Default)]
 struct Scratch {
     index: KeyIndex,
-    /// Chunks that have been merged: memory that was never used is dear.
+    /// Empty chunks for reuse, since fresh memory is expensive.
     records: Vec<Vec<TouchRecord>>,
     others: Vec<Vec<Slot>>,
 }
 
 impl Partition {
-    /// Takes chunks, and merges if there are enough. Each merge looks up all slots once, so there
-    /// must be as many new ones.
+    /// Takes chunks, and merges if there are enough. Each merge looks up all slots once, so it
+    /// needs at least as many new slots as old ones.
     fn take(&mut self, records: Vec<TouchRecord>, others: Vec<Slot>, scratch: &mut Scratch) {
         self.waiting += records.len() + others.len() * RECORDS_PER_WAITING_SLOT;
         self.records.extend(Some(records).filter(|r| !r.is_empty()));
@@ -61,7 +61,7 @@ impl Partition {
         }
     }
 
-    /// Merges new records. First, keys are looked up, then counts are added in their places, so
+    /// Merges new records. First, all keys are looked up. Then the counts are added, so that
     /// neither step waits for the other.
     fn merge(&mut self, scratch: &mut Scratch) {
         let more = self.records.iter().map(Vec::len).sum::<usize>()
@@ -109,23 +109,24 @@ impl Partition {
     }
 }
 
-/// Owners that have numbers.
+/// Numbers of owners.
 #[derive(Default)]
 struct Owners {
     list: Vec<Owner>,
     numbers: HashMap<Owner, u32, Mixed>,
 }
 
-/// The slots of a table that several workers fill, so that each is there once and not once for each worker.
+/// The slots of a table that several workers fill together, so that each exists once and not once
+/// per worker.
 #[derive(Default)]
 pub(crate) struct BlockStore {
     partitions: Vec<Mutex<Partition>>,
     owners: Mutex<Owners>,
-    /// Units or owners that a key cannot hold.
+    /// Counts of units or owners that do not fit into a key.
     odd: Mutex<HashMap<(u64, u32), (GroupReuse, Touch), Mixed>>,
 }
 
-/// A worker that panicked has not left anything half done that could not be read.
+/// Locks a mutex even if a worker panicked, since workers leave no invalid state.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex
         .lock()
@@ -133,7 +134,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl BlockStore {
-    /// An empty one.
+    /// An empty store.
     pub(crate) fn new() -> Arc<BlockStore> {
         Arc::new(BlockStore {
             partitions: (0..PARTITIONS).map(|_| Mutex::default()).collect(),
@@ -150,7 +151,7 @@ impl BlockStore {
         })
     }
 
-    /// Counts touches that have no key.
+    /// Counts touches whose unit or owner does not fit into a key.
     #[cold]
     pub(crate) fn add_odd(&self, unit: u64, owner: u32, reuse: &GroupReuse, touch: Touch) {
         let mut odd = locked(&self.odd);
@@ -159,7 +160,7 @@ impl BlockStore {
         touched.merge(&touch);
     }
 
-    /// Everything. Nobody else may have anything to add.
+    /// Returns everything. All workers must have flushed before.
     pub(crate) fn finish(&self) -> Units {
         let finish = |scratch: &mut Scratch, partition: &Mutex<Partition>| {
             let mut partition = std::mem::take(&mut *locked(partition));
@@ -180,7 +181,7 @@ impl BlockStore {
     }
 }
 
-/// All that was counted, each unit and owner once.
+/// All counts, with distinct pairs of unit and owner.
 #[derive(Default)]
 pub struct Units {
     slots: Vec<Vec<Slot>>,
@@ -189,7 +190,7 @@ pub struct Units {
 }
 
 impl Units {
-    /// All entries, in no order.
+    /// All entries, in arbitrary order.
     pub fn entries(&self) -> impl Iterator<Item = UnitEntry> + '_ {
         let entry = |unit: u64,
                      owner: u32,
@@ -235,8 +236,8 @@ impl Units {
     }
 }
 
-/// A worker's path to a [`BlockStore`]. Records and slots wait here, by partition, until there are
-/// enough to be handed over.
+/// A worker's buffer for a [`BlockStore`]. Records and slots wait here, by partition, until there
+/// are enough to pass on.
 pub(crate) struct Partitions {
     pub(crate) store: Arc<BlockStore>,
     records: Vec<Vec<TouchRecord>>,
@@ -276,7 +277,7 @@ impl Partitions {
         }
     }
 
-    /// Hands the waiting slots over to their partition.
+    /// Passes the waiting slots to their partition.
     #[cold]
     fn hand_over(&mut self, number: usize) {
         let Scratch {
@@ -289,7 +290,7 @@ impl Partitions {
         locked(&self.store.partitions[number]).take(records, others, &mut self.scratch);
     }
 
-    /// All that waits is handed over.
+    /// Passes on everything that waits.
     pub(crate) fn flush(&mut self) {
         (0..PARTITIONS)
             .filter(|&p| !self.records[p].is_empty() || !self.others[p].is_empty())

@@ -12,23 +12,23 @@ use mgz_models::util::hash::spread;
 const MIN_SLOTS: usize = 1 << 6;
 /// Source: Chosen.
 const MAX_SLOTS: usize = 1 << 12;
-/// The table is too small if one touch in so many finds another slot. An evicted slot is four times
-/// as long as a record.
+/// The table is too small if more than one touch in this many finds another slot. An evicted slot
+/// is four times as long as a record.
 const TOO_MANY: usize = 4;
-/// No key: [`crate::stages::pages::slot::pack`] gives it to nothing.
+/// A free slot: [`crate::stages::pages::slot::pack`] never returns this key.
 const FREE_KEY: u64 = u64::MAX;
 
 #[derive(Default)]
 pub(crate) struct Front {
     slots: Vec<Slot>,
-    /// Number of evictions since the table got its size.
+    /// Number of evictions since the table was resized.
     left: usize,
-    /// Counts touches that have made others leave.
+    /// Counts touches that evicted other slots.
     trial: Trial,
 }
 
 impl Front {
-    /// True if the next touches are to be added here.
+    /// True if the next touches should be added to the table.
     pub(crate) fn pays(&mut self, touches: usize) -> bool {
         if !self
             .trial
@@ -42,7 +42,7 @@ impl Front {
         true
     }
 
-    /// Counts touches, after [`Front::pays`]; the slot that had to leave.
+    /// Counts touches, after [`Front::pays`]. Returns the evicted slot, if there is one.
     #[inline(always)]
     pub(crate) fn add(&mut self, key: u64, reuse: &GroupReuse, touch: Touch) -> Option<Slot> {
         let at = (spread(key) >> 40) as usize & (self.slots.len() - 1);
@@ -64,14 +64,14 @@ impl Front {
         self.left > self.slots.len() * 2 && self.slots.len() < MAX_SLOTS
     }
 
-    /// Makes it larger; all must have left.
+    /// Enlarges the table, which must be empty.
     #[cold]
     pub(crate) fn grow(&mut self) {
         self.slots = vec![Slot::new(FREE_KEY); (self.slots.len() * 4).min(MAX_SLOTS)];
         self.left = 0;
     }
 
-    /// All leave.
+    /// Evicts all slots.
     pub(crate) fn leave(&mut self) -> impl Iterator<Item = Slot> {
         self.slots
             .iter_mut()

@@ -14,26 +14,27 @@ use crate::stages::reuse::{Extra, SampleOrigin};
 use mgz_models::util::hash::spread;
 use std::sync::Arc;
 
-/// Column of rows that are in no column.
+/// Column of rows outside of all columns.
 pub const NO_COLUMN: u32 = u32::MAX;
-/// Accesses that go to the footprints of objects at a time. Source: Chosen.
+/// Accesses that are added to the footprints of objects at a time. Source: Chosen.
 const ACCESSES_PER_BATCH: usize = 256;
 /// Accesses between prefetch and use of a unit's place in the heat map. Source: Chosen.
 const PREFETCH_DISTANCE: usize = 16;
-/// Units of all columns of the heat map. At most half as many more are kept, and twice as many as
-/// that before they are joined, which is up to 96 MiB. A larger map is counted by a separate pass.
+/// Maximum number of units in all columns of the heat map. At most half as many more are kept, and
+/// up to twice that number before they are joined, which is up to 96 MiB. A larger map is counted
+/// by a separate pass.
 const CELLS: usize = 1 << 20;
-/// Places of a table of a column, at least. Source: Chosen.
+/// Minimum number of slots of a column's table. Source: Chosen.
 const MIN_TABLE_PLACES: usize = 1 << 8;
 
-/// Counts that are wanted.
+/// Settings of the requested counts.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     /// Log2 of the bytes of a block of reuse distance.
     pub block_shift: u32,
     /// Log2 of the bytes of a unit, see [`crate::stages::pages`].
     pub unit_shift: u32,
-    /// True if parts of the run and the heat map are wanted.
+    /// True if parts of the run and the heat map are requested.
     pub parts: bool,
 }
 
@@ -43,18 +44,18 @@ pub struct ZoomSums {
     blocks: BlockTable,
     /// By unit, group and object; empty until everything has been counted.
     pub units: Units,
-    /// Address space and column that are counted.
+    /// The current address space and column.
     turn: (u32, u32),
     /// By unit and column.
     pub heat: HeatTable,
-    /// By part of the run, by group. If a block was touched before in the same sample, but in
+    /// By part of the run and group. If a block was touched before in the same sample, but only in
     /// another part, its touch counts as a first one.
     pub parts: Vec<Vec<GroupReuse>>,
-    /// By part of the run: D.
+    /// D by part of the run.
     pub part_distances: Vec<Histogram>,
-    /// Footprints by object, of the pages that several share.
+    /// Footprints by object of the pages that several objects share.
     pub mixed: MixedFootprints,
-    /// Objects that rows were looked up to be of.
+    /// Recent answers of object look-ups.
     recent: Recent,
 }
 
@@ -86,7 +87,7 @@ impl ZoomSums {
         }
     }
 
-    /// Puts the joined touches away.
+    /// Moves the joined touches to their tables.
     fn settle(&mut self) {
         let (heat, heated) = (&mut self.heat, self.turn.1 != NO_COLUMN);
         self.blocks.part(|unit, (starts, reuses, distance)| {
@@ -96,14 +97,14 @@ impl ZoomSums {
         });
     }
 
-    /// Everything has been counted, and the others have been merged.
+    /// Completes the counts, after all others were merged.
     pub(crate) fn finish(&mut self) {
         self.settle();
         self.blocks.settle();
         self.units = self.blocks.finish();
     }
 
-    /// Adds another one, of the same store.
+    /// Adds the counts of another worker with the same store.
     pub fn merge(&mut self, mut other: ZoomSums) {
         other.settle();
         other.blocks.settle();
@@ -123,7 +124,7 @@ impl ZoomSums {
         self.mixed.merge(other.mixed);
     }
 
-    /// The groups of a part; at least `groups`.
+    /// The groups of a part, with room for at least `groups`.
     fn part(&mut self, part: u32, groups: usize) -> &mut Vec<GroupReuse> {
         let part = part as usize;
         if self.parts.len() <= part {
@@ -137,8 +138,8 @@ impl ZoomSums {
         mine
     }
 
-    /// Counts touches of `rows`, whose groups are below `groups`. `before`: rows of the sample
-    /// before them; `begin`: the first row of the sample in their part of the run.
+    /// Counts touches of `rows`, whose groups are below `groups`. `before` is the number of the
+    /// sample's rows before them. `begin` is the first row of the sample in their part of the run.
     pub(crate) fn sink<'a>(
         &'a mut self,
         rows: &'a ColumnSlices<'a>,
@@ -207,33 +208,33 @@ impl ZoomSums {
 pub(crate) struct ZoomSink<'a> {
     wanted: Wanted,
     blocks: &'a mut BlockTable,
-    /// Touches of a unit that follow one another are joined.
+    /// True if consecutive touches of a unit are joined.
     joins: bool,
     heat: &'a mut HeatTable,
-    /// There is a column to count in.
+    /// True if there is a column to count in.
     heated: bool,
-    /// By group, and D, of the part of the run.
+    /// Counts of the part of the run by group, and its D.
     part: Option<(&'a mut [GroupReuse], &'a mut Histogram)>,
     place: &'a SampleOrigin,
     /// Pages that several objects share.
     mixed: Option<&'a MixedPages>,
-    /// Rows of all pages are looked up.
+    /// True if the objects of rows on all pages are looked up.
     each: bool,
     footprints: &'a mut MixedFootprints,
     recent: &'a mut Recent,
     rows: &'a ColumnSlices<'a>,
     /// Rows of the sample before `rows`.
     before: u64,
-    /// First row of the sample that is in this part of the run.
+    /// First row of the sample in this part of the run.
     begin: u64,
-    /// Access whose first block has been told.
+    /// The last row, whose first touch has been counted.
     started: Option<u64>,
-    /// Row and page whose object was looked up last, and that object.
+    /// Row and page of the last look-up of an object, and that object.
     last: (u64, Page, u32),
 }
 
 impl ZoomSink<'_> {
-    /// Tells that a row will be counted in the heat map.
+    /// Prefetches the heat map's slot of a row.
     #[inline(always)]
     fn prefetch(&self, at: usize) {
         if let Some(&address) = self.rows.address.get(at) {
@@ -276,7 +277,7 @@ impl ZoomSink<'_> {
     }
 
     /// Adds a row's bytes in pages that several objects share to the footprints of these objects.
-    /// `is_mixed`: true if the row's page is looked up.
+    /// `is_mixed` is true if the objects on the row's page are looked up.
     #[inline(always)]
     fn footprint(&mut self, row: u64, at: usize, is_mixed: bool) {
         let (address, size) = (self.rows.address[at], self.rows.size[at].max(1));
@@ -290,7 +291,7 @@ impl ZoomSink<'_> {
         }
     }
 
-    /// The same of a row that touches several pages.
+    /// The same for a row that touches several pages.
     #[cold]
     fn long_footprint(&mut self, row: u64, at: usize, end: u64) {
         let (start, group) = (self.rows.address[at], self.rows.group[at]);
@@ -315,7 +316,7 @@ impl ZoomSink<'_> {
 }
 
 impl Extra for ZoomSink<'_> {
-    /// The first touch of an access is where it starts.
+    /// An access starts with its first touch.
     #[inline(always)]
     fn touch(&mut self, row: u64, block: u64, tag: u32, touch: &GroupReuse) {
         let at = (row - self.before) as usize;
@@ -390,7 +391,7 @@ impl Extra for ZoomSink<'_> {
 /// and classes: four times the object, plus the class.
 pub struct MixedFootprints {
     table: Footprints,
-    /// Those of other workers.
+    /// Tables of other workers.
     others: Vec<Footprints>,
     /// Accesses of one address space that are not in the table yet.
     space: u32,
@@ -417,7 +418,7 @@ impl MixedFootprints {
         Group::new(object, group.class())
     }
 
-    /// An access to an object by a group.
+    /// Adds an access to an object by a group.
     fn add(&mut self, space: u32, address: u64, size: u32, object: u32, group: Group) {
         if self.space != space || self.address.len() >= ACCESSES_PER_BATCH {
             self.settle();
@@ -428,7 +429,7 @@ impl MixedFootprints {
         self.group.push(MixedFootprints::group_of(object, group));
     }
 
-    /// Part of an object that is touched by an access which started elsewhere.
+    /// Adds the part of an access in an object, if the access started elsewhere.
     fn add_tail(&mut self, space: u32, address: u64, size: u32, object: u32, group: Group) {
         self.table.add_tail(
             address,
@@ -458,7 +459,7 @@ impl MixedFootprints {
         self.others.push(other.table);
     }
 
-    /// Everything.
+    /// Returns all footprints.
     pub fn finish(&mut self) -> FootprintSet {
         self.settle();
         let mut tables = std::mem::take(&mut self.others);
@@ -478,7 +479,7 @@ struct Cell {
 }
 
 impl Cell {
-    /// A place that nothing was counted in.
+    /// True if nothing was counted here.
     #[inline(always)]
     fn is_free(&self) -> bool {
         self.starts | self.reuses == 0
@@ -501,33 +502,33 @@ struct Run {
 }
 
 impl Run {
-    /// Cells that it takes the memory of, at most.
+    /// Upper bound of its memory, in cells.
     fn room(&self) -> usize {
         self.cells.len() + 2
     }
 }
 
 /// Accesses and reuses by unit and column. Rows come column by column. Only units of the current
-/// column are looked up, in a table that is mostly in the cache. Units of earlier columns are put
-/// away, some of them several times if rows return to a column.
+/// column are looked up, in a table that is mostly in the cache. Units of earlier columns are
+/// stored in runs. Some occur several times if rows return to a column.
 #[derive(Default)]
 pub struct HeatTable {
-    /// Address space and column that the table is of.
+    /// Address space and column of the table.
     space: u32,
     column: u32,
     table: Vec<Cell>,
     used: usize,
-    /// Units that were put away.
+    /// Units of earlier columns.
     runs: Vec<Run>,
-    /// Cells that the runs take the memory of, and when there are so many that equal ones are to be joined.
+    /// Memory of the runs in cells, and the limit at which equal cells are joined.
     kept: usize,
     most: usize,
-    /// There were too many.
+    /// True if there were too many cells.
     full: bool,
 }
 
 impl HeatTable {
-    /// The rows that follow are in this column.
+    /// Begins a column: the next rows are in it.
     fn begin(&mut self, space: u32, column: u32) {
         if (self.space, self.column) != (space, column) {
             self.settle();
@@ -535,13 +536,13 @@ impl HeatTable {
         }
     }
 
-    /// The first place of a unit; there must be places.
+    /// The first slot for a unit. The table must not be empty.
     #[inline(always)]
     fn home(&self, unit: u64) -> usize {
         (spread(unit) >> (64 - self.table.len().trailing_zeros())) as usize & (self.table.len() - 1)
     }
 
-    /// Tells that a unit will be touched soon.
+    /// Prefetches the slot of a unit.
     #[inline(always)]
     fn prefetch(&self, unit: u64) {
         if let Some(cell) = self
@@ -554,7 +555,7 @@ impl HeatTable {
         }
     }
 
-    /// Counts in the column that has begun.
+    /// Counts touches of a unit in the current column.
     #[inline(always)]
     fn add(&mut self, unit: u64, starts: u64, reuses: u64, distance: u64) {
         let new = Cell {
@@ -583,7 +584,7 @@ impl HeatTable {
         }
     }
 
-    /// Makes room; false if there is enough already.
+    /// Enlarges the table; false if nothing can be counted any more.
     #[cold]
     #[inline(never)]
     fn grow(&mut self) -> bool {
@@ -610,7 +611,7 @@ impl HeatTable {
         };
     }
 
-    /// Moves the table's cells to a run. The next column will have about as many units.
+    /// Moves the table's cells to a run. The next column will probably have about as many units.
     fn settle(&mut self) {
         if self.used == 0 {
             return;
@@ -645,7 +646,7 @@ impl HeatTable {
         self.most = self.kept * 2;
     }
 
-    /// Joins the runs of each column.
+    /// Joins the runs of each column to one.
     fn join(&mut self) {
         self.runs.sort_by_key(|r| (r.space, r.column));
         let mut joined: Vec<Run> = Vec::new();
@@ -672,7 +673,7 @@ impl HeatTable {
         self.runs = joined;
     }
 
-    /// Adds another one.
+    /// Adds the cells of another table.
     fn merge(&mut self, mut other: HeatTable) {
         if self.full || other.full {
             self.give_up();
@@ -685,8 +686,8 @@ impl HeatTable {
         self.bound();
     }
 
-    /// All cells: unit, address space, column, accesses, reuses, sum of D. Some occur more than
-    /// once and must be added. `None` if there were too many to count.
+    /// All cells: unit, address space, column, accesses, reuses, sum of D. Cells may occur more
+    /// than once and must be added up. `None` if there were too many to count.
     pub fn cells(&self) -> Option<impl Iterator<Item = (u64, u32, u32, u64, u64, u64)> + '_> {
         let now = self.table.iter().map(|c| (self.space, self.column, c));
         let all = self
@@ -731,7 +732,7 @@ mod tests {
 
     #[test]
     fn cells_are_counted_by_unit_and_column_in_whatever_order_columns_come() {
-        // Rows of a column together, and columns that change with each row.
+        // Rows of each column are consecutive, or the column changes with each row.
         for rows in [10_000, 100, 1] {
             let all = || (0..100_000u64).map(|i| (i * i % 9973, (i / rows % 7) as u32));
             let mut expected: BTreeMap<(u64, u32), (u64, u64, u64)> = BTreeMap::new();
@@ -762,7 +763,7 @@ mod tests {
 
     #[test]
     fn too_many_cells_are_given_up_rather_than_counted_wrong() {
-        // All in one column, and in many.
+        // All cells in one column, or in many.
         for columns in [u64::MAX, 100_000] {
             let many = || fed((0..3 * CELLS as u64).map(|i| (i, (i / columns) as u32)));
             let mut table = many();

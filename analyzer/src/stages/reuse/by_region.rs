@@ -1,9 +1,9 @@
-//! The regions of a heat map while rows are counted.
+//! Counts for the regions of a heat map during the pass over the rows.
 
 use crate::data::reuse_counts::GroupReuse;
 use std::collections::HashMap;
 
-/// Regions by process: first and last block, and number.
+/// Regions by process: first and last block, and index.
 #[derive(Debug, Default)]
 pub struct HeatRegions {
     by_process: HashMap<u32, Vec<(u64, u64, u32)>>,
@@ -11,11 +11,12 @@ pub struct HeatRegions {
 }
 
 impl HeatRegions {
-    /// From process, first and last address of each region; regions of one process do not overlap.
+    /// Builds them from process, first and last address of each region. Regions of one process must
+    /// not overlap.
     pub fn new(regions: &[(u32, u64, u64)], block_shift: u32, columns: usize) -> HeatRegions {
         let mut by_process: HashMap<u32, Vec<(u64, u64, u32)>> = HashMap::new();
         for (number, &(process, first, last)) in regions.iter().enumerate() {
-            // A block belongs to the region that its first byte lies in.
+            // A block belongs to the region that contains its first byte.
             by_process.entry(process).or_default().push((
                 first.div_ceil(1 << block_shift),
                 last >> block_shift,

@@ -31,7 +31,8 @@ pub const REPLICATES: usize = 32;
 /// The replicate of a sample.
 #[inline(always)]
 pub fn replicate(sample: u32) -> usize {
-    // Samples are numbered in the order of time: a multiplicative hash keeps periods of the program out.
+    // Samples are numbered in the order of time. A multiplicative hash avoids resonance with
+    // periods of the program.
     (sample.wrapping_mul(0x9e37_79b9) >> (32 - REPLICATES.trailing_zeros())) as usize
 }
 
@@ -46,7 +47,7 @@ pub struct RepSums {
     pub distance: u64,
     /// Samples in which the group has touches.
     pub samples: u64,
-    /// Touches, each as many times as its sample's weight ([`crate::input::weights`]).
+    /// Touches, weighted by the weight of the sample ([`crate::input::weights`]).
     pub weighted: u64,
 }
 
@@ -75,9 +76,9 @@ pub struct ReuseTotals {
     pub intervals: LogHistogram,
     /// By window size: number of reuses, sum of D.
     pub levels: Levels<2>,
-    /// Counts for the zooms and objects, if they are wanted.
+    /// Counts for the zooms and objects, if they are requested.
     pub zoom: Option<Box<ZoomSums>>,
-    /// By region and column, if asked for.
+    /// Counts by region and column, if requested.
     pub heat: HeatSums,
 }
 
@@ -95,7 +96,7 @@ impl ReuseTotals {
         }
     }
 
-    /// Makes room for groups below `groups`.
+    /// Allocates space for groups below `groups`.
     pub(crate) fn reserve(&mut self, groups: usize) {
         if self.groups.len() < groups {
             self.groups.resize(groups, GroupReuse::default());
@@ -143,8 +144,8 @@ impl ReuseTotals {
     }
 }
 
-/// Counts of a group in the current sample, and in earlier ones that are not in the totals yet.
-/// They are in one cache line, since they change together.
+/// Counts of a group in the current sample, and in earlier ones that were not added to the totals
+/// yet. They are in one cache line, since they change together.
 #[repr(align(64))]
 #[derive(Clone, Default)]
 struct Scratch {
@@ -157,7 +158,7 @@ struct Scratch {
 }
 
 impl Scratch {
-    /// Counts a reuse, which is counted as a touch apart from this.
+    /// Counts a reuse. It must also be counted as a touch.
     #[inline(always)]
     fn reuse(&mut self, distance: u64, interval: u64) {
         self.reuses += 1;
@@ -171,7 +172,7 @@ impl Scratch {
 /// there is no branch on it.
 #[derive(Default)]
 struct Touched {
-    /// There is room for one more than there are groups.
+    /// Has room for one more than the number of groups.
     list: Vec<u32>,
     len: usize,
 }
@@ -180,8 +181,8 @@ impl Touched {
     /// Counts touches by groups.
     #[inline(always)]
     fn touch(&mut self, groups: &mut [Scratch], tags: impl Iterator<Item = u32>) {
-        // Local copies: otherwise the compiler would read and write the length for each touch,
-        // since groups are written as well.
+        // Local copies: otherwise the compiler would load and store the length for each touch,
+        // since the groups might alias it.
         let (list, mut len) = (&mut self.list[..], self.len);
         for tag in tags {
             let scratch = &mut groups[tag as usize];
@@ -193,8 +194,8 @@ impl Touched {
     }
 }
 
-/// A reuse that waits for its group. The counts of a group are often not in the cache, and other
-/// work is done until they are.
+/// A delayed update of a group's counts. The counts are often not in the cache, so other work is
+/// done while they are prefetched.
 #[derive(Clone, Copy, Default)]
 struct Late {
     tag: u32,
@@ -210,8 +211,8 @@ const PREFETCH_DISTANCE: usize = 8;
 const TOUCHES_PER_BATCH: usize = 64;
 
 /// The waiting touches. The first touch of a block is unpredictable, but needs less work, so first
-/// touches have a list of their own. Each touch is written to the next place of a list, and the
-/// list grows only if the touch belongs to it.
+/// touches have a separate list. Each touch is written to the next place of a list, and the list
+/// grows only if the touch belongs to it.
 struct Waiting {
     reuses: [Late; TOUCHES_PER_BATCH],
     reused: usize,
@@ -233,13 +234,13 @@ impl Waiting {
         self.first += usize::from(first);
     }
 
-    /// True if there is no room for more.
+    /// True if the lists are full.
     #[inline(always)]
     fn is_full(&self) -> bool {
         self.reused + self.first == TOUCHES_PER_BATCH
     }
 
-    /// Tells the groups. First everything is fetched that will be changed.
+    /// Adds the touches to their groups. All cache lines to be changed are prefetched first.
     #[inline(always)]
     fn settle(&mut self, groups: &mut Groups, intervals: &mut LogHistogram) {
         let Groups {
@@ -279,13 +280,13 @@ impl Waiting {
 #[derive(Default)]
 struct Groups {
     scratch: Vec<Scratch>,
-    /// D of all samples that are not in the totals yet, together.
+    /// D by group, of all samples that are not in the totals yet.
     distances: Vec<Histogram>,
     touched: Touched,
 }
 
 impl Groups {
-    /// Makes room for groups below `groups`.
+    /// Allocates space for groups below `groups`.
     fn reserve(&mut self, groups: usize) {
         if self.scratch.len() < groups {
             self.scratch.resize(groups, Scratch::default());
@@ -301,9 +302,10 @@ pub(crate) struct SampleReuse {
     levels: Levels<2>,
     intervals: LogHistogram,
     groups: Groups,
-    /// Empty between two calls.
+    /// Empty between calls.
     waiting: Waiting,
-    /// Numbers of the blocks that rows of the last call have touched, as long as each has touched one.
+    /// Numbers of the blocks touched by the rows of the last call, as long as each touches only
+    /// one.
     blocks: Vec<u16>,
     /// Groups with counts that are not in the totals yet.
     open: Vec<u32>,
@@ -311,7 +313,7 @@ pub(crate) struct SampleReuse {
     /// Rows of the sample so far.
     rows: u64,
     started: bool,
-    /// Part of the run that the last rows were in, and the first row of the sample in it.
+    /// Part of the run that contains the last rows, and the first row of the sample in it.
     part: (u32, u64),
     weights: Option<Arc<Weights>>,
 }
@@ -339,7 +341,7 @@ impl SampleReuse {
         }
     }
 
-    /// Starts a sample; the one before counts.
+    /// Starts a sample. The previous one is added to the totals.
     pub(crate) fn begin(&mut self, sample: u32, totals: &mut ReuseTotals) {
         self.flush(totals);
         self.engine.begin();
@@ -350,7 +352,7 @@ impl SampleReuse {
         self.started = true;
     }
 
-    /// Feeds the next rows of the sample.
+    /// Adds the next rows of the sample.
     pub(crate) fn run(
         &mut self,
         rows: &ColumnSlices<'_>,
@@ -429,7 +431,7 @@ impl SampleReuse {
     }
 
     /// Numbers of the touched blocks, if the rows of the last call are all rows of the sample and
-    /// each has touched one block.
+    /// each touches only one block.
     pub(crate) fn blocks(&self, rows: usize) -> Option<&[u16]> {
         Some(&self.blocks[..]).filter(|blocks| blocks.len() == rows && self.rows == rows as u64)
     }
@@ -478,7 +480,7 @@ impl SampleReuse {
         }
     }
 
-    /// The samples so far are complete: all that they had counts.
+    /// Completes the samples so far: all their counts are added to the totals.
     pub(crate) fn finish(&mut self, totals: &mut ReuseTotals) {
         self.flush(totals);
         for group in self.open.drain(..) {
@@ -499,25 +501,25 @@ pub(crate) struct SampleOrigin {
     pub(crate) space: u32,
     /// System process id.
     pub(crate) process: u32,
-    /// Tells objects apart that share a page; none if no objects are known.
+    /// Distinguishes objects that share a page; none if no objects are known.
     pub(crate) objects: Option<Arc<Resolver>>,
     /// The stack of the thread.
     pub(crate) stack: OwnStack,
     /// `time_ns` of the rows; empty if unknown.
     pub(crate) times: Buffer<u64>,
-    /// `time_ns` of the first row, and nanoseconds per row: an estimate for the others.
+    /// `time_ns` of the first row, and estimated nanoseconds per row for the others.
     pub(crate) clock: (u64, f64),
     /// Regions of a heat map; none if no map is made.
     pub(crate) heat: Option<Arc<HeatRegions>>,
     /// Column of the heat map.
     pub(crate) column: u32,
-    /// Part of the run, where parts are counted.
+    /// Part of the run, if parts are counted.
     pub(crate) part: u32,
 }
 
 /// Further processing of a touch besides the sums.
 pub(crate) trait Extra {
-    /// `touch`: one touch of a block by a row of the sample.
+    /// Processes `touch`, a touch of a block by a row of the sample.
     fn touch(&mut self, row: u64, block: u64, tag: u32, touch: &GroupReuse);
 }
 
@@ -539,7 +541,8 @@ impl Extra for HeatSink<'_> {
     fn touch(&mut self, row: u64, block: u64, _tag: u32, touch: &GroupReuse) {
         let starts = u64::from(self.started != Some(row));
         self.started = Some(row);
-        // Few regions, by address: counting them takes no branch that could be mispredicted.
+        // There are few regions, sorted by address. Counting those that begin before the block
+        // needs no unpredictable branch.
         let behind = self
             .regions
             .iter()
@@ -557,8 +560,8 @@ impl Extra for HeatSink<'_> {
     }
 }
 
-/// Counters of many touches. Each has several copies, so that a touch does not wait for the write
-/// of the one before.
+/// Counters of many touches. Each has several copies, so that a touch does not wait for the store
+/// of the previous one.
 const COPIES: usize = 4;
 
 /// Counts many touches.
@@ -590,7 +593,7 @@ fn count_narrow(
         let rows = Levels::<2>::together(begin, tag.len() - from);
         let (these, behind) =
             again.split_at(again.partition_point(|&i| usize::from(i) < from + rows));
-        // By level, number and sum of D in one.
+        // By level: number of reuses and sum of D in one word.
         let mut sums = [[0u64; 16]; COPIES];
         for (at, &i) in these.iter().enumerate() {
             let i = i as usize;
@@ -614,7 +617,7 @@ fn count_narrow(
         (again, from) = (behind, from + rows);
     }
     for bits in 0..16 {
-        // The smallest value of so many bits.
+        // The smallest value with this number of bits.
         intervals.add_many(
             1 << bits >> 1,
             by_interval
@@ -643,7 +646,7 @@ impl<E: Extra> ReuseSink for Sink<'_, E> {
         self.touch(row, block, tag, false, distance, interval);
     }
 
-    /// Nobody can foresee which touches are the first: there is no branch on it.
+    /// First touches are unpredictable, so there is no branch on them.
     #[inline(always)]
     fn touch(&mut self, row: u64, block: u64, tag: u32, first: bool, distance: u64, interval: u64) {
         let again = u64::from(!first);

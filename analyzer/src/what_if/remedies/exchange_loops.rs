@@ -84,7 +84,8 @@ mod tests {
     use super::*;
     use crate::what_if::simulated::{block, line_misses, moved};
 
-    /// Loads of both arrays of `b[j][i] = a[i][j]`, as two load instructions of one block each.
+    /// A transposition `b[j][i] = a[i][j]`: loads of both arrays, as two load instructions with one
+    /// block each.
     #[test]
     fn a_transposition_gains_nothing_from_an_exchange() {
         let shape = Shape {

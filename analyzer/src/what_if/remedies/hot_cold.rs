@@ -1,4 +1,4 @@
-//! Hot and cold parts: the fields that loads often read move away from the others.
+//! Hot and cold parts: the fields that loads read often are moved away from the others.
 
 use crate::findings::fields::Fields;
 use crate::findings::gains::Costs;
@@ -19,7 +19,7 @@ pub(crate) const HOT_COLD: Kind = Kind {
 
 /// A field is hot if it has at least this share of the loads of the hottest field. Source: Chosen.
 const MIN_SHARE_OF_HOTTEST: f64 = 0.2;
-/// Elements that a part has address space for. It takes no memory.
+/// Maximum number of elements of a part. This only takes address space, not memory.
 const SLOTS: u64 = 1 << 30;
 /// Bytes that an allocator adds to a block, and the unit of its sizes. Source: glibc's malloc.
 const HEADER_BYTES: u64 = 8;
@@ -36,7 +36,7 @@ struct Halves {
 struct HotCold {
     nodes: Nodes,
     halves: BTreeMap<u32, Halves>,
-    /// By process and object: begin of the cold and of the hot halves.
+    /// By process and object: first address of the cold and of the hot halves.
     taken: Mutex<HashMap<(u32, u32), Option<[u64; 2]>, Mixed>>,
 }
 
@@ -106,12 +106,13 @@ impl Remedy for HotCold {
             let Some(starts) = starts else { continue };
             let (begin, is_hot) = halves.moved[part];
             let half = usize::from(is_hot);
-            // Single blocks have gaps between them; elements of an array have none.
+            // Separate blocks have gaps between them. Elements of an array have none.
             let step = match load.bytes < 2 * node.bytes {
                 true => (node.bytes + HEADER_BYTES).next_multiple_of(BLOCK_UNIT),
                 false => node.bytes,
             };
-            // Elements of an array may begin at any address: two of them have different slots.
+            // Elements of an array may begin at any address. Two elements always have different
+            // slots.
             let slot = node.start / step % SLOTS;
             let start = starts[half] + slot * halves.bytes[half];
             load.address = start + begin + into;

@@ -33,14 +33,14 @@ struct Interleave {
     arrays: BTreeMap<(u32, u64), Array>,
     /// Bytes of the structure.
     stride: u64,
-    /// By process: the new array.
+    /// The new array of each process.
     taken: Mutex<HashMap<u32, u64, Mixed>>,
 }
 
 fn make(costs: &Costs, spec: &Spec) -> Result<Box<dyn Remedy>, String> {
     let found = objects_named(costs, &spec.target)?;
     let context = &costs.context;
-    // By process and first address: bytes of the block, and loads by their size.
+    // By process and first address: bytes of the block, and number of loads by size.
     let mut blocks: BTreeMap<(u32, u64), (u64, BTreeMap<u64, u64>)> = BTreeMap::new();
     let mut recent = Recent::default();
     for window in context.windows {
@@ -75,8 +75,8 @@ fn make(costs: &Costs, spec: &Spec) -> Result<Box<dyn Remedy>, String> {
 }
 
 impl Interleave {
-    /// Joins the arrays (bytes and number of elements) of the most frequent length. None if there are
-    /// no two of them.
+    /// Joins the arrays (bytes and number of elements) of the most frequent length. None if there
+    /// are fewer than two.
     fn new(found: BTreeMap<(u32, u64), (u64, u64)>) -> Option<Interleave> {
         let mut lengths: BTreeMap<(u32, u64), u64> = BTreeMap::new();
         for (&(process, _), &(_, count)) in &found {

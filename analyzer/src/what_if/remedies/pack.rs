@@ -1,4 +1,4 @@
-//! Pack: elements lose the bytes that no load reads.
+//! Pack: bytes that no load reads are removed from elements.
 
 use crate::findings::gains::Costs;
 use crate::what_if::element::layouts;

@@ -1,4 +1,4 @@
-//! Pad: each row of an array is longer by a line, so that columns use all sets of a cache.
+//! Pad: each row of an array becomes longer by a line, so that columns use all sets of a cache.
 
 use crate::data::memory_units::LINE_BYTES;
 use crate::findings::gains::Costs;

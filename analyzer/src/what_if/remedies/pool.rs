@@ -1,4 +1,4 @@
-//! Pool: nodes lie one behind the other in the order in which windows first visit them.
+//! Pool: nodes are placed one after the other in the order in which windows first visit them.
 
 use crate::findings::gains::Costs;
 use crate::util::fast_hash::Mixed;
@@ -16,16 +16,16 @@ pub(crate) const POOL: Kind = Kind {
     make,
 };
 
-/// Address space of one pool. It takes no memory.
+/// Address space of one pool. It only takes addresses, not memory.
 const POOL_BYTES: u64 = 1 << 36;
 /// Alignment of nodes.
 const NODE_ALIGNMENT: u64 = 8;
 
-/// Pool of a process.
+/// The pool of a process.
 struct Taken {
-    /// New first address by old one.
+    /// New first address by the old one.
     places: HashMap<u64, u64, Mixed>,
-    /// Begin of the next node.
+    /// 4096 nodes of 16 bytes, in an order without consecutive neighbours.
     next: u64,
     end: u64,
 }

@@ -1,4 +1,4 @@
-//! Prefetch: waits of loads whose addresses are known ahead are hidden.
+//! Prefetch: hides waits of loads whose addresses are known in advance.
 
 use crate::findings::gains::Costs;
 use crate::util::fast_hash::Mixed;

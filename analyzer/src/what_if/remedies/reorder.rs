@@ -1,4 +1,4 @@
-//! Reorder: the fields that most loads read come first in the element, whose size stays.
+//! Reorder: the fields with the most loads come first in the element, whose size does not change.
 
 use crate::findings::fields::Fields;
 use crate::findings::gains::Costs;
@@ -17,12 +17,12 @@ pub(crate) const REORDER: Kind = Kind {
 
 /// New order of an element's parts.
 pub(super) struct Order {
-    /// Bytes of an element before.
+    /// Bytes of an element in the old order.
     element: u64,
     parts: Vec<(u64, u64)>,
-    /// By part: its new offset.
+    /// New offset of each part.
     offsets: Vec<u64>,
-    /// Bytes of the parts together, with gaps for alignment.
+    /// Total bytes of the parts, with gaps for alignment.
     pub(super) bytes: u64,
 }
 
@@ -42,7 +42,8 @@ impl Order {
             }
         }
         let mut order: Vec<usize> = (0..parts.len()).collect();
-        // Larger parts of the same heat come first, so that alignment leaves few gaps.
+        // Among parts with the same number of rows, larger ones come first, so that alignment
+        // leaves few gaps.
         order.sort_by_key(|&p| (std::cmp::Reverse((rows[p], parts[p].1)), p));
         let mut offsets = vec![0; parts.len()];
         let mut end = 0u64;
@@ -60,7 +61,7 @@ impl Order {
         }
     }
 
-    /// The place of a load, and its new offset in the element.
+    /// The position of a load, and its new offset in the element.
     pub(super) fn place(&self, load: &Load) -> Option<(Place, u64)> {
         let place = Place::of(load, self.element)?;
         let (part, into) = part_at(&self.parts, place.offset)?;
@@ -73,7 +74,7 @@ impl Order {
     }
 }
 
-/// Alignment of a field: the greatest power of two that divides its size, 8 at most.
+/// Alignment of a field: the greatest power of two that divides its size, at most 8.
 fn alignment(bytes: u64) -> u64 {
     1 << bytes.trailing_zeros().min(3)
 }

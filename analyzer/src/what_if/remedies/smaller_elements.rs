@@ -60,7 +60,7 @@ mod tests {
             factor: 2,
         };
         let mut walk = block((0..8192).map(|i| i * 8), 1 << 16);
-        // A load of another object stays.
+        // A load of another object is not moved.
         walk[0].object = 2;
         let after = moved(&remedy, &walk);
         assert_eq!(after[0], walk[0]);

@@ -1,4 +1,4 @@
-//! Sort: the loads of a line come in the order of their addresses, window by window.
+//! Sort: the loads of a line are sorted by address, window by window.
 
 use crate::findings::gains::Costs;
 use crate::util::fast_hash::Mixed;

@@ -1,4 +1,4 @@
-//! Split: each field of an array of structures moves to an array of its own.
+//! Split: each field of an array of structures moves to a separate array.
 
 use crate::findings::fields::Fields;
 use crate::findings::gains::Costs;
@@ -48,7 +48,7 @@ impl Remedy for Split {
                 continue;
             };
             let (begin, bytes) = parts[part];
-            // The arrays lie in the old block one behind the other.
+            // The arrays are in the old block, one after the other.
             load.address = place.first + begin * place.count + place.index * bytes + into;
         }
     }
@@ -81,7 +81,7 @@ mod tests {
             (line_misses(&walk, 64), line_misses(&after, 64)),
             (4096, 512)
         );
-        // Each address of a field moves to a place of its own inside the block.
+        // Each address of a field moves to a distinct place inside the block.
         let all = block((0..4096 * 8).map(|i| i * 8), 4096 * 64);
         let mut places: Vec<u64> = moved(&remedy, &all)
             .iter()

@@ -1,4 +1,4 @@
-//! Transpose: rows and columns of an array change places.
+//! Transpose: rows and columns of an array are exchanged.
 
 use crate::findings::gains::Costs;
 use crate::what_if::memory::Memory;

@@ -1,4 +1,4 @@
-//! Threads that take turns in an order that was not recorded, or more threads than have run.
+//! Threads in an order that was not recorded, or more threads than were recorded.
 
 use crate::cache::evaluate::{self, LevelOutcome, Setup};
 use crate::cache::exact::Counted;
@@ -21,7 +21,7 @@ pub(super) struct Arranged<'a> {
     pub(super) levels: &'a [LevelSpec],
     /// First level that all threads share, from 0.
     pub(super) shared: usize,
-    /// Sets that the models follow.
+    /// Number of sets that the models follow.
     pub(super) follow: Option<u64>,
 }
 
@@ -32,7 +32,7 @@ fn accesses(threads: &[Thread]) -> u64 {
 }
 
 impl Arranged<'_> {
-    /// Evaluates the caches. Also tells whether something could not be read.
+    /// Evaluates the caches. The flag is true if a part of the trace could not be read.
     pub(super) fn run(&self, mut rows: LevelRows, document: &mut Document) -> anyhow::Result<bool> {
         let (threads, implied, damaged) = load(self.trace, self.arguments.stores, document)?;
         let accesses = accesses(&threads);
@@ -71,7 +71,7 @@ impl Arranged<'_> {
         }
     }
 
-    /// Adds the rows for the threads of the trace, which take turns.
+    /// Adds the rows for the threads of the trace, in the requested order.
     fn in_turns(
         &self,
         turns: TurnsArgument,
@@ -143,7 +143,8 @@ impl Arranged<'_> {
         Ok(())
     }
 
-    /// Rates of one thread: the prediction without any knowledge of threads.
+    /// Hit rates of one thread with all accesses: the null prediction, without knowledge of
+    /// threads.
     fn rates_of_one(&self, threads: &[Thread]) -> anyhow::Result<Vec<f64>> {
         let accesses = accesses(threads);
         let order = |next: &mut dyn FnMut(usize, usize)| {

@@ -1,5 +1,4 @@
-//! Hits of cache levels: by the model with random sets, by distances inside their own sets, and by
-//! simulation.
+//! Hits of cache levels: by the model with random sets, by set distances, and by simulation.
 
 use crate::threads::Thread;
 use mgz_analyzer::commands::stream::Accesses;
@@ -14,9 +13,9 @@ use mgz_models::reuse::{ReuseEngine, ReuseSink};
 pub struct Setup {
     /// First level first.
     pub levels: Vec<LevelSpec>,
-    /// Levels from here on are shared.
+    /// First shared level, from 0.
     pub shared: usize,
-    /// Sets that are followed at most, see [`SetDistances`]; without it there are no models.
+    /// Maximum number of sets that are followed, see [`SetDistances`]; none for no models.
     pub follow: Option<u64>,
     /// True if the hierarchy is simulated.
     pub simulate: bool,
@@ -25,13 +24,13 @@ pub struct Setup {
 /// Model and simulation of one level.
 #[derive(Clone, Debug, Default)]
 pub struct LevelOutcome {
-    /// Hits in a cache of this shape, by the model: alone, as if it saw every access.
+    /// Hit rate of a cache of this shape by the model, as if it saw every access.
     pub model: f64,
-    /// The same by set distances, for several numbers of ways; the level's own comes first.
+    /// The same by set distances, for several numbers of ways, the level's first.
     pub by_ways: Vec<(usize, SetHits)>,
-    /// The same by simulation of the cache alone.
+    /// The same by a simulation of this cache only.
     pub alone: u64,
-    /// In the hierarchy.
+    /// Counts of the level in the simulated hierarchy.
     pub seen: Seen,
 }
 
@@ -50,8 +49,8 @@ impl LevelOutcome {
     }
 }
 
-/// Distances of a stream of accesses. An access to two lines hits if both hit, so it has the
-/// greater distance of the two.
+/// Distances of a stream of accesses. An access to two lines hits if both hit, so its distance is
+/// the greater of the two.
 struct Profile {
     fine: Fine,
     sets: SetDistances,
@@ -87,7 +86,7 @@ pub fn space(process: u32, first: u32) -> u64 {
     (u64::from(process != first) * u64::from(process)) << 48
 }
 
-/// An order of accesses: calls back with (thread, access).
+/// An order of accesses. It calls back with (thread, access).
 pub type Order<'a> = &'a dyn Fn(&mut dyn FnMut(usize, usize));
 
 /// Model and simulation of all levels, as far as requested. Private levels see one thread each;
@@ -95,7 +94,7 @@ pub type Order<'a> = &'a dyn Fn(&mut dyn FnMut(usize, usize));
 ///
 /// # Errors
 ///
-/// A sentence about levels that do not go together.
+/// A sentence about levels that are incompatible.
 pub fn evaluate(
     threads: &[Thread],
     order: Order<'_>,
@@ -104,7 +103,7 @@ pub fn evaluate(
     let mut out = vec![LevelOutcome::default(); setup.levels.len()];
     let address = |thread: usize, access: usize| {
         let t = &threads[thread];
-        // Processes have address spaces of their own.
+        // Processes have separate address spaces.
         let space = space(t.process, threads[0].process);
         (t.accesses.address[access] ^ space, t.accesses.size[access])
     };
@@ -137,7 +136,7 @@ pub fn evaluate(
     Ok(out)
 }
 
-/// Hits of one cache that sees the stream: by the model, by set distances, and by simulation.
+/// Hits of one cache with this stream: by the model, by set distances, and by simulation.
 fn profile(
     order: Order<'_>,
     address: &dyn Fn(usize, usize) -> (u64, u32),

@@ -1,4 +1,4 @@
-//! The exact simulation of one hierarchy on rows that are streamed.
+//! The exact simulation of one hierarchy on streamed rows.
 
 use crate::beside;
 use crate::cache::CacheArguments;
@@ -46,7 +46,8 @@ struct Exact {
     pages: Vec<Pages>,
     misses: Option<Misses>,
     counted: Counted,
-    /// Rows before these are skipped; before those they warm up.
+    /// Rows before `skip` are not simulated. Rows between `skip` and `warm` are simulated but not
+    /// counted.
     skip: u64,
     warm: u64,
     first_process: u32,
@@ -119,7 +120,7 @@ pub struct SimulatedLevels {
     pub damaged: bool,
 }
 
-/// Levels of the TLBs for each size of pages.
+/// Levels of the TLBs by size of pages.
 fn tlbs(given: &[TlbSpec]) -> Vec<(u32, Vec<TlbLevel>)> {
     let of = |page: u32| {
         given
@@ -160,7 +161,7 @@ impl Exact {
     }
 }
 
-/// The simulation of rows that came before those of the trace, see [`crate::beside`].
+/// The simulation of rows before those of the trace, see [`crate::beside`].
 pub(crate) struct Begun {
     exact: Exact,
     /// Thread of the rows, if there were any.
@@ -168,7 +169,7 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
-    /// No row has come.
+    /// A simulation without rows so far.
     pub(crate) fn new(levels: &[LevelSpec], arguments: &CacheArguments) -> anyhow::Result<Begun> {
         let system = System::new(levels, 0, 1).map_err(anyhow::Error::msg)?;
         Ok(Begun {
@@ -177,7 +178,7 @@ impl Begun {
         })
     }
 
-    /// Simulates what comes on standard input, to its end.
+    /// Simulates all rows from standard input.
     pub(crate) fn take(levels: &[LevelSpec], arguments: &CacheArguments) -> anyhow::Result<Begun> {
         let mut begun = Begun::new(levels, arguments)?;
         let mut stretch = Stretch::default();
@@ -189,14 +190,14 @@ impl Begun {
         Ok(begun)
     }
 
-    /// Takes the next rows, all of one thread.
+    /// Simulates the next rows, all of one thread.
     pub(crate) fn rows(&mut self, rows: &Stretch) {
         self.thread = Some((rows.process, rows.thread));
         self.exact.first_process = rows.process;
         self.exact.rows(0, rows, 0..rows.address.len());
     }
 
-    /// Converts it to `cores` cores; `own` is the core of its thread.
+    /// Converts the simulation to `cores` cores; `own` is the core of its thread.
     fn with_cores(self, shared: usize, cores: usize, own: usize) -> anyhow::Result<Exact> {
         let mut exact = self.exact;
         if cores > 1 {
@@ -214,8 +215,8 @@ impl Begun {
     }
 }
 
-/// Simulates the levels on a trace, behind what has `begun`. Tables besides that of the levels go into
-/// the document.
+/// Simulates the levels on a trace, after the rows of `begun`. All tables except that of the levels
+/// are added to the document.
 pub fn simulate(
     trace: &Trace,
     levels: &[LevelSpec],
@@ -234,7 +235,7 @@ pub fn simulate(
         Some(slices) => in_slices(slices, &hierarchy, begun)?,
         None => in_order(trace, &hierarchy, begun, document)?,
     };
-    // Unreadable parts are met twice: when threads are looked up, and when rows are read.
+    // Unreadable parts are found twice: when threads are looked up, and when rows are read.
     damage.sort();
     damage.dedup();
     let damaged = !damage.is_empty() || !trace.damage.is_empty();
@@ -267,7 +268,7 @@ pub(super) fn asks_for_code(levels: &[LevelSpec], arguments: &CacheArguments) ->
 /// The simulated hierarchy.
 struct Hierarchy<'a> {
     levels: &'a [LevelSpec],
-    /// First level that is shared, from 0, where there are several cores.
+    /// First shared level, from 0, if there are several cores.
     shared: usize,
     arguments: &'a CacheArguments,
 }
@@ -275,15 +276,15 @@ struct Hierarchy<'a> {
 /// A simulation with a core for each thread.
 struct Simulated {
     exact: Exact,
-    /// First level that is shared, from 0.
+    /// First shared level, from 0.
     shared: usize,
     /// Cores.
     of: usize,
 }
 
 impl Hierarchy<'_> {
-    /// Begins, or continues a simulation. Arguments: the threads of the trace, in order, and the
-    /// process of the row that ran first. Also returns the core of each thread.
+    /// Begins or continues a simulation. The arguments are the threads of the trace, in order, and
+    /// the process of the first row. Also returns the core of each thread.
     fn begin(
         &self,
         of_trace: &[(u32, u32)],
@@ -316,7 +317,8 @@ impl Hierarchy<'_> {
     }
 }
 
-/// Simulates rows that are read in slices, behind what has `begun`. Also tells what could not be read.
+/// Simulates rows that are read in slices, after the rows of `begun`. Also returns descriptions of
+/// unreadable parts.
 fn in_slices(
     mut slices: RowSlices<'_>,
     hierarchy: &Hierarchy<'_>,
@@ -343,8 +345,8 @@ fn in_slices(
     Ok((simulated, slices.damage))
 }
 
-/// Simulates rows with their instructions in the order of their times, behind what has `begun`. Also
-/// tells what could not be read.
+/// Simulates rows with their instructions in the order of their times, after the rows of `begun`.
+/// Also returns descriptions of unreadable parts.
 fn in_order(
     trace: &Trace,
     hierarchy: &Hierarchy<'_>,
@@ -454,7 +456,7 @@ impl Exact {
         let bytes = self.system.shared_line_bytes();
         let rows = lines.into_iter().map(|(address, s)| {
             vec![
-                // Without what tells processes apart.
+                // Without the bits that distinguish processes.
                 Value::from(address & ((1 << 48) - 1)),
                 Value::from(bytes),
                 Value::from(s.invalidations),

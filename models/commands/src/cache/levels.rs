@@ -1,4 +1,4 @@
-//! The tables of levels: what the simulation and the models say of each.
+//! The tables of levels, with the results of the simulation and of the models.
 
 use crate::cache::evaluate::{LevelOutcome, Setup};
 use crate::cache::spec::names;
@@ -15,7 +15,7 @@ pub struct Of<'a> {
     pub threads: u64,
     /// Order of the threads.
     pub order: &'a str,
-    /// Accesses that the simulation has counted.
+    /// Accesses that the simulation counted.
     pub accesses: u64,
     /// Constant loads that these imply.
     pub implied: u64,
@@ -23,7 +23,7 @@ pub struct Of<'a> {
     pub modelled: Option<u64>,
 }
 
-/// Rows of the tables.
+/// Rows of the tables of levels.
 pub struct LevelRows {
     levels: Vec<Vec<Value>>,
     ways: Vec<Vec<Value>>,
@@ -31,7 +31,7 @@ pub struct LevelRows {
 }
 
 impl LevelRows {
-    /// None yet. `stack_reads`: implicit stack reads, if they are known.
+    /// No rows yet. `stack_reads` is the number of implicit stack reads, if known.
     pub fn new(stack_reads: Option<u64>) -> LevelRows {
         LevelRows {
             levels: Vec::new(),
@@ -40,7 +40,7 @@ impl LevelRows {
         }
     }
 
-    /// Adds a row for each level. `null`: the rates of one thread.
+    /// Adds a row for each level. `null` are the rates of one thread.
     pub fn push(
         &mut self,
         of: &Of<'_>,
@@ -70,7 +70,7 @@ impl LevelRows {
             };
             let sets = outcome.by_ways.first().map(|(_, hits)| rates(hits));
             let difference = |a: Option<f64>| maybe(a.zip(alone).map(|(a, b)| 100.0 * (a - b)));
-            // An impossible event has no count.
+            // The counts of impossible events are null.
             let only = |n: u64, known: bool| if known { Value::from(n) } else { Value::Null };
             let prefetches = spec.prefetch.next_line || spec.prefetch.stride;
             let invalidated = setup.levels[number + 1..]

@@ -1,4 +1,4 @@
-//! Which code and which objects miss, and what a prefetcher would have foreseen of it.
+//! Misses by code and object, and the part that a prefetcher would have foreseen.
 
 use crate::ordered::Stretch;
 use mgz_analyzer::commands::owners::{OBJECT_COLUMNS, Owners};
@@ -18,8 +18,8 @@ struct Tally {
     accesses: u64,
     /// By level.
     misses: [u64; LEVELS],
-    /// Misses of the last level; misses that would have been foreseen by either prefetcher, by
-    /// strides, by the line before.
+    /// Misses of the last level, and those among them that would have been foreseen: by either
+    /// prefetcher, by strides, and by next lines.
     last: u64,
     foreseen: u64,
     by_stride: u64,
@@ -73,7 +73,7 @@ impl Tally {
         cells
     }
 
-    /// The worst comes first.
+    /// Orders the worst first.
     fn rank(&self) -> std::cmp::Reverse<(u64, [u64; LEVELS], u64)> {
         let mut misses = self.misses;
         misses.reverse();
@@ -93,7 +93,7 @@ pub struct Misses {
 }
 
 impl Misses {
-    /// Nothing counted yet.
+    /// Empty counts.
     pub fn new(levels: usize, line: u64, cores: usize, groups: usize, owners: Owners) -> Misses {
         Misses {
             levels,
@@ -105,7 +105,7 @@ impl Misses {
         }
     }
 
-    /// A row has reached a level.
+    /// Counts a row, whose access reached the level `reached`.
     #[inline]
     pub fn access(&mut self, core: usize, rows: &Stretch, row: usize, reached: usize, count: bool) {
         let (address, site) = (rows.address[row], rows.site[row]);

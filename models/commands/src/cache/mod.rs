@@ -142,7 +142,7 @@ pub enum TurnsArgument {
 }
 
 impl CacheArguments {
-    /// The order that the arguments ask for.
+    /// The order that the arguments request.
     fn order(&self, turns: TurnsArgument) -> Turns {
         let chunk = self.chunk;
         match turns {
@@ -217,7 +217,7 @@ fn machine() -> anyhow::Result<Vec<LevelSpec>> {
     Ok(levels.into_iter().map(|l| l.1.into()).collect())
 }
 
-/// The levels, and the first one that is shared, from 0.
+/// The levels, and the first shared one, from 0.
 fn given_levels(arguments: &CacheArguments) -> anyhow::Result<(Vec<LevelSpec>, usize)> {
     let levels = if arguments.level.is_empty() {
         machine()?
@@ -242,7 +242,7 @@ fn given_levels(arguments: &CacheArguments) -> anyhow::Result<(Vec<LevelSpec>, u
     Ok((levels, shared))
 }
 
-/// Runs the command. Also tells whether something could not be read.
+/// Runs the command. The flag is true if a part of the trace could not be read.
 pub fn run_cache(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
     let mut document = Document::new("cache");
     let (levels, shared) = given_levels(arguments)?;
@@ -291,7 +291,7 @@ pub fn run_cache(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)>
         };
         let (mut outcomes, mut thread) = (vec![LevelOutcome::default(); setup.levels.len()], None);
         if models {
-            // Read again, and kept.
+            // The rows are read a second time, and kept.
             let (mut threads, ..) = load(&trace, arguments.stores, &mut Document::new("cache"))?;
             let order = |next: &mut dyn FnMut(usize, usize)| recorded(&threads, next);
             outcomes = evaluate::evaluate(&threads, &order, &setup).map_err(anyhow::Error::msg)?;
@@ -335,7 +335,7 @@ pub fn run_cache(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)>
 ///
 /// # Errors
 ///
-/// A trace that is sampled or empty, and levels that do not go together.
+/// A trace that is sampled or empty, and incompatible levels.
 pub fn levels_of_trace(
     trace: &Trace,
     levels: &[LevelSpec],

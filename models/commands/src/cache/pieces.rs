@@ -1,4 +1,5 @@
-//! Profiles of pieces of code, and their recombination for other inputs (Barai et al. 2019, equation 1).
+//! Profiles of pieces of code, and their recombination for other inputs (Barai et al. 2019,
+//! equation 1).
 
 use crate::cache::CacheArguments;
 use crate::threads::Thread;
@@ -23,7 +24,7 @@ struct PieceReuse {
     /// P(D|BB).
     distances: Fine,
     first: u64,
-    /// Hits in each level, if it saw every access.
+    /// Hits in each level, as if it saw every access.
     hits: Vec<u64>,
 }
 
@@ -46,7 +47,7 @@ impl PieceReuse {
 /// Distances and hits by piece.
 struct Groups {
     parts: Vec<Option<Box<PieceReuse>>>,
-    /// Each level alone, and by how much its lines are longer than the first level's, as a power of two.
+    /// Each level as a separate cache, and log2 of its line size divided by the first level's.
     caches: Vec<(Cache, u32)>,
 }
 
@@ -90,7 +91,8 @@ impl ReuseSink for Groups {
     fn done(&mut self, _row: u64, _tag: u32) {}
 }
 
-/// Profiles of pieces of code, P(D|BB) and P(BB), and their recombination with other weights (equation 1).
+/// Profiles of pieces of code, P(D|BB) and P(BB), and their recombination with other weights
+/// (equation 1).
 pub fn put_pieces(
     thread: &Thread,
     trace: &Trace,

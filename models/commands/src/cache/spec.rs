@@ -1,4 +1,4 @@
-//! Levels of caches and TLBs, as they are given on the command line.
+//! Parsers of levels of caches and TLBs on the command line.
 
 use mgz_analyzer::commands::size;
 use mgz_analyzer::data::memory_units::{LINE_BYTES, PAGE_SHIFT};
@@ -7,7 +7,7 @@ use mgz_models::cache::policy::Policy;
 use mgz_models::cache::spec::{Inclusion, LevelSpec, check_levels, check_ways};
 use mgz_models::cache::tlb::TlbLevel;
 
-/// Sizes of pages that TLBs are simulated for, as powers of two.
+/// Log2 of the page sizes for which TLBs are simulated.
 pub const PAGES: [u32; 2] = [PAGE_SHIFT, 21];
 
 fn number(text: &str) -> Result<u64, String> {
@@ -72,7 +72,7 @@ pub fn full_level(text: &str) -> Result<LevelSpec, String> {
     Ok(spec)
 }
 
-/// Refuses levels that do not make a hierarchy, with a sentence.
+/// Refuses levels that form no hierarchy, with a sentence.
 pub fn check_hierarchy(levels: &[LevelSpec]) -> Result<(), String> {
     for pair in levels.windows(2) {
         let (front, behind) = (pair[0].shape.size, pair[1].shape.size);
@@ -90,7 +90,7 @@ pub fn check_hierarchy(levels: &[LevelSpec]) -> Result<(), String> {
 ///
 /// # Errors
 ///
-/// A sentence that names the level, or says what does not go together.
+/// A sentence that names the level, or the incompatible levels.
 pub fn hierarchy(text: &str) -> Result<Vec<LevelSpec>, String> {
     let level = |part: &str| full_level(part.trim()).map_err(|e| format!("{part:?}: {e}"));
     let levels = text.split(',').map(level).collect::<Result<Vec<_>, _>>()?;
@@ -98,12 +98,12 @@ pub fn hierarchy(text: &str) -> Result<Vec<LevelSpec>, String> {
     Ok(levels)
 }
 
-/// A level of TLBs, and the pages that it is for.
+/// A level of TLBs, and the page size that it serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TlbSpec {
     /// Its shape.
     pub level: TlbLevel,
-    /// Pages of this size only, as a power of two.
+    /// Log2 of the only page size that it serves; none for all.
     pub page: Option<u32>,
 }
 
@@ -146,7 +146,7 @@ pub(crate) fn tlb_level(text: &str) -> Result<TlbSpec, String> {
     })
 }
 
-/// Names of what a level has of those in front, and of its prefetchers.
+/// Names of a level's inclusion policy and of its prefetchers.
 pub(crate) fn names(spec: &LevelSpec) -> [String; 3] {
     [
         spec.policy.name().into(),

@@ -1,4 +1,4 @@
-//! Windows of accesses, and what was measured of rows that came before those of the trace.
+//! Windows of accesses, and measurements of rows before those of the trace.
 
 use crate::beside;
 use crate::reuse::counts::{ReuseHistograms, ReuseTally, Tags};
@@ -10,20 +10,20 @@ use mgz_analyzer::data::object_map::UNKNOWN;
 use mgz_annotations_schema::row_stream::RowCode;
 use mgz_models::histogram::PART_BITS;
 
-/// Cuts a thread's run into windows, and counts.
+/// Divides a thread's run into windows, and counts these.
 pub(super) struct Windows {
-    /// Accesses of a window; 0: samples are the windows.
+    /// Accesses per window; 0 if the samples are the windows.
     length: u64,
     in_window: u64,
     pub(super) accesses: u64,
     /// Windows or samples.
     pub(super) samples: u64,
-    /// The most nodes of trees that are gone.
+    /// Maximum number of tree nodes in finished engines.
     pub(super) nodes: usize,
 }
 
 impl Windows {
-    /// Nothing has come yet.
+    /// Empty counts.
     pub(super) fn new(arguments: &ReuseArguments) -> Windows {
         Windows {
             length: arguments.windows.unwrap_or(0),
@@ -34,14 +34,14 @@ impl Windows {
         }
     }
 
-    /// A sample begins.
+    /// Begins a sample.
     pub(super) fn begin(&mut self, engine: &mut Engine) {
         engine.begin();
         self.samples += 1;
         self.in_window = 0;
     }
 
-    /// Measures the next accesses, of the thread that was added last.
+    /// Measures the next accesses of the thread that was added last.
     pub(super) fn run(
         &mut self,
         view: View<'_, u32>,
@@ -69,11 +69,11 @@ impl Windows {
     }
 }
 
-/// Measurements of rows that came on standard input, see [`beside`].
+/// Measurements of rows from standard input, see [`beside`].
 pub(super) struct Begun {
     engine: Engine,
     windows: Windows,
-    /// By number of the code.
+    /// Counts by number of the code.
     counts: ReuseHistograms,
     codes: Vec<RowCode>,
     implied: u64,
@@ -82,7 +82,7 @@ pub(super) struct Begun {
 }
 
 impl Begun {
-    /// Measures what comes, to its end.
+    /// Measures all rows from standard input.
     pub(super) fn take(arguments: &ReuseArguments) -> anyhow::Result<Begun> {
         let mut begun = Begun {
             engine: Engine::of(arguments),
@@ -120,8 +120,8 @@ impl Begun {
         Ok(begun)
     }
 
-    /// Puts the counts into those of the trace, which has none yet: but those of the thread. `None` if
-    /// no row came.
+    /// Moves the counts into those of the trace, which must be empty, except for the counts of the
+    /// thread. `None` if no row came.
     pub(super) fn join(
         mut self,
         code: &CodeMap,
@@ -152,7 +152,7 @@ impl Begun {
     }
 }
 
-/// The thread whose rows came, where they have ended.
+/// The thread of the rows from standard input, in the state after these.
 pub(super) struct BegunThread {
     engine: Engine,
     windows: Windows,
@@ -167,7 +167,7 @@ impl BegunThread {
         (self.thread.0, self.thread.1)
     }
 
-    /// Continues with this thread's rows.
+    /// Continues with the rows of this thread in the trace.
     pub(super) fn go_on(
         self,
         engine: &mut Engine,

@@ -1,4 +1,4 @@
-//! Counts of the command: histograms of the whole, and by code, object and thread.
+//! Counts of the command: histograms for all accesses, and by code, object and thread.
 
 use mgz_analyzer::commands::owners::Owners;
 use mgz_analyzer::commands::stream::View;
@@ -10,7 +10,7 @@ use mgz_models::reuse::ReuseSink;
 #[derive(Clone)]
 pub(crate) struct ReuseTally {
     pub distances: Fine,
-    /// Sum.
+    /// Sum of the intervals.
     pub intervals: f64,
     pub firsts: u64,
 }
@@ -39,12 +39,12 @@ pub(crate) struct ReuseHistograms {
     /// By tag, see [`Tags`].
     pub groups: Vec<Option<Box<ReuseTally>>>,
     pub tags: Tags,
-    /// Process, thread, accesses, what is counted of it.
+    /// Process, thread, accesses, and counts of each thread.
     pub threads: Vec<(u32, u32, u64, ReuseTally)>,
 }
 
 impl ReuseHistograms {
-    /// Nothing counted yet.
+    /// Empty counts.
     pub fn new() -> ReuseHistograms {
         ReuseHistograms {
             distances: Fine::new(TRACE_BITS),
@@ -65,15 +65,15 @@ impl ReuseHistograms {
     }
 }
 
-/// Tags of accesses: numbers of the pairs of group and object that occur.
+/// Tags of accesses: indices of the pairs of group and object that occur.
 #[derive(Default)]
 pub(crate) struct Tags {
     /// Group and object by tag.
     pub pairs: Vec<(Group, u32)>,
-    /// By group: objects and their tags, the last one used first.
+    /// By group: objects and their tags, most recently used first.
     by_group: Vec<Vec<(u32, u32)>>,
     objects: Vec<u32>,
-    /// The tags made last.
+    /// The tags of the last call of [`Tags::make`].
     pub out: Vec<u32>,
 }
 
@@ -105,7 +105,7 @@ impl Tags {
         list[0].1
     }
 
-    /// Makes the tags of consecutive accesses, in `out`.
+    /// Computes the tags of consecutive accesses in `out`.
     pub fn make(
         &mut self,
         owners: &mut Owners,
@@ -130,7 +130,7 @@ impl Tags {
 }
 
 impl Tags {
-    /// Tags of pairs that were made elsewhere: the first ones, in this order.
+    /// Tags of existing pairs: they get the first numbers, in this order.
     pub fn of(pairs: Vec<(Group, u32)>) -> Tags {
         let mut tags = Tags::default();
         for (tag, &(group, object)) in pairs.iter().enumerate() {

@@ -184,7 +184,7 @@ impl Engine {
         Engine::new(arguments.block.trailing_zeros(), bound(arguments))
     }
 
-    /// The most nodes that its tree has had, if it has one.
+    /// The maximum number of nodes of its tree, if it has one.
     fn most_nodes(&self) -> usize {
         match self {
             Engine::Exact(_) => 0,
@@ -207,7 +207,7 @@ impl Engine {
     }
 }
 
-/// Refuses options that do not go with rows on standard input.
+/// Refuses options that are incompatible with rows on standard input.
 fn refuse_beside(arguments: &ReuseArguments) {
     beside::refuse(&[
         (arguments.rdx, "--rdx"),
@@ -237,7 +237,7 @@ fn run_watched(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     crate::rdx::run_rdx(arguments)
 }
 
-/// Runs the command. Also tells whether something could not be read.
+/// Runs the command. The flag is true if a part of the trace could not be read.
 pub fn run_reuse(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     if arguments.online {
         refuse_beside(arguments);
@@ -363,14 +363,14 @@ fn put_summary(
 struct Measured {
     accesses: u64,
     implied: u64,
-    /// Runs or windows.
+    /// Number of runs or windows.
     samples: u64,
-    /// The most nodes of a tree.
+    /// Maximum number of nodes of a tree.
     nodes: usize,
     damaged: bool,
 }
 
-/// Measures each thread's run, or window, separately, after the rows of `begun`.
+/// Measures each thread's run or window separately, after the rows of `begun`.
 fn alone(
     trace: &Trace,
     arguments: &ReuseArguments,
@@ -389,7 +389,7 @@ fn alone(
         let mut starts = segment.starts;
         if counts.threads.last().is_none_or(|t| (t.0, t.1) != id) {
             match begun.take_if(|begun| begun.id() == id) {
-                // The thread's rows continue after those that came before.
+                // The thread's rows continue after those of `begun`.
                 Some(before) => {
                     starts = segment.run.sample != before.sample;
                     before.go_on(engine, &mut windows, counts);
@@ -419,11 +419,11 @@ fn alone(
         windows.run(view, engine, counts);
         counts.tags.out = tags;
     };
-    // Objects that follow each other at an address are distinguished by time.
+    // Successive objects at an address are distinguished by time.
     let damaged = visit(trace, ColumnSet { time: known }, document, &mut each);
     if let Some(before) = begun {
         before.go_on(engine, &mut windows, counts);
-        // As in a trace.
+        // In the same order as in a trace.
         counts.threads.sort_by_key(|t| (t.0, t.1));
     }
     Measured {
@@ -435,7 +435,7 @@ fn alone(
     }
 }
 
-/// All threads of a process on one stack.
+/// Measures all threads of a process on one stack.
 fn together(
     trace: &Trace,
     arguments: &ReuseArguments,

@@ -83,7 +83,7 @@ pub(crate) fn reference(distances: &Fine, partitions: usize) -> DocumentTable {
     }
 }
 
-/// The curve, and the sizes that were asked for.
+/// The curve, and the requested sizes.
 pub(crate) fn miss_ratios(
     counts: &ReuseHistograms,
     implied: u64,
@@ -240,7 +240,7 @@ pub(crate) fn tables_of_code(counts: &ReuseHistograms, trace: &Trace, document: 
                 .concat()
             })
             .collect(),
-        // Without line information this would be the functions once more.
+        // Without line information this would repeat the functions.
         text_rows: if lines.iter().any(|(l, _)| code.lines[*l as usize].line > 0) {
             usize::MAX
         } else {
@@ -325,7 +325,7 @@ pub(crate) fn object_tables(counts: &ReuseHistograms, owners: &Owners, document:
     });
 }
 
-/// Threads; in text only if there are several.
+/// Threads; shown in text only if there are several.
 pub(crate) fn threads(counts: &ReuseHistograms, document: &mut Document) {
     document.tables.push(DocumentTable {
         name: "threads",

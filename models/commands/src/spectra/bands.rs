@@ -1,4 +1,4 @@
-//! Reuse distances at one block size, counted by chunk of memory and by object.
+//! Reuse distances at one block size, by chunk of memory and by object.
 
 use mgz_analyzer::commands::stream::{Accesses, View};
 use mgz_models::reuse::{ReuseEngine, ReuseSink};
@@ -10,7 +10,7 @@ pub(crate) const CHUNK: u32 = 21;
 pub(crate) const BINS: usize = 48;
 pub(crate) type Signature = [u64; BINS];
 
-/// The first chunk of a block.
+/// The chunk that contains the begin of a block.
 #[inline(always)]
 pub(crate) fn chunk_of(block: u64, shift: u32) -> u64 {
     if shift <= CHUNK {
@@ -41,9 +41,10 @@ pub(crate) struct BandCounts {
     pub(crate) signatures: Vec<Signature>,
     /// Signatures by object.
     pub(crate) objects: Vec<Signature>,
-    /// First touches of a thread's run, as (process, block): the union over threads is the footprint.
+    /// First touches of a thread's run, as (process, block): the union over threads is the
+    /// footprint.
     pub(crate) touched: Vec<(u32, u64)>,
-    /// Objects that touched blocks first, where asked for.
+    /// First objects to touch each block, if requested.
     pub(crate) owned: Option<Vec<(u32, u32, u64)>>,
     memo: (u64, usize),
     process: u32,
@@ -59,7 +60,7 @@ impl BandCounts {
         &mut self.signatures[self.memo.1]
     }
 
-    /// A reuse of a block by an access to an object.
+    /// Counts a reuse of a block by an access to an object.
     #[inline(always)]
     fn count(&mut self, block: u64, object: u32, bin: usize) {
         self.at(block)[bin] += 1;
@@ -100,22 +101,22 @@ impl ReuseSink for BandCounts {
     fn done(&mut self, _row: u64, _tag: u32) {}
 }
 
-/// No block has this number.
+/// A missing block: no block has this number.
 const NONE: u64 = u64::MAX;
-/// Log2 of the smallest block that goes through the filter of recent blocks. Smaller blocks change
-/// too often for it to pay.
+/// Log2 of the smallest block size with a filter of recent blocks. Smaller blocks change too often
+/// for it.
 const FILTERED: u32 = 10;
-/// Tag of touches that only bring the engine's order up to date; others have the number of an object.
+/// Tag of touches that only update the engine's order; others have the number of an object.
 const SILENT: u32 = u32::MAX;
 
-/// The most recent blocks. The distance of a block among them is its place in their order. The
-/// engine need not know of its accesses, provided that blocks leave in the right order: before a
-/// block leaves, the blocks that the engine believes to be older, although they were accessed
-/// since, are touched once more.
+/// The most recent blocks. The distance of a block among them is its position in their order. The
+/// engine need not see these accesses, provided that blocks leave in the right order: before a
+/// block leaves, more recently accessed blocks that the engine considers older are touched once
+/// more.
 struct Recent {
     /// Most recent first.
     blocks: [u64; 4],
-    /// When the engine was told of each.
+    /// Time of the last touch that the engine saw, by block.
     told: [u64; 4],
     used: usize,
     next: u64,
@@ -131,7 +132,7 @@ impl Recent {
         }
     }
 
-    /// Place of a block, which moves to the front.
+    /// Position of a block, which moves to the front.
     #[inline(always)]
     fn hit(&mut self, block: u64) -> Option<usize> {
         if self.blocks[0] == block && self.used > 0 {
@@ -143,7 +144,7 @@ impl Recent {
         Some(at)
     }
 
-    /// A new block enters. `touch` receives the blocks that must be passed to the engine before.
+    /// Inserts a new block. `touch` receives the blocks that must be passed to the engine before.
     #[inline(always)]
     fn enter(&mut self, block: u64, mut touch: impl FnMut(u64)) {
         if self.used == self.blocks.len() {
@@ -164,7 +165,7 @@ impl Recent {
         self.next += 1;
     }
 
-    /// Forgets all, oldest first.
+    /// Removes all blocks, oldest first.
     fn clear(&mut self, mut touch: impl FnMut(u64)) {
         self.blocks[..self.used]
             .iter()
@@ -210,7 +211,7 @@ impl Band {
         }
     }
 
-    /// Takes in accesses to objects.
+    /// Counts accesses to objects.
     pub(crate) fn run(&mut self, accesses: View<'_>, objects: &[u32]) {
         let shift = self.shift;
         if shift < FILTERED {
@@ -263,7 +264,8 @@ mod tests {
 
     #[test]
     fn the_filter_changes_no_distance() {
-        // Against an engine without it, over streams that stay on few pages, move on, and straddle.
+        // Compared with an engine without the filter, over streams that stay on few pages, move on,
+        // and straddle blocks.
         struct Log(Vec<u64>);
         impl ReuseSink for Log {
             fn first(&mut self, _: u64, _: u64, _: u32) {}

@@ -1,4 +1,5 @@
-//! `mgz-analyze spectra`: reuse distance at several block sizes at once (Cabrera, Chamberlain, Beard 2019).
+//! `mgz-analyze spectra`: reuse distance at several block sizes at once (Cabrera, Chamberlain,
+//! Beard 2019).
 
 mod bands;
 mod parts;
@@ -55,9 +56,9 @@ pub struct SpectraArguments {
     pub stores: bool,
 }
 
-/// Accesses that stay in the cache while each band goes over them. Source: Chosen.
+/// Accesses that stay in the cache while each block size processes them. Source: Chosen.
 const ACCESSES_PER_PIECE: usize = 4096;
-/// Runs the command. Also tells whether something could not be read.
+/// Runs the command. The flag is true if a part of the trace could not be read.
 pub fn run_spectra(arguments: &SpectraArguments) -> anyhow::Result<(Document, bool)> {
     let mut document = Document::new("spectra");
     let mut sizes = arguments.granularity.clone();
@@ -153,7 +154,7 @@ struct Region {
     last: u64,
 }
 
-/// Counts of a band, in the order of addresses.
+/// Counts of a block size, in the order of addresses.
 struct Sorted<'a> {
     band: &'a Band,
     /// Process, first chunk of the block or blocks, signature.
@@ -187,7 +188,7 @@ impl<'a> Sorted<'a> {
         &list[from..to.max(from)]
     }
 
-    /// The signature of a region; of all without one.
+    /// The signature of a region, or of all memory without one.
     fn signature(&self, region: Option<Region>) -> Vec<f64> {
         let list = region.map_or(&self.signatures[..], |r| {
             self.within(&self.signatures, r, |s| (s.0, s.1))
@@ -201,7 +202,7 @@ impl<'a> Sorted<'a> {
         sum
     }
 
-    /// Blocks that were touched in a region; all without one.
+    /// Number of blocks touched in a region, or in all memory without one.
     fn blocks(&self, region: Option<Region>) -> u64 {
         let touched = &self.band.counts.touched;
         let list = region.map_or(&touched[..], |r| {
@@ -235,7 +236,7 @@ fn regions(bands: &[Band]) -> Vec<Region> {
     out
 }
 
-/// Data on a place: its name, process, signatures by block size, and footprints in bytes.
+/// Data of one row: its name, process, signatures by block size, and footprints in bytes.
 struct Found {
     name: Value,
     process: Value,
@@ -243,7 +244,7 @@ struct Found {
     bytes: Vec<u64>,
 }
 
-/// The signatures of what has certain tags, by block size.
+/// The summed signatures of some tags, by block size.
 fn by_tags(bands: &[Band], tags: impl Iterator<Item = u32> + Clone) -> Vec<Vec<f64>> {
     let of = |band: &Band| {
         let mut sum = vec![0.0; BINS];
@@ -292,7 +293,7 @@ fn of_objects(sizes: &[u64], bands: &[Band], owners: &Owners, parts: &Parts) -> 
         }
         let blocks = |band: &Band| {
             let mut last = None;
-            // Sorted: blocks of a larger size follow each other.
+            // The list is sorted: small blocks of a larger one are adjacent.
             mine.iter()
                 .filter(|&&(_, process, block)| {
                     last.replace((process, block >> (band.shift - finest.shift)))
@@ -339,7 +340,7 @@ fn of_parts(sizes: &[u64], bands: &[Band], parts: &Parts, code: &CodeMap) -> Vec
     parts.list().into_iter().map(found).collect()
 }
 
-/// All places that have signatures: the program, its regions, objects, functions and intervals.
+/// All rows that have signatures: the program, its regions, objects, functions and intervals.
 fn places(
     sizes: &[u64],
     bands: &[Band],
@@ -348,7 +349,7 @@ fn places(
     code: &CodeMap,
 ) -> Vec<Found> {
     let name = |r: &Region| {
-        // An end behind the address space does not fit into 64 bits.
+        // The end of the address space does not fit into 64 bits.
         let end = u128::from(r.last + 1) << CHUNK;
         format!("{:#x}-{end:#x}", r.first << CHUNK)
     };
@@ -382,7 +383,7 @@ mod tests {
 
     #[test]
     fn regions_of_thousands_of_places_have_what_lies_in_them() {
-        // Places of 64 bytes in every third chunk, of two processes, and one run of chunks; each
+        // Blocks of 64 bytes in every third chunk, of two processes, and one run of chunks; each is
         // touched twice.
         let mut bands: Vec<Band> = [6, 12, 21, 24].map(Band::new).into();
         for process in [1, 2] {
@@ -412,7 +413,7 @@ mod tests {
             let (lines, chunks) = if many { (64, 16) } else { (1, 1) };
             assert_eq!(region.last - region.first + 1, chunks);
             let blocks: Vec<u64> = sorted.iter().map(|b| b.blocks(Some(*region))).collect();
-            // Blocks of 16 MiB are shared by the regions that they reach into.
+            // Regions share blocks of 16 MiB that reach into several of them.
             assert_eq!(blocks, [lines, lines, chunks, if many { 2 } else { 1 }]);
             assert_eq!(reuses(&sorted[0], Some(*region)), lines as f64);
         }

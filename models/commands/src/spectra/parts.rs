@@ -1,16 +1,16 @@
-//! Parts by which spectra are counted besides memory: objects, functions, intervals of the run.
+//! Other parts for which spectra are counted: objects, functions, intervals of the run.
 //!
 //! Each access has a tag: the number of an existing combination of object, function and interval.
-//! Bands count by tag, so distances are measured once, and sums over tags are the parts'
+//! Bands count by tag, so distances are measured only once, and sums over tags are the parts'
 //! signatures. Footprints of functions and intervals are sets of blocks of the smallest size, since
-//! several of them touch the same ones.
+//! several of them may touch the same blocks.
 
 use mgz_analyzer::commands::stream::View;
 use mgz_analyzer::data::code_map::{CodeMap, Target};
 use mgz_analyzer::data::group::Group;
 use std::collections::HashMap;
 
-/// Instead of a function's number: its row is unknown, or functions were not asked for.
+/// Number of a missing function: the row's function is unknown, or functions were not requested.
 pub(crate) const NO_FUNCTION: u32 = u32::MAX;
 /// Bits of the block number within a leaf of a [`BlockSet`].
 const LEAF: u32 = 12;
@@ -40,7 +40,7 @@ pub(crate) struct BlockSet {
 impl BlockSet {
     #[inline(always)]
     fn add(&mut self, process: u32, block: u64) {
-        // Most accesses touch the block that was touched just now.
+        // Most accesses touch the same block as the previous one.
         if self.last != Some((process, block)) {
             self.last = Some((process, block));
             self.insert(process, block);
@@ -56,7 +56,7 @@ impl BlockSet {
         leaf[at / 64] |= 1 << (at % 64);
     }
 
-    /// Number of blocks that are `1 << larger` times as large and have one of these.
+    /// Number of blocks of `1 << larger` times the size that contain one of these.
     pub fn count(&self, larger: u32) -> u64 {
         let mut keys: Vec<&(u32, u64)> = self.leaves.keys().collect();
         keys.sort_unstable();
@@ -78,7 +78,7 @@ impl BlockSet {
     }
 }
 
-/// Tags of accesses, and what functions and intervals touch.
+/// Tags of accesses, and blocks touched by functions and intervals.
 #[derive(Default)]
 pub(crate) struct Parts {
     functions: bool,
@@ -90,20 +90,20 @@ pub(crate) struct Parts {
     touched: HashMap<Part, BlockSet>,
 }
 
-/// Place of a segment in its thread's run.
+/// Position of a segment in its thread's run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SegmentPlace {
     pub process: u32,
-    /// Rows of the thread before it.
+    /// Number of the thread's rows before the segment.
     pub before: u64,
-    /// Its rows.
+    /// Number of rows of the segment.
     pub rows: u64,
-    /// Rows of the thread; 0 if unknown.
+    /// Number of rows of the thread; 0 if unknown.
     pub all: u64,
 }
 
 impl Parts {
-    /// `shift` is that of the smallest block.
+    /// Parts without accesses. `shift` is log2 of the smallest block size.
     pub fn new(functions: bool, intervals: u32, shift: u32) -> Parts {
         Parts {
             functions,
@@ -113,7 +113,7 @@ impl Parts {
         }
     }
 
-    /// Turns the objects of accesses into their tags.
+    /// Converts the objects of accesses to their tags.
     pub fn tag(
         &mut self,
         code: &CodeMap,
@@ -221,7 +221,7 @@ mod tests {
         }
         set.add(2, 0);
         assert_eq!(set.count(0), 8);
-        // By 64: {0..63}, {64}, {4095}, {4096}, {2^40}, and the other process's.
+        // Blocks by 64: {0..63}, {64}, {4095}, {4096}, {2^40}, and the block of the other process.
         assert_eq!(set.count(6), 6);
         assert_eq!(set.count(12), 4);
         assert_eq!(set.count(63), 2);
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(list.len(), 4);
         for (n, (part, tags, blocks)) in (0..).zip(&list) {
             assert_eq!((*part, tags.as_slice()), (Part::Interval(n), &[n][..]));
-            // Each access reaches into the next block.
+            // Each access reaches into the following block.
             assert_eq!(blocks.count(0), 3);
         }
         assert_eq!(Parts::new(false, 0, 6).object(9), 9);

@@ -27,7 +27,7 @@ impl SpectraRows {
             self.add_signature(found, size, signature);
             self.add_footprint(found, size, footprint);
         }
-        // Without reuses there is nothing to move.
+        // Without reuses no mass moves.
         if reuses > 0.0 {
             self.add_moves(found, sizes);
             self.add_advice(found, sizes, reuses);
@@ -55,7 +55,7 @@ impl SpectraRows {
     }
 
     fn add_footprint(&mut self, found: &Found, size: u64, footprint: u64) {
-        // If other objects touched its blocks first, an object has none of its own.
+        // An object has no blocks if other objects touched all of its blocks first.
         let finest = found.bytes[0];
         let normalised = (finest > 0).then(|| footprint as f64 / finest as f64);
         self.footprints.push(vec![
@@ -98,8 +98,7 @@ impl SpectraRows {
 
     /// Puts the tables into the document.
     pub(super) fn put(mut self, sizes: &[u64], document: &mut Document) {
-        // Hottest regions first; the program stays on top. Where nothing was reused there is no
-        // advice.
+        // The hottest regions come first, after the program. Without reuses there is no advice.
         if let Some(regions) = self.advice.get_mut(1..) {
             regions.sort_by_key(|row| std::cmp::Reverse(row[2].as_u64()));
         } else {

@@ -1,4 +1,4 @@
-//! Advice from the signatures.
+//! Advice based on the signatures.
 
 use mgz_analyzer::data::memory_units::PAGE_BYTES;
 use mgz_models::emd;
@@ -11,17 +11,17 @@ pub(crate) struct Verdict {
     pub(crate) text: &'static str,
 }
 
-/// Bins that mass must move on average for a shift. Source: Chosen.
+/// Minimum number of bins by which the mass must move on average for a shift. Source: Chosen.
 const MIN_SHIFT_BINS: f64 = 0.5;
-/// Share in the first bin from which a signature counts as local already. Source: Chosen.
+/// Minimum share in the first bin for a signature to count as local. Source: Chosen.
 const MIN_LOCAL_SHARE: f64 = 0.85;
-/// Share of a page that must be used for it to be advised. Source: Chosen.
+/// Minimum used share of a page for it to be advised. Source: Chosen.
 const MIN_USED_PAGE_SHARE: f64 = 0.5;
 
-/// The paper's reading, sections IV-A and IV-B: mass that shifts to short distances means spatially
-/// dense accesses, which larger pages serve, unless much of those pages is never used. The use of
-/// a larger page counts in whole small pages, because a kernel hands out no less: where each small
-/// page is touched, large pages take no more memory.
+/// The paper's interpretation, sections IV-A and IV-B: mass that shifts to short distances means
+/// spatially dense accesses. Larger pages are useful for these, unless a large part of the pages is
+/// never used. The used part is counted in whole small pages, because a kernel allocates no less:
+/// if each small page is touched, large pages take no more memory.
 pub(crate) fn judge(sizes: &[u64], signatures: &[Vec<f64>], bytes: &[u64]) -> Verdict {
     let share_first = |s: &[f64]| s[0] / s.iter().sum::<f64>().max(1e-300);
     let total = emd::earth_movers_distance(&signatures[0], &signatures[signatures.len() - 1])
@@ -87,17 +87,17 @@ mod tests {
             s[bin] = 100.0;
             s
         };
-        // A blocked array: all mass moves to the first bin, pages are full.
+        // A blocked array: all mass moves to the first bin, and pages are fully used.
         let dense = judge(&sizes, &[at(6), at(1), at(0)], &[4 << 20, 4 << 20, 4 << 20]);
         assert_eq!((dense.prototype, dense.page), ("mass shifts", 2 << 20));
-        // The same on a heap of which each large page is used by a tenth.
+        // The same on a heap that uses only a tenth of each large page.
         let sparse = judge(
             &sizes,
             &[at(6), at(1), at(0)],
             &[4 << 20, 5 << 20, 40 << 20],
         );
         assert_eq!((sparse.prototype, sparse.page), ("mass shifts", 4096));
-        // A line of each small page: large pages hold nothing more than small ones.
+        // One line of each small page: large pages take no more memory than small ones.
         let lines = judge(
             &sizes,
             &[at(20), at(14), at(5)],
@@ -105,7 +105,7 @@ mod tests {
         );
         assert_eq!((lines.prototype, lines.page), ("mass shifts", 2 << 20));
         assert!(lines.utilisation < 0.02 && lines.text.contains("pack"));
-        // Streams side by side: mega-stream.
+        // Parallel streams, as in mega-stream.
         let streams = judge(&sizes, &[at(1), at(1), at(1)], &[4 << 20, 4 << 20, 4 << 20]);
         assert_eq!((streams.prototype, streams.page), ("shape stays", 4096));
         assert!(streams.text.contains("layout"));

@@ -61,7 +61,7 @@ pub fn write_plain_part(
     );
 }
 
-/// As the recorder does.
+/// Writes one part with the given compression and row group size, as the recorder does.
 pub fn write_recorded_part(
     path: &Path,
     rows: &[SampleRow],
@@ -140,8 +140,8 @@ fn write_part_as(
     writer.close().unwrap();
 }
 
-/// A sidecar of `sites` sites: two functions, `main` (sites below half) and `helper`; site i is at line
-/// 10 + i/2 of `app.c`, and odd ones are inlined from `inner` at line 100 of `app.h`.
+/// A sidecar of `sites` sites: two functions, `main` (sites below half) and `helper`; site i is at
+/// line 10 + i/2 of `app.c`, and odd ones are inlined from `inner` at line 100 of `app.h`.
 pub fn sidecar(sites: u32) -> Sidecar {
     let strings: Vec<String> = ["main", "helper", "app.c", "inner", "/src/app.h"]
         .iter()
