@@ -120,13 +120,12 @@ pub struct ReuseArguments {
     pub compare: bool,
     /// With --rdx on a trace of --mode watch where nothing counted accesses: a full or ring trace
     /// of the same command, for the rate.
-    #[arg(long, value_name = "&trace", requires = "rdx")]
+    #[arg(long, value_name = "TRACE", requires = "rdx")]
     pub accesses_from: Option<PathBuf>,
     /// Sizes of caches whose miss ratio is wanted besides the curve.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub cache: Vec<u64>,
-    /// Leaves out the tables of data object_tables, which need times of all rows and of all
-    /// allocations.
+    /// Leaves out the tables of data objects, which need times of all rows and of all allocations.
     #[arg(long)]
     pub no_objects: bool,
     /// For mgz-record: rows come on standard input, and the trace has those that follow.
