@@ -1,4 +1,4 @@
-//! Writes sidecars: each field of a table is one array, in a form in which it takes few bytes
+//! Writes sidecars: each field of a table is one array, in a compact form
 //! ([`Form`](crate::sidecar::codec::Form)), compressed by zstd.
 
 use crate::atomic_replace::replace;
@@ -16,15 +16,15 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use zstd::bulk::Compressor;
 
-/// Level of compression. Higher ones take several times as long for a tenth less.
+/// Level of compression. Higher ones take several times as long for a tenth less space.
 const LEVEL: i32 = 1;
 
-/// Rows that are encoded at a time, as one frame of each column: by their number, which is the same
-/// on all machines.
+/// Number of rows encoded at a time, as one frame of each column. It is fixed, so files are the
+/// same on all machines.
 pub(crate) const CHUNK: usize = 1 << 15;
 
-/// Rows whose fields are taken one after the other while they are in the fastest cache. Source:
-/// Chosen.
+/// Number of rows whose fields are encoded one after the other while they are in the fastest cache.
+/// Source: Chosen.
 pub(crate) const ROWS_PER_BATCH: usize = 256;
 
 /// A table's rows before they are written.
@@ -35,8 +35,8 @@ pub struct Runs<'a, R> {
 }
 
 impl<'a, R: Default> Runs<'a, R> {
-    /// Runs of rows that follow each other. `place` is given each run's number, and makes of some
-    /// of its rows those of the table.
+    /// A table of consecutive runs of rows. `place` gets a run's number and some of its rows, and
+    /// converts them to those of the table.
     pub fn new(runs: Vec<&'a [R]>, place: impl Fn(usize, &mut [R]) + Sync + 'a) -> Runs<'a, R> {
         Runs {
             runs,
@@ -45,7 +45,7 @@ impl<'a, R: Default> Runs<'a, R> {
         }
     }
 
-    /// The same behind others, of which the last row is given.
+    /// The same runs, following other rows, of which `before` is the last.
     pub fn behind(self, before: R) -> Runs<'a, R> {
         Runs { before, ..self }
     }
@@ -69,7 +69,7 @@ impl<R: TableRow> Runs<'_, R> {
         self.runs.iter().map(|run| run.len()).sum()
     }
 
-    /// The numbers of runs that are encoded at a time.
+    /// The ranges of runs that are encoded at a time.
     pub(crate) fn chunks(&self) -> Vec<Range<usize>> {
         let (mut chunks, mut start, mut rows) = (Vec::new(), 0, 0);
         for (number, run) in self.runs.iter().enumerate() {
@@ -98,7 +98,7 @@ impl<R: TableRow> Runs<'_, R> {
         })
     }
 
-    /// All columns of some runs.
+    /// Encodes all columns of some runs.
     fn encode(&self, runs: Range<usize>) -> std::io::Result<Chunk> {
         let rows: usize = self.runs[runs.clone()].iter().map(|run| run.len()).sum();
         let mut columns: Vec<Vec<u8>> = R::FIELDS
@@ -107,7 +107,7 @@ impl<R: TableRow> Runs<'_, R> {
             .collect();
         let mut before = self.before(runs.start);
         let mut batch: Vec<R> = Vec::with_capacity(ROWS_PER_BATCH);
-        // A check of a column's capacity for each element would take longer than the rest.
+        // A capacity check per element would take longer than the encoding.
         let mut room = [0; ROWS_PER_BATCH * MAX_BYTES];
         let mut take = |batch: &mut Vec<R>| {
             for (field, column) in columns.iter_mut().enumerate() {
@@ -135,11 +135,11 @@ impl<R: TableRow> Runs<'_, R> {
     }
 }
 
-/// Parts of some columns, compressed.
+/// Compressed parts of some columns.
 struct Chunk {
     /// Length before and after compression of each column.
     lens: Vec<(usize, usize)>,
-    /// One after the other.
+    /// The compressed bytes, column after column.
     bytes: Vec<u8>,
 }
 
@@ -191,12 +191,12 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Zero-terminated.
+    /// A table of zero-terminated strings.
     fn of_strings(strings: &'a [String]) -> Table<'a> {
         let text = |strings: &[String]| {
             let mut text = Vec::new();
             for s in strings {
-                // (Nearly none has one.)
+                // (Almost no string contains a zero.)
                 match s.as_bytes().contains(&0) {
                     true => text.extend(s.bytes().filter(|&b| b != 0)),
                     false => text.extend_from_slice(s.as_bytes()),
@@ -219,7 +219,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// A sidecar's tables before they are written, or pieces of them.
+/// A sidecar's tables before they are written, or parts of them.
 #[derive(Default)]
 pub struct Content<'a> {
     /// See [`Sidecar::functions`].

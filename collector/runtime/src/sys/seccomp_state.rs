@@ -1,4 +1,4 @@
-//! What the program's seccomp filters still allow the runtime to do.
+//! Abilities of the runtime under the program's seccomp filters.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -27,7 +27,7 @@ const SECCOMP: usize = nr::SECCOMP;
 const PRCTL: usize = nr::PRCTL;
 const PR_SET_SECCOMP: usize = 22;
 
-/// What the runtime will still be able to do once a filter is installed.
+/// Abilities of the runtime once a filter is installed.
 #[derive(Clone, Copy)]
 struct Foreseen {
     /// Recording continues.
