@@ -1,4 +1,4 @@
-//! Finding and running the binaries under test, and saying what was skipped.
+//! Finds and runs the binaries under test, and prints what was skipped.
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,8 @@ pub fn binaries() -> Result<PathBuf> {
     Ok(dir.to_path_buf())
 }
 
-/// Lets a command be interrupted: a shell that runs the tests in the background has that ignored.
+/// Lets a command be interrupted, since a shell that runs the tests in the background ignores
+/// interrupts.
 pub fn interruptible(command: &mut Command) -> &mut Command {
     use std::os::unix::process::CommandExt;
     // SAFETY: only a call that is safe after a fork.
@@ -40,8 +41,8 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
-/// Waits until something holds. On a busy machine that may take long, so no test waits for a fixed
-/// time. Panics after [`LIMIT`].
+/// Waits until a condition holds. On a busy machine that may take long, so no test waits for a
+/// fixed time. Panics after [`LIMIT`].
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !holds() {
