@@ -41,7 +41,7 @@ pub fn unpack(ring: &[RingSlot], out: &mut Vec<Slot>) {
         // SAFETY: as above.
         count += unsafe { records(slot, room.add(count)) };
     }
-    // SAFETY: `count` slots were written, one after the other.
+    // SAFETY: `count` slots were written, consecutively.
     unsafe { out.set_len(start + count) };
 }
 

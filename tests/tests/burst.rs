@@ -537,7 +537,7 @@ fn symbols(program: &Path, names: &[&str]) -> Vec<(u64, u64)> {
 }
 
 /// Samples are distributed over functions in proportion to CPU time, which the program measures
-/// itself. Over several runs, each share lies within four standard deviations of a binomial draw,
+/// itself. Over several runs, each share is within four standard deviations of a binomial draw,
 /// plus one percent for the clock calls.
 #[test]
 fn samples_are_spread_as_time_is() {

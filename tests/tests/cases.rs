@@ -101,7 +101,7 @@ fn hash_tables_of_communities() {
         number(insert(&growing), "A") > 1.1 * number(insert(&sized), "A"),
         "growing costs accesses"
     );
-    // With so many fewer accesses, growth goes up again.
+    // With far fewer accesses, growth increases again.
     assert!(number(insert(&sized), "dF") > number(insert(&growing), "dF"));
     // Walking the table made for all neighbours takes more accesses than walking the small one.
     assert!(number(function(&sized, "getMax"), "A") > number(function(&growing, "getMax"), "A"));

@@ -112,7 +112,7 @@ pub struct HeapEvent {
     pub address: u64,
     /// Length of the block, bytes.
     pub bytes: u64,
-    /// The stack pointer at the allocator's entry: where the return address lies.
+    /// The stack pointer at the allocator's entry: where the return address is.
     pub sp: u64,
     /// The frame pointer at the allocator's entry.
     pub bp: u64,
@@ -132,7 +132,7 @@ pub const fn tag(position: u64) -> u64 {
     MAGIC ^ position.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Offset in the file of the unit at a position, if `units` are used. It lies inside the file for
+/// Offset in the file of the unit at a position, if `units` are used. It is inside the file for
 /// any value of `units`.
 pub const fn offset(position: u64, units: u64) -> usize {
     HEAD_BYTES + (position & units.wrapping_sub(1) & (UNITS as u64 - 1)) as usize * UNIT

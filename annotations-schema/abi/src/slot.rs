@@ -22,7 +22,7 @@ pub const ID_LIMIT: u32 = MARK_FIRST & !ID_PAIR;
 /// to twice as many records, since two may share a slot.)
 pub const MAX_REGION_SLOTS: usize = 64;
 
-/// A slot as it lies in a ring.
+/// A slot as it is stored in a ring.
 #[repr(C, align(16))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingSlot {

@@ -104,7 +104,7 @@ impl Sidecar {
     fn check_regions(&self) -> Result<(), SidecarError> {
         let mut records = vec![0u32; self.regions.len()];
         for r in &self.records {
-            // Each record lies in the range of the region that it names. If the counts agree, no
+            // Each record is in the range of the region that it names. If the counts agree, no
             // range contains another region's records.
             records[r.region as usize] += 1;
         }

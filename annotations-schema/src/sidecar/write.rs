@@ -23,7 +23,7 @@ const LEVEL: i32 = 1;
 /// same on all machines.
 pub(crate) const CHUNK: usize = 1 << 15;
 
-/// Number of rows whose fields are encoded one after the other while they are in the fastest cache.
+/// Number of rows whose fields are encoded consecutively while they are in the fastest cache.
 /// Source: Chosen.
 pub(crate) const ROWS_PER_BATCH: usize = 256;
 

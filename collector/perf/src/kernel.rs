@@ -59,7 +59,7 @@ pub trait Kernel {
     /// Names in a folder of sysfs, in any order.
     fn list(&self, path: &str) -> io::Result<Vec<String>>;
 
-    /// The kind of file system that a file lies on (`statfs`, `f_type`).
+    /// The kind of file system that a file is on (`statfs`, `f_type`).
     fn file_system(&self, path: &str) -> io::Result<i64>;
 
     /// `perf_event_open`. The descriptor is closed on exec.

@@ -278,7 +278,7 @@ pub fn machine(cpus: &str, cores: &[(&str, u32, &str)]) -> BTreeMap<String, Stri
 }
 
 impl Fake {
-    /// A kernel whose files say this.
+    /// A kernel with these contents of files, by path.
     pub fn new(files: BTreeMap<String, String>) -> Fake {
         Fake {
             files,

@@ -68,7 +68,7 @@ fn run(bytes: &[u8], start: usize) -> usize {
 /// the bytes before them are the end of another packet.
 pub fn find_psb(bytes: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
-    // Every PSB covers a whole 8-byte step wherever it starts, so most bytes are not read.
+    // Every PSB covers a whole 8-byte step regardless of its start, so most bytes are not read.
     loop {
         let word = u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?);
         const PSB_WORD: u64 = u64::from_le_bytes([0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82]);

@@ -6,7 +6,7 @@
 //! path, and hides itself from the program's environment, file descriptors and signal handlers.
 //!
 //! Guarantees: a thread records into a ring of its own or not at all; nothing is dropped while the
-//! recorder lives; if the recorder dies, recording ends and the program goes on.
+//! recorder lives; if the recorder dies, recording ends and the program continues.
 //!
 //! The path of a record: a probe (emitted by `mgz-instrument`, see `mgz_abi`) stores it into the
 //! ring that `%gs` leads to ([`record::thread_ring`]); at the guard page [`record::publish`] hands

@@ -33,9 +33,9 @@ impl Speedup {
 /// Result of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The interval lies above the minimum gain.
+    /// The interval is above the minimum gain.
     Faster,
-    /// The interval lies below the minimum gain, or the pairs are used up.
+    /// The interval is below the minimum gain, or the pairs are used up.
     NotFaster,
     /// More pairs are needed.
     Open,

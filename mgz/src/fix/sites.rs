@@ -232,7 +232,7 @@ fn apart(cause: &Cause, sites: &[Site]) -> Option<Candidate> {
 }
 
 /// A candidate in which blocks begin in different sets. Each site has a different step, because its
-/// first block lies one step behind a page.
+/// first block is one step behind a page.
 fn shifted(cause: &Cause, sites: &[Site]) -> Option<Candidate> {
     let mut plan = Plan::default();
     for (number, site) in sites.iter().enumerate() {

@@ -215,8 +215,8 @@ fn sums_of_payloads_that_share_a_slot_are_modulo_2_to_the_48() {
     assert_eq!(rows.address, [0x5000 - 12 + 8, 7]);
 }
 
-/// Rows before a time mark are earlier than the mark, and those behind it are not, whatever its
-/// position in a segment and however little time passes.
+/// Rows before a time mark are earlier than the mark, and those behind it are not, regardless of
+/// its position in a segment and however little time passes.
 #[test]
 fn marks_of_the_time_divide_the_rows() {
     let mut m = Maker::new();

@@ -419,7 +419,7 @@ impl Modules {
     }
 }
 
-/// The sidecar that lies beside an instrumented file, if that file exists and is unchanged since
+/// The sidecar that is beside an instrumented file, if that file exists and is unchanged since
 /// then.
 fn beside(path: &Path) -> Option<Annotations> {
     let note = note::instrumented_note(path).ok()??;

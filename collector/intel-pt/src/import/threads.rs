@@ -1,6 +1,6 @@
 //! Slices to spill files, one for each thread, in the order in which the thread ran.
 //!
-//! Streams are read one after the other, but a thread may have been on several CPUs. So slices are
+//! Streams are read consecutively, but a thread may have been on several CPUs. So slices are
 //! written in order of arrival, with an index in memory, and files with late slices are reordered
 //! at the end.
 //!

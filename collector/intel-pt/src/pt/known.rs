@@ -41,8 +41,8 @@ pub const FILTERS_ON_OVERLAYFS: Since = Since {
 /// `f_type` of overlayfs in `statfs`.
 pub const OVERLAYFS: i64 = 0x794c_7630;
 
-/// From these releases on, PT uses single-range output if the buffer is contiguous, whatever its
-/// size.
+/// From these releases on, PT uses single-range output if the buffer is contiguous, regardless of
+/// its size.
 const SINGLE_RANGE: Since = Since {
     from: (5, 5),
     series: &[],

@@ -77,7 +77,7 @@ fn behind_losses(file: &[u8]) -> Vec<bool> {
 }
 
 /// The area is full to the last byte when the thread leaves. When it comes back the kernel finds no
-/// room, turns PT off, and writes no record that says so.
+/// room, turns PT off, and writes no record that reports that.
 #[test]
 fn pt_that_stopped_without_a_word_runs_again_after_the_area_was_emptied() {
     let mut random = SmallRandom(31);

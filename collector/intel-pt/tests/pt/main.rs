@@ -603,7 +603,7 @@ fn without_fups_payloads_come_alone() {
     assert_eq!(report.totals.loss.torn, 0);
 }
 
-/// Reading a damaged file ends without a panic, whatever the damage.
+/// Reading a damaged file ends without a panic, regardless of the damage.
 #[test]
 fn damaged_files_never_panic() {
     let mut random = SmallRandom(7);

@@ -25,7 +25,7 @@ const AT_HWCAP2: u64 = 26;
 const AT_SYSINFO_EHDR: u64 = 33;
 const AT_EXECFN: u64 = 31;
 
-/// The highest known address in the stack of the first thread: the program's path, which lies above
+/// The highest known address in the stack of the first thread: the program's path, which is above
 /// all arguments.
 static STACK_TOP: AtomicUsize = AtomicUsize::new(0);
 
@@ -86,7 +86,7 @@ pub struct Vectors {
 /// # Safety
 /// `envp` must be the environment as the kernel has made it; nothing else may run yet.
 pub unsafe fn attach_to_recorder(envp: *mut *mut u8) -> Option<Vectors> {
-    // The environment is compacted below; the auxiliary vector lies behind its original end.
+    // The environment is compacted below; the auxiliary vector is behind its original end.
     let mut end = envp;
     // SAFETY: the environment ends with a null pointer; the auxiliary vector follows, and ends with
     // type 0.

@@ -98,7 +98,7 @@ unsafe fn entries(list: *mut *mut u8) -> usize {
 /// `envp` must be the environment on the initial stack, and `length` the number of entries that it
 /// began with.
 unsafe fn move_vector(envp: *mut *mut u8, length: usize) {
-    // SAFETY: the caller's contract: the vector lies behind the null pointer, and ends with type 0.
+    // SAFETY: the caller's contract: the vector is behind the null pointer, and ends with type 0.
     // It moves to lower addresses.
     unsafe {
         let from = envp.add(length + 1) as *mut [u64; 2];

@@ -38,7 +38,7 @@ pub(crate) fn on_own_stack(ring: Ring, context: &mut Context) -> bool {
     }
     let own = ring.handler_stack();
     // The kernel restores this stack when the handler returns. (From version 6.12 on it restores
-    // the stack while the stack pointer still lies on this handler's stack, so that stack is not
+    // the stack while the stack pointer still is on this handler's stack, so that stack is not
     // the one restored from.)
     context.stack = own.map(|word| word as u64);
     // SAFETY: the stack is free, since all signals are blocked and this handler does not run on it.

@@ -1,8 +1,8 @@
 //! Rate at which windows begin if recording has a budget: a share of the program's CPU time, with a
 //! larger share at the start.
 //!
-//! The budget of the first half second is spent evenly over it, whatever its share of the CPU time
-//! is, so a run of half a second has as many windows as the first half second of a long run. After
+//! The budget of the first half second is spent evenly over it, for any share of the CPU time,
+//! so a run of half a second has as many windows as the first half second of a long run. After
 //! that, windows are paid from half of the share until the full share covers all spending so far;
 //! from then on the full share applies. So no phase is without windows, and a long run costs no
 //! more than its share.

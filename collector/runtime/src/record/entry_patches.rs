@@ -240,7 +240,7 @@ impl Patches {
         before.is_some_and(|p| at < u64::from(p.at) + JUMP)
     }
 
-    /// True if an address of the module's code lies behind the first byte of a jump.
+    /// True if an address of the module's code is behind the first byte of a jump.
     pub fn stands_before(&self, ip: u64) -> bool {
         let at = ip - self.bias;
         let before = self.all[..self.all.partition_point(|p| u64::from(p.at) < at)].last();

@@ -195,7 +195,7 @@ pub(crate) fn notes(info: &PhdrInfo) -> impl Iterator<Item = ModuleNote> {
         .iter()
         .filter(|h| h.kind == PT_NOTE)
         .filter_map(|header| {
-            // SAFETY: a PT_NOTE of a loaded module lies in one of its mapped segments.
+            // SAFETY: a PT_NOTE of a loaded module is in one of its mapped segments.
             parse_note(unsafe {
                 core::slice::from_raw_parts(
                     (info.addr + header.vaddr) as *const u8,
@@ -793,7 +793,7 @@ impl Module {
     }
 }
 
-/// True if an address lies in a clone.
+/// True if an address is in a clone.
 pub fn in_clone(ip: u64) -> bool {
     modules()
         .iter()
@@ -857,7 +857,7 @@ pub fn entry(ip: u64) -> Option<u64> {
         .map(|(clone, _)| clone)
 }
 
-/// True if an entry jump stands at an original address.
+/// True if an entry jump is at an original address.
 pub fn enters_clone(ip: u64) -> bool {
     let Some(module) = original(ip) else {
         return false;
@@ -869,7 +869,7 @@ pub fn enters_clone(ip: u64) -> bool {
     (module.clone_start..module.clone_end).contains(&to)
 }
 
-/// Up to 64 bytes of the original code from an address on, or nothing if it lies in no instrumented
+/// Up to 64 bytes of the original code from an address on, or nothing if it is in no instrumented
 /// file.
 pub fn code(ip: u64) -> &'static [u8] {
     match original(ip) {
@@ -970,7 +970,7 @@ pub fn is_function(ip: u64) -> bool {
     AddrMap::new(module.map).is_some_and(|map| map.is_function(ip - module.bias))
 }
 
-/// If an address lies in a jump out of a clone: the original target address, whether rax is already
+/// If an address is in a jump out of a clone: the original target address, whether rax is already
 /// saved at that point, and whether the jump belongs to a call.
 pub fn way_out(ip: u64) -> Option<(u64, bool, bool)> {
     /// Layout of such a jump: `mov gs:[rax's place], rax; lea rax, [rip+target]; …; jmp gs:[hook]`.
@@ -995,7 +995,7 @@ pub fn way_out(ip: u64) -> Option<(u64, bool, bool)> {
     ))
 }
 
-/// If an address in original code lies behind the first byte of a patch, which only a handler can
+/// If an address in original code is behind the first byte of a patch, which only a handler can
 /// cause: the run-time address of the same instruction in the clone, and the probe state there.
 pub fn behind_patch(ip: u64) -> Option<(u64, ProbeState, Counting)> {
     let module = original(ip).filter(|module| module.patches.stands_before(ip))?;

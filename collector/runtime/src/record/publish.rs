@@ -325,7 +325,7 @@ fn publish_window(header: &Header, ring: Ring, end: u64, window: u64, stretch: u
     let control = ring.control();
     let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;
     let window = window.min(header.chunk_bytes / 16);
-    // SAFETY: the window lies inside the lap, and a chunk place holds a window; both are mapped,
+    // SAFETY: the window is inside the lap, and a chunk place holds a window; both are mapped,
     // and the recorder does not touch a place that is not published.
     unsafe {
         core::ptr::copy_nonoverlapping(

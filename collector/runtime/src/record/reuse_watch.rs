@@ -39,7 +39,7 @@ struct Watch {
     since: Cell<u64>,
 }
 
-/// State of a thread's watches; lies in [`crate::record::thread_ring::Private`].
+/// State of a thread's watches; is in [`crate::record::thread_ring::Private`].
 #[repr(C)]
 pub struct ReuseWatches {
     each: [Watch; WATCHES_OF_THREAD],

@@ -46,7 +46,7 @@ pub(crate) fn reserve_slot(header: &Header) -> Option<Ring> {
 }
 
 /// A reservation without a ring: the thread's probes write into the spare ring. If low memory is
-/// used up, the reservation lies elsewhere, and the probes write to [`SCRAP`].
+/// used up, the reservation is elsewhere, and the probes write to [`SCRAP`].
 pub(crate) fn reserve_private() -> Option<Ring> {
     let anywhere = || {
         let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE;
@@ -388,13 +388,13 @@ pub fn free_place(header: &Header, ring: Ring) -> Option<usize> {
     Some(place as usize)
 }
 
-/// The place of the queue in which an address lies.
+/// The place of the queue in which an address is.
 pub fn place_of(header: &Header, ring: Ring, address: u64) -> usize {
     (address as usize).saturating_sub(ring.address + PAGE_SIZE)
         / (header.chunk_bytes as usize + PAGE_SIZE)
 }
 
-/// `burst`: true if an address lies in a guard page of this ring. Reads no memory that a forked
+/// `burst`: true if an address is in a guard page of this ring. Reads no memory that a forked
 /// child may lack.
 pub fn in_guard(header: &Header, ring: Ring, address: u64) -> bool {
     let from = (address as usize).wrapping_sub(ring.address + PAGE_SIZE);

@@ -44,7 +44,7 @@ struct CodeSpot {
     failed: bool,
 }
 
-/// State of a thread's measurements; lies in [`crate::record::thread_ring::Private`]. Zero: no
+/// State of a thread's measurements; is in [`crate::record::thread_ring::Private`]. Zero: no
 /// measurement yet.
 #[repr(C)]
 pub struct Pace {

@@ -34,7 +34,7 @@ fn decode(code: &[u8]) -> Option<(Act, usize)> {
             let (to, from) = if op == 1 { (rm, reg) } else { (reg, rm) };
             Some((Act::Add(to, from), 3))
         }
-        // `notrack` stands before the jumps of programs that are built for shadow stacks.
+        // `notrack` precedes the jumps of programs that are built for shadow stacks.
         [0x3e, ref rest @ ..] => match decode(rest)? {
             (Act::Jump(register), length) => Some((Act::Jump(register), length + 1)),
             _ => None,

@@ -13,7 +13,7 @@ use core::cell::Cell;
 
 /// Entries of the near table.
 pub const NEAR_ENTRIES: usize = 128;
-/// Bytes of the far table; the table of facts has the same size and lies behind it.
+/// Bytes of the far table; the table of facts has the same size and is behind it.
 const FAR_BYTES: usize = 16 * 1024;
 /// Bytes of the far table and the table of facts together.
 pub const BYTES: usize = 2 * FAR_BYTES;
@@ -51,7 +51,7 @@ const _: () = assert!(
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Fact {
-    /// A call's target that lies outside of instrumented files.
+    /// A call's target that is outside of instrumented files.
     Outside = 1 << 63,
     /// A return address that must be replaced before code without a clone sees it; the value is the
     /// replacement.

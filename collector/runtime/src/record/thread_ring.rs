@@ -52,7 +52,7 @@ const BORROWERS: u32 = u32::MAX;
 /// Least length of a lap, slots.
 pub(crate) const LAP_SLOTS: u64 = 1 << 18;
 
-/// State of a thread, among it the signal settings in the program's view; lies in the second half
+/// State of a thread, among it the signal settings in the program's view; is in the second half
 /// of the spare control page.
 #[repr(C)]
 pub struct Private {
@@ -208,7 +208,7 @@ impl Ring {
         unsafe { &*((self.address - SPARE_OFFSET + PAGE_SIZE / 2) as *const Private) }
     }
 
-    /// Bottom of the stack of hooks; the stack of handlers lies above it.
+    /// Bottom of the stack of hooks; the stack of handlers is above it.
     pub fn hook_stack(self) -> usize {
         self.signal_stack() - HOOK_STACK
     }

@@ -3,7 +3,7 @@
 //!
 //! The difficulty: a hook may run between any two instructions of the program, so it must not
 //! change any register, flag or stack word, and a signal may arrive at each of its own
-//! instructions. So everything that it saves lies in the control page, from where
+//! instructions. So everything that it saves is in the control page, from where
 //! [`settle_interrupted_hook`] can complete or undo it at any moment: an interrupted hook has
 //! either reached its target or has not begun.
 //!
@@ -444,7 +444,7 @@ fn go(ring: Ring, control: &Control, transfer: &Transfer) -> u64 {
 }
 
 /// Prepares for code without a clone: replaces its return address by one that leads back to the
-/// clone. `leaves`: the code lies in no instrumented file. In a window, code without a clone in an
+/// clone. `leaves`: the code is in no instrumented file. In a window, code without a clone in an
 /// instrumented file may call functions with clones unnoticed.
 fn leave(ring: Ring, control: &Control, burst: bool, call: bool, leaves: bool, stack: u64) {
     // SAFETY: as in `go`.
@@ -710,7 +710,7 @@ fn restore_all(control: &Control, context: &mut Context) {
     const MAGIC: u32 = 0x4650_5853;
     const SSE: u64 = 2;
     if context.extended != 0 {
-        // SAFETY: the frame's extended state begins with the legacy area; the hook's lies at the
+        // SAFETY: the frame's extended state begins with the legacy area; the hook's is at the
         // end of its stack. If the software bytes say that a header follows, its first word
         // tells which parts are not in their initial state.
         unsafe {
@@ -727,7 +727,7 @@ fn restore_all(control: &Control, context: &mut Context) {
     }
 }
 
-/// True if an address lies in a hook, or a hook is running.
+/// True if an address is in a hook, or a hook is running.
 pub fn interrupted(rip: u64) -> bool {
     let gs = syscall::gs();
     if thread_ring::ring_at(gs).is_none() {

@@ -31,7 +31,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use mgz_abi::phases::{GATE_OPEN, GATE_OVER, GATE_WAITS};
 use mgz_abi::shared_memory::*;
 
-/// A thread's source of signals; lies in [`crate::record::thread_ring::Private`]. Zero is "none".
+/// A thread's source of signals; is in [`crate::record::thread_ring::Private`]. Zero is "none".
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct ThreadTrigger {

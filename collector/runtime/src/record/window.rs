@@ -56,7 +56,7 @@ impl Why {
     }
 }
 
-/// A thread's window; lies in [`crate::record::thread_ring::Private`]. Zero is "closed".
+/// A thread's window; is in [`crate::record::thread_ring::Private`]. Zero is "closed".
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct ThreadWindow {

@@ -114,7 +114,7 @@ impl PlainFlags {
     #[inline]
     pub fn hold() -> PlainFlags {
         let before: u64;
-        // SAFETY: reads the flags, by way of the stack.
+        // SAFETY: reads the flags, through the stack.
         unsafe { asm!("pushfq", "pop {}", out(reg) before, options(preserves_flags)) };
         if foreign(before) != 0 {
             // SAFETY: clears flags that compiled code does not depend on.

@@ -12,7 +12,7 @@ use mgz_abi::shared_memory::{
 pub(crate) static HEADER: AtomicPtr<Header> = AtomicPtr::new(core::ptr::null_mut());
 /// The header if the process is [asleep](fall_asleep), else null.
 static ASLEEP: AtomicPtr<Header> = AtomicPtr::new(core::ptr::null_mut());
-/// The process stays asleep whatever is loaded.
+/// The process stays asleep regardless of the loaded code.
 static FOR_GOOD: AtomicBool = AtomicBool::new(false);
 /// The runtime's own code, as far as it is known.
 static OWN_CODE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
@@ -36,7 +36,7 @@ pub fn note_own_code(code: core::ops::Range<u64>) {
     OWN_CODE[1].store(code.end, Ordering::Relaxed);
 }
 
-/// True if an address lies in the runtime's own code.
+/// True if an address is in the runtime's own code.
 pub fn is_own_code(address: u64) -> bool {
     let [start, end] = [0, 1].map(|n| OWN_CODE[n].load(Ordering::Relaxed));
     (start..end).contains(&address)

@@ -1,7 +1,7 @@
 //! The area that the C library has registered for restartable sequences, during a fault handler
 //! that writes to all memory.
 //!
-//! The area lies among the thread's own variables. Some crash reporters overwrite all writable
+//! The area is among the thread's own variables. Some crash reporters overwrite all writable
 //! memory and restore it. The kernel reads the area whenever it interrupts the thread, and kills
 //! the process if the content is invalid. A crashing program is rarely interrupted, but the
 //! runtime's signals are frequent. So the area is unregistered until that handler returns.

@@ -44,7 +44,7 @@ pub fn is_sealed() -> bool {
     NO_RECORDING.load(Ordering::Relaxed)
 }
 
-/// True if the program has installed a filter, whatever calls it refuses.
+/// True if the program has installed a filter, regardless of the refused calls.
 pub fn is_filtered() -> bool {
     FILTERED.load(Ordering::Relaxed)
 }

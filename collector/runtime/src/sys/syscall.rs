@@ -165,7 +165,7 @@ pub fn open_file(path: *const u8, write: bool) -> isize {
     }
 }
 
-/// Opens whatever lies at a path for reading, without blocking and without acquiring a controlling
+/// Opens the file at a path for reading, without blocking and without acquiring a controlling
 /// terminal.
 pub fn open_quietly(path: *const u8) -> isize {
     const FLAGS: usize = 0o2_000_000 | 0o4000 | 0o400; // O_CLOEXEC, O_NONBLOCK, O_NOCTTY
@@ -302,7 +302,7 @@ pub fn pread(fd: isize, into: &mut [u8], offset: u64) -> isize {
 /// Size of an open file, or `None`.
 pub fn file_size(fd: isize) -> Option<u64> {
     let mut stat = [0u64; 18];
-    // SAFETY: struct stat has 144 bytes; st_size lies at offset 48.
+    // SAFETY: struct stat has 144 bytes; st_size is at offset 48.
     let r = unsafe {
         call(
             nr::FSTAT,

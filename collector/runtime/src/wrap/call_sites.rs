@@ -77,7 +77,7 @@ const NUMBERS: [u32; 15] = [
 const OPENS: [u32; 3] = [nr::OPEN as u32, nr::OPENAT as u32, nr::OPENAT2 as u32];
 
 /// Largest code of a library that is searched, bytes. The C library, the executable and
-/// instrumented files are searched whatever their size. Source: Chosen.
+/// instrumented files are searched regardless of their size. Source: Chosen.
 const MAX_LIBRARY_CODE_BYTES: u64 = 4 << 20;
 /// Maximum amount of code that is searched in the whole process, bytes. Source: Chosen.
 const MAX_SEARCHED_BYTES: u64 = 64 << 20;

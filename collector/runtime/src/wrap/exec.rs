@@ -5,7 +5,7 @@
 //! ([`process::fall_asleep`]). Programs that cannot use them get the environment unchanged, and are
 //! reported to the recorder.
 //!
-//! The new environment lies on the stack of the caller: a child that shares its parent's memory
+//! The new environment is on the stack of the caller: a child that shares its parent's memory
 //! (`vfork`, `posix_spawn`) would leave any other memory behind there.
 
 use crate::sys::errno::{ENOENT, ENOMEM, ENOSYS};
@@ -493,7 +493,7 @@ fn read_needed(fd: isize) -> Loading {
     for (_, name_at) in entries.filter(|entry| entry.0 == DT_NEEDED) {
         let joint = usize::from(end != 0);
         let start = end + joint;
-        // (A program with so many or so long names is not examined further.)
+        // (A program with that many or that long names is not examined further.)
         let Some(place) = all.get_mut(start..start + NAME) else {
             break;
         };

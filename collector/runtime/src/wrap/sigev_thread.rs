@@ -3,9 +3,9 @@
 //! creation of these threads, which have the `%gs` base of their creator. So the functions are
 //! entered through stubs that give the threads a ring.
 //!
-//! A stub belongs to a function, whatever its argument: a program may change the argument of an
-//! event that it reuses, and a program with many timers has few functions. Stubs are never freed,
-//! since a notification may arrive after its timer was deleted.
+//! A stub belongs to a function, regardless of its argument: a program may change the argument of
+//! an event that it reuses, and a program with many timers has few functions. Stubs are never
+//! freed, since a notification may arrive after its timer was deleted.
 
 use crate::record::thread_ring::Stack;
 use crate::sys::errno::{EAGAIN, ENOMEM, ENOSYS};

@@ -16,7 +16,7 @@ const GRANULES: usize = CHUNK / GRANULE;
 const UNUSED: u8 = 0x80;
 const _: () = assert!(CLASSES < UNUSED as usize);
 
-/// Data about a chunk. It lies outside the chunk and stays when the chunk's memory is released.
+/// Data about a chunk. It is outside the chunk and stays when the chunk's memory is released.
 #[repr(C, align(64))]
 pub(crate) struct Chunk {
     /// Address of the memory, or 0.
@@ -148,7 +148,7 @@ impl Chunk {
         })
     }
 
-    /// A freed block, if the next one of the class lies at a multiple of `align`.
+    /// A freed block, if the next one of the class is at a multiple of `align`.
     ///
     /// # Safety
     /// As [`Chunk::lists`].

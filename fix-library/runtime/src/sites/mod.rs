@@ -144,7 +144,7 @@ fn look_up(address: usize) -> usize {
     first.or_else(|| any(plan)).map_or(0, |index| index + 1)
 }
 
-/// The site of a call whose return address lies at `slot`, with the caller's frames above it.
+/// The site of a call whose return address is at `slot`, with the caller's frames above it.
 #[inline]
 pub(crate) fn site(slot: *const usize) -> Option<&'static SiteRecord> {
     // SAFETY: the stub's stack pointer.

@@ -383,7 +383,7 @@ impl Scan<'_> {
             }
             next += 1;
         }
-        // The address of an element of an array lies inside the member.
+        // The address of an element of an array is inside the member.
         let member = member.filter(|m| self.members.contains(m) && file.word(next - 1) == *m)?;
         Some(format!(
             "takes the address of {member}, and code may go on from there to the next member"

@@ -3,7 +3,7 @@
 //! Markers and requested functions are detected by traps ([`traps`]). The thread that hits one
 //! switches its whole process. In `burst`, the triggers of all threads are paused while nothing is
 //! recorded and keep the rest of their periods, so that a short phase has its share of windows. In
-//! `full` and `ring` the probes go on writing: slots that were written outside of phases are
+//! `full` and `ring` the probes continue writing: slots that were written outside of phases are
 //! dropped when a chunk or lap is full. The thread that hits the marker begins a new chunk or lap
 //! at once; the positions of the others are stored ([`Control::boundaries`]).
 

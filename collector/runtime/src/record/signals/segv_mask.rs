@@ -78,7 +78,7 @@ pub(crate) fn lower(private: &Private, outer: Shield, sp: usize, blocked: bool) 
         pending: private.shield.get().pending,
         ..outer
     });
-    // If an outer handler blocks the signal, its shield says so.
+    // If an outer handler blocks the signal, its shield reports that.
     if !blocked || !outer.covers(private, sp) {
         private.segv_blocked.set(blocked);
     }

@@ -4,7 +4,7 @@
 //! Each is entered by a stub. For most blocks the stub only counts bytes, or checks the filter of
 //! logged blocks, and jumps to the real function. Otherwise it passes on the stack and frame
 //! pointer: the word at the stack pointer is the return address, from which the recorder unwinds in
-//! the copy of the stack. No frame of the runtime stands in between.
+//! the copy of the stack. No frame of the runtime is in between.
 
 use super::params::MIN_ALWAYS_LOGGED_BYTES;
 use super::sampling::{self, KNOWN, Left};
@@ -25,7 +25,7 @@ static FREE: AtomicUsize = AtomicUsize::new(0);
 /// Function for freed blocks that are not in the filter; 0: each freed block is checked.
 static FREE_UNKNOWN: AtomicUsize = AtomicUsize::new(0);
 
-// A thread's `Left`. The image is preloaded, so it lies at a constant distance from the thread
+// A thread's `Left`. The image is preloaded, so it is at a constant distance from the thread
 // pointer.
 global_asm!(
     ".pushsection .tbss.mgz_heap_left, \"awT\", @nobits",

@@ -298,7 +298,7 @@ fn log_event(event: &Event) -> Option<u64> {
         );
         // Stack pointers are multiples of eight, so that whole words are there.
         for word in (0..(stack - unit * UNIT).min(UNIT)).step_by(8) {
-            // SAFETY: the unit was claimed and lies in the mapping; `readable` has found these
+            // SAFETY: the unit was claimed and is in the mapping; `readable` has found these
             // bytes of the stack readable. Volatile, or the loop would become a call of memcpy,
             // which is slow for so few bytes.
             unsafe {
