@@ -1,5 +1,5 @@
-//! Compiles `runtime/` into the shared objects that the crate carries inside itself: one with C's
-//! functions, one with C++'s operators too.
+//! Compiles `runtime/` into the shared objects that are embedded in the crate: one with C's
+//! functions, and one that also has C++'s operators.
 
 #[path = "../collector/freestanding.rs"]
 mod freestanding;

@@ -1,4 +1,5 @@
-//! Compiles the libipt driver of the collector's tests into the fuzz targets, where libipt-dev is installed.
+//! Compiles the libipt driver of the collector's tests into the fuzz targets, if libipt-dev is
+//! installed.
 
 fn main() {
     let driver = "../collector/intel-pt/tests/pt/libipt.c";

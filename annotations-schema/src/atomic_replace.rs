@@ -1,15 +1,14 @@
-//! Giving a complete file the name of another.
+//! Atomic replacement of a file by another.
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::io::Result;
 use std::path::Path;
 
-/// Gives the file `from` the name `to`, at once. One that had the name is removed.
+/// Renames the file `from` to `to` atomically. An existing file of that name is removed.
 ///
-/// If a file has the name `to`, the two change names first. The reason is that ext4 takes a file
-/// renamed over another for a program's only copy of something. It then begins to write all of it
-/// to the disk before the call returns. That takes as long as making the file, and outputs can be
-/// made again.
+/// If `to` exists, the two files exchange names first. The reason is that ext4 flushes a file that
+/// is renamed over another to the disk before the call returns, to protect a program's only copy of
+/// its data. That takes as long as writing the file, and our outputs can be made again.
 pub fn replace(from: &Path, to: &Path) -> Result<()> {
     // (A folder must not be moved away.)
     let is_file = std::fs::symlink_metadata(to).is_ok_and(|meta| !meta.is_dir());

@@ -1,9 +1,9 @@
-//! Code that ran, and the part of it that was recorded: in the manifest as numbers, and for people
-//! as sentences, which recorder and analyzer share.
+//! Code that ran, and the part of it that was recorded: as numbers in the manifest, and as
+//! sentences that recorder and analyzer share.
 //!
-//! A trace may be correct and still mislead by the code that it lacks: code of libraries, code
-//! generated at run time, programs without instrumentation. This is no failure, so it is no problem
-//! of the recording ([`Manifest::problems`]). But it is reported.
+//! A correct trace may still mislead because code is missing from it: libraries, code generated at
+//! run time, programs without instrumentation. This is not a failure of the recording, so it is not
+//! in [`Manifest::problems`], but it is reported.
 
 mod generated;
 
@@ -16,20 +16,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Coverage {
-    /// Looks at where the recorded processes spent their CPU time in user space: triggers in
-    /// `burst`, a clock in `full` and `ring`. 0 if there were none.
+    /// Number of samples of the recorded processes' CPU time in user space: triggers in `burst`,
+    /// those of a clock in `full` and `ring`.
     pub time_samples: u64,
     /// Files whose code was mapped into recorded processes.
     pub files: Vec<LoadedFile>,
-    /// Bytes of code of no file, generated at run time: the most that was seen in one process.
+    /// Bytes of code outside of files, generated at run time: the largest amount seen in one
+    /// process.
     pub generated_bytes: u64,
     /// Part of `time_samples` in such code; absent if there are none.
     pub generated_samples: Option<u64>,
-    /// Functions of such code that its compiler has named; those with most samples first.
+    /// Functions of such code that the compiler has named, those with most samples first.
     pub generated_functions: Vec<GeneratedFunction>,
-    /// Commands or variables that make the compilers name the rest.
+    /// Commands or variables that would make the compilers name the rest.
     pub naming_commands: Vec<String>,
-    /// Programs that were executed and not recorded.
+    /// Programs that were executed but not recorded.
     pub programs: Vec<Program>,
 }
 
@@ -45,12 +46,12 @@ impl Coverage {
         self.share(file.samples)
     }
 
-    /// Share of the time in code of no file, if that is known.
+    /// Share of the time in code outside of files, if that is known.
     pub fn generated_share(&self) -> Option<f64> {
         self.share(self.generated_samples)
     }
 
-    /// Share of the time in recorded code; none if too few samples tell.
+    /// Share of the time in recorded code; `None` if there are too few samples.
     pub fn recorded_share(&self) -> Option<f64> {
         let rest: f64 = self.unrecorded().iter().map(|(_, share)| share).sum();
         let is_known = self.files.iter().any(|f| f.samples.is_some());
@@ -71,7 +72,7 @@ impl Coverage {
         all
     }
 
-    /// Takes in the coverage of another trace.
+    /// Adds the coverage of another trace.
     pub fn add(&mut self, other: Coverage) {
         let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
             (None, None) => None,
@@ -119,26 +120,26 @@ pub struct LoadedFile {
     pub path: String,
     /// True if its loads are recorded.
     pub instrumented: bool,
-    /// True if an instrumented file names it as a needed library, so that `mgz-instrument --libs`
-    /// finds it.
+    /// True if an instrumented file names it as a needed library, so `mgz-instrument --libs` finds
+    /// it.
     pub needed: bool,
-    /// True if no file needs it, but one opens it by its name, so that `mgz-instrument --libs`
-    /// takes its path.
+    /// True if no file needs it but one opens it by name, so `mgz-instrument --libs` accepts its
+    /// path.
     pub opened_by_name: bool,
     /// Part of `time_samples` in its code; absent if there are none.
     pub samples: Option<u64>,
-    /// Functions in it, where it is not instrumented, that read memory for instrumented files:
+    /// Functions in it, if it is not instrumented, that read memory for instrumented files:
     /// `memcpy`, `strlen`, …
     pub reads_for: Vec<String>,
 }
 
 impl LoadedFile {
-    /// True if `mgz-instrument --libs` takes it in.
+    /// True if `mgz-instrument --libs` can include the file.
     fn is_taken_in(&self) -> bool {
         self.needed || self.opened_by_name
     }
 
-    /// The argument of `--libs` for it.
+    /// The argument of `--libs` for the file.
     fn as_option(&self) -> String {
         match self.needed {
             true => library(&self.path),
@@ -147,7 +148,7 @@ impl LoadedFile {
     }
 }
 
-/// A program that was executed and not recorded.
+/// A program that was executed but not recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Program {
@@ -155,21 +156,22 @@ pub struct Program {
     pub path: String,
     /// Number of times.
     pub times: u64,
-    /// `not instrumented`, `privileged` or `32-bit`; the loader keeps the recorder out of the last
-    /// two, and of the programs that they start.
+    /// `not instrumented`, `privileged` or `32-bit`; the loader does not load the runtime into the
+    /// last two, nor into the programs that they start.
     pub why: String,
 }
 
-/// Shares below are not worth a sentence. Source: Chosen.
+/// Smaller shares are not reported. Source: Chosen.
 const MIN_SHARE: f64 = 0.05;
-/// A library that takes less of the time reads hardly anything for the program. Source: Chosen.
-const MIN_LIBRARY_SHARE: f64 = 0.01;
-/// Fewer looks tell nothing of shares. Source: Chosen.
-const MIN_LOOKS: u64 = 20;
-/// Files, functions and programs that are named. Source: Chosen.
-const MAX_NAMED: usize = 4;
-/// Bytes of generated code that deserve a sentence if its share of the time is unknown. Source:
+/// A library with a smaller share of the time reads hardly anything for the program. Source:
 /// Chosen.
+const MIN_LIBRARY_SHARE: f64 = 0.01;
+/// With fewer samples, shares are unknown. Source: Chosen.
+const MIN_LOOKS: u64 = 20;
+/// Maximum number of files, functions and programs named in a sentence. Source: Chosen.
+const MAX_NAMED: usize = 4;
+/// Smaller amounts of generated code are not reported if its share of the time is unknown, bytes.
+/// Source: Chosen.
 const MIN_GENERATED_CODE_BYTES: u64 = 256 << 10;
 
 /// A file's name without its folders.
@@ -183,7 +185,8 @@ fn stem(path: &str) -> &str {
     name.split_once(".so").map_or(name, |(stem, _)| stem)
 }
 
-/// True if a library's time is mostly that of threads that wait for others: its loads tell nothing.
+/// True if threads spend their time in a library mostly waiting for others, so that its loads are
+/// irrelevant.
 fn is_for_waiting(path: &str) -> bool {
     const STEMS: [&str; 4] = ["libgomp", "libomp", "libiomp5", "libpthread"];
     STEMS.contains(&stem(path))
@@ -200,8 +203,8 @@ fn library(path: &str) -> String {
     }
 }
 
-/// The libraries that `--libs` has taken in already: it takes the libraries that it names, and no
-/// others. They lie there under the names that they are asked for by.
+/// Arguments of `--libs` for the libraries that are already instrumented, since it includes only
+/// the libraries that it names. Their files have the names by which they are requested.
 fn taken<'a>(instrumented: impl Iterator<Item = &'a str>) -> Vec<String> {
     instrumented
         .filter(|path| {
@@ -217,9 +220,9 @@ fn taken<'a>(instrumented: impl Iterator<Item = &'a str>) -> Vec<String> {
 pub struct Lack {
     /// The code and its remedy; a sentence without a full stop.
     pub text: String,
-    /// The argument of `--libs` that takes it in; empty if none does.
+    /// The arguments of `--libs` that would include it; empty if there are none.
     pub libraries: Vec<String>,
-    /// It is code of libraries that read or copy for the program.
+    /// True for code of libraries that read or copy for the program.
     pub is_reads_for_program: bool,
 }
 
@@ -342,8 +345,8 @@ pub fn missing_libraries(lacks: &[Lack]) -> &[String] {
         .unwrap_or_default()
 }
 
-/// Libraries that the next run should record as well, as `--libs` takes them, with their shares of
-/// the time. The C library is never among them, nor is a library in which threads may only have
+/// Arguments of `--libs` for libraries that the next run should record as well, with their shares
+/// of the time. The C library is never among them, nor is a library in which threads may only have
 /// waited for others.
 pub fn worth_taking_in(manifest: &Manifest) -> Vec<(String, f64)> {
     /// Source: Chosen.
@@ -367,7 +370,7 @@ pub fn worth_taking_in(manifest: &Manifest) -> Vec<(String, f64)> {
         .collect()
 }
 
-/// True if a file is the C library or a part of it that has become a file of its own.
+/// True if a file is the C library or one of the libraries into which older versions were split.
 fn is_c_library(path: &str) -> bool {
     const STEMS: [&str; 5] = ["libc", "libc.musl-x86_64", "libpthread", "libdl", "librt"];
     STEMS.contains(&stem(path))
@@ -378,8 +381,8 @@ pub fn sentences(manifest: &Manifest) -> Vec<String> {
     lacks(manifest).into_iter().map(|lack| lack.text).collect()
 }
 
-/// Code that the trace lacks and that has no known share of the time, in a sentence each: for a
-/// screen, which has the shares as numbers.
+/// A sentence for each code that is missing from the trace and has no known share of the time. It
+/// is for a screen that shows the shares as numbers.
 pub fn without_share(manifest: &Manifest) -> Vec<String> {
     let coverage = &manifest.coverage;
     let generated = match coverage.generated_share() {
@@ -389,8 +392,8 @@ pub fn without_share(manifest: &Manifest) -> Vec<String> {
     generated.into_iter().chain(programs(coverage)).collect()
 }
 
-/// Code of instrumented files that is left as it is. (Linkage tables are in all files: the
-/// documentation speaks of them.)
+/// Code of instrumented files that is not instrumented. (Linkage tables are not mentioned, since
+/// all files have them: see the documentation.)
 fn not_instrumented(manifest: &Manifest) -> Option<String> {
     let count = |n: u64, one: &str, many: &str| match n {
         0 => None,
@@ -413,7 +416,8 @@ fn not_instrumented(manifest: &Manifest) -> Option<String> {
                 "functions that the loader calls before recording begins",
             ),
             count(
-                // A window begins in the clone, wherever the original is.
+                // In the other modes a window can begin in the clone at any point, so late entries
+                // do not matter.
                 n.entered_late * u64::from(manifest.mode != crate::TraceMode::Burst),
                 "function where calls from other code execute loads before the first entry jump",
                 "functions where calls from other code execute loads before the first entry jump",
@@ -435,7 +439,7 @@ fn not_instrumented(manifest: &Manifest) -> Option<String> {
     })
 }
 
-/// Files without instrumentation that took much of the time.
+/// Files without instrumentation with a large share of the time.
 fn time_elsewhere(coverage: &Coverage) -> Option<Lack> {
     if coverage.time_samples < MIN_LOOKS {
         return None;
@@ -497,7 +501,7 @@ fn reading_functions(coverage: &Coverage) -> Option<Lack> {
         .files
         .iter()
         .filter(|f| !f.instrumented && !f.reads_for.is_empty())
-        // Code that takes no time reads little.
+        // Code with a negligible share of the time reads little.
         .filter(|f| {
             coverage.time_samples < MIN_LOOKS
                 || coverage.share_of(f).is_none_or(|s| s >= MIN_LIBRARY_SHARE)
@@ -544,16 +548,16 @@ fn programs(coverage: &Coverage) -> Option<String> {
     })
 }
 
-/// `burst`: where the program was instead, if most triggers came where no window can begin.
+/// `burst`: the code that the program executed instead, if at most triggers no window could begin.
 fn outside(manifest: &Manifest) -> Option<Lack> {
-    /// Fewer triggers are no reason to say anything. Source: Chosen.
+    /// With fewer triggers nothing is reported. Source: Chosen.
     const MIN_TRIGGERS: u64 = 10;
     /// Source: Chosen.
     const MAX_NAMED_FILES: usize = 3;
     let t = &manifest.totals;
     let of = |what| t.triggers.get(what).copied().unwrap_or(0);
     let (came, outside, known) = (of("came"), of("outside"), t.outside.values().sum::<u64>());
-    // Triggers come more often at the begin of a run than later: times are the better measure.
+    // Triggers are more frequent at the start of a run than later, so times are the better measure.
     let part = match manifest.coverage.recorded_share() {
         Some(share) => 1.0 - share,
         None => outside as f64 / came.max(1) as f64,
@@ -585,7 +589,7 @@ fn outside(manifest: &Manifest) -> Option<Lack> {
             named.join(", ")
         ));
     }
-    // A library is worth naming if much of the time goes there.
+    // A library is named if much of the time is spent there.
     let library = files
         .iter()
         .find(|(n, path)| *n * 10 >= known && path.contains(".so") && !own(path))
@@ -596,7 +600,7 @@ fn outside(manifest: &Manifest) -> Option<Lack> {
         if known.is_some_and(|f| !f.is_taken_in()) {
             return Some(Lack::from(text + &opened_by_itself(path)));
         }
-        // Versions behind `.so.N` are those of the file that the name leads to.
+        // A version behind `.so.N` belongs to the target of the symbolic link.
         let name = short(path);
         let name = name.split_once(".so").map_or(name, |(stem, _)| stem);
         libraries = taken(manifest.modules.iter().map(|m| m.path.as_str()));

@@ -2,10 +2,10 @@
 //! manifest and columns, spill files, and the expansion of records to rows. The binary interface of
 //! probes is `mgz-abi`.
 //!
-//! The layout answers three constraints: a sidecar of a large program has millions of sites, is
-//! read by four programs, and one of them (the runtime) runs inside a foreign process without a
-//! library. Hence a short binary [prelude](mgz_abi::module_note::Prelude), a JSON header that
-//! describes every column, and plain columns behind it.
+//! The layout follows from three constraints: a sidecar of a large program has millions of sites,
+//! is read by four programs, and one of them (the runtime) runs inside a foreign process without a
+//! standard library. Hence a short binary [prelude](mgz_abi::module_note::Prelude), a JSON header
+//! that describes every column, and plain columns behind it.
 //!
 //! Guarantees: readers never panic on any bytes; every offset, length and index is checked before
 //! use; an unknown version is refused. No analysis happens here.

@@ -12,7 +12,7 @@ pub const TRACE_FORMAT: &str = "mgz-trace";
 pub const MANIFEST: &str = "manifest.json";
 /// Folder of the sample rows.
 pub const SAMPLES_DIR: &str = "samples";
-/// Folder for the files that `full` writes while the program runs.
+/// Folder for the record streams written while the program runs.
 pub const SPILL_DIR: &str = "spill";
 /// Folder of the sidecars.
 pub const ANNOTATIONS_DIR: &str = "annotations";
@@ -21,14 +21,14 @@ pub const ANNOTATIONS_DIR: &str = "annotations";
 pub const OBJECTS: &str = "objects.parquet";
 /// Executed loads by site (mode `count`); `docs/reference/trace.md` has its columns.
 pub const COUNTS: &str = "counts.parquet";
-/// Folder of another trace of the same command, whose numbers of loads are weights for this one
+/// Folder of another trace of the same command, whose load counts are the weights for this one
 /// (`mgz-record --calibrate`).
 pub const CALIBRATION_DIR: &str = "calibration";
-/// Calls by way of others, as a tree; `docs/reference/trace.md` has its columns.
+/// Call paths, as a tree; `docs/reference/trace.md` has its columns.
 pub const CALL_PATHS: &str = "call_paths.parquet";
 /// The call in which each window began.
 pub const WINDOW_PATHS: &str = "window_paths.parquet";
-/// Its table of words that windows of `burst` have accessed, and when they were accessed again.
+/// Words that windows of `burst` have accessed, and the times of their next accesses.
 pub const REUSE_PAIRS: &str = "reuse_pairs.parquet";
 /// Memory samples of the processor (imports); `docs/reference/trace.md` has its columns.
 pub const MEASURED: &str = "measured.parquet";
@@ -53,7 +53,7 @@ pub const COLUMNS: [(&str, &str); 13] = [
     ("implied_const", "u16"),
 ];
 
-/// An estimate's error in words. Its 95 % interval reaches from 1 / (1 + `error`) to (1 + `error`)
+/// An estimate's error as text. Its 95 % interval reaches from 1 / (1 + `error`) to (1 + `error`)
 /// times its value.
 pub fn within(error: f64) -> String {
     match error {
@@ -67,11 +67,11 @@ pub fn within(error: f64) -> String {
 /// make files small and fast to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// `DELTA_BINARY_PACKED`: numbers that stay the same or advance by even steps take next to
-    /// nothing, and need not be unpacked one by one.
+    /// `DELTA_BINARY_PACKED`: numbers that stay the same or advance by equal steps need almost no
+    /// space, and are not unpacked one by one.
     Differences,
-    /// `BYTE_STREAM_SPLIT`: the bytes of numbers by their rank. High bytes are mostly alike, which
-    /// any codec packs and unpacks at the speed of memory.
+    /// `BYTE_STREAM_SPLIT`: the bytes of numbers, grouped by rank. High bytes are mostly equal, so
+    /// any codec packs and unpacks them at the speed of memory.
     Split,
     /// `PLAIN`: Boolean columns.
     Plain,
@@ -102,10 +102,10 @@ pub struct Manifest {
     pub started: String,
     /// Host name.
     pub host: String,
-    /// Number of this process in a job of many ranks, as its launcher told it.
+    /// Number of this process in a job of many ranks, according to its launcher.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
-    /// Ranks of the job.
+    /// Number of ranks of the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub world_size: Option<u32>,
     /// Its number among the job's ranks on the host.
@@ -113,7 +113,7 @@ pub struct Manifest {
     pub local_rank: Option<u32>,
     /// CPU model name.
     pub cpu: String,
-    /// Its data caches as the kernel tells them, first level first; empty if it does not.
+    /// The CPU's data caches according to the kernel, first level first; empty if unknown.
     pub caches: Vec<Cache>,
     /// Latencies and bandwidths of these caches and of memory, if they were measured on the machine
     /// before the run.
@@ -123,27 +123,28 @@ pub struct Manifest {
     pub backend: String,
     /// Reason for that backend; empty in imports.
     pub backend_why: String,
-    /// `full`, `count`, `ring`, `burst` or `watch`; of imports also `samples` or `snapshot`.
+    /// `full`, `count`, `ring`, `burst` or `watch`; for imports also `samples` or `snapshot`.
     pub mode: TraceMode,
     /// Trigger of a sample: `records`, or `loads` or `cpu time` with its source.
     pub trigger: String,
-    /// `burst`: why that one.
+    /// `burst`: reason for that trigger.
     pub trigger_why: String,
     /// Unit of `period` and `window`: `records`, `loads`, or a time.
     pub unit: String,
     /// Records from one window's end to the next window's end (w + z); 0 in `full`. `burst`: loads
-    /// from trigger to trigger, if these begin windows.
+    /// between triggers, if loads trigger windows.
     pub period: u64,
     /// Records in a window (w); 0 in `full`.
     pub window: u64,
-    /// `burst` by CPU time with a fixed rate (`--rate`): triggers asked for per second of a
+    /// `burst` by CPU time with a fixed rate (`--rate`): requested triggers per second of a
     /// thread's CPU time; else 0.
     pub rate: f64,
     /// `burst` by CPU time with a budget: percent of the CPU time that recording may cost; else 0.
-    /// Windows begin as it allows: how often when each began is in `windows.parquet`.
+    /// The budget determines the rate of windows: `windows.parquet` has the rate at the begin of
+    /// each.
     pub overhead: f64,
     /// `burst` by CPU time: cost of recording to the program, seconds of CPU time, estimated from
-    /// the time spent in it; 0 if unknown.
+    /// the time spent recording; 0 if unknown.
     pub recording_seconds: f64,
     /// `burst` by CPU time: nanoseconds that a trigger's signal costs a thread, measured by the
     /// recorder before the run; 0 if not measured.
@@ -151,8 +152,9 @@ pub struct Manifest {
     /// `running` while the program runs, then `complete`, `interrupted` (the recorder was stopped
     /// or died) or `partial` (something is missing; see `problems`).
     pub state: String,
-    /// Place of the rows: `samples` (then `spill/` is to be ignored if it exists), or `spill` (then
-    /// `samples/` is to be ignored because it is missing or incomplete). Empty means `samples`.
+    /// Location of the rows: `samples` (then `spill/` is to be ignored if it exists), or `spill`
+    /// (then `samples/` is to be ignored because it is missing or incomplete). Empty means
+    /// `samples`.
     pub data: String,
     /// End of the program, for example `exit 0` or `signal 9`; empty while it runs.
     pub program_status: String,
@@ -184,7 +186,8 @@ pub struct Manifest {
     /// of the program and of the programs that it started.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub counters: Vec<RunCounter>,
-    /// Parts of the run that were recorded, if that was limited; all else refers to these.
+    /// Recorded parts of the run, if recording was limited to parts; all other values refer to
+    /// these.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phases: Option<Phases>,
 }
@@ -198,16 +201,17 @@ pub struct RunCounter {
     pub what: String,
     /// Type and config of `perf_event_attr`, as in `4:0x81d0`.
     pub event: String,
-    /// Value.
+    /// Counted events.
     pub value: u64,
-    /// Time for which the event was enabled, of all threads, ns.
+    /// Time for which the event was enabled, summed over all threads, ns.
     pub enabled_ns: u64,
-    /// Part of it in which it had a counter, ns. Events take turns if there are too few counters.
+    /// Part of `enabled_ns` in which the event was counting, ns. Events are multiplexed if there
+    /// are too few counters.
     pub running_ns: u64,
 }
 
 impl RunCounter {
-    /// The value, as if it had counted all the time; `None` if it never counted.
+    /// The value scaled to the whole enabled time; `None` if the event never counted.
     pub fn estimate(&self) -> Option<f64> {
         let share = self.running_ns as f64 / self.enabled_ns as f64;
         (share > 0.0 && share.is_finite()).then(|| self.value as f64 / share.min(1.0))
@@ -218,21 +222,23 @@ impl RunCounter {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Measured {
-    /// Samples in the table.
+    /// Number of samples in the table.
     pub samples: u64,
-    /// Those of loads.
+    /// Number of samples of loads.
     pub loads: u64,
-    /// Those of stores.
+    /// Number of samples of stores.
     pub stores: u64,
-    /// Those without a level that is known.
+    /// Number of samples without a known level.
     pub unknown_level: u64,
-    /// Those of code that has no name: its file is not here or is another by now, or it has none.
+    /// Number of samples in code without a name: its file is missing or has changed, or there is
+    /// none.
     pub unnamed: u64,
-    /// Samples of instructions that access no memory; they are left out.
+    /// Number of samples of instructions that access no memory; they are not in the table.
     pub of_no_access: u64,
-    /// Samples that a second event has taken of one access; they are left out.
+    /// Number of samples of an access that another event has also sampled; they are not in the
+    /// table.
     pub repeated: u64,
-    /// The events that took them.
+    /// The events that took the samples.
     pub events: Vec<MeasuredEvent>,
 }
 
@@ -242,27 +248,27 @@ pub struct Measured {
 pub struct MeasuredEvent {
     /// Its name; empty if unknown.
     pub name: String,
-    /// The accesses that its samples are drawn from: `loads`, `stores`, `operations`, `cycles`,
+    /// The population from which its samples are drawn: `loads`, `stores`, `operations`, `cycles`,
     /// `loads of N cycles or more`, or `unknown`.
     pub drawn: String,
-    /// Its samples.
+    /// Number of its samples.
     pub samples: u64,
 }
 
-/// Parts of a run that were recorded.
+/// Recorded parts of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Phases {
     /// Number of phases in all processes.
     pub count: u64,
-    /// CPU time of the processes in them, seconds.
+    /// CPU time of the processes in phases, seconds.
     pub cpu_seconds: f64,
-    /// `full` and `ring`: records (pairs count once) that probes wrote outside of them, and that
+    /// `full` and `ring`: records (pairs count once) that probes wrote outside of phases, and that
     /// were dropped.
     pub outside_slots: u64,
-    /// Markers in the files that were loaded.
+    /// Number of markers in loaded files.
     pub markers: u64,
-    /// The first of them.
+    /// The first phases.
     pub list: Vec<Phase>,
 }
 
@@ -280,7 +286,7 @@ impl Phases {
     }
 }
 
-/// A part of a run that was recorded, of one process.
+/// A recorded part of a run, in one process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Phase {
@@ -288,11 +294,11 @@ pub struct Phase {
     pub process: u32,
     /// Begin of the phase: `marker`, `from-function`, `start-after`, or `start` of the program.
     pub by: String,
-    /// CLOCK_MONOTONIC.
+    /// CLOCK_MONOTONIC at its begin, ns.
     pub begin_ns: u64,
-    /// The same; none if it lasted to the end of the program.
+    /// CLOCK_MONOTONIC at its end, ns; `None` if it lasted to the end of the program.
     pub end_ns: Option<u64>,
-    /// CPU time of the process in it, seconds.
+    /// CPU time of the process in the phase, seconds.
     pub cpu_seconds: f64,
 }
 
@@ -312,7 +318,7 @@ impl Manifest {
         }
     }
 
-    /// True if windows begin every so many loads. Then each represents the same number of loads.
+    /// True if loads trigger windows. Then each represents the same number of loads.
     pub fn triggers_by_loads(&self) -> bool {
         self.trigger.starts_with("loads")
     }
@@ -322,22 +328,24 @@ impl Manifest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CallPaths {
-    /// `recorded`, or `off` (`--no-stacks`). Empty where windows have none: in other modes, in imports
+    /// `recorded`, or `off` (`--no-stacks`). Empty if windows have none: in other modes, in imports
     /// without call chains, and in traces of earlier versions.
     pub state: String,
-    /// Windows whose callers are known up to the thread's first function.
+    /// Number of windows whose callers are known up to the thread's first function.
     pub whole: u64,
-    /// Windows whose outer callers are not known.
+    /// Number of windows whose outer callers are unknown.
     pub partial: u64,
-    /// Windows of which no call is known.
+    /// Number of windows without a known call.
     pub unknown: u64,
-    /// Windows with Python frames.
+    /// Number of windows with Python frames.
     #[serde(skip_serializing_if = "is_zero")]
     pub python: u64,
-    /// Imports: windows whose call chain goes on with an entry that is no call of the user's.
+    /// Imports: number of windows whose call chain continues with an entry that is not a call in
+    /// user code.
     #[serde(skip_serializing_if = "is_zero")]
     pub odd: u64,
-    /// Imports: windows whose call chain goes on in a file that is not here, or is another by now.
+    /// Imports: number of windows whose call chain continues in a file that is missing or has
+    /// changed.
     #[serde(skip_serializing_if = "is_zero")]
     pub absent: u64,
 }
@@ -352,14 +360,14 @@ fn is_zero(n: &u64) -> bool {
 pub struct HeapLogging {
     /// `sampled`, `all` or `budget`. Empty: no log was kept.
     pub blocks: String,
-    /// Reason that no log was kept although `--heap=budget` asked for one.
+    /// Reason why no log was kept although `--heap=budget` requested one.
     pub off: String,
     /// `budget`: blocks that were logged.
     pub logged: u64,
     /// `budget`: calls that allocated, as the logged blocks represent them.
     pub calls: u64,
-    /// `budget`: nanoseconds of the program's CPU time that it took, calls of the wrapped functions
-    /// included.
+    /// `budget`: CPU time of the program that logging took, including calls of the wrapped
+    /// functions, nanoseconds.
     pub ns: u64,
 }
 
@@ -369,9 +377,9 @@ pub struct HeapLogging {
 pub struct Cache {
     /// 1 for the first level.
     pub level: u32,
-    /// Bytes.
+    /// Size, bytes.
     pub size: u64,
-    /// Associativity.
+    /// Associativity, lines per set.
     pub ways: u64,
     /// Bytes of a line.
     pub line: u64,
@@ -379,7 +387,7 @@ pub struct Cache {
     pub shared_by: u32,
 }
 
-/// A traced file at one place in one process. Its index in [`Manifest::modules`] is the `module`
+/// A traced file at one address in one process. Its index in [`Manifest::modules`] is the `module`
 /// column. The same file loaded at the same address by several processes is one entry.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -394,8 +402,8 @@ pub struct Module {
     pub sidecar: String,
     /// [`mgz_abi::module_note::Prelude::id`] in hex.
     pub sidecar_id: String,
-    /// Processes that loaded it there, with the times. Forked children that are not named have
-    /// their parent's.
+    /// Processes that loaded it there, with the times. Forked children without entries have their
+    /// parent's modules.
     pub loads: Vec<ModuleLoad>,
     /// Its code whose loads are neither recorded nor counted.
     pub not_instrumented: NotInstrumented,
@@ -407,11 +415,11 @@ pub struct Module {
 pub struct NotInstrumented {
     /// Functions that could not be instrumented.
     pub functions: u64,
-    /// Their bytes.
+    /// Bytes of these functions.
     pub function_bytes: u64,
     /// Functions that the user did not select.
     pub not_selected: u64,
-    /// Bytes that may be code and are in no known function; filler is left out.
+    /// Bytes that may be code and are in no known function, without padding.
     pub stray_bytes: u64,
     /// Bytes of linkage tables: each call of an imported function through one reads a word of the
     /// global offset table.
@@ -419,14 +427,14 @@ pub struct NotInstrumented {
     /// Functions that the loader calls before recording begins (resolvers of indirect functions;
     /// soft backend).
     pub before_start: u64,
-    /// Functions with loads before the first entry jump on a way in: whoever calls them from code
-    /// without a clone, or by way of a linkage table, executes these unseen (PT backend: whoever
-    /// calls or jumps there through a pointer, too).
+    /// Functions with loads before the first entry jump on some path: calls from code without a
+    /// clone, or through a linkage table, execute these loads unrecorded (PT backend: also calls
+    /// and jumps through pointers).
     pub entered_late: u64,
 }
 
 impl NotInstrumented {
-    /// Reads the code of a file that is not instrumented from the report in its sidecar.
+    /// Reads the numbers from the instrumentation report in a file's sidecar.
     pub fn of_report(report: &serde_json::Value) -> NotInstrumented {
         let part = report.get("not_instrumented").cloned().unwrap_or_default();
         serde_json::from_value(part).unwrap_or_default()
@@ -439,7 +447,7 @@ impl NotInstrumented {
 pub struct ModuleLoad {
     /// System process id.
     pub process: u32,
-    /// CLOCK_MONOTONIC when the recorder was told, ns; 0 if unknown.
+    /// CLOCK_MONOTONIC when it was reported to the recorder, ns; 0 if unknown.
     pub begin_ns: u64,
 }
 
@@ -451,7 +459,7 @@ pub struct Thread {
     pub process: u32,
     /// System thread id.
     pub thread: u32,
-    /// Its name, as it was last seen; empty if unknown.
+    /// The thread's last known name; empty if unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// Records that its probes wrote (in `ring`, also those that were overwritten).
@@ -460,7 +468,7 @@ pub struct Thread {
     pub records_kept: u64,
     /// Rows in `samples/`.
     pub rows: u64,
-    /// Samples (windows).
+    /// Number of samples (windows).
     pub samples: u64,
 }
 
@@ -477,21 +485,21 @@ pub struct Totals {
     pub records_kept: u64,
     /// Executed loads (rows plus implied Constants), if known: in `full` and `count`.
     pub loads_executed: Option<u64>,
-    /// The same where it is only an estimate from the kept windows.
+    /// The number of executed loads, estimated from the kept windows.
     pub loads_executed_estimate: Option<f64>,
-    /// `burst`: the 95 % interval of that estimate, as far as it comes from how fast the code
-    /// runs, reaches from 1 / (1 + this) to (1 + this) times its value.
+    /// `burst`: the 95 % interval of that estimate, as far as it follows from the speed of the
+    /// code, reaches from 1 / (1 + this) to (1 + this) times its value.
     pub loads_executed_error: Option<f64>,
     /// `burst` by CPU time: the value of `loads_executed_estimate` under the assumption that code
     /// without a measured speed runs like other code. It serves to judge the sampled share of the
     /// run. As a number of loads, it may have a larger error than stated.
     pub loads_executed_assumed: Option<f64>,
-    /// The error of that, as far as it comes from measured values.
+    /// The error of `loads_executed_assumed`, as far as it follows from measured values.
     pub loads_executed_assumed_error: Option<f64>,
-    /// `count`: of `loads_executed`, those of gathers and repeated string instructions, which are
-    /// counted as if all lanes were active and no count were 0.
+    /// `count`: the part of `loads_executed` from gathers and repeated string instructions, which
+    /// are counted as if all lanes were active and no count were 0.
     pub loads_counted_at_most: u64,
-    /// `watch`: loads and stores executed, where the PMU counted them.
+    /// `watch`: loads and stores executed, if the PMU counted them.
     pub accesses_executed: Option<u64>,
     /// Rows in `samples/`.
     pub rows: u64,
@@ -499,22 +507,22 @@ pub struct Totals {
     pub stores: Option<u64>,
     /// Sum of `implied_const` over all rows.
     pub implied_const: u64,
-    /// Samples (windows).
+    /// Number of samples (windows).
     pub samples: u64,
     /// `burst`: triggers by outcome: `windows` began, `outside` instrumented code, `busy` (a window
-    /// was open, or the recorder had not yet taken the last ones); `empty` are windows that ended
-    /// before their first record; `threads_without` threads got no trigger; `slowed` times a
-    /// thread's were made half as many, since they left it no time.
+    /// was open, or the recorder had not yet read the last ones); `empty` are windows that ended
+    /// before their first record; `threads_without` threads got no trigger; `slowed` times the rate
+    /// of a thread's triggers was halved, since they left it no time.
     pub triggers: std::collections::BTreeMap<String, u64>,
     /// `burst`: sum of the periods of the triggers in instrumented code, loads or nanoseconds; 0 if
     /// unknown. A thread's period is longer while its triggers are `slowed`.
     pub trigger_periods: u64,
-    /// `burst`: files of the code that the last of the triggers `outside` came in, at most 256 of
-    /// them, by how many. `""`: no file's.
+    /// `burst`: files of the code in which the last triggers `outside` occurred, with their
+    /// numbers, at most 256. `""`: code outside of files.
     pub outside: std::collections::BTreeMap<String, u64>,
-    /// Windows that are shorter than asked, by cause (`end_of_thread`, `killed`, …).
+    /// Windows that are shorter than requested, by cause (`end_of_thread`, `killed`, …).
     pub truncated_windows: std::collections::BTreeMap<String, u64>,
-    /// Data that was lost, by cause; records or loads as the key says.
+    /// Lost data by cause, in records or loads according to the key.
     pub dropped: std::collections::BTreeMap<String, u64>,
     /// Bytes of `samples/`.
     pub sample_bytes: u64,
@@ -523,12 +531,12 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Loads that rows tell of, implied Constants among them.
+    /// Number of loads in rows, including implied Constants.
     pub fn loads_recorded(&self) -> u64 {
         self.rows - self.stores.unwrap_or(0).min(self.rows) + self.implied_const
     }
 
-    /// Stores that were executed: those of the rows, for all records that probes wrote.
+    /// Number of executed stores: that of the rows, scaled to all records that probes wrote.
     pub fn stores_executed(&self) -> f64 {
         let records = self.records_executed.max(self.records_kept) as f64;
         let stores = self.stores.unwrap_or(0) as f64;
@@ -565,7 +573,7 @@ mod tests {
         let text = serde_json::to_string(&manifest).unwrap();
         let read: Manifest = serde_json::from_str(&text).unwrap();
         assert_eq!(read.memory_costs, Some(costs));
-        // Older traces have none.
+        // Older traces lack the field.
         let old = serde_json::to_string(&Manifest::default()).unwrap();
         assert!(!old.contains("memory_costs"));
         let read: Manifest = serde_json::from_str(&old).unwrap();

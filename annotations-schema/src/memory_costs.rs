@@ -1,8 +1,8 @@
-//! Latency and bandwidth of a machine's caches and memory, as measured on it.
+//! Measured latency and bandwidth of a machine's caches and memory.
 
 use serde::{Deserialize, Serialize};
 
-/// Fewer repetitions have no spread.
+/// With fewer repetitions no spread is given.
 pub const MIN_REPETITIONS_OF_SPREAD: u32 = 3;
 
 /// Costs of memory accesses on one machine. `docs/reference/trace.md` has the fields.
@@ -11,7 +11,7 @@ pub const MIN_REPETITIONS_OF_SPREAD: u32 = 3;
 pub struct MemoryCosts {
     /// Time of the measurement: RFC 3339, UTC.
     pub measured: String,
-    /// The machine is a virtual one, so that other guests add noise.
+    /// The machine is virtual, so other guests add noise.
     pub virtual_machine: bool,
     /// The kernel's setting for transparent huge pages: `always`, `madvise` or `never`. Empty if
     /// unknown.
@@ -22,11 +22,11 @@ pub struct MemoryCosts {
     /// tables are in caches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_walk_ns: Option<Spread>,
-    /// Latencies of larger working sets that the size of the last cache holds, the smallest set
-    /// first. Other guests of a virtual machine may use most of that cache.
+    /// Latencies of larger working sets that would fit into the last cache, the smallest set first.
+    /// Other guests of a virtual machine may use most of that cache.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub larger_sets: Vec<SetCosts>,
-    /// Sentences on values that are missing or special.
+    /// Sentences on missing or unusual values.
     pub notes: Vec<String>,
 }
 
@@ -34,15 +34,15 @@ pub struct MemoryCosts {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SetCosts {
-    /// Bytes of the memory that was accessed.
+    /// Size of the accessed memory, bytes.
     pub working_set: u64,
-    /// Nanoseconds of a load whose address comes from the load before, in random order, with pages
-    /// of 2 MiB where the kernel gives them.
+    /// Nanoseconds of a load whose address comes from the previous load, in random order, with
+    /// pages of 2 MiB if the kernel provides them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<Spread>,
 }
 
-/// Costs of loads that one level serves.
+/// Costs of loads served by one level.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LevelCosts {
@@ -50,27 +50,27 @@ pub struct LevelCosts {
     pub level: u32,
     /// Bytes of the cache; 0 for memory.
     pub size: u64,
-    /// Bytes of the memory that was accessed.
+    /// Size of the accessed memory, bytes.
     pub working_set: u64,
     /// The lines were flushed from all caches before they were accessed.
     pub flushed: bool,
-    /// Nanoseconds of a load whose address comes from the load before, in random order, with pages
-    /// of 4 KiB.
+    /// Nanoseconds of a load whose address comes from the previous load, in random order, with
+    /// pages of 4 KiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<Spread>,
-    /// The same with pages of 2 MiB.
+    /// As `latency_ns`, with pages of 2 MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_huge_ns: Option<Spread>,
     /// Memory: the latency over 256 MiB in pages of 4 KiB, whose page tables exceed the caches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub far_ns: Option<Spread>,
-    /// Nanoseconds per load of eight such chains at a time.
+    /// Nanoseconds per load of eight such chains in parallel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel_ns: Option<Spread>,
-    /// Nanoseconds of a load whose address comes from the load before, from line to line.
+    /// Nanoseconds of a load whose address comes from the previous load, from line to line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sequential_ns: Option<Spread>,
-    /// The same from each fourth line to the next.
+    /// As `sequential_ns`, from each fourth line to the next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strided_ns: Option<Spread>,
     /// Bytes per nanosecond of independent loads from word to word.
@@ -95,7 +95,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The distribution of some values; none without a finite positive one.
+    /// The distribution of some values; `None` without a finite positive one.
     pub fn of(values: &[f64]) -> Option<Spread> {
         let mut sorted: Vec<f64> = (values.iter().copied())
             .filter(|v| v.is_finite() && *v > 0.0)
@@ -116,8 +116,8 @@ impl Spread {
         })
     }
 
-    /// Minimum, median and upper quartile, if they are finite, positive and in order. None of few
-    /// repetitions.
+    /// Minimum, median and upper quartile, if they are finite, positive and in order. `None` with
+    /// too few repetitions.
     pub fn ends(&self) -> Option<[f64; 3]> {
         let ends = [self.min, self.median, self.q3];
         let is_good = self.repetitions >= MIN_REPETITIONS_OF_SPREAD
@@ -137,13 +137,13 @@ impl LevelCosts {
     }
 }
 
-/// Latencies of the last cache and of memory that differ by a smaller factor than this do not
-/// tell which of them serves a working set.
+/// If the latencies of the last cache and of memory differ by a smaller factor, they do not show
+/// which of them serves a working set.
 const MIN_RATIO_OF_MEMORY: f64 = 1.3;
 
 impl MemoryCosts {
-    /// Bytes of working sets that the last cache holds, if that is less than its size. None if it
-    /// is not known to hold less.
+    /// Size of the working sets that fit into the last cache, if it is less than the cache's size,
+    /// bytes. `None` if it is not known to be less.
     pub fn held_by_last_cache(&self) -> Option<u64> {
         let caches = self.levels.iter().filter(|l| l.level > 0);
         let last = caches.max_by_key(|l| l.level)?;
@@ -181,7 +181,7 @@ impl MemoryCosts {
         Some([near, (middle * most).sqrt(), most])
     }
 
-    /// Share of a latency of memory that is left if eight loads overlap.
+    /// Remaining share of the memory latency per load if eight loads overlap.
     pub fn overlap(&self) -> Option<f64> {
         let memory = self.levels.iter().find(|l| l.level == 0)?;
         let [alone, eight] = [&memory.latency_ns, &memory.parallel_ns]
@@ -190,9 +190,9 @@ impl MemoryCosts {
     }
 
     /// Nanoseconds of a dependent load that a level serves, with the ends of its interval. `level`:
-    /// number of the cache, with its size, or 0 for memory. Pages are those that programs have
-    /// without asking. The lower end is that of huge pages, where no page walk adds to it; the upper
-    /// end of memory has walks through page tables in memory.
+    /// number of the cache, with its size, or 0 for memory. Pages are the default ones of programs.
+    /// The lower end is that of huge pages, without page walks; the upper end of memory includes
+    /// walks through page tables in memory.
     pub fn latency(&self, level: u32, size: u64) -> Option<[f64; 3]> {
         let costs = (self.levels.iter()).find(|l| (l.level, l.size) == (level, size))?;
         let [small, huge] =

@@ -1,4 +1,4 @@
-//! Changes of a finished program that a finding asks for: `mgz-analyze` names them, `mgz fix` tries
+//! Changes of a finished program that a finding suggests: `mgz-analyze` names them, `mgz fix` tries
 //! them.
 
 use serde::{Deserialize, Serialize};
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProgramChange {
-    /// Pages of 2 MiB. For loads that come to other pages often.
+    /// Pages of 2 MiB, for loads that often access different pages.
     HugePages,
     /// Heap blocks in the order of their allocation: those of the finding's allocation sites, or all
     /// if no site is known.
     Pool,
-    /// The same for known allocation sites only.
+    /// As `Pool`, only for known allocation sites.
     PoolOfSites,
-    /// Heap blocks with cache lines of their own.
+    /// Heap blocks in separate cache lines.
     PadBlocks,
     /// Heap blocks that begin in different cache sets.
     ShiftBlocks,
@@ -24,6 +24,6 @@ pub enum ProgramChange {
     PrefetchStrided,
     /// Prefetches of a list's later nodes.
     PrefetchList,
-    /// Prefetches by whatever the code of the load allows.
+    /// Prefetches of any kind that the code of the load allows.
     PrefetchAuto,
 }

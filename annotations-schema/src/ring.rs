@@ -1,14 +1,14 @@
 //! Conversion of a ring's slots to records: a slot shared by two records becomes two slots.
 //!
 //! This is a pure function without a table of record forms: the id shows the form ([`ID_PAIR`]).
-//! Every record of `full` passes here, so there is no branch on the data except for markers. Later
-//! stages do not know of shared slots, except in positions and counts, which count slots that
-//! probes wrote ([`SegmentHeader::written`](crate::spill::SegmentHeader::written)).
+//! Every record of `full` is processed here, so there is no branch on the data except for markers.
+//! Later stages do not have shared slots, but positions and counts refer to slots that probes wrote
+//! ([`SegmentHeader::written`](crate::spill::SegmentHeader::written)).
 
 use mgz_abi::slot::{ID_PAIR, MARK_FIRST, RingSlot, Slot};
 use std::hint::select_unpredictable;
 
-/// Slots that are looked at together for markers, which are rare. Source: Chosen.
+/// Number of slots that are checked together for markers, which are rare. Source: Chosen.
 const SLOTS_PER_CHECK: usize = 8;
 
 /// Appends the records of these slots to `out`.
@@ -41,18 +41,18 @@ pub fn unpack(ring: &[RingSlot], out: &mut Vec<Slot>) {
         // SAFETY: as above.
         count += unsafe { records(slot, room.add(count)) };
     }
-    // SAFETY: `count` slots were written, one after the other.
+    // SAFETY: `count` slots were written, consecutively.
     unsafe { out.set_len(start + count) };
 }
 
-/// Writes the records of a slot, of any kind; how many they are.
+/// Writes the records of a slot of any kind. Returns their number.
 ///
 /// # Safety
 ///
-/// There is room for two.
+/// `to` must have room for two.
 #[inline(always)]
 unsafe fn records(slot: &RingSlot, to: *mut Slot) -> usize {
-    // SAFETY: asked for.
+    // SAFETY: the caller's contract.
     unsafe {
         if slot.id >= MARK_FIRST {
             to.write(Slot {
@@ -67,18 +67,18 @@ unsafe fn records(slot: &RingSlot, to: *mut Slot) -> usize {
     }
 }
 
-/// [`records`] of a slot that is no marker. The second record is always written, because a branch
-/// on it would be unpredictable.
+/// [`records`] of a slot that is not a marker. The second record is always written, because a
+/// branch on it would be unpredictable.
 ///
 /// # Safety
 ///
-/// There is room for two.
+/// `to` must have room for two.
 #[inline(always)]
 unsafe fn records_unmarked(slot: &RingSlot, to: *mut Slot) -> usize {
     let pair = slot.id & ID_PAIR != 0;
     let id = slot.id & !ID_PAIR;
     let first = select_unpredictable(pair, slot.short(), slot.payload);
-    // SAFETY: asked for.
+    // SAFETY: the caller's contract.
     unsafe {
         write(to, first, id);
         write(to.add(1), slot.second(), id.wrapping_add(1));
@@ -93,8 +93,7 @@ unsafe fn records_unmarked(slot: &RingSlot, to: *mut Slot) -> usize {
 /// As for [`std::ptr::write`].
 #[inline(always)]
 unsafe fn write(to: *mut Slot, payload: u64, id: u32) {
-    // SAFETY: a slot is sixteen bytes in the order payload, id, aux, any of which are a value of
-    // it.
+    // SAFETY: a slot is sixteen bytes in the order payload, id, aux, and any bytes are valid.
     unsafe { to.cast::<[u64; 2]>().write_unaligned([payload, id.into()]) };
 }
 
@@ -111,7 +110,7 @@ mod tests {
     use mgz_abi::slot::{ID_LIMIT, MARK_CUT, PAIR_BITS, SLOT_ID, SLOT_PAYLOAD, SLOT_SECOND};
     use proptest::prelude::*;
 
-    /// Stores of a probe: eight and four bytes at the places of the interface.
+    /// Stores of a probe: eight and four bytes at the offsets of the interface.
     fn store(slot: &mut RingSlot, payloads: &[u64], id: u32) {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&slot.payload.to_le_bytes());

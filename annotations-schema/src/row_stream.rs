@@ -1,8 +1,8 @@
-//! Rows on their way from the recorder to an analysis that runs beside the program.
+//! The stream of rows from the recorder to an analysis that runs concurrently with the program.
 //!
-//! A row has only the data that cache simulations and reuse distances need. It has no times, and
-//! instead of its instruction it has a code number by which results are grouped. The rows are those
-//! that a trace would have, in its order.
+//! A row has only the data that cache simulations and reuse distances need. It has no time, and
+//! instead of its instruction a code number by which results are grouped. The rows are those of a
+//! trace, in the same order.
 //!
 //! # Format (all numbers little-endian)
 //!
@@ -10,19 +10,19 @@
 //! number of codes u32; then these codes, which get the next numbers: module u16, site u32, class
 //! u8, and a byte that is 1 for a store; then the columns: addresses u64, sizes u32, codes u32,
 //! implied Constant loads u16, and for each row a byte that is 1 for a store. A batch without rows,
-//! four zero bytes, marks the end of the rows. A stream that ends without it was cut off.
+//! four zero bytes, marks the end of the rows. A stream without this mark was cut off.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 
 const MAGIC: &[u8; 8] = b"MGZROWS2";
-/// Bytes of a row.
+/// Encoded size of a row, bytes.
 const ROW: usize = 8 + 4 + 4 + 2 + 1;
-/// Bytes of a code.
+/// Encoded size of a code, bytes.
 const CODE: usize = 2 + 4 + 1 + 1;
-/// A larger number in a stream is damage. Source: Chosen.
+/// A larger number in a stream counts as damage. Source: Chosen.
 const MAX_ROWS_PER_BATCH: usize = 1 << 24;
 
-/// Code that rows are of, by one of its instructions.
+/// Code of rows, identified by one of its instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowCode {
     /// Index into the manifest's modules.
@@ -31,7 +31,7 @@ pub struct RowCode {
     pub site: u32,
     /// `CLASS_*`.
     pub class: u8,
-    /// A store.
+    /// True for a store.
     pub store: bool,
 }
 
@@ -44,17 +44,17 @@ pub struct Batch {
     pub thread: u32,
     /// Number of the sample in its thread.
     pub sample: u32,
-    /// Codes that are met for the first time; they get the next numbers.
+    /// New codes; they get the next numbers.
     pub codes: Vec<RowCode>,
-    /// Start address.
+    /// Start addresses.
     pub address: Vec<u64>,
-    /// Bytes.
+    /// Sizes, bytes.
     pub size: Vec<u32>,
-    /// Number of the code.
+    /// Numbers of the codes.
     pub code: Vec<u32>,
-    /// Constant loads that the row stands for besides itself.
+    /// Numbers of Constant loads that the rows represent besides themselves.
     pub implied: Vec<u16>,
-    /// A store.
+    /// True for stores.
     pub store: Vec<bool>,
 }
 
@@ -79,7 +79,7 @@ impl Batch {
         self.store.clear();
     }
 
-    /// Leaves loads alone.
+    /// Removes all rows of stores.
     pub fn drop_stores(&mut self) {
         fn keep<T: Copy>(values: &mut Vec<T>, store: &[bool]) {
             let mut stores = store.iter();
@@ -111,7 +111,7 @@ impl<W: Write> RowWriter<W> {
         })
     }
 
-    /// Sends rows; none are sent as nothing.
+    /// Writes rows. An empty batch is not written.
     pub fn batch(&mut self, rows: &Batch) -> Result<()> {
         let mut from = 0;
         while from < rows.len() {
@@ -169,7 +169,7 @@ impl<W: Write> RowWriter<W> {
         self.to.write_all(out)
     }
 
-    /// Says that all rows were sent.
+    /// Writes the mark that all rows were sent.
     pub fn finish(mut self) -> Result<()> {
         self.to.write_all(&0u32.to_le_bytes())?;
         self.to.flush()
@@ -181,12 +181,12 @@ pub struct RowReader<R: Read> {
     from: R,
     begun: bool,
     buffer: Vec<u8>,
-    /// Codes so far.
+    /// Number of codes so far.
     codes: u32,
 }
 
 impl<R: Read> RowReader<R> {
-    /// Makes a reader that has read nothing yet.
+    /// A reader of a stream from its start.
     pub fn new(from: R) -> RowReader<R> {
         RowReader {
             from,
@@ -250,8 +250,8 @@ impl<R: Read> RowReader<R> {
         }
     }
 
-    /// Reads so many items of so many bytes. Memory grows with the bytes that come, so that a
-    /// damaged stream's number takes none.
+    /// Reads `count` items of `bytes` bytes. Memory grows with the bytes read, so a damaged count
+    /// allocates none.
     fn fill(&mut self, count: usize, bytes: usize) -> Result<()> {
         self.buffer.clear();
         let all = count.saturating_mul(bytes);

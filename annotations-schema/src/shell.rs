@@ -1,6 +1,6 @@
 //! Words of command lines in messages.
 
-/// A word for a shell, with quotes if it needs them.
+/// A word for a shell, quoted if necessary.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

@@ -1,6 +1,6 @@
 //! Owners of source files: the user, or the compiler and the system.
 
-/// Folders of headers and sources that come with the compiler or the system.
+/// Folders of headers and sources of the compiler or the system.
 const SYSTEM: [&str; 16] = [
     "/usr/include/",
     "/usr/local/include/",
@@ -8,11 +8,11 @@ const SYSTEM: [&str; 16] = [
     "/usr/lib/",
     "/lib/gcc/",
     "/rustc/",
-    // Crates that the standard library is built with.
+    // Crates used by the standard library.
     "/rust/deps/",
     "/.rustup/",
     "/.cargo/registry/",
-    // The same where CARGO_HOME is elsewhere.
+    // Crates from registries, with any CARGO_HOME.
     "/registry/src/",
     "/usr/src/",
     "/opt/intel/",

@@ -1,15 +1,15 @@
-//! Modes of recording, as a manifest names them.
+//! Modes of recording, by their names in the manifest.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Declares the modes with their names, so that none is written under a name that is not read.
+/// Declares the modes with their names, so that written and read names are the same.
 macro_rules! modes {
     ($(#[$doc:meta])* $type:ident { $( $(#[$vdoc:meta])* $mode:ident = $name:literal, )* }) => {
         $(#[$doc])*
         pub enum $type {
             $( $(#[$vdoc])* $mode, )*
-            /// A name that this release does not know, or none. Such a trace counts as sampled.
+            /// A name unknown to this release, or none. Such a trace counts as sampled.
             Unknown(String),
         }
 
@@ -35,21 +35,21 @@ macro_rules! modes {
 }
 
 modes! {
-    /// The part of a run that a trace holds. In JSON it is the lower-case name.
+    /// The part of a run in a trace. In JSON it is the lower-case name.
     #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(from = "String", into = "String")]
     TraceMode {
-        /// Every load, in order. Also imports of everything that the processor traced.
+        /// Every load, in order. Also imports of complete processor traces.
         Full = "full",
         /// Numbers of executed loads by site, and no addresses.
         Count = "count",
         /// The last records of each period.
         Ring = "ring",
-        /// Windows that triggers begin; between them the program runs at its own speed.
+        /// Windows begun by triggers; between them the program runs at its own speed.
         Burst = "burst",
         /// Sampled accesses and their reuses, by hardware watchpoints.
         Watch = "watch",
-        /// Imports: windows in front of the samples of an event.
+        /// Imports: windows before the samples of an event.
         Samples = "samples",
         /// Imports: the last records before a snapshot was taken.
         Snapshot = "snapshot",
@@ -57,8 +57,8 @@ modes! {
 }
 
 impl TraceMode {
-    /// True if the trace means to have every load of the run. All others are samples of it, or have
-    /// no loads.
+    /// True if the trace is meant to have every load of the run. All others are samples of it, or
+    /// have no loads.
     pub fn has_all_loads(&self) -> bool {
         match self {
             TraceMode::Full => true,
@@ -72,7 +72,7 @@ impl TraceMode {
         }
     }
 
-    /// True if a sample is a window, of which a thread has any number.
+    /// True if samples are windows, of which a thread has any number.
     pub fn has_windows(&self) -> bool {
         match self {
             TraceMode::Ring | TraceMode::Burst | TraceMode::Samples => true,

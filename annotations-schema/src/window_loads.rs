@@ -1,18 +1,18 @@
-//! Number of loads that windows by CPU time represent: one rule for the recorder's last line, the
-//! manifest and the analysis.
+//! Number of loads represented by windows that CPU time triggers: one rule for the recorder's last
+//! line, the manifest and the analysis.
 //!
-//! A window represents time. The number of loads executed in it is known if the speed was measured in
-//! the window's own code, or in enough other functions to show how much functions of the run
-//! differ. The speed of a single other function is off by large factors, and an interval computed
-//! from its error does not hold. So a sum over windows is known if nearly all of them are; the
-//! others widen its interval.
+//! A window represents time. The number of loads executed in that time is known if the speed was
+//! measured in the window's own code, or in enough other functions to show how much functions of
+//! the run differ. The speed of a single other function can be wrong by large factors, and an
+//! interval computed from its error is not valid. So a sum over windows is known if nearly all of
+//! their numbers are; the others widen its interval.
 
-/// Sources of a speed that was measured in the code that it is of, or in enough other functions
+/// Sources of a speed that was measured in the same code, or in enough other functions
 /// (`ns_per_load_source` in `windows.parquet`).
 pub const OWN: [&str; 4] = ["watched", "lap", "alike", "balance"];
-/// Part of the time that code whose speed is not known may take.
+/// Maximum share of the time of code with unknown speed.
 const UNKNOWN_MOST: f64 = 0.1;
-/// Such code may be so many times as fast as the other, or as slow.
+/// Such code may be faster or slower than the other by up to this factor.
 const UNKNOWN_FACTOR: f64 = 10.0;
 
 /// True if a speed was measured in the code that it describes, or in enough other functions.
@@ -20,13 +20,13 @@ pub fn is_own(source: &str) -> bool {
     OWN.contains(&source)
 }
 
-/// Loads that windows stand for together, and their error e: the 95 % interval reaches from 1/(1+e)
-/// to (1+e) times the value. Each window is its time, and its loads and their error as far as they
-/// are known. `None` if they are not known for more than a tenth of the time, or if there are none.
+/// Number of loads that windows represent together, and its error e: the 95 % interval reaches from
+/// 1/(1+e) to (1+e) times the value. Each window has a time, and its loads with their error if
+/// known. `None` if they are unknown for more than a tenth of the time, or if there are none.
 ///
 /// Windows of a function share one measurement, and functions share the time that recording adds,
-/// so errors do not cancel out: all windows are taken to be at the same end of their intervals.
-/// Code of badly known speed counts by its possible share of the sum.
+/// so errors do not cancel out: all windows are assumed to be at the same end of their intervals.
+/// Code of unknown speed counts by its possible share of the sum.
 pub fn loads_of_windows(
     windows: impl Iterator<Item = (f64, Option<(f64, f64)>)>,
 ) -> Option<(f64, f64)> {
@@ -34,7 +34,7 @@ pub fn loads_of_windows(
     let (mut known, mut unknown) = (0.0, 0.0);
     for (time, window) in windows {
         let Some((here, error)) = window else {
-            // Without a time nothing says that it has a small share.
+            // Without a time its share could be large.
             if time <= 0.0 {
                 return None;
             }
@@ -72,14 +72,14 @@ mod tests {
     #[test]
     fn loads_are_known_where_nearly_all_windows_were_measured() {
         let known = [(1.0, Some((10.0, 0.5))), (1.0, Some((30.0, 2.0)))];
-        // All are at the same end of their intervals.
+        // All windows are at the same end of their intervals.
         let (loads, error) = loads_of_windows(known.into_iter()).unwrap();
         assert!(loads == 40.0 && (error - (105.0 / 40.0 - 1.0)).abs() < 1e-9);
         assert_eq!(
             loads_of_windows(known.into_iter().chain([(1.0, None)])),
             None
         );
-        // A little that was not measured widens the interval.
+        // A small unmeasured part widens the interval.
         let (more, wider) = loads_of_windows(known.into_iter().chain([(0.1, None)])).unwrap();
         assert!((more - 42.0).abs() < 1e-9 && (wider - (125.0 / 42.0 - 1.0)).abs() < 1e-9);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Plans as bytes in the library's image.
+//! Encodes plans into the library's image.
 
 use crate::Error;
 use crate::plan::{ANY_MODULE, Action, Frame, Plan, SitePolicy};
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 static C_ONLY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libmgz_fix.so"));
 static WITH_OPERATORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libmgz_fix_operators.so"));
 
-/// Modules that the library remembers.
+/// Maximum number of modules of the library.
 const MODULES: usize = 256;
 
 /// The bytes of a shared object with the plan inside.
@@ -40,7 +40,7 @@ pub fn shared_object(plan: &Plan) -> Result<Vec<u8>, Error> {
     Ok(out)
 }
 
-/// The frames without those of the C++ library in front: the library stands in for its operators.
+/// The frames without the innermost ones of the C++ library, whose operators this library replaces.
 fn own_frames(site: &SitePolicy) -> &[Frame] {
     let is_runtime = |frame: &Frame| {
         ["libstdc++.so", "libc++.so", "libc++abi.so"]
@@ -57,9 +57,9 @@ fn own_frames(site: &SitePolicy) -> &[Frame] {
 #[derive(Default)]
 struct Numbers {
     modules: BTreeMap<String, u16>,
-    /// By the plan's number, and true for large pages.
+    /// Pool numbers by the plan's number and true for large pages.
     pools: BTreeMap<(u32, bool), u16>,
-    /// Pools of padded sites.
+    /// Number of pools of padded sites.
     padded: usize,
 }
 

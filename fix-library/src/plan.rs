@@ -1,10 +1,10 @@
-//! Plans: allocation sites and the places of their blocks.
+//! Plans: allocation sites and the placement of their blocks.
 
 use serde::{Deserialize, Serialize};
 
-/// Module name of the executable, whatever its file is called.
+/// Module name of the executable, whatever its file name is.
 pub const EXECUTABLE: &str = "";
-/// Module name of the site that stands for all sites that have no policy of their own.
+/// Module name of the site that represents all sites without their own policy.
 pub const ANY_MODULE: &str = "*";
 
 /// The policies of a program.
@@ -19,11 +19,11 @@ pub struct Plan {
 /// The policy of an allocation site.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SitePolicy {
-    /// The call's frames, innermost first: one to four. The innermost one is compared exactly. Outer
-    /// ones are searched among the words of the stack above, so that a call that looks alike may be
-    /// taken for the site's. Frames of the C++ library in front are left out.
+    /// The call's frames, innermost first: one to four. The innermost one is compared exactly.
+    /// Outer ones are searched among the words of the stack above, so a similar call may be taken
+    /// for the site's. Innermost frames of the C++ library are ignored.
     pub frames: Vec<Frame>,
-    /// The place of the blocks.
+    /// The placement of the blocks.
     pub action: Action,
 }
 
@@ -36,16 +36,17 @@ pub struct Frame {
     pub offset: u64,
 }
 
-/// The place of a site's blocks.
+/// The placement of a site's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
-    /// Blocks of sites with the same pool lie together, in the order of their allocation.
+    /// Blocks of sites with the same pool are placed together, in the order of their allocation.
     Pool(u32),
-    /// The same on large pages. A pool of the same number on small pages is another one.
+    /// As [`Action::Pool`], on large pages. A pool with the same number on small pages is a
+    /// different one.
     HugePool(u32),
     /// Blocks of a megabyte and more get large pages.
     HugePages,
-    /// Each block has cache lines of its own. The n-th one begins n times `offset` behind a multiple
+    /// Each block has separate cache lines. The n-th one begins n times `offset` behind a multiple
     /// of `align`, modulo `align`.
     Pad {
         /// A power of two from 64 to 65536.
@@ -53,9 +54,9 @@ pub enum Action {
         /// A multiple of 64.
         offset: u32,
     },
-    /// Pages of blocks of a megabyte and more go to the NUMA nodes in turn.
+    /// Pages of blocks of a megabyte and more are interleaved among the NUMA nodes.
     Interleave,
-    /// Pages of blocks of a megabyte and more go to one NUMA node while it has room.
+    /// Pages of blocks of a megabyte and more are placed on one NUMA node while it has room.
     Bind {
         /// Number of the node.
         node: u32,

@@ -1,4 +1,4 @@
-//! An address map from outside: every walk ends, and both directions agree with it.
+//! Arbitrary address maps: every walk ends, and both directions agree with it.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use mgz_abi::address_map::AddrMap;

@@ -1,4 +1,4 @@
-//! An ELF file from outside, through the whole rewriter in both flavours. What it makes must be readable.
+//! Arbitrary ELF files, through the whole rewriter in both flavours. The output must be readable.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
@@ -10,7 +10,7 @@ use mgz_instrument::pipeline::rewrite::{Settings, rewrite};
 fuzz_target!(|bytes: &[u8]| {
     for flavour in [FLAVOUR_SOFT, FLAVOUR_PT] {
         let Ok(done) = rewrite(bytes, &InstrumentOptions::new(flavour), &Settings::default(), |image| image) else { continue };
-        // A huge .bss makes a file with a hole that is not worth writing out here.
+        // A huge .bss makes a file with a hole, which is not written out here.
         if done.begun.pieces.iter().any(|(offset, _)| *offset > 1 << 24) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Arbitrary slots by a sidecar with every kind of site.
+//! Arbitrary slots, expanded by a sidecar with every kind of site.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use mgz_annotations_schema::Sidecar;

@@ -20,7 +20,7 @@ impl ProcessMemory for Bytes<'_> {
 
 fuzz_target!(|bytes: &[u8]| {
     assert!(functions(bytes).iter().all(|b| b.start < b.end && !b.name.function.is_empty()));
-    // The list lies in the same bytes.
+    // The list is in the same bytes.
     let mut list = GdbList::default();
     for look in 1..3 {
         list.look(&Bytes(bytes), BASE, look);

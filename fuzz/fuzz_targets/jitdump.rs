@@ -1,4 +1,4 @@
-//! A jitdump file from outside, and the names of addresses in it at all times.
+//! Arbitrary jitdump files, and the names of addresses in it at all times.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use mgz_generated_code::jitdump;

@@ -1,4 +1,4 @@
-//! A trace manifest from outside.
+//! Arbitrary trace manifests.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use mgz_annotations_schema::manifest::Manifest;

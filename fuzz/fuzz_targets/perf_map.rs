@@ -1,4 +1,4 @@
-//! A perf map from outside, and the names of addresses in it.
+//! Arbitrary perf maps, and the names of addresses in it.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use mgz_generated_code::naming::ProcessCode;

@@ -1,5 +1,5 @@
-//! A perf.data file from outside: its ptwrites and call chains are converted to records by a
-//! sidecar that fits any file in it, and its memory samples are decoded.
+//! Arbitrary perf.data files: their ptwrites and call chains are converted to records by a sidecar
+//! that fits any mapped file, and their memory samples are decoded.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use mgz_annotations_schema::Sidecar;

@@ -1,4 +1,5 @@
-//! Arbitrary bytes as an Intel PT stream: packets as libipt reads them, and pairs as the packets give them.
+//! Arbitrary bytes as an Intel PT stream: packets are compared with libipt's, and pairs with those
+//! that follow from the packets.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use mgz_pt::packet::Packet;
@@ -11,7 +12,7 @@ mod words;
 
 static SAID: Once = Once::new();
 
-/// Each line of ours must be libipt's, up to the first packet that libipt does not know.
+/// Our lines must equal libipt's, up to the first packet that libipt does not support.
 fn compare_packets(bytes: &[u8]) {
     let Some(theirs) = mgz_fuzz::libipt::packets(bytes) else {
         return SAID.call_once(|| eprintln!("SKIPPED: built without libipt-dev, so its reading is not compared"));
@@ -24,7 +25,8 @@ fn compare_packets(bytes: &[u8]) {
     assert!(!known || ours.len() == theirs.len(), "{} lines, libipt has {}", ours.len(), theirs.len());
 }
 
-/// Pairs by the rule alone: a FUP belongs to the PTW before it if only time stands between.
+/// Pairs by the plain rule: a FUP belongs to the PTW before it if there are only timing packets
+/// between them.
 fn plain_pairs(bytes: &[u8], settings: ClockSettings) -> Vec<Ptwrite> {
     let (mut clock, mut last) = (Clock::new(settings), LastIp::default());
     let mut pending = None;
@@ -66,7 +68,7 @@ fn plain_pairs(bytes: &[u8], settings: ClockSettings) -> Vec<Ptwrite> {
 
 fuzz_target!(|bytes: &[u8]| {
     compare_packets(bytes);
-    // The first byte chooses the clock, so that each of its paths is met.
+    // The first byte selects the clock's settings, so that each of its paths is tested.
     let first = bytes.first().copied().unwrap_or(0);
     let settings = ClockSettings {
         tsc_per_ctc: u32::from(first & 3) * 117,

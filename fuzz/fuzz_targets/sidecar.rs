@@ -1,4 +1,5 @@
-//! A sidecar from outside. What the reader accepts must be safe to follow and survive being written again.
+//! Arbitrary sidecars. Those that the reader accepts must be safe to follow and must survive being
+//! written again.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use mgz_annotations_schema::Sidecar;

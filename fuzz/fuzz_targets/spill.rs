@@ -1,4 +1,5 @@
-//! A spill file from outside; its checks are set right first, so that the decoder sees the damage.
+//! Arbitrary spill files. Their check values are corrected first, so that the decoder sees the
+//! damage.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use mgz_annotations_schema::spill::SpillReader;

@@ -1,10 +1,10 @@
-//! Arbitrary slots must come back from a spill file as they went in.
+//! Arbitrary slots must be read from a spill file unchanged.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use mgz_abi::slot::Slot;
 use mgz_annotations_schema::spill::{SegmentHeader, SpillReader, SpillWriter, ThreadKey};
 
-/// Slots from bytes: mostly small steps off the slot before, as real records are, else raw.
+/// Slots from bytes: mostly small steps from the previous slot, like real records, else raw.
 fn slots(bytes: &[u8]) -> Vec<Slot> {
     let mut out = Vec::new();
     let mut last = Slot::default();

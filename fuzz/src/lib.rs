@@ -10,7 +10,7 @@ use std::io::Write;
 use std::os::fd::FromRawFd;
 use std::path::{Path, PathBuf};
 
-/// A file in memory for readers that want a path.
+/// A file in memory for readers that need a path.
 pub struct MemoryFile {
     // Keeps the descriptor, and with it the path, alive.
     _file: std::fs::File,
@@ -23,7 +23,7 @@ impl MemoryFile {
         // SAFETY: the name is a valid C string; the call has no other preconditions.
         let fd = unsafe { libc::memfd_create(c"fuzz".as_ptr(), libc::MFD_CLOEXEC) };
         assert!(fd >= 0, "memfd_create: {}", std::io::Error::last_os_error());
-        // SAFETY: the descriptor was just made and nobody else owns it.
+        // SAFETY: the descriptor was just made and has no other owner.
         let mut file = unsafe { std::fs::File::from_raw_fd(fd) };
         file.write_all(bytes).expect("a file in memory can be written");
         MemoryFile { _file: file, path: format!("/proc/self/fd/{fd}").into() }
@@ -38,9 +38,9 @@ impl MemoryFile {
 const FILE_HEADER: usize = 24;
 const SEGMENT_HEADER: usize = 72;
 
-/// Sets the checks of all segments of a spill file right, so that damage gets past them to the decoder.
+/// Corrects the check values of all segments of a spill file, so that damage reaches the decoder.
 ///
-/// Written from the documented format, apart from the reader's code.
+/// It is written from the documented format, independently of the reader's code.
 pub fn mend_spill_checks(bytes: &mut [u8]) {
     let word = |bytes: &[u8], at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]) as usize;
     if bytes.len() < FILE_HEADER {
@@ -81,7 +81,7 @@ mod tests {
     use mgz_abi::address_map::AddrMap;
     use mgz_annotations_schema::spill::SpillReader;
 
-    /// A seed that its reader refuses would leave the fuzzer outside the door.
+    /// A seed that its reader refuses would not help the fuzzer to reach the reader's code.
     #[test]
     fn readers_accept_the_seeds() {
         let folder = std::env::temp_dir().join(format!("mgz-fuzz-seeds-{}", std::process::id()));
@@ -115,7 +115,8 @@ mod tests {
         assert_eq!(found.len(), 2);
         assert_eq!((found[0].0, found[0].1.payload, found[0].1.id), (40, 0x1000 + 8 * 39, 4));
         assert_eq!((found[1].0, found[1].1.payload, found[1].1.id), (3, 1 << 47, 9));
-        // A changed begin time is refused as it is, and accepted with its check mended.
+        // A changed begin time is refused with the old check value, and accepted with the corrected
+        // one.
         spill[FILE_HEADER + 32] ^= 1;
         assert_eq!(lengths(&spill).len(), 0);
         mend_spill_checks(&mut spill);

@@ -1,4 +1,4 @@
-//! A sidecar with every kind of site, and expansion of arbitrary slots by it.
+//! A sidecar with every kind of site, and expansion of arbitrary slots with it.
 
 use mgz_annotations_schema::Sidecar;
 use mgz_abi::slot::{MARK_FIRST, Slot};
@@ -82,7 +82,7 @@ pub fn slots(bytes: &[u8], records: u32) -> Vec<Slot> {
     out
 }
 
-/// Expands the slots as `full` and as windows, in pieces; checks what holds for any slots.
+/// Expands the slots as `full` and as windows, in parts. Checks properties that hold for any slots.
 pub fn expand(sidecar: &Sidecar, slots: &[Slot]) {
     let Ok(tables) = Tables::new([sidecar]) else { return };
     for kind in [SegmentKind::Full, SegmentKind::Window] {

@@ -1,4 +1,4 @@
-//! Which places of memory are used together, for a report. Only traces of all loads can tell.
+//! Data that is used together, for a report. Only traces of all loads show it.
 
 use crate::html::Part;
 use crate::tools;
@@ -7,10 +7,11 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Rows of a larger trace are not read two more times for a report.
+/// Larger traces are not read two more times for a report, rows.
 const ROWS: u64 = 50_000_000;
 
-/// The part of the report; none where the trace cannot tell, or is too large to ask for each report.
+/// The part of the report; `None` if the trace does not show it, or is too large for that in each
+/// report.
 pub fn part(trace: &Path, manifest: &Value) -> Option<Part> {
     if manifest["mode"] != TraceMode::Full.as_str() {
         return None;

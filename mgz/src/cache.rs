@@ -1,8 +1,8 @@
-//! Instrumented files are kept, so that the second run of a program starts at once.
+//! Cache of instrumented files, so that the second run of a program starts at once.
 //!
-//! An entry is a folder below `$XDG_CACHE_HOME/mgz` (or `~/.cache/mgz`). Its name is a hash of all
-//! that decides the result: the program's bytes and path, the options, and the instrumenter. It
-//! comes into being under another name and is then renamed, so that an entry is always whole.
+//! An entry is a folder below `$XDG_CACHE_HOME/mgz` (or `~/.cache/mgz`). Its name is a hash of
+//! everything that determines the result: the program's bytes and path, the options, and the
+//! instrumenter. It is created under another name and then renamed, so an entry is always complete.
 
 use anyhow::Context;
 use mgz_collector::util::cache_folder::cache_folder;
@@ -15,12 +15,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use twox_hash::XxHash3_64;
 
-/// Entries that were not used for so long are removed. Source: Chosen.
+/// Entries that were not used for this time are removed. Source: Chosen.
 const MAX_UNUSED_TIME: Duration = Duration::from_secs(30 * 24 * 3600);
-/// File of an entry that says what else the result was made of; its time is that of the last use.
+/// File of an entry with the other sources of the result; its modification time is that of the last
+/// use.
 const SOURCES: &str = "sources.json";
 
-/// A file that an entry was made of, beside the program.
+/// A source of an entry other than the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceFile {
     /// Path.
@@ -64,7 +65,7 @@ pub fn key<'a>(program: &[u8], rest: impl IntoIterator<Item = &'a OsStr>) -> Str
     format!("{:016x}{:016x}", low.finish(), high.finish())
 }
 
-/// The entry, if it is there and what it was made of is as it was.
+/// True if the entry exists and its sources are unchanged.
 pub fn look_up(entry: &Path) -> bool {
     let file = entry.join(SOURCES);
     let sources = std::fs::read(&file)
@@ -74,12 +75,12 @@ pub fn look_up(entry: &Path) -> bool {
     if !sources.is_some_and(|sources| sources.iter().all(is_same)) {
         return false;
     }
-    // A cache that cannot be written to is one all the same.
+    // A read-only cache can still be used.
     let _ = std::fs::File::open(&file).and_then(|f| f.set_modified(SystemTime::now()));
     true
 }
 
-/// Makes an entry: `fill` writes the files into a folder, and says what they were made of.
+/// Creates an entry: `fill` writes the files into a folder, and returns their sources.
 pub fn add_cache_entry(
     entry: &Path,
     fill: impl FnOnce(&Path) -> anyhow::Result<Vec<SourceFile>>,
@@ -96,22 +97,23 @@ pub fn add_cache_entry(
     let text = serde_json::to_vec(&sources)?;
     std::fs::write(new.path().join(SOURCES), text)
         .with_context(|| format!("{}: cannot write", new.path().display()))?;
-    // A folder that has files is never replaced so.
+    // `rename` never replaces a folder with files.
     match std::fs::rename(new.path(), entry) {
         Ok(()) => {
-            // It has moved, so that there is nothing to remove.
+            // The folder has moved, so there is nothing to remove.
             let _ = new.keep();
             Ok(())
         }
-        // Another run has made it meanwhile, and may be starting the program from it.
+        // Another run has created it in the meantime, and may be starting the program from it.
         Err(_) if look_up(entry) => Ok(()),
-        // One that is out of date; programs may be starting from it, so that there is one at any time.
+        // The existing entry is out of date. Programs may be starting from it, so it is exchanged
+        // atomically.
         Err(_) => exchange(new.path(), entry)
             .with_context(|| format!("{}: cannot be made", entry.display())),
     }
 }
 
-/// Lets two folders change their places.
+/// Exchanges two folders.
 fn exchange(new: &Path, entry: &Path) -> std::io::Result<()> {
     let swapped = rustix::fs::renameat_with(
         rustix::fs::CWD,
@@ -123,7 +125,7 @@ fn exchange(new: &Path, entry: &Path) -> std::io::Result<()> {
     if swapped.is_ok() {
         return Ok(());
     }
-    // Not all file systems can.
+    // Not all file systems support the exchange.
     let old = new.with_extension("old");
     std::fs::rename(entry, &old)?;
     let placed = std::fs::rename(new, entry);
@@ -131,7 +133,7 @@ fn exchange(new: &Path, entry: &Path) -> std::io::Result<()> {
     placed
 }
 
-/// Removes what was not used for long, and what runs have left that were killed.
+/// Removes entries that were not used for a long time, and remains of killed runs.
 fn clean(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return;

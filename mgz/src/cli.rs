@@ -323,7 +323,7 @@ pub struct Rest {
     pub arguments: Vec<OsString>,
 }
 
-/// Does what the command line says. Returns the exit status.
+/// Executes the command line. Returns the exit status.
 pub fn main(cli: Cli) -> i32 {
     let (done, failed) = match cli.command {
         Command::Run(run) => (run::run_program(&run), FAILED),
@@ -360,14 +360,14 @@ pub fn main(cli: Cli) -> i32 {
     })
 }
 
-/// Turns into a subcommand of `mgz-analyze`.
+/// Executes a subcommand of `mgz-analyze` in place of this process.
 fn subcommand(name: &str, rest: Rest) -> anyhow::Result<i32> {
     let mut arguments = vec![OsString::from(name)];
     arguments.extend(rest.arguments);
     tools::become_tool("mgz-analyze", &arguments)
 }
 
-/// Writes to standard output. A reader that has gone is no failure.
+/// Writes to standard output. A closed pipe is not a failure.
 pub fn print(bytes: &[u8]) -> anyhow::Result<i32> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! `mgz doctor`: what this machine can record, and what to do about the rest.
+//! `mgz doctor`: what this machine can record, and the remedies for the rest.
 
 use crate::{cache, cli, tools};
 use mgz_collector::machine::capabilities;
@@ -12,7 +12,7 @@ struct Finding {
     state: Result<String, (String, &'static str)>,
 }
 
-/// Prints all. Status 0 if programs can be recorded here.
+/// Prints all checks. Returns 0 if programs can be recorded here.
 pub fn run_doctor() -> anyhow::Result<i32> {
     #[cfg(feature = "intel-pt")]
     let pt = Some(mgz_intel_pt::facts());
@@ -84,7 +84,7 @@ fn tool(name: &str) -> Finding {
     }
 }
 
-/// Checks if instrumented programs can be kept.
+/// Checks if instrumented programs can be cached.
 fn cache_folder() -> Finding {
     const REMEDY: &str =
         "set XDG_CACHE_HOME to a folder that you may write to, or use mgz run --beside";

@@ -1,4 +1,4 @@
-//! Which files do the same from another folder.
+//! Checks if files behave the same when loaded from another folder.
 
 use mgz_elf::Elf;
 use mgz_elf::image::dt;
@@ -7,14 +7,14 @@ use object::{Object, ObjectSymbol};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Functions that tell a module the path of the file that it was loaded from.
+/// Functions by which a module finds the path of its own file.
 const TELL_THE_FILE: [&[u8]; 3] = [b"dladdr", b"dladdr1", b"dlinfo"];
 
-/// Modules that call them and look at base addresses and names of functions alone: NumPy's core, which
-/// asks whether the interpreter is its caller.
+/// Modules that call these functions but use only base addresses and function names: NumPy's core,
+/// which checks if the interpreter is its caller.
 const DO_NOT_LOOK_AT_IT: [&str; 1] = ["_multiarray_umath"];
 
-/// True if the loader searches libraries relative to the file, so that the file cannot be moved
+/// True if the loader searches for libraries relative to the file, so that it cannot be moved
 /// unchanged.
 pub fn finds_libraries_beside_itself(bytes: &[u8]) -> bool {
     Elf::parse(bytes).is_ok_and(|elf| names_origin(&elf))
@@ -33,9 +33,9 @@ fn names_origin(elf: &Elf) -> bool {
         .any(|path| path.contains("$ORIGIN") || path.contains("${ORIGIN}"))
 }
 
-/// Why a module that a program opens by its path, or the program, could notice that a copy of it
-/// in another folder is opened instead; none if it cannot. The copy finds the libraries that the
-/// module finds.
+/// Reason why a module that a program opens by its path, or the program, could notice that a copy
+/// in another folder is opened instead; `None` if neither can. The copy finds the same libraries as
+/// the module.
 pub fn why_not(path: &Path, bytes: &[u8]) -> Option<&'static str> {
     let (Ok(elf), Ok(file)) = (Elf::parse(bytes), object::File::parse(bytes)) else {
         return Some("it cannot be read as an ELF file");
@@ -49,11 +49,11 @@ pub fn why_not(path: &Path, bytes: &[u8]) -> Option<&'static str> {
     {
         return Some("its path cannot stand in a library search path");
     }
-    // The loader takes the link's folder, not that of the file behind it.
+    // The loader uses the folder of the link, not that of its target.
     if names_origin(&elf) && path.is_symlink() {
         return Some("it finds libraries beside a symbolic link to it");
     }
-    // Files that need it by that name would load the original beside the copy.
+    // Files that need it by that name would load the original in addition to the copy.
     if elf.dynamic_value(dt(object::elf::DT_SONAME)).is_some() {
         return Some("it is a library that others may need");
     }

@@ -1,4 +1,4 @@
-//! The instrumented form of a program: out of the cache, or made by `mgz-instrument`.
+//! The instrumented form of a program: from the cache, or made by `mgz-instrument`.
 
 use crate::cache::{self, SourceFile};
 use crate::private_libraries::{self, PrivateLibrary, is_free, private_libraries};
@@ -18,15 +18,15 @@ use std::process::{Command, Stdio};
 pub struct Asked<'a> {
     /// Libraries: none, all (an empty text), or a list.
     pub libs: Option<&'a str>,
-    /// No libraries, whatever they are.
+    /// Instrument no libraries.
     pub alone: bool,
-    /// Stores too.
+    /// Instrument stores as well.
     pub stores: bool,
     /// Debug information may come from servers.
     pub debuginfod: bool,
-    /// The file is to lie beside the program.
+    /// Write the file beside the program.
     pub beside: bool,
-    /// Libraries that took much of the time in an earlier run, with their shares. They count where
+    /// Libraries that took much of the time in an earlier run, with their shares. They are used if
     /// the user has not chosen libraries.
     pub known: &'a BTreeMap<String, f64>,
 }
@@ -44,10 +44,10 @@ pub enum InstrumentOutcome {
     Ready {
         /// The file.
         file: PathBuf,
-        /// It was there already.
+        /// The file was already in the cache.
         cached: bool,
     },
-    /// The instrumenter has said why not; its status.
+    /// The instrumenter has refused and printed the reason; its status.
     Refused(i32),
 }
 
@@ -58,10 +58,10 @@ pub enum Module {
     Ready {
         /// The file.
         file: PathBuf,
-        /// It was there already.
+        /// The file was already in the cache.
         cached: bool,
     },
-    /// It is opened as it is, for this reason.
+    /// The module is opened unchanged, for this reason.
     Left(String),
 }
 
@@ -79,13 +79,13 @@ impl Module {
 pub struct Modules {
     tool: PathBuf,
     cache: PathBuf,
-    /// It was said that this takes time.
+    /// The user was told that this takes time.
     was_told: bool,
 }
 
-/// A file of an entry of a module that the instrumenter declines: why.
+/// File in the entry of a module that the instrumenter declines, with the reason.
 const DECLINED: &str = "declined";
-/// The instrumenter's status then.
+/// The instrumenter's status if it declines a file.
 const DECLINED_STATUS: i32 = 3;
 
 impl Modules {
@@ -98,7 +98,8 @@ impl Modules {
         })
     }
 
-    /// Instruments a module, or finds it instrumented; what is amiss is a reason to leave it.
+    /// Instruments a module, or finds it in the cache. After any error the module is left
+    /// unchanged.
     pub fn prepare(&mut self, module: &Path) -> Module {
         self.prepared(module)
             .unwrap_or_else(|error| Module::Left(format!("{error:#}")))
@@ -135,13 +136,12 @@ impl Modules {
         })
     }
 
-    /// Makes the entry of a module, with the libraries that come with it unless another module has
-    /// them.
+    /// Makes the entry of a module, including its private libraries unless another module has them.
     fn add(&self, module: &Path, entry: &Path, name: &OsStr, maker: &str) -> anyhow::Result<()> {
         let mut libraries = private_libraries(module);
         libraries.retain(|library| is_free(&self.cache, library, module, maker));
         cache::add_cache_entry(entry, |folder| {
-            // A library that cannot be taken in is no reason to leave the module.
+            // If a library cannot be instrumented, the module still is.
             if !libraries.is_empty() && self.fill(module, folder, name, &libraries).is_err() {
                 libraries.clear();
             }
@@ -153,7 +153,7 @@ impl Modules {
         private_libraries::hold(&self.cache, &libraries, module, maker)
     }
 
-    /// Writes the instrumented module into a folder, or why there is none.
+    /// Writes the instrumented module into a folder, or the reason why there is none.
     fn fill(
         &self,
         module: &Path,
@@ -180,7 +180,8 @@ impl Modules {
             let line = said.lines().last().unwrap_or("no reason was given");
             let path = format!("mgz-instrument: {}: ", module.display());
             let why = line.strip_prefix(&path).unwrap_or(line);
-            // Other errors may not occur the next time, and without the libraries there may be none.
+            // Other errors may not occur again, or not without the libraries, so they are not
+            // stored.
             if done.status.code() != Some(DECLINED_STATUS) || !libraries.is_empty() {
                 anyhow::bail!("{why}");
             }
@@ -190,7 +191,7 @@ impl Modules {
     }
 }
 
-/// Instruments a program, or finds it instrumented.
+/// Instruments a program, or finds it in the cache.
 pub fn prepare(program: &Path, asked: &Asked) -> anyhow::Result<InstrumentOutcome> {
     let program = std::fs::canonicalize(program)
         .with_context(|| format!("{}: cannot be found", program.display()))?;
@@ -257,7 +258,7 @@ fn entry_name(program: &Path, bytes: &[u8], asked: &Asked, tool: &Path) -> anyho
             libs.push_str(name);
         });
     }
-    // Which libraries are found hangs on it.
+    // This variable determines which libraries are found.
     let search = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let parts: [&OsStr; 4] = [
         program.as_os_str(),
@@ -268,7 +269,7 @@ fn entry_name(program: &Path, bytes: &[u8], asked: &Asked, tool: &Path) -> anyho
     Ok(cache::key(bytes, parts))
 }
 
-/// Makes `NAME.inst` beside the program. It is made anew each time, in which the instrumenter is quick.
+/// Makes `NAME.inst` beside the program. It is made each time, since the instrumenter is fast.
 fn beside(program: &Path, asked: &Asked) -> anyhow::Result<InstrumentOutcome> {
     let mut file = program.as_os_str().to_owned();
     file.push(".inst");
@@ -285,8 +286,9 @@ fn beside(program: &Path, asked: &Asked) -> anyhow::Result<InstrumentOutcome> {
     )
 }
 
-/// Instruments a program. Unless the user has chosen libraries, those are instrumented too that
-/// together have more code, and those that took much of the time in an earlier run.
+/// Instruments a program. Unless the user has chosen libraries, they are instrumented too if
+/// together they have more code than the program, as are those that took much of the time in an
+/// earlier run.
 fn instrument_with_libraries(
     tool: &Path,
     program: &Path,
@@ -334,13 +336,13 @@ fn instrument_with_libraries(
         ..*asked
     };
     match instrument(tool, program, output, &with)? {
-        // Libraries that cannot be found or taken in are no reason to leave the program.
+        // If libraries cannot be found or instrumented, the program still is.
         Err(_) if !asked.known.is_empty() => instrument(tool, program, output, asked),
         done => Ok(done),
     }
 }
 
-/// A list in words, with the verb and the pronoun that it needs.
+/// A list as text, with the matching verb and pronoun.
 fn enumerated(names: &[String]) -> (String, &'static str, &'static str) {
     match names {
         [first @ .., last] if !first.is_empty() => {

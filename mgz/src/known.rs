@@ -1,4 +1,4 @@
-//! Facts that a run of a program leaves for its next run: libraries that took much of the time and
+//! Facts stored by a run of a program for its next run: libraries that took much of the time and
 //! were not instrumented, and the cost of the log of heap blocks.
 //!
 //! They are kept in the cache, by the program's bytes and path.
@@ -12,20 +12,20 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// Share of the CPU time that the log of heap blocks may take.
+/// Maximum share of the CPU time for the log of heap blocks.
 const HEAP_MOST: f64 = 0.01;
-/// Nanoseconds that it may take in any run.
+/// Nanoseconds that the log may take in any run.
 const HEAP_FIRST: u64 = 4_000_000;
-/// Logged blocks that tell the number of calls.
+/// Minimum number of logged blocks from which the number of calls is estimated.
 const HEAP_FEW: u64 = 100;
 
 /// The facts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Known {
-    /// Libraries to be instrumented too, as `--libs` takes them, with their share of the time.
+    /// Libraries to be instrumented too, as arguments of `--libs`, with their shares of the time.
     pub libraries: BTreeMap<String, f64>,
-    /// Share of the CPU time that the log of heap blocks took, where that was too much.
+    /// Share of the CPU time that the log of heap blocks took, if that was too much.
     pub heap_cost: Option<f64>,
 }
 
@@ -37,7 +37,7 @@ pub struct KnownFile {
 }
 
 impl KnownFile {
-    /// Reads those of earlier runs.
+    /// Reads the facts of earlier runs.
     pub fn of(program: &Path) -> anyhow::Result<KnownFile> {
         let path = std::fs::canonicalize(program)?;
         let bytes = std::fs::read(&path)?;
@@ -50,7 +50,7 @@ impl KnownFile {
         Ok(KnownFile { file, known })
     }
 
-    /// Takes in a run's facts. Returns sentences about those that are new.
+    /// Adds a run's facts. Returns sentences about the new ones.
     pub fn learn(&mut self, manifest: &Manifest, libraries: bool) -> anyhow::Result<Vec<String>> {
         let before = self.known.clone();
         let mut said = Vec::new();
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(known.heap_cost, None);
         known.learn_heap(&manifest(&[], 204_000_000));
         assert_eq!(known.heap_cost, Some(0.1));
-        // A run without a log says nothing of its cost.
+        // A run without a log gives no cost.
         known.learn_heap(&Manifest::default());
         assert_eq!(known.heap_cost, Some(0.1));
     }

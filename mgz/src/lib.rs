@@ -1,8 +1,8 @@
 //! `mgz`: one command from a program to a report.
 //!
 //! `run` instruments ([`instrumented`], with a [`cache`]), records, analyses and writes one HTML
-//! file ([`html`]). [`fix`] applies remedies to the finished program and measures them. The three
-//! commands beside it do the work, as processes of their own ([`tools`]).
+//! file ([`html`]). [`fix`] applies remedies to the finished program and measures them. The other
+//! three commands do the work, as separate processes ([`tools`]).
 
 pub mod affinity;
 pub mod cache;

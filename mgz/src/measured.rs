@@ -12,12 +12,12 @@ use std::time::Duration;
 
 /// Time of the measurement before the first run.
 const BEFORE_RUN: Duration = Duration::from_millis(1800);
-/// Time of a measurement that is asked for.
+/// Time of a requested measurement.
 const ASKED_FOR: Duration = Duration::from_secs(5);
-/// This variable turns the measurement before the first run off.
+/// This environment variable turns off the measurement before the first run.
 const OFF: &str = "MGZ_NO_MEASURE";
 
-/// Measures this machine, prints the result and keeps it.
+/// Measures this machine, prints the result and stores it.
 pub fn show(json: bool) -> anyhow::Result<i32> {
     let costs = memory_costs::measure_and_keep(ASKED_FOR)?
         .context("the kernel does not tell the caches of this machine, so nothing is measured")?;
@@ -28,14 +28,15 @@ pub fn show(json: bool) -> anyhow::Result<i32> {
     cli::print(text.as_bytes())
 }
 
-/// Measures this machine if it was never measured. Ranks of a job would disturb each other.
+/// Measures this machine if it was never measured. Ranks of a job are skipped, since they would
+/// disturb each other.
 pub fn before_run() {
     let is_off = std::env::var_os(OFF).is_some_and(|v| !v.is_empty());
     if is_off || cache_folder().is_none() || own_rank().is_some() || memory_costs::kept().is_some()
     {
         return;
     }
-    // A machine without a measurement has assumed latencies.
+    // Without a measurement, latencies are assumed.
     if let Ok(Some(costs)) = memory_costs::measure_and_keep(BEFORE_RUN) {
         tell!("mgz: {}", line(&costs));
     }

@@ -5,7 +5,7 @@ use mgz_annotations_schema::manifest::Manifest;
 use mgz_annotations_schema::{coverage, shell};
 use serde_json::Value;
 
-/// A sentence for the user of `mgz run`: where the time went, and the command that records it.
+/// A sentence for the user of `mgz run`: where the time was spent, and the command that records it.
 pub fn remedy(manifest: &Value, command: &[String]) -> String {
     let given = command.first().map_or("", String::as_str);
     let command = shell::line(command.iter().map(String::as_str));
@@ -20,7 +20,7 @@ pub fn remedy(manifest: &Value, command: &[String]) -> String {
     let Some(first) = lacks.first() else {
         return format!("nothing was recorded; {short}");
     };
-    // Code generated at run time cannot be recorded in any way.
+    // Code generated at run time cannot be recorded.
     if manifest
         .coverage
         .generated_share()
@@ -46,14 +46,14 @@ fn short(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// The remedy if the program has left the work to others. One whose name begins like that of the
-/// given program comes first.
+/// The remedy if the program has started others that do the work. Those with a name similar to the
+/// given program's come first.
 fn other_programs(programs: &[Program], given: &str) -> Option<String> {
     let mut others: Vec<&Program> = programs
         .iter()
         .filter(|p| p.why == "not instrumented")
         .collect();
-    // The largest is the likeliest to do the work.
+    // The largest program is the likeliest to do the work.
     let size = |p: &Program| std::fs::metadata(&p.path).map_or(0, |m| m.len());
     others.sort_by_key(|p| {
         let is_other = !short(&p.path).starts_with(short(given));

@@ -1,18 +1,18 @@
 //! Libraries that come with an extension module of Python, such as OpenBLAS with NumPy.
 //!
-//! Installed packages keep them in a folder `NAME.libs` and find them by their own search path. They
-//! are instrumented together with the module. If several modules need one, the loader opens the copy
-//! of the module that comes first. So the cache keeps one copy of each, with the first module that
-//! needed it.
+//! Installed packages keep them in a folder `NAME.libs` and find them through their own search
+//! path. They are instrumented together with the module. If several modules need one, the loader
+//! opens the copy of the module that comes first. So the cache keeps one copy of each, with the
+//! first module that needed it.
 
 use crate::cache::{self, SourceFile};
 use mgz_elf::library_search::{Search, is_c_library};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// End of the names of folders with such libraries.
+/// Suffix of the names of folders with such libraries.
 const FOLDER: &str = ".libs";
-/// Runtimes whose time may be that of threads that wait.
+/// Runtimes in which threads may only wait.
 const THREADING: [&str; 3] = ["libgomp", "libomp", "libiomp"];
 /// File of a library's entry: the module that has its copy.
 const HOLDER: &str = "module";
@@ -20,7 +20,7 @@ const HOLDER: &str = "module";
 /// A library.
 #[derive(Clone, Debug)]
 pub struct PrivateLibrary {
-    /// The name that it is asked for by.
+    /// The name by which it is requested.
     pub name: String,
     /// The file.
     pub source: SourceFile,
@@ -59,7 +59,7 @@ pub fn is_free(folder: &Path, library: &PrivateLibrary, module: &Path, maker: &s
         || holder.is_none_or(|holder| holder == module.as_os_str().as_encoded_bytes())
 }
 
-/// Notes that a module has the copies of these libraries.
+/// Records that a module has the copies of these libraries.
 pub fn hold(
     folder: &Path,
     libraries: &[PrivateLibrary],

@@ -11,22 +11,22 @@ use std::process::Command;
 /// The file that is executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// The ELF file: that of the program, or of the script's interpreter.
+    /// The ELF file of the program, or of the script's interpreter.
     pub file: PathBuf,
-    /// Arguments in front of the user's: those of the first line of a script, and the script.
+    /// Arguments before the user's: those of the first line of a script, and the script.
     pub first: Vec<OsString>,
     /// The script, if it is one.
     pub script: Option<PathBuf>,
-    /// The shim that stands for the program, if there is one.
+    /// The shim through which the program was found, if there is one.
     pub shim: Option<PathBuf>,
 }
 
-/// Scripts whose interpreter is a script, at most. Source: Chosen.
+/// Maximum number of scripts whose interpreter is a script. Source: Chosen.
 const MAX_SCRIPT_DEPTH: usize = 4;
 
 impl Program {
-    /// Finds a program by its name, as a shell does. A shim of pyenv stands for the program that it
-    /// would execute.
+    /// Finds a program by its name, as a shell does. A shim of pyenv is replaced by the program
+    /// that it would execute.
     pub fn find(name: &OsStr) -> anyhow::Result<Program> {
         let found = located(name)?;
         let (file, shim) = match behind_shim(&found) {
@@ -61,7 +61,7 @@ impl Program {
         )
     }
 
-    /// Name for people and for folders.
+    /// Name for messages and folders.
     pub fn name(&self) -> String {
         let given = self.shim.as_deref().or(self.script.as_deref());
         let path = given.unwrap_or(&self.file);
@@ -76,8 +76,8 @@ fn located(name: &OsStr) -> anyhow::Result<PathBuf> {
     Ok(resolve(name, std::env::var_os("PATH").as_deref())?)
 }
 
-/// The program that a shim of pyenv (or of rbenv and their kin, which are made alike) would execute:
-/// its manager tells. None if it is no such shim, or if the manager does not answer.
+/// The program that a shim of pyenv (or of rbenv and similar tools) would execute, according to its
+/// manager. `None` if the file is not such a shim, or if the manager does not answer.
 fn behind_shim(file: &Path) -> Option<PathBuf> {
     let mut head = Vec::new();
     std::fs::File::open(file)
@@ -95,7 +95,7 @@ fn behind_shim(file: &Path) -> Option<PathBuf> {
     (told.status.success() && path.is_absolute() && path != file).then_some(path)
 }
 
-/// Text after `#!`, if the file begins so.
+/// Text after `#!`, if the file begins with that.
 fn first_line(file: &Path) -> anyhow::Result<Option<Vec<u8>>> {
     let mut head = Vec::new();
     std::fs::File::open(file)
@@ -108,8 +108,8 @@ fn first_line(file: &Path) -> anyhow::Result<Option<Vec<u8>>> {
     Ok(Some(line.trim_ascii().to_vec()))
 }
 
-/// The interpreter and its one argument, as the kernel takes them from the line. `env NAME` is
-/// looked up here, because what is to be instrumented is what `env` would execute.
+/// The interpreter and its one argument, as the kernel reads them from the line. `env NAME` is
+/// resolved here, because the program that `env` would execute is to be instrumented.
 fn interpreter(line: &[u8]) -> anyhow::Result<(PathBuf, Option<OsString>)> {
     let mut words = line.splitn(2, |b| b" \t".contains(b));
     let path = words.next().unwrap_or_default();
@@ -179,7 +179,7 @@ mod tests {
             script(dir, "tool", &text)
         };
         let path = shim(dir.path());
-        // Nobody answers: it is a script like others.
+        // The manager does not answer, so it is an ordinary script.
         let found = Program::find(path.as_os_str()).unwrap();
         assert_eq!(found.script.as_deref(), Some(path.as_path()));
         script(
@@ -202,7 +202,7 @@ mod tests {
         let outer = script(dir.path(), "outer", &format!("#!{} -x\n", inner.display()));
         let found = Program::find(outer.as_os_str()).unwrap();
         assert_eq!(found.file, Path::new("/bin/sh"));
-        // The kernel puts each interpreter's argument and the script behind it.
+        // The kernel appends each interpreter's argument and then the script.
         assert_eq!(
             found.first,
             [inner.as_os_str(), OsStr::new("-x"), outer.as_os_str()]

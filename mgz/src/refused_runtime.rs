@@ -1,13 +1,12 @@
-//! The next step for a program that cannot be instrumented, because it generates its code at run
-//! time.
+//! The next step for a program that generates its code at run time and cannot be instrumented.
 
 use mgz_annotations_schema::shell;
 use mgz_generated_code::runtimes;
 use std::ffi::OsString;
 use std::path::Path;
 
-/// Commands that say where the program's time goes. `command`: the program and its arguments as
-/// the user gave them.
+/// Commands that show where the program's time is spent. `command`: the user's program and
+/// arguments.
 pub fn next_step(program: &Path, command: &[OsString]) -> Option<String> {
     let path = program.to_str()?;
     let runtime = runtimes::find(std::iter::once(path))?;
@@ -40,7 +39,7 @@ mod tests {
             "{said}"
         );
         assert_eq!(next_step(Path::new("/bin/ls"), &command), None);
-        // LuaJIT names its code if it was built so.
+        // LuaJIT names its code only in special builds.
         assert_eq!(next_step(Path::new("/usr/bin/luajit"), &command), None);
     }
 }

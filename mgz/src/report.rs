@@ -1,4 +1,4 @@
-//! `mgz report`: a trace in, one HTML file out.
+//! `mgz report`: makes one HTML file from a trace.
 
 use crate::affinity;
 use crate::cli::Report;
@@ -39,7 +39,7 @@ pub fn command(report: &Report) -> anyhow::Result<i32> {
     Ok(i32::from(made.damaged))
 }
 
-/// The trace, and where its report goes.
+/// The trace, and the path of its report.
 pub fn locate_report(given: &Path) -> (PathBuf, PathBuf) {
     let inner = given.join(TRACE);
     if !given.join("manifest.json").exists() && inner.join("manifest.json").exists() {
@@ -52,7 +52,7 @@ pub fn locate_report(given: &Path) -> (PathBuf, PathBuf) {
     (given.to_path_buf(), name.into())
 }
 
-/// Analyses a trace and writes its report; `screen` takes what `mgz-analyze` prints of it;
+/// Analyses a trace and writes its report; `screen`: receives the output of `mgz-analyze`;
 /// `program`: the program, if it was run.
 pub fn make_report(
     trace: &Path,
@@ -77,7 +77,7 @@ pub fn make_report(
     })
 }
 
-/// The manifest of a trace that has tables of loads.
+/// The manifest of a trace with tables of loads.
 pub fn manifest(trace: &Path) -> anyhow::Result<Value> {
     let manifest = any_manifest(trace)?;
     if is_watched(&manifest) {
@@ -115,9 +115,9 @@ fn analysed(trace: &Path, options: &HtmlOptions, screen: Stdio) -> anyhow::Resul
     Ok((read_report_data(trace, data.path())?, !status.success()))
 }
 
-/// The command that analyses a trace, and writes all that a report shows to `data`.
+/// The command that analyses a trace, and writes the data of a report to `data`.
 pub fn analysis(trace: &Path, options: &HtmlOptions, data: &Path) -> anyhow::Result<Command> {
-    // A folder named like a subcommand is a folder.
+    // An absolute path, so that a folder named like a subcommand is not taken for one.
     let trace = std::path::absolute(trace)?;
     let mut command = Command::new(tools::find_tool("mgz-analyze")?);
     command.arg("--report-data").arg(data);
@@ -134,7 +134,7 @@ pub fn analysis(trace: &Path, options: &HtmlOptions, data: &Path) -> anyhow::Res
     Ok(command)
 }
 
-/// Reads what it has written.
+/// Reads the analysis's output.
 pub fn read_report_data(trace: &Path, data: &Path) -> anyhow::Result<Value> {
     let bytes = std::fs::read(data).context("what mgz-analyze has written is gone")?;
     if bytes.is_empty() {
@@ -147,7 +147,7 @@ fn command_name(command: &Command) -> String {
     command.get_program().to_string_lossy().into_owned()
 }
 
-/// Writes a file that its user alone can read, as the trace is, and whole or not at all.
+/// Writes a file atomically, readable only by its user like the trace.
 pub fn write_private(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let cannot = || {
         format!(

@@ -28,7 +28,7 @@ pub fn run_program(run: &Run) -> anyhow::Result<i32> {
     let name = run.program.first().context("no program given")?;
     let program = Program::find(name)?;
     let folder = folder(run.output.as_deref(), &program)?;
-    // Before anything is run.
+    // Check that the tool exists before anything is run.
     tools::find_tool("mgz-analyze")?;
     if let Some(script) = &program.script {
         tell!(
@@ -50,7 +50,8 @@ pub fn run_program(run: &Run) -> anyhow::Result<i32> {
     };
     match show(run, &program, &folder) {
         Ok(()) => Ok(status),
-        // The program has run, and its status is asked for; but that there is no report must show.
+        // The program has run, so its status is returned, unless it was 0: a missing report must be
+        // visible.
         Err(error) => {
             tell!(
                 "mgz: {error:#}; the trace is whole: mgz report {}",
@@ -97,7 +98,7 @@ pub fn record(run: &Run, program: &Program, folder: &Path, wait: Wait) -> anyhow
     let hook = hook(run, program, rest);
     let mut command = Command::new(&recorder);
     command.arg("-o").arg(&trace).args(options(run, &known));
-    // By its name a program knows what it is, and where its files are.
+    // A program may use its name to determine its function and to find its files.
     command.arg("--argv0").arg(shown_name(program, name));
     command.arg("--").arg(&file).args(&program.first).args(rest);
     let recorded = recorded(command, &trace, wait);
@@ -122,11 +123,11 @@ pub fn record(run: &Run, program: &Program, folder: &Path, wait: Wait) -> anyhow
     Ok(recorded)
 }
 
-/// Takes in facts of the run for the next one, and says what that changes.
+/// Stores facts of the run for the next one, and prints the resulting changes.
 fn learn(facts: &mut KnownFile, trace: &Path, libraries: bool) {
     let manifest = report::manifest(trace)
         .and_then(|manifest| Ok(serde_json::from_value::<Manifest>(manifest)?));
-    // Reports say what is wrong with a manifest.
+    // The report shows errors of the manifest.
     let Ok(manifest) = manifest else {
         return;
     };
@@ -136,7 +137,7 @@ fn learn(facts: &mut KnownFile, trace: &Path, libraries: bool) {
     }
 }
 
-/// Says of a program that has failed that it may have missed files beside itself.
+/// Prints that a failed program may have missed files beside itself.
 fn tell_of_own_folder(program: &Path, file: &Path) {
     let folder = |path: &Path| std::fs::canonicalize(path.parent()?).ok();
     let sign = || elsewhere::looks_beside_itself(&std::fs::read(program).ok()?);
@@ -150,7 +151,7 @@ fn tell_of_own_folder(program: &Path, file: &Path) {
     }
 }
 
-/// For a program of Python: its extension modules are instrumented when it imports them.
+/// For a Python program: instruments its extension modules when it imports them.
 fn hook(run: &Run, program: &Program, rest: &[OsString]) -> Option<Hook> {
     if run.no_modules || !python::is_python(&program.file) {
         return None;
@@ -171,7 +172,7 @@ fn hook(run: &Run, program: &Program, rest: &[OsString]) -> Option<Hook> {
 }
 
 /// The program's name (`argv[0]`): the one that the shell would pass, the path in a script's first
-/// line, or the path behind a shim.
+/// line, or the path that a shim executes.
 pub fn shown_name<'a>(program: &'a Program, name: &'a OsStr) -> &'a OsStr {
     match (&program.script, &program.shim) {
         (None, None) => name,
@@ -179,7 +180,7 @@ pub fn shown_name<'a>(program: &'a Program, name: &'a OsStr) -> &'a OsStr {
     }
 }
 
-/// The folder of the run, made if need be.
+/// The folder of the run, created if necessary.
 fn folder(given: Option<&Path>, program: &Program) -> anyhow::Result<PathBuf> {
     let folder = match given {
         Some(folder) => folder.to_path_buf(),
@@ -201,7 +202,7 @@ fn folder(given: Option<&Path>, program: &Program) -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-/// The command line as the user gave it: the trace has that of the instrumented file in the cache.
+/// File with the user's command line: the trace has that of the instrumented file in the cache.
 const COMMAND: &str = "command.json";
 
 fn write_command(folder: &Path, program: &[OsString]) -> anyhow::Result<Vec<String>> {
@@ -215,7 +216,7 @@ fn write_command(folder: &Path, program: &[OsString]) -> anyhow::Result<Vec<Stri
     Ok(words)
 }
 
-/// That of a run; empty if the folder is of no run.
+/// The user's command line of a run; empty if the folder is not that of a run.
 pub fn read_command(folder: &Path) -> Vec<String> {
     std::fs::read(folder.join(COMMAND))
         .ok()
@@ -250,16 +251,16 @@ fn options(run: &Run, known: &Known) -> Vec<OsString> {
 /// Result of recording.
 #[derive(Clone, Copy, Debug)]
 pub enum Recorded {
-    /// A trace; the program's status.
+    /// A trace was made; the program's status.
     Trace(i32),
-    /// No trace; the recorder's status.
+    /// No trace was made; the recorder's status.
     Nothing(i32),
     /// Nothing was run; the instrumenter's status.
     Refused(i32),
 }
 
-/// Records the program. The last run's trace is renamed meanwhile, and restored if there is no new
-/// one. In that case the recorder prints the reason.
+/// Records the program. The last run's trace is renamed first, and restored if there is no new one.
+/// In that case the recorder has printed the reason.
 fn recorded(mut command: Command, trace: &Path, wait: Wait) -> anyhow::Result<Recorded> {
     let old = trace.with_extension(format!("old-{}", std::process::id()));
     let had_one = trace.exists();
@@ -270,7 +271,7 @@ fn recorded(mut command: Command, trace: &Path, wait: Wait) -> anyhow::Result<Re
     let status = wait(&mut command);
     let is_there = trace.join("manifest.json").exists();
     if !is_there && had_one {
-        // Whatever the recorder began is no trace.
+        // An incomplete folder of the recorder is not a trace.
         let _ = std::fs::remove_dir_all(trace);
         std::fs::rename(&old, trace)
             .with_context(|| format!("{}: cannot be renamed", old.display()))?;
@@ -289,7 +290,7 @@ fn recorded(mut command: Command, trace: &Path, wait: Wait) -> anyhow::Result<Re
     })
 }
 
-/// Analyses, writes the report, and says what was found.
+/// Analyses the trace, writes the report, and prints the findings.
 fn show(run: &Run, program: &Program, folder: &Path) -> anyhow::Result<()> {
     let (file, trace) = (folder.join(REPORT), &folder.join(TRACE));
     let options = HtmlOptions {
@@ -298,7 +299,7 @@ fn show(run: &Run, program: &Program, folder: &Path) -> anyhow::Result<()> {
         command: write_command(folder, &run.program)?,
         measured: None,
     };
-    // The program's output alone goes where it asked it to go.
+    // An empty line separates this from the program's output.
     tell!();
     let screen = std::io::stderr().as_fd().try_clone_to_owned()?;
     let made = report::make_report(trace, &file, &options, (screen.into(), Some(program)))?;
@@ -309,7 +310,7 @@ fn show(run: &Run, program: &Program, folder: &Path) -> anyhow::Result<()> {
         );
     }
     let tables = format!("mgz-analyze {} --all", trace.display());
-    // One line: the screen before it has room for no more.
+    // Only one line, since the screen has no more room.
     let fixes = match made.is_fixable {
         true => format!(
             "; to try fixes: mgz fix -- {}",
@@ -334,8 +335,8 @@ pub fn has_display() -> bool {
         .any(|name| std::env::var_os(name).is_some_and(|v| !v.is_empty()))
 }
 
-/// Opens the file in the user's browser, which keeps running. If that fails, the path has been
-/// printed.
+/// Opens the file in the user's browser, which keeps running. Errors are ignored, since the path
+/// was printed.
 pub fn open_in_browser(file: &OsStr) {
     if let Some(opener) = tools::in_path("xdg-open") {
         let _ = Command::new(opener)

@@ -1,8 +1,8 @@
-//! Programs that are thin shells over their libraries: without these nothing of theirs is recorded.
+//! Programs whose code is almost entirely in their libraries, without which nothing is recorded.
 
 use serde_json::Value;
 
-/// Beginnings of libraries of languages and the system, which count for no program.
+/// Prefixes of libraries of languages and the system, which do not count as a program's own.
 const RUNTIMES: [&str; 13] = [
     "libc.so",
     "libc.musl",

@@ -21,8 +21,8 @@ extern "C" fn pass_on(signal: libc::c_int) {
 
 extern "C" fn stay(_: libc::c_int) {}
 
-/// Installs a handler. (Handlers, other than ignored signals, do not pass to programs that are
-/// executed.) What is ignored already stays so, as for `nohup`.
+/// Installs a handler. (Executed programs inherit ignored signals but not handlers.) Signals that
+/// are already ignored stay so, as for `nohup`.
 fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
     // SAFETY: both structures are plain data, and the handlers only load an atomic and call `kill`.
     unsafe {
@@ -38,7 +38,7 @@ fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
     }
 }
 
-/// Runs a command to its end, whatever keys are pressed meanwhile.
+/// Runs a command to its end, even if keys are pressed.
 pub fn wait_for(command: &mut Command) -> std::io::Result<ExitStatus> {
     handle(libc::SIGINT, stay);
     handle(libc::SIGQUIT, stay);
@@ -52,7 +52,7 @@ pub fn wait_for(command: &mut Command) -> std::io::Result<ExitStatus> {
 }
 
 static STOP: AtomicBool = AtomicBool::new(false);
-/// The session of [`wait_in_session`], by the process that leads it; 0 if there is none.
+/// The session of [`wait_in_session`], by the id of its leader; 0 if there is none.
 static SESSION: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn stop(_: libc::c_int) {
@@ -79,8 +79,8 @@ pub struct Ended {
     pub cpu: Duration,
 }
 
-/// Runs a command in a session of its own, without a terminal, and ends it after `limit`. None if it
-/// has been ended. Signals noted by [`note_stop`] end it too.
+/// Runs a command in its own session, without a terminal, and kills it after `limit`. `None` if it
+/// was killed. Signals noted by [`note_stop`] kill it too.
 pub fn wait_in_session(
     command: &mut Command,
     limit: Option<Duration>,
@@ -159,14 +159,14 @@ fn wait_without_reaping(child: &Child) -> std::io::Result<()> {
     }
 }
 
-/// From now on keys and signals that end a program are noted for [`is_stopped`].
+/// Notes from now on the keys and signals that end a program, for [`is_stopped`].
 pub fn note_stop() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         handle(signal, stop);
     }
 }
 
-/// True if a signal has come.
+/// True if such a signal has arrived.
 pub fn is_stopped() -> bool {
     STOP.load(Ordering::Relaxed)
 }

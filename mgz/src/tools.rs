@@ -1,4 +1,4 @@
-//! The three commands, found beside this one or in PATH.
+//! Finds the three commands beside this one or in PATH.
 
 use anyhow::{Context, bail};
 use std::ffi::OsString;
@@ -38,7 +38,7 @@ pub fn is_executable(file: &Path) -> bool {
     file.is_file() && unsafe { libc::access(text.as_ptr(), libc::X_OK) } == 0
 }
 
-/// Turns this process into the command. Returns only if that fails.
+/// Executes the command in place of this process. Returns only if that fails.
 pub fn become_tool(name: &str, arguments: &[OsString]) -> anyhow::Result<i32> {
     let path = find_tool(name)?;
     let error = Command::new(&path).args(arguments).exec();

@@ -9,7 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Runs the subcommand. Without `--html` this process becomes it.
+/// Runs the subcommand. Without `--html` it replaces this process.
 pub fn command(name: &'static str, arguments: Vec<OsString>) -> anyhow::Result<i32> {
     let Some((file, mut rest)) = html_of(&arguments)? else {
         let mut all = vec![OsString::from(name)];
@@ -29,7 +29,7 @@ pub fn command(name: &'static str, arguments: Vec<OsString>) -> anyhow::Result<i
         .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     let bytes = std::fs::read(data.path()).context("what mgz-analyze has written is gone")?;
     if bytes.is_empty() {
-        // It has said why.
+        // The subcommand has printed the reason.
         return Ok(if code == 0 { 1 } else { code });
     }
     let mut found: Value = serde_json::from_slice(&bytes)
@@ -42,8 +42,8 @@ pub fn command(name: &'static str, arguments: Vec<OsString>) -> anyhow::Result<i
     Ok(code)
 }
 
-/// The file of `--html FILE` and the other arguments; none if it is not among them. What stands
-/// behind `--` are names.
+/// The file of `--html FILE` and the other arguments; `None` if there is no such option. Arguments
+/// after `--` are names.
 fn html_of(arguments: &[OsString]) -> anyhow::Result<Option<(PathBuf, Vec<OsString>)>> {
     let end = arguments.iter().position(|a| a == "--");
     let (options, names) = arguments.split_at(end.unwrap_or(arguments.len()));

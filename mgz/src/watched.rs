@@ -1,4 +1,4 @@
-//! `mgz report` of a trace of watchpoints: what `mgz-analyze` shows of it, in one HTML file.
+//! `mgz report` of a trace of watchpoints: the output of `mgz-analyze` in one HTML file.
 //!
 //! Such a trace has use–reuse pairs and no rows of loads, so the viewer of loads has nothing to
 //! show.

@@ -1,4 +1,4 @@
-//! The command line of `mgz`: what needs no program to run. (Cargo builds the binary for this test.)
+//! Tests of the command line of `mgz` that run no program. (Cargo builds the binary for this test.)
 
 use std::process::{Command, Output};
 

@@ -1,4 +1,4 @@
-//! Tables and streams of rows by way of Arrow's C stream interface.
+//! Tables and streams of rows through Arrow's C stream interface.
 
 use crate::failed_by;
 use mgz_analyzer::data::frame::{Frame, json_rows};
@@ -60,7 +60,7 @@ impl PyFrame {
     }
 }
 
-/// Rows that are read while they are asked for, anew by each who asks.
+/// Rows that are read on demand, again for each consumer.
 #[pyclass(frozen, module = "mgz._mgz")]
 pub(crate) struct Stream {
     pub(crate) of: ArrowDataType,
@@ -77,7 +77,8 @@ impl Stream {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let _ = requested_schema;
         let start = self.start.clone();
-        // Nothing is read before the first batch is asked for: some ask for the schema alone.
+        // Nothing is read before the first batch is requested, since some consumers need only the
+        // schema.
         let batches = std::iter::once_with(move || start().into_iter()).flatten();
         capsule(py, Box::new(batches), self.of.clone())
     }

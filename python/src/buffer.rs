@@ -1,7 +1,7 @@
-//! Numbers out of Python's buffers (NumPy arrays, `array.array`, memory views) without NumPy.
+//! Numbers from Python's buffers (NumPy arrays, `array.array`, memory views) without NumPy.
 //!
-//! The buffer protocol is in the limited interface of Python since 3.11 only, but its functions and
-//! the layout of a buffer are the same in every 3.x before, so they are declared here.
+//! The buffer protocol is in Python's limited interface only since 3.11, but its functions and the
+//! layout of a buffer are the same in every earlier 3.x, so they are declared here.
 
 use crate::failed_by;
 use pyo3::exceptions::PyTypeError;
@@ -33,12 +33,12 @@ unsafe extern "C" {
 /// `PyBUF_FORMAT | PyBUF_ND`: contiguous in C's order.
 const PLAIN: c_int = 0x4 | 0x8;
 
-/// A buffer of integers that stays where it is as long as this lives.
+/// A buffer of integers whose memory is valid as long as this value lives.
 pub(crate) struct Numbers {
     view: Box<Buffer>,
 }
 
-// SAFETY: the memory stays while the view is held; it is only read, through pointers, in copies of
+// SAFETY: the memory is valid while the view is held; it is only read, through pointers, by copying
 // single numbers.
 unsafe impl Send for Numbers {}
 // SAFETY: as above.
@@ -88,7 +88,7 @@ impl Numbers {
         usize::try_from(self.view.len).unwrap_or(0) / 8
     }
 
-    /// Gives all of them to `each`, in order, some thousands at a time.
+    /// Passes all values to `each`, in order, some thousands at a time.
     pub(crate) fn visit(&self, mut each: impl FnMut(&[u64])) {
         const TOGETHER: usize = 1 << 14;
         let mut copy = vec![0_u64; TOGETHER];
@@ -96,9 +96,9 @@ impl Numbers {
         let mut done = 0;
         while done < self.len() {
             let count = TOGETHER.min(self.len() - done);
-            // SAFETY: the range is inside the buffer, which is held, and `copy` has room for it.
-            // Nothing is said of its alignment. Numbers that other threads of Python write
-            // meanwhile are seen as before or after.
+            // SAFETY: the range is inside the buffer, which is held, and `copy` has room for it. No
+            // alignment is assumed. Numbers that other Python threads write at the same time are
+            // seen as before or after.
             unsafe {
                 let from = from.add(done).cast::<u8>();
                 let to = copy.as_mut_ptr().cast::<u8>();
@@ -122,7 +122,7 @@ impl Drop for Numbers {
 
 const WANTED: &str = "addresses are a one-dimensional, contiguous array of 64-bit whole numbers; numpy.ascontiguousarray(x, dtype=\"uint64\") makes one";
 
-/// Log2 of a block size, as the commands take it.
+/// Log2 of a block size, with the same checks as the commands.
 pub(crate) fn block_shift(block: u64) -> PyResult<u32> {
     let checked = mgz_analyzer::commands::block_size(&block.to_string()).map_err(failed_by)?;
     Ok(checked.trailing_zeros())

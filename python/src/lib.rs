@@ -24,7 +24,7 @@ pub(crate) fn failed(error: anyhow::Error) -> PyErr {
     Error::new_err(format!("{error:#}"))
 }
 
-/// The same of a sentence.
+/// An error with this sentence.
 pub(crate) fn failed_by(sentence: impl Into<String>) -> PyErr {
     Error::new_err(sentence.into())
 }

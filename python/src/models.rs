@@ -31,8 +31,8 @@ impl Accesses {
         Numbers::of(object).map(Accesses::Array)
     }
 
-    /// Gives the accesses to `each`, some at a time: whether they begin a stream of their own
-    /// (another thread, behind a gap), addresses and sizes.
+    /// Passes the accesses to `each` in parts: true if they begin a separate stream (another
+    /// thread, or after a gap), addresses and sizes.
     fn visit(
         &self,
         what: &str,

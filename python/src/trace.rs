@@ -1,4 +1,4 @@
-//! Traces and what the analyzer finds in them.
+//! Traces and the analyzer's results.
 
 use crate::arrow::{Batch, PyFrame, Stream};
 use crate::{failed, failed_by};
@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 
-/// The command line's options, read and checked as `mgz-analyze` does it.
+/// The options of the command line, parsed and checked like those of `mgz-analyze`.
 fn arguments(words: Vec<String>) -> PyResult<Arguments> {
     let line = ["mgz-analyze".to_owned(), ".".to_owned()].into_iter();
     Arguments::try_parse_from(line.chain(words)).map_err(|error| {
@@ -102,7 +102,7 @@ impl Trace {
     }
 }
 
-/// Starts to read rows, some batches ahead of who takes them.
+/// Starts to read rows, some batches ahead of the consumer.
 fn reading(asked: Arc<(Arc<input::Trace>, Conditions, Vec<RowColumn>)>) -> Receiver<Batch> {
     let (sender, receiver) = sync_channel(2);
     let failed = sender.clone();

@@ -51,7 +51,7 @@ fn main() {
     }
     let shapes: Vec<Box<dyn Shape>> = (0..20).map(|i| if i % 3 == 0 { Box::new(Square(i)) as Box<dyn Shape> } else { Box::new(Slab(i, i + 1)) }).collect();
     let area: u64 = shapes.iter().map(|s| s.area()).sum();
-    // Without the random keys of the default, so that every run probes the same places.
+    // Without the random keys of the default, so that every run probes the same buckets.
     let mut counts: HashMap<u64, u64, BuildHasherDefault<DefaultHasher>> = HashMap::default();
     for v in &values {
         *counts.entry(v % 17).or_default() += v;

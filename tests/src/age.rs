@@ -1,6 +1,5 @@
-//! Order of processes and threads by age. The kernel hands out ids in a circle: after the highest
-//! one it starts again with low ids that are free, so a thread may have a lower id than the thread
-//! that created it.
+//! Order of processes and threads by age. The kernel assigns ids cyclically: after the highest one
+//! it starts again with free low ids, so a thread may have a lower id than its creator.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +16,7 @@ fn oldest(sorted: &[u32], circle: u64) -> u32 {
         .map_or(0, |i| sorted[i])
 }
 
-/// Number of ids that the kernel hands out (proc(5), `pid_max`).
+/// Number of ids of the kernel (proc(5), `pid_max`).
 fn circle() -> u64 {
     std::fs::read_to_string("/proc/sys/kernel/pid_max")
         .ok()

@@ -1,8 +1,8 @@
 //! Compares a trace with the loads that the single-step reference saw.
 //!
-//! No program or load is excepted. Every load that instrumented functions executed must be a row,
-//! at its place in the order, with its address and size. The exceptions are loads that the sidecar
-//! calls implied, and then the rows of their region must imply exactly as many.
+//! This applies to all programs and loads. Every load that instrumented functions executed must be
+//! a row, in the right order, with its address and size. The only exceptions are loads that the
+//! sidecar marks as implied: then the rows of their region must imply exactly that number.
 
 use crate::events::{EventKind, StepperEvent, WatchedCode};
 use crate::rows::RecordedRow;
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Numbers of loads that were compared.
+/// Numbers of compared loads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Summary {
     /// Loads in the reference.
@@ -21,15 +21,15 @@ pub struct Summary {
     pub rows: u64,
     /// Loads that rows imply.
     pub implied: u64,
-    /// Loads that are not recorded and for which the sidecar gives a reason (PT flavour only, which
-    /// has no place to spill a register).
+    /// Loads that are not recorded and for which the sidecar gives a reason (only in the PT
+    /// flavour, which cannot spill registers).
     pub unrecorded: u64,
-    /// Loads that ran in original code that could not be patched (only where the caller allows it).
+    /// Loads that ran in original code that could not be patched (only if the caller allows it).
     pub lost: u64,
 }
 
 impl Summary {
-    /// Adds another thread's.
+    /// Adds the numbers of another thread.
     pub fn add(&mut self, other: Summary) {
         self.loads += other.loads;
         self.rows += other.rows;
@@ -39,7 +39,7 @@ impl Summary {
     }
 }
 
-/// The originals of the functions that are instrumented.
+/// Watches the originals of the instrumented functions.
 pub fn watch_originals(path: &Path, sidecar: &Sidecar) -> WatchedCode {
     let ranges = sidecar
         .functions
@@ -54,7 +54,7 @@ pub fn watch_originals(path: &Path, sidecar: &Sidecar) -> WatchedCode {
     }
 }
 
-/// Originals and clones, for the PT flavour.
+/// Watches originals and clones, for the PT flavour.
 pub fn watch_clones(path: &Path, original: &Path, sidecar: &Sidecar) -> WatchedCode {
     let mut watch = watch_originals(path, sidecar);
     watch.ranges.extend(
@@ -134,9 +134,9 @@ fn show(what: &str, out: &mut String, lines: impl Iterator<Item = (u64, u64, u32
     }
 }
 
-/// Implied loads that the current pass has executed and for which no row has come yet. A fault may
-/// end a pass before its first row; its implied loads are then counted with the next row, whatever
-/// region that row belongs to (`annotations-schema/src/expand/mod.rs`, "Rules").
+/// Implied loads of the current pass that have no row yet. A fault may end a pass before its first
+/// row; its implied loads are then counted with the next row of any region
+/// (`annotations-schema/src/expand/mod.rs`, "Rules").
 #[derive(Default)]
 struct Waiting {
     region: u32,
@@ -144,12 +144,12 @@ struct Waiting {
     count: i64,
     /// Implied loads of passes that ended without a row.
     left: Vec<(u32, i64)>,
-    /// The pass has a row, so that its other implied loads are on it.
+    /// The pass has a row, so its further implied loads count with that.
     placed: bool,
 }
 
 impl Waiting {
-    /// The next load of the reference.
+    /// Handles the next load of the reference.
     fn load(&mut self, site: &Site) {
         if site.region != self.region || site.ip <= self.last_ip {
             if self.count > 0 && !self.placed {
@@ -160,12 +160,12 @@ impl Waiting {
         self.last_ip = site.ip;
     }
 
-    /// It is implied.
+    /// The load is implied.
     fn implied(&mut self) {
         self.count += 1;
     }
 
-    /// It is a row. Books what waited on its region.
+    /// The load is a row. Adds the waiting implied loads to its region.
     fn row(&mut self, expected: &mut HashMap<u32, i64>) {
         self.placed = true;
         for (region, count) in self.left.drain(..) {
@@ -175,9 +175,9 @@ impl Waiting {
     }
 }
 
-/// Compares one thread. Rows are those of the module under test. With `lossy`, loads may have run
-/// in original code that could not be patched; the loads in the trace must still have run, in
-/// order.
+/// Compares one thread. Rows are those of the module under test. With `lossy`, loads may have been
+/// executed in original code that could not be patched; the loads in the trace must still be in the
+/// reference, in order.
 pub fn thread(
     sidecar: &Sidecar,
     reference: &[StepperEvent],
@@ -262,8 +262,8 @@ pub fn thread(
             rows.len()
         );
     }
-    // A region's implied loads may be counted with one of the regions behind it. The test cannot
-    // know which, but it is in the same function.
+    // A region's implied loads may be counted with a later region. The test cannot know which, but
+    // it is in the same function.
     let mut of_function: HashMap<u32, i64> = HashMap::new();
     for (region, difference) in expected {
         *of_function
@@ -292,7 +292,7 @@ pub fn thread(
     Ok(summary)
 }
 
-/// Payloads of the pass through a region that is under way.
+/// Payloads of the current pass through a region.
 #[derive(Default)]
 struct Pass {
     region: u32,
@@ -307,7 +307,8 @@ struct Pass {
 struct Passes {
     now: Pass,
     interrupted: Vec<Pass>,
-    /// Passes by region. Passes that were given up before a site ran are counted by that site.
+    /// Number of passes by region. Passes that were given up before a site was executed are counted
+    /// by that site.
     counts: HashMap<u32, i64>,
     missed: HashMap<u32, i64>,
 }
@@ -324,8 +325,8 @@ impl Passes {
         self.interrupted.push(Pass { fault: ip, ..pass });
     }
 
-    /// Goes back to the pass that the preceding fault interrupted, if that pass is of this region
-    /// and `fits`. A jump has left the passes above it.
+    /// Resumes the pass that the preceding fault interrupted, if that pass is of this region and
+    /// `fits`. The passes above it were left by a jump.
     fn resume(&mut self, sidecar: &Sidecar, region: u32, fits: impl Fn(&Pass) -> bool) {
         if self.now.region == region {
             return;
@@ -352,7 +353,7 @@ impl Passes {
         }
     }
 
-    /// A `ptwrite` of this region: its `place` is (record, part).
+    /// Handles a `ptwrite` of this region. `place`: record and part.
     fn ptwrite(&mut self, sidecar: &Sidecar, region: u32, place: (u32, u32), value: u64) {
         let later = |p: &Pass| p.last.is_some_and(|l| place > l);
         self.resume(sidecar, region, later);
@@ -481,7 +482,7 @@ pub fn recorded(sidecar: &Sidecar, events: &[StepperEvent]) -> Result<(Vec<(u64,
 }
 
 /// Checks one thread of a PT-flavoured program: the payloads of its `ptwrite`s must give the loads
-/// that its clones ran.
+/// that its clones executed.
 pub fn ptwrites(
     sidecar: &Sidecar,
     events: &[StepperEvent],
@@ -498,7 +499,7 @@ pub fn ptwrites(
     };
     let mut seen = HashMap::<u32, i64>::new();
     let mut summary = Summary::default();
-    // Rows of a gather that are still to come, and a repe/repne load that waits for its count.
+    // Outstanding rows of a gather, and a repe/repne load that waits for its count.
     let mut coming: Vec<(u64, u32)> = Vec::new();
     let mut waiting: Vec<(u32, StepperEvent)> = Vec::new();
     for (i, event) in events.iter().enumerate() {
@@ -593,7 +594,7 @@ pub fn ptwrites(
         let r = &sidecar.regions[region as usize];
         for id in r.first_site..r.first_site + r.site_count {
             let site = &sidecar.sites[id as usize];
-            // Strings with a count of zero and gathers without active lanes run without a load.
+            // Strings with a count of zero and gathers without active lanes execute no load.
             let certain = site.kind == SiteKind::Plain as u8
                 && site.flags & (SiteFlags::STORE | SiteFlags::UNRECORDED) == 0;
             let runs =

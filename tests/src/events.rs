@@ -1,5 +1,5 @@
-//! The stepper's input (what to watch) and output (what it saw), as files, because the stepper runs as a
-//! process of its own: ptrace binds a tracee to one thread, and a test runner has many.
+//! The stepper's input (code to watch) and output (events), as files, because the stepper is a
+//! separate process: ptrace binds a tracee to one thread, and a test runner has many.
 
 use anyhow::{Context, Result, bail};
 use std::fmt::Write as _;
@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 /// Code of one file in which loads are logged.
 #[derive(Clone, Debug, Default)]
 pub struct WatchedCode {
-    /// The file as it is mapped.
+    /// The mapped file.
     pub path: PathBuf,
-    /// Link-time address ranges, with whether the range is a clone's.
+    /// Link-time address ranges, with true for a clone's range.
     pub ranges: Vec<(u64, u64, bool)>,
     /// For clones: `(clone address, original address)` of each load.
     pub copies: Vec<(u64, u64)>,
-    /// For clones: the file before instrumentation, whose bytes tell the original operand.
+    /// For clones: the file before instrumentation, whose bytes have the original operand.
     pub original: Option<PathBuf>,
 }
 
@@ -38,7 +38,7 @@ impl WatchedCode {
         text
     }
 
-    /// Reads any number of watches, one after the other.
+    /// Reads any number of consecutive watches.
     pub fn parse(text: &str) -> Result<Vec<WatchedCode>> {
         let mut all: Vec<WatchedCode> = Vec::new();
         for line in text.lines() {
@@ -79,18 +79,18 @@ pub enum EventKind {
     Original,
     /// A load in a clone, at a site.
     Clone,
-    /// A load in a clone at an address that no site has; `ip` is the clone address.
+    /// A load in a clone at an address without a site; `ip` is the clone address.
     Unlisted,
     /// A `ptwrite`: `ip` is its clone address, `value` the payload.
     PtWrite,
-    /// A file under watch was met at a new place; `value` is its load bias.
+    /// A watched file was found at a new address; `value` is its load bias.
     Module,
-    /// An instruction under watch faulted instead of retiring. `ip` is its address as it runs (in a
-    /// clone, the clone's address), and `value` the signal.
+    /// A watched instruction faulted instead of retiring. `ip` is its executed address (in a clone,
+    /// the clone's address), and `value` the signal.
     Fault,
 }
 
-/// One thing that the stepper saw.
+/// One event of the stepper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepperEvent {
     /// Process id.

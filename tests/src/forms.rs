@@ -1,4 +1,5 @@
-//! A program in every form that mgz makes of it: flavours, what they serve, and modes of recording.
+//! A program in every form that mgz makes: flavours, options of instrumentation, and modes of
+//! recording.
 
 use crate::nop;
 use crate::session::{record_command, same_result};
@@ -15,17 +16,17 @@ const REFUSED: i32 = 125;
 /// The result of one form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FormOutcome {
-    /// It did what the original does.
+    /// It behaved like the original.
     Same,
     /// `mgz-instrument` declined the file, for this reason.
     Declined(String),
     /// `mgz-record` refused to run it, for this reason.
     Refused(String),
-    /// It did something else.
+    /// It behaved differently.
     Differs(String),
 }
 
-/// The flavours and what they serve: name, arguments for `mgz-instrument`, modes of `mgz-record`.
+/// The forms: name, arguments for `mgz-instrument`, modes of `mgz-record`.
 const FORMS: [(&str, &[&str], &[&str]); 3] = [
     ("pt", &["--backend", "pt"], &[]),
     (
@@ -41,7 +42,7 @@ const FORMS: [(&str, &[&str], &[&str]); 3] = [
 ];
 
 /// Rewrites a program (with `libs`, also its libraries) and runs it without a recorder and in each
-/// mode that the form serves. Returns `FORM MODE` with the outcome. `check` receives the JSON
+/// mode that the form supports. Returns `FORM MODE` with the outcome. `check` receives the JSON
 /// report of each form.
 pub fn run_all(
     original: &Path,
@@ -111,7 +112,7 @@ fn files(program: &Path, libs: bool) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Rewrites and runs a program in all forms, each of which must do what the original does.
+/// Rewrites and runs a program in all forms, each of which must behave like the original.
 pub fn all_same(
     original: &Path,
     args: &[&str],

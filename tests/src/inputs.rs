@@ -63,7 +63,7 @@ pub fn mixed_data(bytes: usize, seed: u64) -> Vec<u8> {
             }
             _ => {
                 for _ in 0..random.below(80) {
-                    // The square prefers the first words.
+                    // The product favors the first words.
                     let pick = random.below(3000) * random.below(3000) / 3000;
                     out.extend_from_slice(words[pick as usize].as_bytes());
                     out.push(if random.below(12) == 0 { b'\n' } else { b' ' });

@@ -1,8 +1,8 @@
 //! End-to-end tests of mgz and the independent reference that they compare with.
 //!
-//! Nothing here uses code of the rewriter, the recorder or the analyzer: the reference computes load
-//! addresses by [stepping](stepper) a program under ptrace with [rules](loads) of its own, and the tests run
-//! the binaries as a user would.
+//! Nothing here uses code of the rewriter, the recorder or the analyzer: the reference computes
+//! load addresses by [stepping](stepper) a program under ptrace with its own [rules](loads), and
+//! the tests run the binaries as a user would.
 
 pub mod age;
 pub mod compare;

@@ -1,17 +1,18 @@
-//! The reference's rules: which bytes an instruction reads through its explicit memory operands, given the
-//! registers right before it runs.
+//! The reference's rules: the bytes that an instruction reads through its explicit memory operands,
+//! given the registers right before it.
 //!
-//! Written on purpose without any code of the rewriter, straight from the instruction set manual:
+//! The rules deliberately use no code of the rewriter and follow the instruction set manual:
 //!
 //! - every explicit memory source counts, also of read-modify-write, compare, push, call and jump;
 //!   masked vector loads count with the full size of their operand;
 //! - `pop`, `ret`, `leave`, `popf` read the stack implicitly and do not count;
 //! - `lea`, `nop`, prefetches and cache control read nothing;
-//! - a string instruction reads as many elements as it ran; a gather one element per active lane.
+//! - a string instruction reads as many elements as it processed; a gather one element per active
+//!   lane.
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
-/// Registers at one moment of a stopped thread.
+/// Registers of a stopped thread at one moment.
 pub trait RegisterState {
     /// Full value of a general purpose register, by hardware number.
     fn gpr(&self, number: usize) -> u64;
@@ -23,7 +24,7 @@ pub trait RegisterState {
     fn mask(&mut self, number: usize) -> u64;
 }
 
-/// One read.
+/// One read of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
     /// First byte.
@@ -32,14 +33,14 @@ pub struct Read {
     pub size: u64,
 }
 
-/// The way in which an instruction reads memory.
+/// The kind of an instruction's reads of memory.
 #[derive(Clone, Debug)]
 pub enum Reads {
-    /// Not at all.
+    /// No read.
     None,
     /// One explicit operand of this size.
     Plain(u64),
-    /// `bt` and kin with the bit number in a register, operand size in bytes.
+    /// `bt` and related instructions with the bit number in a register; operand size, bytes.
     BitString(u64),
     /// `xlat`.
     Xlat,
@@ -47,7 +48,7 @@ pub enum Reads {
     Linkage(u64),
     /// Gather with this lane size.
     Gather(u64),
-    /// String instruction: element size, and whether it reads through rsi and through rdi.
+    /// String instruction.
     String {
         /// Bytes per element.
         element: u64,
@@ -60,13 +61,13 @@ pub enum Reads {
     },
 }
 
-/// The entry of a linkage table that a call or jump goes to, if it is a direct one.
+/// Target of a direct call or jump, which may be an entry of a linkage table.
 pub fn branches_to(insn: &Instruction) -> Option<u64> {
     let direct = insn.is_call_near() || insn.is_jmp_short_or_near();
     direct.then(|| insn.near_branch_target())
 }
 
-/// The word that the entry of a linkage table at `address` jumps through, from its bytes.
+/// The word through which the linkage table's entry at `address` jumps, from its bytes.
 pub fn linkage_word(bytes: &[u8], address: u64) -> Option<u64> {
     let mut at = 0;
     if bytes.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) {
@@ -189,7 +190,7 @@ fn base(insn: &Instruction, state: &dyn RegisterState) -> u64 {
     }
 }
 
-/// Effective address of the explicit operand of anything but a gather.
+/// Effective address of the explicit operand of any instruction except a gather.
 pub fn effective(insn: &Instruction, state: &dyn RegisterState) -> u64 {
     let scaled =
         register(insn.memory_index(), state).wrapping_mul(u64::from(insn.memory_index_scale()));

@@ -1,5 +1,5 @@
-//! Runs the PT flavour on a CPU without `ptwrite`, from a copy in which each `ptwrite` is a NOP of
-//! the same length.
+//! Runs the PT flavour on a CPU without `ptwrite`, from a copy in which each `ptwrite` is replaced
+//! by a NOP of the same length.
 
 use crate::tools;
 use anyhow::{Context, Result, bail};

@@ -1,11 +1,11 @@
-//! The programs that tests trace, and the ways in which they are compiled.
+//! The traced programs of tests, and the variants in which they are compiled.
 
 use crate::tools;
 use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A way to compile.
+/// A variant of compilation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variant {
     /// LLVM's compilers instead of GNU's.
@@ -42,7 +42,7 @@ pub fn all_variants() -> Vec<Variant> {
 }
 
 /// The variants for a run of the tests: all with `MGZ_TESTS=full`. Otherwise two, which differ in
-/// compiler, level and kind and from program to program. One of the two is not optimised.
+/// compiler, level and kind, and vary by program. One of the two is not optimised.
 pub fn variants(program: &str) -> Vec<Variant> {
     let all = all_variants();
     if tools::full_matrix() {
@@ -71,8 +71,8 @@ pub fn source(name: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("no program {name}"))
 }
 
-/// Compiles a program to `dir/name`, with extra arguments for the compiler. `None` (after saying so) if this
-/// machine lacks the compiler.
+/// Compiles a program to `dir/name`, with extra arguments for the compiler. `None`, after a
+/// message, if this machine lacks the compiler.
 pub fn build(name: &str, variant: Variant, extra: &[&str], dir: &Path) -> Result<Option<PathBuf>> {
     let source = source(name);
     let kind = source

@@ -1,4 +1,4 @@
-//! Reading a trace with nothing but its documented format.
+//! Reads a trace only by its documented format.
 
 use crate::age::oldest_first;
 use anyhow::{Context, Result};
@@ -47,7 +47,7 @@ impl Trace {
         self.threads.values().map(Vec::len).sum()
     }
 
-    /// Rows of the thread that was there first.
+    /// Rows of the oldest thread.
     ///
     /// # Panics
     /// If no thread has a row.

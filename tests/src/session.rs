@@ -1,4 +1,4 @@
-//! One program through instrument, record and reference, in a temporary folder.
+//! Instruments, records and steps one program, in a temporary folder.
 
 use crate::age::oldest_first;
 use crate::compare::{self, Summary};
@@ -42,7 +42,7 @@ pub fn instrument(original: &Path, flavour: &str, extra: &[&str]) -> Result<Inst
         .args(extra)
         .arg(original);
     if !extra.contains(&"--for") {
-        // Clones that `burst` cannot use are the ones that need most testing in the other modes.
+        // Clones that `burst` cannot use need the most testing in the other modes.
         command.args(["--for", "ring"]);
     }
     tools::succeed(&mut command, LIMIT)?;
@@ -60,7 +60,7 @@ pub fn instrument(original: &Path, flavour: &str, extra: &[&str]) -> Result<Inst
     })
 }
 
-/// Instruments a file as `NAME.FORM`. `ring` and `burst` are forms of the soft flavour. Where this
+/// Instruments a file as `NAME.FORM`. `ring` and `burst` are forms of the soft flavour. If this
 /// processor does not execute `ptwrite`, the form `pt` has no-operations instead, also in
 /// libraries.
 pub fn instrument_as(file: &Path, form: &str, more: &[&str]) -> PathBuf {
@@ -141,7 +141,7 @@ pub fn step(
     Ok((output, StepperEvent::read(&events)?))
 }
 
-/// Checks that a run of an instrumented program gave what the original gives.
+/// Checks that a run of an instrumented program has the same result as the original.
 pub fn same_result(what: &str, expected: &Output, got: &Output) -> Result<()> {
     if tools::code(expected) != tools::code(got) || expected.stdout != got.stdout {
         bail!(
@@ -208,7 +208,7 @@ fn compare_threads(
         .collect();
     recorded.retain(|r| !r.is_empty());
     let mut total = Summary::default();
-    // Threads that executed only implied loads cannot exist: each region with an implied load has a row.
+    // No thread executes only implied loads, since each region with an implied load has a row.
     if reference.len() != recorded.len() {
         let counts: Vec<_> = reference.values().map(Vec::len).collect();
         let rows: Vec<_> = recorded.iter().map(Vec::len).collect();

@@ -1,15 +1,15 @@
 //! The single-step reference: runs a program under ptrace, one instruction at a time, and logs
-//! every load of the code under watch. It computes the address from the registers right before the
+//! every load of the watched code. It computes the address from the registers right before the
 //! load.
 //!
-//! - It logs only loads that retire. A load that faults is logged when it runs again, and the fault
-//!   is logged by itself.
+//! - It logs only loads that retire. A load that faults is logged when it is executed again, and
+//!   the fault is logged separately.
 //! - The iterations of a repeated string instruction are one load.
-//! - While a process with one thread runs code that is not under watch, it runs freely. The code
-//!   under watch is then overwritten with breakpoints, so that no way into it stays unseen (return,
+//! - While a process with one thread runs code that is not watched, it is not stepped. The watched
+//!   code is then overwritten with breakpoints, so that every entry into it is detected (return,
 //!   callback, landing pad, `longjmp`, signal handler).
 //! - It follows the processes and threads that the program creates. Processes that do not run the
-//!   program itself (a recorder that starts it, say) run freely.
+//!   program itself (e.g. a recorder that starts it) are not stepped.
 //! - It emulates `ptwrite` instead of executing it, so that binaries with it can be checked on a
 //!   CPU without it.
 
@@ -40,9 +40,10 @@ pub struct StepperOptions {
     pub watches: Vec<WatchedCode>,
     /// Switch address space randomisation off for the command.
     pub fixed_layout: bool,
-    /// Step from the exec on, through the loader and all constructors; else from the program's entry point.
+    /// Step from the exec on, through the loader and all constructors; else from the program's
+    /// entry point on.
     pub from_start: bool,
-    /// Give up after so many steps.
+    /// Give up after this many steps.
     pub max_steps: u64,
 }
 
@@ -66,24 +67,24 @@ struct Code {
     kind: EventKind,
     /// Link-time address to log.
     ip: u64,
-    /// In a clone: the operand's registers are not the original's.
+    /// In a clone: the operand's registers differ from the original's.
     moved: bool,
     what: What,
 }
 
-/// The action at an address under watch.
+/// The action at a watched address.
 #[derive(Clone, Copy, PartialEq)]
 enum What {
     /// Log the load.
     Load,
-    /// Emulate.
+    /// Emulate the `ptwrite`.
     PtWrite,
     /// A `lea` in a clone. It may compute the address of the following load into that load's own
     /// destination, so the stepper keeps the registers for the original's operand.
     Lea,
 }
 
-/// The code at an address under watch.
+/// The code at a watched address.
 #[derive(Clone)]
 enum At {
     /// A load or a `ptwrite`.
@@ -99,7 +100,7 @@ struct Pending {
     kind: EventKind,
     watch: usize,
     ip: u64,
-    /// Count register before, if the instruction repeats.
+    /// Count register before the instruction, if it repeats.
     count: Option<u64>,
 }
 
@@ -109,11 +110,11 @@ struct Thread {
     pending: Option<Pending>,
     /// The initial stop of a new thread was seen.
     started: bool,
-    /// Runs until it meets a breakpoint.
+    /// Runs without steps until it hits a breakpoint.
     free: bool,
-    /// Target and registers of the last `lea` in a clone, if no load came since.
+    /// Target and registers of the last `lea` in a clone, if there was no load since.
     lea: Option<(iced_x86::Register, libc::user_regs_struct)>,
-    /// Its maker has not reported it yet.
+    /// Its creator has not reported it yet.
     parked: bool,
 }
 
@@ -124,7 +125,7 @@ pub struct Stepper<W: Write> {
     images: Vec<Image>,
     processes: HashMap<i32, Process>,
     threads: HashMap<i32, Thread>,
-    /// Reported by their makers, but not seen yet.
+    /// Threads reported by their creators, but not seen yet.
     expected: HashSet<i32>,
     factory: InstructionInfoFactory,
     out: W,
@@ -331,8 +332,8 @@ impl<W: Write> Stepper<W> {
         {
             return self.trapped(tid, process);
         }
-        // Any other signal: the instruction under way did not retire, unless it repeats, whose iterations so
-        // far have happened.
+        // Any other signal: the current instruction did not retire. If it repeats, its iterations
+        // so far count.
         if thread.pending.as_ref().is_some_and(|p| p.count.is_none()) {
             thread.pending = None;
         }
@@ -340,7 +341,7 @@ impl<W: Write> Stepper<W> {
         self.resume(tid, signal)
     }
 
-    /// Logs a fault of an instruction under watch.
+    /// Logs a fault of a watched instruction.
     fn faulted(&mut self, tid: i32, pid: i32, signal: i32) -> Result<()> {
         if !matches!(
             signal,
@@ -399,7 +400,7 @@ impl<W: Write> Stepper<W> {
         {
             self.processes.insert(group, Process::new(memory));
         }
-        // Until its maker's report is seen, what it shares with its maker is not known.
+        // Until its creator's report is seen, it is unknown what it shares with its creator.
         let parked =
             self.processes.get(&group).is_some_and(|p| p.stepped) && !self.expected.remove(&tid);
         self.threads.insert(
@@ -412,14 +413,15 @@ impl<W: Write> Stepper<W> {
         );
     }
 
-    /// A thread reports that it has made a thread or a process.
+    /// Handles a thread's report that it has created a thread or a process.
     fn born(&mut self, tid: i32, event: i32, child: i32) -> Result<()> {
         let pid = self.threads.get(&tid).map_or(tid, |t| t.process);
         let Some(parent) = self.processes.get_mut(&pid) else {
             return Ok(());
         };
         if event != libc::PTRACE_EVENT_FORK {
-            // Another thread, or a child in the same memory: from here on only steps see everything.
+            // With another thread, or a child in the same memory, only stepping sees everything
+            // from here on.
             parent.mine(false)?;
             parent.alone = false;
         }
@@ -454,8 +456,7 @@ impl<W: Write> Stepper<W> {
         }
     }
 
-    /// Lets a thread outside the code under watch run until it comes back, if nothing can be
-    /// missed.
+    /// Lets a thread outside the watched code run until it returns there, if nothing can be missed.
     fn let_go(&mut self, tid: i32, pid: i32) -> Result<bool> {
         let Some(process) = self.processes.get_mut(&pid).filter(|p| p.alone) else {
             return Ok(false);
@@ -473,7 +474,7 @@ impl<W: Write> Stepper<W> {
             }
             mines.sort();
             mines.dedup();
-            // Nothing of it is mapped yet: try again later.
+            // None of the watched code is mapped yet: try again later.
             if mines.is_empty() {
                 return Ok(false);
             }
@@ -486,7 +487,7 @@ impl<W: Write> Stepper<W> {
         Ok(true)
     }
 
-    /// A process has a new image.
+    /// Handles an exec: the process has a new image.
     fn exec(&mut self, pid: i32) -> Result<()> {
         self.processes.remove(&pid);
         let image = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
@@ -538,7 +539,7 @@ impl<W: Write> Stepper<W> {
                 .flatten()
                 .any(|(start, bytes)| (*start..start + bytes.len() as u64).contains(&at));
             if !hit {
-                // A trap of the program's own.
+                // A trap of the program itself.
                 if let Some(thread) = self.threads.get_mut(&tid) {
                     thread.free = true;
                 }
@@ -553,7 +554,7 @@ impl<W: Write> Stepper<W> {
         self.resume(tid, 0)
     }
 
-    /// Lets a thread go on: by one instruction if its process is stepped.
+    /// Continues a thread: by one instruction if its process is stepped.
     fn resume(&mut self, tid: i32, signal: i32) -> Result<()> {
         let pid = self.threads.get(&tid).map_or(tid, |t| t.process);
         let stepped = self.processes.get(&pid).is_some_and(|p| p.stepped);
@@ -581,7 +582,8 @@ impl<W: Write> Stepper<W> {
         }
     }
 
-    /// Logs what retired and prepares the next step; returns whether it starts in code under watch.
+    /// Logs the retired instruction and prepares the next step. Returns true if that starts in
+    /// watched code.
     fn before_step(&mut self, tid: i32, pid: i32) -> Result<bool> {
         let mut registers = Registers::read(tid)?;
         if let Some(pending) = self.threads.get_mut(&tid).and_then(|t| t.pending.take()) {
@@ -662,7 +664,7 @@ impl<W: Write> Stepper<W> {
     }
 
     fn log(&mut self, tid: i32, pid: i32, pending: &Pending, after: &Registers) {
-        // An address-size prefix on a repeated instruction is not used by any compiler; the count is rcx.
+        // No compiler uses an address-size prefix on a repeated instruction, so the count is rcx.
         let times = pending
             .count
             .map_or(1, |before| before.wrapping_sub(after.gpr(1)));
@@ -697,7 +699,7 @@ impl<W: Write> Stepper<W> {
         Ok(())
     }
 
-    /// The instruction at `ip`, if it is under watch.
+    /// The instruction at `ip`, if it is watched.
     fn code(&mut self, tid: i32, pid: i32, ip: u64) -> Result<Option<At>> {
         let process = self
             .processes
@@ -819,7 +821,7 @@ impl<W: Write> Stepper<W> {
                     && !matches!(reads, Reads::Linkage(_))
                 {
                     if same_form(&insn, &original) {
-                        // Only literals differ: what counts is what the original would have read.
+                        // Only literals differ: the read of the original instruction counts.
                         insn = original;
                     } else {
                         moved = true;
@@ -839,10 +841,10 @@ impl<W: Write> Stepper<W> {
     }
 }
 
-/// Calls and jumps by way of linkage tables.
+/// Calls and jumps through linkage tables.
 impl<W: Write> Stepper<W> {
-    /// The word that an instruction reads by way of a linkage table. In a clone it is the
-    /// original's word, because the clone may have several instructions for the original's call.
+    /// The word that an instruction reads through a linkage table. In a clone it is the original's
+    /// word, because the clone may have several instructions for the original's call.
     fn by_linkage(
         &self,
         pid: i32,

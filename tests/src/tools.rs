@@ -1,4 +1,4 @@
-//! Finding and running the binaries under test, and saying what was skipped.
+//! Finds and runs the binaries under test, and prints what was skipped.
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,8 @@ pub fn binaries() -> Result<PathBuf> {
     Ok(dir.to_path_buf())
 }
 
-/// Lets a command be interrupted: a shell that runs the tests in the background has that ignored.
+/// Lets a command be interrupted, since a shell that runs the tests in the background ignores
+/// interrupts.
 pub fn interruptible(command: &mut Command) -> &mut Command {
     use std::os::unix::process::CommandExt;
     // SAFETY: only a call that is safe after a fork.
@@ -40,8 +41,8 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
-/// Waits until something holds. On a busy machine that may take long, so no test waits for a fixed
-/// time. Panics after [`LIMIT`].
+/// Waits until a condition holds. On a busy machine that may take long, so no test waits for a
+/// fixed time. Panics after [`LIMIT`].
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !holds() {
@@ -50,8 +51,9 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until more than so many bytes of records are in a trace's spill files. (In mode `full` a
-/// program may wait for its recorder most of the time, so that its CPU time tells little.)
+/// Waits until more than `enough` bytes of records are in a trace's spill files. (In mode `full` a
+/// program may wait for its recorder most of the time, so its CPU time is no measure of its
+/// progress.)
 pub fn until_recorded(trace: &Path, enough: u64) {
     let bytes = || {
         let files = std::fs::read_dir(trace.join("spill")).ok()?;
@@ -61,7 +63,7 @@ pub fn until_recorded(trace: &Path, enough: u64) {
     until("records in the trace", || bytes() > Some(enough));
 }
 
-/// CPU time of a process and its threads so far; none if it has ended.
+/// CPU time of a process and its threads so far; `None` if it has ended.
 pub fn cpu_time(pid: i32) -> Option<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
@@ -70,33 +72,33 @@ pub fn cpu_time(pid: i32) -> Option<Duration> {
     Some(Duration::from_millis(10 * (ticks(11)? + ticks(12)?)))
 }
 
-/// Waits until a process has used some CPU time. Panics if it ends before.
+/// Waits until a process has used some CPU time. Panics if it ends earlier.
 pub fn until_used(pid: i32, time: Duration) {
     until("CPU time of the program", || {
         cpu_time(pid).expect("the program runs") >= time
     });
 }
 
-/// Says visibly that something was not tested.
+/// Reports visibly that something was not tested.
 pub fn skip(why: &str) {
     // The test runner hides what passing tests print; stderr of the process itself is not captured.
     use std::io::Write as _;
     let _ = writeln!(std::io::stderr().lock(), "SKIPPED: {why}");
 }
 
-/// Tells whether the whole matrix was requested (`MGZ_TESTS=full`).
+/// Returns whether the whole matrix was requested (`MGZ_TESTS=full`).
 pub fn full_matrix() -> bool {
     std::env::var_os("MGZ_TESTS").is_some_and(|v| v == "full")
 }
 
-/// Tells whether a program is installed.
+/// Returns whether a program is installed.
 pub fn have(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     program.contains('/') && Path::new(program).exists()
         || std::env::split_paths(&path).any(|d| d.join(program).is_file())
 }
 
-/// Exit status as the shell has it: 128 + n for a signal.
+/// Exit status as the shell reports it: 128 + n for a signal.
 pub fn code(output: &Output) -> i32 {
     use std::os::unix::process::ExitStatusExt;
     output
@@ -105,18 +107,19 @@ pub fn code(output: &Output) -> i32 {
         .unwrap_or_else(|| 128 + output.status.signal().unwrap_or(0))
 }
 
-/// Runs a command in its own session with a time limit; kills the whole session when it is over.
+/// Runs a command in its own session with a time limit; kills the whole session when the time is
+/// up.
 pub fn run_limited(command: &mut Command, limit: Duration) -> Result<Output> {
     run_with(command, None, limit)
 }
 
-/// Like [`run_limited`], with bytes on standard input.
+/// Like [`run_limited`], with optional bytes on standard input.
 pub fn run_with(command: &mut Command, input: Option<&[u8]>, limit: Duration) -> Result<Output> {
     run_beside(command, input, limit, |_| {})
 }
 
-/// Like [`run_with`], but runs a function beside the process. The function receives the process id
-/// and must end soon after the process has ended.
+/// Like [`run_with`], but runs a function concurrently with the process. The function receives the
+/// process id and must end soon after the process has ended.
 pub fn run_beside(
     command: &mut Command,
     input: Option<&[u8]>,
@@ -153,7 +156,7 @@ pub fn run_beside(
     );
     std::thread::scope(|scope| {
         if let (Some(mut pipe), Some(bytes)) = (stdin, input) {
-            // A program may end without reading everything.
+            // A program may end without reading all its input.
             scope.spawn(move || drop(pipe.write_all(bytes)));
         }
         let stdout = scope.spawn(move || {
@@ -175,14 +178,14 @@ pub fn run_beside(
             }
             if Instant::now() > deadline && !late {
                 late = true;
-                // SAFETY: the session is ours, so is every group in it.
+                // SAFETY: this function created the session and every group in it.
                 unsafe { libc::kill(-session, libc::SIGKILL) };
                 let _ = child.kill();
             }
             std::thread::sleep(Duration::from_millis(3));
         };
         if late {
-            // SAFETY: as above; readers end once the last holder of the pipes is gone.
+            // SAFETY: as above; readers end once the last process that holds the pipes has ended.
             unsafe { libc::kill(-session, libc::SIGKILL) };
         }
         let output = Output {
@@ -214,9 +217,9 @@ pub fn succeed(command: &mut Command, limit: Duration) -> Result<Output> {
 }
 
 /// Writes a program that this process, or one that it starts, will run. An existing file keeps its
-/// permissions. Another process does the writing, because any process that another test starts
-/// meanwhile inherits a descriptor of this one that is open for writing. Until that process has
-/// reached its `exec`, the kernel refuses to run the program ("text file busy").
+/// permissions. Another process does the writing, because a process that another test starts at
+/// that time would inherit the writable descriptor from this one. Until such a process has reached
+/// its `exec`, the kernel refuses to run the program ("text file busy").
 pub fn write_program(path: &Path, bytes: &[u8]) -> Result<()> {
     let output = run_with(
         Command::new("cp").arg("/dev/stdin").arg(path),
@@ -238,7 +241,7 @@ pub fn tool(name: &str) -> Command {
     Command::new(binary(name))
 }
 
-/// Two minutes: enough for every command that a test runs, on a busy machine.
+/// Two minutes: enough for every command that a test runs, even on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 use crate::loads::RegisterState;
 use std::os::unix::fs::FileExt;
 
-/// Registers of a stopped thread; vector registers are read when first asked for.
+/// Registers of a stopped thread; vector registers are read at their first use.
 pub struct Registers {
-    /// Thread.
+    /// Thread ID.
     tid: i32,
     /// General purpose registers as the kernel gives them.
     pub user: libc::user_regs_struct,
@@ -34,7 +34,7 @@ impl Registers {
         })
     }
 
-    /// General purpose registers as they were; vector registers as they are.
+    /// Combines earlier general purpose registers with the current vector registers.
     pub fn at(tid: i32, user: libc::user_regs_struct) -> Registers {
         Registers {
             tid,
@@ -75,7 +75,7 @@ impl Registers {
         })
     }
 
-    /// Copies `N` bytes of a state component; components that are not in use read as zero.
+    /// Copies `N` bytes of a state component; unused components read as zero.
     fn component(&mut self, component: u32, at: usize, into: &mut [u8]) {
         // Offsets in the standard format come from CPUID leaf 0xd.
         let offset = if component < 2 {
@@ -128,11 +128,11 @@ impl RegisterState for Registers {
     }
 }
 
-/// Memory of a process that is traced.
+/// Memory of a traced process.
 pub struct Memory(std::fs::File);
 
 impl Memory {
-    /// Opens it. After an exec it has to be opened again.
+    /// Opens it. It must be opened again after an exec.
     pub fn open(pid: i32) -> std::io::Result<Memory> {
         std::fs::File::options()
             .read(true)
@@ -141,12 +141,12 @@ impl Memory {
             .map(Memory)
     }
 
-    /// Reads up to `bytes.len()` bytes; returns how many were there.
+    /// Reads up to `bytes.len()` bytes; returns the number of bytes read.
     pub fn read(&self, address: u64, bytes: &mut [u8]) -> usize {
         self.0.read_at(bytes, address).unwrap_or(0)
     }
 
-    /// Writes, also to read-only pages.
+    /// Writes bytes, also to read-only pages.
     pub fn write(&self, address: u64, bytes: &[u8]) -> std::io::Result<()> {
         self.0.write_all_at(bytes, address)
     }

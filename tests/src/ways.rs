@@ -1,4 +1,4 @@
-//! Ways to compile, link and strip a program, for the torture matrix.
+//! Variants of compiling, linking and stripping a program, for the torture matrix.
 
 use crate::{programs, tools};
 use anyhow::{Context, Result};
@@ -41,7 +41,7 @@ impl std::fmt::Display for ExecutableKind {
     }
 }
 
-/// The parts that are stripped from the finished file.
+/// Parts to strip from the finished file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strip {
     /// Nothing.
@@ -52,10 +52,10 @@ pub enum Strip {
     Sections,
 }
 
-/// One way.
+/// One variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
-    /// LLVM's compilers instead of GNU's.
+    /// Use LLVM's compilers instead of GNU's.
     pub clang: bool,
     /// Optimisation level, e.g. `2`.
     pub opt: &'static str,
@@ -63,7 +63,7 @@ pub struct Way {
     pub kind: ExecutableKind,
     /// The parts to strip.
     pub strip: Strip,
-    /// More arguments.
+    /// Additional compiler arguments.
     pub flags: &'static [&'static str],
 }
 
@@ -85,8 +85,8 @@ impl std::fmt::Display for Way {
     }
 }
 
-/// All ways: {gcc, clang} × {-O0, -O1, -O2, -O3, -Os} × {PIE, not PIE, static} × {stripped, not},
-/// and a few static PIEs.
+/// All variants: {gcc, clang} × {-O0, -O1, -O2, -O3, -Os} × {PIE, no PIE, static} × {stripped, not
+/// stripped}, and a few static PIEs.
 pub fn all_ways() -> Vec<Way> {
     let mut all = Vec::new();
     for clang in [false, true] {
@@ -125,7 +125,7 @@ pub fn all_ways() -> Vec<Way> {
     all
 }
 
-/// The ways for a program in this run of the tests.
+/// The variants of a program in this run of the tests.
 pub fn ways(program: &str) -> Vec<Way> {
     let all = all_ways();
     if let Some(wanted) = std::env::var_os("MGZ_WAY") {
@@ -141,7 +141,8 @@ pub fn ways(program: &str) -> Vec<Way> {
     let shift = program
         .bytes()
         .fold(0usize, |h, b| h.wrapping_mul(31).wrapping_add(b.into()));
-    // The steps have no divisor in common with the number of ways, so that each way has its programs.
+    // The steps are coprime to the number of variants, so that each variant is used by some
+    // programs.
     let mut picked: Vec<Way> = (0..2).map(|i| all[(shift + 23 * i) % all.len()]).collect();
     if !picked
         .iter()
@@ -154,8 +155,8 @@ pub fn ways(program: &str) -> Vec<Way> {
 }
 
 impl Way {
-    /// Compiles a program to `dir/name`. Returns `None` if this way does not exist for the program
-    /// or if this machine lacks a tool for it; the second case prints a note.
+    /// Compiles a program to `dir/name`. Returns `None` if this variant does not exist for the
+    /// program or if this machine lacks a tool for it; the second case prints a note.
     pub fn build(&self, name: &str, dir: &Path) -> Result<Option<PathBuf>> {
         let source = programs::source(name);
         let kind = source
@@ -247,7 +248,7 @@ impl Way {
     }
 }
 
-/// Cuts the table of section headers off.
+/// Removes the table of section headers.
 fn remove_sections(path: &Path) -> Result<()> {
     let mut bytes = std::fs::read(path)?;
     // ELF-64: e_shoff at 40 (8 bytes), e_shentsize, e_shnum, e_shstrndx at 58 (2 bytes each).

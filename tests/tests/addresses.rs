@@ -1,8 +1,8 @@
-//! Every load that instrumented functions execute is in the trace, in order, at its address.
+//! The trace contains every load that instrumented functions execute, in order, with its address.
 //!
-//! Each program is compiled by gcc and clang at several levels, PIE and not (`MGZ_TESTS=full`: all
-//! twelve ways; else a selection that differs from program to program). `mgz_tests::compare`
-//! describes the comparison.
+//! Each program is compiled by gcc and clang at several levels, with and without PIE
+//! (`MGZ_TESTS=full`: all twelve variants; otherwise a selection that differs from program to
+//! program). `mgz_tests::compare` describes the comparison.
 
 use mgz_annotations_schema::sidecar::Function;
 use mgz_tests::programs::{self, Variant};
@@ -82,9 +82,9 @@ programs! {
 }
 
 /// Retried and abandoned loads. Where a handler changes the registers, the thread continues in the
-/// original code up to the next call. Another test covers that case, for its result only; the same
-/// holds for the PT flavour, where it happens after each fault. Functions that begin with an
-/// instruction that may fail have no jump into the clone.
+/// original code up to the next call. Another test covers the result of that case. The same applies
+/// to the PT flavour, where this happens after each fault. Functions that begin with an instruction
+/// that may fault have no jump into the clone.
 #[test]
 fn faults() {
     check(
@@ -98,8 +98,8 @@ fn faults() {
     );
 }
 
-/// Leaves out the jump tables that mgz does not understand, whose cases run in original code:
-/// unsigned distances from a base other than the table, distances of one byte or two, and
+/// Excludes the jump tables that mgz does not understand and whose cases therefore run in original
+/// code: unsigned distances from a base other than the table, distances of one or two bytes, and
 /// subtracted distances.
 #[test]
 fn tables() {
@@ -116,8 +116,8 @@ fn tables() {
     );
 }
 
-/// The targets of a computed goto and functions of three bytes that are called by pointer may have
-/// no room for a jump into the clone.
+/// The targets of a computed goto and functions of three bytes that are called through pointers may
+/// have no room for a jump into the clone.
 #[test]
 fn code_that_cannot_be_patched() {
     for name in ["goto", "objects"] {
@@ -132,8 +132,9 @@ fn code_that_cannot_be_patched() {
     }
 }
 
-/// The standard library's unwinder is part of the executable and reads the clone's unwind tables
-/// where the original reads its own, so only the program's own functions can be compared.
+/// The standard library's unwinder is part of the executable and reads the clone's unwind tables,
+/// whereas the original's reads the original tables, so only the program's own functions can be
+/// compared.
 #[test]
 fn panics() {
     check(
@@ -146,7 +147,8 @@ fn panics() {
     );
 }
 
-/// A handler that interrupts a probe between the stores of one record wrote over what the record had so far.
+/// A handler that interrupts a probe between the stores of one record used to overwrite the part
+/// already written.
 #[test]
 fn records_that_handlers_interrupt_are_whole() {
     let dir = tempfile::tempdir().unwrap();

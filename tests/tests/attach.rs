@@ -1,4 +1,4 @@
-//! `--attach`: a process that ran already is sampled, and does not notice.
+//! `--attach`: a process that is already running is sampled, without any effect on it.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::rows::{self, Trace};
@@ -19,7 +19,7 @@ const FIXED: Variant = Variant {
     opt: "1",
     pie: false,
 };
-/// Words of the arrays of `attached.c`.
+/// Number of words in each array of `attached.c`.
 const WORDS: u64 = 1 << 16;
 
 fn app(name: &str, variant: Variant, dir: &Path) -> Option<Instrumented> {
@@ -43,9 +43,9 @@ fn attach(pid: i32, trace: &Path, options: &[&str]) -> Output {
     tools::run_limited(&mut command, LIMIT).unwrap()
 }
 
-/// Seconds that `attached` runs at most; [`end`] ends it.
+/// Maximum run time of `attached` in seconds; [`end`] stops it earlier.
 const LONG: &str = "110";
-/// CPU time after which it is in its threads.
+/// CPU time after which `attached` has started its threads.
 const BEGUN: Duration = Duration::from_millis(50);
 
 fn signal(pid: i32, number: i32) {
@@ -58,7 +58,7 @@ fn end(pid: i32) {
     signal(pid, libc::SIGUSR2);
 }
 
-/// Tells whether both workers have windows, and loads of `chase` among them.
+/// Returns whether both workers have windows and the windows have loads of `chase`.
 fn is_enough(app: &Instrumented, trace: &Trace) -> bool {
     let m = &trace.manifest;
     let workers = m.threads.iter().filter(|t| t.samples > 2).count();
@@ -74,7 +74,8 @@ fn succeeded(done: &Output) {
     );
 }
 
-/// Checks that the rows of `chase` follow its list, without a gap inside a window; returns their number.
+/// Checks that the rows of `chase` follow its list, without gaps inside windows; returns their
+/// number.
 fn steps_of_chase(app: &Instrumented, trace: &Trace) -> usize {
     let data = std::fs::read(&app.original).unwrap();
     let file = object::File::parse(&*data).unwrap();
@@ -108,7 +109,7 @@ fn steps_of_chase(app: &Instrumented, trace: &Trace) -> usize {
                     pair[0].address, pair[1].address
                 )
             };
-            // Else it has come round to a new call.
+            // Otherwise a new call has begun.
             assert!(
                 next == (now * 40501 + 1) % WORDS || next == 0 || pair[1].seq != pair[0].seq + 1,
                 "{now} is followed by {next}"
@@ -119,7 +120,8 @@ fn steps_of_chase(app: &Instrumented, trace: &Trace) -> usize {
     steps
 }
 
-/// Threads that live long, come and go, sleep and handle signals, recorded three times; the windows are true.
+/// Threads that live long, come and go, sleep and handle signals, recorded three times; the windows
+/// match the execution.
 #[test]
 fn a_running_process_is_sampled_again_and_again() {
     for variant in [PLAIN, FIXED] {
@@ -131,7 +133,7 @@ fn a_running_process_is_sampled_again_and_again() {
         let done = tools::run_beside(Command::new(&app.path).arg(LONG), None, LIMIT, |pid| {
             tools::until_used(pid, BEGUN);
             for turn in 0..3 {
-                // On a busy machine the threads get little of the time.
+                // On a busy machine the threads get little CPU time.
                 for seconds in ["0.4", "1.6", "6.4"] {
                     succeeded(&attach(pid, &name(turn), &["--duration", seconds]));
                     if is_enough(&app, &rows::read_trace(&name(turn)).unwrap()) {
@@ -170,8 +172,8 @@ fn a_running_process_is_sampled_again_and_again() {
     }
 }
 
-/// Frequent triggers may still be on their way when recording ends. The next attachment must not
-/// take them for the program's own signals.
+/// Frequent triggers may still be pending when recording ends. The next attachment must not take
+/// them for the program's own signals.
 #[test]
 fn attachments_that_follow_one_another_at_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -211,7 +213,7 @@ fn attachments_that_follow_one_another_at_once() {
     );
 }
 
-/// The recorder stays to the end of the process; after one that was killed, another can come.
+/// The recorder stays until the process ends. After a recorder was killed, another one can attach.
 #[test]
 fn ends_of_processes_and_of_recorders() {
     let dir = tempfile::tempdir().unwrap();
@@ -261,7 +263,7 @@ fn ends_of_processes_and_of_recorders() {
     assert!(rows::read_trace(&killed).unwrap().manifest.totals.samples > 10);
 }
 
-/// Processes that cannot be attached to are left as they are, with a reason.
+/// Processes that cannot be attached to are left unchanged, and the reason is reported.
 #[test]
 fn refusals() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Bad input gives one clear error that names the file, the cause and the remedy, has a status of
-//! its own, and destroys nothing.
+//! Bad input gives one clear error that names the file, the cause and the remedy, has its own exit
+//! status, and destroys nothing.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, Instrumented, record_command};
@@ -17,7 +17,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Checks a refusal: status, nothing on stdout, and an error that has all of `words`.
+/// Checks a refusal: status, nothing on stdout, and an error that contains all of `words`.
 fn refused(what: &str, command: &mut Command, statuses: &[i32], words: &[&str]) {
     let output = tools::run_limited(command, LIMIT).unwrap();
     let stderr = text(&output);
@@ -33,7 +33,7 @@ fn refused(what: &str, command: &mut Command, statuses: &[i32], words: &[&str]) 
     );
     assert!(!stderr.contains("panicked"), "{what}: {stderr}");
     let lines = stderr.lines().filter(|l| !l.trim().is_empty()).count();
-    // A usage error shows the usage as well.
+    // A usage error also shows the usage.
     let most = if tools::code(&output) == 2 || stderr.contains("Usage:") {
         10
     } else {
@@ -152,7 +152,7 @@ fn what_cannot_be_instrumented() {
         &[1, 2],
         &["a("],
     );
-    // A file where a folder should be: unwritable also for root.
+    // A file in place of a folder: not even root can write there.
     let inside = app.original.join("out");
     refused(
         "an unwritable folder",
@@ -189,7 +189,7 @@ fn what_cannot_be_instrumented() {
     );
 }
 
-/// Files of kinds that are declined, told by what distinguishes them.
+/// Kinds of files that are declined, recognised by their characteristics.
 #[test]
 fn what_is_declined() {
     let dir = tempfile::tempdir().unwrap();
@@ -369,7 +369,7 @@ fn what_cannot_be_recorded() {
         &["loops"],
     );
 
-    // Folders that exist.
+    // Existing folders.
     std::fs::create_dir(&trace).unwrap();
     std::fs::write(trace.join("thesis.txt"), "years of work").unwrap();
     for force in [&[][..], &["--force"]] {
@@ -562,8 +562,8 @@ fn what_cannot_be_analyzed() {
     ] {
         let broken = copy(&what.replace(' ', "-"));
         std::fs::write(part(&broken), bytes).unwrap();
-        // The intact part is analysed; the status and a warning say that some of the trace is
-        // missing.
+        // The intact part is analysed; the exit status and a warning report that some of the trace
+        // is missing.
         let output = tools::run_limited(&mut analyze(&broken), LIMIT).unwrap();
         let stderr = text(&output);
         assert_eq!(tools::code(&output), 1, "{what}: {stderr}");
@@ -584,7 +584,7 @@ fn what_cannot_be_analyzed() {
         text(&output)
     );
 
-    // The existing output folder of someone else.
+    // An existing folder that contains other files.
     let reports = dir.path().join("reports");
     std::fs::create_dir(&reports).unwrap();
     std::fs::write(reports.join("thesis.txt"), "years of work").unwrap();
@@ -624,7 +624,7 @@ fn a_closed_pipe_is_quiet() {
     assert_eq!(text(&output), "");
 }
 
-/// `--quiet` prints nothing where all is well, and the error where it is not.
+/// `--quiet` prints nothing on success and only the error on failure.
 #[test]
 fn quiet_instrumentation_prints_errors_alone() {
     let dir = tempfile::tempdir().unwrap();

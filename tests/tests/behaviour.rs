@@ -1,5 +1,5 @@
 //! A recorded program behaves (output, status, processes, threads, signals) as it does without mgz,
-//! and the trace tells the truth about the run.
+//! and the trace matches the run.
 
 use mgz_annotations_schema::sidecar::SiteKind;
 use mgz_tests::programs::{self, Variant};
@@ -24,7 +24,7 @@ fn build(name: &str, variant: Variant, dir: &Path) -> Option<PathBuf> {
     programs::build(name, variant, &[], dir).unwrap()
 }
 
-/// Totals agree with rows, and rows are in order.
+/// Checks that totals agree with rows and that rows are in order.
 fn consistent(trace: &Trace) {
     let totals = &trace.manifest.totals;
     let rows: Vec<&RecordedRow> = trace.threads.values().flatten().collect();
@@ -47,7 +47,7 @@ fn consistent(trace: &Trace) {
     }
 }
 
-/// Runs natively and recorded in both modes; returns the traces (full, ring).
+/// Runs a program natively and recorded in both modes; returns the traces (full, ring).
 fn run(name: &str, variant: Variant, args: &[&str]) -> Option<(Trace, Trace)> {
     let dir = tempfile::tempdir().unwrap();
     let original = build(name, variant, dir.path())?;
@@ -123,8 +123,8 @@ fn processes() {
             return;
         };
         let processes: std::collections::BTreeSet<u32> = full.threads.keys().map(|k| k.0).collect();
-        // The parent, three forks, three that run the program anew, and the one that is killed.
-        // Code between vfork and its end is not recorded.
+        // The parent, three forks, three that execute the program again, and the one that is
+        // killed. Code between vfork and its end is not recorded.
         assert_eq!(processes.len(), 8, "{processes:?}");
     }
 }
@@ -229,7 +229,8 @@ fn windows_are_pieces_of_the_whole() {
     }
 }
 
-/// Stores of sixteen bytes that reached from a ring's last slot into the page behind it came again for ever.
+/// Stores of sixteen bytes that extended from a ring's last slot into the page behind it used to be
+/// repeated forever.
 #[test]
 fn vectors_at_the_end_of_a_ring() {
     let dir = tempfile::tempdir().unwrap();
@@ -339,7 +340,7 @@ fn a_library_opened_at_run_time() {
         .count();
     assert!(rows >= 3 * 50, "{rows} rows of the library");
 
-    // A program whose code cannot be changed runs as it is.
+    // A program whose code cannot be changed runs unchanged.
     let options = ["--mode", "full", "--force"];
     let got = tools::run_limited(
         &mut record_command(
@@ -353,14 +354,14 @@ fn a_library_opened_at_run_time() {
     .unwrap();
     same_result("sealed loader", &expected, &got).unwrap();
 
-    // As an earlier version would have made it: its note is shorter.
+    // The file as an earlier version would have made it, with a shorter note.
     let mut older = std::fs::read(&library.path).unwrap();
     let note = |b: &[u8]| {
         b[..4] == 4u32.to_le_bytes() && b[8..12] == 1u32.to_le_bytes() && b[12..] == *b"mgz\0"
     };
     let at = older.windows(16).position(note).expect("a note");
     let number = |b: &[u8], at: usize| u64::from_le_bytes(*b[at..].first_chunk().unwrap());
-    // The program header that leads to it.
+    // The program header that points to the note.
     let headers = (0..usize::from(older[56])).map(|n| number(&older, 32) as usize + n * 56);
     let header = headers
         .into_iter()
@@ -543,7 +544,7 @@ fn programs_that_others_start() {
     }
 }
 
-/// The runtime holds 512 modules; modules that have been closed make room.
+/// The runtime holds 512 modules; closed modules free their entries.
 #[test]
 fn a_library_that_is_opened_and_closed_many_times() {
     let dir = tempfile::tempdir().unwrap();
@@ -595,8 +596,8 @@ fn a_library_that_is_opened_and_closed_many_times() {
     assert!(calls >= 700 * 80, "{calls} rows");
 }
 
-/// A copy without its sidecar beside it. Nothing explains its records, so its original code runs.
-/// (In the past its clones ran, until the ring was full.)
+/// A copy without its sidecar in the same folder. Its records cannot be interpreted, so its
+/// original code runs. (In the past its clones ran until the ring was full.)
 #[test]
 fn a_file_without_its_sidecar_runs_unrecorded() {
     let dir = tempfile::tempdir().unwrap();
@@ -623,8 +624,8 @@ fn a_file_without_its_sidecar_runs_unrecorded() {
         let copy = dir.path().join(format!("copy-{mode}"));
         tools::succeed(Command::new("cp").arg(&app.path).arg(&copy), LIMIT).unwrap();
         let trace = dir.path().join(format!("{mode}.trace"));
-        // (The recorder would refuse a file that it is asked for by name, and would lend the
-        // original's sidecar if it had that.)
+        // (The recorder would refuse such a file given by name, and would use the original's
+        // sidecar if it had that.)
         let line = format!(
             "cd {}; ./copy-*{mode}; ./copy-*{mode}",
             dir.path().display()
@@ -688,7 +689,7 @@ fn standard_streams_are_the_programs_own() {
     );
 }
 
-/// The PT flavour has its jumps in the file: it must give the same output without any recorder.
+/// The PT flavour has its jumps in the file, so it must give the same output without a recorder.
 #[test]
 fn the_pt_flavour_without_a_recorder() {
     use mgz_tests::nop;
@@ -740,8 +741,8 @@ fn the_pt_flavour_without_a_recorder() {
     }
 }
 
-/// The same test for static executables: for those that start children, whose C library resets the
-/// children's handlers, and for one with a handler.
+/// The same test for static executables: those that start children, because their C library resets
+/// the children's handlers, and one with a handler.
 #[test]
 fn static_executables_of_the_pt_flavour() {
     use mgz_tests::nop;

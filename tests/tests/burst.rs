@@ -1,4 +1,5 @@
-//! Burst mode: windows are true pieces of what the program does, and the program does what it does alone.
+//! Burst mode: windows are exact parts of the program's execution, and the program behaves as it
+//! does without mgz.
 
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::within;
@@ -27,7 +28,8 @@ fn app(name: &str, variant: Variant, dir: &Path) -> Option<Instrumented> {
     Some(session::instrument(&original, "soft", TRANSLATED).unwrap())
 }
 
-/// `full` of a translated clone has every load, in order, at its address: the same as of a direct one.
+/// A `full` trace of a translated clone has every load, in order, at its address, like that of a
+/// direct clone.
 #[test]
 fn full_traces_of_translated_clones() {
     for (name, lossy) in [
@@ -84,7 +86,8 @@ fn calls_to_functions_without_a_clone() {
             .unwrap();
             let own = symbols(&app.original, &["main", "sum"]);
             let mut rows = loads(rows::read_trace(&trace).unwrap().first_thread());
-            // (What runs before and after may tail-call such functions, which do not lead back.)
+            // (The code before and after may tail-call such functions, which do not return to the
+            // clone.)
             rows.retain(|&(ip, ..)| own.iter().any(|&(from, to)| (from..to).contains(&ip)));
             rows
         });
@@ -98,7 +101,8 @@ fn calls_to_functions_without_a_clone() {
     }
 }
 
-/// Entries of linkage tables lead out of the file and back, whoever has written them: no window ends there.
+/// Entries of linkage tables lead out of the file and back, whichever linker wrote them; no window
+/// ends there.
 #[test]
 fn windows_go_on_through_every_linkage_table() {
     const LLD: &str = "-fuse-ld=lld";
@@ -155,7 +159,7 @@ fn loads(rows: &[RecordedRow]) -> Vec<Load> {
     rows.iter().map(|r| (r.ip, r.address, r.size)).collect()
 }
 
-/// Agreement of windows with the complete trace.
+/// Result of comparing windows with the complete trace.
 #[derive(Debug, Default)]
 struct Agreement {
     windows: usize,
@@ -165,10 +169,10 @@ struct Agreement {
     torn: usize,
 }
 
-/// Finds each window in the full trace; panics if one is not there.
+/// Finds each window in the full trace; panics if one is missing.
 fn compare(what: &str, whole: &[RecordedRow], windows: &Trace) -> Agreement {
     const KEY: usize = 3;
-    /// Loads of one region at most.
+    /// Maximum number of loads in one region.
     const REGION: usize = 128;
     let all = loads(whole);
     let mut places: HashMap<&[Load], Vec<usize>> = HashMap::new();
@@ -303,7 +307,7 @@ fn windows_are_pieces_of_the_whole() {
     assert!(windows > 150, "only {windows} windows");
 }
 
-/// All programs do what they do alone.
+/// All programs behave as they do without mgz.
 #[test]
 fn programs_do_not_notice() {
     let programs: &[(&str, &[&[&str]])] = &[
@@ -389,7 +393,7 @@ fn programs_do_not_notice() {
 }
 
 /// Without a loader, the recorder finds threads and children at system calls in the original code.
-/// They are sampled too, both the short-lived ones and those of a child.
+/// They are sampled too, including short-lived threads and those of a child.
 #[test]
 fn threads_of_static_executables() {
     let dir = tempfile::tempdir().unwrap();
@@ -429,8 +433,8 @@ fn threads_of_static_executables() {
 }
 
 /// Some threads are moved into the clone between the read of a jump table and the jump. They leave
-/// it at once, by the original table's address. That must not keep the window open: in the past it
-/// did, and each trigger after the first such moment found the thread busy.
+/// it immediately through the original table's address. That must not keep the window open: in the
+/// past it did, and each trigger after the first such event found the thread busy.
 #[test]
 fn triggers_between_a_table_and_its_jump() {
     let dir = tempfile::tempdir().unwrap();
@@ -471,8 +475,8 @@ fn triggers_between_a_table_and_its_jump() {
 }
 
 /// When the queue of signals is full, the kernel sends another signal, whose default action kills
-/// the program. Programs have died of this, and signals of any other process of the same user could
-/// fill the queue.
+/// the program. Programs were killed by this; any other process of the same user could fill the
+/// queue.
 #[test]
 fn no_room_in_the_queue_of_signals() {
     use std::os::unix::process::CommandExt;
@@ -480,7 +484,7 @@ fn no_room_in_the_queue_of_signals() {
     for (name, room) in [("dispatch", 0), ("alarms", 0), ("dispatch", 2)] {
         let app = app(name, PLAIN, dir.path()).unwrap();
         let limited = |command: &mut Command| {
-            // SAFETY: a system call on a structure of its own.
+            // SAFETY: a system call on a local structure.
             unsafe {
                 command.pre_exec(move || {
                     let limit = libc::rlimit {
@@ -516,7 +520,7 @@ fn no_room_in_the_queue_of_signals() {
     }
 }
 
-/// Functions of an executable by symbol: name, first and last address.
+/// Address ranges of functions of an executable, found by their symbols.
 fn symbols(program: &Path, names: &[&str]) -> Vec<(u64, u64)> {
     let listed = tools::succeed(Command::new("nm").arg("-S").arg(program), LIMIT).unwrap();
     let text = String::from_utf8(listed.stdout).unwrap();
@@ -532,16 +536,17 @@ fn symbols(program: &Path, names: &[&str]) -> Vec<(u64, u64)> {
     names.iter().map(find).collect()
 }
 
-/// Samples fall on functions in proportion to CPU time, which the program measures itself. Over
-/// several runs, each share lies within four standard deviations of a binomial draw, plus a percent
-/// for the calls of the clock.
+/// Samples are distributed over functions in proportion to CPU time, which the program measures
+/// itself. Over several runs, each share is within four standard deviations of a binomial draw,
+/// plus one percent for the clock calls.
 #[test]
 fn samples_are_spread_as_time_is() {
     let runs = if tools::full_matrix() { 60 } else { 6 };
     spread(&["--rate", "2000"], runs, 250, 500.0);
 }
 
-/// The same where the kernel's tick begins windows, which comes at any phase of the program's rounds.
+/// The same check where windows begin at the kernel's tick, which can occur at any phase of the
+/// program's rounds.
 #[test]
 fn samples_at_ticks_are_spread_as_time_is() {
     let runs = if tools::full_matrix() { 20 } else { 2 };
@@ -554,12 +559,12 @@ fn samples_at_ticks_are_spread_as_time_is() {
     );
 }
 
-/// Windows a second that the kernel's tick can begin, if it ends no system calls.
+/// Number of windows per second that the kernel's tick can begin, if it interrupts no system calls.
 fn ticks() -> Option<f64> {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split('.').map(|n| n.parse().unwrap_or(0));
     let version: (u32, u32) = (numbers.next()?, numbers.next()?);
-    // SAFETY: zero is a valid value, which lives across the call.
+    // SAFETY: zero is a valid value, and the value outlives the call.
     let tick = unsafe {
         let mut tick: libc::timespec = std::mem::zeroed();
         libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &mut tick);
@@ -572,7 +577,7 @@ fn ticks() -> Option<f64> {
     Some(1e9 / tick / 2.0)
 }
 
-/// Records `runs` times so many rounds of `phases`, which give at least `least` samples.
+/// Records `rounds` rounds of `phases` `runs` times, which must give at least `least` samples.
 fn spread(options: &[&str], runs: usize, rounds: usize, least: f64) {
     let dir = tempfile::tempdir().unwrap();
     let Some(app) = app("phases", PLAIN, dir.path()) else {
@@ -621,8 +626,8 @@ fn spread(options: &[&str], runs: usize, rounds: usize, least: f64) {
     }
 }
 
-/// Ticks come while the kernel works for the program. No system call ends early because of them,
-/// and they begin no windows; the number of windows is still the requested one.
+/// Ticks that occur while the kernel works for the program interrupt no system calls and begin no
+/// windows. The number of windows is still as requested.
 #[test]
 fn ticks_end_no_system_calls() {
     let dir = tempfile::tempdir().unwrap();
@@ -677,14 +682,14 @@ fn ticks_end_no_system_calls() {
         .sum();
     let came = rows::read_trace(&trace).unwrap().manifest.totals.triggers["came"] as f64;
     let asked = ns / 1e9 * rate;
-    // (Where others use the processor, too, ticks may be missing that the clock counts.)
+    // (If other programs use the processor too, ticks that the clock counts may be missing.)
     assert!(
         (0.6..1.2).contains(&(came / asked)),
         "{came} of {asked:.0} triggers came"
     );
 }
 
-/// The weights of windows follow from the ticks that were requested, not from the time of other
+/// The weights of windows follow from the ticks that were requested, not from the CPU time of other
 /// programs that this one has started.
 #[test]
 fn time_of_others_is_no_time_of_windows() {
@@ -694,7 +699,8 @@ fn time_of_others_is_no_time_of_windows() {
     };
     let Some(rate) = ticks() else { return };
     let trace = dir.path().join("trace");
-    // The shell runs both; the second is not instrumented, and takes several times as long.
+    // The shell runs both programs; the second one is not instrumented and takes several times as
+    // long.
     let script = format!(
         "{} 1000; {} 6000",
         app.path.display(),
@@ -728,9 +734,9 @@ fn time_of_others_is_no_time_of_windows() {
     );
 }
 
-/// Samples are drawn by time, but numbers of loads are weighted by the speed of the code. The
-/// source tells the loads of each function: 6.6, 85.5 and 7.8%, although each takes a quarter to a
-/// half of the time. Without weights, the second would have 40 to 50%.
+/// Samples are proportional to time, but estimated numbers of loads are weighted by the speed of
+/// the code. The source determines the loads of each function: 6.6, 85.5 and 7.8%, although each
+/// takes a quarter to a half of the time. Without weights, the second would have 40 to 50%.
 #[test]
 fn loads_are_estimated_from_the_speed_of_the_code() {
     const LOADS: [f64; 3] = [25_125.0, 327_680.0, 30_000.0];
@@ -779,7 +785,7 @@ fn loads_are_estimated_from_the_speed_of_the_code() {
     }
     let (share, total) = (sums[runs / 2], totals[runs / 2]);
     // A run of one second has few measurements, each correct to within a factor of two or three.
-    // The intervals take account of that.
+    // The intervals account for that.
     assert!(share > 0.6 && share < 0.98, "{sums:?}");
     assert!((0.25..4.0).contains(&total), "{totals:?}");
     assert!(
@@ -789,8 +795,8 @@ fn loads_are_estimated_from_the_speed_of_the_code() {
 }
 
 /// Footprints per window are means over the windows, which represent equal times. In `sum` each
-/// load of a window reads another word, so its footprint per window is its share of the recorded
-/// loads times their number.
+/// load of a window reads a different word, so its footprint per window is its share of the
+/// recorded loads times their number.
 #[test]
 fn footprints_per_window_are_by_time() {
     let dir = tempfile::tempdir().unwrap();
@@ -826,7 +832,8 @@ fn footprints_per_window_are_by_time() {
             .find(|f| f["function"] == "sum")
             .unwrap(),
     );
-    // All windows stand for the same time, so `sum` has the part of it that its loads are of theirs.
+    // All windows represent the same time, so the share of `sum` in time equals its share in the
+    // recorded loads.
     let by_time = of(sum, "A") / of(summary, "A") * of(summary, "sample_mean");
     let footprint = of(sum, "F_sample");
     assert!(
@@ -839,7 +846,7 @@ fn footprints_per_window_are_by_time() {
         low - 5.0 < part && part < high + 5.0,
         "{part}% of the rows, {low} to {high}% of the time"
     );
-    // The other functions' are smaller: theirs are the windows that are not of `sum`.
+    // The other functions' values are smaller, because they come from the windows without `sum`.
     let whole = found["growth"]
         .as_array()
         .unwrap()
@@ -858,7 +865,7 @@ fn footprints_per_window_are_by_time() {
 
 /// A counter triggers once per period of the event that it counts, and each window represents a
 /// period. Not every machine counts loads, so the test counts page faults; the program's own pages
-/// cause 50,000.
+/// cause 50,000 of them.
 #[test]
 fn triggers_that_count() {
     let dir = tempfile::tempdir().unwrap();
@@ -886,8 +893,8 @@ fn triggers_that_count() {
         manifest.trigger
     );
     assert_eq!((manifest.period, manifest.rate), (250, 0.0));
-    // Every trigger represents a period, also one that came while a window was open. The windows
-    // share those periods as fractions. On a busy machine periods become longer.
+    // Every trigger represents a period, including one that occurred while a window was open. The
+    // windows share those periods as fractions. On a busy machine periods become longer.
     let slowed = totals.triggers.get("slowed").copied().unwrap_or(0);
     let outside = totals.triggers.get("outside").copied().unwrap_or(0);
     let least = (totals.triggers["came"] - outside) * 250;
@@ -898,8 +905,8 @@ fn triggers_that_count() {
         "{estimate}: {:?}",
         totals.triggers
     );
-    // The start of the process and its libraries have some faults, too, and page faults trigger
-    // once more where the period changes: when it is drawn anew, and when it becomes longer.
+    // The start of the process and its libraries also cause some faults. Page faults trigger once
+    // more where the period changes: when a new one is drawn, and when it becomes longer.
     let error = 1.0 + totals.loads_executed_error.unwrap();
     let longer = (250 << slowed.min(10)) as f64 * slowed as f64;
     assert!(
@@ -931,8 +938,8 @@ fn triggers_that_count() {
     assert_eq!(tools::code(&said), 125, "a rate is by time");
 }
 
-/// A window may be open when the C library calls the program back by a pointer in memory. It ends
-/// before that call, where a trigger shows it.
+/// A window may be open when the C library calls the program back by a pointer in memory. Such a
+/// window ends before that call, as a trigger shows.
 #[test]
 fn callbacks_that_triggers_find() {
     let dir = tempfile::tempdir().unwrap();
@@ -967,7 +974,7 @@ fn callbacks_that_triggers_find() {
     panic!("no window ended for a callback");
 }
 
-/// Threads that end inside an unrecorded lap of the clone leave no window behind, and a thread that
+/// Threads that end inside an unrecorded lap of the clone leave no open window, and a thread that
 /// takes over their ring finds it intact.
 #[test]
 fn threads_that_end_in_a_lap() {
@@ -991,7 +998,7 @@ fn threads_that_end_in_a_lap() {
         same_result("laps", &expected, &got).unwrap();
         let manifest = rows::read_trace(&trace).unwrap().manifest;
         let totals = manifest.totals;
-        // Threads live a twentieth of a millisecond. Few of them meet a trigger if the recorder
+        // Threads live a twentieth of a millisecond. Few of them receive a trigger if the recorder
         // found signals too expensive for the requested rate, as under a high load of the machine.
         let are_few = manifest.trigger_why.contains("times a second instead of");
         assert!(
@@ -1060,7 +1067,8 @@ fn clocks_that_are_refused() {
     }
 }
 
-/// A program that spends its time in a library that is not instrumented: the recorder says which.
+/// A program that spends its time in a library that is not instrumented: the recorder names the
+/// library.
 #[test]
 fn where_the_time_goes_instead() {
     if !Path::new("/usr/bin/xz").exists() {

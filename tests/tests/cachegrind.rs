@@ -1,23 +1,24 @@
-//! Simulated levels beside another simulator's: `mgz-analyze cache` on full traces, and cachegrind.
+//! Compares simulated cache levels with another simulator: `mgz-analyze cache` on full traces, and
+//! cachegrind.
 //!
-//! Both run the same file, whose data lie at fixed addresses. Differences that are no errors, and what
-//! is done about them:
+//! Both run the same file, with data at fixed addresses. These differences are not errors and are
+//! handled as follows:
 //!
-//! - Cachegrind begins with the loader and has all libraries; mgz has the program's own code. The
-//!   numbers are those of a run with work less those of a run without.
-//! - Cachegrind counts scalars at constant places and implicit reads of the stack (`pop`, `ret`), which
-//!   are no rows here. They are in few lines, which are used all the time: the rates are of
-//!   cachegrind's accesses, and the numbers of misses are compared.
-//! - What the C library reads and writes for a program is not in its trace: these programs let it do
-//!   nothing in their rounds.
-//! - The last level of cachegrind has instructions too: few lines, in loops.
-//! - An instruction that changes memory is one read to cachegrind; here it is a load, and a store behind
-//!   it that hits.
-//! - The stack lies elsewhere under valgrind, which moves its few lines to other sets.
+//! - Cachegrind includes the loader and all libraries; mgz covers the program's own code. The
+//!   compared numbers are differences between a run with work and a run without.
+//! - Cachegrind counts scalars at constant addresses and implicit reads of the stack (`pop`,
+//!   `ret`), which have no rows here. They are in a few lines that are used all the time. The test
+//!   therefore compares numbers of misses, relative to cachegrind's accesses.
+//! - The C library's accesses are not in the trace, so these programs do not call it in their
+//!   rounds.
+//! - Cachegrind's last level also holds instructions: a few lines, in loops.
+//! - An instruction that changes memory is one read in cachegrind; here it is a load followed by a
+//!   store that hits.
+//! - The stack has another address under valgrind, so its few lines are in other sets.
 //!
-//! An access across a line's end is one access to both, and misses if one of its lines does. Stores
-//! bring lines in and do not write through, LRU is exact, and what a level loses stays in those
-//! around it: all this is the same.
+//! These properties are the same in both: an access across a line's end is one access and misses if
+//! one of its lines misses; stores allocate lines and do not write through; LRU is exact; a line
+//! evicted from one level stays in the outer levels.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command};
@@ -39,7 +40,7 @@ const PROGRAMS: [&str; 10] = [
     "sieve",
 ];
 
-/// Misses of loads and of stores in the first level, then in the last.
+/// Misses of loads and stores, first in the first level, then in the last level.
 type Misses = [[i64; 2]; 2];
 
 /// Reads, writes and their misses under cachegrind.
@@ -77,7 +78,7 @@ fn cachegrind(program: &Path, work: &str) -> ([i64; 2], Misses) {
     )
 }
 
-/// Misses of the same levels here.
+/// Misses of the same levels as simulated by mgz.
 fn simulated(app: &Path, work: &str, dir: &Path) -> Misses {
     let trace = dir.join("trace");
     let options = ["--mode", "full", "--no-aslr", "--force"];
@@ -89,7 +90,7 @@ fn simulated(app: &Path, work: &str, dir: &Path) -> Misses {
         .arg(&trace);
     let output = tools::run_limited(&mut command, LIMIT).unwrap();
     if tools::code(&output) != 0 {
-        // Without work a program may have no access.
+        // Without work a program may make no accesses.
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(work == "0" && said.contains("no accesses"), "{said}");
         return Misses::default();
@@ -134,7 +135,7 @@ fn misses_are_those_of_cachegrind() {
                 let accesses = all[kind] - nothing[kind];
                 let theirs = behind[level][kind] - before[level][kind];
                 let ours = end[level][kind] - start[level][kind];
-                // The share of all accesses for programs with hardly any stores.
+                // For programs with hardly any stores, use at least a tenth of the reads.
                 let of = accesses.max((all[0] - nothing[0]) / 10).max(1);
                 let points = 100.0 * (ours - theirs) as f64 / of as f64;
                 println!(

@@ -1,6 +1,6 @@
-//! Call paths: windows know who called where they began.
+//! Call paths: each window has the callers of the code where it began.
 //!
-//! The program calls one kernel by ways that are known, for parts of its time that are known.
+//! The program calls one kernel by known paths, for known shares of its time.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command};
@@ -50,7 +50,8 @@ fn paths(options: &[&str], app: &Path, args: &[&str]) -> (Vec<(Vec<String>, Valu
     (rows.iter().map(of).collect(), report)
 }
 
-/// The rows whose path ends like this; where a path is cut, or begins before `main`, that is of no matter.
+/// The rows whose path ends like this; it does not matter whether a path is cut or begins before
+/// `main`.
 fn ending<'a>(paths: &'a [(Vec<String>, Value)], end: &[&str]) -> Vec<&'a Value> {
     let fits = |path: &[String]| {
         path.len() >= end.len() && path[path.len() - end.len()..].iter().eq(end.iter())
@@ -63,7 +64,7 @@ fn windows(rows: &[&Value]) -> u64 {
     rows.iter().map(|r| r["windows"].as_u64().unwrap()).sum()
 }
 
-/// All of what is known adds up, and the manifest says the same.
+/// Checks that the known parts add up and that the manifest agrees.
 fn adds_up(report: &Value, app: &Path) -> [u64; 3] {
     let table = &report["call_paths"];
     let told = ["whole", "partial", "unknown"].map(|key| table[key].as_u64().unwrap());
@@ -98,7 +99,8 @@ fn two_callers_of_one_kernel_have_the_parts_of_time_that_they_take() {
     assert_eq!((often.len(), seldom.len()), (1, 1), "{found:#?}");
     for (row, share) in [(often[0], 75.0), (seldom[0], 25.0)] {
         let [lo, hi] = ["time_pct_lo", "time_pct_hi"].map(|key| row[key].as_f64().unwrap());
-        // An interval of 95% misses one time in twenty; twice its width hardly ever.
+        // An interval of 95% misses the truth one time in twenty; one of twice that width hardly
+        // ever does.
         let (lo, hi) = (lo - (hi - lo) / 2.0, hi + (hi - lo) / 2.0);
         assert!(
             lo <= share && share <= hi && hi - lo < 40.0,
@@ -119,7 +121,7 @@ fn two_callers_of_one_kernel_have_the_parts_of_time_that_they_take() {
         .unwrap() as u64
         + 1;
     assert_eq!(often[0]["call_line"], line);
-    // The same by text.
+    // The same in the text output.
     let output = tools::succeed(
         tools::tool("mgz-analyze")
             .arg(app.with_extension("trace"))
@@ -187,7 +189,8 @@ fn threads_other_stacks_and_handlers_have_paths_as_far_as_they_are_known() {
     for (what, function, reaches) in [
         ("thread", "threaded", true),
         ("small", "threaded", true),
-        // The C library says of the end of a context's stack that nothing is there to return to.
+        // The C library's unwind information marks the end of a context's stack as having no return
+        // address.
         ("context", "on_context", false),
         ("handler", "handler", false),
     ] {
@@ -205,7 +208,7 @@ fn threads_other_stacks_and_handlers_have_paths_as_far_as_they_are_known() {
     }
 }
 
-/// Without stacks the trace is as it was before there were any.
+/// Without stacks the trace has the same format as before stacks were added.
 #[test]
 fn without_stacks_nothing_is_copied_and_that_is_said() {
     let dir = tempfile::tempdir().unwrap();
@@ -275,7 +278,7 @@ fn damaged_paths_are_unknown() {
     assert!(!report["functions"].as_array().unwrap().is_empty());
 }
 
-/// Code of the standard library counts for the user's line that called it, inlined or not.
+/// Code of the standard library is attributed to the user's line that called it, inlined or not.
 #[test]
 fn findings_in_code_of_the_standard_library_name_the_users_line() {
     let dir = tempfile::tempdir().unwrap();
@@ -310,7 +313,7 @@ fn findings_in_code_of_the_standard_library_name_the_users_line() {
         let findings = report["findings"].as_array().unwrap();
         let of_sort: Vec<&Value> = findings
             .iter()
-            // (Without optimisation the comparison is a function of its own on that line.)
+            // (Without optimisation the comparison is a separate function on that line.)
             .filter(|f| f["line"] == marked("order"))
             .collect();
         // Without optimization the misses take too small a share of the time.

@@ -1,9 +1,9 @@
-//! The case studies of the MemGaze report (section 8), on programs of our own: the analysis finds
-//! the same here.
+//! The case studies of the MemGaze report (section 8), reproduced with our own programs: the
+//! analysis has the same results.
 //!
-//! Sizes are small and windows short, so that each case takes a second; the tests assert only
-//! orders and rough sizes. The programs and the ring mode are deterministic, so a run gives the
-//! same figures each time on one machine and compiler.
+//! Sizes are small and windows short, so that each case takes a second; the tests assert only the
+//! order and rough size of the figures. The programs and the ring mode are deterministic, so a run
+//! gives the same figures each time on one machine and compiler.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command};
@@ -17,7 +17,7 @@ const O3: Variant = Variant {
     pie: true,
 };
 
-/// An instrumented case, or none where its compiler is missing.
+/// An instrumented case, or `None` if its compiler is missing.
 fn case(dir: &Path, name: &str) -> Option<PathBuf> {
     std::fs::create_dir_all(dir.join("cases")).unwrap();
     let original = programs::build(&format!("cases/{name}"), O3, &["-g"], dir).unwrap()?;
@@ -51,7 +51,7 @@ fn sampled(dir: &Path, app: &Path, period: &str, args: &[&str]) -> Value {
 
 fn function<'a>(report: &'a Value, name: &str) -> &'a Value {
     let all = report["functions"].as_array().expect("functions");
-    // The hottest one: an inlined copy of the same name may follow.
+    // The hottest entry comes first; an inlined copy of the same name may follow.
     all.iter()
         .find(|f| f["function"].as_str().is_some_and(|n| n.starts_with(name)))
         .unwrap_or_else(|| panic!("no function {name} in {all:?}"))
@@ -84,11 +84,11 @@ fn hash_tables_of_communities() {
         )
     };
     for report in [&chained, &growing, &sized] {
-        // The vector of neighbours is walked in strides, what it leads to is not.
+        // The vector of neighbours is walked in strides, the data that it points to is not.
         let share = number(function(report, "buildMap"), "dF_str_pct");
         assert!((55.0..85.0).contains(&share), "{share}");
     }
-    // D depends a little on how the stack happens to lie in blocks.
+    // D depends slightly on the alignment of the stack to blocks.
     assert!(number(insert(&chained), "dF_str_pct") < 5.0);
     assert!(
         number(insert(&growing), "dF_str_pct") > 30.0,
@@ -101,7 +101,7 @@ fn hash_tables_of_communities() {
         number(insert(&growing), "A") > 1.1 * number(insert(&sized), "A"),
         "growing costs accesses"
     );
-    // With so many fewer accesses, growth goes up again.
+    // With far fewer accesses, growth increases again.
     assert!(number(insert(&sized), "dF") > number(insert(&growing), "dF"));
     // Walking the table made for all neighbours takes more accesses than walking the small one.
     assert!(number(function(&sized, "getMax"), "A") > number(function(&growing, "getMax"), "A"));
@@ -111,7 +111,8 @@ fn hash_tables_of_communities() {
     );
 }
 
-/// Table 9: at once converges sooner than by rounds, with fewer accesses and less growth.
+/// Table 9: immediate updates converge sooner than updates in rounds, with fewer accesses and less
+/// growth.
 #[test]
 fn page_rank_at_once_and_by_rounds() {
     let dir = tempfile::tempdir().unwrap();
@@ -119,7 +120,8 @@ fn page_rank_at_once_and_by_rounds() {
         return;
     };
     let [gs, jacobi] = ["gs", "jacobi"].map(|v| sampled(dir.path(), &app, "20000", &[v]));
-    // Growth inside windows: over all samples together it is the greater the fewer samples there are.
+    // Growth inside windows: over all samples together it increases as the number of samples
+    // decreases.
     let growth = |report: &Value| {
         number(
             report["windows"]
@@ -184,7 +186,7 @@ fn layers_of_two_networks() {
     }
 }
 
-/// The micro-benchmarks: the classes identify each pattern.
+/// Micro-benchmarks: the classes identify each pattern.
 #[test]
 fn patterns_of_the_micro_benchmarks() {
     let dir = tempfile::tempdir().unwrap();
@@ -198,14 +200,14 @@ fn patterns_of_the_micro_benchmarks() {
     for kind in ["str1", "str2", "str8"] {
         assert!(strided(kind, kind) > 99.0, "{kind}");
     }
-    // Half of what an irregular loop touches is the array that tells where to go, which is walked in strides.
+    // Half of what an irregular loop touches is the array of indices, which is walked in strides.
     for kind in ["irr", "str1+irr", "str8+irr"] {
         let share = strided(kind, "irr");
         assert!((45.0..55.0).contains(&share), "{kind}: {share}");
     }
     let series = sampled(dir.path(), &app, "10000", &["str1+irr"]);
     assert!(number(function(&series, "str1"), "dF_str_pct") > 99.0);
-    // By condition, both kinds lie in one function.
+    // With a condition, both kinds are in one function.
     let either = strided("str1/irr", "either");
     assert!((60.0..95.0).contains(&either), "{either}");
 }

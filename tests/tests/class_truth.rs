@@ -8,10 +8,10 @@ use mgz_tests::tools::{self, LIMIT};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Points that a share may be off.
+/// Allowed deviation of a share, in percentage points.
 const POINTS: f64 = 10.0;
 
-/// Sites nine in ten of whose steps inside samples are the same, and none.
+/// Sites for which at least nine in ten steps inside samples are the same and not zero.
 fn strided(rows: &[&RecordedRow]) -> HashSet<(u16, u32)> {
     let mut last: HashMap<(u16, u32), (u32, u64)> = HashMap::new();
     let mut steps: HashMap<(u16, u32), HashMap<i64, u64>> = HashMap::new();
@@ -47,8 +47,8 @@ fn share(rows: &[&RecordedRow], of: impl Fn(&RecordedRow) -> bool) -> f64 {
 #[test]
 fn strided_shares_are_those_of_the_addresses() {
     let dir = tempfile::tempdir().unwrap();
-    // (With optimisation, clang loads the base of the edges again on one of two paths that merge,
-    // and static analysis does not follow that.)
+    // (With optimisation, clang reloads the base of the edges on one of two paths that merge, and
+    // static analysis does not follow that.)
     for (clang, opt) in [(false, "0"), (true, "0"), (false, "2"), (false, "3")] {
         let variant = Variant {
             clang,
@@ -108,7 +108,7 @@ fn strided_shares_are_those_of_the_addresses() {
                 (observed - expected).abs() <= POINTS,
                 "{what}: {observed:.1} % observed, {expected:.1} % by steps"
             );
-            // The line that reads edges says both.
+            // The line that reads edges has both classes.
             let pairs = summary["classes"].as_array().unwrap();
             let steady = pairs.iter().find(|p| p["observed"] == "strided");
             let steady = steady.unwrap_or_else(|| panic!("{what}: {pairs:#?}"));

@@ -1,4 +1,4 @@
-//! `mgz compare`: builds of one program that differ in a known way, and nothing else.
+//! `mgz compare`: builds of one program that differ only in one known respect.
 
 use mgz_tests::session::{instrument, record_command};
 use mgz_tests::tools::{self, LIMIT, code};
@@ -6,7 +6,8 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// `walk` reads a table in order and a word of another one in each round, `pick` the words of that.
+/// `walk` reads a table in order and a word of another table in each round; `pick` reads the words
+/// of the second table.
 const PROGRAM: &str = r#"
 #include <stdio.h>
 #ifndef SIZE
@@ -47,7 +48,8 @@ impl TestFolder {
         self.dir.path().join(name)
     }
 
-    /// A build of the program, as `NAME/app`, ready to be recorded. `before` stands before its source.
+    /// A build of the program, as `NAME/app`, ready to be recorded. `before` is put in front of its
+    /// source.
     fn build(&self, name: &str, flags: &[&str], before: &str) -> PathBuf {
         let folder = self.path(name);
         std::fs::create_dir(&folder).unwrap();
@@ -90,7 +92,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The comparison of a number of something.
+/// The comparison of one metric of an entity.
 fn change<'a>(result: &'a Value, kind: &str, name: &str, metric: &str) -> &'a Value {
     let all = result["changes"].as_array().unwrap();
     all.iter()
@@ -127,7 +129,7 @@ fn planted_changes_are_told_and_nothing_else() {
         text(&same)
     );
 
-    // 30% more of a table.
+    // A table that is 30% larger.
     let (result, _) = place.json(&["base1", "--", "larger1"]);
     for (kind, name, metric, verdict) in [
         ("run", "", "F", "worse"),
@@ -165,7 +167,7 @@ fn planted_changes_are_told_and_nothing_else() {
         assert_eq!(code(&better), 0, "{condition}: {}", text(&better));
     }
 
-    // A new name, and lines that have moved.
+    // A renamed function, and lines that have moved.
     let (result, _) = place.json(&["base1", "--", "moved1"]);
     assert_eq!(result["verdict"][0], "nothing changed", "{result:#}");
     let walk = change(&result, "function", "walk", "loads");
@@ -173,7 +175,7 @@ fn planted_changes_are_told_and_nothing_else() {
         (&walk["new_name"], &walk["verdict"]),
         (&"traverse".into(), &"same".into())
     );
-    // The line and the loop around it have the same loads, so that one of them stands for both.
+    // The line and the loop around it have the same loads, so one of them represents both.
     let at = 1 + PROGRAM
         .lines()
         .position(|l| l.contains("sum += table[i]"))
@@ -255,7 +257,7 @@ fn refusals(place: &TestFolder) {
     assert_eq!(code(&place.compare(&["old/base1", "larger1"])), 2);
 }
 
-/// The script of the composite action, as its step runs it.
+/// Runs the script of the composite action as its step does.
 fn action(place: &TestFolder) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/action/compare.sh");
     let mgz = tools::binary("mgz");
@@ -302,7 +304,7 @@ fn samples_of_one_program_do_not_differ() {
     place.record("c", &other, &ring("4001"));
     let same = place.compare(&["--fail-if", "F>0%,loads>0%", "a", "--", "b"]);
     assert_eq!(code(&same), 0, "{}", text(&same));
-    // The size of a variable is in the file, so samples know it too.
+    // The size of a variable is in the file, so samples also have it.
     for condition in ["loads>50%", "size.table>199%"] {
         let three = place.compare(&["--fail-if", condition, "a", "--", "c"]);
         assert_eq!(code(&three), 3, "{condition}: {}", text(&three));

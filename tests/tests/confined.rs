@@ -1,5 +1,5 @@
-//! Programs under a seccomp filter that kills them for a forbidden system call. Recorded with
-//! signals and watchpoints, they live on as they do alone.
+//! Programs under a seccomp filter that kills them for a forbidden system call. When they are
+//! recorded with signals and watchpoints, they still run to their end.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command};
@@ -25,7 +25,7 @@ fn what_a_filter_kills_for_is_not_called() {
         "strict", "3", "9", "13", "14", "15", "16", "28", "39", "62", "72", "131", "186", "202",
         "228", "234", "298",
     ];
-    // (docs/reference/limits.md names the calls that who makes threads and children cannot do without.)
+    // (docs/reference/limits.md names the calls that are required to create threads and children.)
     let others = ["3", "28", "72", "228", "298"];
     let cases = (alone.iter().map(|refused| ("alone", refused)))
         .chain(others.iter().map(|refused| ("fork", refused)))
@@ -59,7 +59,7 @@ fn what_a_filter_kills_for_is_not_called() {
 }
 
 /// The same for filters that no function of the C library installs, in executables without a
-/// loader, and in full traces and rings, whose probes write until the end.
+/// loader, and for full traces and rings, whose probes write until the program ends.
 #[test]
 fn filters_of_all_kinds_of_programs() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! Functions that preserve more registers than the ABI requires, or return more: made by compilers,
-//! by linkers, and by hand (`conventions.c`). Callers use the preserved registers, so output must
-//! equal the original's in every mode and flavour.
+//! Functions that preserve more registers than the ABI requires, or return more: produced by
+//! compilers and linkers, and written by hand (`conventions.c`). Callers use the preserved
+//! registers, so output must equal the original's in every mode and flavour.
 
 use mgz_tests::programs;
 use mgz_tests::session::{instrument_as, record_command, same_result};
@@ -10,7 +10,7 @@ use std::process::Command;
 
 const LIBRARY: &str = "libconventions.so";
 
-/// The program, linked with its library. `None` (after saying so) without the compiler.
+/// The program, linked with its library. `None`, with a message, if the compiler is missing.
 fn build(compiler: &str, options: &[&str], dir: &Path) -> Option<PathBuf> {
     if !tools::have(compiler) {
         tools::skip(&format!(
@@ -20,7 +20,7 @@ fn build(compiler: &str, options: &[&str], dir: &Path) -> Option<PathBuf> {
     }
     let source = programs::source("conventions");
     let compile = |more: &[&str], out: &str| {
-        // (Binding at the first call changes registers that these functions leave alone.)
+        // (Binding at the first call changes registers that these functions preserve.)
         let mut command = Command::new(compiler);
         command
             .current_dir(dir)

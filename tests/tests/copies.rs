@@ -1,5 +1,5 @@
-//! Calls of `memcpy` and its kin are recorded at the caller's line (`mgz-instrument --copies`), with
-//! their bytes.
+//! Calls of `memcpy` and similar functions are recorded at the caller's line (`mgz-instrument
+//! --copies`), with their bytes.
 
 use mgz_tests::session::{self, record_command};
 use mgz_tests::tools::{self, LIMIT};
@@ -82,10 +82,10 @@ fn copies_are_rows_of_their_bytes() {
             .iter()
             .any(|f| f["reads_for"].to_string().contains("\"memcpy\""));
         assert_eq!(misses_copies, copies == 0, "{files:?}");
-        // A copy of no bytes reads nothing.
+        // A copy of zero bytes reads nothing.
         assert_eq!(of('L', 0), 0);
         if options.contains(&"--stores") {
-            // The copies, and what memset has written.
+            // The copies and the bytes that memset has written.
             assert_eq!(of('S', 1 << 20), 2, "{sizes:?}");
             assert_eq!(of('S', 1000), 50, "{sizes:?}");
         }

@@ -1,6 +1,5 @@
-//! Rare things that few programs do, each once: masks in handlers and in calls that wait, functions
-//! of older systems, processes that share memory, limits. Each program runs recorded as it does
-//! alone.
+//! Rare operations, each tested once: masks in handlers and in calls that wait, functions of older
+//! systems, processes that share memory, limits. Each recorded program runs as it does without mgz.
 
 use mgz_tests::forms;
 use mgz_tests::programs::{self, Variant};
@@ -20,7 +19,7 @@ const MODES: [&[&str]; 3] = [
     &["--mode", "burst", "--rate", "1000"],
 ];
 
-/// Runs a case alone and in all modes; `check` is shown each trace.
+/// Runs a case without mgz and in all modes; `check` gets each trace.
 fn same(name: &str, extra: &[&str], cases: &[&str], check: impl Fn(&str, &Path, &str)) {
     let dir = tempfile::tempdir().unwrap();
     let Some(original) = programs::build(name, PLAIN, extra, dir.path()).unwrap() else {
@@ -49,7 +48,7 @@ fn same(name: &str, extra: &[&str], cases: &[&str], check: impl Fn(&str, &Path, 
 }
 
 /// The recorder adds variables to the environment and the runtime removes them again. That must
-/// leave no hole before the auxiliary vector.
+/// leave no gap before the auxiliary vector.
 #[test]
 fn the_auxiliary_vector_is_behind_the_environment() {
     for flags in [&[][..], &["-static"], &["-static-pie"]] {
@@ -82,8 +81,8 @@ fn handlers_that_are_left() {
     );
 }
 
-/// Entry jumps over loads are removed before a handler looks at these loads, also in a program
-/// under a seccomp filter.
+/// Entry jumps over loads are removed before a handler reads these loads, also in a program under a
+/// seccomp filter.
 #[test]
 fn handlers_that_carry_out_loads() {
     same(
@@ -101,7 +100,7 @@ fn handlers_that_carry_out_loads() {
     );
 }
 
-/// Code whose protection the program changes stays as it is.
+/// Code whose protection the program changes is left unchanged.
 #[test]
 fn code_that_is_taken_away_and_given_back() {
     same(
@@ -183,7 +182,7 @@ fn what_the_recorder_may_not_follow_is_counted() {
         &["-lrt"],
         &["strict", "other-user"],
         |case, _, said| {
-            // SAFETY: it has no arguments.
+            // SAFETY: the call has no arguments.
             let may = case == "strict" || unsafe { libc::geteuid() } == 0;
             assert_eq!(said.contains("1 forbidden"), may, "{case}: {said}");
         },
@@ -198,7 +197,7 @@ fn what_is_no_filter() {
 }
 
 /// The runtime looks up the functions behind its wrappers before the program runs. It must not do
-/// so in a thread for which another one waits that loads a library, nor between `dlopen` and
+/// so in a thread that another thread waits for while loading a library, nor between `dlopen` and
 /// `dlerror`.
 #[test]
 fn the_loader_is_left_alone() {
@@ -260,7 +259,7 @@ fn the_loader_is_left_alone() {
     }
 }
 
-/// Daemons close all descriptors; the event that begins windows is among them.
+/// Daemons close all descriptors; the event that begins windows is one of them.
 #[test]
 fn programs_that_close_everything_are_sampled() {
     let dir = tempfile::tempdir().unwrap();
@@ -302,9 +301,9 @@ fn programs_that_close_everything_are_sampled() {
     }
 }
 
-/// Additional bytes of an alternate stack that a handler may use with the runtime, by the functions
-/// that it calls. The work of the call runs elsewhere; these are the registers that wrappers and
-/// hooks push.
+/// Additional bytes of an alternate stack that a handler may use with the runtime, by the function
+/// that it calls. The work itself runs on another stack; these bytes are the registers that
+/// wrappers and hooks push.
 const CALLS_TAKE: [(&str, u64); 5] = [
     ("masks", 224),
     ("acts", 224),
@@ -313,11 +312,11 @@ const CALLS_TAKE: [(&str, u64); 5] = [
     ("executes", 320),
 ];
 /// Additional bytes for a handler of an executable without a loader: code of the file calls it.
-/// (System calls about masks and actions are met on the program's stack there.)
+/// (System calls for masks and actions are intercepted on the program's stack there.)
 const STATIC_TAKES: u64 = 16;
 const STATIC_CHECKED: [&str; 5] = ["plain", "info", "nested", "alarms", "stack"];
 
-/// A handler has as much room on an alternate stack as without the runtime.
+/// A handler has as much space on an alternate stack as without the runtime.
 #[test]
 fn handlers_take_nothing_more_of_an_alternate_stack() {
     for extra in [&["-Wl,-z,now"][..], &["-static"]] {
@@ -363,8 +362,8 @@ fn handlers_take_nothing_more_of_an_alternate_stack() {
     }
 }
 
-/// Counts in restartable sequences are exact: no part of a sequence runs in a clone, wherever its
-/// descriptor comes from.
+/// Counts in restartable sequences are exact: no part of a sequence runs in a clone, regardless of
+/// the origin of its descriptor.
 #[test]
 fn restartable_sequences() {
     let fixed = Variant {

@@ -1,7 +1,7 @@
 //! Coverage: at least 99% of the loads that an instrumented file executes are recorded or implied.
-//! The single-step reference counts them over all code of the file, so functions that mgz leaves
-//! alone and code outside of functions count as lost. The word that an entry of a linkage table
-//! (`.plt`) reads is a load of the call. The way from there into the loader at a first call is
+//! The single-step reference counts them over all code of the file, so functions that mgz does not
+//! instrument and code outside functions count as lost. The word that an entry of a linkage table
+//! (`.plt`) reads is a load of the call. The code from there into the loader at a first call is
 //! counted and shown separately. Sharing payloads loses nothing: a trace with one record for each
 //! load has the same rows.
 
@@ -51,12 +51,12 @@ fn linkage(path: &Path) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// The head of a lazily bound table: two loads on the way into the loader, once for each function.
+/// The head of a lazily bound table: two loads before the loader, once for each function.
 const BINDING: &str = "head of a linkage table";
-/// Its length.
+/// Length of the head in bytes.
 const HEAD: u64 = 16;
 
-/// Loads of a run by what became of them.
+/// Loads of a run by outcome.
 #[derive(Default)]
 struct Coverage {
     loads: u64,
@@ -106,7 +106,7 @@ fn measure(
     measure_in(app, app, args, input, dir, stray)
 }
 
-/// The same of another file than the program, a library of it.
+/// Like [`measure`], for a library of the program.
 fn measure_in(
     program: &Instrumented,
     app: &Instrumented,
@@ -186,7 +186,7 @@ fn count(
     let mut may_be_implied = 0i64;
     let in_table = |ip: u64| linkage.iter().any(|r| (r.0..r.1).contains(&ip));
     let in_head = |ip: u64| linkage.iter().any(|r| (r.0..r.0 + HEAD).contains(&ip));
-    // A direct call of an entry was counted with what the entry reads.
+    // A direct call of an entry was counted together with the entry's load.
     let mut before: HashMap<(u32, u32), (u64, u64)> = HashMap::new();
     for event in events.iter().filter(|e| e.kind == EventKind::Original) {
         let last = before.insert((event.process, event.thread), (event.ip, event.value));
@@ -288,7 +288,7 @@ fn nearly_every_executed_load_is_in_the_trace() {
             ));
         }
     };
-    // Blocks that a computed goto leads to may be too short for a jump into the clone.
+    // The target blocks of a computed goto may be too short for a jump into the clone.
     for name in [
         "loops", "hash", "switches", "goto", "throws", "objects", "calls", "recurse", "bignum",
         "gathers",
@@ -337,8 +337,8 @@ fn nearly_every_executed_load_is_in_the_trace() {
     assert!(low.is_empty(), "{}", low.join("\n"));
 }
 
-/// A small program loses only the loads on the way into the loader: `.init` and `.fini`, which look
-/// for the profiler, and the functions that the loader calls.
+/// A small program loses only the loads around the loader: `.init` and `.fini`, which check for the
+/// profiler, and the functions that the loader calls.
 #[test]
 fn all_that_runs_before_and_after_the_program_is_in_the_trace() {
     let fixed = Variant {
@@ -364,7 +364,8 @@ fn all_that_runs_before_and_after_the_program_is_in_the_trace() {
     }
 }
 
-/// Functions that were left alone are in the report and in the trace, and all three tools say so.
+/// Functions that were not instrumented are in the report and in the trace, and all three tools
+/// report them.
 #[test]
 fn what_is_left_alone_is_said() {
     let dir = tempfile::tempdir().unwrap();
@@ -413,8 +414,8 @@ fn what_is_left_alone_is_said() {
     }
 }
 
-/// A function that borrows the base of `%gs` and restores it is left alone, if nothing can run in
-/// between; the rest of the program is recorded.
+/// A function that borrows the base of `%gs` and restores it is not instrumented, if no other code
+/// can run in between; the rest of the program is recorded.
 #[test]
 fn a_function_that_borrows_gs_is_left_alone() {
     const BORROW: &str = "rdgsbase %rcx\\n wrgsbase %rdi\\n mov %gs:8, %rax\\n add %rax, %gs:0\\n wrgsbase %rcx\\n ret";
@@ -500,8 +501,8 @@ fn a_function_that_borrows_gs_is_left_alone() {
     }
 }
 
-/// The selector of `%gs` is 0, whoever uses the base, and a prefetch loads nothing. A load relative
-/// to the base is the program's own, and the soft backend declines it.
+/// The selector of `%gs` is 0 regardless of the use of the base, and a prefetch is not a load. A
+/// load relative to the base belongs to the program, and the soft backend declines it.
 #[test]
 fn what_of_gs_the_soft_backend_takes() {
     let dir = tempfile::tempdir().unwrap();
@@ -559,8 +560,8 @@ fn what_of_gs_the_soft_backend_takes() {
     }
 }
 
-/// Programs that do their work in a library. Calls arrive by the linker's tables and through
-/// pointers, so each function that begins without room for a jump shows.
+/// Programs that do their work in a library. Calls arrive through the linker's tables and through
+/// pointers, so each function that has no room for a jump at its start affects the result.
 #[test]
 fn so_it_is_in_libraries() {
     let sql = "CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT, c REAL); WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 30) INSERT INTO t SELECT i, \
@@ -615,8 +616,8 @@ fn so_it_is_in_libraries() {
     assert!(low.is_empty(), "{}", low.join("\n"));
 }
 
-/// The C library is in the same file, and its allocator branches behind `lock` prefixes. Without
-/// these functions, coverage would be 90% or less.
+/// The C library is in the same file, and its allocator has branches to instructions behind their
+/// `lock` prefixes. Without these functions, coverage would be 90% or less.
 #[test]
 fn so_it_is_in_static_executables() {
     for name in ["chase", "hash"] {
@@ -648,11 +649,11 @@ fn so_it_is_in_static_executables() {
 }
 
 /// Compares one thread's rows in the shared and in the naive trace. They must be the same rows in
-/// the same order, except for rows of the naive trace whose site is implied in the other. These
-/// rows, together with the loads that the rows of either trace imply, must be equally many in each
-/// function. (Rows do not say which of their function's implied loads they represent: a region's
-/// may be counted with one of the regions behind it.) Addresses count by their distance from each
-/// other, because the heap lies behind the file's last segment, which is longer with more records.
+/// the same order, except for rows of the naive trace whose site is implied in the other. The
+/// number of these rows plus the loads that the rows of either trace imply must be the same in each
+/// function. (Rows do not say which of their function's implied loads they represent: those of a
+/// region may be counted with a later region.) Addresses are compared by their distances from each
+/// other, because the heap follows the file's last segment, which is longer with more records.
 fn same_loads(
     sidecar: &Sidecar,
     shared: &[RecordedRow],
@@ -756,7 +757,7 @@ fn sharing_payloads_loses_nothing() {
             "forms", "threads", "stack",
         ];
         for (i, name) in names.into_iter().enumerate() {
-            // Without the full matrix, each compiler has every second program.
+            // Without the full matrix, each compiler gets every second program.
             if !tools::full_matrix() && (i % 2 == 1) != variant.clang {
                 continue;
             }
@@ -781,7 +782,7 @@ fn sharing_payloads_loses_nothing() {
                 .unwrap();
                 (app.sidecar, rows::read_trace(&dir.join("trace")).unwrap())
             };
-            // (Paths of one length, so that the stack is the same.)
+            // (The paths have the same length, so that the stack is the same.)
             let ((sidecar, shared), (_, naive)) =
                 (record(&[], "shared"), record(&["--naive"], "naive_"));
             saved +=

@@ -1,4 +1,4 @@
-//! Whatever ends a recording, the trace can be read and says what is missing.
+//! However a recording ends, the trace can be read and states what is missing.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, Instrumented, record_command};
@@ -15,7 +15,7 @@ const PLAIN: Variant = Variant {
     pie: true,
 };
 
-/// CPU time of a program that goes on.
+/// CPU time that shows that a program continues.
 const ENOUGH: Duration = Duration::from_millis(300);
 
 fn app(dir: &Path) -> Option<Instrumented> {
@@ -23,7 +23,7 @@ fn app(dir: &Path) -> Option<Instrumented> {
     Some(session::instrument(&original, "soft", &[]).unwrap())
 }
 
-/// Starts a recording of `ends HOW` in a session of its own.
+/// Starts a recording of `ends HOW` in a separate session.
 fn start(options: &[&str], trace: &Path, app: &Instrumented, how: &str) -> Child {
     let mut command = record_command(options, trace, &app.path, &[how]);
     command
@@ -87,7 +87,7 @@ fn wait(mut child: Child, what: &str) -> (i32, String) {
         }
         std::thread::sleep(Duration::from_millis(5));
     };
-    // A program that outlives its recorder keeps the pipe open.
+    // A program that outlives its recorder may keep the pipe open.
     let mut text = String::new();
     if status.signal() != Some(libc::SIGKILL) {
         let _ = child.stderr.take().unwrap().read_to_string(&mut text);
@@ -104,7 +104,7 @@ fn manifest(trace: &Path) -> serde_json::Value {
     serde_json::from_slice(&std::fs::read(trace.join("manifest.json")).unwrap()).unwrap()
 }
 
-/// The analyzer reads the trace; returns its JSON and what it says on stderr.
+/// Analyses the trace; returns the JSON and the output on stderr.
 fn analyze(trace: &Path) -> (serde_json::Value, String) {
     let output = tools::run_limited(
         tools::tool("mgz-analyze")
@@ -114,7 +114,7 @@ fn analyze(trace: &Path) -> (serde_json::Value, String) {
     )
     .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    // 1: something is missing on disk, and the warnings say what; the analysis covers the rest.
+    // Status 1: data is missing on disk, and the warnings name it; the analysis covers the rest.
     assert!([0, 1].contains(&tools::code(&output)), "{stderr}");
     (serde_json::from_slice(&output.stdout).unwrap(), stderr)
 }
@@ -125,7 +125,7 @@ fn accesses(report: &serde_json::Value) -> f64 {
         .unwrap_or_else(|| panic!("no summary.A in {report}"))
 }
 
-/// Bytes of records in both modes, of which some are in whole segments.
+/// Enough bytes of records, in both modes, that some are in complete segments.
 const ENOUGH_BYTES: u64 = 8 << 20;
 
 const MODES: [&[&str]; 2] = [
@@ -133,7 +133,7 @@ const MODES: [&[&str]; 2] = [
     &["--mode", "ring", "--period", "10000", "--window", "1000"],
 ];
 
-/// A program goes on when its recorder is killed, and the registers that its probes borrow still
+/// A program continues when its recorder is killed, and the registers that its probes borrow still
 /// survive its handlers.
 #[test]
 fn a_killed_recorder_of_a_program_with_handlers() {
@@ -196,7 +196,7 @@ fn control_c() {
         let recorder = start(options, &trace, &app, "spin");
         program_of(&recorder, &app);
         tools::until_recorded(&trace, ENOUGH_BYTES);
-        // As the terminal does it: to the whole foreground group.
+        // Like a terminal, signals the whole foreground group.
         signal(-(recorder.id() as i32), libc::SIGINT);
         let (status, text) = wait(recorder, "control-c");
         assert_eq!(status, 130, "{text}");
@@ -225,7 +225,7 @@ fn a_killed_program() {
 }
 
 /// A loop advances the cursor in a register and writes it to memory only when control leaves. The
-/// records that lie behind the cursor in memory must be found.
+/// records beyond the cursor in memory must be found.
 #[test]
 fn a_loop_that_is_killed() {
     let dir = tempfile::tempdir().unwrap();
@@ -250,7 +250,7 @@ fn a_loop_that_is_killed() {
         .find(|r| r["function"] == "counted")
         .unwrap_or_else(|| panic!("{rows:?}"));
     let kept = counted["A"].as_f64().unwrap();
-    // Ids are looked at once in a line of the cache, which has four.
+    // IDs are checked once per cache line, which holds four of them.
     assert!(
         passes > 1000.0 && kept > passes - 4.0 && kept < passes + 3.0,
         "{kept} of {passes} passes"
@@ -299,7 +299,7 @@ fn a_loop_that_is_cancelled() {
             .find(|r| r["function"] == "counted")
             .unwrap_or_else(|| panic!("{rows:?}"));
         let loads = counted["A"].as_f64().unwrap();
-        // Two loads in each pass; the last of each thread may be half done.
+        // Two loads in each pass; the last pass of each thread may be incomplete.
         assert!(
             passes > 1000.0 && loads >= 2.0 * passes && loads <= 2.0 * passes + 2.0 * 20.0,
             "{loads} loads in {passes} passes"
@@ -320,7 +320,7 @@ fn a_killed_recorder() {
         signal(session, libc::SIGKILL);
         let (status, _) = wait(recorder, "a killed recorder");
         assert_eq!(status, 137);
-        // The program goes on without its recorder.
+        // The program continues without its recorder.
         let before = tools::cpu_time(program).expect("the program runs");
         tools::until_used(program, before + ENOUGH);
         signal(program, libc::SIGKILL);
@@ -336,7 +336,7 @@ fn a_killed_recorder() {
     }
 }
 
-/// A small file system of our own, unmounted at the end.
+/// A small file system for this test, unmounted at the end.
 struct Small(PathBuf);
 
 impl Small {
@@ -368,7 +368,7 @@ impl Drop for Small {
 fn a_full_disk() {
     let dir = tempfile::tempdir().unwrap();
     let Some(app) = app(dir.path()) else { return };
-    // Six million loads in random order: many megabytes also in the most compact form.
+    // Six million loads in random order: many megabytes even in the most compact format.
     let original = programs::build("scatter", PLAIN, &[], dir.path())
         .unwrap()
         .unwrap();

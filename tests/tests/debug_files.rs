@@ -1,4 +1,4 @@
-//! Names, lines and inlining where the debug information is not in the file itself.
+//! Names, lines and inlining when the debug information is outside the file.
 
 use mgz_tests::session::{self, record_command};
 use mgz_tests::tools::{self, LIMIT};
@@ -32,7 +32,8 @@ fn build(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
     dir.join(name)
 }
 
-/// Functions with loads, and lines as `line|function|inlined into`, without folders; and what the tool says.
+/// Functions with loads, and lines as `line|function|inlined into`, without folders; also returns
+/// the messages of the tool.
 fn names(dir: &Path, program: &Path) -> (Vec<String>, Vec<String>, String) {
     let app = session::instrument(program, "soft", &[]).unwrap();
     let said = tools::succeed(
@@ -124,7 +125,7 @@ fn debug_information_in_other_files_is_read() {
     for flags in [&["-gsplit-dwarf"][..], &["-gdwarf-4", "-gsplit-dwarf"]] {
         same(&build(dir, "split", flags));
     }
-    // The same, packed into one file, and that file gone.
+    // The same, packed into one file, and then without that file.
     if there("llvm-dwp") {
         for flags in [&["-gsplit-dwarf"][..], &["-gdwarf-4", "-gsplit-dwarf"]] {
             let packed = build(dir, "packed", flags);
@@ -140,7 +141,7 @@ fn debug_information_in_other_files_is_read() {
         }
     }
 
-    // Stripped, with a link to what was stripped; and without that file.
+    // Stripped, with a link to the stripped part; then without that file.
     let linked = dir.join("linked");
     std::fs::copy(&whole, &linked).unwrap();
     run(
@@ -157,7 +158,7 @@ fn debug_information_in_other_files_is_read() {
         said.contains("debug info  from ") && said.contains("linked.debug"),
         "{said}"
     );
-    // Another build is not believed.
+    // Debug information of another build is rejected.
     let other = build(dir, "other", &["-DX", "-O1"]);
     std::fs::copy(other, dir.join("linked.debug")).unwrap();
     let got = names(dir, &linked);
@@ -198,7 +199,7 @@ fn debug_information_in_other_files_is_read() {
         run(dir, &["dwz", "-m", "common", "shared", "twin"]);
         let said = same(&shared);
         assert!(said.contains("shared with other files, from "), "{said}");
-        // Nothing is made up where the shared part is missing.
+        // Nothing is invented if the shared part is missing.
         std::fs::remove_file(dir.join("common")).unwrap();
         let got = names(dir, &shared);
         assert!(got.2.contains("common, which is not there"), "{}", got.2);
@@ -245,7 +246,7 @@ fn servers_are_asked_for_debug_information_where_the_user_allows_it() {
     let asked = std::fs::read_to_string(dir.join("asked")).unwrap();
     assert!(asked.starts_with("debuginfo "), "{asked}");
     assert_eq!(asked.trim().len(), "debuginfo ".len() + 40, "{asked}");
-    // A file from a server gets no more trust than a file on the disk.
+    // A file from a server is checked like a file on the disk.
     build(dir, "other", &["-DX", "-O1", "-Wl,--build-id"]);
     std::fs::rename(dir.join("other"), dir.join("fetched")).unwrap();
     let found = said(url, &["--debuginfod"]);

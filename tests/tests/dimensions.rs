@@ -1,4 +1,4 @@
-//! Tables by thread and process, filters, and the load that a window's time is charged to: two
+//! Tables by thread and process, filters, and the load to which a window's time is attributed: two
 //! threads with different work of known size.
 
 use mgz_tests::programs::{self, Variant};
@@ -39,7 +39,8 @@ fn row<'a>(found: &'a Value, table: &str, key: &str, value: &str) -> Option<&'a 
     rows(found, table).iter().find(|r| r[key] == value)
 }
 
-/// A full trace has all loads, so that each filter has to leave as many as the program is known to execute.
+/// A full trace has all loads, so each filter must keep exactly the number that the program is
+/// known to execute.
 #[test]
 fn filters_leave_what_they_say() {
     let dir = tempfile::tempdir().unwrap();
@@ -57,7 +58,7 @@ fn filters_leave_what_they_say() {
     let whole = analyze(&trace, &["--objects"]).unwrap();
     assert!(whole.get("filter").is_none());
     let summary = &whole["summary"];
-    // The threads are all of the process, and the process all of the run.
+    // The threads add up to the process, and the process to the run.
     let threads = rows(&whole, "threads");
     assert_eq!(threads.len(), 3);
     for key in ["A", "A_const", "reuses", "first_touches"] {
@@ -69,9 +70,9 @@ fn filters_leave_what_they_say() {
     assert_eq!(whole["processes"][0]["F"], summary["F"]);
     assert_eq!(whole["processes"][0]["threads"], 3);
 
-    // The thread is known by its function, which no other has.
+    // The thread is identified by its function, which no other thread runs.
     let of_walk = analyze(&trace, &["--function", "^walk$"]).unwrap();
-    // Besides the table, a function may load the number of its rounds.
+    // A function may also load its number of rounds.
     let walked = number(&of_walk["summary"], "A");
     assert!((walks..=walks + 1).contains(&walked), "{walked}");
     assert!((1024..=1025).contains(&number(&of_walk["summary"], "F")));
@@ -97,8 +98,8 @@ fn filters_leave_what_they_say() {
         assert_eq!(thread["time_zoom"]["root"][key], in_table[key], "{key}");
     }
     assert_eq!(thread["summary"]["threads"], 1);
-    // The names are those that the recorder saw while the thread ran; it may not have seen any of a
-    // short thread.
+    // The names are those that the recorder saw while the thread ran; it may not have seen the name
+    // of a short thread.
     let name = in_table["name"].as_str().unwrap();
     assert!(
         ["", "walker", "shares"].iter().any(|n| name.starts_with(n)),
@@ -112,12 +113,12 @@ fn filters_leave_what_they_say() {
     let both = ["--function", "chase", "--object", "near_by"];
     let near = analyze(&trace, &both).unwrap();
     assert_eq!(number(&near["summary"], "A"), steps);
-    // Several values of one option: one is enough.
+    // Several values of one option: it is enough to match one.
     let two = ["--function", "^chase$", "--function", "^walk$"];
     let two = analyze(&trace, &two).unwrap();
     let more = number(&two["summary"], "A") - walked;
     assert!((2 * steps..=2 * steps + 1).contains(&more), "{more}");
-    // The part before a time and the part behind it together are the whole.
+    // The parts before and after a time add up to the whole.
     let last = rows(&whole, "threads").len();
     assert!(last > 0);
     let early = analyze(&trace, &["--to", "0"]).unwrap();
@@ -141,8 +142,8 @@ fn filters_leave_what_they_say() {
     }
 }
 
-/// In `chase` one load hits and the next waits for memory. A window begins behind the waiting load,
-/// at the one that hits, but its time belongs to the waiting load.
+/// In `chase` one load hits and the next waits for memory. A window begins after the waiting load,
+/// at the load that hits, but its time belongs to the waiting load.
 #[test]
 fn time_is_of_the_load_that_waits() {
     let dir = tempfile::tempdir().unwrap();
@@ -168,7 +169,8 @@ fn time_is_of_the_load_that_waits() {
         share(row(&found, "objects", "object", "near_by")),
     );
     assert!(far > 60.0 && far + near > 99.0, "{far}% and {near}%");
-    // Lines have the same meaning of time: the line that waits has as much as what it loads.
+    // Lines attribute time in the same manner: the waiting line has as much time as the data that
+    // it loads.
     let waits = rows(&found, "lines")
         .iter()
         .map(|l| share(Some(l)))
@@ -178,8 +180,8 @@ fn time_is_of_the_load_that_waits() {
     assert!(left > 60.0, "{left}% of the time is left");
 }
 
-/// Both loads of a step go to one cache line and lie in one region. The region's first load is over
-/// when a window begins, so no row shows it; the recorder notes its place.
+/// Both loads of a step go to one cache line and lie in one region. The region's first load is
+/// complete when a window begins, so it has no row; the recorder stores its location.
 #[test]
 fn of_two_fields_in_a_line_the_one_that_is_read_first_has_the_time() {
     let dir = tempfile::tempdir().unwrap();

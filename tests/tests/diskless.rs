@@ -1,4 +1,4 @@
-//! `mgz-record --analyze`: the analysis without a trace on disk; and `--exit-after`.
+//! `mgz-record --analyze`, which analyses without a trace on disk, and `--exit-after`.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::rows;
@@ -17,7 +17,7 @@ const PLAIN: Variant = Variant {
     pie: true,
 };
 
-/// A recorder with an analyzer beside it that keeps a copy of what it is given in `$KEEP`.
+/// A recorder next to an analyzer that keeps a copy of its input in `$KEEP`.
 fn keeping(dir: &Path) -> PathBuf {
     let own = dir.join("bin");
     std::fs::create_dir(&own).unwrap();
@@ -33,7 +33,7 @@ fn keeping(dir: &Path) -> PathBuf {
     recorder
 }
 
-/// Folders in memory of the recorder with this id.
+/// In-memory folders of the recorder with this process ID.
 fn left_in_memory(recorder: u32) -> Vec<PathBuf> {
     let start = format!("mgz-analyze.{recorder}.");
     ["/dev/shm", "/run/shm"]
@@ -47,7 +47,7 @@ fn left_in_memory(recorder: u32) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Runs in an empty folder, and looks that nothing is left there and in memory.
+/// Runs a command in an empty folder and checks that nothing is left there or in memory.
 fn leaving_nothing(command: &mut Command, meanwhile: impl FnOnce(i32) + Send) -> Output {
     let empty = tempfile::tempdir().unwrap();
     let mut recorder = 0;
@@ -105,7 +105,7 @@ fn without_a_trace_the_analysis_is_the_same() {
         } else {
             "--all"
         };
-        // The same run, with a copy of what the analysis had.
+        // The same run, with a copy of the input of the analysis.
         let (kept, file) = (folder.join("kept"), folder.join("analysis"));
         let mut command = Command::new(&recorder);
         command
@@ -123,14 +123,14 @@ fn without_a_trace_the_analysis_is_the_same() {
         let through = analyse(&kept, &words);
         let diskless = std::fs::read(&file).unwrap();
         assert!(diskless == through.stdout, "{name}: another analysis");
-        // Another run by way of a trace on disk has the same loads.
+        // Another run with a trace on disk has the same loads.
         let trace = folder.join("trace");
         let recorded = tools::succeed(&mut record_command(mode, &trace, &app, &[]), LIMIT).unwrap();
         assert_eq!(output.stdout, recorded.stdout, "{name}");
         if matches!(name, "threads" | "forks") || options == "--all" {
             continue;
         }
-        // (Footprints are a matter of addresses, and the stack lies elsewhere.)
+        // (Footprints depend on addresses, and the stack has another address.)
         let loads = |bytes: &[u8]| {
             let all: Value = serde_json::from_slice(bytes).unwrap();
             let rows = all["functions"].as_array().unwrap().iter();
@@ -164,7 +164,7 @@ fn without_trace(app: &Path, arguments: &[&str], options: &str, dir: &Path) -> (
     (output, std::fs::read(&file).unwrap())
 }
 
-/// A document without the ids of processes and threads, which are others in each run.
+/// A document without the ids of processes and threads, which differ in each run.
 fn without_ids(document: &[u8]) -> Vec<&[u8]> {
     let is_id = |line: &[u8]| {
         let key = line.trim_ascii();
@@ -176,8 +176,8 @@ fn without_ids(document: &[u8]) -> Vec<&[u8]> {
         .collect()
 }
 
-/// A run whose analysis takes the rows while the program runs, and one with a trace on disk: programs
-/// that make the same accesses in each run. Returns what the first recorder said.
+/// Compares a run that is analysed while the program runs with one that has a trace on disk, for
+/// programs that make the same accesses in each run. Returns the messages of the first recorder.
 fn beside_and_behind(app: &Path, arguments: &[&str], options: &str, dir: &Path) -> String {
     let trace = dir.join("trace");
     let mut record = record_command(&FULL, &trace, app, arguments);
@@ -215,7 +215,8 @@ const ALONE: [(&str, &[&str]); 13] = [
     ("vector", &[]),
 ];
 
-/// Compares both ways on [`ALONE`], every other one with stores; `options` for each by its number.
+/// Compares both methods on the programs of [`ALONE`], every other one with stores; `options`
+/// returns the options for a program's number.
 fn both_ways(options: impl Fn(usize) -> String) {
     let dir = tempfile::tempdir().unwrap();
     for (number, (name, arguments)) in ALONE.into_iter().enumerate() {
@@ -281,9 +282,9 @@ fn libraries_may_come_while_rows_are_simulated() {
     }
 }
 
-/// The analysis of code that runs beside other code follows from the memory trace. (Its order is
-/// that of recorded times, which differ from run to run; `collector/src/convert/tests.rs` and
-/// `analyzer/cli/tests/integration/beside.rs` compare the same rows.)
+/// The analysis of code that runs concurrently with other code follows from the memory trace. (Its
+/// order is that of recorded times, which differ from run to run; `collector/src/convert/tests.rs`
+/// and `analyzer/cli/tests/integration/beside.rs` compare the same rows.)
 #[test]
 fn threads_that_begin_later_follow() {
     let dir = tempfile::tempdir().unwrap();
@@ -311,7 +312,7 @@ fn threads_that_begin_later_follow() {
     }
     let rate = |all: &Value| all["levels"][1]["hit_rate_hierarchy"].as_f64().unwrap();
     assert!((rate(&beside) - rate(&through)).abs() < 0.01);
-    // Threads by themselves have no order.
+    // Threads without recorded times have no order.
     let options = "reuse --format json --stores --no-objects";
     let (output, beside) = without_trace(&app, &[], options, dir.path());
     let text = said(&output);
@@ -329,7 +330,7 @@ fn threads_that_begin_later_follow() {
     assert!((mean(&beside) / mean(&through) - 1.0).abs() < 0.01);
 }
 
-/// Analyses that need more than one row after the other get the trace in memory.
+/// Analyses that need more than a single pass over the rows get the trace in memory.
 #[test]
 fn analyses_that_look_back_read_the_trace() {
     let dir = tempfile::tempdir().unwrap();
@@ -351,12 +352,13 @@ fn analyses_that_look_back_read_the_trace() {
     }
 }
 
-/// The most that a recorder has taken, in bytes.
+/// Highest memory use of a recorder, in bytes.
 #[derive(Debug, Default)]
 struct Peak {
     /// In its folders in memory.
     folder: u64,
-    /// By itself and by the analysis, without what they share with the program and files that they map.
+    /// By the recorder and the analysis, without the memory shared with the program and without
+    /// mapped files.
     processes: u64,
 }
 
@@ -376,7 +378,7 @@ fn allocated(folder: &Path) -> u64 {
 }
 
 impl Peak {
-    /// Looks until the recorder has ended.
+    /// Polls until the recorder has ended.
     fn watch(&mut self, recorder: i32) {
         let field = |process: &str, name: &str| -> Option<u64> {
             let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
@@ -390,7 +392,7 @@ impl Peak {
         };
         while !ended() {
             let folders = left_in_memory(recorder as u32);
-            // (One may be seen by several names.)
+            // (A folder may appear under several names.)
             let folder = folders.iter().map(|folder| allocated(folder)).max();
             let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children"));
             let children = children.unwrap_or_default();
@@ -407,7 +409,7 @@ impl Peak {
     }
 }
 
-/// A program with so many loads that they are known to be too many.
+/// A program that executes too many loads for a small trace.
 fn large(dir: &Path) -> Option<PathBuf> {
     std::fs::create_dir_all(dir.join("levels")).unwrap();
     let original = programs::build("levels/histogram", PLAIN, &["-g"], dir).unwrap()?;
@@ -435,7 +437,7 @@ fn what_does_not_fit_into_memory_is_told() {
         text.contains("recording ended early: the size limit of 8388608 bytes was reached"),
         "{text}"
     );
-    // Records; columns that take their place; sidecars.
+    // Records, the columns that replace them, and sidecars.
     assert!(
         peak.folder > BOUND / 2 && peak.folder < BOUND * 2,
         "{peak:?} {text}"
@@ -476,7 +478,7 @@ fn memory_is_the_same_however_long_the_program_runs() {
     }
 }
 
-/// The markers' program, which would run for hours.
+/// The program with markers, which would run for hours.
 fn marked(dir: &Path) -> Option<PathBuf> {
     let include = format!("-I{}", programs::sources().join("../../markers").display());
     std::fs::create_dir_all(dir.join("marked")).unwrap();
@@ -522,7 +524,7 @@ fn interrupted_recordings_are_analysed() {
     tools::interruptible(&mut command);
     let output = leaving_nothing(&mut command, |recorder| {
         until_busy_child(recorder);
-        // SAFETY: a call with plain numbers, to a process of our own.
+        // SAFETY: a call with plain numbers, for a process that this test started.
         unsafe { libc::kill(recorder, libc::SIGINT) };
     });
     assert_eq!(
@@ -577,11 +579,12 @@ fn a_program_ends_when_its_phase_is_recorded() {
         assert!(read.rows() > 0, "{options:?}: {}", said(&output));
         (output, read)
     };
-    // Markers: the loads of whole phases. (More than one may go by before the recorder looks.)
+    // Markers: the loads of whole phases. (More than one phase may pass before the recorder
+    // checks.)
     let (_, read) = record(&["--mode", "full"]);
     let phases = read.manifest.phases.as_ref().unwrap();
     assert!(phases.count >= 1, "{phases:?}");
-    // An amount, and a time.
+    // A limit by amount, and one by time.
     let (_, read) = record(&[
         "--mode",
         "full",
@@ -609,7 +612,7 @@ fn a_program_ends_when_its_phase_is_recorded() {
         "--duration",
         "0.2",
     ]);
-    // Without a trace.
+    // The same without a trace.
     let mut command = tools::tool("mgz-record");
     let output = leaving_nothing(
         command

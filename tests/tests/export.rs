@@ -1,5 +1,5 @@
-//! `mgz export` and `mgz import`: each format has the numbers of `mgz-analyze`, and exported
-//! accesses come back the same.
+//! `mgz export` and `mgz import`: each format contains the numbers of `mgz-analyze`, and exported
+//! accesses are unchanged after the import.
 
 use flate2::read::GzDecoder;
 use mgz_abi::leb128;
@@ -12,7 +12,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Two threads, a heap block, a function that is inlined, and a table of which lines are read at random.
+/// Two threads, a heap block, a function that is inlined, and a table whose lines are read in
+/// random order.
 const PROGRAM: &str = r#"
 #include <pthread.h>
 #include <stdio.h>
@@ -104,7 +105,7 @@ impl TestFolder {
     }
 }
 
-/// Fields of a message of protocol buffers: number, varint or bytes.
+/// A field of a protocol buffers message: a number, or bytes.
 enum Field<'a> {
     Number(u64),
     Bytes(&'a [u8]),
@@ -163,7 +164,7 @@ fn packed(mut bytes: &[u8]) -> Vec<u64> {
     out
 }
 
-/// Loads by function (of the machine code), implied ones included.
+/// Loads by function (of the machine code), including implied loads.
 fn loads(analysis: &Value) -> HashMap<String, u64> {
     let rows = analysis["functions"].as_array().unwrap();
     let of = |row: &Value| row["A"].as_u64().unwrap() + row["A_const"].as_u64().unwrap();
@@ -173,7 +174,7 @@ fn loads(analysis: &Value) -> HashMap<String, u64> {
         .collect()
 }
 
-/// A count by function, of the tables.
+/// A count by function, taken from the tables.
 fn by_function_of(analysis: &Value, key: &str) -> HashMap<String, u64> {
     let rows = analysis["functions"].as_array().unwrap();
     rows.iter()
@@ -276,7 +277,7 @@ fn profiles_have_the_loads_of_the_analysis() {
         .iter()
         .find(|p| p["tb"] == 16384)
         .unwrap_or_else(|| panic!("{dhat:#}"));
-    // Both threads read ints of the block.
+    // Both threads read integers of the block.
     assert_eq!(point["rb"], 4 * (4096 + 3000), "{dhat:#}");
     let none = place.mgz(&["export", "ring", "--to", "dhat"]);
     assert_eq!(code(&none), 1);
@@ -492,7 +493,7 @@ fn accesses_go_out_and_come_back() {
         }
     }
 
-    // The misses are those of the simulation, whatever the levels are.
+    // The misses are those of the simulation, for any levels.
     let stores = ["--stores"];
     for (levels, behind) in [
         (&["4K:4", "32K:8"][..], "L1=4K/4,L2=32K/8"),
@@ -552,8 +553,8 @@ fn accesses_go_out_and_come_back() {
     }
 }
 
-/// An imported trace of valgrind has the reuse distances that a list of recent blocks gives.
-/// Packs the files of the folder `dr` by zip, in pieces that end anywhere, as drmemtrace does.
+/// Packs the files of the folder `dr` by zip, in pieces with arbitrary boundaries, as drmemtrace
+/// does.
 fn repack(place: &TestFolder) {
     const SCRIPT: &str = "
 import glob, gzip, os, zipfile
@@ -573,6 +574,7 @@ for path in glob.glob('dr/trace/*'):
     tools::succeed(&mut python, LIMIT).unwrap();
 }
 
+/// An imported trace of valgrind has the reuse distances that a list of recent blocks gives.
 #[test]
 fn traces_of_lackey_have_the_histogram_of_brute_force() {
     if !tools::have("valgrind") {
@@ -611,7 +613,7 @@ fn traces_of_lackey_have_the_histogram_of_brute_force() {
         "small.trace",
     ]);
     let text = std::fs::read_to_string(place.path("small.lackey")).unwrap();
-    // Blocks and the number of the access that touched each last.
+    // The number of the access that last touched each block.
     let mut last: HashMap<u64, u64> = HashMap::new();
     let (mut bins, mut firsts, mut loads) = (vec![0u64; 65], 0u64, 0u64);
     for line in text
@@ -622,7 +624,7 @@ fn traces_of_lackey_have_the_histogram_of_brute_force() {
         let address = u64::from_str_radix(address, 16).unwrap();
         let size: u64 = size.trim().parse().unwrap();
         loads += 1;
-        // The blocks of one access do not stand between each other.
+        // The blocks of one access do not count for each other's distance.
         let blocks: Vec<u64> = (address >> 6..=(address + size - 1) >> 6).collect();
         for block in &blocks {
             match last.get(block) {

@@ -8,7 +8,7 @@ use mgz_tests::tools::{self, LIMIT};
 use serde_json::Value;
 use std::path::Path;
 
-/// Lines of a source with a case's marker.
+/// Lines of a source that have a case's marker.
 fn marked(source: &str, case: &str) -> Vec<u64> {
     let is_marked = |line: &str| {
         line.split("planted: ")
@@ -20,7 +20,8 @@ fn marked(source: &str, case: &str) -> Vec<u64> {
 }
 
 fn findings(app: &Path, case: &str, trace: &Path) -> (Vec<Value>, Value) {
-    // Latencies that were measured on this machine decide between causes: they are left out.
+    // Latencies measured on this machine would influence the choice between causes, so they are
+    // omitted.
     let mut record = record_command(&[], trace, app, &[case, "0.6"]);
     record.env("XDG_CACHE_HOME", trace.with_extension("cache"));
     tools::succeed(&mut record, LIMIT).unwrap();
@@ -46,7 +47,7 @@ fn mechanisms_are_told_apart_and_placed() {
         opt: "1",
         pie: true,
     };
-    // A chain's nodes and its buckets have as many loads each.
+    // A chain's nodes and its buckets have the same number of loads.
     let cases = [
         ("pointers", "list", "list", "walk_list", "nodes"),
         (

@@ -1,4 +1,4 @@
-//! `mgz fix`: from a finished program to a faster copy, and the programs that it refuses.
+//! `mgz fix`: from a finished program to a faster copy, and programs that it refuses.
 
 use mgz_tests::tools::{self, LIMIT, code};
 use serde_json::Value;
@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-/// Gathers from 128 MiB in a random order. The loads do not wait for each other, but the work
-/// between them keeps the processor from seeing many of them.
+/// Gathers from 128 MiB in a random order. The loads do not wait for each other, but because of the
+/// work between them the processor can issue only few of them at a time.
 const GATHER: &str = r#"
 #include <stdint.h>
 #include <stdio.h>
@@ -73,7 +73,7 @@ impl Place {
         tools::run_limited(&mut self.command(arguments), 5 * LIMIT).unwrap()
     }
 
-    /// Names in the folder, but those of the test itself.
+    /// Names in the folder, except those of the test itself.
     fn written(&self) -> Vec<String> {
         let names = std::fs::read_dir(self.dir.path()).unwrap();
         let mut names: Vec<String> = names
@@ -109,7 +109,7 @@ fn programs_that_cannot_be_judged_are_refused() {
     );
     let short = "int main(void){return 0;}\n";
     assert!(refused(short, &["--", "./app"]).contains("too short"));
-    // The address of a variable on the stack is another one in each run.
+    // The address of a variable on the stack differs in each run.
     let differs = r#"
 #include <stdio.h>
 #include <unistd.h>
@@ -143,7 +143,7 @@ fn scripts_are_refused() {
 
 #[test]
 fn a_program_without_a_finding_is_left_alone() {
-    // It computes, and loads nothing that misses.
+    // The program only computes; none of its loads miss.
     let place = Place::new(
         r#"
 #include <stdio.h>
@@ -216,13 +216,13 @@ fn a_gather_becomes_faster_and_the_fix_can_be_applied_again() {
     let of_kept = records.find(|r| r["outcome"] == "kept").unwrap();
     assert_eq!(of_kept["program"], "app");
     assert!(of_kept["measured"]["saved_pct"].as_f64().unwrap() > 1.0);
-    // The same output as the original.
+    // The output is that of the original.
     let run = |file: &str| {
         let mut command = Command::new(place.path(file));
         tools::run_limited(command.arg("1"), LIMIT).unwrap().stdout
     };
     assert_eq!(run("app"), run("app.fixed"));
-    // The same bytes again.
+    // Applying the fix again gives the same bytes.
     let again = place.fix(&["--apply", "fix.json", "-o", "again", "--", "./app"]);
     assert_eq!(code(&again), 0, "{}", text(&again.stderr));
     assert_eq!(
@@ -233,8 +233,8 @@ fn a_gather_becomes_faster_and_the_fix_can_be_applied_again() {
     mismatches_are_refused(&place, document);
 }
 
-/// A fixed program with a library is recorded where it lies. Of one with prefetches `mgz run` says
-/// what to do.
+/// A fixed program with a library is recorded in its folder. For one with prefetches, `mgz run`
+/// tells the user what to do.
 fn fixed_programs_are_recorded_or_refused(place: &Place, document: &Value) {
     let mut command = tools::tool("mgz");
     command
@@ -261,7 +261,7 @@ fn fixed_programs_are_recorded_or_refused(place: &Place, document: &Value) {
     }
 }
 
-/// A fix of another build, processor or version is refused, and so is what is none.
+/// A fix of another build, processor or version is refused, and so is a file that is not a fix.
 fn mismatches_are_refused(place: &Place, document: Value) {
     let changed = |key: &str, field: Option<&str>, value: Value| {
         let mut other = document.clone();

@@ -1,5 +1,5 @@
-//! The library that places heap blocks: contents, sites, forks, exceptions, and programs of the
-//! system whose output must not change.
+//! The library that places heap blocks: contents, sites, forks, exceptions, and system programs,
+//! whose output must not change.
 
 use mgz_fix_library::{ANY_MODULE, Action, EXECUTABLE, Frame, Plan, SitePolicy, shared_object};
 use mgz_tests::programs::{self, Variant};
@@ -243,7 +243,7 @@ fn operators_of_cpp_keep_their_meaning() {
         let got = run(&mut Command::new(&program), &library, None);
         assert_eq!(tools::code(&got), 0, "{}", text(&got.stderr));
         assert_eq!(text(&got.stdout), text(&expected.stdout));
-        // Only in a pool of its own each block follows the one before it.
+        // Only in a separate pool does each block directly follow the previous one.
         assert_eq!(text(&got.stderr) == "99\n", together);
     }
 }

@@ -5,8 +5,8 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// Reads two members of structures in a random order. A long name between them puts each into a line
-/// of its own.
+/// Reads two members of structures in a random order. A long name between them puts each into its
+/// own cache line.
 const COLD: &str = r#"
 #include <stdint.h>
 #include <stdio.h>
@@ -46,7 +46,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// The command that makes the program.
+/// The command that builds the program.
 const BUILD: &str = "cc -O2 -g -o app app.c";
 
 /// A folder with a program in it.
@@ -153,7 +153,7 @@ fn a_structure_with_cold_members_becomes_faster() {
     place.build();
     assert_eq!(place.run(), before);
 
-    // A comparison shows the predicted gain beside the achieved one.
+    // A comparison shows the predicted gain next to the achieved gain.
     place.record("after.mgz");
     let compared = place.mgz(&[
         "compare",
@@ -178,7 +178,7 @@ fn a_structure_with_cold_members_becomes_faster() {
         "{first}"
     );
 
-    // The sources are others now.
+    // The sources have now changed.
     let again = place.mgz(&["fix", "--apply", "app.patch"]);
     let said = text(&again.stderr);
     assert_eq!(code(&again), 1);

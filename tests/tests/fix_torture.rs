@@ -1,5 +1,5 @@
-//! Programs with prefetches wherever one can be and with all heap blocks placed: nothing that they
-//! print changes.
+//! Programs with prefetches at all possible positions and with all heap blocks placed: their output
+//! does not change.
 
 use mgz_fix_library::{ANY_MODULE, Action, Frame, Plan, SitePolicy, shared_object};
 use mgz_tests::programs::{self, Variant};
@@ -17,8 +17,8 @@ const ACTIONS: [Action; 2] = [
     },
 ];
 
-/// The program with all prefetches, which needs a library that places all blocks. Also returns the
-/// number of prefetches.
+/// The program with all prefetches, which must be run with a library that places all blocks. Also
+/// returns the number of prefetches.
 fn fixed(program: &Path, action: Action) -> (PathBuf, usize) {
     let plan = Plan {
         sites: vec![SitePolicy {

@@ -1,4 +1,4 @@
-//! Code that is generated at run time has the names that its compiler tells, in every mode.
+//! Code that is generated at run time has the names that its compiler reports, in every mode.
 
 use mgz_annotations_schema::coverage::Coverage;
 use mgz_annotations_schema::manifest::Manifest;
@@ -14,9 +14,9 @@ const PLAIN: Variant = Variant {
     opt: "1",
     pie: true,
 };
-/// Fewer looks tell nothing of shares.
+/// Fewer samples are not enough to estimate shares.
 const ENOUGH_LOOKS: u64 = 50;
-/// Modes, the form of the file, and options.
+/// Mode, form of the file, and options.
 const MODES: [(&str, &str, &[&str]); 2] = [
     ("full", "ring", &["--mode", "full"]),
     (
@@ -34,7 +34,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Records the program in a mode; its coverage.
+/// Records the program in a mode; returns its coverage.
 fn coverage(program: &Path, (options, arguments): (&[&str], &[&str]), trace: &Path) -> Coverage {
     let options = [options, &["--force"]].concat();
     let output = tools::run_limited(
@@ -57,8 +57,8 @@ fn share(coverage: &Coverage, name: &str) -> f64 {
     samples as f64 / coverage.generated_samples.unwrap_or(0).max(1) as f64
 }
 
-/// Argument of the program, source of the names, and names: first the function that runs for five of
-/// eight parts of the time, then that of the other three.
+/// Argument of the program, source of the names, and names: first the function that runs for five
+/// eighths of the time, then the one that runs for the other three eighths.
 const WAYS: [(&str, &str, [&str; 2]); 3] = [
     ("map", "perf map", ["spin_long", "spin_short"]),
     ("dump", "jitdump", ["early", "late"]),
@@ -129,7 +129,7 @@ fn names_are_in_the_json_and_on_the_screen() {
     let json: Value = serde_json::from_str(&analyze(&["--format", "json"])).unwrap();
     let functions = &json["summary"]["trace"]["coverage"]["generated_functions"];
     assert_eq!(functions[0]["function"], "spin_long", "{functions}");
-    // Code that nothing names is named once as such.
+    // Code without a name is listed once as such.
     coverage(&program, (options, &["none"]), &trace);
     let screen = analyze(&[]);
     assert_eq!(screen.matches("without names").count(), 1, "{screen}");

@@ -1,7 +1,7 @@
-//! `mgz-record --heap` counts loads for the allocation site of their block.
+//! `mgz-record --heap` attributes loads to the allocation site of their block.
 //!
-//! The program prints the number of loads of each site's block. Sites differ by function, line and
-//! life, although two of them got the same address.
+//! The program prints the number of loads of each site's block. Sites are distinguished by
+//! function, line and lifetime, even if two of them got the same address.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command};
@@ -10,7 +10,7 @@ use object::{Object, ObjectSymbol};
 use serde_json::Value;
 use std::path::Path;
 
-/// Loads of one walk, as in the program.
+/// Number of loads of one walk, as in the program.
 const WALK: f64 = 4096.0 * 300.0;
 
 fn site<'a>(report: &'a Value, function: &str) -> &'a Value {
@@ -32,8 +32,8 @@ fn site<'a>(report: &'a Value, function: &str) -> &'a Value {
         .unwrap_or_else(|| panic!("no heap object of {function} in {all:#?}"))
 }
 
-/// True if an object's innermost return address lies in a function of the original file, whatever the
-/// instrumented file is called.
+/// Returns whether an object's innermost return address is in a function of the original file,
+/// regardless of the name of the instrumented file.
 fn returns_into(object: &Value, original: &Path, function: &str) -> bool {
     let bytes = std::fs::read(original).unwrap();
     let file = object::File::parse(&*bytes).unwrap();
@@ -126,8 +126,9 @@ fn blocks_are_counted_by_allocation_site_though_addresses_are_used_again() {
     }
 }
 
-/// Blocks of several sites take turns at one address, thousands of times in a chunk of the record
-/// stream. Events of blocks stand in the stream, so each load counts for the block that was there.
+/// Blocks of several sites use one address in turn, thousands of times in a chunk of the record
+/// stream. The stream contains the events of blocks, so each load is attributed to the block that
+/// existed at that time.
 #[test]
 fn loads_count_for_the_block_that_was_there_however_short_it_lived() {
     const TURNS: u64 = 20_000;
@@ -161,7 +162,7 @@ fn loads_count_for_the_block_that_was_there_however_short_it_lived() {
         )
         .unwrap();
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-        // A handler that comes anywhere in the allocator's wrapper loses no record.
+        // A handler that interrupts the allocator's wrapper at any point loses no record.
         let came = said
             .rsplit_once(' ')
             .and_then(|s| s.1.trim().parse::<u64>().ok());
@@ -172,7 +173,7 @@ fn loads_count_for_the_block_that_was_there_however_short_it_lived() {
         assert!(signals.is_none() || read > 0, "no signal came");
         // Eight words are read three times, five times and once. The grown block is that of `turns`.
         for (function, words) in [("first_site", 24), ("second_site", 40), ("turns", 8)] {
-            // The first thread has other callers than the others.
+            // The first thread has different callers from the others.
             let sum = |column: &str| -> u64 {
                 let of_site = all.iter().filter(|o| {
                     o["kind"] == "heap" && o["object"].as_str().unwrap_or("").starts_with(function)
@@ -188,7 +189,7 @@ fn loads_count_for_the_block_that_was_there_however_short_it_lived() {
     }
 }
 
-/// Without the option nothing is replaced, and with it the program does the same.
+/// Without the option nothing is replaced; with it the program behaves the same.
 #[test]
 fn the_program_does_the_same_with_and_without_a_log() {
     let dir = tempfile::tempdir().unwrap();
@@ -251,7 +252,8 @@ fn pool(dir: &std::path::Path, flags: &[&str]) -> std::path::PathBuf {
     program
 }
 
-/// An allocator under names of its own, in a library, with sizes and blocks in different arguments.
+/// An allocator with its own function names, in a library, with sizes and blocks in different
+/// arguments.
 #[test]
 fn blocks_of_an_allocator_that_the_user_names_are_told_apart() {
     let dir = tempfile::tempdir().unwrap();
@@ -299,7 +301,7 @@ fn blocks_of_an_allocator_that_the_user_names_are_told_apart() {
 fn what_cannot_be_logged_is_refused_with_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     let source = programs::source("pool");
-    // The allocator inside the program: both halves in one file.
+    // The allocator inside the program: both parts in one file.
     let whole = dir.path().join("whole");
     let library = dir.path().join("half.o");
     tools::succeed(
@@ -352,7 +354,7 @@ fn what_cannot_be_logged_is_refused_with_a_reason() {
     {
         let app = session::instrument(&fixed, "soft", &[]).unwrap().path;
         refused(&["--heap"], &app, &["static", "link it dynamically"]);
-        // A budget is no demand.
+        // A budget is not a requirement.
         let output = tools::run_limited(
             &mut record_command(&["--heap=budget"], &trace, &app, &[]),
             LIMIT,
@@ -363,7 +365,7 @@ fn what_cannot_be_logged_is_refused_with_a_reason() {
     }
 }
 
-/// Stacks of threads are objects of their own, named after the thread.
+/// Each thread's stack is a separate object, named after the thread.
 #[test]
 fn stacks_are_told_apart_by_thread() {
     let dir = tempfile::tempdir().unwrap();
@@ -463,7 +465,7 @@ fn a_sample_of_small_blocks_tells_of_all() {
         .map(|o| o["A"].as_f64().unwrap_or(0.0))
         .sum();
     // Two loads of a block in each walk. A few hundred blocks are logged: five times the standard
-    // error of so many is allowed.
+    // error of this number is allowed.
     for (function, blocks, walks, off) in [
         ("often_site", 200_000.0, 3.0, 0.3),
         ("seldom_site", 50_000.0, 1.0, 0.5),
@@ -478,13 +480,13 @@ fn a_sample_of_small_blocks_tells_of_all() {
         let logged = number("logged");
         assert!((40.0..1500.0).contains(&logged), "{object}");
         let lives = object["instances"].as_f64().unwrap();
-        // The child has what its parent has.
+        // The child has the same blocks as its parent.
         let off_by = (lives / (2.0 * blocks) - 1.0).abs();
         assert!(off_by < off, "{lives} lives: {object}");
         let truth = 100.0 * blocks * walks * 2.0 / loads;
         let (low, high) = (number("pct_lo"), number("pct_hi"));
         assert!(low < number("pct") && number("pct") <= high, "{object}");
-        // One run in twenty lies outside of the interval, hardly any so far outside.
+        // One run in twenty is outside the interval, and hardly any is this far outside.
         assert!(
             0.8 * low < truth && truth < 1.25 * high,
             "{function}: {truth}% of the loads, estimated {object}"
@@ -493,8 +495,8 @@ fn a_sample_of_small_blocks_tells_of_all() {
 }
 
 /// Nodes, buckets and a vector of one line are objects with types of their own, and two arrays of
-/// one line are two objects. Loads count for the fields of elements, and functions are divided by
-/// their callers.
+/// one line are two objects. Loads are attributed to fields of elements, and functions are divided
+/// by their callers.
 #[test]
 fn blocks_have_types_and_fields() {
     let dir = tempfile::tempdir().unwrap();

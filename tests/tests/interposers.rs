@@ -1,6 +1,6 @@
 //! Programs that define functions of the C library themselves, in the executable or in a library.
-//! Each such function is called by the callers that it would have without mgz and by no others;
-//! neither the runtime nor its stand-ins call it.
+//! Each such function has exactly the callers that it has without mgz; neither the runtime nor its
+//! replacements call it.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command, same_result};
@@ -19,7 +19,8 @@ const MODES: [&[&str]; 3] = [
     &["--mode", "burst", "--rate", "1000"],
 ];
 
-/// Runs a program alone, in all modes, and by `mgz run`: output and status are the same.
+/// Runs a program without mgz, in all modes, and by `mgz run`; checks that output and status are
+/// the same.
 fn same(original: &Path, dir: &Path) {
     let expected = tools::run_limited(&mut Command::new(original), LIMIT).unwrap();
     assert!(expected.status.success(), "{expected:?}");

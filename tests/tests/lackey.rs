@@ -1,24 +1,23 @@
 //! Loads by instruction, compared with Valgrind's lackey: `mgz-record --count` counts the
-//! executions of each load, and lackey prints each access behind its instruction. They agree to the
-//! load in every instrumented function, reads of linkage tables included.
+//! executions of each load, and lackey prints each access after its instruction. The numbers agree
+//! exactly in every instrumented function, including reads of linkage tables.
 //!
-//! Some accesses are loads to only one of the two. They are compared as follows:
+//! Some accesses count as loads for only one of the two tools. They are compared as follows:
 //!
-//! - `pop`, `ret` and `leave` read the stack implicitly. Lackey has these reads; the test leaves
-//!   them out by the kind of instruction (`mgz_tests::loads`, which shares nothing with the
+//! - `pop`, `ret` and `leave` read the stack implicitly. Lackey includes these reads; the test
+//!   excludes them by the kind of instruction (`mgz_tests::loads`, which shares no code with the
 //!   rewriter).
 //! - An instruction that lackey shows as several reads (locked ones, wide ones in parts) is one
 //!   load per execution.
 //! - String instructions with a prefix and gathers are one row, or one per lane. They are not
 //!   compared.
-//! - Constant loads that another record stands for are counted under another load of their region,
+//! - Constant loads that another record represents are counted under another load of their region,
 //!   so the test compares sums by function.
-//! - Lackey has the load of a linkage table's entry under the entry; mgz has it under the calls of
-//!   the entry or under another load of the call's region. The test counts each as a load of the
-//!   calling function, which lackey's preceding instruction identifies.
-//! - The head of a table has two loads, on the way into the loader at a first call. The test prints
-//!   them.
-//! - Loads in code that the rewriter has left alone have no number here; these programs have no
+//! - Lackey attributes the load of a linkage table's entry to the entry; mgz attributes it to the
+//!   calls of the entry or to another load of the call's region. The test counts each as a load of
+//!   the calling function, which lackey's preceding instruction identifies.
+//! - The head of a table has two loads, before the loader at a first call. The test prints them.
+//! - Loads in code that the rewriter did not instrument are not counted; these programs have no
 //!   such code.
 
 use arrow_array::cast::AsArray;
@@ -47,7 +46,7 @@ struct Code {
     linkage: Vec<(u64, u64)>,
 }
 
-/// Bytes of the head of a table that is bound lazily.
+/// Length in bytes of the head of a lazily bound table.
 const HEAD: u64 = 16;
 
 impl Code {
@@ -85,7 +84,7 @@ impl Code {
         self.linkage.iter().any(|&(a, b)| (a..b).contains(&ip))
     }
 
-    /// Tells whether an address is in the head of a table. A head begins with a push, entries do
+    /// Returns whether an address is in the head of a table. A head begins with a push, entries do
     /// not.
     fn is_head(&self, ip: u64) -> bool {
         let table = self.linkage.iter().find(|&&(a, b)| (a..b).contains(&ip));
@@ -95,7 +94,7 @@ impl Code {
         })
     }
 
-    /// Tells whether a call or jump reads by way of a linkage table.
+    /// Returns whether a call or jump reads through a linkage table.
     fn calls_by_table(&self, insn: &Instruction) -> bool {
         let entry = branches_to(insn).filter(|&to| self.is_linkage(to));
         entry.is_some_and(|entry| {
@@ -110,13 +109,13 @@ impl Code {
 #[derive(Default)]
 struct Seen {
     loads: Loads,
-    /// Loads of tables among them.
+    /// Those that are loads of tables.
     by_table: u64,
     /// Loads of heads of tables.
     binding: u64,
 }
 
-/// The address of a file in a run whose loader has logged it.
+/// The load address of a file, from the loader's log of a run.
 fn base(log: &Path, name: &str) -> u64 {
     let folder = log.parent().unwrap();
     let start = log.file_name().unwrap().to_str().unwrap().to_owned();
@@ -138,10 +137,10 @@ fn base(log: &Path, name: &str) -> u64 {
     panic!("the loader does not tell of {name}");
 }
 
-/// Place of a file in the memory of a run under valgrind.
+/// Address of a file in the memory of a run under valgrind.
 enum Mapped<'a> {
     At(u64),
-    /// It is a library of this name; the loader logs its place.
+    /// A library of this name; the loader logs its address.
     Library(&'a str),
 }
 
@@ -166,8 +165,8 @@ fn by_lackey(program: &Path, args: &[&str], file: &Path, mapped: Mapped, dir: &P
     };
     let code = Code::read(file);
     let mut seen = Seen::default();
-    // The number of reads of each instruction, with the last instruction before it that was in no
-    // table.
+    // The number of reads of each instruction, with the last preceding instruction outside the
+    // tables.
     let mut executed: HashMap<(u64, u64), u64> = HashMap::new();
     let (mut current, mut caller, mut counted) = (0, 0, true);
     for line in std::io::BufReader::new(std::fs::File::open(&log).unwrap()).lines() {
@@ -214,7 +213,7 @@ fn by_lackey(program: &Path, args: &[&str], file: &Path, mapped: Mapped, dir: &P
     seen
 }
 
-/// Tells whether each execution is one load to both tools.
+/// Returns whether each execution counts as one load for both tools.
 fn compared(reads: &Reads) -> bool {
     match reads {
         Reads::Plain(_) | Reads::BitString(_) | Reads::Xlat => true,
@@ -257,14 +256,14 @@ fn by_count(trace: &Path, original: &Path, sidecar: &Sidecar) -> Seen {
 /// Sums of a comparison.
 #[derive(Debug, Default)]
 struct Compared {
-    /// Loads that both have.
+    /// Loads that both tools have.
     same: u64,
     /// Lackey's loads of linkage tables, and those of the heads of tables.
     by_table: u64,
     binding: u64,
-    /// Loads in code that was left alone.
+    /// Loads in code that was not instrumented.
     alone: u64,
-    /// Functions with another number of loads: name, lackey's, ours.
+    /// Functions with different numbers of loads: name, lackey's number, ours.
     other: Vec<(String, u64, u64)>,
 }
 
@@ -321,12 +320,12 @@ fn count(app: &Path, args: &[&str], dir: &Path) -> PathBuf {
     trace
 }
 
-/// The comparison of a program, built with these flags.
+/// Compares a program that is built with these flags.
 fn of_program(name: &str, flags: &str) -> Option<(Compared, Sidecar)> {
     of_kind(name, &[flags], "ring")
 }
 
-/// The same, of a file that serves these modes.
+/// Like [`of_program`], for a file that is instrumented for these modes.
 fn of_kind(name: &str, flags: &[&str], modes: &str) -> Option<(Compared, Sidecar)> {
     let dir = tempfile::tempdir().unwrap();
     let variant = programs::Variant {
@@ -360,11 +359,11 @@ fn loads_of_programs_are_those_of_lackey() {
     }
 }
 
-/// A static program contains the C library. The program's own functions agree to the load, and so
-/// do most of the library's. The exceptions start the program and handle its surroundings: the
-/// environment (valgrind adds variables), the auxiliary vector (valgrind hides the vdso and its
-/// symbols), caches and features of the processor (valgrind's has no AVX-512). These decide which
-/// copies of `memcpy`, `strlen` … run, and how often the allocator is called.
+/// A static program contains the C library. The program's own functions agree exactly, and so do
+/// most of the library's. The exceptions are functions that start the program and handle its
+/// environment: environment variables (valgrind adds some), the auxiliary vector (valgrind hides
+/// the vdso and its symbols), caches and features of the processor (valgrind's has no AVX-512).
+/// These decide which copies of `memcpy`, `strlen` … run, and how often the allocator is called.
 #[test]
 fn loads_of_a_static_program_are_those_of_lackey() {
     if !have_valgrind() {
@@ -377,7 +376,7 @@ fn loads_of_a_static_program_are_those_of_lackey() {
     };
     let of_program = |name: &str| {
         let mut own = dynamic.functions.iter().map(|f| dynamic.string(f.name));
-        // (What the compiler brings along has these names in both.)
+        // (The compiler's support functions have these names in both.)
         !name.starts_with('_') && own.any(|own| own == name)
     };
     for (place, there, here) in &all.other {
@@ -443,8 +442,8 @@ select b from t order by c desc limit 3;
     assert_eq!(all.alone, 0);
 }
 
-/// Direct clones continue in clones wherever pointers lead: to labels, behind a switch, into
-/// functions that have no room for an entry jump.
+/// Direct clones continue in clones for all targets of pointers: labels, cases of a switch, and
+/// functions without room for an entry jump.
 #[test]
 fn loads_behind_pointers_are_those_of_lackey() {
     if !have_valgrind() {
@@ -471,8 +470,8 @@ fn loads_behind_pointers_are_those_of_lackey() {
     }
 }
 
-/// Some loads are missing: those of functions that the C library calls in the original code and in
-/// which no jump into the clone fits. The recorder does not claim to have them.
+/// Some loads are missing: those of functions that the C library calls in the original code and
+/// that have no room for a jump into the clone. The recorder does not claim to have them.
 #[test]
 fn loads_that_run_unseen_are_told() {
     let dir = tempfile::tempdir().unwrap();
@@ -561,8 +560,8 @@ const SYSTEM_PROGRAMS: [(&str, &[&str]); 9] = [
     ),
 ];
 
-/// Counts of both kinds of files are those of lackey, but for what the surroundings change: the
-/// program's name, the environment, and seeds of hash tables.
+/// Counts of both kinds of files are those of lackey, except for the effects of the environment:
+/// the program's name, environment variables, and seeds of hash tables.
 #[test]
 #[ignore = "takes minutes and needs programs of the system"]
 fn loads_of_system_programs_are_those_of_lackey() {
@@ -603,7 +602,7 @@ fn loads_of_system_programs_are_those_of_lackey() {
             for (name, there, here) in &all.other {
                 println!("    {name}: lackey {there}, mgz {here}");
             }
-            // Valgrind's variables and the seeds of hash tables make the rest.
+            // Valgrind's variables and the seeds of hash tables account for the rest.
             let apart: u64 = all.other.iter().map(|(_, a, b)| a.abs_diff(*b)).sum();
             assert!(
                 apart <= all.same / 100 + 20,

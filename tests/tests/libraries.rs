@@ -1,11 +1,11 @@
 //! A library with the features that break rewriters of libraries (`beyond.cpp`), and a program that
-//! crosses the border between the two in every way (`border.cpp`). The library is linked and
-//! rewritten by `--libs`, and opened, closed and opened again while another thread runs. Output and
+//! crosses the boundary between the two by every mechanism (`border.cpp`). The library is linked
+//! and rewritten by `--libs`, and opened, closed and reopened while another thread runs. Output and
 //! status must be those of the original in every mode of the soft flavour and in the PT flavour,
 //! and traces must have rows of the library's functions.
 //!
-//! Each way compiles the two differently; `MGZ_TESTS=full` takes all of them, else the first few.
-//! `MGZ_WAY=2` picks one by its number.
+//! Each variant compiles the two differently. `MGZ_TESTS=full` uses all of them, otherwise the
+//! first few are used. `MGZ_WAY=2` selects one by its number.
 
 use mgz_annotations_schema::sidecar::{NONE, Sidecar};
 use mgz_tests::forms;
@@ -28,7 +28,7 @@ type Way = (
 
 const WAYS: &[Way] = &[
     ("g++", &["-O2"], &["-O2"]),
-    // Descriptors in place of calls for thread-local storage, no room between functions, and a
+    // Descriptors instead of calls for thread-local storage, no room between functions, and a
     // program with copies of the library's data that it uses.
     (
         "g++",
@@ -45,7 +45,7 @@ const WAYS: &[Way] = &[
         &["-O3", "-s"],
         &["-O3", "-fno-plt", "-Wl,-z,now", "-s"],
     ),
-    // From here on in the full matrix only.
+    // The following ones are used only in the full matrix.
     ("g++", &["-O0"], &["-O0"]),
     (
         "g++",
@@ -122,7 +122,7 @@ fn ways() -> Vec<(usize, Way)> {
     }
 }
 
-/// Compiles a source, unless (after saying so) this machine lacks what it takes.
+/// Compiles a source. Returns `None`, with a message, if this machine lacks a required tool.
 fn compile(
     compiler: &str,
     source: &str,
@@ -173,7 +173,7 @@ fn library(way: Way, dir: &Path) -> Option<PathBuf> {
     )
 }
 
-/// Its functions are all instrumented.
+/// Reads a file's sidecar and checks that all functions are instrumented.
 fn sidecar(file: &Path, form: &str, way: Way) -> Sidecar {
     let sidecar = Sidecar::read(&PathBuf::from(format!("{}.mgza", file.display()))).unwrap();
     let left: Vec<_> = sidecar
@@ -186,8 +186,9 @@ fn sidecar(file: &Path, form: &str, way: Way) -> Sidecar {
     sidecar
 }
 
-/// Tells what is wrong with a trace that must have rows of the library's functions, if the library
-/// is recorded completely and has names (the names of exported functions cannot be stripped).
+/// Describes what is wrong with a trace. It must have rows of the library's functions if the
+/// library is recorded completely and has names (the names of exported functions cannot be
+/// stripped).
 fn lacking(trace: &Trace, library: &Sidecar, whole: bool) -> Option<String> {
     let Some(module) = trace.module(&library.id_hex()) else {
         return Some("the library is not in the manifest".into());
@@ -214,7 +215,7 @@ fn lacking(trace: &Trace, library: &Sidecar, whole: bool) -> Option<String> {
             .iter()
             .any(|f| f.left == NONE && library.string(f.name).contains(n))
     };
-    // One function for each way into the library and back: the linker's tables, the resolver's
+    // One function for each path into the library and back: the linker's tables, the resolver's
     // choice, threads, unwinding, virtual functions, callbacks.
     let expected = [
         "walk",
@@ -240,12 +241,12 @@ fn lacking(trace: &Trace, library: &Sidecar, whole: bool) -> Option<String> {
         .then(|| format!("no row is of {missing:?}, only of {functions:?}"))
 }
 
-/// Runs what was instrumented in a form bare, and recorded in each mode that there is for it.
+/// Runs an instrumented program without a recorder, and recorded in each mode of its form.
 struct Runs<'a> {
     what: String,
     dir: &'a Path,
     program: &'a Path,
-    /// Arguments behind the number of rounds.
+    /// Arguments after the number of rounds.
     args: &'a [&'a str],
     library: Option<Sidecar>,
     /// Numbers of rounds of the original, with the output of each; bursts use the longer one.
@@ -344,7 +345,7 @@ fn linked() {
             String::from_utf8_lossy(&expected[0].1.stdout)
         );
         for form in ["ring", "burst", "pt"] {
-            // With the library of C++, too: exceptions are thrown and caught in clones of it.
+            // Also with the C++ library, so that exceptions are thrown and caught in clones of it.
             let libs = if number == 0 || tools::full_matrix() {
                 &["--libs=libbeyond.so.1", "--libs"][..]
             } else {
@@ -379,7 +380,7 @@ fn linked() {
     );
 }
 
-/// From a program that is instrumented, and from one that is not.
+/// Libraries opened from an instrumented program and from one that is not instrumented.
 #[test]
 fn opened() {
     let mut wrong = Vec::new();
@@ -434,9 +435,9 @@ fn opened() {
     );
 }
 
-/// Closing a library discards the other threads' cached targets while they use them. When more than
-/// the keys was erased, threads jumped to address zero. When the keys were erased to zero, a call
-/// through a null pointer went to the target of another call.
+/// Closing a library discards the other threads' cached targets while they use them. In the past,
+/// when more than the keys was erased, threads jumped to address zero. When the keys were erased to
+/// zero, a call through a null pointer went to the target of another call.
 #[test]
 fn closed_while_another_thread_runs() {
     let dir = tempfile::tempdir().unwrap();
@@ -497,8 +498,8 @@ fn closed_while_another_thread_runs() {
     );
 }
 
-/// A library that is needed by its path is not replaced through a search path. It is left as it is,
-/// and a message says so.
+/// A library that is needed by its path is not replaced through a search path. It is left
+/// unchanged, and a message reports that.
 #[test]
 fn needed_by_its_path() {
     let dir = tempfile::tempdir().unwrap();
@@ -536,7 +537,7 @@ fn needed_by_its_path() {
     });
 }
 
-/// A library that another library opens by its name and finds by a search path of its own. The
+/// A library that another library opens by its name and finds through its own search path. The
 /// recorder names it by its path, and `--libs` takes that path. `--libs` also takes in the library
 /// that opens it, since that one would otherwise find the original.
 #[test]
@@ -556,7 +557,7 @@ fn opened_through_the_search_path_of_its_caller() {
             gcc.args(["-O1", "-o"]).arg(out).arg(at("source.c"));
             tools::succeed(gcc.args(arguments), LIMIT).unwrap();
         };
-        // Its file has another name than the one that it is asked for by.
+        // Its file name differs from the requested name.
         let opened = at("others/libopened.so.1.2.3");
         gcc(&["-shared", "-fPIC"], &opened, OPENED);
         std::os::unix::fs::symlink("libopened.so.1.2.3", at("others/libopened.so.1")).unwrap();

@@ -1,5 +1,5 @@
-//! More threads than rings, reservations or low memory: each runs to its end as it would alone,
-//! recorded or not.
+//! More threads than rings, reservations or low memory: each runs to its end as it does without
+//! mgz, recorded or not.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, Instrumented, record_command, same_result};
@@ -24,7 +24,7 @@ fn app(dir: &Path) -> Option<Instrumented> {
     Some(session::instrument(&original, "soft", &[]).unwrap())
 }
 
-/// The original's result; `None` if this machine does not let it have so many threads.
+/// The original's result; `None` if this machine does not allow that many threads.
 fn alone(app: &Instrumented, args: &[&str]) -> Option<Output> {
     let output = tools::run_limited(Command::new(&app.original).args(args), LIMIT).unwrap();
     if tools::code(&output) == 3 {
@@ -50,14 +50,14 @@ fn threads_without_ring(trace: &Path) -> u64 {
 fn as_many_as_there_are() {
     let dir = tempfile::tempdir().unwrap();
     let Some(app) = app(dir.path()) else { return };
-    // The second argument: children of the first and the last threads. Of 2,500 threads the last
-    // have no ring, and of 9,000 they have no low memory either.
+    // The second argument: children of the first and the last threads. With 2,500 threads the last
+    // ones have no ring; with 9,000 they have no low memory either.
     for args in [&["300"][..], &["300", "9"], &["2500", "9"], &["9000"]] {
         let Some(expected) = alone(&app, args) else {
             continue;
         };
         for options in MODES {
-            // Starting as many one by one takes minutes where chunks are mapped for thousands of them.
+            // Starting this many threads takes minutes if chunks are mapped for thousands of them.
             if args[0] == "9000" && options[1] == "full" {
                 continue;
             }
@@ -106,7 +106,7 @@ fn the_recorder_is_killed() {
             });
         }
         let mut recorder = command.spawn().unwrap();
-        // Its child runs the program from the first moment on that a trace exists.
+        // Its child runs the program from the moment at which the trace exists.
         let deadline = Instant::now() + LIMIT;
         let children = format!("/proc/{0}/task/{0}/children", recorder.id());
         while std::fs::read_to_string(&children)

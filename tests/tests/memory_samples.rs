@@ -30,14 +30,14 @@ fn imported_memory_samples_are_shown() {
     );
 }
 
-/// The folder with recordings of others.
+/// Environment variable that names the folder of third-party recordings.
 const RECORDINGS: &str = "MGZ_PERF_DATA";
 
 /// A sample of a load or store: address (0 is unknown), instruction, latency in cycles, level.
 type Access = (u64, u64, u64, String);
 
 /// Samples of a recording as `perf script` prints them; `None` if perf cannot read the file, or is
-/// not there.
+/// not installed.
 fn by_perf(file: &Path) -> Option<Vec<Access>> {
     let mut perf = std::process::Command::new("perf");
     perf.args(["script", "-f", "-F", "ip,addr,weight,data_src", "-i"]);
@@ -59,8 +59,8 @@ fn by_perf(file: &Path) -> Option<Vec<Access>> {
     Some(text.lines().filter_map(access).collect())
 }
 
-/// The level of perf's words, such as `L3 or L3 hit`, in those of `measured.parquet`; perf's words if
-/// they are none of the plain ones.
+/// Converts perf's name of a level, such as `L3 or L3 hit`, to that of `measured.parquet`; returns
+/// perf's name unchanged if it is not a plain one.
 fn level_of(words: &str) -> String {
     let plain = words.strip_suffix(" hit").unwrap_or(words);
     let plain = match plain.split_once(" or ") {
@@ -78,7 +78,7 @@ fn level_of(words: &str) -> String {
     known.to_owned()
 }
 
-/// The same of the imported trace.
+/// Samples of the imported trace.
 fn by_mgz(trace: &Path) -> Vec<Access> {
     let sql = "SELECT address, ip, latency, level FROM memory_samples WHERE operation IN ('load', 'store')";
     let mut query = tools::tool("mgz-analyze");
@@ -96,9 +96,9 @@ fn by_mgz(trace: &Path) -> Vec<Access> {
     rows.iter().map(access).collect()
 }
 
-/// Recordings of other people's processors, which are not kept here: every file in the folder that
-/// MGZ_PERF_DATA names. Each is imported, and its samples are those that `perf script` prints. Such
-/// files are in the test data of other projects:
+/// Recordings of other processors, which are not stored in this repository: every file in the
+/// folder that MGZ_PERF_DATA names. Each is imported, and its samples must be those that `perf
+/// script` prints. Such files are in the test data of other projects:
 ///
 /// ```text
 /// src/quipper/testdata/perf.data.weight_struct of google/perf_data_converter (Intel, --ldlat 64)

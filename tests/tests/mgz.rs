@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-/// A program that walks a table column by column, says so, and ends with status 7.
+/// A program that walks a table column by column, prints a message, and ends with status 7.
 const PROGRAM: &str = r#"
 #include <signal.h>
 #include <stdio.h>
@@ -60,7 +60,7 @@ impl TestFolder {
         path
     }
 
-    /// `mgz` in this folder, with a cache of its own and no display.
+    /// `mgz` in this folder, with a separate cache and no display.
     fn mgz(&self) -> Command {
         let mut command = tools::tool("mgz");
         command
@@ -100,7 +100,7 @@ fn a_program_becomes_a_report_and_the_second_run_starts_at_once() {
     assert_eq!(String::from_utf8_lossy(&first.stdout), "one 0\n");
     assert!(said.contains("report: out/report.html"), "{said}");
     assert!(said.contains("columns is instrumented"), "{said}");
-    // The screen of mgz-analyze, of the command as it was given.
+    // The output of mgz-analyze, with the command as it was given.
     assert!(said.contains("command   ./columns one\n"), "{said}");
     assert!(said.contains("What is slow about memory"), "{said}");
     assert!(said.contains("columns.c:"), "{said}");
@@ -108,7 +108,7 @@ fn a_program_becomes_a_report_and_the_second_run_starts_at_once() {
     assert!(report(&file).contains("id=\"mgz-sources\">"));
     let mode = std::fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    // Nothing is left beside the program, and the result is complete.
+    // Nothing is left next to the program, and the result is complete.
     let second = place.run(&["run", "-o", "out", "--", "./columns", "two"]);
     let said = stderr(&second);
     assert_eq!(code(&second), 7, "{said}");
@@ -119,7 +119,7 @@ fn a_program_becomes_a_report_and_the_second_run_starts_at_once() {
         .collect();
     names.sort();
     assert_eq!(names, ["command.json", "report.html", "trace"]);
-    // A program that was changed is another one.
+    // A changed program counts as a different one.
     let source = place.path("columns.c");
     std::fs::write(&source, PROGRAM.replace("return 7", "return 8")).unwrap();
     let mut cc = Command::new("cc");
@@ -130,7 +130,7 @@ fn a_program_becomes_a_report_and_the_second_run_starts_at_once() {
     let third = place.run(&["run", "-o", "out", "--", "./columns"]);
     assert_eq!(code(&third), 8, "{}", stderr(&third));
     assert!(stderr(&third).contains("columns is instrumented"));
-    // The single steps: the same trace again, without the source.
+    // The separate steps: the same trace again, without the source.
     let again = place.run(&["report", "out", "--no-source"]);
     assert_eq!(code(&again), 0, "{}", stderr(&again));
     assert_eq!(String::from_utf8_lossy(&again.stdout), "out/report.html\n");
@@ -149,7 +149,7 @@ fn reports_are_opened_only_where_somebody_looks() {
             .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
     )
     .unwrap();
-    // There is a display, but the output goes to a pipe: a build server with Xvfb.
+    // A display with output to a pipe, as on a build server with Xvfb.
     let mut command = place.mgz();
     command
         .env("PATH", path)
@@ -212,11 +212,11 @@ fn what_cannot_be_instrumented_is_refused_as_the_instrumenter_does() {
 #[test]
 fn a_shell_over_its_library_is_recorded_with_it() {
     let place = TestFolder::new();
-    // The library has the work, and more code than the program.
+    // The library does the work and has more code than the program.
     let more: String = (0..400)
         .map(|i| format!("long more{i}(long *a) {{ return a[{i}] * {i} + a[1]; }}\n"))
         .collect();
-    // Memory that others may write to is not known to be all zeros.
+    // Memory that other code may write to is not known to be all zeros.
     let work = PROGRAM
         .replace("int main(", "int work(")
         .replace("static double table", "double table");
@@ -257,7 +257,8 @@ fn a_shell_over_its_library_is_recorded_with_it() {
     );
     assert!(said.contains("column-wise walk"), "{said}");
     assert!(said.contains("work.c:"), "{said}");
-    // The user may want the program alone; then nothing is there, and what to do is said as a command of mgz.
+    // The user may want only the program. Then there are no records, and the advice is given as a
+    // command of mgz.
     let alone = place.run(&["run", "--no-libs", "-o", "alone", "--", "./shell"]);
     let said = stderr(&alone);
     assert_eq!(code(&alone), 7, "{said}");
@@ -266,7 +267,7 @@ fn a_shell_over_its_library_is_recorded_with_it() {
     assert!(!said.contains("mgz-record --hot"), "{said}");
 }
 
-/// Two threads that count in one line.
+/// Two threads with counters in one cache line.
 const SHARING: &str = r#"
 #include <pthread.h>
 static volatile long counters[2];
@@ -419,7 +420,7 @@ fn a_library_with_much_of_the_time_is_taken_in_by_the_next_run() {
     );
     let modules = manifest(&place, "out")["modules"].to_string();
     assert!(modules.contains("libm.so.6"), "{modules}");
-    // It is said once, and stays.
+    // The message appears once; the library remains instrumented.
     let third = run();
     assert!(!third.contains("libm.so.6 ("), "{third}");
     let modules = manifest(&place, "out")["modules"].to_string();
@@ -445,7 +446,7 @@ int main(void) {
     assert!(!stderr(&first).contains("heap off"), "{}", stderr(&first));
     let log = manifest(&place, "out")["heap"].clone();
     let calls = log["calls"].as_f64().unwrap();
-    // A thousand blocks are logged: five times the standard error is allowed.
+    // A thousand blocks are logged; five times the standard error is allowed.
     assert!((calls / 3e7 - 1.0).abs() < 0.2, "{log}");
     let second = place.run(&["run", "-o", "out", "--", "./heap"]);
     assert!(stderr(&second).contains("heap off"), "{}", stderr(&second));

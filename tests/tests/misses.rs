@@ -39,7 +39,7 @@ fn samples_tell_what_misses_beyond_them() {
     .unwrap();
     let Some(original) = built else { return };
     let app = session::instrument(&original, "soft", &[]).unwrap().path;
-    // Misses per load at 32 KiB, 1 MiB and 8 MiB: a loop over 512 KiB; random places of 64 MiB;
+    // Misses per load at 32 KiB, 1 MiB and 8 MiB: a loop over 512 KiB; random positions in 64 MiB;
     // data that is never read again, eight words a line.
     let at_random = |lines: f64| (-lines / f64::from(1 << 20)).exp();
     let cases = [
@@ -72,7 +72,7 @@ fn samples_tell_what_misses_beyond_them() {
         let manifest = std::fs::read_to_string(trace.join("manifest.json")).unwrap();
         assert!(manifest.contains("\"caches\""), "{manifest}");
     }
-    // All of a loop over 512 KiB is known in a full trace: 50 rounds of which the first is cold.
+    // A full trace contains the whole loop over 512 KiB: 50 rounds, of which the first is cold.
     let trace = dir.path().join("full");
     tools::succeed(
         &mut record_command(&["--mode", "full"], &trace, &app, &["chase512k", "1"]),

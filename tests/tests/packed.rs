@@ -1,5 +1,5 @@
-//! Packed and encrypted executables, whose file content is not the code that runs. They behave as
-//! the original does, or are declined.
+//! Packed and encrypted executables, whose file content differs from the code that runs. They
+//! behave like the original or are declined.
 
 use mgz_tests::forms::{self, FormOutcome};
 use mgz_tests::programs::{self, Variant};
@@ -27,7 +27,7 @@ const PAGE_SIZE: u64 = mgz_abi::shared_memory::PAGE_SIZE as u64;
 /// Bytes of the file header and of a program header.
 const HEADERS: (usize, usize) = (64, 56);
 
-/// The stream that `unpack.c`, `sealed.c` and `inmemory.c` undo.
+/// Keystream of the encryption that `unpack.c`, `sealed.c` and `inmemory.c` reverse.
 #[derive(Clone)]
 struct Key(u32);
 
@@ -43,26 +43,26 @@ impl Key {
 /// File layout of a packer.
 #[derive(Clone, Copy)]
 struct Shape {
-    /// Bytes behind the program headers.
+    /// Bytes after the program headers.
     mark: [u8; 4],
-    /// The segment with the stub can be written.
+    /// The segment with the stub is writable.
     writable: bool,
-    /// It has room behind what is in the file.
+    /// Extra bytes of this segment in memory beyond those in the file.
     room: u64,
 }
 
-/// As UPX does it.
+/// The layout that UPX uses.
 const UPX: Shape = Shape {
     mark: *b"UPX!",
     writable: false,
     room: 0,
 };
-/// The same without its name.
+/// The same without UPX's name.
 const NAMELESS: Shape = Shape {
     mark: *b"\x91\x13\xc7\x5e",
     ..UPX
 };
-/// A segment that is code and room for more.
+/// One segment with code and additional memory.
 const IN_PLACE: Shape = Shape {
     writable: true,
     room: 1 << 20,
@@ -75,7 +75,7 @@ fn executable(path: &Path, bytes: &[u8]) {
     tools::write_program(path, bytes).unwrap();
 }
 
-/// A loadable segment: where it is, what it holds, its size in memory, its flags.
+/// A loadable segment: address, content, size in memory, flags.
 type Segment = (u64, Vec<u8>, u64, u32);
 
 fn segments(file: &[u8]) -> Vec<Segment> {
@@ -137,7 +137,7 @@ fn pack(program: &Path, shape: Shape, dir: &Path) -> PathBuf {
     packed[52..58].copy_from_slice(&[64, 0, 56, 0, count as u8, 0]);
     let write = if shape.writable { 2 } else { 0 };
     let headers = [
-        // Room for what is unpacked, so that the heap begins where it did.
+        // Memory for the unpacked content, so that the heap begins at the same address.
         [1 | 6 << 32, 0, base, base, PAGE_SIZE, end - base, PAGE_SIZE],
         [
             1 | (5 | write) << 32,
@@ -157,7 +157,7 @@ fn pack(program: &Path, shape: Shape, dir: &Path) -> PathBuf {
     path
 }
 
-/// The stub's bytes, for this address.
+/// The stub's machine code for this address.
 fn stub(at: u64, image: u64, shape: Shape, dir: &Path) -> Vec<u8> {
     let out = dir.join("stub");
     let script = dir.join("stub.ld");
@@ -196,7 +196,7 @@ fn stub(at: u64, image: u64, shape: Shape, dir: &Path) -> Vec<u8> {
     std::fs::read(out).unwrap()
 }
 
-/// A form each of which is declined for this reason.
+/// Checks that each form is declined for this reason.
 fn declined(program: &Path, reason: &str) {
     for (form, outcome) in forms::run_all(program, &[], None, |_, _| ()).unwrap() {
         assert!(
@@ -233,7 +233,7 @@ fn into_a_segment_that_is_written_and_run() {
     packed_in_shape(IN_PLACE, "room for code that is not in the file");
 }
 
-/// With UPX itself, where it is installed.
+/// Uses UPX itself, if it is installed.
 #[test]
 fn by_upx() {
     if !tools::have("upx") {
@@ -252,7 +252,7 @@ fn by_upx() {
     declined(&packed, "packed with UPX");
 }
 
-/// The bytes in the place of code are no code, or code that does not decode.
+/// The bytes in place of code are not code, or do not decode.
 #[test]
 fn encrypted_code() {
     let dir = tempfile::tempdir().unwrap();
@@ -274,7 +274,7 @@ fn encrypted_code() {
     declined(&path, "functions do not decode");
 }
 
-/// A few functions only, among others that can be recorded.
+/// Only a few functions are encrypted; the others can be recorded.
 #[test]
 fn functions_that_are_decrypted_in_place() {
     for variant in [PLAIN, FIXED] {

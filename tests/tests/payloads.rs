@@ -1,5 +1,5 @@
-//! Files that contain more than an ELF file. Programs find in their rewritten file everything that
-//! they find in the original, wherever they look for it.
+//! Files that contain more than an ELF file. Programs find everything in their rewritten file that
+//! they find in the original, at every location that they search.
 
 use mgz_abi::shared_memory::PAGE_SIZE;
 use mgz_tests::forms::{self, FormOutcome};
@@ -21,7 +21,7 @@ const FIXED: Variant = Variant {
     pie: false,
 };
 
-/// Ways of linking.
+/// Variants of linking.
 const LINKED: [(Variant, &[&str]); 4] = [
     (PLAIN, &[]),
     (FIXED, &[]),
@@ -29,7 +29,7 @@ const LINKED: [(Variant, &[&str]); 4] = [
     (FIXED, &["-static"]),
 ];
 
-/// Bytes that look like nothing else.
+/// Bytes that resemble no other content.
 fn body(len: usize) -> Vec<u8> {
     let mut state = 1u32;
     let next = || {
@@ -39,7 +39,7 @@ fn body(len: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(len).collect()
 }
 
-/// The bytes to append to a file of `at` bytes so that the program finds them in this way.
+/// The bytes to append to a file of `at` bytes so that the program finds them by this method.
 fn payload(way: &str, at: usize) -> Vec<u8> {
     let body = body(9_001);
     let long = |n: usize| (n as u64).to_le_bytes();
@@ -64,7 +64,7 @@ fn payload(way: &str, at: usize) -> Vec<u8> {
     }
 }
 
-/// A ZIP archive of one stored file, with offsets from `base` on.
+/// A ZIP archive of one stored file, with offsets relative to `base`.
 fn archive(data: &[u8], base: usize) -> Vec<u8> {
     let name = b"table";
     let short = |n: usize| (n as u16).to_le_bytes();
@@ -115,7 +115,7 @@ fn executable(path: &Path, bytes: &[u8]) {
     tools::write_program(path, bytes).unwrap();
 }
 
-/// Removes the section headers, and what is behind the segments.
+/// Removes the section headers, and the bytes after the segments.
 fn without_sections(file: &mut Vec<u8>) {
     let long = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap()) as usize;
     let count = usize::from(u16::from_le_bytes([file[56], file[57]]));
@@ -129,9 +129,9 @@ fn without_sections(file: &mut Vec<u8>) {
     file[58..64].fill(0);
 }
 
-/// The report says that the payload was found and repeated.
+/// Checks that the report lists the payload as found and repeated.
 fn reported(way: &str, len: usize, offset: usize) -> impl FnMut(&str, &serde_json::Value) {
-    // (Offsets in the second copy are the second copy's.)
+    // (Offsets in the second copy are relative to that copy.)
     let moves = way == "zip-absolute";
     move |form, report| {
         let payload = &report["payload"];
@@ -145,7 +145,7 @@ fn reported(way: &str, len: usize, offset: usize) -> impl FnMut(&str, &serde_jso
     }
 }
 
-/// Appends what is to be found in this way, and runs all forms.
+/// Appends the payload for this method and runs all forms.
 fn find(program: &Path, way: &str) {
     let mut file = std::fs::read(program).unwrap();
     let offset = file.len();
@@ -221,7 +221,7 @@ fn archives_with_offsets_of_both_kinds() {
     }
 }
 
-/// A reader that knows nothing of what stands before the archive finds every offset right.
+/// A reader without knowledge of the bytes before the archive finds every offset correct.
 #[test]
 fn archives_are_whole() {
     const CHECK: &str = "import sys, zipfile\nz = zipfile.ZipFile(sys.argv[1])\nassert z.testzip() is None\nfor i in z.infolist():\n    assert open(sys.argv[1], 'rb').read()[i.header_offset:][:4] == b'PK\\3\\4'\nprint(z.start_dir, z.infolist()[0].header_offset)";
@@ -274,7 +274,7 @@ fn in_a_section_that_was_added() {
             return;
         };
         let (bundle, content) = (dir.path().join("bundle"), dir.path().join("content"));
-        // As an archive in a section of its own, its end is found from the file's end, too.
+        // The end of an archive in its own section is also found from the file's end.
         std::fs::write(&content, archive(&body(9_001), 0)).unwrap();
         let mut objcopy = Command::new("objcopy");
         let add = format!(".bundle={}", content.display());
@@ -338,7 +338,7 @@ fn at_an_offset_that_the_program_knows() {
     }
 }
 
-/// The same, written into the file as text: by an installer that fills in a place that is kept for it.
+/// The same, written into the file as text: by an installer that fills in a reserved field.
 #[test]
 fn at_an_offset_that_the_program_knows_as_text() {
     const PLACE: &[u8] = b"@@OFFSET-OF-THE-REST@@";
@@ -390,7 +390,7 @@ fn what_is_no_payload() {
     forms::all_same(&program, &[], None, none);
     forms::all_same(&with_zeros, &[], None, none);
     if tools::have("objcopy") {
-        // As Debian splits its programs.
+        // Split as Debian does with its programs.
         let (debug, split) = (dir.path().join("debug"), dir.path().join("split"));
         let mut keep = Command::new("objcopy");
         keep.arg("--only-keep-debug").arg(&program).arg(&debug);

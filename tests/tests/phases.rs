@@ -29,7 +29,7 @@ fn build(dir: &Path, more: &[&str]) -> Option<PathBuf> {
     built.unwrap_or_else(|e| panic!("{e:#}"))
 }
 
-/// The place of an array, as the program prints it.
+/// The address range of an array, as the program prints it.
 fn range(output: &Output, name: &str) -> Range<u64> {
     let text = String::from_utf8_lossy(&output.stderr);
     let line = text
@@ -48,7 +48,7 @@ fn loads(trace: &Trace, range: &Range<u64>) -> u64 {
         .count() as u64
 }
 
-/// Records; returns what was written, the trace, and loads of `hot` and of `cold`.
+/// Records a run; returns its output, the trace, and the loads of `hot` and of `cold`.
 fn record(app: &Path, options: &[&str], arguments: &[&str]) -> (Output, Trace, u64, u64) {
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("trace");
@@ -84,7 +84,7 @@ fn markers_choose_what_is_recorded_and_change_nothing() {
         let alone = tools::succeed(Command::new(&app).args(arguments), LIMIT).unwrap();
         assert_eq!(alone.stdout, plain.stdout);
         let expected = THREADS * rounds * each;
-        // Each load, and none besides, of all threads.
+        // Exactly all loads of all threads.
         let (output, trace, hot, cold) = record(&app, &["--mode", "full"], &arguments);
         assert_eq!(output.stdout, plain.stdout);
         assert_eq!((hot, cold), (expected, 0), "{}", said(&output));
@@ -100,13 +100,13 @@ fn markers_choose_what_is_recorded_and_change_nothing() {
         let totals = &trace.manifest.totals;
         assert_eq!(totals.records_executed, totals.records_kept);
         assert!(totals.loads_executed.is_some(), "{}", said(&output));
-        // Without them all is there.
+        // Without phases, everything is recorded.
         let (output, trace, hot, cold) =
             record(&app, &["--mode", "full", "--ignore-markers"], &arguments);
         assert_eq!(output.stdout, plain.stdout);
         assert_eq!((hot, cold), (expected, 2 * expected));
         assert_eq!(trace.manifest.phases, None);
-        // Windows lie in phases, and stand for what is in them.
+        // Windows are inside phases and represent only the phases' loads.
         let arguments = ["50", "20000"];
         let plain = tools::succeed(Command::new(&original).args(arguments), LIMIT).unwrap();
         let options = ["--mode", "ring", "--period", "20000", "--window", "500"];
@@ -121,7 +121,7 @@ fn markers_choose_what_is_recorded_and_change_nothing() {
             (0.8..1.3).contains(&off),
             "{estimate} loads, {inside} in phases"
         );
-        // Bursts: a window that another thread has begun may end behind the phase.
+        // Bursts: a window that another thread has begun may end after the phase.
         let arguments = ["30", "300000"];
         let plain = tools::succeed(Command::new(&original).args(arguments), LIMIT).unwrap();
         let (output, _, hot, cold) = record(
@@ -148,7 +148,7 @@ fn recording_begins_at_a_function_and_ends_after_an_amount() {
     let arguments = ["3", "50000"];
     let plain = tools::succeed(Command::new(&original).args(arguments), LIMIT).unwrap();
     let expected = THREADS * 3 * 50_000;
-    // All of `cold` except its first part is left out, and the first load of `hot` is there.
+    // All of `cold` except its first part is omitted, and the first load of `hot` is recorded.
     let options = [
         "--mode",
         "full",
@@ -166,7 +166,7 @@ fn recording_begins_at_a_function_and_ends_after_an_amount() {
     );
     assert_eq!(cold, 2 * expected - first);
     assert_eq!(trace.manifest.phases.unwrap().list[0].by, "from-function");
-    // None has this name.
+    // No function has this name.
     let options = [
         "--mode",
         "full",
@@ -186,7 +186,7 @@ fn recording_begins_at_a_function_and_ends_after_an_amount() {
         "{}",
         said(&output)
     );
-    // By loads, to within a chunk of each thread.
+    // Limits by loads, exact to within a chunk of each thread.
     let chunks = 2 * 3 * 16_384 * THREADS;
     let options = [
         "--mode",
@@ -218,7 +218,7 @@ fn recording_begins_and_ends_by_time() {
     let app = session::instrument(&original, "soft", &["--for", "burst"])
         .unwrap()
         .path;
-    // Long enough on any machine.
+    // Runs long enough on any machine.
     let arguments = ["600", "500000"];
     let plain = tools::succeed(Command::new(&original).args(arguments), LIMIT).unwrap();
     for mode in ["burst", "ring"] {
@@ -240,7 +240,7 @@ fn recording_begins_and_ends_by_time() {
         assert!(phases.count == 1 && length >= 150_000_000, "{phases:?}");
         assert!(phases.cpu_seconds < m.cpu_seconds, "{phases:?}");
     }
-    // Later than its end.
+    // A start time after the program's end.
     let trace = dir.path().join("late");
     let options = ["--ignore-markers", "--start-after", "3min"];
     let output = tools::run_limited(
@@ -276,7 +276,7 @@ fn what_cannot_be_done_is_refused_with_the_remedy() {
     }
 }
 
-/// The module for Fortran and the crate for Rust make the same markers.
+/// The module for Fortran and the crate for Rust produce the same markers.
 #[test]
 fn other_languages_have_markers_too() {
     let dir = tempfile::tempdir().unwrap();
@@ -342,7 +342,7 @@ fn other_languages_have_markers_too() {
     check_language(&rust);
 }
 
-/// The program has one phase, and says the same with and without mgz.
+/// Checks that the program has one phase and the same output with and without mgz.
 fn check_language(original: &Path) {
     let plain = tools::succeed(&mut Command::new(original), LIMIT).unwrap();
     let app = session::instrument(original, "soft", &[]).unwrap().path;

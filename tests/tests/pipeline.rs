@@ -1,4 +1,4 @@
-//! Instrument, record, analyze: the resulting numbers equal those calculated by hand.
+//! Instrument, record, analyze: the resulting numbers equal those calculated manually.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command};
@@ -47,7 +47,7 @@ fn footprint_and_reuse_of_a_known_kernel() {
         opt: "2",
         pie: true,
     };
-    // Without vector code each word is one load.
+    // Without vector code each word takes one load.
     let Some(original) =
         programs::build("sweep", variant, &["-g", "-fno-tree-vectorize"], dir.path()).unwrap()
     else {
@@ -85,10 +85,11 @@ fn footprint_and_reuse_of_a_known_kernel() {
     close(walk, "F", 5000.0, 0.0);
     close(walk, "F_irr", 5000.0, 0.0);
     close(walk, "dF_irr_pct", 100.0, 0.0);
-    // Every node is on a line of its own; each later walk meets the other 4,999 in between.
+    // Every node has its own cache line; each later walk visits the other 4,999 in between.
     close(walk, "D_mean", 4999.0, 0.01);
     close(walk, "D_max", 4999.0, 0.01);
-    // Eight words a line: seven reuses at distance 0, and one per later sweep over the other 12,499 lines.
+    // Eight words per line: seven reuses at distance 0, and one per later sweep over the other
+    // 12,499 lines.
     let reuses = 1_000_000.0 - 12_500.0;
     close(sweep, "D_mean", 9.0 * 12_500.0 * 12_499.0 / reuses, 0.01);
     close(sweep, "D_max", 12_499.0, 0.01);
@@ -151,8 +152,8 @@ fn ring_agrees_with_full_about_shares() {
     );
 }
 
-/// Each period has one window, but not always at its end. Otherwise the samples of a loop that
-/// takes as many records as the period would all be of one place.
+/// Each period has one window, but not always at its end. Otherwise all samples of a loop with as
+/// many records as the period would come from the same position.
 #[test]
 fn windows_of_ring_lie_anywhere_in_their_periods() {
     const PERIOD: u64 = 10_000;
@@ -190,8 +191,8 @@ fn windows_of_ring_lie_anywhere_in_their_periods() {
             .chunk_by(|a, b| a.sample == b.sample)
             .map(|s| s[0].seq >> 16)
             .collect();
-        // The upper bits contain the number of the first slot. The last window holds the rest at
-        // the program's end.
+        // The upper bits contain the number of the first slot. The last window contains the
+        // remaining records at the program's end.
         firsts.pop();
         firsts
     };
@@ -251,7 +252,7 @@ fn loops_have_lines_and_count_the_loops_inside_them() {
     let walk = of("while (n != nodes)");
     close(walk, "A", 20_000.0, 0.0);
     close(walk, "F", 5_000.0, 0.0);
-    // A program that is inlined whole: the loop of `main` is around the other two.
+    // A completely inlined program: the loop of `main` encloses the other two.
     let Some(original) = programs::build(
         "sweep",
         Variant {
@@ -361,7 +362,7 @@ fn stores_on_request() {
         let trace = mgz_tests::rows::read_trace(&trace).unwrap();
         let totals = &trace.manifest.totals;
         let stores = trace.threads.values().flatten().filter(|r| r.store).count();
-        // A store may stand for Constant loads.
+        // A store may represent Constant loads.
         let loads: u64 = trace
             .threads
             .values()

@@ -1,5 +1,5 @@
-//! `mgz-instrument --prefetch`: the new file runs by itself, gives the same output, holds the
-//! prefetches that the report says, and never reads where the program does not.
+//! `mgz-instrument --prefetch`: the new file runs by itself, gives the same output, contains the
+//! prefetches listed in the report, and never reads addresses that the program does not read.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use mgz_tests::programs::{self, Variant};
@@ -24,7 +24,7 @@ fn variants() -> Vec<Variant> {
     all
 }
 
-/// Puts prefetches into a program.
+/// Inserts prefetches into a program.
 fn fix(program: &Path, plan: &str) -> (PathBuf, Value) {
     let out = program.with_extension("fixed");
     let mut command = tools::tool("mgz-instrument");
@@ -81,7 +81,7 @@ fn prefetches(program: &Path, function: &str) -> usize {
         .count()
 }
 
-/// Addresses of the loads of a function that are neither of the frame nor at fixed addresses.
+/// Addresses of the loads of a function that read neither the frame nor fixed addresses.
 fn loads(program: &Path, function: &str) -> Vec<u64> {
     let reads = |i: &&Instruction| {
         let memory = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Memory);
@@ -118,7 +118,7 @@ fn loops_run_the_same_with_prefetches_wherever_one_can_be() {
         };
         let (fixed, report) = fix(&program, "all");
         same(&program, &fixed, &format!("{variant}"));
-        // The tails of unrolled loops and vector code differ; each of these has one at least.
+        // The tails of unrolled loops and vector code differ; each function has at least one.
         for (function, kind) in [
             ("gather_shorts", "gather"),
             ("gather_ints", "gather"),
@@ -258,7 +258,8 @@ fn exceptions_pass_through_loops_with_prefetches() {
         for loop_of in ["gather(", "plain("] {
             let is_there = |r: &Value| {
                 let name = r["function"].as_str().unwrap();
-                // (A call may be handed flags, so they are free only where the loop changes them first.)
+                // (A call may receive flags, so they are free only where the loop changes them
+                // first.)
                 let kind = variant.clang && loop_of == "gather(" || r["kind"] == "gather";
                 name.starts_with(loop_of) && kind
             };
@@ -287,7 +288,7 @@ fn handlers_walk_the_stack_from_loops_with_prefetches() {
     }
 }
 
-/// Programs of the system, what they are given, and their input.
+/// System programs, their arguments, and their input.
 fn system_work() -> Vec<(&'static str, Vec<Vec<&'static str>>)> {
     vec![
         ("/usr/bin/gzip", vec![vec!["-9c"], vec!["-1c"]]),

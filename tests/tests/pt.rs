@@ -1,9 +1,9 @@
-//! Intel PT recordings, encoded from software traces and from stepped programs, imported and
-//! compared with their sources.
+//! Intel PT recordings, encoded from software traces and from single-stepped programs, then
+//! imported and compared with their sources.
 //!
-//! A software trace has every record in order. Written as `ptwrite`s, with a sidecar that says so,
-//! and read back, it must give the same rows and the same analysis. Where windows and overflows
-//! leave something out, the result must be that of a software trace that lacks exactly the same.
+//! A software trace has every record in order. Encoded as `ptwrite`s with a matching sidecar and
+//! read back, it must give the same rows and the same analysis. Where windows and overflows omit
+//! records, the result must be that of a software trace without the same records.
 
 #![allow(missing_docs, reason = "tests")]
 #![allow(
@@ -56,7 +56,7 @@ struct Recorded {
     dir: tempfile::TempDir,
     /// The trace folder, with `spill/`.
     trace: PathBuf,
-    /// The same, converted.
+    /// The converted trace.
     converted: PathBuf,
     sidecar: Sidecar,
     annotations: PathBuf,
@@ -65,9 +65,9 @@ struct Recorded {
     threads: BTreeMap<ThreadKey, Vec<Slot>>,
 }
 
-/// Makes of a soft sidecar one for a program whose records are written by `ptwrite`s: at the place
-/// of the store of the id. The further parts of a record, and records that share a slot, get places
-/// behind all code.
+/// Converts a soft sidecar to one for a program whose records are written by `ptwrite`s, located
+/// where the ID is stored. The other parts of a record, and records that share a slot, get
+/// addresses after all code.
 fn as_pt(soft: &Sidecar) -> Sidecar {
     let mut sidecar = soft.clone();
     sidecar.header.flavour = "pt".into();
@@ -153,7 +153,8 @@ impl Recorded {
         })
     }
 
-    /// The `ptwrite`s that write these slots, with for each the number of the slot whose record it completes.
+    /// The `ptwrite`s that write these slots, each with the number of the slot whose record it
+    /// completes.
     fn writes(&self, slots: &[Slot], first_tsc: u64) -> Vec<Write> {
         let first = self.sidecar.header.id_first;
         let places: HashMap<(u32, u32), u64> = self
@@ -186,7 +187,7 @@ impl Recorded {
         out
     }
 
-    /// A file with what precedes PT data: names and mappings, at the addresses at which the program was.
+    /// A file with the events that precede PT data: names and mappings at the program's addresses.
     fn file(&self, kind: RecordingKind, buffers: u32) -> PerfFile {
         let mut file = PerfFile::new(kind, buffers, (true, true, false));
         let processes: std::collections::BTreeSet<u32> =
@@ -195,7 +196,7 @@ impl Recorded {
         for process in processes {
             file.comm(process, process, 1);
             let base = self.bias + self.sidecar.header.base;
-            // The clone's part of the file, as the loader maps it, and something else before.
+            // The clone's part of the file, as the loader maps it, preceded by another part.
             let from = self
                 .sidecar
                 .functions
@@ -248,7 +249,7 @@ impl Recorded {
         )
     }
 
-    /// Rows of a software trace that has these stretches of slots, each without a gap inside.
+    /// Rows of a software trace that has these stretches of slots, each without internal gaps.
     fn expected(&self, name: &str, stretches: &BTreeMap<ThreadKey, Vec<Vec<Slot>>>) -> rows::Trace {
         let folder = self.dir.path().join(name);
         copy(&self.trace, &folder);
@@ -319,8 +320,8 @@ fn assert_same(got: &rows::Trace, expected: &rows::Trace, what: &str) {
     );
 }
 
-/// The analysis without its statements on the recording itself and on moments. An import knows
-/// nothing of the caches.
+/// The analysis without its information on the recording itself and on times. An import has no
+/// information on the caches.
 fn analysis(trace: &Path) -> serde_json::Value {
     let output = tools::succeed(
         tools::tool("mgz-analyze")
@@ -334,7 +335,7 @@ fn analysis(trace: &Path) -> serde_json::Value {
     let summary = report["summary"].as_object_mut().unwrap();
     summary.remove("trace");
     summary.remove("rho_source");
-    // The recorder notes names of processes and threads, which an import does not know.
+    // The recorder notes names of processes and threads, which an import does not have.
     for table in ["processes", "threads"] {
         for row in report[table].as_array_mut().into_iter().flatten() {
             row.as_object_mut().unwrap().remove("name");
@@ -436,7 +437,7 @@ fn threads_that_move_between_cpus_come_back_whole() {
     let mut tsc = 1_000_000;
     let mut turn = 0;
     while !left.is_empty() {
-        // The CPUs take turns, so that no thread runs on both at once.
+        // The CPUs alternate, so that no thread runs on both at once.
         let cpu = turn % 2;
         turn += 1;
         let n = random.below(left.len() as u64) as usize;
@@ -480,7 +481,7 @@ fn threads_that_move_between_cpus_come_back_whole() {
     assert_same_analysis(&folder, &recorded.converted, "two CPUs");
 }
 
-/// The content of windows over a thread's stream: stretches of slots without a gap. `slot_of` has
+/// The content of windows over a thread's stream: contiguous stretches of slots. `slot_of` contains
 /// the slot of each event.
 fn stretches(
     encoder: &Encoder,
@@ -780,7 +781,7 @@ fn a_stepped_program_gives_the_loads_that_it_executed() {
             }
             file.auxtrace(&encoder.bytes, 0, buffer, *tid, u32::MAX);
         }
-        // The sidecar lies beside the program, so it need not be named.
+        // The sidecar is next to the program, so it need not be named.
         let (_, got) = import(&file.finish(), &dir.path().join("imported"), &[]);
         for (key, events) in &threads {
             let (expected, implied) = compare::recorded(&app.sidecar, events).unwrap();

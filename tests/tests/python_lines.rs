@@ -1,12 +1,12 @@
-//! `mgz run` with a script of Python: functions and lines of the script stand in the tables and on
-//! the call paths.
+//! `mgz run` with a script of Python: the tables and call paths contain functions and lines of the
+//! script.
 
 use mgz_tests::tools::{self, LIMIT, code};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// `gather` reads a list in a random order. `order` of the standard library calls `key`, from C.
+/// `gather` reads a list in a random order. `sorted` of the standard library calls `key` from C.
 const SCRIPT: &str = r#"
 import random
 
@@ -30,7 +30,7 @@ def main():
 print(main())
 "#;
 
-/// Lines of `gather`'s loop, and of its caller.
+/// Lines of `gather`'s loop, and the line of its call.
 const LOOP: [u64; 2] = [6, 7];
 const CALL: u64 = 18;
 
@@ -114,13 +114,13 @@ fn functions_and_lines_of_a_script_are_named() {
     };
     let gather = (true, Value::from("gather"), Value::from(CALL));
     assert!(calls.iter().any(|row| call(row) == gather), "{calls:#?}");
-    // A function that C code of the interpreter calls has its Python caller.
+    // A function that C code of the interpreter calls has its Python caller on the call path.
     let key = calls.iter().find(|row| row["function"] == "key");
     if let Some(key) = key {
         let caller = calls.iter().find(|row| row["id"] == key["parent"]);
         assert_eq!(caller.unwrap()["function"], "main", "{calls:#?}");
     }
-    // Findings stand at the script's lines, not at those of the interpreter.
+    // Findings are at the script's lines, not at those of the interpreter.
     if let Some(finding) = found["findings"].as_array().unwrap().first() {
         assert!(is_in_script(finding), "{finding}");
     }

@@ -1,12 +1,12 @@
-//! `mgz run` with programs of CPython: it instruments their extension modules at import, and the
-//! programs do not notice. Their output is compared with a run without mgz.
+//! `mgz run` with programs of CPython: it instruments their extension modules at import, without
+//! visible effects. The output of the programs is compared with a run without mgz.
 
 use mgz_tests::tools::{self, LIMIT, code};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A module of the old kind (`PyInit_` makes it at once), with a walk by columns and a state.
+/// A module of the old kind (`PyInit_` creates it completely), with a walk by columns and a state.
 const WALK: &str = r#"
 #include <Python.h>
 enum { ROWS = 2048, COLUMNS = 512 };
@@ -26,7 +26,7 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_walk", 0, -1, metho
 PyMODINIT_FUNC PyInit__walk(void) { return PyModule_Create(&module); }
 "#;
 
-/// A module of the new kind, in whose place `NAME` and `BODY` come.
+/// A module of the new kind; `NAME` and `BODY` are replaced.
 const SMALL: &str = r#"
 #define _GNU_SOURCE
 #include <Python.h>
@@ -88,7 +88,8 @@ subprocess.run(["env"])
 sys.exit(5)
 "#;
 
-/// An app, its modules in a folder of `PYTHONPATH`, and a `sitecustomize` of the user's there.
+/// An app, its modules in a folder of `PYTHONPATH`, and a `sitecustomize` of the user in that
+/// folder.
 struct Place {
     dir: tempfile::TempDir,
     python: PathBuf,
@@ -97,7 +98,7 @@ struct Place {
 }
 
 impl Place {
-    /// None where there is no Python for which modules can be compiled.
+    /// Returns `None` if no Python is installed for which modules can be compiled.
     fn new() -> Option<Place> {
         if !tools::have("python3") {
             return None;
@@ -158,7 +159,7 @@ impl Place {
         tools::succeed(cc.args(options), LIMIT).unwrap();
     }
 
-    /// Both have the same environment.
+    /// Both runs have the same environment.
     fn run(&self, mut command: Command) -> Output {
         command
             .current_dir(self.dir.path())
@@ -204,7 +205,7 @@ fn modules_are_recorded_and_the_program_sees_the_originals() {
     let said = text(&first.stderr);
     assert_eq!(code(&first), 5, "{said}");
     assert_eq!(text(&first.stdout), text(&plain.stdout), "{said}");
-    // The module is in the report by its function and its lines.
+    // The report contains the module with its function and lines.
     assert!(said.contains("_walk.c:"), "{said}");
     assert!(said.contains("takes time in this run"), "{said}");
     let where_is = format!("_where{} (it asks which file", place.suffix);

@@ -1,4 +1,4 @@
-//! `mgz query`: what SQL finds is what the analysis says.
+//! `mgz query`: SQL results equal those of the analysis.
 
 use mgz_tests::session::{instrument, record_command};
 use mgz_tests::tools::{self, LIMIT, code};

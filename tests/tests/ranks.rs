@@ -1,4 +1,4 @@
-//! Jobs of many ranks: each writes a trace of its own.
+//! Jobs of many ranks: each rank writes its own trace.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session;
@@ -65,7 +65,7 @@ fn ranks_write_traces_of_their_own() {
             number
         );
     }
-    // A folder that all would write to.
+    // A folder that all ranks would write to.
     let variables = [("PMI_RANK", "1"), ("PMI_SIZE", "2")];
     let done = rank(dir.path(), &app, &variables, &["-o", "one"]);
     assert_eq!(tools::code(&done), 125);
@@ -213,7 +213,7 @@ fn a_recorder_lets_the_launcher_start_recorders() {
     );
     let ranks = analysed(&["killed.0", "killed.2"]);
     assert_eq!(ranks["summary"]["missing_ranks"], "1");
-    // All would write one folder.
+    // All ranks would write to one folder.
     let done = launch(&["-o", "one"], "none");
     assert_ne!(tools::code(&done), 0);
     assert!(stderr(&done).contains("-o 'one.%r'"), "{}", stderr(&done));

@@ -1,5 +1,5 @@
-//! Programs that read their own code as data. They find the original's bytes in every form that
-//! runs, and the other forms are declined or refused.
+//! Programs that read their own code as data. They find the original's bytes in every form that can
+//! run; the other forms are declined or refused.
 
 use mgz_tests::forms::{self, FormOutcome};
 use mgz_tests::programs::{self, Variant};
@@ -33,7 +33,7 @@ const PLAINER: Variant = Variant {
 };
 const VARIANTS: [Variant; 4] = [PLAIN, FIXED, OTHER, PLAINEST];
 
-/// `readers.c` in one of its ways.
+/// Builds one of the variants of `readers.c`.
 fn build(way: &str, variant: Variant, extra: &[&str], dir: &Path) -> Option<PathBuf> {
     build_of("readers", way, variant, extra, dir)
 }
@@ -50,7 +50,7 @@ fn build_of(
 }
 
 /// The program reads most of its code. Forms that change code are declined or refused, with the
-/// remedy, and `burst` behaves as the original.
+/// remedy, and `burst` behaves like the original.
 fn served_by_burst_alone(way: &str) {
     for variant in VARIANTS {
         only_burst(("readers", way), variant, true, "reads_code");
@@ -79,7 +79,7 @@ fn only_burst((name, way): (&str, &str), variant: Variant, static_too: bool, fie
         };
         assert!(fits, "{way} {variant} {form}: {outcome:?}");
     }
-    // The runtime writes into a static executable in burst as well.
+    // The runtime also writes into a static executable in burst mode.
     if !static_too {
         return;
     }
@@ -94,7 +94,7 @@ fn only_burst((name, way): (&str, &str), variant: Variant, static_too: bool, fie
     }
 }
 
-/// Only a part is read, which has no entry jumps: every form does what the original does.
+/// Only a part without entry jumps is read, so every form behaves like the original.
 fn served_by_all(way: &str) {
     served_by_all_of(way, &VARIANTS, &[&[], &["-static"]]);
 }
@@ -196,11 +196,11 @@ fn a_function_with_a_hook_that_others_have_seen() {
 
 #[test]
 fn a_function_that_is_patched_after_a_plain_system_call() {
-    // (The pt backend declines static ones: some system call may install a handler.)
+    // (The pt backend declines static ones: any of its system calls may install a handler.)
     served_by_all_of("RAW", &VARIANTS, &[&[]]);
 }
 
-/// Nothing of the code is written, nor read as a range: all functions have clones.
+/// The code is neither written nor read as a range, so all functions have clones.
 fn left_none(way: &str) {
     for variant in VARIANTS {
         let dir = tempfile::tempdir().unwrap();
@@ -248,7 +248,7 @@ fn behind_a_label_of_its_own() {
     served_by_all("LABEL");
 }
 
-/// Reads at addresses from a file cannot be followed; the report says where they may begin.
+/// Reads at addresses from a file cannot be traced; the report names the code where they may begin.
 #[test]
 fn who_opens_the_list_of_mappings_is_named() {
     for variant in VARIANTS {
@@ -306,7 +306,7 @@ fn shared_memory_in_the_place_of_code() {
     }
 }
 
-/// A program that reads all writable memory, or fills it and restores it, finds nothing of the
+/// A program that reads all writable memory, or fills it and restores it, finds no data of the
 /// runtime there.
 #[test]
 fn all_mappings() {

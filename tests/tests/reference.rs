@@ -1,7 +1,8 @@
-//! `docs/reference/command-line.md` says what the programs' options are: it is made of their definitions.
+//! `docs/reference/command-line.md` documents the programs' options and is generated from their
+//! definitions.
 //!
-//! `MGZ_UPDATE=1 cargo test -p mgz-tests --test reference` writes the page anew. (Only the definitions of the
-//! commands are used here, none of their code.)
+//! `MGZ_UPDATE=1 cargo test -p mgz-tests --test reference` rewrites the page. (Only the definitions
+//! of the commands are used here, not their code.)
 
 use clap::{Arg, ArgAction, Command, CommandFactory};
 use std::fmt::Write;
@@ -31,7 +32,7 @@ fn sentence(text: &str) -> String {
     }
 }
 
-/// The way an option or argument is written.
+/// The notation of an option or argument.
 fn written(arg: &Arg) -> String {
     let names: Vec<String> = match arg.get_value_names() {
         _ if !arg.get_action().takes_values() => Vec::new(),
@@ -115,7 +116,8 @@ fn table<'a>(out: &mut String, head: &str, args: impl Iterator<Item = &'a Arg>) 
     }
 }
 
-/// A text whose long lines are broken between words; indented ones are commands, and stay.
+/// A text whose long lines are broken between words; indented lines are commands and stay
+/// unchanged.
 fn wrapped(text: &str) -> String {
     const COLUMNS: usize = 100;
     let mut lines: Vec<String> = Vec::new();
@@ -138,7 +140,7 @@ fn wrapped(text: &str) -> String {
     lines.join("\n")
 }
 
-/// Text of a command that stands in front of or behind its help.
+/// Text of a command that precedes or follows its help.
 fn block(out: &mut String, text: Option<impl ToString>) {
     let text = text.map_or_else(String::new, |t| wrapped(&t.to_string()));
     if !text.trim().is_empty() {
@@ -173,7 +175,7 @@ fn describe(command: &mut Command, path: &str, level: usize, out: &mut String) {
     }
 }
 
-/// The page.
+/// Generates the page.
 fn page() -> String {
     let commands = [
         mgz::cli::Cli::command(),

@@ -1,4 +1,4 @@
-//! Reports of more than one run, and `mgz serve`: what is asked of the server, and who is answered.
+//! Reports of several runs, and `mgz serve`: its requests, and the clients that it answers.
 
 use mgz_tests::tools::{self, LIMIT, code};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -55,7 +55,8 @@ impl TestFolder {
         tools::run_limited(&mut self.mgz(arguments), LIMIT).unwrap()
     }
 
-    /// Every load of a build with so many rounds, as the folder `NAME`. Tells where the first table was.
+    /// Records every load of a build with `rounds` rounds into the folder `NAME`. Returns the
+    /// address of the first table.
     fn recorded(&self, name: &str, rounds: u32) -> u64 {
         let source = self.path("app.c");
         std::fs::write(&source, PROGRAM).unwrap();
@@ -85,7 +86,7 @@ fn parts(path: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The server's answer: status and the whole text.
+/// Sends a request to the server; returns the status and the whole response.
 fn ask(port: u16, host: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -97,7 +98,7 @@ fn ask(port: u16, host: &str, path: &str) -> (u16, String) {
     (status, text)
 }
 
-/// Ends the server if a test fails.
+/// Stops the server if a test fails.
 struct Server(Child);
 
 impl Drop for Server {
@@ -112,13 +113,13 @@ fn comparisons_and_ranks_become_reports_and_a_server_answers_its_user_alone() {
     let place = TestFolder::new();
     place.recorded("base", 4);
     place.recorded("new", 8);
-    // Only complete traces have the part about places that are used together.
+    // Only complete traces have the section about addresses that are used together.
     let found = parts(&place.path("base/report.html"));
     for part in ["run", "affinity", "disassembly"] {
         assert!(found.iter().any(|p| p == part), "{part} of {found:?}");
     }
 
-    // The text and the status are those without a report.
+    // The text and the exit status are the same as without a report.
     let plain = place.run(&[
         "compare",
         "--fail-if",
@@ -186,7 +187,7 @@ fn comparisons_and_ranks_become_reports_and_a_server_answers_its_user_alone() {
         assert_eq!(status, expected, "{host} {asked}: {text}");
         assert!(text.contains("\"error\":\""), "{text}");
     }
-    // A part of the run: as mgz-analyze with the same filters has it.
+    // A part of the run, equal to that of mgz-analyze with the same filters.
     let (status, text) = ask(port, &own, &format!("{path}data?function=second&tab=t"));
     assert_eq!(status, 200, "{text}");
     let body = text.split_once("\r\n\r\n").unwrap().1;
@@ -196,7 +197,7 @@ fn comparisons_and_ranks_become_reports_and_a_server_answers_its_user_alone() {
     let range = "%2d0x0&addresses=";
     let (status, text) = ask(port, &own, &format!("{path}data?addresses={range}"));
     assert_eq!(status, 422, "{text}");
-    // A key ends it.
+    // A key press stops it.
     let id = server.0.id().to_string();
     tools::succeed(Command::new("kill").args(["-INT", &id]), LIMIT).unwrap();
     let mut waited = Duration::ZERO;

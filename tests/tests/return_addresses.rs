@@ -1,6 +1,6 @@
-//! Code that looks at return addresses finds the original's in every mode of the soft flavour: the
-//! output of `returns.c` is the same, and so are the counts of calls in `gmon.out`. The PT backend
-//! declines such a program.
+//! Code that inspects return addresses finds the original ones in every mode of the soft flavour:
+//! the output of `returns.c` is the same, and so are the counts of calls in `gmon.out`. The PT
+//! backend declines such a program.
 
 use mgz_tests::programs;
 use mgz_tests::session::{instrument_as, record_command, same_result};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The options of a build of the program, and the function that looks.
+/// Options of a build of the program, and the function that inspects return addresses.
 struct Shape {
     compiler: &'static str,
     flags: &'static [&'static str],
@@ -25,7 +25,7 @@ const SHAPES: [Shape; 8] = [
         &["-O2", "-finstrument-functions", "-DENDS"],
         "__cyg_profile_func_enter",
     ),
-    // Nothing but the code tells who looks.
+    // Only the code itself identifies the function that inspects them.
     shape("gcc", &["-O2", "-DASKED", "-s"], "the function at"),
     shape("gcc", &["-O0", "-DASKED"], "note"),
     shape("clang", &["-O2", "-DASKED"], "note"),
@@ -65,7 +65,7 @@ fn counts_of_calls(profile: &Path) -> BTreeMap<(u64, u64), u64> {
     counts
 }
 
-/// Runs a program of one shape as original and in every mode; says what differs.
+/// Runs a program of one shape as original and in every mode; returns the differences.
 fn differences(dir: &Path, program: &Path, what: &str) -> Vec<String> {
     let profile = dir.join("gmon.out");
     let rounds = "1000";
@@ -129,7 +129,7 @@ fn return_addresses_are_the_original_s() {
             .arg(dir.path().join("pt"));
         let pt = tools::run_limited(pt.arg(&program), LIMIT).unwrap();
         let said = String::from_utf8_lossy(&pt.stderr);
-        // (What backtrace shows with the PT backend is documented.)
+        // (The output of backtrace with the PT backend is documented.)
         let is_walked = shape.by == "backtrace";
         let is_declined = tools::code(&pt) == 3 && said.contains(shape.by);
         if is_declined == is_walked {
@@ -139,8 +139,8 @@ fn return_addresses_are_the_original_s() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Code that seems to load its return address but does not: the unwinder that is part of the file,
-/// and contexts.
+/// Code that seems to load its return address but does not: an unwinder inside the file, and
+/// contexts.
 #[test]
 fn programs_in_which_nobody_looks_are_left_as_they_are() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Use–reuse pairs of burst: what watchpoints tell of words that windows have accessed is what the
-//! source does with them.
+//! Use–reuse pairs of burst: the reports of watchpoints on words that windows have accessed match
+//! the source.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{UInt32Type, UInt64Type};
@@ -16,9 +16,9 @@ const VARIANT: Variant = Variant {
     opt: "2",
     pie: true,
 };
-/// Bytes of the program's table.
+/// Size of the program's table in bytes.
 const TABLE: u64 = 1 << 20;
-/// From one word of it that is read to the next.
+/// Distance in bytes between two words that are read.
 const STEP: u64 = 64;
 
 /// A row of the table of pairs.
@@ -57,7 +57,8 @@ fn pairs(trace: &Path) -> Option<Vec<Pair>> {
     Some(all)
 }
 
-/// Tells whether processes get watchpoints on this machine, which is all that watch mode needs.
+/// Returns whether processes can use watchpoints on this machine, which is the only requirement of
+/// watch mode.
 fn has_watchpoints(dir: &Path, program: &Path) -> bool {
     let mut command = tools::tool("mgz-record");
     command
@@ -112,7 +113,7 @@ fn reuses_are_those_of_the_source() {
         trace
     };
 
-    // A table that is read in rounds: each word again by the same load.
+    // A table that is read in rounds: each word is read again by the same load.
     let trace = record(&[], &["loads", "150000"]);
     let all = pairs(&trace).unwrap();
     let reused: Vec<&Pair> = all.iter().filter(|p| p.reused).collect();
@@ -130,11 +131,11 @@ fn reuses_are_those_of_the_source() {
         assert!(pair.address - lowest < TABLE, "{pair:?}");
         assert!((pair.address - lowest).is_multiple_of(STEP), "{pair:?}");
     }
-    // A round takes more than a hundredth of a nanosecond a load.
+    // Two uses of a word are less than a second of CPU time apart.
     assert!(reused.iter().all(|p| p.cpu_ns < 1_000_000_000), "{all:?}");
 
     // Each word of the table is written before it is read again, so no load ends a watch. (A
-    // virtual machine may report a hit some instructions late, behind a load.)
+    // virtual machine may report a hit some instructions late, after a load.)
     let trace = record(&[], &["stores", "60000"]);
     let all = pairs(&trace).unwrap();
     let reused = all.iter().filter(|p| p.reused).count();
@@ -142,13 +143,13 @@ fn reuses_are_those_of_the_source() {
     let names = functions(&trace, &all);
     assert!(names.len() * 10 <= reused, "{names:?} of {reused}");
 
-    // Words that never come again.
+    // Words that are never accessed again.
     let trace = record(&[], &["never", "4000"]);
     let all = pairs(&trace).unwrap_or_default();
     assert!(all.iter().all(|p| !p.reused), "{all:?}");
 
     assert!(pairs(&record(&["--no-reuse-pairs"], &["loads", "20000"])).is_none());
-    // Windows need no call paths for it.
+    // Windows do not need call paths for reuse pairs.
     let trace = record(&["--no-stacks", "--no-aslr"], &["loads", "150000"]);
     assert!(pairs(&trace).is_some_and(|all| !all.is_empty()));
 }

@@ -1,6 +1,6 @@
-//! Programs under sanitizers: they behave as without mgz, make the same reports of the same
-//! mistakes, and end the same way. Similar cases are here too: libraries that must come first, and
-//! handlers of faults that the C library does not know of.
+//! Programs under sanitizers: they behave as without mgz, report the same errors identically, and
+//! end with the same status. Similar cases are also tested: libraries that must come first, and
+//! fault handlers installed without the C library.
 
 use mgz_tests::nop;
 use mgz_tests::programs::{self, Variant};
@@ -25,9 +25,9 @@ const PLAIN: Variant = Variant {
 struct Kind {
     compiler: &'static str,
     flags: &'static [&'static str],
-    /// Arguments of `sanitized` that it reports.
+    /// Arguments of `sanitized` whose errors it reports.
     mistakes: &'static [&'static str],
-    /// Its runtime is a part of the program: then reports may name clones, and lines are missing in them.
+    /// Its runtime is part of the program; reports may then name clones, without line numbers.
     inside: bool,
 }
 
@@ -57,7 +57,8 @@ const LEAK: &[&str] = &["leak", "null"];
 const MEMORY: &[&str] = &["uninitialised", "null"];
 const UNDEFINED: &[&str] = &["undefined"];
 
-/// gcc's runtimes are shared libraries, clang's are parts of the program, unless the flags say otherwise.
+/// gcc's runtimes are shared libraries and clang's are parts of the program, unless the flags
+/// change that.
 const KINDS: [Kind; 18] = [
     kind("gcc", &["-fsanitize=address"], ADDRESS, false),
     kind("gcc", &["-fsanitize=thread"], THREAD, false),
@@ -125,7 +126,7 @@ const MODES: [&[&str]; 3] = [
 static COMPILED: [OnceLock<Option<Vec<u8>>>; KINDS.len()] =
     [const { OnceLock::new() }; KINDS.len()];
 
-/// `sanitized` for a sanitizer, as a file of this folder. `None` where [`compile`] has none.
+/// `sanitized` for a sanitizer, as a file of this folder. `None` if [`compile`] returns `None`.
 fn build(kind: Kind, dir: &Path) -> Option<PathBuf> {
     let same = |k: &Kind| k.compiler == kind.compiler && k.flags == kind.flags;
     let number = KINDS.iter().position(same).expect("a kind of the list");
@@ -183,13 +184,13 @@ fn compile(name: &str, kind: Kind, dir: &Path) -> Option<PathBuf> {
 }
 
 /// A sanitizer's report without the parts that differ between runs and files: process ids,
-/// addresses, and places of code in the file.
+/// addresses, and code locations in the file.
 fn report(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let own = |line: &&str| !line.starts_with("mgz-record:");
     let mut text = text.lines().filter(own).collect::<Vec<_>>().join("\n");
     for (pattern, with) in [
-        // Frames in the file itself have no line where there is none for the original.
+        // Frames in the file itself have no line if the original has none.
         (r"\([^() ]*sanitized[^() ]*\+0x[0-9a-f]+\)", "(PROGRAM)"),
         (r"\(BuildId: [0-9a-f]+\)", ""),
         (r"0x[0-9a-f]+", "ADDRESS"),
@@ -198,10 +199,10 @@ fn report(stderr: &[u8]) -> String {
         (r" T\d+\)", ")"),
         (r"thread T\d+", "thread"),
         (r"Thread T\d+", "thread"),
-        // Memory, as it happens to be.
+        // Dumps of memory with arbitrary content.
         (r"(?m)^(=>| *)ADDRESS: ?.*$", "MEMORY"),
         (r"(?m)^ *([0-9a-f]{2} ){4}.*$", "MEMORY"),
-        // Names of one address: any may be found.
+        // Several names of one address; any of them may be reported.
         (r"__interceptor_", ""),
         (r" +\n", "\n"),
     ] {
@@ -213,7 +214,7 @@ fn report(stderr: &[u8]) -> String {
     text
 }
 
-/// The statement of a report in one line: the mistake, and the function that made it.
+/// One-line summaries of a report: the error and the function that caused it.
 fn summary(stderr: &[u8]) -> Vec<String> {
     let text = report(stderr);
     let mut lines = text.lines();
@@ -248,7 +249,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Sums over memory that races or was not initialised are what they happen to be.
+/// Removes sums over memory with races or without initialisation, because their values are
+/// arbitrary.
 fn stable(what: &str, output: Output) -> Output {
     if !["race", "uninitialised"].contains(&what) {
         return output;
@@ -317,7 +319,8 @@ fn complete(name: &str, trace: &Path) {
     let trace = rows::read_trace(trace).unwrap();
     let told = &trace.manifest.totals.dropped;
     assert!(told.is_empty(), "{name}: {told:?}");
-    // The program, its child and the program that it executes: four threads each beside their own.
+    // The program, its child and the program that it executes: each with four threads in addition
+    // to the main thread.
     let rows: Vec<usize> = trace.threads.values().map(Vec::len).collect();
     let workers = rows.iter().filter(|&&n| n >= 200_000).count();
     assert!(rows.len() >= 14 && workers >= 12, "{name}: {rows:?}");
@@ -350,7 +353,7 @@ fn mistakes_are_reported_alike() {
                     "{name}: {}",
                     text(&got.stderr)
                 );
-                // Which of two threads meets a race is chance.
+                // It depends on chance in which of two threads a race is detected.
                 if !kind.inside && what != "race" {
                     assert_eq!(report(&got.stderr), report(&expected.stderr), "{name}");
                 }
@@ -470,7 +473,7 @@ fn what_cannot_be_had_with_a_sanitizer_is_refused() {
         );
         assert!(got.stdout.is_empty(), "{kind}: the program has run");
     }
-    // One that stands in for nothing is no obstacle.
+    // A library that replaces no functions is not a problem.
     let Some(original) = build(KINDS[3], dir.path()) else {
         return;
     };
@@ -526,7 +529,8 @@ fn a_preloaded_library_that_must_be_first_is_first_and_is_asked_first() {
         };
         let app = session::instrument(&original, "soft", &["--for", "burst"]).unwrap();
         let preload = format!("LD_PRELOAD={}", first.display());
-        // By `env`, so that the recorder itself is left alone: it starts what its arguments name.
+        // Set through `env`, so that the recorder itself is unaffected: it starts the command in
+        // its arguments.
         let plain = |program: &Path| {
             let mut command = Command::new(program);
             command.env("LD_PRELOAD", &first);
@@ -674,7 +678,7 @@ fn what_was_preloaded_is_seen_as_it_was() {
         &[libm],
         &["LD_PRELOAD=libm.so.6 :libm.so.6:"],
     ] {
-        // A sanitizer wants to be the first library, but an option turns that check off.
+        // A sanitizer requires to be the first library, but an option disables that check.
         let fixed = ["ASAN_OPTIONS=verify_asan_link_order=0", "B=2"];
         let environment = [&["-i", "A=1"][..], list, &fixed].concat();
         let mut plain = Command::new("env");

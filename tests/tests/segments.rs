@@ -1,6 +1,6 @@
 //! Programs that set the `%gs` base by a system call, without any instruction that uses it. Files
-//! in which this shows are declined; if a library does it, recording ends before anything can go
-//! wrong.
+//! in which this is visible are declined; if a library does it, recording ends before anything can
+//! fail.
 
 use mgz_tests::forms::{self, FormOutcome};
 use mgz_tests::programs::{self, Variant};
@@ -72,7 +72,8 @@ fn by_the_instruction() {
     declined("INSTRUCTION");
 }
 
-/// Those who ask for something else are recorded, and find no base that they have not set.
+/// Programs that request another operation are recorded, and never see a base that they did not
+/// set.
 #[test]
 fn other_operations() {
     for variant in VARIANTS {

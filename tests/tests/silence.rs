@@ -1,4 +1,4 @@
-//! No silent losses: threads and programs that are created past the wrappers are recorded, and
+//! No silent losses: threads and programs that are created without the wrappers are recorded, and
 //! everything that is not recorded is counted or reported, with a remedy.
 
 use mgz_annotations_schema::manifest::Manifest;
@@ -14,7 +14,7 @@ const PLAIN: Variant = Variant {
     opt: "1",
     pie: true,
 };
-/// Modes, with options that make enough windows of short programs.
+/// Modes, with options that give enough windows in short programs.
 const MODES: [(&str, &[&str]); 3] = [
     ("full", &["--mode", "full"]),
     (
@@ -27,7 +27,7 @@ const MODES: [(&str, &[&str]); 3] = [
     ),
 ];
 
-/// A program in its forms.
+/// A program in its different forms.
 struct Forms {
     original: PathBuf,
     /// `--for ring`.
@@ -84,7 +84,8 @@ fn manifest(trace: &Path) -> Manifest {
     serde_json::from_slice(&bytes).unwrap()
 }
 
-/// Records; standard output and status must be those of `expected`. Gives what was said, and the manifest.
+/// Records; standard output and status must be those of `expected`. Returns the messages and the
+/// manifest.
 fn same(
     what: &str,
     expected: &Output,
@@ -105,7 +106,7 @@ fn same(
     (said, manifest(trace))
 }
 
-/// A command that must fail, with these words on standard error, and leave no trace.
+/// Runs a command that must fail with these words on standard error and must leave no trace.
 fn refused(what: &str, command: &mut Command, trace: &Path, words: &[&str]) -> String {
     let got = run(command);
     let said = text(&got.stderr);
@@ -118,11 +119,12 @@ fn refused(what: &str, command: &mut Command, trace: &Path, words: &[&str]) -> S
 }
 
 fn is_root() -> bool {
-    // SAFETY: it has no arguments.
+    // SAFETY: the call has no arguments.
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Threads that no wrapper sees do the same work as the others, so their trace must hold as much.
+/// Threads that no wrapper intercepts do the same work as the others, so their trace must contain
+/// the same amount.
 #[test]
 fn threads_behind_the_wrappers_are_recorded() {
     let dir = tempfile::tempdir().unwrap();
@@ -147,7 +149,7 @@ fn threads_behind_the_wrappers_are_recorded() {
             });
             assert_eq!(workers.count(), 3, "{what}: {:?}", m.threads);
             if mode == "full" {
-                // (How the threads are made takes some loads as well.)
+                // (The creation of the threads also takes some loads.)
                 let loads = |m: &Manifest| m.totals.loads_executed.unwrap();
                 let more = loads(&m).abs_diff(loads(&plain));
                 assert!(more < 2000, "{what}: {more} loads more or less");
@@ -156,7 +158,7 @@ fn threads_behind_the_wrappers_are_recorded() {
     }
 }
 
-/// Forked children are sampled whoever forks them.
+/// Forked children are sampled regardless of the code that forks them.
 #[test]
 fn children_behind_the_wrappers_are_recorded() {
     let dir = tempfile::tempdir().unwrap();
@@ -184,7 +186,7 @@ fn children_behind_the_wrappers_are_recorded() {
             );
             if mode == "burst" {
                 let came = m.totals.triggers["came"] as f64;
-                // One trigger and not two.
+                // One trigger, not two.
                 let asked = 4000.0 * m.cpu_seconds;
                 assert!(
                     came < 1.5 * asked + 20.0,
@@ -229,7 +231,7 @@ fn libraries_that_look_elsewhere_first() {
                 "burst" => t.samples > 0,
                 _ => t.records_executed > 500_000,
             });
-            // A window may also meet another thread while it is in the plug-in for a moment.
+            // A window may also sample another thread that is briefly in the plug-in.
             let most = if mode == "burst" { 5 } else { threads };
             let workers = workers.count();
             assert!(
@@ -244,8 +246,7 @@ fn libraries_that_look_elsewhere_first() {
     }
 }
 
-/// A thread of generated code cannot be recorded. It is counted, and a message tells about the
-/// code.
+/// A thread of generated code cannot be recorded. It is counted, and a message reports the code.
 #[test]
 fn what_generated_code_does_is_counted_and_said() {
     let dir = tempfile::tempdir().unwrap();
@@ -311,8 +312,8 @@ fn what_generated_code_does_is_counted_and_said() {
     }
 }
 
-/// Programs that others start are recorded, however they are started and whether or not the starter
-/// is instrumented.
+/// Programs that other programs start are recorded, for every method of starting and for
+/// instrumented and other starters.
 #[test]
 fn programs_that_others_start_in_all_ways() {
     let dir = tempfile::tempdir().unwrap();
@@ -352,7 +353,7 @@ fn programs_that_others_start_in_all_ways() {
             .arg(&app.original)
             .arg("plain"));
         for (mode, options) in MODES {
-            // All ways in full, and each in another mode.
+            // All methods in full, and each one in one other mode.
             if mode != "full" && (number % 2 == 0) == (mode == "burst") && !tools::full_matrix() {
                 continue;
             }
@@ -386,7 +387,7 @@ fn programs_that_others_start_in_all_ways() {
     }
 }
 
-/// Scripts and the usual starters, by name and not.
+/// Scripts and the usual starters, with and without the program's name in their arguments.
 #[test]
 fn scripts_and_the_usual_starters() {
     let dir = tempfile::tempdir().unwrap();
@@ -406,7 +407,7 @@ fn scripts_and_the_usual_starters() {
         let folder = dir.path().display();
         let name = app.for_mode(mode).file_name().unwrap().to_str().unwrap();
         let plain = write("plain.sh", &format!("#!/bin/sh\nexec {program} plain\n"));
-        // Nothing in its text names the program.
+        // Its text does not contain the program's name.
         let hidden = write(
             "hidden.sh",
             &format!(
@@ -438,11 +439,11 @@ fn scripts_and_the_usual_starters() {
             ("taskset", vec!["taskset", "1", &program, "plain"]),
             ("make", vec!["make", "-s", "-f", &makefile]),
             ("python3", vec!["python3", &python]),
-            // With the program among its words it would start a recorder for each rank.
+            // If the program were among its arguments, it would start a recorder for each rank.
             (
                 "mpirun",
                 vec![
-                    // Open MPI starts nothing for root without these.
+                    // Open MPI refuses to start programs as root without these.
                     "env",
                     "OMPI_ALLOW_RUN_AS_ROOT=1",
                     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
@@ -487,7 +488,8 @@ fn scripts_and_the_usual_starters() {
     }
 }
 
-/// A program without instrumentation is an error, before the run if it cannot start anything, else behind it.
+/// A program without instrumentation is an error: before the run if it cannot start other programs,
+/// otherwise after the run.
 #[test]
 fn where_nothing_instrumented_runs() {
     let dir = tempfile::tempdir().unwrap();
@@ -529,7 +531,7 @@ fn where_nothing_instrumented_runs() {
             ],
         );
     }
-    // The loader fails before the runtime could begin.
+    // The loader fails before the runtime can start.
     let library = dir.path().join("libgone.so");
     let needs = dir.path().join("needs");
     let source = dir.path().join("needs.c");
@@ -570,7 +572,7 @@ fn where_nothing_instrumented_runs() {
             ],
         );
     }
-    // Killed it is by the signal's status.
+    // For a killed program the status is that of the signal.
     let got = run(&mut record_command(
         &["--mode", "full"],
         &trace,
@@ -580,7 +582,7 @@ fn where_nothing_instrumented_runs() {
     assert_eq!(tools::code(&got), 137);
 }
 
-/// `security.capability` as `setcap` writes it.
+/// Sets `security.capability` as `setcap` does.
 fn give_capabilities(path: &Path, effective: bool, permitted: u32, inheritable: u32) -> bool {
     let words = [
         0x0200_0000 | u32::from(effective),
@@ -591,7 +593,7 @@ fn give_capabilities(path: &Path, effective: bool, permitted: u32, inheritable: 
     ];
     let value: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
     let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-    // SAFETY: names and value live across the call.
+    // SAFETY: names and value outlive the call.
     unsafe {
         libc::setxattr(
             path.as_ptr(),
@@ -603,8 +605,8 @@ fn give_capabilities(path: &Path, effective: bool, permitted: u32, inheritable: 
     }
 }
 
-/// Programs that gain rights are refused, because the loader keeps the runtime out of them. If a
-/// script starts such a program, a message says so.
+/// Programs that gain privileges are refused, because the loader does not load the runtime into
+/// them. If a script starts such a program, a message reports that.
 #[test]
 fn programs_that_gain_rights() {
     const NET_BIND_SERVICE: u32 = 1 << 10;
@@ -666,7 +668,7 @@ fn programs_that_gain_rights() {
             &["capable", "file capabilities", "cp"],
         );
     }
-    // Named by what starts it.
+    // Named in the arguments of its starter.
     refused(
         "capabilities of a named program",
         &mut command(&["--mode", "full"], &["env", name, "plain"]),
@@ -689,7 +691,7 @@ fn programs_that_gain_rights() {
         &trace,
         &["shell", "the interpreter of", "file capabilities"],
     );
-    // Another group than the user's.
+    // A group that is not the user's.
     let grouped = copy(&app.burst, "grouped");
     copy(&sidecar, "grouped.mgza");
     std::os::unix::fs::chown(&grouped, None, Some(4)).unwrap();
@@ -700,7 +702,8 @@ fn programs_that_gain_rights() {
         &trace,
         &["grouped", "set-group-ID"],
     );
-    // Not without the execute bit of the group: the kernel takes that for something else.
+    // Not refused without the group's execute bit, because the kernel then does not treat the bit
+    // as set-group-ID.
     std::fs::set_permissions(&grouped, std::fs::Permissions::from_mode(0o2705)).unwrap();
     let got = run(&mut command(
         &["--mode", "full", "--force"],
@@ -708,7 +711,7 @@ fn programs_that_gain_rights() {
     ));
     assert_eq!(tools::code(&got), 0, "{}", text(&got.stderr));
     assert!(manifest(&trace).totals.rows > 1_000_000);
-    // Capabilities that can only be inherited give nothing.
+    // Capabilities that can only be inherited grant nothing.
     assert!(give_capabilities(&capable, false, 0, NET_BIND_SERVICE));
     let got = run(&mut command(
         &["--mode", "full", "--force"],
@@ -716,7 +719,7 @@ fn programs_that_gain_rights() {
     ));
     assert_eq!(tools::code(&got), 0, "{}", text(&got.stderr));
     assert!(manifest(&trace).totals.rows > 1_000_000);
-    // A program that could not be foreseen, because a script starts it.
+    // A program that could not be known in advance, because a script starts it.
     assert!(give_capabilities(&capable, true, NET_BIND_SERVICE, 0));
     let hidden = dir.path().join("hidden");
     std::fs::write(
@@ -779,7 +782,7 @@ fn what_the_c_library_reads_is_said() {
             .find(|f| f.path.contains("libc.so"))
             .unwrap();
         assert!(!libc.instrumented && libc.needed, "{libc:?}");
-        // The code that took the time instead.
+        // The code that took the time is reported instead.
         if m.coverage.time_samples > 40 {
             assert!(said.contains("libc.so.6"), "{said}");
             assert!(
@@ -822,8 +825,8 @@ fn what_the_c_library_reads_is_said() {
     assert!(m.coverage.files.iter().all(|f| f.reads_for.is_empty()));
 }
 
-/// A program without instrumentation opens an instrumented library: threads that exist then and
-/// later ones, and the signals that the library handles.
+/// A program without instrumentation opens an instrumented library: threads that exist at that
+/// time, later ones, and the signals that the library handles.
 #[test]
 fn libraries_that_wake_the_recorder() {
     let dir = tempfile::tempdir().unwrap();
@@ -859,7 +862,7 @@ fn libraries_that_wake_the_recorder() {
                 "burst" => t.samples > 0,
                 _ => t.records_executed > 1_000_000,
             });
-            // The thread of before, the first one, and one of later.
+            // The earlier thread, the main thread, and a later one.
             assert_eq!(workers.count(), 3, "{what}: {:?} {said}", m.threads);
             assert!(
                 !m.totals.dropped.contains_key("threads_unseen"),
@@ -867,7 +870,8 @@ fn libraries_that_wake_the_recorder() {
             );
         }
     }
-    // A thread that has SIGSEGV blocked could not get its ring: said, with what to do, but in `burst`.
+    // A thread with SIGSEGV blocked could not get its ring. This is reported with a remedy, except
+    // in `burst`.
     let expected = run(Command::new(&host.original)
         .arg("blocked")
         .arg(&plugins.original));
@@ -894,7 +898,7 @@ fn libraries_that_wake_the_recorder() {
     }
 }
 
-/// Options without effect, and options that stand behind the program's name.
+/// Options without effect, and options after the program's name.
 #[test]
 fn options_that_nobody_reads() {
     let dir = tempfile::tempdir().unwrap();
@@ -971,7 +975,7 @@ fn options_that_nobody_reads() {
     assert!(!behind(&["--"]).contains("behind"));
 }
 
-/// A run without samples says why, and its command makes some.
+/// A run without samples reports the reason and a command that gives samples.
 #[test]
 fn runs_without_samples_say_why() {
     let dir = tempfile::tempdir().unwrap();
@@ -1001,7 +1005,7 @@ fn runs_without_samples_say_why() {
         "{line}: {}",
         text(&got.stderr)
     );
-    // Nothing that is instrumented runs.
+    // No instrumented code runs.
     let some = dir.path().join("some");
     tools::succeed(
         tools::tool("mgz-instrument")
@@ -1028,7 +1032,7 @@ fn runs_without_samples_say_why() {
     }
 }
 
-/// A process in other namespaces: what to do is said.
+/// A process in other namespaces: a message gives the remedy.
 #[test]
 fn attaching_to_a_container() {
     if !is_root() || !tools::have("unshare") || !tools::have("pgrep") {
@@ -1075,7 +1079,7 @@ fn attaching_to_a_container() {
             "{said}"
         );
     }
-    // A program that is started there is not recorded, which is said.
+    // A program that is started there is not recorded, and a message reports that.
     let Some(app) = Forms::build("unseen", &["-ldl", "-lrt"], dir.path()) else {
         return;
     };

@@ -23,14 +23,14 @@ fn loads(report: &Value) -> BTreeMap<(String, String, String), u64> {
     out
 }
 
-/// Words that each function of the program reads on a stack.
+/// Number of words that each function of the program reads on a stack.
 const WORDS: u64 = 4096 * 20;
 
 fn check(report: &Value, threads: &[(String, u64)], mode: &str) {
     let loads = loads(report);
     let all = || loads.iter().filter(|l| l.0.2.starts_with("read_"));
     assert!(all().count() >= 8, "{mode}: {loads:#?}");
-    // No thread's stack is read by the function of another kind of memory.
+    // No thread's stack is read by a function for another kind of memory.
     let names: BTreeMap<String, BTreeSet<&str>> =
         threads
             .iter()

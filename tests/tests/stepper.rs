@@ -192,7 +192,7 @@ fn ptwrite_is_emulated_and_copies_are_named() {
         seen,
         [
             (EventKind::PtWrite, m["copy"], built.buffer),
-            // The displacement is the original's: 16, not 48.
+            // The displacement is that of the original: 16, not 48.
             (EventKind::Clone, m["original"], built.buffer + 40 + 16),
             (EventKind::Unlisted, m["other"], built.buffer),
         ]

@@ -1,6 +1,6 @@
-//! States of the thread and process on which code of the runtime, probes and clones must not depend
-//! (table in docs/design/thread-state.md). A program sets each state and works on. It is recorded
-//! and behaves as it does alone, or the file is refused before it runs.
+//! States of the thread and process on which the code of the runtime, probes and clones must not
+//! depend (table in docs/design/thread-state.md). A program sets each state and continues its work.
+//! Either it is recorded and behaves as it does without mgz, or the file is refused before it runs.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command, same_result};
@@ -23,7 +23,7 @@ fn build(flags: &[&str], dir: &Path) -> Option<PathBuf> {
     programs::build("states", PLAIN, flags, dir).unwrap()
 }
 
-/// Runs states alone and recorded in some modes.
+/// Runs states without mgz and recorded in some modes.
 fn same(flags: &[&str], modes: &[&[&str]], states: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
     let Some(original) = build(flags, dir.path()) else {
@@ -31,7 +31,8 @@ fn same(flags: &[&str], modes: &[&[&str]], states: &[&str]) {
     };
     for state in states {
         let expected = tools::run_limited(Command::new(&original).arg(state), LIMIT).unwrap();
-        // (That the loader finds no library in such a state is told by the program's name.)
+        // (An error of the loader about a missing library in such a state contains the program's
+        // name.)
         for options in modes {
             let burst = options[1] == "burst";
             let app = session::instrument_as(&original, if burst { "burst" } else { "ring" }, &[]);
@@ -57,8 +58,8 @@ fn declined(original: &Path, options: &[&str]) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The file can be recorded in `burst` only. Other forms are declined, and `mgz-record` refuses the
-/// other modes, with the remedy.
+/// Checks that the file can be recorded only in `burst`. Other forms are declined, and `mgz-record`
+/// refuses the other modes, with the remedy.
 fn burst_alone(flags: &[&str], why: &str, backends: &[&[&str]]) {
     let dir = tempfile::tempdir().unwrap();
     let Some(original) = build(flags, dir.path()) else {
@@ -93,16 +94,15 @@ fn flags_and_modes_of_the_processor() {
     same(&[], &MODES, &["direction", "modes", "full-stack", "keys"]);
 }
 
-/// A trap is reported at the instruction after it, even if that does nothing, and with the
+/// A trap is reported at the instruction after it, even if that is a no-operation, and with the
 /// original's bytes.
 #[test]
 fn instructions_behind_traps() {
     same(&[], &MODES, &["traps"]);
 }
 
-/// Once the program has forbidden itself to read the time stamp counter, by the C library or its
-/// own system call, nothing reads it. The same holds for threads, children and programs that it
-/// starts.
+/// After the program has disabled reading the time stamp counter, through the C library or its own
+/// system call, no code reads it. The same holds for threads, children and programs that it starts.
 #[test]
 fn the_time_stamp_counter_is_forbidden() {
     same(&[], &MODES, &["no-counter", "no-counter-raw"]);
@@ -113,8 +113,8 @@ fn no_new_privileges_and_no_new_code() {
     same(&[], &MODES, &["no-new-privileges", "no-new-code"]);
 }
 
-/// All signals are blocked or ignored, and the program receives the runtime's signals while it has
-/// them blocked.
+/// All signals are blocked or ignored, and the program receives the runtime's signals while it
+/// blocks them.
 #[test]
 fn signals_are_blocked_and_ignored() {
     same(
@@ -158,8 +158,8 @@ fn system_calls_that_are_handed_back() {
     burst_alone(&flags, "system calls", &[SOFT_RING]);
 }
 
-/// The program sees each of its steps once, whether it sets the trap flag itself or in the context
-/// of a handler.
+/// The program receives each of its steps once, whether it sets the trap flag itself or in the
+/// context of a handler.
 #[test]
 fn steps_by_the_trap_flag() {
     let flags = ["-DSTEPS"];

@@ -1,13 +1,13 @@
-//! The torture matrix: programs that check themselves, one for each thing that has broken
+//! The torture matrix: programs that check themselves, one for each feature that has broken
 //! rewriters, × compilers × levels × kinds of executable × stripped or not × flavours. Output and
 //! status must be those of the original. The soft flavour runs under `mgz-record` in `full` and
-//! `ring`; its translated clones run in `burst` and attached to (`--attach`) while they wait before
-//! their main function. The PT flavour runs without a recorder (with no-operations for its
-//! `ptwrite`s where the CPU has none).
+//! `ring`; its translated clones run in `burst`, and with `--attach` while the programs wait before
+//! their main function. The PT flavour runs without a recorder (with no-operations instead of
+//! `ptwrite`s if the CPU does not support them).
 //!
 //! `MGZ_FLAVOUR=burst` (or `attach`) and `MGZ_REPEAT=100` repeat the parts that differ from run to
-//! run. `MGZ_TESTS=full` runs the whole matrix; otherwise each program has a few ways, different
-//! ones from program to program. `MGZ_WAY=gcc-O2-static` (any part of a way's name) picks some.
+//! run. `MGZ_TESTS=full` runs the whole matrix; otherwise each program has a few variants, which
+//! differ between programs. `MGZ_WAY=gcc-O2-static` (any part of a variant's name) selects some.
 //! `MGZ_KEEP` keeps the folders.
 
 use mgz_tests::ways::{self, ExecutableKind, Strip, Way};
@@ -18,16 +18,16 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// For one run; a loaded machine included.
+/// Time limit of one run, sufficient for a loaded machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Programs that may be declined. Everything else must be instrumented. Loops, exceptions, threads,
-/// switch tables and vector code are never a reason. Where a program with them is listed, the
-/// reason is handlers of signals in the file's C library or in Rust's.
+/// switch tables and vector code are never a reason. If a program with them is listed, the reason
+/// is signal handlers in the file's C library or in Rust's library.
 struct MayBeDeclined {
-    /// Empty: all programs.
+    /// Name of the program; empty for all programs.
     program: &'static str,
-    /// Parts of the way's name.
+    /// Parts of the variant's name.
     way: &'static str,
     /// Part of the message.
     says: &'static str,
@@ -54,7 +54,7 @@ const REGISTER: &str =
 const RETURNS: &str = "a profiler would see return addresses of rewritten code";
 const LINKAGE: &str = "an entry of the linkage table leads through code that is not understood";
 
-/// Nearly all of it in the PT flavour: handlers of faults.
+/// Nearly all rows are for fault handlers in the PT flavour.
 const MAY_BE_DECLINED: &[MayBeDeclined] = &[
     row("", "-pg", "mcount looks at return addresses", RETURNS),
     row(
@@ -69,7 +69,7 @@ const MAY_BE_DECLINED: &[MayBeDeclined] = &[
         "a handler that may use its third argument",
         IN_THE_FILE,
     ),
-    // (That is not known, or described in memory which is not followed.)
+    // (The handler is not known, or is described in memory that is not traced.)
     row("rewind", "static", "a handler that is ", IN_THE_FILE),
     row("breaks", "static", "a handler that ", IN_THE_FILE),
     row("steps", "static", "a handler that ", IN_THE_FILE),
@@ -154,13 +154,14 @@ const MAY_BE_DECLINED: &[MayBeDeclined] = &[
 #[derive(Default)]
 struct Verdict {
     wrong: Vec<String>,
-    /// Rows of [`MAY_BE_DECLINED`] for what was tested, and those of them by which it was declined.
+    /// Rows of [`MAY_BE_DECLINED`] that match tested programs, and those rows that explain a
+    /// refusal.
     met: BTreeSet<usize>,
     needed: BTreeSet<usize>,
 }
 
 impl Verdict {
-    /// Tells whether the program may be declined with this message (`None`: it was not declined).
+    /// Returns whether the program may be declined with this message (`None`: it was not declined).
     fn may_be_declined(&mut self, what: &str, name: &str, message: Option<&str>) -> bool {
         let rows: Vec<_> = (0..)
             .zip(MAY_BE_DECLINED)
@@ -178,7 +179,7 @@ impl Verdict {
         !fitting.is_empty()
     }
 
-    /// In the whole matrix no row of the list may be there in vain.
+    /// Reports the failures. In the whole matrix every row of the list must be needed.
     fn end(mut self) {
         if tools::full_matrix() && std::env::var_os("MGZ_WAY").is_none() {
             let vain = self
@@ -311,7 +312,7 @@ fn run(
                 &["--mode", "ring", "--period", "20000", "--window", "500"],
             ),
         ],
-        // Short windows, to force every way in and out.
+        // Short windows, to force every entry and exit path.
         "burst" => &[
             ("burst", &["--mode", "burst", "--rate", "1000", "--force"]),
             (
@@ -323,12 +324,12 @@ fn run(
         ],
         _ => &[("pt", &[])],
     };
-    // Bursts begin somewhere else each time.
+    // Bursts begin at a different position in each run.
     let times = if flavour == "burst" { repetitions() } else { 1 };
     let mut wrong = Vec::new();
     for (mode, options) in (0..times).flat_map(|_| modes) {
         let trace = dir.join(format!("trace.{mode}"));
-        // That of another list of arguments.
+        // Remove the trace of another list of arguments.
         let _ = std::fs::remove_dir_all(&trace);
         let got = match options {
             [] => outcome(Command::new(program).args(args)),
@@ -349,7 +350,7 @@ fn run(
     wrong
 }
 
-/// The library that holds a program back, compiled once for each C library.
+/// The library that holds a program before its main function, compiled once for each C library.
 fn gate_library(is_musl: bool) -> &'static [u8] {
     static COMPILED: [OnceLock<Vec<u8>>; 2] = [const { OnceLock::new() }; 2];
     COMPILED[usize::from(is_musl)].get_or_init(|| {
@@ -411,7 +412,7 @@ fn attached(
             })
         };
         let began = std::time::Instant::now();
-        // The loader is not at its end yet, perhaps.
+        // Attach while the loader may still be running.
         std::thread::sleep(Duration::from_millis(10));
         let done = tools::run_beside(&mut recorder, None, LIMIT, |_| {
             while !is_in() && began.elapsed() < Duration::from_secs(5) {
@@ -438,13 +439,13 @@ fn attached(
     wrong.or(refused).map(|why| format!("{what}: {why}"))
 }
 
-/// A run whose records are not in its trace was not recorded.
+/// Checks that the records of a run are in its trace.
 fn recorded(trace: &Path) -> Result<(), String> {
     let text =
         std::fs::read(trace.join("manifest.json")).map_err(|e| format!("the manifest: {e}"))?;
     let manifest: serde_json::Value =
         serde_json::from_slice(&text).map_err(|e| format!("the manifest: {e}"))?;
-    // Two threads in one ring would spoil each other's records.
+    // Two threads in one ring would corrupt each other's records.
     if let Some(n) = manifest["totals"]["dropped"]["foreign_threads"].as_u64() {
         return Err(format!("{n} threads met a ring of another"));
     }
@@ -454,7 +455,7 @@ fn recorded(trace: &Path) -> Result<(), String> {
     }
 }
 
-/// `MGZ_REPEAT`: how often each program runs in `burst`.
+/// `MGZ_REPEAT`: number of runs of each program in `burst`.
 fn repetitions() -> usize {
     std::env::var("MGZ_REPEAT")
         .ok()
@@ -462,7 +463,7 @@ fn repetitions() -> usize {
         .unwrap_or(1)
 }
 
-/// `MGZ_FLAVOUR` picks one.
+/// `MGZ_FLAVOUR` selects one.
 fn flavours() -> Vec<&'static str> {
     let only = std::env::var("MGZ_FLAVOUR").unwrap_or_default();
     ["soft", "burst", "attach", "pt"]
@@ -471,7 +472,7 @@ fn flavours() -> Vec<&'static str> {
         .collect()
 }
 
-/// A program, compiled in each of its ways and run with each list of arguments.
+/// Compiles a program in each of its variants and runs it with each list of arguments.
 fn torture(name: &str, runs: &[&[&str]]) {
     let mut verdict = Verdict::default();
     for way in ways::ways(name) {
@@ -533,8 +534,8 @@ fn ends() {
     );
 }
 
-/// Ways to link and to lay out an executable, independent of its code: on programs with tables,
-/// exceptions, threads, constructors and thread-local storage.
+/// Variants of linking and layout of an executable, independent of its code, tested on programs
+/// with tables, exceptions, threads, constructors and thread-local storage.
 #[test]
 fn linkers_and_layouts() {
     let base = Way {
@@ -694,8 +695,8 @@ fn linkers_and_layouts() {
             &[all[i % 2], second]
         };
         for name in programs {
-            // A resolver may call nothing. lld 14 loses ifuncs in thin LTO. gcc refuses some models
-            // of thread-local storage in the large model.
+            // A resolver must not call other functions. lld 14 loses ifuncs in thin LTO. gcc
+            // refuses some models of thread-local storage in the large model.
             let impossible = match *name {
                 "ifuncs" => &["-finstrument-functions", "-flto=thin"][..],
                 "tls" => &["-mcmodel=large"],
@@ -722,7 +723,7 @@ fn linkers_and_layouts() {
     verdict.end();
 }
 
-/// Ways to call the C library, for programs whose handlers look at faults.
+/// Variants of calling the C library, for programs whose handlers inspect faults.
 #[test]
 fn handlers_and_layouts() {
     let base = Way {
@@ -838,7 +839,7 @@ fn handlers_and_layouts() {
 }
 
 /// Unwinding without a loader. gcc's files have no search table, so their own start-up code
-/// registers the unwind tables it finds, and nothing describes the runtime's code.
+/// registers the unwind tables that it finds, and no table describes the runtime's code.
 #[test]
 fn unwinding_without_a_loader() {
     let mut verdict = Verdict::default();
@@ -873,7 +874,7 @@ fn unwinding_without_a_loader() {
     verdict.end();
 }
 
-/// Programs of musl, another C library: with a loader, and static.
+/// Programs with musl, another C library: with a loader, and static.
 #[test]
 fn musl() {
     if !tools::have("musl-gcc") {

@@ -1,4 +1,4 @@
-//! Programs of the system, stripped and optimised, give the same bytes and the same status when
+//! Stripped and optimised system programs give the same output and the same status when they are
 //! instrumented. The soft flavour runs under `mgz-record` in both modes; PT runs natively (or, on a
 //! CPU without `ptwrite`, as a copy in which each `ptwrite` is a NOP).
 
@@ -77,7 +77,7 @@ fn instrument(program: &Path, flavour: &str, libs: &str, dir: &Path) -> PathBuf 
     out
 }
 
-/// `large` runs natively (PT) and in `ring`; `small` also in `full`.
+/// Runs `large` natively (PT) and in `ring`, and `small` in `full`.
 fn check(program: &str, libs: &str, large: &[Work], small: &[Work]) {
     if !Path::new(program).exists() {
         tools::skip(&format!("{program} is not installed"));
@@ -282,7 +282,8 @@ fn the_rewriter_itself() {
         )
         .unwrap();
         let bytes = std::fs::read(&out).unwrap();
-        // One name for all: the path of the output may be part of it.
+        // Remove the output so that all runs use one name, because the output may contain its own
+        // path.
         std::fs::remove_file(&out).unwrap();
         bytes
     };
@@ -333,7 +334,7 @@ fn gdb_backtraces() {
     }
     let mut command = Command::new("gdb");
     command.args(["-nx", "-batch"]);
-    // The third call comes from a recursion of nine.
+    // The third call is in a recursion of depth nine.
     for line in [
         "set confirm off",
         "set breakpoint pending on",

@@ -1,4 +1,4 @@
-//! Watch mode: programs behave as they do alone, and the reuses are those in the source.
+//! Watch mode: programs behave as they do without mgz, and the reuses are those in the source.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session;
@@ -13,7 +13,8 @@ const PLAIN: Variant = Variant {
     pie: true,
 };
 
-/// Runs a program in watch mode; `None` (and a word about it) where this machine cannot.
+/// Runs a program in watch mode; returns `None`, with a message, if this machine does not support
+/// it.
 fn watched(options: &[&str], trace: &Path, program: &Path, args: &[&str]) -> Option<Output> {
     let mut command = tools::tool("mgz-record");
     command
@@ -129,7 +130,7 @@ fn reuses_are_those_of_the_source() {
         .filter(|b| (16_384.0..1_000_000.0).contains(&b["from"].as_f64().unwrap()))
         .map(|b| b["share_hat"].as_f64().unwrap())
         .sum();
-    // Four standard deviations of a draw.
+    // Four standard deviations of a random draw.
     let allowed = 4.0 * (0.25 / samples).sqrt() + 0.03;
     assert!(
         (far - 0.5).abs() <= allowed,
@@ -137,7 +138,7 @@ fn reuses_are_those_of_the_source() {
         got["intervals"]
     );
 
-    // A run in which nothing was counted gives no rate.
+    // A run without counts gives no rate.
     let file = ring.join("manifest.json");
     let mut manifest: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     manifest["totals"]["loads_executed"] = 0.into();
@@ -161,7 +162,7 @@ fn reuses_are_those_of_the_source() {
         "{}",
         refused.2
     );
-    // Without the option, the same is shown, with a hint.
+    // Without the option the output is the same, with a hint.
     let (status, led, text) = analyze(&["reuse", shown]);
     assert!(
         status == 0 && text.contains("--rdx shows") && led["pairs"].as_array() == Some(pairs),
@@ -169,7 +170,7 @@ fn reuses_are_those_of_the_source() {
     );
 }
 
-/// Share and mean interval of reuses by the functions of use and reuse, of a recording of `passes`.
+/// Share and mean interval of reuses in a recording of `passes`, by the functions of use and reuse.
 struct Reuses(Vec<Value>);
 
 impl Reuses {
@@ -224,7 +225,7 @@ fn a_load_is_reused_by_the_next_load_unless_stores_count() {
             serde_json::from_slice(&std::fs::read(trace.join("manifest.json")).unwrap()).unwrap();
         let triggers = &manifest["totals"]["triggers"];
         // Each hit is at the one instruction that accesses the word. (Once, on a virtual machine,
-        // one of 284 was reported at a place that no access leads to; it is counted.)
+        // one of 284 was reported at an address that no access precedes; it is counted.)
         let count = |key: &str| triggers[key].as_u64().unwrap_or(0);
         assert!(
             count("hits_unclear") * 100 <= count("hits") && count("hits_lost") == 0,
@@ -242,14 +243,15 @@ fn a_load_is_reused_by_the_next_load_unless_stores_count() {
             loads.0
         );
         let all = Reuses::of(shown, &["--stores"]);
-        // Samples are by time, and the loop of loads is the slower one.
+        // Samples are proportional to time, and the loop of loads is the slower one.
         let (taken, put) = (all.between("take", "put"), all.between("put", "take"));
         let within = all.between("take", "take").0 + all.between("put", "put").0;
         assert!(
             (0.15..0.85).contains(&taken.0) && (0.15..0.85).contains(&put.0) && within < 0.05,
             "{taken:?} {put:?}"
         );
-        // From load to load is a whole round: from load to store, and from there to the load.
+        // The interval from load to load is a whole round: from load to store plus from store to
+        // load.
         let (whole, parts) = (loads.between("take", "take").1, taken.1 + put.1);
         ratios.push(whole / parts);
         if (0.7..1.4).contains(&(whole / parts)) {

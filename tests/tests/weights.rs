@@ -41,10 +41,10 @@ fn analyze(trace: &Path, options: &[&str]) -> Result<Value, String> {
     Ok(serde_json::from_slice(&output.stdout).unwrap())
 }
 
-/// Loads of the rows of a table with this name.
+/// Number of loads in the rows with this name in a table.
 fn loads(analysis: &Value, table: &str, name: &str) -> f64 {
     let rows = analysis[table].as_array().unwrap();
-    // (Of a trace that only counts they are numbers of loads and nothing else.)
+    // (Tables of a trace that only counts contain numbers of loads and nothing else.)
     let of = |row: &Value| {
         row["A_hat"]
             .as_f64()
@@ -93,7 +93,7 @@ fn windows_by_time_are_weighted_by_what_another_run_has_counted() {
         &["--mode", "ring", "--period", "3001", "--window", "100"],
         ROUNDS,
     );
-    // (The same original, instrumented to count only.)
+    // (The same original, instrumented only for counting.)
     let apart = at("apart");
     std::fs::create_dir(&apart).unwrap();
     let only = build("weights", &apart, "count").unwrap();
@@ -133,7 +133,7 @@ fn windows_by_time_are_weighted_by_what_another_run_has_counted() {
                 "time is untouched: {name}"
             );
         }
-        // Lines as well.
+        // The same for lines.
         let line = |analysis: &Value| -> f64 {
             let rows = analysis["lines"].as_array().unwrap().iter();
             let of_scan = rows.filter(|r| r["function"].as_str().unwrap().starts_with("scan"));
@@ -191,7 +191,7 @@ fn refusals(app: &Instrumented, dir: &Path) {
     );
 }
 
-/// One command makes both runs, and the analysis finds the weights by itself.
+/// One command makes both runs, and the analysis finds the weights automatically.
 #[test]
 fn calibrated_traces_have_their_weights_with_them() {
     let dir = tempfile::tempdir().unwrap();
@@ -212,10 +212,10 @@ fn calibrated_traces_have_their_weights_with_them() {
         loads(&found, "functions", "scan"),
     );
     assert!(near(follow, 3.0 * scan, 0.01), "{follow} {scan}");
-    // The weights say nothing about a part of the run.
+    // The weights do not apply to a part of the run.
     let part = analyze(&trace, &["--function", "scan"]).unwrap();
     assert!(part["summary"]["trace"]["weights_from"].is_null());
-    // Replaced as a whole; nothing is left beside it.
+    // The trace is replaced completely; no other folder remains next to it.
     record(&app, &trace, &["--rate", "5000", "--force"], ROUNDS);
     assert!(!trace.join(CALIBRATION_DIR).exists());
     let left = std::fs::read_dir(dir.path()).unwrap();
@@ -239,7 +239,7 @@ fn calibrated_traces_have_their_weights_with_them() {
     assert!(refused(&["--calibrate", "--mode", "full"]).contains("count by themselves"));
 }
 
-/// A file that counts only is of no use for anything else, and says so.
+/// A file that only counts is refused for other purposes, with a message.
 #[test]
 fn files_that_count_only_are_refused_elsewhere() {
     let dir = tempfile::tempdir().unwrap();
@@ -264,7 +264,8 @@ fn files_that_count_only_are_refused_elsewhere() {
     }
 }
 
-/// Modes of all kinds of programs: counted is what `full` counts, whatever signals, threads and children do.
+/// Modes of all kinds of programs: the counts equal those of `full`, regardless of signals, threads
+/// and children.
 #[test]
 fn counts_are_those_of_full() {
     for (name, within) in [
@@ -300,9 +301,10 @@ fn counts_are_those_of_full() {
     }
 }
 
-/// A file with counters in memory counts to the last load: as many as `full`, also where control
-/// leaves loops by jumps and where threads, children and programs begin and end. For loops that end
-/// by a signal, or by the kernel alone, the program prints the number of rounds itself.
+/// A file with counters in memory counts every load up to the last one. The counts equal those of
+/// `full`, even where control leaves loops by jumps and where threads, children and programs begin
+/// and end. For loops that a signal or the kernel ends, the program prints the number of rounds
+/// itself.
 #[test]
 fn counters_in_memory_lose_no_load() {
     let dir = tempfile::tempdir().unwrap();
@@ -328,7 +330,7 @@ fn counters_in_memory_lose_no_load() {
     assert!(full.iter().all(|&loads| loads > 0.0), "{full:?}");
     assert_eq!(by_function("only"), full);
     assert_eq!(totals("only").loads_executed, totals("full").loads_executed);
-    // Signals that come at any instruction, and SIGKILL.
+    // Signals at arbitrary instructions, and SIGKILL.
     let mut command = record_command(&["--count"], &at("ends"), &only.path, &["ends"]);
     let output = tools::run_limited(&mut command, LIMIT).unwrap();
     let rounds: f64 = String::from_utf8(output.stdout)
@@ -338,7 +340,7 @@ fn counters_in_memory_lose_no_load() {
         .unwrap();
     let analysis = analyze(&at("ends"), &[]).unwrap();
     let spin = loads(&analysis, "functions", "spin");
-    // Besides the number of rounds, each of the 21 loops had begun one more round.
+    // Each of the 21 loops may have begun one more round than was counted.
     let more = spin - 2.0 * rounds;
     assert!(
         rounds > 100_000.0 && (0.0..=42.0).contains(&more),
@@ -346,9 +348,9 @@ fn counters_in_memory_lose_no_load() {
     );
 }
 
-/// Estimated numbers of executed loads in a run by time, where code is spread over many small
-/// functions. They are known and agree with the counts within the stated factor. (In the past only
-/// laps told the speed of such code; estimates "within a factor of 2.1" were off by 2.6 to 6.9.)
+/// Estimated numbers of executed loads in a run by time, for code spread over many small functions.
+/// They are available and agree with the counts within the stated factor. (In the past only laps
+/// gave the speed of such code; estimates "within a factor of 2.1" were off by 2.6 to 6.9.)
 #[test]
 fn the_stated_factor_of_executed_loads_holds_where_code_is_spread_over_small_functions() {
     let dir = tempfile::tempdir().unwrap();
@@ -375,6 +377,7 @@ fn the_stated_factor_of_executed_loads_holds_where_code_is_spread_over_small_fun
         );
         factors.push(factor);
     }
-    // On some processors (AMD EPYC) the speed of `web` is measured badly, and its factor says so.
+    // On some processors (AMD EPYC) the speed of `web` is measured poorly, and its factor shows
+    // that.
     assert!(factors.iter().any(|&factor| factor < 12.0), "{factors:?}");
 }

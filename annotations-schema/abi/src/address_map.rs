@@ -1,28 +1,28 @@
-//! Reads the address map. It gives the original instruction for a clone address, and the registers
-//! that a probe has borrowed there.
+//! Reads the address map. The map gives the original instruction for a clone address, and the
+//! registers that a probe has borrowed there.
 //!
-//! `core` only and without allocation, so that the runtime can compile the same file.
-//! Any bytes may be given: everything is checked, and damage ends in `None`.
+//! `core` only and without allocation, so that the runtime can compile the same file. The input may
+//! be any bytes: everything is checked, and damage results in `None`.
 //!
-//! Functions stand in the map in the order of their originals, and their clones follow each other
-//! in the same order, so both directions are a binary search over functions and marks, and a walk
-//! over a few instructions.
+//! The map has the functions in the order of their originals, and their clones have the same order.
+//! So both directions are a binary search over functions and marks, followed by a walk over a few
+//! instructions.
 
 use crate::leb128;
 
 /// Start of the address map: then `functions` × [`MapFunction`] (sorted by `clone_start`), then
 /// `states` × [`ProbeState`], then `stream_len` bytes, then [`MapMark`]s up to the end (sorted by
-/// `clone`): places inside functions where reading may begin, so that no lookup walks through a
+/// `clone`): points inside functions where reading may begin, so that no lookup walks through a
 /// long function.
 ///
 /// # The stream
 ///
 /// Per function, from `clone_start`/`orig_start` on, one byte per clone instruction: low nibble =
-/// its length in the clone (1–15), high nibble = length of the original instruction that it stands
-/// for (up to where the next one begins), or 0 for an inserted instruction, which belongs to the
-/// original instruction that follows (but see [`STATE_PASSED`]). Bytes with a low nibble of 0:
-/// `0x00` is followed by a LEB128 state number that holds from the next boundary on (each function
-/// starts in state 0); `0xN0` (N > 0) skips N bytes of original code that has no clone.
+/// its length in the clone (1–15), high nibble = length of its original instruction (up to the
+/// start of the next one), or 0 for an inserted instruction, which belongs to the following
+/// original instruction (but see [`STATE_PASSED`]). Bytes with a low nibble of 0: `0x00` is
+/// followed by a LEB128 state number that holds from the next boundary on (each function starts in
+/// state 0); `0xN0` (N > 0) skips N bytes of original code that has no clone.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MapHeader {
@@ -48,7 +48,7 @@ pub struct MapFunction {
     pub stream: u32,
 }
 
-/// A place inside a function where reading the stream may begin. Link-time addresses (below 4 GiB).
+/// A point inside a function where reading the stream may begin. Link-time addresses (below 4 GiB).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MapMark {
@@ -65,36 +65,37 @@ pub struct MapMark {
 /// "No register" in [`ProbeState`].
 pub const NO_REG: u8 = 0xff;
 
-/// [`ProbeState::flags`]: a call has pushed its return address and not yet jumped.
+/// [`ProbeState::flags`]: a call has pushed its return address but not jumped yet.
 pub const STATE_PUSHED: u8 = 1;
-/// [`ProbeState::flags`]: the `call gs:[GS_BACK]` behind a call; control from elsewhere enters behind it.
+/// [`ProbeState::flags`]: the `call gs:[GS_BACK]` behind a call; control from outside enters behind
+/// it.
 pub const STATE_BACK: u8 = 2;
 
-/// [`ProbeState::flags`]: the original instruction that follows in the map is the one just done
-/// without its first prefixes (`lock`), so that control passes it by: code inserted here belongs to
-/// the instruction behind it.
+/// [`ProbeState::flags`]: the next original instruction in the map is the one just executed without
+/// its first prefixes (`lock`), so control does not reach it: code inserted here belongs to the
+/// instruction behind it.
 pub const STATE_PASSED: u8 = 4;
 
-/// [`ProbeState::flags`]: the cursor in memory may be behind the register's: records since control
-/// came here are committed when it leaves.
+/// [`ProbeState::flags`]: the cursor in memory may be behind the register's: records made in this
+/// loop are committed when control leaves it.
 pub const STATE_LATE: u8 = 8;
 
-/// [`ProbeState::flags`]: the slot behind those that are done has the first of two payloads; the
-/// second, and the id, follow behind original instructions.
+/// [`ProbeState::flags`]: the slot behind the completed ones has the first of two payloads; the
+/// second, and the id, are written after further original instructions.
 pub const STATE_HALF: u8 = 16;
 
 /// [`ProbeState::flags`]: a `loop`, `loope` or `loopne` that became several instructions has
-/// counted and not yet jumped: rcx is one less than before it.
+/// decremented rcx but not jumped yet.
 pub const STATE_COUNTED: u8 = 32;
 
 /// Registers borrowed and slots written by a probe at one instruction boundary of the clone.
-/// Registers are numbered as the hardware does: rax 0, rcx 1, rdx 2, rbx 3, rsp 4, rbp 5, rsi 6,
-/// rdi 7, r8…r15.
+/// Registers have their hardware numbers: rax 0, rcx 1, rdx 2, rbx 3, rsp 4, rbp 5, rsi 6, rdi 7,
+/// r8…r15.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProbeState {
-    /// Slots of the region in flight that are completely written; 0 after the commit. In a file
-    /// with [counters](crate::counters): bytes back to the place where the probe has read one.
+    /// Completely written slots of the current region; 0 after the commit. In a file with
+    /// [counters](crate::counters): bytes back to the instruction that has read a counter.
     pub slots_done: u8,
     /// Register that holds the slot base (plus `16*base_ahead`), or the address of the counters; or
     /// [`NO_REG`].
@@ -104,12 +105,12 @@ pub struct ProbeState {
     /// [`STATE_PUSHED`], [`STATE_BACK`], [`STATE_PASSED`], [`STATE_LATE`], [`STATE_HALF`],
     /// [`STATE_COUNTED`].
     pub flags: u8,
-    /// Borrowed registers whose true value is in a spill place: `(register, place)`.
+    /// Borrowed registers whose true value is in a spill slot: `(register, slot)`.
     pub saved: [[u8; 2]; 6],
 }
 
 impl ProbeState {
-    /// No region in flight, nothing borrowed.
+    /// No open region, and no borrowed register.
     pub const IDLE: ProbeState = ProbeState {
         slots_done: 0,
         base_reg: NO_REG,
@@ -145,14 +146,14 @@ pub struct AddrMap<'a> {
 pub struct Step {
     /// Link-time address in the clone.
     pub clone: u64,
-    /// Link-time address of the original instruction that this one stands for, or, for an inserted
+    /// Link-time address of the corresponding original instruction, or, for an inserted
     /// instruction, of the next original one.
     pub orig: u64,
     /// Length in the clone, bytes.
     pub clone_len: u8,
     /// Length of the original instruction, or 0 for an inserted instruction.
     pub orig_len: u8,
-    /// Number of the [`ProbeState`] that holds right before this instruction runs.
+    /// Number of the [`ProbeState`] right before this instruction.
     pub state: u32,
 }
 
@@ -365,16 +366,15 @@ impl AddrMap<'_> {
         step.state != 0 && self.state(step.state).is_some_and(|s| s.flags & flags != 0)
     }
 
-    /// True if a function with a clone begins at the link-time address `ip`.
+    /// True if a function with a clone begins at link-time address `ip`.
     pub fn is_function(&self, ip: u64) -> bool {
         self.last(ip, |f| f.orig_start)
             .and_then(|i| self.function(i))
             .is_some_and(|f| u64::from(f.orig_start) == ip)
     }
 
-    /// The clone address to be returned to by code without a clone, instead of the original address
-    /// `ip` behind a call. `None` if `ip` is not that of a call's next instruction in a
-    /// translated clone.
+    /// The clone address to which code without a clone must return instead of the original address
+    /// `ip`. `None` if `ip` is not the instruction behind a call in a translated clone.
     pub fn back_of(&self, ip: u64) -> Option<u64> {
         // The call may be a function's last instruction.
         let function = self.last(ip.checked_sub(1)?, |f| f.orig_start)?;
@@ -390,7 +390,7 @@ impl AddrMap<'_> {
 }
 
 impl Walk<'_> {
-    /// A mark for the walk's present place, in a map whose stream has `len` bytes.
+    /// A mark for the walk's current position, in a map whose stream has `len` bytes.
     pub fn mark(&self, len: usize) -> MapMark {
         MapMark {
             clone: self.clone as u32,
@@ -591,7 +591,7 @@ mod tests {
 
     #[test]
     fn what_passes_an_instruction_by_belongs_to_the_one_behind() {
-        // je 1f (stands for two bytes); lock (one byte) cmpxchg in four; a jump, in state 1; 1:
+        // je 1f (two original bytes); lock (one byte) cmpxchg in four; a jump, in state 1; 1:
         // cmpxchg in three; a return.
         let mut bytes = Vec::new();
         let stream = [0x22, 0x14, 0x00, 0x01, 0x02, 0x00, 0x00, 0x33, 0x11];
@@ -618,7 +618,7 @@ mod tests {
 
     #[test]
     fn the_way_back_behind_a_call_is_not_where_control_enters() {
-        // A call of five bytes; its way back in state 1; a return.
+        // A call of five bytes; the `call gs:[GS_BACK]` in state 1; a return.
         let mut bytes = Vec::new();
         let stream = [0x55, 0x00, 0x01, 0x08, 0x00, 0x00, 0x11];
         for v in [1, 2, stream.len() as u32, 0, 0x9000, 0x900e, 0x1000, 0] {

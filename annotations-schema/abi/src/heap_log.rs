@@ -4,11 +4,11 @@
 //! This crate is compiled twice: for the recorder, and by `collector/build.rs` without the standard
 //! library for the runtime. So this file uses `core` only.
 //!
-//! The ring has [`Head::units`] units of 64 bytes. A process claims as many units as it needs by moving
-//! [`Head::head`], writes them, and says that they are complete by storing [`tag`] of the position
-//! into the first unit's first word. The recorder reads them in order and moves [`Head::tail`]. A
-//! process that dies in between leaves units without a tag, which the recorder passes over one by
-//! one after a while. Units of the lap before have other tags.
+//! The ring has [`Head::units`] units of 64 bytes. A process claims as many units as it needs by
+//! moving [`Head::head`], writes them, and marks them as complete by storing [`tag`] of the
+//! position in the first unit's first word. The recorder reads them in order and moves
+//! [`Head::tail`]. A process that dies in between leaves units without a tag, which the recorder
+//! skips one by one after a while. Units of the previous lap have other tags.
 
 use crate::python_frames::{PythonFrame, PythonTable};
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -23,18 +23,19 @@ pub const UNITS: usize = 1 << 20;
 pub const HEAD_BYTES: usize = 4096;
 /// Bytes of the file.
 pub const FILE_BYTES: usize = HEAD_BYTES + UNITS * UNIT;
-/// Bytes of stack that are copied, at most.
+/// Maximum length of a copied stack, bytes.
 pub const STACK: usize = 1024;
 
-/// Python frames of an allocation that are noted, innermost first: as many as a unit holds.
+/// Maximum number of Python frames logged per allocation, innermost first: as many as fit into a
+/// unit.
 pub const HEAP_PYTHON_FRAMES: usize = UNIT / size_of::<PythonFrame>();
-/// Processes of Python at a time whose frames are noted.
+/// Maximum number of Python processes at a time whose frames are logged.
 pub const HEAP_PYTHON_ROWS: usize = 16;
 
-/// Functions that stand in for allocators under other names: [`HOOKS`] / 6 of each kind, in the
+/// Number of functions that replace allocators with other names: [`HOOKS`] / 6 of each kind, in the
 /// order of [`HOOK_KINDS`].
 pub const HOOKS: usize = 24;
-/// Bytes of a name of such a function, the terminating zero included.
+/// Maximum length of the name of such a function, including the terminating zero, bytes.
 pub const HOOK_NAME: usize = 64;
 /// Kinds of hooked functions. They return a block whose size is the first argument, the second, or
 /// the product of both; resize the first argument to the second; or free the first or the second
@@ -43,7 +44,7 @@ pub const HOOK_KINDS: [&str; 6] = ["alloc", "alloc2", "calloc", "realloc", "free
 
 /// A process has begun or has executed a new program: its earlier blocks are gone.
 pub const BEGIN: u32 = 1;
-/// A process was forked by [`HeapEvent::address`]: it has that process's blocks.
+/// A process was forked by the process [`HeapEvent::address`], and has that process's blocks.
 pub const FORK: u32 = 2;
 /// A block was allocated.
 pub const ALLOC: u32 = 3;
@@ -52,9 +53,9 @@ pub const FREE: u32 = 4;
 
 /// [`Head::which`]: blocks of 4 KiB and more, and a sample of smaller ones.
 pub const SAMPLE: u32 = 0;
-/// All blocks.
+/// [`Head::which`]: all blocks.
 pub const ALL: u32 = 1;
-/// A sample of all blocks, as large as a share of the CPU time pays for.
+/// [`Head::which`]: a sample of all blocks, as large as a share of the CPU time allows.
 pub const BUDGET: u32 = 2;
 
 /// Start of the file.
@@ -66,11 +67,11 @@ pub struct Head {
     pub head: AtomicU64,
     /// Units that were read.
     pub tail: AtomicU64,
-    /// Events that found no room for seconds.
+    /// Events that were dropped after seconds without room.
     pub dropped: AtomicU64,
-    /// 1: nothing is to be logged any more.
+    /// 1: nothing is logged any more.
     pub over: AtomicU32,
-    /// Blocks that are logged: [`SAMPLE`], [`ALL`] or [`BUDGET`].
+    /// Selection of the logged blocks: [`SAMPLE`], [`ALL`] or [`BUDGET`].
     pub which: AtomicU32,
     /// 1: allocations and ends of blocks are marked in the record streams of their threads
     /// ([`MARK_TIME`](crate::slot::MARK_TIME)).
@@ -78,19 +79,19 @@ pub struct Head {
     /// Time of the latest event. Each event takes a later one, so that times show the order of
     /// events.
     pub last_ns: AtomicU64,
-    /// Units that are used, a power of two, at most [`UNITS`].
+    /// Number of used units, a power of two, at most [`UNITS`].
     pub units: AtomicU64,
-    /// Futex: incremented when a process begins, which waits for the recorder then.
+    /// Futex: incremented when a process begins, which then waits for the recorder.
     pub bell: AtomicU32,
     /// `BUDGET`: blocks that were logged.
     pub blocks: AtomicU64,
     /// `BUDGET`: bytes that were allocated, as the logged blocks represent them.
     pub bytes: AtomicU64,
-    /// `BUDGET`: calls that allocated, as the logged blocks represent them.
+    /// `BUDGET`: allocating calls, as the logged blocks represent them.
     pub calls: AtomicU64,
     /// `BUDGET`: nanoseconds that logging took.
     pub spent: AtomicU64,
-    /// Places of the frames of Python in each process.
+    /// Layouts of the Python frames in each process.
     pub python: PythonTable<HEAP_PYTHON_ROWS>,
 }
 
@@ -104,16 +105,16 @@ pub struct HeapEvent {
     pub kind: u32,
     /// Process.
     pub pid: u32,
-    /// CLOCK_MONOTONIC: of an allocation after the allocator's return, of an end before its call.
-    /// No two events have the same.
+    /// CLOCK_MONOTONIC, ns: for an allocation after the allocator's return, for an end before its
+    /// call. All events have different times.
     pub ns: u64,
     /// The block.
     pub address: u64,
-    /// Its bytes.
+    /// Length of the block, bytes.
     pub bytes: u64,
-    /// The stack pointer at the allocator's entry: where the return address lies.
+    /// The stack pointer at the allocator's entry: where the return address is.
     pub sp: u64,
-    /// The frame pointer there.
+    /// The frame pointer at the allocator's entry.
     pub bp: u64,
     /// Bytes of stack from `sp` on that follow.
     pub stack: u16,
@@ -131,8 +132,8 @@ pub const fn tag(position: u64) -> u64 {
     MAGIC ^ position.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Offset in the file of the unit at a position, where `units` are used. It lies in the file
-/// whatever the number is.
+/// Offset in the file of the unit at a position, if `units` are used. It is inside the file for
+/// any value of `units`.
 pub const fn offset(position: u64, units: u64) -> usize {
     HEAD_BYTES + (position & units.wrapping_sub(1) & (UNITS as u64 - 1)) as usize * UNIT
 }

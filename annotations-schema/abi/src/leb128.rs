@@ -1,10 +1,10 @@
 //! Numbers of variable length: seven bits a byte, the lowest first; the top bit marks that more
 //! follow. DWARF calls them unsigned LEB128, protocol buffers and Parquet call them varints.
 
-/// Most bytes of a number of 64 bits.
+/// Maximum length of a 64-bit number, bytes.
 pub const MAX_BYTES: usize = 10;
 
-/// Hands the bytes of a number to `put`.
+/// Passes the bytes of a number to `put`.
 #[inline]
 pub fn encode(mut value: u64, mut put: impl FnMut(u8)) {
     while value >= 0x80 {
@@ -16,7 +16,7 @@ pub fn encode(mut value: u64, mut put: impl FnMut(u8)) {
 
 /// Reads a number of at most as many bytes as `bits` bits need, 64 at most. Its last byte may have
 /// more bits; those beyond the 64th are dropped. `None` at the end of the bytes, or if the number
-/// goes on.
+/// is longer.
 #[inline]
 pub fn decode(bits: u32, mut next: impl FnMut() -> Option<u8>) -> Option<u64> {
     let mut value = 0;

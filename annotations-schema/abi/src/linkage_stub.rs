@@ -1,20 +1,20 @@
-//! Entries of linkage tables, by their effect: each jumps to the address that a word of the global
-//! offset table holds.
+//! Entries of procedure linkage tables, recognized by their effect: each jumps to the address in a
+//! word of the global offset table.
 //!
-//! Linkers write them in many forms: with `endbr64`, `bnd` or neither, with a number in r11 for
-//! the part that binds (mold), with a return in place of the jump (retpolines), out of one piece or
-//! with a part that all entries share. So an entry is followed instruction by instruction, as far
-//! as it does nothing else than to go there. Neither stack, flags nor memory are different behind
-//! it, and of the registers only r11.
+//! Linkers write them in many forms: with `endbr64`, `bnd` or neither, with a number in r11 for the
+//! binding code (mold), with a return instead of the jump (retpolines), in one piece or with a part
+//! that all entries share. So an entry is followed instruction by instruction, as long as it has no
+//! other effect than the jump. It changes neither stack, flags nor memory, and no register except
+//! r11.
 
-/// Most instructions of an entry, shared parts included. (The longest known, a retpoline that is
-/// bound at start, has five.)
+/// Maximum number of instructions of an entry, including shared parts. (The longest known, a
+/// retpoline that is bound at start, has five.)
 const MOST_STEPS: usize = 12;
 
 /// Content of r11 after an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StubScratch {
-    /// The value from before.
+    /// The previous value.
     Untouched,
     /// This number.
     Number(u64),
@@ -25,31 +25,31 @@ pub enum StubScratch {
 /// An entry of a linkage table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImportStub {
-    /// The address of the word that says where it leads.
+    /// The address of the word that holds the target.
     pub word: u64,
     /// Use of r11 by the entry.
     pub scratch: StubScratch,
-    /// End of the instruction that reads the word. Its last four bytes are the distance.
+    /// End of the instruction that reads the word. Its last four bytes are the displacement.
     pub reader_end: u64,
-    /// It jumps through the word, and does not load it first.
+    /// The entry jumps through the word without loading it first.
     pub direct: bool,
 }
 
-/// r11 on the way.
+/// Content of r11 while the entry is followed.
 #[derive(Clone, Copy)]
 enum Scratch {
     Untouched,
     Number(u64),
-    /// The word at this address, read by an instruction that ends there.
+    /// The word at this address, read by an instruction that ends at the second address.
     Word(u64, u64),
 }
 
-/// Follows the code at `entry`. `byte` gives the code; it is asked for no byte behind the
-/// instructions that control reaches.
+/// Follows the code at `entry`. `byte` returns the code at an address; it is called only for bytes
+/// of instructions that control reaches.
 pub fn follow_stub(entry: u64, byte: impl Fn(u64) -> Option<u8>) -> Option<ImportStub> {
     let mut code = Code { at: entry, byte };
     let mut scratch = Scratch::Untouched;
-    // A call of the entry's own has pushed something, and r11 has taken its place.
+    // The entry has pushed a return address by a call, and r11 has replaced it.
     let (mut pushed, mut replaced) = (false, false);
     for _ in 0..MOST_STEPS {
         match code.step()? {
@@ -68,7 +68,7 @@ pub fn follow_stub(entry: u64, byte: impl Fn(u64) -> Option<u8>) -> Option<Impor
                     scratch: match scratch {
                         Scratch::Untouched => StubScratch::Untouched,
                         Scratch::Number(number) => StubScratch::Number(number),
-                        // (Another word.)
+                        // (A second word.)
                         Scratch::Word(..) => return None,
                     },
                     reader_end: code.at,
@@ -94,18 +94,18 @@ pub fn follow_stub(entry: u64, byte: impl Fn(u64) -> Option<u8>) -> Option<Impor
     None
 }
 
-/// Step of an instruction of an entry.
+/// Effect of one instruction of an entry.
 enum Step {
     Nothing,
     Jump(u64),
     Call(u64),
-    /// A number comes into r11.
+    /// r11 becomes a number.
     Number(u64),
-    /// The word at this address comes into r11.
+    /// r11 becomes the word at this address.
     Load(u64),
-    /// r11 takes the place of the value pushed last.
+    /// r11 replaces the value pushed last.
     Replace,
-    /// A jump to the address that the word at this address holds.
+    /// A jump to the address in the word at this address.
     JumpThrough(u64),
     /// A jump to r11.
     JumpScratch,
@@ -138,7 +138,7 @@ impl<F: Fn(u64) -> Option<u8>> Code<F> {
         Some(self.at.wrapping_add_signed(distance.into()))
     }
 
-    /// The instruction at [`Code::at`], if an entry may have it. Goes on behind it.
+    /// Decodes the instruction at [`Code::at`], if an entry may have it, and continues behind it.
     fn step(&mut self) -> Option<Step> {
         match self.next()? {
             0x90 => Some(Step::Nothing),
@@ -189,7 +189,7 @@ impl<F: Fn(u64) -> Option<u8>> Code<F> {
 
     /// Padding, behind its first prefix.
     fn padding(&mut self) -> Option<Step> {
-        /// Prefixes that fit into an instruction.
+        /// Maximum number of prefixes of an instruction.
         const MAX_PREFIXES: usize = 12;
         for _ in 0..MAX_PREFIXES {
             match self.next()? {
@@ -276,7 +276,8 @@ mod tests {
 
     #[test]
     fn entries_that_return_to_where_they_lead() {
-        // lld, bound at start. Shared: call 1010; pause; lfence; jmp; …; 1010: mov [rsp], r11; ret
+        // lld, bound at start. The shared part: call 1010; pause; lfence; jmp; …; 1010: mov [rsp],
+        // r11; ret
         let mut code = std::vec![
             0xe8, 0x0b, 0, 0, 0, 0xf3, 0x90, 0x0f, 0xae, 0xe8, 0xeb, 0xf9, 0xcc, 0xcc, 0xcc, 0xcc,
             0x4c, 0x89, 0x1c, 0x24, 0xc3,
@@ -286,13 +287,13 @@ mod tests {
         code.extend([
             0x4c, 0x8b, 0x1d, 8, 0, 0, 0, 0xe9, 0xd4, 0xff, 0xff, 0xff, 0xcc, 0xcc, 0xcc, 0xcc,
         ]);
-        // An entry that is bound late: mov r11, [rip+8]; call 1010; …
+        // An entry with lazy binding: mov r11, [rip+8]; call 1010; …
         code.extend([0x4c, 0x8b, 0x1d, 8, 0, 0, 0, 0xe8, 0xd4, 0xff, 0xff, 0xff]);
         assert_eq!(word(&code, 0x1020), Some((0x1027 + 8, StubScratch::Target)));
         let late = follow(&code, 0x1030).unwrap();
         assert_eq!((late.word, late.reader_end), (0x1037 + 8, 0x1037));
         assert!(!late.direct);
-        // The shared part leads to whatever r11 is.
+        // The shared part alone jumps to any value of r11.
         assert_eq!(word(&code, 0x1000), None);
         assert_eq!(word(&code, 0x1010), None);
     }
@@ -307,10 +308,11 @@ mod tests {
             0xf3, 0x0f, 0x1e, 0xfa, 0x41, 0x53, 0xff, 0x35, 8, 0, 0, 0, 0xff, 0x25, 16, 0, 0, 0,
         ];
         assert_eq!(word(&head, 0x1000), None);
-        // endbr64; push 1; jmp …: the part that binds at the first call.
+        // endbr64; push 1; jmp …: the code that binds at the first call.
         let binds = [0xf3, 0x0f, 0x1e, 0xfa, 0x68, 1, 0, 0, 0, 0xe9, 0, 0, 0, 0];
         assert_eq!(word(&binds, 0x1000), None);
-        // Cut off; elsewhere; mov eax, 1 first; jmp [rax+8]; a load of r10; call [rip+8]; jmp $
+        // Truncated; at another address; mov eax, 1 first; jmp [rax+8]; a load of r10; call
+        // [rip+8]; jmp $
         assert_eq!(word(&[0xff, 0x25, 8], 0x1000), None);
         assert_eq!(word(&[0xff, 0x25, 8, 0, 0, 0], 0x2000), None);
         assert_eq!(
@@ -327,7 +329,7 @@ mod tests {
         );
         assert_eq!(word(&[0xff, 0x15, 8, 0, 0, 0], 0x1000), None);
         assert_eq!(word(&[0xeb, 0xfe], 0x1000), None);
-        // mov r11, [rip+8]; call 100c; ret: r11 does not take the place of the pushed value.
+        // mov r11, [rip+8]; call 100c; ret: r11 does not replace the pushed value.
         let calls = [0x4c, 0x8b, 0x1d, 8, 0, 0, 0, 0xe8, 0, 0, 0, 0, 0xc3];
         assert_eq!(word(&calls, 0x1000), None);
     }

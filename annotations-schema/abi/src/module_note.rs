@@ -1,9 +1,9 @@
-//! Data in an instrumented file about itself: note, patches, prelude of the sidecar, static
+//! Data of instrumented files for the runtime: note, patches, prelude of the sidecar, static
 //! executables.
 
 /// First word of the description of the runtime's image.
 pub const STATIC_MAGIC: u64 = 0x3154_4154_535a_474d;
-/// Place of that description in the shared memory's file: magic, then file offset, length, entry
+/// Offset of that description in the shared memory's file: magic, then file offset, length, entry
 /// point and relocation list of the image, 8 bytes each.
 pub const STATIC_AT: u32 = 216;
 /// Environment variable in which an executable without a loader finds the shared memory's path.
@@ -29,8 +29,8 @@ pub struct ModuleNote {
     pub version: u32,
     /// [`FLAVOUR_SOFT`] or [`FLAVOUR_PT`].
     pub flavour: u32,
-    /// First record id of this module. Modules take disjoint ranges below
-    /// [`ID_LIMIT`](crate::slot::ID_LIMIT), chosen by the file's hash (or in a row for files
+    /// First record id of this module. Modules have disjoint ranges below
+    /// [`ID_LIMIT`](crate::slot::ID_LIMIT), chosen by the file's hash (or consecutively for files
     /// instrumented together).
     pub id_first: u32,
     /// Number of record ids.
@@ -44,18 +44,18 @@ pub struct ModuleNote {
     pub patches: u64,
     /// Number of patches.
     pub patch_count: u64,
-    /// Zero-terminated path of the sidecar, or 0: then it is the module's path plus `.mgza`.
+    /// Zero-terminated path of the sidecar, or 0 for the module's path plus `.mgza`.
     pub sidecar_path: u64,
     /// Same as [`Prelude::id`] in the sidecar that belongs to this file.
     pub sidecar_id: [u8; 16],
     /// `FEATURE_*` bits.
     pub features: u32,
-    /// Length of the part at the end of the clone's code that leads from translated clones to
-    /// addresses without one.
+    /// Length of the last part of the clone's code, with the jumps from translated clones to
+    /// addresses without a clone, bytes.
     pub thunk_bytes: u32,
     /// Array of addresses (32 bits each) of the original's system calls that have hooks in the
-    /// clone (executables without a loader). In `burst`, where the original runs, the runtime
-    /// puts [`TRAP`](crate::probe::TRAP) there and sends threads that come there into the clone.
+    /// clone (executables without a loader). In `burst`, where the original runs, the runtime puts
+    /// [`TRAP`](crate::probe::TRAP) there and moves threads that hit it into the clone.
     pub calls: u64,
     /// Number of these.
     pub call_count: u64,
@@ -67,8 +67,8 @@ pub struct ModuleNote {
     pub covers: u64,
     /// Number of these.
     pub cover_count: u64,
-    /// Zero-terminated list of needed libraries, with colons between, or 0: the loader is to have
-    /// them before the runtime, since they stand in for functions of the C library as it does
+    /// Zero-terminated list of needed libraries, separated by colons, or 0. The loader must place
+    /// them before the runtime, since they replace functions of the C library as it does
     /// ([`WRAPPED`]), or come before others that do.
     pub before: u64,
     /// Array of [`Marker`](crate::phases::Marker) (soft flavour), by address.
@@ -76,16 +76,16 @@ pub struct ModuleNote {
     /// Number of these.
     pub marker_count: u64,
     /// Translated clones of the soft flavour: array of [`ModuleNote::id_count`] signed numbers of
-    /// 32 bits, by record: the sum of payload and number is the address of the last load that needs
-    /// no other record. Or [`NO_DISPLACEMENT`]. Else 0.
+    /// 32 bits, by record: payload plus number is the address of the last load that follows from
+    /// this record alone; or [`NO_DISPLACEMENT`]. In other files 0.
     pub displacements: u64,
 }
 
-/// In [`ModuleNote::displacements`]: no load's address follows from the record alone.
+/// In [`ModuleNote::displacements`]: the record alone gives no load's address.
 pub const NO_DISPLACEMENT: i32 = i32::MIN;
 
-/// Functions of the C library that the runtime stands in for. A library that does so, too, must
-/// come before it, so that it finds the runtime's behind its own.
+/// Functions of the C library that the runtime replaces. A library that replaces them as well must
+/// come before the runtime, so that its next definition is the runtime's.
 pub const WRAPPED: [&str; 68] = [
     "_Fork",
     "__bsd_signal",
@@ -160,23 +160,23 @@ pub const WRAPPED: [&str; 68] = [
 /// [`ModuleNote::features`]: the clone's calls and returns are translated, so that it can be
 /// entered and left at any instruction (`burst`).
 pub const FEATURE_TRANSLATED: u32 = 1;
-/// [`ModuleNote::features`]: the module reads its own code as data, so that nothing may be written
-/// into the original: no entry jumps are installed, and it can be recorded in `burst` alone.
+/// [`ModuleNote::features`]: the module reads its own code as data, so the original must not
+/// change: no entry jumps are installed, and it can be recorded only in `burst`.
 pub const FEATURE_READS_CODE: u32 = 2;
-/// [`ModuleNote::features`]: a sanitizer's runtime, which the file needs or holds, stands in for
-/// the allocator and wants nobody before it.
+/// [`ModuleNote::features`]: a sanitizer's runtime, which the file needs or holds, replaces the
+/// allocator, and no library may come before it.
 pub const FEATURE_OWN_ALLOCATOR: u32 = 4;
 /// [`ModuleNote::features`]: such a runtime is part of the file itself.
 pub const FEATURE_SANITIZER_INSIDE: u32 = 8;
-/// [`ModuleNote::features`]: its records have no payload and tell how often code is executed,
-/// nothing of addresses: it can be recorded in `count` alone.
+/// [`ModuleNote::features`]: its records have no payload and only count executions: it can be
+/// recorded only in `count`.
 pub const FEATURE_COUNTS: u32 = 16;
 
 /// [`ModuleNote::features`]: the program single-steps itself, checks the alignment of its accesses,
-/// or has its system calls handed back to it. No clone may run in that state, so the program can be
-/// recorded in `burst` only.
+/// or has its system calls dispatched to itself. No clone may run in that state, so the program can
+/// be recorded in `burst` only.
 pub const FEATURE_BURST_ONLY: u32 = 32;
-/// [`ModuleNote::features`]: calls of `memcpy` and its kin in other files are recorded.
+/// [`ModuleNote::features`]: calls of `memcpy` and similar functions in other files are recorded.
 pub const FEATURE_COPIES: u32 = 64;
 
 /// A five-byte `jmp rel32` from original code into the clone. Link-time addresses (below 4 GiB).
@@ -189,7 +189,7 @@ pub struct Patch {
     pub to: u32,
 }
 
-/// Original bytes under a [`Patch`] that covers an instruction which may fail, in a file whose
+/// Original bytes under a [`Patch`] that covers an instruction which may fault, in a file whose
 /// handlers may inspect them. The runtime removes the patch before it shows a handler an address
 /// there. Sorted by `at`.
 #[repr(C)]
@@ -205,7 +205,7 @@ pub struct Cover {
 
 impl Cover {
     /// True if a patch at an address can be removed while other threads run: its bytes lie in one
-    /// aligned word of eight bytes, which one store replaces.
+    /// aligned word of eight bytes, which a single store replaces.
     pub const fn fits(at: u64) -> bool {
         at % 8 + 5 <= 8
     }

@@ -2,9 +2,9 @@
 //!
 //! A process records while three conditions hold: the *gate* is open, which the recorder (by time)
 //! or the runtime (by loads) moves from [`GATE_WAITS`] to [`GATE_OPEN`] to [`GATE_OVER`]; a
-//! function that was asked for has been entered; and the last marker that the program has met is
-//! none that says stop. Markers are probes of provider `mgz` (`.note.stapsdt`): instructions that
-//! do nothing, listed in [`ModuleNote::markers`](crate::module_note::ModuleNote::markers).
+//! requested function has been entered; and the last marker that the program has reached is not a
+//! stop marker. Markers are probes of provider `mgz` (`.note.stapsdt`): instructions that do
+//! nothing, listed in [`ModuleNote::markers`](crate::module_note::ModuleNote::markers).
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -19,7 +19,7 @@ pub const STOP: u8 = 2;
 pub struct Marker {
     /// Link-time address.
     pub at: u32,
-    /// Its bytes.
+    /// Length of the instruction, bytes.
     pub length: u8,
     /// [`START`] or [`STOP`].
     pub what: u8,
@@ -38,12 +38,11 @@ pub const GATE_OVER: u32 = 2;
 pub const BEGINS_ON: u32 = 1;
 /// [`PhaseEvent::what`]: a program has begun, and does not record yet.
 pub const BEGINS_OFF: u32 = 2;
-/// [`PhaseEvent::what`]: a process has met a start marker, and records from here.
+/// [`PhaseEvent::what`]: a process has reached a start marker, and records from here on.
 pub const TURNED_ON: u32 = 3;
-/// [`PhaseEvent::what`]: a process has met a stop marker, and records no more.
+/// [`PhaseEvent::what`]: a process has reached a stop marker, and no longer records.
 pub const TURNED_OFF: u32 = 4;
-/// [`PhaseEvent::what`]: the function that was asked for was entered, and the process records from
-/// here.
+/// [`PhaseEvent::what`]: the requested function was entered, and the process records from here on.
 pub const ENTERED: u32 = 5;
 /// [`PhaseEvent::what`]: the gate has opened by loads.
 pub const GATE_OPENED: u32 = 6;
@@ -54,19 +53,19 @@ pub const GATE_CLOSED: u32 = 7;
 pub const EVENTS: usize = 4096;
 /// Rows of [`Phases::functions`].
 pub const FUNCTIONS: usize = 4096;
-/// Switches that can wait in a stretch of a ring.
+/// Maximum number of pending switches in a stretch of a ring.
 pub const BOUNDARIES: usize = 24;
 
-/// Something that changes if a process records.
+/// An event that changes whether a process records.
 #[repr(C)]
 pub struct PhaseEvent {
     /// Number of the row + 1 once it is complete; 0 while it is written.
     pub ready: AtomicU64,
     /// System process id.
     pub pid: AtomicU32,
-    /// One of the constants above.
+    /// Kind of the event: one of the constants above.
     pub what: AtomicU32,
-    /// CLOCK_MONOTONIC.
+    /// CLOCK_MONOTONIC, ns.
     pub ns: AtomicU64,
     /// CPU time of the process so far, nanoseconds.
     pub cpu_ns: AtomicU64,
@@ -86,33 +85,33 @@ pub struct FunctionRow {
 pub struct Phases {
     /// `GATE_*`.
     pub gate: AtomicU32,
-    /// Recording begins at functions: a process waits for the recorder to have looked for them in
-    /// each module that it loads.
+    /// 1 if recording begins at functions: a process waits until the recorder has searched each
+    /// loaded module for them.
     pub by_function: AtomicU32,
-    /// Markers are treated as without mgz.
+    /// 1 if markers are to be ignored.
     pub ignore_markers: AtomicU32,
     /// Zero.
     pub reserved: u32,
-    /// The gate opens behind so many recorded loads; 0: not by loads.
+    /// The gate opens after this many recorded loads; 0: not by loads.
     pub start_loads: AtomicU64,
-    /// The gate closes behind so many recorded loads in phases; 0: not by loads.
+    /// The gate closes after this many recorded loads in phases; 0: not by loads.
     pub stop_loads: AtomicU64,
-    /// Recorded loads so far, where one of those is set: outside of phases, and in them.
+    /// Recorded loads so far, outside of phases and in them, if the gate moves by loads.
     pub loads: [AtomicU64; 2],
     /// Slots that were written outside of phases, and dropped.
     pub outside: AtomicU64,
-    /// Slots in phases that were dropped, since a thread had met more than [`BOUNDARIES`] switches
-    /// since it last handed its slots on.
+    /// Slots in phases that were dropped, because a thread had more than [`BOUNDARIES`] switches
+    /// since it last published its slots.
     pub lost: AtomicU64,
-    /// Markers and functions that no trap could be put at.
+    /// Markers and functions at which no trap could be set.
     pub unplaced: AtomicU64,
-    /// Markers of modules that were loaded.
+    /// Number of markers in loaded modules.
     pub markers: AtomicU64,
     /// Rows of `functions` that are complete.
     pub function_count: AtomicU64,
-    /// Functions that were asked for.
+    /// Requested functions.
     pub functions: [FunctionRow; FUNCTIONS],
-    /// Rows of `events` that were claimed: row k takes the place of row k − [`EVENTS`].
+    /// Rows of `events` that were claimed: row k replaces row k − [`EVENTS`].
     pub event_count: AtomicU64,
     /// Events so far.
     pub events: [PhaseEvent; EVENTS],
@@ -126,17 +125,17 @@ pub const fn boundary(base: u64, cursor: u64, on: bool) -> u32 {
     (on as u32) << 31 | stretch(base) << 20 | slots as u32
 }
 
-/// The most slots that a boundary tells.
+/// Maximum number of slots in a boundary.
 const SLOTS: u64 = 0xf_ffff;
 
-/// Tells a stretch from those before and behind it, by its base.
+/// Distinguishes a stretch from the previous and next one, by its base.
 const fn stretch(base: u64) -> u32 {
     ((base >> 4) ^ (base >> 16)) as u32 & 0x7ff
 }
 
 /// The parts of a stretch that belong to phases, as slot numbers from its start: it has `slots`
-/// slots from address `base` on, began `outside` of a phase, and has these boundaries. One that
-/// stands for an earlier stretch counts as at the start.
+/// slots from address `base` on, began `outside` of a phase, and has these boundaries. A boundary
+/// of an earlier stretch counts as at the start.
 pub fn phase_pieces<'a>(
     base: u64,
     slots: u64,

@@ -1,32 +1,34 @@
-//! Python frames at the start of windows: where a process keeps them, and what is noted of each.
+//! Python frames at the start of windows: their location in a process, and the data logged for
+//! each.
 //!
-//! CPython keeps the frames of a thread as a linked list, whose layout differs between versions. The
-//! recorder finds the interpreter of a process and writes its [`FrameLayout`] into a [`PythonRow`].
-//! The runtime follows the list and notes two words per frame. It knows no version.
+//! CPython keeps the frames of a thread as a linked list, whose layout differs between versions.
+//! The recorder finds the interpreter of a process and writes its [`FrameLayout`] into a
+//! [`PythonRow`]. The runtime follows the list and logs two words per frame. It does not depend on
+//! the version.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Frames of a window that are noted, innermost first.
+/// Maximum number of frames logged per window, innermost first.
 pub const PYTHON_FRAMES: usize = 128;
-/// Processes of Python at a time. Frames of others are not noted.
+/// Maximum number of Python processes at a time. Frames of others are not logged.
 pub const PYTHON_ROWS: usize = 64;
-/// The value of an offset in [`FrameLayout`] whose field the version does not have.
+/// The value of an offset in [`FrameLayout`] if the version lacks the field.
 pub const NO_FIELD: u64 = u64::MAX;
-/// Bit of [`PythonFrame::instruction`]: C code has entered the interpreter by this frame.
+/// Bit of [`PythonFrame::instruction`]: C code has entered the interpreter through this frame.
 pub const ENTRY_FRAME: u64 = 1 << 63;
 
-/// A frame.
+/// A Python frame.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PythonFrame {
-    /// Address of the code object.
+    /// Address of the frame's code object.
     pub code: u64,
-    /// The instruction, as the frame has it: an address, or an index in 32 bits. With
+    /// The instruction in the frame's format: an address, or an index in 32 bits; perhaps with
     /// [`ENTRY_FRAME`].
     pub instruction: u64,
 }
 
-/// Places of the fields that lead to the frames of a thread.
+/// Offsets of the fields that lead to the frames of a thread.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameLayout {
@@ -46,13 +48,13 @@ pub struct FrameLayout {
     pub held_frame: u64,
     /// Frame: offset of its caller.
     pub previous: u64,
-    /// Frame: offset of the code object's address, of which the low bits may be a tag.
+    /// Frame: offset of the code object's address, whose low bits may be a tag.
     pub code: u64,
     /// Frame: offset of the instruction.
     pub instruction: u64,
     /// Bytes of the instruction: 4 or 8.
     pub instruction_bytes: u64,
-    /// Frame: offset of the byte that says whether C code has entered by it; [`NO_FIELD`]: there
+    /// Frame: offset of the byte that is set if C code has entered through it; [`NO_FIELD`]: there
     /// is none.
     pub is_entry: u64,
     /// Frame: offset of the byte that names its owner; [`NO_FIELD`]: there is none.
@@ -63,8 +65,8 @@ pub struct FrameLayout {
 const FIELDS: usize = size_of::<FrameLayout>() / 8;
 
 impl FrameLayout {
-    /// Frames of this owner, or of one with a greater number, are no Python: C code enters the
-    /// interpreter by them.
+    /// Frames with this or a greater owner are not Python: C code enters the interpreter through
+    /// them.
     pub const ENTRY_OWNER: u8 = 3;
     /// Low bits of a code object's address that may be a tag.
     pub const TAG_BITS: u64 = 7;
@@ -145,7 +147,7 @@ impl PythonRow {
         self.pid.store(0, Ordering::Release);
     }
 
-    /// The layout, if the row is that of this process.
+    /// The layout, if the row belongs to this process.
     pub fn of(&self, pid: u32) -> Option<FrameLayout> {
         if self.pid.load(Ordering::Acquire) != pid {
             return None;
@@ -154,7 +156,7 @@ impl PythonRow {
         for (value, word) in words.iter_mut().zip(&self.words) {
             *value = word.load(Ordering::Acquire);
         }
-        // The recorder may have given the row to another process meanwhile.
+        // The recorder may have given the row to another process in between.
         (self.pid.load(Ordering::Relaxed) == pid).then(|| FrameLayout::from_words(words))
     }
 }
@@ -162,7 +164,7 @@ impl PythonRow {
 /// The layouts of several processes.
 #[repr(C)]
 pub struct PythonTable<const ROWS: usize> {
-    /// Rows that were used, from the first on. Without Python there are none to look at.
+    /// Number of rows used so far, from the first on. Without Python it is 0, so lookups are fast.
     used: AtomicU32,
     rows: [PythonRow; ROWS],
 }

@@ -10,15 +10,16 @@
 //! HEADER_BYTES + stride thread slot 1: …
 //! ```
 //!
-//! The recorder makes the file, writes the settings and never changes them. A process claims a
+//! The recorder creates the file, writes the settings and never changes them. A process claims a
 //! thread slot by changing [`Control::state`] from STATE_FREE to STATE_LIVE, and maps its pages
 //! into low memory. From then on one thread writes it: a queue of chunks with the thread as the
 //! only producer ([`Control::published`]) and the recorder as the only consumer
-//! ([`Control::drained`]). If a thread dies, the slots in its ring that are not yet published are
-//! read from `cursor` and
-//! `base` afterwards, by whoever changes the state from STATE_LIVE to STATE_CLOSING.
+//! ([`Control::drained`]). If a thread dies, the unpublished slots in its ring are read from
+//! `cursor` and `base` afterwards, by the process that changes the state from STATE_LIVE to
+//! STATE_CLOSING.
 //!
-//! The traced program can scribble over all of this: the recorder checks every number it reads.
+//! The traced program can overwrite all of this memory, so the recorder checks every number it
+//! reads.
 
 use crate::phases::{BOUNDARIES, Phases};
 use core::cell::Cell;
@@ -27,31 +28,31 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// First word of the file.
 pub const MAGIC: u64 = 0x3152_4553_5a47_4d00;
-/// Version of this layout; runtime and recorder are always of one build.
+/// Version of this layout; runtime and recorder are always from one build.
 pub const VERSION: u32 = 11;
 /// Page size.
 pub const PAGE_SIZE: usize = 4096;
 /// Bytes of a line of the processor's caches.
 pub const CACHE_LINE: usize = 64;
-/// Thread slots in the file.
+/// Number of thread slots in the file.
 pub const MAX_THREADS: usize = 2048;
-/// Rows of the module table that can wait for the recorder.
+/// Rows of the module table: the maximum number of modules that can wait for the recorder.
 pub const MAX_MODULES: usize = 1024;
 /// Length of a path in the module table, with its terminating zero.
 pub const PATH_BYTES: usize = 1024;
-/// Chunks of a thread's queue; in `burst` there may be more, see [`Header::places`].
+/// Number of chunks of a thread's queue; in `burst` there may be more, see [`Header::places`].
 pub const CHUNKS: usize = 4;
-/// Entries of a thread's queue: the most chunks that can wait for the recorder.
+/// Entries of a thread's queue: the maximum number of chunks that can wait for the recorder.
 pub const QUEUE: usize = 24;
-/// Environment variable that tells the runtime where this memory is.
+/// Environment variable with the path of this memory.
 pub const ENV_NAME: &str = "MGZ_RUNTIME";
 /// Environment variable with the runtime's path, and behind a colon the value of `LD_PRELOAD`
 /// before the recorder changed it, if there was one.
 pub const PRELOAD_NAME: &str = "MGZ_PRELOAD";
 
-/// Place of the runtime in a list of preloaded libraries. It comes behind all of them, because
-/// their replacements of the C library's functions call the next library, which must be the
-/// runtime. But it comes before the C library, if somebody has put that into the list.
+/// Position of the runtime in a list of preloaded libraries. It comes last, because replacements of
+/// the C library's functions in the others call the next library, which must be the runtime. But it
+/// comes before the C library, if the list contains that.
 pub fn place_in_preload(list: &[u8]) -> usize {
     let mut start = 0;
     for part in list.split(|b| b": ".contains(b)) {
@@ -87,7 +88,8 @@ pub fn is_any_sanitizer(name: &[u8]) -> bool {
     is_sanitizer(name) || OTHER_STEMS.iter().any(|stem| file.starts_with(stem))
 }
 
-/// True for a path or name of the C library, or of one of the libraries that it was divided into.
+/// True for a path or name of the C library, or of one of the libraries into which older versions
+/// were split.
 pub fn is_c_library(path: &[u8]) -> bool {
     const STEMS: [&[u8]; 9] = [
         b"libc.so.",
@@ -127,7 +129,7 @@ pub const CPU_TIME: (u32, u64) = (1, 1);
 
 /// Thread slot: free.
 pub const STATE_FREE: u32 = 0;
-/// Thread slot: a thread records (or has died without saying so).
+/// Thread slot: a thread records (or has died without notice).
 pub const STATE_LIVE: u32 = 1;
 /// Thread slot: the data of a dead thread is being published.
 pub const STATE_CLOSING: u32 = 2;
@@ -140,49 +142,51 @@ pub const CAUSE_END_OF_THREAD: u32 = 1;
 pub const CAUSE_END_OF_PROCESS: u32 = 2;
 /// The process was replaced by `exec`.
 pub const CAUSE_EXEC: u32 = 3;
-/// Recording in this thread was given up by the runtime.
+/// The runtime has given up recording in this thread.
 pub const CAUSE_GIVEN_UP: u32 = 7;
-/// Burst: a signal that the program handles came.
+/// Burst: a signal arrived that the program handles.
 pub const CAUSE_SIGNAL: u32 = 9;
-/// Burst: the thread stayed long in code without a clone, or left it by another way.
+/// Burst: the thread stayed too long in code without a clone, or did not return from it as
+/// expected.
 pub const CAUSE_OUTSIDE: u32 = 10;
 /// Burst: the thread returned to code without a clone.
 pub const CAUSE_RETURNED: u32 = 11;
 /// Burst: code without a clone might have called code that has one.
 pub const CAUSE_CALLBACK: u32 = 12;
-/// Burst: the thread came to code of an instrumented file that has no clone.
+/// Burst: the thread entered code of an instrumented file that has no clone.
 pub const CAUSE_NO_CLONE: u32 = 13;
-/// A phase that was to be recorded ended ([`crate::phases`]).
+/// A recorded phase ended ([`crate::phases`]).
 pub const CAUSE_PHASE: u32 = 14;
 
-/// Kind of a [`pace`]: the original code made so many records until a watchpoint was met.
+/// Kind of a [`pace`]: the original code executed this many records until a watchpoint was hit.
 pub const PACE_WATCHED: u32 = 1;
-/// The same over few records: the cost of the measurement.
+/// As [`PACE_WATCHED`] over few records: shows the cost of the measurement.
 pub const PACE_WATCHED_NEAR: u32 = 2;
-/// The clone made so many records.
+/// Kind of a [`pace`]: the clone wrote this many records.
 pub const PACE_LAP: u32 = 3;
-/// The same over few records.
+/// As [`PACE_LAP`] over few records.
 pub const PACE_LAP_NEAR: u32 = 4;
 
 /// Counters of the runtime, see [`Header::counters`].
 pub mod count {
     /// Threads that found no free thread slot, or no low memory for their ring.
     pub const THREADS_WITHOUT_RING: usize = 0;
-    /// Rings that were met by a thread that does not own them.
+    /// Times that a thread used a ring that it does not own.
     pub const FOREIGN_THREADS: usize = 1;
     /// Signals that interrupted a probe whose state could not be found.
     pub const LOST_STATES: usize = 2;
-    /// Threads that gave up because the recorder was gone or said stop.
+    /// Threads that gave up because the recorder was gone or stopped the recording.
     pub const STOPPED: usize = 3;
-    /// Modules that could not be told to the recorder because it did not read its table in time.
+    /// Modules that could not be reported to the recorder because it did not read its table in
+    /// time.
     pub const MODULES_UNTOLD: usize = 4;
-    /// Handlers that changed their context: the region in flight was cut.
+    /// Handlers that changed their context: the current region was cut.
     pub const CUT_REGIONS: usize = 5;
-    /// Burst: signals that came.
+    /// Burst: signals received.
     pub const TRIGGERS: usize = 6;
-    /// Burst: windows that were begun.
+    /// Burst: windows begun.
     pub const WINDOWS: usize = 7;
-    /// Burst: signals that came outside of instrumented code, or while the kernel was at work.
+    /// Burst: signals outside of instrumented code, or during a system call.
     pub const TRIGGERS_OUTSIDE: usize = 8;
     /// Burst: signals that found a window open.
     pub const TRIGGERS_BUSY: usize = 9;
@@ -190,37 +194,36 @@ pub mod count {
     pub const EMPTY_WINDOWS: usize = 10;
     /// Burst: threads that got no trigger.
     pub const THREADS_WITHOUT_TRIGGER: usize = 11;
-    /// Burst: signals for whose window there was no room, since the recorder was late.
+    /// Burst: signals without room for a window, since the recorder was late.
     pub const TRIGGERS_NO_ROOM: usize = 12;
-    /// Burst: times that a thread's triggers were made half as many, since they left the program no
+    /// Burst: times that the rate of a thread's triggers was halved, since they left the program no
     /// time.
     pub const TRIGGERS_SLOWED: usize = 13;
-    /// Threads and programs that something the program has asked for (a filter of system calls,
-    /// another user) keeps from being recorded.
+    /// Threads and programs that are not recorded because of a request of the program (a filter of
+    /// system calls, another user).
     pub const FORBIDDEN: usize = 14;
-    /// Entry jumps that were taken back (or not written) because handlers look at the code under
-    /// them.
+    /// Entry jumps that were taken back (or not written) because handlers read the code under them.
     pub const ENTRIES_TAKEN_BACK: usize = 15;
-    /// Programs in which the runtime began, with or without instrumentation.
+    /// Programs in which the runtime started, with or without instrumentation.
     pub const PROGRAMS: usize = 16;
-    /// System calls that make threads or programs in code that could not be changed, so that nobody
-    /// hears of them there.
+    /// System calls that make threads or programs but could not be intercepted, since their code
+    /// could not be changed.
     pub const CALLS_UNSEEN: usize = 17;
     /// Threads that have set the `%gs` base themselves.
     pub const GS_TAKEN: usize = 18;
-    /// Burst: signals that came outside of the phases that are recorded ([`crate::phases`]).
+    /// Burst: signals outside of the recorded phases ([`crate::phases`]).
     pub const TRIGGERS_OUTSIDE_PHASES: usize = 19;
-    /// Processes that opened their memory as a file (`/proc/self/mem`) where that may show or change
-    /// code that is recorded.
+    /// Processes that opened their memory as a file (`/proc/self/mem`) in a way that may show or
+    /// change recorded code.
     pub const MEMORY_OPENED: usize = 20;
-    /// Jumps and calls from clones to an instruction of a cloned function where the clone cannot be
-    /// entered: the original ran on from there, unseen (`full`, `ring`, `count`).
+    /// Jumps and calls from clones to an instruction of a cloned function at which the clone cannot
+    /// be entered: the original continued there, unrecorded (`full`, `ring`, `count`).
     pub const JUMPS_UNSEEN: usize = 21;
-    /// Threads that have their system calls handed back to the program.
+    /// Threads whose system calls are dispatched to the program.
     pub const CALLS_DISPATCHED: usize = 22;
     /// Steps of the trap flag that the program has seen in clones.
     pub const STEPS_IN_CLONES: usize = 23;
-    /// Counters that there are.
+    /// Number of counters.
     pub const NUMBER: usize = 32;
     /// Names for the manifest's `triggers`.
     pub const TRIGGER_NAMES: [(usize, &str); 9] = [
@@ -265,7 +268,7 @@ pub struct Header {
     pub recorder: u32,
     /// The recorder sets this to 1 to end recording (disk full, size limit).
     pub stop: AtomicU32,
-    /// Records from window end to window end.
+    /// Records between the ends of successive windows.
     pub period: u64,
     /// Records in a window.
     pub window: u64,
@@ -276,14 +279,14 @@ pub struct Header {
     pub ring_bytes: u64,
     /// Bytes of a thread slot in the file.
     pub stride: u64,
-    /// Burst: how often, on average, [`Header::trigger_config`] happens in a thread between two
-    /// triggers: nanoseconds of CPU time, or loads.
+    /// Burst: average number of [`Header::trigger_config`] events of a thread between two triggers:
+    /// nanoseconds of CPU time, or loads.
     pub trigger_period: u64,
     /// Burst: number of the signal that triggers send.
     pub signal: u32,
-    /// Burst: `TRIGGER_*`, as the last thread that began got it.
+    /// Burst: `TRIGGER_*` of the last thread that began.
     pub trigger_kind: AtomicU32,
-    /// Futex: incremented whenever a thread publishes a chunk or a module is told.
+    /// Futex: incremented whenever a thread publishes a chunk or a module is reported.
     pub doorbell: AtomicU32,
     /// Number of rows of `modules` that were claimed.
     pub module_count: AtomicU32,
@@ -291,47 +294,46 @@ pub struct Header {
     pub counters: [AtomicU64; FIRST_COUNTERS],
     /// The runtime for executables without a loader.
     pub image: StaticImage,
-    /// Chunks that a thread slot has room for, at most [`QUEUE`]: [`CHUNKS`], and in `burst` more
-    /// of small ones, so that the recorder may look seldom. A thread maps those behind the
+    /// Number of chunks in a thread slot, at most [`QUEUE`]: [`CHUNKS`], and in `burst` more and
+    /// smaller ones, so that the recorder needs to poll less often. A thread maps those behind the
     /// first four only when it needs them.
     pub places: u32,
-    /// Burst: the event counted between triggers, as `type` of `struct perf_event_attr` has it.
+    /// Burst: the event counted between triggers, as `type` of `struct perf_event_attr`.
     pub trigger_type: u32,
-    /// Burst: and its `config`.
+    /// Burst: the event's `config`.
     pub trigger_config: u64,
-    /// Burst: nanoseconds from one tick of the kernel to the next, if timers begin windows that it
-    /// looks at then; 0 if events do.
+    /// Burst: nanoseconds from one tick of the kernel to the next, if windows are begun by timers,
+    /// which the kernel checks at ticks; 0 if by events.
     pub trigger_tick: u64,
-    /// Modules in the order in which they were met.
+    /// Modules in the order in which they were loaded.
     pub modules: [ModuleRow; MAX_MODULES],
-    /// Burst: entries of `elsewhere` that were claimed: entry k takes the place of entry k −
-    /// [`ELSEWHERE_ENTRIES`], read or not.
+    /// Burst: entries of `elsewhere` that were claimed: entry k replaces entry k −
+    /// [`ELSEWHERE_ENTRIES`], even if that was not read.
     pub elsewhere_count: AtomicU64,
-    /// Burst: triggers that met code without a clone.
+    /// Burst: triggers that found a thread in code without a clone.
     pub elsewhere: [ElsewhereEntry; ELSEWHERE_ENTRIES],
-    /// Burst: sum of the periods of all triggers that came.
+    /// Burst: sum of the periods of all triggers.
     pub periods: AtomicU64,
-    /// And of those that came where no window can begin.
+    /// Burst: sum of the periods of triggers at which no window can begin.
     pub periods_outside: AtomicU64,
-    /// Rows of `modules` that the recorder has read: row k takes the place of row k −
-    /// [`MAX_MODULES`].
+    /// Rows of `modules` that the recorder has read: row k replaces row k − [`MAX_MODULES`].
     pub modules_read: AtomicU32,
-    /// The thread slot to try next; how many were ever tried.
+    /// Number of thread slots tried so far; modulo [`MAX_THREADS`], the next one to try.
     pub next_slot: AtomicU64,
     /// Path of the log of heap blocks ([`crate::heap_log`]), zero-terminated; empty if none is
     /// kept. Written before any process starts.
     pub heap_path: [u8; 64],
     /// The counters behind those of `counters`, see [`Header::counter`].
     pub more_counters: [AtomicU64; count::NUMBER - FIRST_COUNTERS],
-    /// Folder of the trace's sidecars, named by their identities in hex, zero-terminated: of
-    /// copies of files that the program has made itself, whose own sidecar lies elsewhere.
-    /// Empty if there is none.
+    /// Folder of the trace's sidecars, named by their identities in hex, zero-terminated: used for
+    /// copies of files that the program has made itself, which have no sidecar beside them. Empty
+    /// if there is none.
     pub sidecars: [u8; PATH_BYTES],
     /// Number of the recorder's namespace of process ids (`/proc/self/ns/pid`); 0 if unknown. Ids
     /// from another namespace cannot be assigned to processes.
     pub process_namespace: u64,
-    /// Rows of `stacks` that were claimed: row k takes the place of row k − [`STACK_ROWS`], read
-    /// or not.
+    /// Rows of `stacks` that were claimed: row k replaces row k − [`STACK_ROWS`], even if that was
+    /// not read.
     pub stack_count: AtomicU64,
     /// Stacks of threads when they begin.
     pub stacks: [StackRow; STACK_ROWS],
@@ -342,14 +344,14 @@ pub struct Header {
     pub budget_least: u64,
     /// Burst: nanoseconds that a trigger by the event clock costs a thread by itself.
     pub trigger_toll: u64,
-    /// Burst: nanoseconds that the signals of a window cost: there and back, for the trigger and
-    /// for the fault.
+    /// Burst: cost of a window's signals, nanoseconds: entry and return, for the trigger and for
+    /// the fault.
     pub signal_ns: u64,
-    /// Burst: CPU time of all threads, by their triggers, nanoseconds.
+    /// Burst: CPU time of all threads, measured by their triggers, nanoseconds.
     pub cpu: AtomicU64,
-    /// Burst: of which recording took so many.
+    /// Burst: part of `cpu` that recording took, nanoseconds.
     pub spent: AtomicU64,
-    /// Burst: cost of the last windows without their triggers, nanoseconds.
+    /// Burst: average cost of recent windows without their triggers, nanoseconds.
     pub window_ns: AtomicU64,
     /// Stacks at the start of windows.
     pub stack_log: crate::stack_log::StackLog,
@@ -359,7 +361,7 @@ pub struct Header {
     pub counters_at: u64,
 }
 
-/// Rows of [`Header::stacks`]: more threads than can begin between two looks of the recorder.
+/// Rows of [`Header::stacks`]: more threads than can begin between two polls of the recorder.
 pub const STACK_ROWS: usize = 4096;
 
 /// A thread's stack.
@@ -371,20 +373,20 @@ pub struct StackRow {
     pub pid: AtomicU32,
     /// System thread id.
     pub tid: AtomicU32,
-    /// An address in the stack, near its top where the thread has just begun.
+    /// An address in the stack, near its top if the thread has just begun.
     pub at: AtomicU64,
     /// The thread's `%fs` base. The C library keeps the thread's own data there, at the top of the
     /// memory that holds the stack.
     pub thread_area: AtomicU64,
-    /// Lowest address, if the program has given the memory; else 0.
+    /// Lowest address, if the program has provided the memory; else 0.
     pub low: AtomicU64,
-    /// Bytes that were asked for; 0 if that is not known.
+    /// Requested length, bytes; 0 if unknown.
     pub bytes: AtomicU64,
     /// CLOCK_MONOTONIC when the thread began.
     pub begin_ns: AtomicU64,
 }
 
-/// Length of [`Header::counters`], whose successors must lie where they lie.
+/// Length of [`Header::counters`], whose following fields must keep their offsets.
 const FIRST_COUNTERS: usize = 16;
 
 impl Header {
@@ -397,27 +399,27 @@ impl Header {
     }
 }
 
-/// Length of [`Header::elsewhere`]: more triggers than come between two looks of the recorder on
-/// most machines. Entries that it misses are not needed: the rest is a sample of them.
+/// Length of [`Header::elsewhere`]: on most machines more than the triggers between two polls of
+/// the recorder. Missed entries are not needed, since the others are a sample of them.
 pub const ELSEWHERE_ENTRIES: usize = 1024;
 
-/// A trigger that met code without a clone.
+/// A trigger that found a thread in code without a clone.
 #[repr(C)]
 pub struct ElsewhereEntry {
     /// Number of the entry + 1 once it is complete; 0 while it is written.
     pub ready: AtomicU64,
-    /// The instruction that comes next.
+    /// Address of the next instruction.
     pub address: AtomicU64,
     /// The trigger's period.
     pub period: AtomicU64,
-    /// CLOCK_MONOTONIC.
+    /// CLOCK_MONOTONIC, ns.
     pub time_ns: AtomicU64,
     /// System process id.
     pub process: AtomicU64,
 }
 
-/// Place of the runtime's image in this memory, for executables without a loader. Their entry point
-/// reads it from the file (`STATIC_*` in [`crate::module_note`]).
+/// Location of the runtime's image in this memory, for executables without a loader. Their entry
+/// point reads it from the file (`STATIC_*` in [`crate::module_note`]).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StaticImage {
@@ -429,7 +431,7 @@ pub struct StaticImage {
     pub length: u64,
     /// Offset of `mgz_enter` in the image.
     pub entry: u64,
-    /// Offset of the list of relocations in the image: a 32-bit count, then so many offsets of
+    /// Offset of the list of relocations in the image: a 32-bit count, then this many offsets of
     /// words to which the image's address is to be added.
     pub relocations: u64,
     /// The code, offsets in the image.
@@ -438,7 +440,7 @@ pub struct StaticImage {
     pub text_end: u64,
 }
 
-/// Message of the recorder to the runtime when it inserts it into a running process (`attach`).
+/// Message of the recorder to the runtime when it is inserted into a running process (`attach`).
 #[repr(C)]
 pub struct Attachment {
     /// `MGZ_RUNTIME=` and the path of the shared memory, zero-terminated.
@@ -460,11 +462,11 @@ pub struct Attachment {
     pub functions: [[u64; 2]; MAX_FUNCTIONS],
 }
 
-/// Functions that [`Attachment::functions`] can name.
+/// Maximum number of functions in [`Attachment::functions`].
 pub const MAX_FUNCTIONS: usize = 96;
 
-/// Functions of the C library that stand behind the runtime's wrappers, and a few more that it
-/// calls. Not all libraries have all of them.
+/// Functions of the C library that the runtime wraps, and a few more that it calls. Not all
+/// libraries have all of them.
 pub const BEHIND_WRAPPERS: [&CStr; 85] = [
     c"_Fork",
     c"__bsd_signal",
@@ -553,7 +555,7 @@ pub const BEHIND_WRAPPERS: [&CStr; 85] = [
     c"vfork",
 ];
 
-/// A module of a process that runs already.
+/// A module of a process that is already running.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct LoadedModule {
@@ -620,32 +622,31 @@ pub const MODULE_NOT_TRANSLATED: u32 = 7;
 pub const MODULE_TOO_MANY: u32 = 8;
 /// [`ModuleRow::result`]: its code could not be changed, or its patch table is damaged.
 pub const MODULE_UNPATCHED: u32 = 6;
-/// [`ModuleRow::result`]: it reads its own code, which must stay as it is.
+/// [`ModuleRow::result`]: it reads its own code, which must not change.
 pub const MODULE_READS_CODE: u32 = 14;
 
-/// [`ModuleRow::result`]: not a module, but a program without instrumentation that was executed;
-/// its path. It is not recorded.
+/// [`ModuleRow::result`]: not a module, but the path of an executed program without
+/// instrumentation, which is not recorded
 pub const MODULE_PLAIN: u32 = 9;
-/// [`ModuleRow::result`]: a program that was executed and gains privileges, so that the loader
-/// keeps the runtime out; neither it nor the programs that it starts are recorded.
+/// [`ModuleRow::result`]: an executed program that gains privileges, so that the loader does not
+/// load the runtime; neither it nor the programs that it starts are recorded.
 pub const MODULE_PRIVILEGED: u32 = 10;
-/// [`ModuleRow::result`]: a 32-bit program that was executed; neither it nor the programs that it
-/// starts are recorded.
+/// [`ModuleRow::result`]: an executed 32-bit program; neither it nor the programs that it starts
+/// are recorded.
 pub const MODULE_32_BIT: u32 = 11;
 /// [`ModuleRow::result`]: a thread that began before the module was loaded has SIGSEGV blocked, and
-/// could not be told to unblock it.
+/// could not be made to unblock it.
 pub const MODULE_LATE: u32 = 12;
 /// [`ModuleRow::result`]: the process has a shadow stack.
 pub const MODULE_SHADOW_STACK: u32 = 13;
 
-/// [`ModuleRow::result`]: its records count only, and this is another mode.
+/// [`ModuleRow::result`]: its records only count, and the mode is not `count`.
 pub const MODULE_COUNTS: u32 = 15;
 
-/// [`ModuleRow::result`]: the process may not have the address space that counters take.
+/// [`ModuleRow::result`]: the process has not enough address space for counters.
 pub const MODULE_NO_COUNTERS: u32 = 16;
 
-/// [`ModuleRow::result`]: the program makes a demand on its threads that only `burst` leaves
-/// intact.
+/// [`ModuleRow::result`]: the program uses a state of its threads that works only in `burst`.
 pub const MODULE_BURST_ONLY: u32 = 17;
 
 /// All results, of modules and of programs.
@@ -669,7 +670,7 @@ pub const MODULE_RESULTS: [u32; 18] = [
     MODULE_NO_COUNTERS,
     MODULE_BURST_ONLY,
 ];
-// Each has a number of its own.
+// Each result has a different number.
 const _: () = {
     let mut i = 0;
     while i < MODULE_RESULTS.len() {
@@ -678,15 +679,15 @@ const _: () = {
     }
 };
 
-/// Set in [`ModuleRow::ready`]: nobody reads the row, and its process must write another one if it
-/// still lives.
+/// Set in [`ModuleRow::ready`]: the recorder does not read the row, and its process must write
+/// another one if it still lives.
 pub const ROW_SKIPPED: u32 = 1 << 31;
 
 /// A module that a process loaded.
 #[repr(C)]
 pub struct ModuleRow {
-    /// Once the row is complete, how many have stood here, itself included; with [`ROW_SKIPPED`]
-    /// if the recorder has given up waiting for it.
+    /// Once the row is complete, the number of rows written here so far, including this one; with
+    /// [`ROW_SKIPPED`] if the recorder has given up waiting for it.
     pub ready: AtomicU32,
     /// `MODULE_*`.
     pub result: u32,
@@ -710,17 +711,17 @@ pub struct ModuleRow {
 
 /// The control page of a thread: `%gs` points here.
 ///
-/// Fields are cells or atomic, since more than one reference may be alive: of a function of the
-/// runtime, and of a signal handler that has interrupted it. The recorder, another process, reads
+/// Fields are cells or atomic, since more than one reference may be alive: in a function of the
+/// runtime, and in a signal handler that has interrupted it. The recorder, another process, reads
 /// cells by [`Snapshot::read`] and writes none.
 #[repr(C)]
 pub struct Control {
     /// Address of the next free slot ([`GS_CURSOR`](crate::probe::GS_CURSOR)). Written by probes.
     pub cursor: Cell<u64>,
-    /// Spill places ([`GS_SPILL`](crate::probe::GS_SPILL)). Written by probes.
+    /// Spill slots ([`GS_SPILL`](crate::probe::GS_SPILL)). Written by probes.
     pub spill: [Cell<u64>; 8],
-    /// Jump targets of translated clones ([`GS_RETURN`](crate::probe::GS_RETURN) and the three that
-    /// follow).
+    /// Jump targets of translated clones ([`GS_RETURN`](crate::probe::GS_RETURN) and the next
+    /// three).
     pub hooks: Cell<[u64; 4]>,
     /// Addresses of the hooks around system calls
     /// ([`GS_HOOK_BEFORE`](crate::probe::GS_HOOK_BEFORE),
@@ -729,10 +730,10 @@ pub struct Control {
     /// Address of the middle of the thread's [area of counters](crate::counters)
     /// ([`GS_COUNTERS`](crate::counters::GS_COUNTERS)).
     pub counters: Cell<u64>,
-    /// Registers of the thread while a hook runs: rax, rcx, flags, where it goes, rsp, rdx, rbx,
-    /// rbp, rsi, rdi, r8–r15.
+    /// Registers of the thread while a hook runs: rax, rcx, flags, target, rsp, rdx, rbx, rbp, rsi,
+    /// rdi, r8–r15.
     pub hold: [Cell<u64>; 18],
-    /// The hook that is not in its short way now, or 0.
+    /// The hook that is outside of its fast path now, or 0.
     pub in_hook: Cell<u64>,
     /// End of the stack of hooks.
     pub hook_top: Cell<u64>,
@@ -753,7 +754,7 @@ pub struct Control {
     /// Ring mode: address where the mirrored ring begins; the physical offset of an address is
     /// `(address - ring_start) % ring_bytes`.
     pub ring_start: Cell<u64>,
-    /// Slots that the owner had written when `base` was set, since it began.
+    /// Number of slots that the owner had written when `base` was set.
     pub slots_before: Cell<u64>,
     /// Ring mode: slots since the end of the last window that were written before `base`.
     pub period_before: Cell<u64>,
@@ -763,24 +764,24 @@ pub struct Control {
     pub published: AtomicU64,
     /// Futex: chunks drained so far (modulo 2³²).
     pub drained: AtomicU32,
-    /// `full` and `ring`: 1 if the chunk or lap was begun outside of the phases that are recorded.
+    /// `full` and `ring`: 1 if the chunk or lap was begun outside of the recorded phases.
     pub outside: Cell<u32>,
-    /// `burst`: number of the chunk that the open window will be. Once it is published this is not
-    /// the next one's number.
+    /// `burst`: number of the chunk that the open window will become. After its publication this is
+    /// not yet the number of the next chunk.
     pub filling: Cell<u64>,
     /// Ring mode: slots from the end of the last window to the end of the next.
     pub stretch: Cell<u64>,
     /// Ring mode: windows since the stream began.
     pub windows: Cell<u64>,
-    /// Ring mode: how late in its period the last window lies, slots.
+    /// Ring mode: position of the last window in its period, slots.
     pub late: Cell<u64>,
-    /// `full` and `ring`: how many of `boundaries` there are; more than [`BOUNDARIES`]: some were
-    /// lost. Written by any thread of the process.
+    /// `full` and `ring`: number of `boundaries`; if more than [`BOUNDARIES`], some were lost.
+    /// Written by any thread of the process.
     pub boundary_count: AtomicU32,
     /// Zero.
     pub reserved: u32,
-    /// `full` and `ring`: where in the chunk or lap the process was switched on or off, see
-    /// [`pieces`](crate::phases::phase_pieces).
+    /// `full` and `ring`: positions in the chunk or lap at which the process was switched on or
+    /// off, see [`pieces`](crate::phases::phase_pieces).
     pub boundaries: [AtomicU32; BOUNDARIES],
     /// The queue.
     pub chunks: [Cell<ChunkInfo>; QUEUE],
@@ -789,8 +790,8 @@ pub struct Control {
 /// Declares [`Snapshot`]: the fields of [`Control`] that the recorder reads together.
 macro_rules! snapshot {
     ($($field:ident: $type:ty,)*) => {
-        /// A thread slot's numbers, as they were at one moment; any of them may be nonsense. Each is
-        /// the field of [`Control`] with the same name.
+        /// A thread slot's numbers at one moment; any of them may be invalid. Each is the field of
+        /// [`Control`] with the same name.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs, reason = "Control has the words")]
         pub struct Snapshot {
@@ -803,7 +804,7 @@ macro_rules! snapshot {
             ///
             /// # Safety
             ///
-            /// `control` points at a mapped control page.
+            /// `control` must point at a mapped control page.
             pub unsafe fn read(control: *const Control) -> Snapshot {
                 // SAFETY: volatile reads of plain integers in the page, and of an atomic one.
                 unsafe {
@@ -815,11 +816,11 @@ macro_rules! snapshot {
                 }
             }
 
-            /// Sets all of them to zero, as they are in a control page that nobody has had.
+            /// Sets all of them to zero, as in an unused control page.
             ///
             /// # Safety
             ///
-            /// `control` points at a mapped control page, whose owner is gone.
+            /// `control` must point at a mapped control page whose owner is gone.
             pub unsafe fn clear(control: *mut Control) {
                 // SAFETY: volatile writes of plain integers in the page, and of an atomic one.
                 unsafe {
@@ -846,12 +847,12 @@ snapshot! {
 }
 
 impl Control {
-    /// All of [`Control::spill`].
+    /// All spill slots ([`Control::spill`]).
     pub fn spilled(&self) -> [u64; 8] {
         self.spill.each_ref().map(Cell::get)
     }
 
-    /// Sets all of [`Control::spill`].
+    /// Sets all spill slots ([`Control::spill`]).
     pub fn set_spilled(&self, values: [u64; 8]) {
         for (place, value) in self.spill.iter().zip(values) {
             place.set(value);
@@ -867,35 +868,35 @@ pub struct ChunkInfo {
     pub pid: u32,
     /// System thread id.
     pub tid: u32,
-    /// `CAUSE_*`: why it is shorter than a chunk or window.
+    /// `CAUSE_*`: the reason why it ended.
     pub cause: u16,
     /// Place in the thread slot: k % [`CHUNKS`] for chunk k; in `burst`, the lowest free place.
     pub place: u16,
-    /// Slots in it.
+    /// Number of slots.
     pub slots: u32,
     /// Offset of the first slot from the chunk's start, bytes.
     pub offset: u32,
-    /// Burst: how often triggers came when this one did, see [`ChunkInfo::period`].
+    /// Burst: encoded period of the triggers at that time, see [`ChunkInfo::period`].
     pub period: u32,
-    /// Number of the first slot among all that the thread wrote.
+    /// Number of the first slot among all slots of the thread.
     pub first_slot: u64,
-    /// Slots that the thread had written when this was published.
+    /// Number of slots that the thread had written when this chunk was published.
     pub executed: u64,
     /// CLOCK_MONOTONIC of the first slot. In `ring` an estimate from the rate of the period; in
     /// `burst` earlier than `end_ns` by the time that the thread spent in clones.
     pub begin_ns: u64,
     /// CLOCK_MONOTONIC when it was published.
     pub end_ns: u64,
-    /// Burst: how fast the code behind the window *before* ran, see [`pace`]; 0 if that was not
+    /// Burst: speed of the code after the *previous* window, see [`pace`]; 0 if it was not
     /// measured.
     pub pace: u64,
 }
 
 impl ChunkInfo {
-    /// Burst: nanoseconds of the thread's CPU time, or loads, from one trigger to the next on
-    /// average when its own came; 0 if that is not known. (To 24 bits.)
+    /// Burst: average nanoseconds of the thread's CPU time, or loads, between triggers at that
+    /// time; 0 if unknown. (Rounded to 24 bits.)
     pub fn period(&self) -> u64 {
-        // Longer ones do not come, unless the program scribbles here.
+        // Longer periods do not occur, unless the program overwrites this memory.
         const MAX_PERIOD: u64 = 1 << 40;
         (f32::from_bits(self.period) as u64).min(MAX_PERIOD)
     }

@@ -5,9 +5,9 @@ pub const SLOT_BYTES: usize = 16;
 /// Offset of the payload inside a slot.
 pub const SLOT_PAYLOAD: usize = 0;
 /// Offset of the second payload in a slot that two records share ([`ID_PAIR`]). Eight bytes are
-/// written there, after the first payload, at the same place or behind some instructions
-/// ([`STATE_HALF`](crate::address_map::STATE_HALF)), and before the id: of each payload the low 48
-/// bits stay.
+/// written there, after the first payload, either directly or some instructions later
+/// ([`STATE_HALF`](crate::address_map::STATE_HALF)), and before the id: the low 48 bits of each
+/// payload remain.
 pub const SLOT_SECOND: usize = 6;
 /// Offset of the record id inside a slot: the last four bytes, which are written last.
 pub const SLOT_ID: usize = 12;
@@ -19,19 +19,20 @@ pub const PAIR_BITS: u32 = 48;
 /// Record ids of modules are below this: with [`ID_PAIR`] they must not be markers.
 pub const ID_LIMIT: u32 = MARK_FIRST & !ID_PAIR;
 /// Upper bound of the slots of one region, so that a ring can be sized to hold a region. (It has up
-/// to twice as many records, where two share a slot.)
+/// to twice as many records, since two may share a slot.)
 pub const MAX_REGION_SLOTS: usize = 64;
 
-/// A slot as it lies in a ring.
+/// A slot as it is stored in a ring.
 #[repr(C, align(16))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingSlot {
-    /// Value from the probe. If two records share the slot: the low 48 bits, and 16 bits of the
-    /// second payload.
+    /// Value stored by the probe. If two records share the slot: the low 48 bits, and 16 bits of
+    /// the second payload.
     pub payload: u64,
-    /// The other 32 bits of the second payload; in markers as [`Slot::aux`]; else left as it was.
+    /// The other 32 bits of the second payload; in markers the same as [`Slot::aux`]; else
+    /// unchanged.
     pub aux: u32,
-    /// Id in the form of [`Slot::id`], perhaps with [`ID_PAIR`].
+    /// The same as [`Slot::id`], perhaps with [`ID_PAIR`].
     pub id: u32,
 }
 
@@ -41,7 +42,7 @@ const fn extended(bits: u64) -> u64 {
 }
 
 impl RingSlot {
-    /// True if two records share it.
+    /// True if two records share the slot.
     #[inline(always)]
     pub const fn is_pair(&self) -> bool {
         self.id & ID_PAIR != 0 && self.id < MARK_FIRST
@@ -57,8 +58,8 @@ impl RingSlot {
         }
     }
 
-    /// The first record's payload, if two share the slot. The second and the id may be there
-    /// already or not.
+    /// The first record's payload, if two share the slot. The second payload and the id need not be
+    /// written yet.
     #[inline(always)]
     pub const fn short(&self) -> u64 {
         extended(self.payload)
@@ -78,7 +79,7 @@ impl RingSlot {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
-    /// Value from the probe: a register or an effective address.
+    /// Value stored by the probe: a register or an effective address.
     pub payload: u64,
     /// [`ModuleNote::id_first`](crate::module_note::ModuleNote::id_first) plus the module's record
     /// number, or one of the `MARK_*` ids.
@@ -89,31 +90,30 @@ pub struct Slot {
 
 /// Ids from here on are markers that the runtime writes; modules never use them.
 pub const MARK_FIRST: u32 = 0xffff_ff00;
-/// A handler of the program starts. Payload: address (run time) of the original instruction that
-/// was interrupted, i.e. the next to run. `aux`: see [`mark_aux`]. The slots of a region in flight
-/// stand before it.
+/// A handler of the program starts. Payload: run-time address of the interrupted original
+/// instruction, i.e. the next one to run. `aux`: see [`mark_aux`]. The completed slots of the
+/// interrupted region come before the marker.
 pub const MARK_SIGNAL_ENTER: u32 = MARK_FIRST;
-/// The handler returned and the interrupted region goes on where it was. Payload: that of the
-/// [`MARK_SIGNAL_ENTER`] it belongs to (handlers between them were left by a jump), or 0 for the
-/// last.
+/// The handler returned and the interrupted region continues. Payload: that of the corresponding
+/// [`MARK_SIGNAL_ENTER`] (handlers between them were left by a jump), or 0 for the last one.
 pub const MARK_SIGNAL_RETURN: u32 = MARK_FIRST + 1;
-/// The region in flight was given up (context changed by the handler, thread killed). Payload as in
-/// [`MARK_SIGNAL_ENTER`] that it answers; if it answers none (a thread was killed), where the
-/// thread was.
+/// The current region was given up (context changed by the handler, thread killed). Payload as in
+/// the corresponding [`MARK_SIGNAL_ENTER`]; if there is none (a thread was killed), the thread's
+/// position.
 pub const MARK_CUT: u32 = MARK_FIRST + 2;
 
-/// The next record is one that stands before already, or whose payload is not known: it is to be
-/// left out. (A slot that two records share is completed after a handler that came between the two,
-/// or by a thread that came into the clone there.)
+/// The next record repeats an earlier one, or its payload is not known: skip it. (A slot that two
+/// records share is completed after a handler that ran between the two, or by a thread that entered
+/// the clone there.)
 pub const MARK_REPEAT: u32 = MARK_FIRST + 3;
 
-/// An event with a time of its own stands here, such as the begin or end of a heap block. Payload:
-/// CLOCK_MONOTONIC, ns. No region is in flight. Only in `full`.
+/// Time of an event, such as the begin or end of a heap block. Payload: CLOCK_MONOTONIC, ns. No
+/// region is open. Only in `full`.
 pub const MARK_TIME: u32 = MARK_FIRST + 4;
 
 /// `aux` of [`MARK_SIGNAL_ENTER`] and [`MARK_CUT`]: the signal number in the low 7 bits; above them
 /// the low 25 bits of the *link-time clone* address that was interrupted, or 0 if the thread was
-/// not in a clone. The clone address tells if a record at the interrupted instruction was already
+/// not in a clone. The clone address shows if a record at the interrupted instruction was already
 /// written.
 pub const fn mark_aux(signal: u32, clone_ip: u64) -> u32 {
     (signal & 0x7f) | (clone_ip as u32) << 7

@@ -1,4 +1,4 @@
-//! Functions of code that was generated at run time, by the names that its compiler tells.
+//! Functions of code that was generated at run time, by their names from the compiler.
 
 use super::{Coverage, MIN_LOOKS, MIN_SHARE, list, percent, short};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Generated functions with a smaller share are not named in a sentence. Source: Chosen.
 const MIN_NAMED_SHARE: f64 = 0.01;
 
-/// Most samples first.
+/// Sorts functions, those with most samples first.
 fn sort_functions(functions: &mut [GeneratedFunction]) {
     functions.sort_by(|a, b| {
         let by_samples = b.samples.cmp(&a.samples);
@@ -18,9 +18,9 @@ fn sort_functions(functions: &mut [GeneratedFunction]) {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GeneratedFunction {
-    /// Name, as its compiler tells it.
+    /// Name of the function from its compiler.
     pub function: String,
-    /// Kind of its code (`optimized`); empty if the compiler does not tell.
+    /// Kind of its code (`optimized`); empty if unknown.
     pub tier: String,
     /// Source file; empty if unknown.
     pub file: String,
@@ -28,7 +28,7 @@ pub struct GeneratedFunction {
     pub line: u32,
     /// Source of the name: `perf map`, `jitdump`, `GDB interface`.
     pub source: String,
-    /// Part of `time_samples` in it.
+    /// Part of `time_samples` in the function.
     pub samples: u64,
 }
 
@@ -72,7 +72,7 @@ pub(super) fn add(
 }
 
 impl Coverage {
-    /// Enters the functions of generated code.
+    /// Sets the functions of generated code.
     pub fn set_functions(&mut self, mut functions: Vec<GeneratedFunction>) {
         sort_functions(&mut functions);
         self.generated_functions = functions;
@@ -89,7 +89,7 @@ impl Coverage {
         self.share(Some(function.samples))
     }
 
-    /// True if generated code took a part of the time that is worth a sentence.
+    /// True if generated code has a share of the time that is to be reported.
     pub fn has_much_generated(&self) -> bool {
         let share = self.generated_share();
         self.time_samples >= MIN_LOOKS && share.is_some_and(|share| share >= MIN_SHARE)

@@ -1,8 +1,9 @@
-//! Rows of which only that is noted which records tell; the other columns follow from the tables.
+//! Rows in a compact form: only the data from records is stored; the other columns follow from the
+//! tables.
 //!
-//! Expansion goes through the records of a thread one after the other, so all work that can be done
-//! later, and elsewhere, is: a row is 16 bytes here instead of 58, and its columns are made by the
-//! code that wants them, in any order and by pieces that stay in the cache.
+//! Expansion processes the records of a thread sequentially, so all work that can be done later or
+//! in another thread is deferred: a row has 16 bytes here instead of 58, and its columns are
+//! computed by the code that needs them, in any order and in pieces that fit into the cache.
 
 use crate::expand::lookup::{Plain, Tables};
 use crate::expand::pass::Pass;
@@ -11,26 +12,27 @@ use crate::row_stream::RowCode;
 use mgz_abi::slot::Slot;
 use std::ops::Range;
 
-/// Records, and rows, of a pass that is expanded without loops over as many as there are: most
-/// passes have few, and as many as no branch predictor knows.
+/// Maximum number of records, and of rows, of a pass that is expanded without loops of variable
+/// length: most passes have few, and their number is unpredictable for branch prediction.
 pub(crate) const FEW_RECORDS: usize = 4;
 
 /// Rows in order, by thread.
 #[derive(Clone, Debug, Default)]
 pub struct Staged {
-    /// Longer than `len` by the reserved items: those behind `len` have no meaning.
+    /// The rows. Reserved items behind `len` have no meaning.
     items: Vec<Item>,
     len: usize,
-    /// (row, bytes) where these are not the site's.
+    /// (row, bytes) of rows whose size differs from the site's.
     sizes: Vec<(usize, u32)>,
-    /// (row, implied loads) where these are not those of a whole pass; the last of a row counts.
+    /// (row, implied loads) of rows whose number differs from that of a whole pass; the last entry
+    /// of a row counts.
     implied: Vec<(usize, u16)>,
-    /// (end, module): of the rows up to here, from the end before.
+    /// (end, module): the module of the rows from the previous end up to this one.
     modules: Vec<(usize, u16)>,
-    /// Module of the rows behind these.
+    /// Module of the rows behind the last end.
     current: u16,
     stretches: Vec<Stretch>,
-    /// (end, clock): of the rows up to here, from the end before.
+    /// (end, clock): the clock of the rows from the previous end up to this one.
     clocks: Vec<(usize, Clock)>,
 }
 
@@ -53,7 +55,7 @@ struct Stretch {
     sample: u32,
 }
 
-/// Load that a row belongs to.
+/// The load to which a row belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// Index into the manifest's modules.
@@ -62,18 +64,17 @@ pub struct Load {
     pub site: u32,
     /// A store.
     pub store: bool,
-    /// Constant loads that this row stands for besides itself.
+    /// Number of Constant loads that this row represents besides itself.
     pub implied_const: u16,
 }
 
-/// Numbers of instructions that are known, by row of the tables, with their module; kept while tables
-/// grow at their end.
+/// Known numbers of instructions, by row of the tables, with their module. They stay valid while
+/// tables grow at their end.
 #[derive(Debug, Default)]
 pub struct CodeNumbers(Vec<(u16, u32)>);
 
-/// Times at which the slots of a segment, or of a part of it, were written, evenly from its begin to
-/// its end. They are fixed-point numbers, which are cheaper than floating-point ones and do not
-/// round.
+/// Times at which the slots of a segment, or of a part of it, were written, evenly spaced from its
+/// begin to its end. They are fixed-point numbers, which are faster than floating-point ones.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
     /// First slot.
@@ -81,15 +82,15 @@ pub(crate) struct Clock {
     begin: u64,
     span: u64,
     /// Nanoseconds per slot, times 2^`shift`, rounded up. Whole numbers stay whole, and no time is
-    /// behind that of a later slot.
+    /// later than that of a later slot.
     step: u64,
     pub(crate) shift: u32,
 }
 
 impl Clock {
-    /// From a slot, and its time, to the end of the part.
+    /// The clock between a slot with its time and the end of the part with its time.
     pub(crate) fn between((first, begin): (usize, u64), (end, end_ns): (usize, u64)) -> Clock {
-        // As a signed number, so that one bit is free for the part that rounding adds.
+        // Limited to a signed number, so that one bit is free for the rounding.
         let span = end_ns.saturating_sub(begin).min(i64::MAX as u64);
         let shift = span.leading_zeros() - 1;
         let slots = end.saturating_sub(first).max(1);
@@ -131,8 +132,8 @@ macro_rules! from_table {
     };
 }
 
-/// Columns of some of the rows, appended to `out`. The tables are those of the expander that has
-/// made the rows.
+/// Columns of some of the rows, appended to `out`. The tables must be those of the expander that
+/// has made the rows.
 impl Staged {
     from_table! {
         /// Link-time addresses of the original instructions.
@@ -145,7 +146,7 @@ impl Staged {
         store: bool
     }
 
-    /// Bytes.
+    /// Sizes, bytes.
     pub fn size(&self, tables: &Tables, rows: Range<usize>, out: &mut Vec<u32>) {
         let first = out.len();
         out.extend(
@@ -214,7 +215,7 @@ impl Staged {
         (other.end >= rows.end).then_some(sample)
     }
 
-    /// `seq` of the first of these rows, if it counts on from row to row.
+    /// `seq` of the first of these rows, if it increases by one from row to row.
     pub fn counting_seq(&self, rows: &Range<usize>) -> Option<u64> {
         let first = self
             .stretches
@@ -246,7 +247,7 @@ impl Staged {
         out.extend(self.items[rows].iter().map(|item| item.address));
     }
 
-    /// Constant loads that the rows stand for besides themselves.
+    /// Numbers of Constant loads that the rows represent besides themselves.
     pub fn implied_const(&self, tables: &Tables, rows: Range<usize>, out: &mut Vec<u16>) {
         let first = out.len();
         out.extend(
@@ -257,7 +258,7 @@ impl Staged {
         amend(&self.implied, rows, &mut out[first..]);
     }
 
-    /// Calls `each` for these rows in order, with the data that tells which loads they are.
+    /// Calls `each` for these rows in order, with the data that identifies the loads.
     pub fn loads(&self, tables: &Tables, rows: Range<usize>, mut each: impl FnMut(Load)) {
         let mut implied = Vec::with_capacity(rows.len());
         self.implied_const(tables, rows.clone(), &mut implied);
@@ -288,8 +289,8 @@ impl Staged {
             .sum()
     }
 
-    /// Code that rows belong to: numbers that `number` gives to instructions, asked once for each
-    /// in `known`.
+    /// Code numbers of rows. `number` assigns a number to an instruction; it is called once for
+    /// each that is not in `known`.
     pub fn code(
         &self,
         tables: &Tables,
@@ -306,7 +307,7 @@ impl Staged {
             |part, &(_, module)| {
                 out.extend(self.items[part].iter().map(|item| {
                     let found = &mut known.0[item.row as usize];
-                    // A module may be loaded twice.
+                    // The same row may belong to two modules, since a file may be loaded twice.
                     if found.0 != module || found.1 == u32::MAX {
                         let row = &tables.rows[item.row as usize];
                         let number = number(RowCode {
@@ -323,7 +324,7 @@ impl Staged {
         );
     }
 
-    /// The sample of a row, and the first row behind that is of another one.
+    /// The sample of a row, and the first later row of another sample.
     pub fn rest_of_sample(&self, row: usize) -> (u32, usize) {
         let first = self.stretches.partition_point(|stretch| stretch.end <= row);
         let rest = &self.stretches[first.min(self.stretches.len())..];
@@ -356,7 +357,7 @@ impl Staged {
     }
 }
 
-/// Puts values in the place of others: `column` is that of `rows`.
+/// Replaces values of a column. `column`: the values of `rows`.
 fn amend<T: Copy>(values: &[(usize, T)], rows: Range<usize>, column: &mut [T]) {
     let from = values.partition_point(|&(row, _)| row < rows.start);
     for &(row, value) in values[from..]
@@ -367,7 +368,7 @@ fn amend<T: Copy>(values: &[(usize, T)], rows: Range<usize>, column: &mut [T]) {
     }
 }
 
-/// Calls `each` for the runs that `rows` lie in, with the part of `rows` that is in them.
+/// Calls `each` for each run that overlaps with `rows`, with the part of `rows` in it.
 fn runs<T>(
     all: &[T],
     rows: Range<usize>,
@@ -421,9 +422,9 @@ impl Staged {
             .resize((2 * self.items.len()).max(1024), Item::default());
     }
 
-    /// Appends a whole pass over `rows` plain sites, of which there are [`FEW_RECORDS`] at most,
-    /// from number `first` of the tables on. `pass`: the slots from its first on, which is number
-    /// `slot`.
+    /// Appends a whole pass over `rows` plain sites, at most [`FEW_RECORDS`], from number `first`
+    /// of the tables on. `pass`: the slots from the pass's first on; `slot`: the number of that
+    /// slot.
     #[inline(always)]
     pub(crate) fn few(
         &mut self,
@@ -480,7 +481,7 @@ impl Staged {
     }
 
     /// Appends the rows of `pass` that lie before `limit` and were not emitted yet; returns how
-    /// many could not be.
+    /// many could not be emitted.
     pub(crate) fn part(
         &mut self,
         pass: &mut Pass,
@@ -502,7 +503,7 @@ impl Staged {
         self.len += 1;
     }
 
-    /// Puts implied loads on rows from `first` on; returns the number that does not fit.
+    /// Assigns implied loads to rows from `first` on. Returns the number that does not fit.
     pub(crate) fn imply(&mut self, tables: &Tables, first: usize, mut implied: u64) -> u64 {
         for (at, item) in self.items[..self.len].iter().enumerate().skip(first) {
             let value = implied.min(u64::from(u16::MAX)) as u16;
@@ -514,7 +515,7 @@ impl Staged {
         implied
     }
 
-    /// Rows that are appended from here on are of this module.
+    /// Sets the module of the rows that are appended from here on.
     #[inline(always)]
     pub(crate) fn of_module(&mut self, module: u16) {
         if module != self.current {
@@ -532,14 +533,14 @@ impl Staged {
         }
     }
 
-    /// The rows that have no clock yet have this one.
+    /// Sets the clock of the rows that have none yet.
     pub(crate) fn clock(&mut self, clock: Clock) {
         if self.clocks.last().map_or(0, |before| before.0) < self.len {
             self.clocks.push((self.len, clock));
         }
     }
 
-    /// The rows that belong to no stretch yet are one. Returns how many they are. To be called
+    /// Makes a stretch of the rows that belong to none yet. Returns their number. To be called
     /// before anything is read.
     pub(crate) fn stretch(&mut self, sample: u32, seq: u64, clock: Clock) -> u64 {
         self.end_module();

@@ -1,4 +1,4 @@
-//! Data that expansion looks up, laid out for it: per record, per region, per row.
+//! Lookup tables for expansion: per record, per region, per row.
 
 use crate::expand::deferred_rows::FEW_RECORDS;
 use crate::sidecar;
@@ -6,23 +6,23 @@ use crate::sidecar::{Gather, NONE, Sidecar, SidecarError, SiteFlags, SiteKind};
 use mgz_abi::slot::{MAX_REGION_SLOTS, PAIR_BITS, Slot};
 use std::ops::Range;
 
-/// Lookup tables over the sidecars of a trace. Made once, shared by all expanders.
+/// Lookup tables over the sidecars of a trace. They are made once and shared by all expanders.
 #[derive(Debug, Default)]
 pub struct Tables {
     pub(crate) records: Vec<RegionRecord>,
     pub(crate) regions: Vec<Region>,
     pub(crate) rows: Vec<SiteRow>,
-    /// Formulas of the addresses of whole passes over short regions, with the numbers of `rows`.
-    /// [`FEW_RECORDS`] more stand behind the last.
+    /// Formulas of the addresses of whole passes over short regions, with the same numbers as
+    /// `rows`. [`FEW_RECORDS`] unused ones follow the last.
     pub(crate) plain: Vec<Plain>,
-    /// Heads, with the numbers of `records`.
+    /// Heads, with the same numbers as `records`.
     pub(crate) heads: Vec<Head>,
     /// Implied Constant loads by region, in program order.
     pub(crate) implied: Vec<Point>,
     pub(crate) gathers: Vec<Gather>,
-    /// Some record takes several slots.
+    /// True if some record takes several slots.
     pub(crate) has_raw: bool,
-    /// Some site is a store.
+    /// True if some site is a store.
     has_stores: bool,
     modules: Vec<Ids>,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Ids {
     pub(crate) records: u32,
 }
 
-/// A place in the program, original and clone.
+/// Address of an instruction, original and clone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Point {
     pub(crate) ip: u64,
@@ -49,9 +49,9 @@ pub(crate) struct RegionRecord {
     pub(crate) region: u32,
     /// Number inside the region.
     pub(crate) index: u8,
-    /// Slots that it takes once each record has one.
+    /// Slots that it takes after the conversion in which each record gets its own.
     pub(crate) slots: u8,
-    /// Slots of the region's records before it.
+    /// Number of slots of the region's records before it.
     pub(crate) offset: u8,
     pub(crate) point: Point,
 }
@@ -67,21 +67,22 @@ pub(crate) struct Region {
     pub(crate) implied_points: Range<u32>,
 }
 
-/// A record as the first of a whole pass that is expanded without branches on the program's
-/// behaviour.
+/// Data of a record as the first of a whole pass, which is expanded without branches that depend on
+/// the program's behavior.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Head {
     /// First row.
     pub(crate) row: u32,
-    /// Implied loads.
+    /// Number of implied loads.
     pub(crate) implied: u16,
-    /// Rows: [`FEW_RECORDS`] at most.
+    /// Number of rows: at most [`FEW_RECORDS`].
     pub(crate) rows: u8,
-    /// Records: [`FEW_RECORDS`] at most; 0 where the record is not the first of such a region.
+    /// Number of records: at most [`FEW_RECORDS`]; 0 if the record is not the first of such a
+    /// region.
     pub(crate) records: u8,
 }
 
-/// Formula of a plain site's address in a whole pass over [`FEW_RECORDS`] records at most.
+/// Formula of a plain site's address in a whole pass over at most [`FEW_RECORDS`] records.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Plain {
     disp: u64,
@@ -95,7 +96,7 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// `pass`: the slots from the pass's first on.
+    /// The address in a pass. `pass`: the slots from the pass's first on.
     #[inline(always)]
     pub(crate) fn address(&self, pass: &[Slot; FEW_RECORDS + 1], bias: u64) -> u64 {
         let term = |record: u8, times: u8| {
@@ -110,14 +111,14 @@ impl Plain {
     }
 }
 
-/// A site that gives rows.
+/// A site with rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SiteRow {
     pub(crate) disp: u64,
     /// All ones if the bias is to be added.
     bias_mask: u64,
-    /// Kept bits of the sum: all, 32 if the instruction truncates to 32, 48 if a payload has no
-    /// more.
+    /// Kept bits of the sum: all, 32 if the instruction truncates to 32, 48 if the payloads have
+    /// only 48.
     address_mask: u64,
     pub(crate) ip: u64,
     pub(crate) clone_ip: u64,
@@ -125,7 +126,7 @@ pub(crate) struct SiteRow {
     pub(crate) size: u32,
     /// Index in [`Tables::gathers`], or [`NONE`].
     pub(crate) gather: u32,
-    /// Implied loads of a whole pass, if this is its first row.
+    /// Number of implied loads of a whole pass, if this is its first row.
     pub(crate) implied: u16,
     pub(crate) class: u8,
     pub(crate) store: bool,
@@ -160,7 +161,7 @@ impl SiteRow {
         }
     }
 
-    /// `a + b*scale + disp (+ bias)`, truncated where the instruction does so.
+    /// `a + b*scale + disp (+ bias)`, truncated if the instruction does so.
     #[inline]
     pub(crate) fn plain(&self, a: u64, b: u64, bias: u64) -> u64 {
         let address = a
@@ -169,7 +170,7 @@ impl SiteRow {
         self.truncate(address.wrapping_add(bias & self.bias_mask))
     }
 
-    /// Truncation by an address-size prefix; it holds for count registers as well.
+    /// Truncation by an address-size prefix; it applies to count registers as well.
     pub(crate) fn truncate(&self, value: u64) -> u64 {
         value & self.address_mask
     }
@@ -239,7 +240,7 @@ fn damaged(what: String) -> SidecarError {
     SidecarError::Damaged(what)
 }
 
-/// A sidecar that is added to the tables, and the tables' lengths before it.
+/// A sidecar that is being added to the tables, and the tables' lengths before it.
 struct Layout<'s> {
     sidecar: &'s Sidecar,
     records: u32,
@@ -253,11 +254,11 @@ impl<'s> Layout<'s> {
         &self.sidecar.records[first..first + region.record_count as usize]
     }
 
-    /// Refuses a region that has more slots than a pass may have.
+    /// Refuses a region with more slots than a pass may have.
     fn check_slots(&self, number: usize, region: &sidecar::Region) -> Result<(), SidecarError> {
         let has_no_ring = self.sidecar.header.flavour == "pt";
-        // In the ring (which the PT flavour has none of), and once each record has one: two
-        // share one at most.
+        // Checked for the slots in the ring (not in the PT flavour), and after the conversion in
+        // which each record gets its own slot: at most two share one.
         let count = |least: u32| {
             self.records_of(region)
                 .iter()
@@ -317,7 +318,7 @@ impl<'s> Layout<'s> {
         Ok(())
     }
 
-    /// The row of a site, as if it was not the first of its region.
+    /// The row of a site, without the data of a region's first row.
     fn row(&self, site: u32, region: &sidecar::Region) -> Result<SiteRow, SidecarError> {
         let s = &self.sidecar.sites[site as usize];
         let records = self.records_of(region);
@@ -387,7 +388,7 @@ impl<'s> Layout<'s> {
     }
 }
 
-/// The head of a region's first record. It is `None` if the region is not short enough.
+/// The head of a region's first record; `None` if the region is not short enough.
 fn head(region: &Region) -> Option<Head> {
     let (rows, records) = (region.rows.len(), region.records as usize);
     if !region.short || !(1..=FEW_RECORDS).contains(&rows) || !(1..=FEW_RECORDS).contains(&records)

@@ -1,9 +1,8 @@
-//! Expansion of slots to rows: the evidence of the recorded payloads about loads and their
-//! addresses.
+//! Expansion of slots to rows: the loads and addresses that follow from the recorded payloads.
 //!
-//! Pure: slots in, rows out; no files, no clocks. It must keep up with conversion (tens of millions
-//! of rows a second on a core), so everything that depends on a record alone is laid out beforehand
-//! ([`Tables`]), and a region whose records lie together takes a short path.
+//! It is pure: slots in, rows out; no files, no clocks. It must keep up with conversion (tens of
+//! millions of rows a second on a core), so everything that depends only on a record is precomputed
+//! ([`Tables`]), and a region with adjacent records takes a fast path.
 //!
 //! # Rules
 //!
@@ -12,22 +11,22 @@
 //!   loads before the interrupted instruction come before the handler's, the others after its
 //!   return. A handler that changed the context (`MARK_CUT`) ends the pass at the interrupted
 //!   instruction.
-//! - A pass whose first records are missing (a window's first) gives the rows whose records are
-//!   there; the others are counted as *torn*.
+//! - A pass whose first records are missing (a window's first) gives the rows with complete
+//!   records; the others are counted as *torn*.
 //! - A pass that ends early (a window's last, a gap) gives only rows that precede the first missing
 //!   record; the others are counted as *cut*.
 //! - Implied Constant loads go to the pass's first row; if it has none (e.g. a string instruction
-//!   that ran zero times), to the next row of the same sample, so that their number stays right.
-//!   Those that find no row before the sample ends are counted. Only implied loads that lie between
-//!   a pass's first and last recorded point count where the pass is torn or cut; those of blocks
-//!   before it that are counted with it count where its first record is there.
-//! - Ids that no module has are counted, never guessed at.
+//!   that ran zero times), to the next row of the same sample, so that their number stays correct.
+//!   Those without a row before the sample ends are counted. In a torn or cut pass, only implied
+//!   loads between its first and last recorded point count, and those of earlier blocks that belong
+//!   to it only if its first record exists.
+//! - Ids without a module are counted, never guessed.
 //!
 //! `seq` counts the rows of a thread in `full`. In windows it is 65,536 × the index of the window's
 //! first slot among all slots of the thread, plus the row's number in the window, so that it shows
 //! order and gaps. `sample` is one number per window; in `full` one per thread and gap-free
 //! stretch. `time_ns` is interpolated by slot between the segment's ends and the times of the marks
-//! in it (`MARK_TIME`): rows before a mark have earlier times, those behind it do not.
+//! in it (`MARK_TIME`): rows before a mark have earlier times, those after it do not.
 
 pub(crate) mod deferred_rows;
 pub(crate) mod lookup;
@@ -66,13 +65,13 @@ pub struct RowBatch {
     pub site: Vec<u32>,
     /// Load address.
     pub address: Vec<u64>,
-    /// Bytes.
+    /// Sizes, bytes.
     pub size: Vec<u32>,
     /// `CLASS_*`.
     pub class: Vec<u8>,
-    /// A store.
+    /// True for a store.
     pub store: Vec<bool>,
-    /// Constant loads that this row stands for besides itself.
+    /// Number of Constant loads that each row represents besides itself.
     pub implied_const: Vec<u16>,
 }
 
@@ -103,31 +102,31 @@ impl RowBatch {
     }
 }
 
-/// Counts of everything that an [`Expander`] was given.
+/// Counts of the input and output of an [`Expander`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Slots read.
     pub slots: u64,
-    /// Records read (markers and raw slots are none).
+    /// Records read (without markers and raw slots).
     pub records: u64,
     /// Rows made.
     pub rows: u64,
     /// Implied Constant loads on those rows.
     pub implied: u64,
-    /// Implied Constant loads that found no row.
+    /// Implied Constant loads without a row.
     pub implied_unplaced: u64,
-    /// Loads whose payload lies before their sample's start.
+    /// Loads whose payload was written before their sample's start.
     pub torn: u64,
     /// Loads given up because their pass ended early.
     pub cut: u64,
-    /// Slots with an id that no module has.
+    /// Slots with an id of no module.
     pub unknown: u64,
-    /// Samples.
+    /// Number of samples.
     pub samples: u64,
 }
 
 impl Counters {
-    /// Adds another's counts.
+    /// Adds the counts of another expander.
     pub fn add(&mut self, other: &Counters) {
         self.slots += other.slots;
         self.records += other.records;
@@ -141,7 +140,7 @@ impl Counters {
     }
 }
 
-/// A module as one process has it.
+/// A module as loaded by one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// Number of the sidecar among those given to [`Tables::new`].
@@ -170,45 +169,46 @@ struct Suspended {
     pass: Option<Pass>,
 }
 
-/// Nanoseconds that the time of a mark may be ahead of the clock. A mark that is further away from
-/// its segment is none of the runtime.
+/// Nanoseconds that the time of a mark may be ahead of the clock. A mark with a larger distance to
+/// its segment is not the runtime's.
 const MARKS_AHEAD: u64 = 1_000_000;
 
-/// Interrupted passes that are remembered; handlers left by `longjmp` leave theirs behind for good.
+/// Maximum number of interrupted passes kept; those of handlers left by `longjmp` are never
+/// resumed.
 const MAX_SUSPENDED: usize = 256;
 
 /// Turns one thread's segments into rows.
 pub struct Expander<'a> {
     tables: &'a Tables,
     bounds: Vec<Bound>,
-    /// The placement that was used last.
+    /// The last used placement.
     current: usize,
     open: Option<Pass>,
     suspended: Vec<Suspended>,
     /// Implied loads that wait for a row.
     pending_implied: u64,
     counters: Counters,
-    /// A sample is going on.
+    /// A sample has started.
     started: bool,
     /// The sample has just begun: its first slots may be raw ones whose head is missing.
     at_start: bool,
     sample: u32,
     seq: u64,
-    /// Smallest value that `seq` may take next, over all samples of this thread.
+    /// Smallest next value of `seq`, over all samples of this thread.
     seq_floor: u64,
     /// First slot that a segment must have to continue the last one.
     next_slot: u64,
-    /// End of the segment before.
+    /// End time of the previous segment.
     last_time: u64,
-    /// A slot of the segment in work, and its time: the last mark, or the segment's begin.
+    /// A slot of the current segment, and its time: the last mark, or the segment's begin.
     since: (usize, u64),
-    /// Range of times that marks of the segment in work may have.
+    /// Valid range of times for marks of the current segment.
     span: RangeInclusive<u64>,
     /// Buffers of passes that ended.
     spare: Vec<Vec<Slot>>,
-    /// The next record is to be left out.
+    /// The next record is a repetition and is skipped.
     repeated: bool,
-    /// Rows of the segment in work where all columns are asked for.
+    /// Rows of the current segment, if all columns are requested.
     staged: Staged,
 }
 
@@ -258,8 +258,8 @@ impl<'a> Expander<'a> {
         self.current = 0;
     }
 
-    /// Goes on with other tables. They begin with the content of the tables so far and have more
-    /// sidecars behind that. Call [`Expander::place`] afterwards.
+    /// Continues with other tables, which begin with the content of the present ones and have more
+    /// sidecars after it. Call [`Expander::place`] afterwards.
     pub fn with_tables(self, tables: &Tables) -> Expander<'_> {
         Expander {
             tables,
@@ -289,9 +289,8 @@ impl<'a> Expander<'a> {
         &self.counters
     }
 
-    /// Appends the rows of the thread's next segment to `out`. `next_sample` is the number that a
-    /// new sample takes; it is counted up. The last pass of a `full` segment stays open for the
-    /// next one.
+    /// Appends the rows of the thread's next segment to `out`. `next_sample`: the number of a new
+    /// sample; it is incremented. The last pass of a `full` segment stays open for the next one.
     pub fn segment(
         &mut self,
         header: &SegmentHeader,
@@ -309,7 +308,7 @@ impl<'a> Expander<'a> {
         self.whole(out, |expander, staged| expander.finish_staged(staged));
     }
 
-    /// All columns of the rows that `work` makes.
+    /// Appends all columns of the rows that `work` makes.
     fn whole(&mut self, out: &mut RowBatch, work: impl FnOnce(&mut Self, &mut Staged)) {
         let mut staged = std::mem::take(&mut self.staged);
         work(self, &mut staged);
@@ -318,7 +317,7 @@ impl<'a> Expander<'a> {
         self.staged = staged;
     }
 
-    /// Like [`Expander::segment`], without the columns that can be had later.
+    /// Like [`Expander::segment`], without the columns that can be computed later.
     pub fn stage(
         &mut self,
         header: &SegmentHeader,
@@ -357,7 +356,7 @@ impl<'a> Expander<'a> {
         }
     }
 
-    /// Like [`Expander::finish`], without the columns that can be had later.
+    /// Like [`Expander::finish`], without the columns that can be computed later.
     pub fn finish_staged(&mut self, out: &mut Staged) {
         if !self.started {
             return;
@@ -368,7 +367,7 @@ impl<'a> Expander<'a> {
         while let Some(suspended) = self.suspended.pop() {
             self.abandon(suspended.pass);
         }
-        // There is no other time at hand.
+        // No other time is known.
         self.stretch(Clock::stopped(self.last_time), out);
         self.counters.implied_unplaced += std::mem::take(&mut self.pending_implied);
         self.started = false;
@@ -384,7 +383,7 @@ impl<'a> Expander<'a> {
 
     fn start(&mut self, header: &SegmentHeader, next_sample: &mut u32) {
         self.started = true;
-        // A repetition is left out only if no slot is missing between the two windows.
+        // A repetition is skipped only if no slot is missing between the two windows.
         self.repeated &= header.first_slot == self.next_slot;
         // A thread's very first slot is a head.
         self.at_start = header.first_slot > 0;
@@ -461,7 +460,7 @@ impl<'a> Expander<'a> {
             let region = &tables.regions[info.region as usize];
             if info.index == 0 && region.short {
                 let n = usize::from(region.records);
-                // The slot behind must be seen, since a marker there could split the pass.
+                // The next slot must be known, since a marker there could split the pass.
                 let whole = slots.get(i..i + n + 1).is_some_and(|pass| {
                     pass[n].id < MARK_FIRST
                         && pass[1..n]
@@ -484,9 +483,8 @@ impl<'a> Expander<'a> {
         }
     }
 
-    /// The rows of whole passes over regions with few records and rows, as long as such follow one
-    /// This is a function of its own, so that its variables stay in registers.
-    // By itself, so that what it needs stays in registers.
+    /// The rows of whole passes over regions with few records and rows, as long as such passes
+    /// follow each other. This is a separate function, so that its variables stay in registers.
     #[inline(never)]
     fn few(&mut self, slots: &[Slot], from: usize, out: &mut Staged) -> usize {
         let mut i = from;
@@ -495,7 +493,7 @@ impl<'a> Expander<'a> {
         }
         let tables = self.tables;
         let (mut bound, mut implied) = (None, 0);
-        // The slot behind a pass must be seen, since a marker there could split it.
+        // The slot behind a pass must be known, since a marker there could split it.
         while let Some(pass) = slots
             .get(i..)
             .and_then(|rest| rest.first_chunk::<{ FEW_RECORDS + 1 }>())
@@ -561,14 +559,14 @@ impl<'a> Expander<'a> {
         self.place_implied(first, out);
     }
 
-    /// Puts waiting implied loads on rows from `first` on; the rest waits for the next row.
+    /// Assigns waiting implied loads to rows from `first` on; the rest waits for the next row.
     fn place_implied(&mut self, first: usize, out: &mut Staged) {
         let waiting = self.pending_implied;
         self.pending_implied = out.imply(self.tables, first, waiting);
         self.counters.implied += waiting - self.pending_implied;
     }
 
-    /// A slot that is no record of a module: a marker, or unknown.
+    /// Handles a slot that is not a record of a module: a marker, or unknown.
     fn other(&mut self, slot: &Slot, at: usize, out: &mut Staged) {
         match slot.id {
             MARK_REPEAT => self.repeated = true,
@@ -634,7 +632,7 @@ impl<'a> Expander<'a> {
         }
     }
 
-    /// A mark of the time: the rows so far are earlier.
+    /// Handles a mark of the time: the rows so far are earlier.
     fn mark(&mut self, time: u64, at: usize, out: &mut Staged) {
         if let Some(pass) = self.open.take() {
             self.close(pass, at.saturating_sub(1), out);
@@ -642,11 +640,11 @@ impl<'a> Expander<'a> {
         let (slot, begin) = self.since;
         let begin = begin.min(time.saturating_sub(1));
         out.clock(Clock::between((slot, begin), (at, time)));
-        // The later of two marks holds for the rows behind them.
+        // The later of two marks applies to the rows behind them.
         self.since = (at, time.max(self.since.1));
     }
 
-    /// Takes the suspended pass number `index`; those above it were left by a jump.
+    /// Takes the suspended pass number `index`; the handlers of those above it were left by a jump.
     fn resume(&mut self, index: usize) -> Option<Pass> {
         while self.suspended.len() > index + 1 {
             let left = self.suspended.pop().and_then(|s| s.pass);
@@ -655,7 +653,7 @@ impl<'a> Expander<'a> {
         self.suspended.pop().and_then(|s| s.pass)
     }
 
-    /// Counts the loads that a pass can no longer give.
+    /// Counts the lost loads of an abandoned pass.
     fn abandon(&mut self, pass: Option<Pass>) {
         if let Some(pass) = pass {
             self.counters.cut += pass.rows_left(self.tables);
@@ -663,7 +661,7 @@ impl<'a> Expander<'a> {
         }
     }
 
-    /// Ends a pass normally: all that its records allow.
+    /// Ends a pass normally, with all rows that its records allow.
     fn close(&mut self, mut pass: Pass, at: usize, out: &mut Staged) {
         let limit = pass.limit(self.tables);
         self.emit(&mut pass, limit, at, out);
@@ -679,8 +677,8 @@ impl<'a> Expander<'a> {
         self.place_implied(first, out);
     }
 
-    /// Number of leading raw slots whose head is missing: the fewest after which the slots make
-    /// sense as records. If there is no such number, those with unknown ids.
+    /// Number of leading raw slots whose head is missing: the smallest number after which the slots
+    /// are valid records. If there is none, the number of slots with unknown ids.
     fn first_head(&mut self, slots: &[Slot]) -> usize {
         let most = slots.len().min(mgz_abi::slot::MAX_REGION_SLOTS);
         let sensible = (0..most).find(|&k| self.makes_sense(&slots[k..]));

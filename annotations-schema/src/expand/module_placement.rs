@@ -1,4 +1,4 @@
-//! Modules that a process had when a segment was written, according to the manifest.
+//! The modules of a process at the time of a segment, according to the manifest.
 
 use crate::expand::Placement;
 use crate::manifest::Module;
@@ -6,7 +6,7 @@ use crate::manifest::Module;
 /// Looks up the modules of a process.
 #[derive(Debug, Default)]
 pub struct ModuleMap {
-    /// Per sidecar: the places where it was seen, by time.
+    /// Placements of each sidecar, by time.
     sidecars: Vec<Vec<DatedPlacement>>,
 }
 
@@ -19,8 +19,8 @@ struct DatedPlacement {
 }
 
 impl ModuleMap {
-    /// `sidecar_of` gives the number that a module's sidecar has in [`crate::expand::Tables`];
-    /// modules without one are left out.
+    /// A map of these modules. `sidecar_of` returns the number of a module's sidecar in
+    /// [`crate::expand::Tables`]; modules without one are ignored.
     pub fn new(modules: &[Module], sidecar_of: impl Fn(&Module) -> Option<usize>) -> ModuleMap {
         let mut map = ModuleMap::default();
         for (number, module) in modules.iter().enumerate() {
@@ -55,10 +55,10 @@ impl ModuleMap {
         map
     }
 
-    /// The modules of `process` for a segment that ended at `end_ns`, into `out` (cleared first).
-    /// Per sidecar, that is the last place where the process had loaded it by then, else its
-    /// first later; for a process that is not named at all the same over all processes (a
-    /// forked child has its parent's modules).
+    /// Writes the modules of `process` for a segment that ended at `end_ns` to `out` (cleared
+    /// first). For each sidecar, that is its last placement in the process by then, else the first
+    /// later one. For a process without own entries, it is the same over all processes (a forked
+    /// child has its parent's modules).
     pub fn at(&self, process: u32, end_ns: u64, out: &mut Vec<Placement>) {
         out.clear();
         for places in &self.sidecars {

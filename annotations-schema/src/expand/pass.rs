@@ -1,10 +1,10 @@
-//! One pass through a region that is not (yet) known to be whole.
+//! One pass through a region that is not (yet) known to be complete.
 
 use crate::expand::lookup::{Point, Region, RegionRecord, SiteRow, Tables};
 use crate::sidecar::{NO_RECORD, SiteKind};
 use mgz_abi::slot::{MARK_CUT, MARK_SIGNAL_ENTER, Slot};
 
-/// [`Pass::next_id`] when all records are there.
+/// [`Pass::next_id`] when the pass has all records.
 const COMPLETE: u64 = u64::MAX;
 
 /// Extent of a pass.
@@ -28,17 +28,17 @@ impl Limit {
     }
 }
 
-/// A pass in work.
+/// An open pass.
 #[derive(Debug)]
 pub(crate) struct Pass {
     region: u32,
-    /// First record that is there.
+    /// First existing record.
     first: u8,
-    /// First record that is not there (of the last one some raw slots may be missing).
+    /// First missing record (some raw slots of the one before may be missing).
     next: u8,
     /// Id of record `next`, or [`COMPLETE`].
     pub(crate) next_id: u64,
-    /// Raw slots that the last record lacks.
+    /// Number of missing raw slots of the last record.
     pub(crate) raw_left: u8,
     pub(crate) module: u16,
     bias: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Pass {
 }
 
 impl Pass {
-    /// A pass whose first record at hand is `slot`.
+    /// A pass whose first existing record is `slot`.
     pub(crate) fn begin(
         tables: &Tables,
         slot: &Slot,
@@ -107,7 +107,7 @@ impl Pass {
     }
 
     /// True if a slot is a marker although a raw slot is expected. Raw bytes may look like a
-    /// marker, but hardly with the very address of the gather.
+    /// marker, but hardly with the address of just this gather.
     pub(crate) fn is_marker_inside(&self, tables: &Tables, slot: &Slot) -> bool {
         let at = self
             .record(tables, self.next - 1)
@@ -125,12 +125,12 @@ impl Pass {
         tables.records[self.region(tables).first_record as usize + usize::from(index)]
     }
 
-    /// First record that is not whole.
+    /// First incomplete record.
     fn missing(&self) -> u8 {
         self.next - u8::from(self.raw_left > 0)
     }
 
-    /// Extent of the pass that the records at hand prove.
+    /// Extent of the pass that the existing records prove.
     pub(crate) fn limit(&self, tables: &Tables) -> Limit {
         let missing = self.missing();
         if missing < self.region(tables).records {
@@ -140,8 +140,8 @@ impl Pass {
         }
     }
 
-    /// Extent of the pass when the signal of this marker came. `None` if the pass was over, or if
-    /// the marker belongs to other code.
+    /// Extent of the pass at the signal of this marker. `None` if the pass was over, or if the
+    /// marker belongs to other code.
     pub(crate) fn interrupted_at(&self, tables: &Tables, marker: &Slot) -> Option<Limit> {
         let region = self.region(tables);
         let low = self.record(tables, self.first).point;
@@ -169,7 +169,7 @@ impl Pass {
         if clone == 0 {
             return Some(Limit::Ip(ip));
         }
-        // 25 bits of the clone address are there; the ranges above make sure that it is near.
+        // The marker has 25 bits of the clone address; the ranges above ensure that it is near.
         let ahead = |of: u64| i64::from((clone.wrapping_sub(of as u32) << 7) as i32 >> 7);
         (ahead(low.clone_ip) > 0 && ahead(high.clone_ip) <= 0)
             .then(|| Limit::Clone(low.clone_ip.wrapping_add_signed(ahead(low.clone_ip))))
@@ -186,7 +186,7 @@ impl Pass {
         let from = self.record(tables, self.first).point.ip;
         let mut count = 0;
         if self.first == 0 && self.implied_taken == 0 && self.point == region.implied_points.start {
-            // Implied loads of earlier blocks certainly ran if the first record is there.
+            // If the first record exists, the implied loads of earlier blocks were executed.
             count = region
                 .implied
                 .saturating_sub(region.implied_points.len() as u32);
@@ -209,7 +209,7 @@ impl Pass {
     }
 
     /// Calls `emit(row, address, size if not the site's)` for each row before `limit` that was not
-    /// emitted yet. Returns how many could not be, for lack of a record.
+    /// emitted yet. Returns the number of rows without their records.
     pub(crate) fn rows(
         &mut self,
         tables: &Tables,
@@ -245,7 +245,7 @@ impl Pass {
         torn
     }
 
-    /// Slots of a record from its first on; `None` if it is not there.
+    /// Slots of a record from its first on; `None` if it is missing.
     fn slots_of(&self, tables: &Tables, record: u8, offset: u8) -> Option<&[Slot]> {
         if record < self.first || record >= self.missing() {
             return None;
@@ -255,7 +255,7 @@ impl Pass {
         self.slots.get(at..at + usize::from(info.slots))
     }
 
-    /// The rows of one site. `offset`: slots of the region that precede those at hand.
+    /// The rows of one site. `offset`: number of the region's slots before the existing ones.
     fn expand(
         &self,
         tables: &Tables,
@@ -344,7 +344,7 @@ impl Pass {
     }
 }
 
-/// Most raw bytes of a gather.
+/// Maximum number of raw bytes of a gather.
 const RAW_BYTES: usize = 16 * mgz_abi::slot::MAX_REGION_SLOTS;
 
 /// The rows of a gather's active lanes.

@@ -1,4 +1,4 @@
-//! A column's elements as bytes, before compression and after it is undone.
+//! A column's elements as bytes, before compression and after decompression.
 
 #[cfg(doc)]
 use crate::sidecar::StoredColumn;
@@ -6,16 +6,16 @@ use crate::sidecar::StoredColumn;
 use crate::sidecar::macros::TableRow;
 use mgz_abi::leb128;
 
-/// The form of a column's elements before compression. Compression takes time by the byte, and
-/// finds less in wide numbers.
+/// The form of a column's elements before compression. Compression time is proportional to bytes,
+/// and wide numbers compress worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Little-endian.
     Plain,
-    /// LEB128, the sign in the lowest bit: for numbers that are small, of either sign.
+    /// LEB128 with the sign in the lowest bit: for small numbers of either sign.
     Varint,
-    /// The difference to the element before (0 before the first), modulo the type's width, as
-    /// [`Form::Varint`] has it: for numbers that follow each other.
+    /// The difference to the previous element (0 before the first), modulo the type's width,
+    /// encoded like [`Form::Varint`]: for increasing numbers.
     Delta,
 }
 
@@ -57,7 +57,7 @@ impl Form {
     }
 }
 
-/// Writes LEB128 numbers, and tells their bytes.
+/// Writes LEB128 numbers. Returns their length in bytes.
 #[inline]
 fn varints(numbers: impl Iterator<Item = u64>, room: &mut [u8]) -> usize {
     let mut at = 0;
@@ -70,11 +70,11 @@ fn varints(numbers: impl Iterator<Item = u64>, room: &mut [u8]) -> usize {
     at
 }
 
-/// The little-endian elements of `size` bytes that so many LEB128 numbers stand for; `None` if they
-/// are not so many, or do not fit.
+/// Converts `rows` LEB128 numbers to little-endian elements of `size` bytes; `None` if there are
+/// not exactly that many, or one does not fit.
 pub(crate) fn expand(numbers: &[u8], rows: u64, size: usize, is_delta: bool) -> Option<Vec<u8>> {
-    // Each has a byte at least, so that a damaged count cannot ask for more memory than the file
-    // has earned.
+    // Each has at least one byte, so a damaged count cannot allocate much more memory than the
+    // file's size.
     let rows = usize::try_from(rows)
         .ok()
         .filter(|&rows| rows <= numbers.len())?;
@@ -101,7 +101,7 @@ pub(crate) fn expand(numbers: &[u8], rows: u64, size: usize, is_delta: bool) -> 
 pub(crate) trait Element: Copy + Default {
     /// Writes it little-endian.
     fn put(self, to: &mut [u8]);
-    /// The difference to another one, the sign in the lowest bit.
+    /// The difference to another element, with the sign in the lowest bit.
     fn distance(self, other: Self) -> u64;
 }
 

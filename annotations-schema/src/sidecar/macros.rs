@@ -1,10 +1,10 @@
-//! Declares the tables of a sidecar: a row type and how it is taken apart into columns. Declares
+//! Macros that declare the tables of a sidecar (a row type and its conversion to columns) and
 //! enumerations whose variants are numbers in it.
 
 use crate::sidecar::codec::Form;
 
-/// Declares a table's row type and its conversion to and from columns. Behind each field's type
-/// stands the [`Form`] of its column.
+/// Declares a table's row type and its conversion to and from columns. The [`Form`] of the column
+/// follows each field's type.
 macro_rules! table {
     ($(#[$doc:meta])* $name:ident { $( $(#[$fdoc:meta])* $field:ident : $ty:ident => $form:ident, )* }) => {
         $(#[$doc])*
@@ -37,7 +37,7 @@ macro_rules! table {
 }
 pub(crate) use table;
 
-/// Declares an enumeration with the number that stands for each variant in the file.
+/// Declares an enumeration with the number of each variant in the file.
 macro_rules! numbered {
     ($(#[$doc:meta])* $name:ident { $( $(#[$vdoc:meta])* $variant:ident = $number:literal, )* }) => {
         $(#[$doc])*
@@ -60,13 +60,13 @@ macro_rules! numbered {
 }
 pub(crate) use numbered;
 
-/// A table row that can be taken apart into columns.
+/// A table row that can be split into columns.
 pub(crate) trait TableRow: Copy + Default + Send + Sync {
     /// Names, types and forms of the fields.
     const FIELDS: &'static [(&'static str, &'static str, Form)];
     /// Writes one field of all rows to the beginning of `room`,
-    /// [`MAX_BYTES`](mgz_abi::leb128::MAX_BYTES) bytes for each, and tells how many bytes that
-    /// were. `before`: the row before them.
+    /// [`MAX_BYTES`](mgz_abi::leb128::MAX_BYTES) bytes for each, and returns the number of bytes
+    /// written. `before`: the row before them.
     fn encode(rows: &[Self], before: &Self, field: usize, room: &mut [u8]) -> usize;
     /// Sets one field of all rows, from little-endian elements.
     fn decode(rows: &mut [Self], field: usize, bytes: &[u8]);

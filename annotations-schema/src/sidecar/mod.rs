@@ -58,31 +58,31 @@ crate::sidecar::macros::numbered! {
 }
 
 crate::sidecar::macros::numbered! {
-    /// Origin of a load's address, as far as data flow inside the function shows it ([`Site::origin`]).
-    /// It only serves texts of a report.
+    /// Origin of a load's address, as far as data flow inside the function shows it
+    /// ([`Site::origin`]). It is used only for texts of reports.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
     Origin {
         /// The origin is not known, or is not another load.
         #[default]
         Unknown = 0,
-        /// The address comes from the load's own value in the iteration before, directly or through
-        /// other loads: a list. [`Site::origin_site`] is the load where it begins.
+        /// The address comes from the load's own value in the previous iteration, directly or
+        /// through other loads: a list. [`Site::origin_site`] is the load where it begins.
         Chain = 1,
-        /// The same, with a choice between several ways on: a tree.
+        /// As `Chain`, with a choice between several successors: a tree.
         Tree = 2,
-        /// Another load's value is the address, but for a constant.
+        /// Another load's value plus a constant is the address.
         Pointer = 3,
-        /// Another load's value is an index in it.
+        /// Another load's value is an index in the address.
         Index = 4,
         /// Computed from a key like hashes and random numbers (multiplied, divided, xored).
         /// `origin_site` is the key's load, if there is one.
         Hash = 5,
-        /// A range is halved again and again.
+        /// The address comes from a range that is halved repeatedly.
         Search = 6,
-        /// Affine, and the outer loop moves by less than the inner one: a column of a matrix that is
-        /// stored by rows.
+        /// Affine, and the outer loop's step is smaller than the inner one's: a column of a matrix
+        /// that is stored by rows.
         Column = 7,
-        /// The address comes from a call's result, and nothing else is known.
+        /// The address comes from a call's result, and nothing more is known.
         Call = 8,
     }
 }
@@ -112,11 +112,11 @@ impl SiteFlags {
 pub mod reason {
     /// No reason.
     pub const NONE: u8 = 0;
-    /// No register could be had for the payload.
+    /// No register was available for the payload.
     pub const NO_REGISTER: u8 = 1;
-    /// The instruction's way of addressing is not supported.
+    /// The instruction's addressing mode is not supported.
     pub const UNSUPPORTED: u8 = 2;
-    /// The segment base could not be had.
+    /// The segment base was not available.
     pub const SEGMENT: u8 = 3;
     /// The direction flag may be set.
     pub const DIRECTION: u8 = 4;
@@ -145,7 +145,7 @@ crate::sidecar::macros::table! {
         /// Location index, or [`NONE`].
         location: u32 => Delta,
         /// Innermost loop that contains it: index into [`Sidecar::loops`] plus one, 0 if there is
-        /// none. In files from before this column, no load is in a loop.
+        /// none. In older files without this column, no load is in a loop.
         in_loop: u32 => Varint,
         /// Bytes accessed (for strings and gathers: per element).
         size: u32 => Varint,
@@ -161,7 +161,7 @@ crate::sidecar::macros::table! {
         /// Displacement literal of the operand.
         op_disp: i64 => Varint,
         /// If the address comes from another load's value: that load's site minus this one, else 0.
-        /// In files from before this column and `origin`, nothing is known.
+        /// In older files without this column and `origin`, the origin is unknown.
         origin_site: i64 => Varint,
         /// `CLASS_*`.
         class: u8 => Plain,
@@ -191,7 +191,7 @@ crate::sidecar::macros::table! {
 }
 
 crate::sidecar::macros::table! {
-    /// A straight piece of a basic block whose records belong together. Index: region.
+    /// A part of a basic block whose records belong together. Index: region.
     Region {
         /// Function index.
         function: u32 => Delta,
@@ -214,15 +214,15 @@ crate::sidecar::macros::table! {
         /// Region index.
         region: u32 => Delta,
         /// Number of slots of 16 bytes that it takes, in either flavour: 0 if it shares that of the
-        /// record before it. In the PT flavour it is written by [`ptwrites`] `ptwrite`s, see
+        /// previous record. In the PT flavour it is written by [`ptwrites`] `ptwrite`s, see
         /// [`PtWrite::part`].
         slots: u32 => Varint,
         /// Soft: link-time clone address of the store of the id. If the second of two records that
-        /// share a slot is written at another place, it is the address of the first one's payload.
+        /// share a slot is written elsewhere, it is the address of the first one's payload store.
         /// PT: address of the (first) `ptwrite`.
         clone_ip: u64 => Delta,
-        /// Link-time address of the original instruction that the probe stands before (or after, for the
-        /// last record of [`SiteKind::StringUntil`]).
+        /// Link-time address of the original instruction before which the probe is (or after which,
+        /// for the last record of [`SiteKind::StringUntil`]).
         ip: u64 => Delta,
     }
 }
@@ -263,13 +263,13 @@ crate::sidecar::macros::table! {
     Function {
         /// Name: string index ([`NONE`] if there is no symbol).
         name: u32 => Delta,
-        /// Reason why it was left alone: string index; [`NONE`] if it is instrumented.
+        /// Reason why it was not instrumented: string index; [`NONE`] if it is instrumented.
         left: u32 => Varint,
         /// First byte of the original (link-time address).
         start: u64 => Delta,
         /// End (exclusive) of the original.
         end: u64 => Delta,
-        /// First byte of the clone; 0 if left alone.
+        /// First byte of the clone; 0 if not instrumented.
         clone_start: u64 => Delta,
         /// End (exclusive) of the clone.
         clone_end: u64 => Delta,
@@ -283,8 +283,8 @@ crate::sidecar::macros::table! {
         function: u32 => Delta,
         /// The loop around it, or [`NONE`].
         parent: u32 => Varint,
-        /// Location of the branch back to its head (compilers give that the line of `for` or
-        /// `while`), or [`NONE`].
+        /// Location of the branch back to its head (compilers use the line of `for` or `while`), or
+        /// [`NONE`].
         location: u32 => Delta,
         /// Link-time address of its head's first instruction.
         header: u64 => Delta,
@@ -296,7 +296,7 @@ crate::sidecar::macros::table! {
 crate::sidecar::macros::table! {
     /// A source position, with its inline chain.
     Location {
-        /// Function name as the debug information has it (demangled): string index or [`NONE`].
+        /// Function name from the debug information (demangled): string index or [`NONE`].
         function: u32 => Delta,
         /// File: string index or [`NONE`].
         file: u32 => Delta,
@@ -356,7 +356,7 @@ pub struct Input {
     pub size: u64,
 }
 
-/// Place of one column in the file.
+/// Location of one column in the file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StoredColumn {
@@ -364,14 +364,14 @@ pub struct StoredColumn {
     pub table: String,
     /// Column name.
     pub name: String,
-    /// Element type: `u8`, `u32`, `u64`, `i64`, or `utf8` (zero-terminated strings in a row).
+    /// Element type: `u8`, `u32`, `u64`, `i64`, or `utf8` (consecutive zero-terminated strings).
     pub kind: String,
     /// Number of elements (for `utf8`: of strings).
     pub rows: u64,
-    /// `raw`; or `zstd`, in one or more frames; or, compressed like that, `varint`: each element
-    /// as LEB128, its sign in the lowest bit (which 0, -1, 1, -2 are 0, 1, 2, 3), or `delta`:
-    /// so the difference of each to the one before (0 before the first), modulo the type's width.
-    /// (Files of before there were the last two have none of them.)
+    /// `raw`; or `zstd`, in one or more frames; or, compressed in the same way, `varint`: each
+    /// element as LEB128 with its sign in the lowest bit (0, -1, 1, -2 become 0, 1, 2, 3), or
+    /// `delta`: in the same form, the difference of each to the previous one (0 before the first),
+    /// modulo the type's width. (Older files use only the first two.)
     pub encoding: String,
     /// Offset from the end of the header (which is padded to a multiple of 8).
     pub offset: u64,
@@ -416,7 +416,7 @@ pub enum SidecarError {
     /// The file could not be read or written.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// It is not a sidecar at all.
+    /// The file is not a sidecar.
     #[error("not an mgz sidecar (it does not begin with MGZA)")]
     NotASidecar,
     /// Written by another version.
@@ -439,7 +439,7 @@ impl Sidecar {
         self.strings.get(index as usize).map_or("", String::as_str)
     }
 
-    /// Identity in hex, as the manifest has it.
+    /// Identity in hex, as in the manifest.
     pub fn id_hex(&self) -> String {
         self.id.iter().map(|b| format!("{b:02x}")).collect()
     }

@@ -10,8 +10,7 @@ use crate::sidecar::{
 use mgz_abi::module_note::{Prelude, SIDECAR_MAGIC, SIDECAR_VERSION};
 use std::path::Path;
 
-/// Columns that were added since the version's first files: where one is missing, its fields are
-/// zero.
+/// Columns that were added since the version's first files. If one is missing, its fields are zero.
 const ADDED: [(&str, &str); 3] = [
     ("sites", "in_loop"),
     ("sites", "origin_site"),
@@ -157,13 +156,13 @@ impl Sidecar {
             Ok(strings)
         };
         let loops = || {
-            // Files of before there was such a table have none.
+            // Older files do not have this table.
             match columns.iter().any(|c| c.table == "loops") {
                 true => source.table::<Loop>("loops"),
                 false => Ok(Vec::new()),
             }
         };
-        // The table of sites is about as large as all others.
+        // The table of sites is about as large as all others together.
         let (sites, others) = rayon::join(
             || source.table::<Site>("sites"),
             || -> Result<Sidecar, SidecarError> {

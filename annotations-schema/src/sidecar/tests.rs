@@ -1,4 +1,4 @@
-//! Sidecars that are written and read, and damaged ones.
+//! Tests of writing and reading sidecars, and of damaged ones.
 
 use crate::sidecar::codec::{Element, Form, expand, width};
 use crate::sidecar::macros::TableRow;
@@ -133,7 +133,7 @@ fn numbers_of_all_sizes_come_back_in_every_form() {
     check(plain, encoded, 4);
     let [plain, encoded @ ..] = forms(wide.iter().map(|&n| (n ^ n >> 56) as u8));
     check(plain, encoded, 1);
-    // Too large for the type, and for any.
+    // Too large for the type, and for any type.
     assert_eq!(expand(&[0x80, 0x80, 0x80, 0x80, 0x10], 1, 4, false), None);
     assert_eq!(
         expand(
@@ -192,7 +192,7 @@ fn rows_in_runs_are_those_of_one_table() {
         ..Content::default()
     };
     assert_eq!(content.functions.chunks(), [0..3, 3..7, 7..8, 8..10]);
-    // Others follow, among them none at all.
+    // Other tables follow, also empty ones.
     let more = [Function {
         start: 7,
         end: 1 << 40,
@@ -261,7 +261,7 @@ fn a_sidecar_that_does_not_get_its_name_leaves_nothing_behind() {
 
 #[test]
 fn columns_of_the_version_s_first_files_are_read() {
-    // Elements as they are, in one frame or not compressed.
+    // Plain elements, in one frame or not compressed.
     let before = small();
     let mut header = Header {
         version: SIDECAR_VERSION,

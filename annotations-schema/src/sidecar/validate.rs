@@ -1,5 +1,5 @@
-//! Checks of a sidecar that was read: all indices lie inside their tables, so that readers may
-//! follow them, and chains end.
+//! Checks of a sidecar after reading: all indices lie inside their tables, so that readers may
+//! follow them, and chains are finite.
 
 use crate::sidecar::{NO_RECORD, NONE, Sidecar, SidecarError, SiteKind};
 
@@ -98,14 +98,14 @@ impl Sidecar {
         Ok(())
     }
 
-    /// Checks that regions have records and sites of their own: none is in two ranges, so that
-    /// numbers inside a region stay small and work over all regions is bounded by the tables.
-    /// The ranges themselves are known to lie in their tables.
+    /// Checks that regions share no records or sites: then numbers inside a region are small, and
+    /// work over all regions is bounded by the tables. The ranges were already checked to lie in
+    /// their tables.
     fn check_regions(&self) -> Result<(), SidecarError> {
         let mut records = vec![0u32; self.regions.len()];
         for r in &self.records {
-            // Each was found inside the range of the region it names; if the counts agree, no range
-            // holds another's.
+            // Each record is in the range of the region that it names. If the counts agree, no
+            // range contains another region's records.
             records[r.region as usize] += 1;
         }
         let mut sites = vec![0u32; self.regions.len()];

@@ -1,4 +1,4 @@
-//! Writes sidecars: each field of a table is one array, in a form in which it takes few bytes
+//! Writes sidecars: each field of a table is one array, in a compact form
 //! ([`Form`](crate::sidecar::codec::Form)), compressed by zstd.
 
 use crate::atomic_replace::replace;
@@ -16,15 +16,15 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use zstd::bulk::Compressor;
 
-/// Level of compression. Higher ones take several times as long for a tenth less.
+/// Level of compression. Higher ones take several times as long for a tenth less space.
 const LEVEL: i32 = 1;
 
-/// Rows that are encoded at a time, as one frame of each column: by their number, which is the same
-/// on all machines.
+/// Number of rows encoded at a time, as one frame of each column. It is fixed, so files are the
+/// same on all machines.
 pub(crate) const CHUNK: usize = 1 << 15;
 
-/// Rows whose fields are taken one after the other while they are in the fastest cache. Source:
-/// Chosen.
+/// Number of rows whose fields are encoded consecutively while they are in the fastest cache.
+/// Source: Chosen.
 pub(crate) const ROWS_PER_BATCH: usize = 256;
 
 /// A table's rows before they are written.
@@ -35,8 +35,8 @@ pub struct Runs<'a, R> {
 }
 
 impl<'a, R: Default> Runs<'a, R> {
-    /// Runs of rows that follow each other. `place` is given each run's number, and makes of some
-    /// of its rows those of the table.
+    /// A table of consecutive runs of rows. `place` gets a run's number and some of its rows, and
+    /// converts them to those of the table.
     pub fn new(runs: Vec<&'a [R]>, place: impl Fn(usize, &mut [R]) + Sync + 'a) -> Runs<'a, R> {
         Runs {
             runs,
@@ -45,7 +45,7 @@ impl<'a, R: Default> Runs<'a, R> {
         }
     }
 
-    /// The same behind others, of which the last row is given.
+    /// The same runs, following other rows, of which `before` is the last.
     pub fn behind(self, before: R) -> Runs<'a, R> {
         Runs { before, ..self }
     }
@@ -69,7 +69,7 @@ impl<R: TableRow> Runs<'_, R> {
         self.runs.iter().map(|run| run.len()).sum()
     }
 
-    /// The numbers of runs that are encoded at a time.
+    /// The ranges of runs that are encoded at a time.
     pub(crate) fn chunks(&self) -> Vec<Range<usize>> {
         let (mut chunks, mut start, mut rows) = (Vec::new(), 0, 0);
         for (number, run) in self.runs.iter().enumerate() {
@@ -98,7 +98,7 @@ impl<R: TableRow> Runs<'_, R> {
         })
     }
 
-    /// All columns of some runs.
+    /// Encodes all columns of some runs.
     fn encode(&self, runs: Range<usize>) -> std::io::Result<Chunk> {
         let rows: usize = self.runs[runs.clone()].iter().map(|run| run.len()).sum();
         let mut columns: Vec<Vec<u8>> = R::FIELDS
@@ -107,7 +107,7 @@ impl<R: TableRow> Runs<'_, R> {
             .collect();
         let mut before = self.before(runs.start);
         let mut batch: Vec<R> = Vec::with_capacity(ROWS_PER_BATCH);
-        // A check of a column's capacity for each element would take longer than the rest.
+        // A capacity check per element would take longer than the encoding.
         let mut room = [0; ROWS_PER_BATCH * MAX_BYTES];
         let mut take = |batch: &mut Vec<R>| {
             for (field, column) in columns.iter_mut().enumerate() {
@@ -135,11 +135,11 @@ impl<R: TableRow> Runs<'_, R> {
     }
 }
 
-/// Parts of some columns, compressed.
+/// Compressed parts of some columns.
 struct Chunk {
     /// Length before and after compression of each column.
     lens: Vec<(usize, usize)>,
-    /// One after the other.
+    /// The compressed bytes, column after column.
     bytes: Vec<u8>,
 }
 
@@ -191,12 +191,12 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Zero-terminated.
+    /// A table of zero-terminated strings.
     fn of_strings(strings: &'a [String]) -> Table<'a> {
         let text = |strings: &[String]| {
             let mut text = Vec::new();
             for s in strings {
-                // (Nearly none has one.)
+                // (Almost no string contains a zero.)
                 match s.as_bytes().contains(&0) {
                     true => text.extend(s.bytes().filter(|&b| b != 0)),
                     false => text.extend_from_slice(s.as_bytes()),
@@ -219,7 +219,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// A sidecar's tables before they are written, or pieces of them.
+/// A sidecar's tables before they are written, or parts of them.
 #[derive(Default)]
 pub struct Content<'a> {
     /// See [`Sidecar::functions`].
@@ -242,19 +242,19 @@ pub struct Content<'a> {
     pub strings: &'a [String],
 }
 
-/// Compressed columns of some rows of all tables; those of several stand one after the other in the
+/// Compressed columns of some rows of all tables. Those of several parts follow each other in the
 /// file.
 pub struct EncodedTables(Vec<(TableHead, Vec<Chunk>)>);
 
-/// Content of the header of a table's columns.
+/// The header's data on a table's columns.
 struct TableHead {
     name: &'static str,
-    /// Name, type and encoding of each.
+    /// Name, type and encoding of each column.
     columns: Vec<[&'static str; 3]>,
     rows: usize,
 }
 
-/// The columns of a sidecar as they are in the file.
+/// The columns of a sidecar in the form of the file.
 #[derive(Clone, Debug, Default)]
 pub struct Encoded {
     /// Offsets count from the first one.
@@ -263,7 +263,7 @@ pub struct Encoded {
 }
 
 impl Content<'_> {
-    /// Makes the columns, on all cores.
+    /// Encodes the columns, on all cores.
     pub fn encode(&self) -> std::io::Result<EncodedTables> {
         let tables = [
             Table::of_strings(self.strings),
@@ -293,7 +293,7 @@ impl Content<'_> {
 }
 
 impl Encoded {
-    /// Joins consecutive pieces.
+    /// Joins consecutive parts.
     pub fn of(pieces: &[EncodedTables]) -> std::io::Result<Encoded> {
         let mut encoded = Encoded::default();
         let chunks = || {
@@ -302,14 +302,14 @@ impl Encoded {
                 .flat_map(|piece| &piece.0)
                 .flat_map(|table| &table.1)
         };
-        // The room includes padding.
+        // The reserved bytes include padding.
         encoded.bytes.reserve(
             chunks()
                 .map(|chunk| chunk.bytes.len() + 8 * chunk.lens.len())
                 .sum(),
         );
         for (n, (table, _)) in pieces.first().iter().flat_map(|piece| &piece.0).enumerate() {
-            // A column has a frame at least.
+            // A column has at least one frame.
             let none = [Chunk::of(&vec![Vec::new(); table.columns.len()])?];
             let mut chunks: Vec<&Chunk> = pieces.iter().flat_map(|piece| &piece.0[n].1).collect();
             if chunks.is_empty() {
@@ -353,14 +353,14 @@ impl Encoded {
     }
 }
 
-/// A sidecar as it is written.
+/// The parts of a sidecar for writing.
 #[derive(Clone, Copy, Debug)]
 pub struct SidecarParts<'a> {
     /// [`Prelude::id`].
     pub id: [u8; 16],
     /// The JSON header; `format`, `version` and `columns` are filled in.
     pub header: &'a Header,
-    /// Pieces of [`Sidecar::map`], which follow each other.
+    /// Consecutive parts of [`Sidecar::map`].
     pub map: &'a [Vec<u8>],
     /// All other columns.
     pub columns: &'a Encoded,
@@ -371,7 +371,7 @@ impl SidecarParts<'_> {
         self.map.iter().map(Vec::len).sum()
     }
 
-    /// Bytes before the map.
+    /// The bytes before the map.
     fn head(&self) -> std::io::Result<Vec<u8>> {
         let map_len = self.map_len() as u64;
         let behind = map_len.next_multiple_of(8);
@@ -430,7 +430,7 @@ impl SidecarParts<'_> {
         Ok(self.pieces()?.concat())
     }
 
-    /// Writes the file beside where it is to stand.
+    /// Writes the file under a temporary name beside its final path.
     pub fn write_beside(&self, path: &Path) -> std::io::Result<Beside> {
         let pieces = self.pieces()?;
         let mut name = path.as_os_str().to_owned();
@@ -444,13 +444,13 @@ impl SidecarParts<'_> {
         Ok(beside)
     }
 
-    /// Writes the file. One that exists is replaced only once the new one is complete.
+    /// Writes the file. An existing one is replaced only once the new one is complete.
     pub fn write(&self, path: &Path) -> std::io::Result<()> {
         self.write_beside(path)?.persist()
     }
 }
 
-/// A complete sidecar under another name, which is removed if it does not get its own.
+/// A complete sidecar under a temporary name. It is removed unless [`Beside::persist`] is called.
 #[derive(Debug)]
 pub struct Beside {
     written: Option<PathBuf>,
@@ -458,7 +458,7 @@ pub struct Beside {
 }
 
 impl Beside {
-    /// Gives it its name; a file that has it is replaced.
+    /// Renames it to its final name, and replaces an existing file.
     pub fn persist(mut self) -> std::io::Result<()> {
         self.written
             .iter()
@@ -492,7 +492,7 @@ impl Sidecar {
         Encoded::of(&[content.encode()?])
     }
 
-    /// The file's bytes. `header.columns` is made here.
+    /// The file's bytes. `header.columns` is computed here.
     pub fn to_bytes(&self) -> std::io::Result<Vec<u8>> {
         SidecarParts {
             id: self.id,
@@ -503,7 +503,7 @@ impl Sidecar {
         .to_bytes()
     }
 
-    /// Writes the file. A file that exists is replaced only once the new one is complete.
+    /// Writes the file. An existing one is replaced only once the new one is complete.
     pub fn write(&self, path: &Path) -> std::io::Result<()> {
         SidecarParts {
             id: self.id,

@@ -1,14 +1,14 @@
 //! Spill files: the recorder writes them while the program runs. Afterwards it converts them to
 //! Parquet. The analyzer can also read them directly.
 //!
-//! The recorder must keep up with a program that makes hundreds of millions of records a second, so
-//! the encoding has no branches on the data and suits wide registers, and it is small: the ids of a
-//! loop repeat and its payloads advance by strides, and a slot that is predicted in both costs no
-//! byte of its own.
+//! The recorder must keep up with a program that writes hundreds of millions of records a second,
+//! so the encoding has no branches on the data and suits wide registers. It is also compact: the
+//! ids of a loop repeat and its payloads advance by strides, and a slot with both predicted needs
+//! no byte of its own.
 //!
 //! Guarantees: lossless for any slots (raw slots included, no table of record shapes is needed);
-//! every segment is decoded without the others; a torn tail (killed recorder, full disk) is
-//! detected and never decoded as data; reading panics on no bytes.
+//! every segment can be decoded without the others; a torn tail (killed recorder, full disk) is
+//! detected and never decoded as data; reading never panics.
 //!
 //! # Format (version 5, all numbers little-endian)
 //!
@@ -51,8 +51,8 @@
 //!
 //! *Control*: four bits per slot, 16 slots to a u64 word (first slot lowest), 64 words to a block.
 //! A block is a u64 bitmap of its words that are not zero (first word lowest), then those words.
-//! Bit 3 of a slot's four: the id is not as predicted. Bits 0–2: 0 the payload is as predicted,
-//! else the length of the stored part: 1, 2, 3, 4, 5, 6 or 8 bytes for 1–7.
+//! Bit 3 of a slot's four: the id was not predicted. Bits 0–2: 0 if the payload was predicted, else
+//! the length of the stored part: 1, 2, 3, 4, 5, 6 or 8 bytes for 1–7.
 //!
 //! *Ids*: per slot whose id was not predicted, the id less that of the previous slot (0 for the
 //! first), i16. If that is −32768 or 32767, the difference may be larger, and the id follows, u32.
@@ -84,7 +84,7 @@ pub use write::{EncodedSegment, SpillWriter};
 
 /// Version of the format.
 pub const SPILL_VERSION: u32 = 5;
-/// Oldest version that is read: in it each record had a slot of its own.
+/// Oldest supported version, in which each record had its own slot.
 const MIN_VERSION: u32 = 2;
 /// Ending of spill file names.
 pub const SPILL_EXTENSION: &str = "spill";
@@ -105,11 +105,11 @@ fn segment_header(version: u32) -> usize {
 }
 /// Slots per control block.
 const BLOCK: usize = 1024;
-/// Slots that a control word stands for.
+/// Slots per control word.
 const GROUP: usize = 16;
 /// Zero bytes at the end of the data stream, so that readers may load eight bytes anywhere in it.
 const DATA_PADDING: usize = 8;
-/// Bytes that one slot can take in the data stream, and in that of ids.
+/// Maximum size of a slot in the data stream, and in the id stream, bytes.
 const MAX_SLOT_BYTES: usize = 8;
 const IDS_LENGTH: usize = 6;
 /// Bounds of `bits`.
@@ -117,7 +117,7 @@ const BITS: std::ops::RangeInclusive<u8> = 4..=16;
 /// Upper bound of the slots of one segment; longer input is refused.
 pub const MAX_SEGMENT_SLOTS: usize = 1 << 28;
 
-/// Reasons why a segment is shorter than asked ([`SegmentHeader::cause`]).
+/// Reasons why a segment is shorter than requested ([`SegmentHeader::cause`]).
 pub mod cause {
     /// A whole window, or a full chunk.
     pub const WHOLE: u8 = 0;
@@ -133,24 +133,24 @@ pub mod cause {
     pub const RECORDER_STOPPED: u8 = 5;
     /// The trace reached its size limit, or the disk was full.
     pub const NO_SPACE: u8 = 6;
-    /// Recording in this thread was given up by the runtime.
+    /// The runtime has given up recording in this thread.
     pub const GIVEN_UP: u8 = 7;
     /// The thread has not run for as long as the ring asks, and its part was taken early.
     pub const FLUSHED: u8 = 8;
-    /// Burst: a signal that the program handles came.
+    /// Burst: a signal arrived that the program handles.
     pub const SIGNAL: u8 = 9;
-    /// Burst: the thread stayed long in code that is not instrumented, or left it by another way
-    /// than it came.
+    /// Burst: the thread stayed too long in code that is not instrumented, or did not return from
+    /// it as expected.
     pub const OUTSIDE: u8 = 10;
     /// Burst: the thread returned to code that is not instrumented.
     pub const RETURNED: u8 = 11;
     /// Burst: code that is not instrumented might have called code that is.
     pub const CALLBACK: u8 = 12;
-    /// Burst: the thread came to code of an instrumented file that is not instrumented.
+    /// Burst: the thread entered uninstrumented code of an instrumented file.
     pub const NO_CLONE: u8 = 13;
-    /// A phase that was to be recorded ended.
+    /// A recorded phase ended.
     pub const PHASE: u8 = 14;
-    /// Names as the manifest has them (`totals.truncated_windows`), by number.
+    /// Names in the manifest (`totals.truncated_windows`), by number.
     pub const NAMES: [&str; 15] = [
         "whole",
         "end_of_thread",
@@ -175,14 +175,14 @@ pub mod cause {
     }
 }
 
-/// A measurement of how fast a thread's code ran behind its window *before* this one (`burst`).
+/// A measurement of the speed of a thread's code after its *previous* window (`burst`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpeedMeasurement {
     /// One of [`pace`].
     pub kind: u8,
-    /// Records in it.
+    /// Number of records.
     pub records: u32,
-    /// Nanoseconds it took, at most 2²⁹ − 1.
+    /// Duration, nanoseconds, at most 2²⁹ − 1.
     pub ns: u32,
 }
 
@@ -190,13 +190,13 @@ pub struct SpeedMeasurement {
 pub mod pace {
     /// No measurement.
     pub const NONE: u8 = 0;
-    /// The original code ran until a watchpoint was met, so many records later.
+    /// The original code ran until a watchpoint was hit, this many records later.
     pub const WATCHED: u8 = 1;
-    /// The same over few records: the cost of the measurement.
+    /// As [`WATCHED`] over few records: shows the cost of the measurement.
     pub const WATCHED_NEAR: u8 = 2;
-    /// The instrumented code ran for so many records.
+    /// The instrumented code ran for this many records.
     pub const LAP: u8 = 3;
-    /// The same over few records: the cost of the measurement.
+    /// As [`LAP`] over few records: shows the cost of the measurement.
     pub const LAP_NEAR: u8 = 4;
 }
 
@@ -209,7 +209,7 @@ impl SpeedMeasurement {
             | u64::from(self.kind & 7) << 61
     }
 
-    /// Reads the form of a segment's header.
+    /// Reads a measurement from the word in a segment's header.
     pub fn from_word(word: u64) -> SpeedMeasurement {
         SpeedMeasurement {
             kind: (word >> 61) as u8,
@@ -219,7 +219,7 @@ impl SpeedMeasurement {
     }
 }
 
-/// The thread that a spill file belongs to.
+/// The thread of a spill file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadKey {
     /// System process id.
@@ -231,10 +231,10 @@ pub struct ThreadKey {
 /// Kinds of segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SegmentKind {
-    /// A chunk of a `full` recording: it continues the segment before it.
+    /// A chunk of a `full` recording: it continues the previous segment.
     #[default]
     Full,
-    /// A window of its own.
+    /// A separate window.
     Window,
 }
 
@@ -245,28 +245,27 @@ pub struct SegmentHeader {
     pub kind: SegmentKind,
     /// Index of its first slot among all slots that the thread's probes wrote, kept or not.
     pub first_slot: u64,
-    /// CLOCK_MONOTONIC when the first slot was (about) written.
+    /// Approximate CLOCK_MONOTONIC of the first slot, ns.
     pub begin_ns: u64,
-    /// CLOCK_MONOTONIC when the last slot was (about) written.
+    /// Approximate CLOCK_MONOTONIC of the last slot, ns.
     pub end_ns: u64,
     /// One of [`cause`].
     pub cause: u8,
-    /// Number of slots: of records, markers and raw data. The writer takes it from the slots it is
-    /// given.
+    /// Number of slots: of records, markers and raw data. The writer sets it to the number of the
+    /// given slots.
     pub slots: u32,
-    /// Slots of the ring that they were in, where two records may share one; 0: as many as
-    /// `slots`.
+    /// Number of slots of the ring, in which two records may share one; 0: equal to `slots`.
     pub ring_slots: u32,
-    /// Speed of the code behind the thread's window before this one.
+    /// Speed of the code after the thread's previous window.
     pub pace: SpeedMeasurement,
-    /// Windows of `burst`: the average distance between two triggers when this window's came,
+    /// Windows of `burst`: the average distance between triggers at the time of this window,
     /// nanoseconds of the thread's CPU time or loads; 0 if unknown.
     pub period: u64,
 }
 
 impl SegmentHeader {
-    /// Number of slots that the probes wrote for it. Positions (`first_slot`), periods and counts
-    /// of records use these slots.
+    /// Number of slots that the probes wrote for the segment. Positions (`first_slot`), periods and
+    /// counts of records use these slots.
     pub fn written(&self) -> u64 {
         u64::from(if self.ring_slots == 0 {
             self.slots
@@ -282,7 +281,7 @@ pub enum SpillError {
     /// The file could not be read.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// It is not a spill file at all.
+    /// The file is not a spill file.
     #[error("not an mgz spill file (it does not begin with MGZSPILL)")]
     NotASpill,
     /// Written by another version.
@@ -293,7 +292,7 @@ pub enum SpillError {
         /// Version in the file.
         found: u32,
     },
-    /// A segment's content does not fit its own description.
+    /// A segment's content does not match its header.
     #[error("damaged spill file: the segment at offset {offset} {what}")]
     Damaged {
         /// File offset of the segment.
@@ -303,7 +302,7 @@ pub enum SpillError {
     },
 }
 
-/// The check of the module docs.
+/// The check value of the module's documentation.
 #[derive(Clone, Copy)]
 struct Check([u64; 4]);
 
@@ -350,8 +349,8 @@ struct Entry {
     stride: u64,
 }
 
-/// The predictor's entries; `next` stands beside the rest, so that more of them are in the nearest
-/// cache. There is always one.
+/// The predictor's entries; `next` is a separate array, so that more entries fit into the
+/// first-level cache. There is always at least one.
 struct Predictor {
     entries: Vec<Entry>,
     next: Vec<u32>,
@@ -367,7 +366,7 @@ impl Default for Predictor {
 }
 
 impl Predictor {
-    /// Makes it 2^bits entries that know nothing.
+    /// Resets it to 2^bits empty entries.
     fn clear(&mut self, bits: u8) {
         self.entries.clear();
         self.entries.resize(1 << bits, Entry::default());
@@ -375,7 +374,7 @@ impl Predictor {
         self.next.resize(1 << bits, 0);
     }
 
-    /// Mask that turns ids into numbers of entries. Each such number has an entry and a `next`.
+    /// Mask that turns ids into entry numbers. Each such number has an entry and a `next`.
     fn mask(&self) -> usize {
         self.entries.len() - 1
     }
@@ -384,8 +383,8 @@ impl Predictor {
 /// Stored length in bytes by payload code.
 const LENGTH: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 8];
 
-/// The spill files in a folder with their threads, sorted by process, thread and age. A folder that
-/// does not exist has none.
+/// The spill files in a folder with their threads, sorted by process, thread and age. A missing
+/// folder has none.
 pub fn list(dir: &Path) -> std::io::Result<Vec<(ThreadKey, PathBuf)>> {
     let entries = match std::fs::read_dir(dir) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -409,8 +408,8 @@ pub fn list(dir: &Path) -> std::io::Result<Vec<(ThreadKey, PathBuf)>> {
         }
     }
     files.sort();
-    // A reused id, and the images that a process has executed one after the other, have several
-    // files. The order of the files may differ from the order of their contents.
+    // A reused id, and successive programs of a process, have several files. The order of the files
+    // may differ from the order of their contents.
     for same in files
         .chunk_by_mut(|a, b| a.0 == b.0)
         .filter(|f| f.len() > 1)
@@ -423,15 +422,15 @@ pub fn list(dir: &Path) -> std::io::Result<Vec<(ThreadKey, PathBuf)>> {
         .collect())
 }
 
-/// Time when the first segment of a file begins; the largest value if there is none.
+/// Begin of the first segment of a file; the largest value if there is none.
 fn begin(path: &Path) -> u64 {
     let file = SpillFile::open(path).ok();
     let first = file.as_ref().and_then(|f| f.segments().first());
     first.map_or(u64::MAX, |segment| segment.header.begin_ns)
 }
 
-/// The version of a spill file, without a look at its segments; `None` if it is none, or cut off
-/// before that.
+/// The version of a spill file, read without its segments; `None` if the file is not a spill file
+/// or is truncated before the version.
 pub fn version(path: &Path) -> std::io::Result<Option<u32>> {
     let mut header = Vec::with_capacity(FILE_HEADER);
     File::open(path)?

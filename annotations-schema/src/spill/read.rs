@@ -1,9 +1,9 @@
-//! Reading spill files: the segments that a file holds whole, and their slots.
+//! Reading spill files: the complete segments of a file, and their slots.
 
 use crate::spill::*;
 use mgz_abi::leb128;
 
-/// A whole segment in a [`SpillFile`].
+/// A complete segment in a [`SpillFile`].
 #[derive(Clone, Copy, Debug)]
 pub struct StoredSegment {
     /// Header from the file.
@@ -17,7 +17,7 @@ pub struct StoredSegment {
 }
 
 impl StoredSegment {
-    /// Offset of the first byte behind it in its file.
+    /// Offset of the first byte behind the segment in its file.
     pub fn end(&self) -> u64 {
         let streams: u64 = self.lengths.iter().map(|&l| u64::from(l)).sum();
         self.offset + self.header_bytes as u64 + streams
@@ -34,7 +34,7 @@ pub struct SpillFile {
 }
 
 impl SpillFile {
-    /// Opens a file and finds its segments. A torn tail is left out, see [`SpillFile::truncated`].
+    /// Opens a file and finds its segments. A torn tail is ignored, see [`SpillFile::truncated`].
     pub fn open(path: &Path) -> Result<Self, SpillError> {
         let file = File::open(path)?;
         let length = file.metadata()?.len();
@@ -61,12 +61,12 @@ impl SpillFile {
         })
     }
 
-    /// The thread whose slots these are.
+    /// The thread of the file's slots.
     pub fn key(&self) -> ThreadKey {
         self.key
     }
 
-    /// The whole segments, in the order of writing.
+    /// The complete segments, in the order of writing.
     pub fn segments(&self) -> &[StoredSegment] {
         &self.segments
     }
@@ -76,7 +76,7 @@ impl SpillFile {
         self.truncated
     }
 
-    /// Offset at which the file continues with bytes that are no segment, if it does.
+    /// Offset at which the file continues with bytes that are not a segment, if it does.
     pub fn bad_tail(&self) -> Option<u64> {
         self.bad_tail
     }
@@ -102,12 +102,12 @@ impl SpillReader {
         })
     }
 
-    /// The thread whose slots these are.
+    /// The thread of the file's slots.
     pub fn key(&self) -> ThreadKey {
         self.file.key
     }
 
-    /// Decodes the next segment into `out` (cleared first). `None` at the end, also where the file
+    /// Decodes the next segment into `out` (cleared first). `None` at the end, also if the file
     /// ends inside a segment: then [`SpillReader::truncated`] is true.
     #[allow(
         clippy::should_implement_trait,
@@ -149,8 +149,8 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 
 pub(crate) type ThreadSegments = (ThreadKey, Vec<StoredSegment>, bool, Option<u64>);
 
-/// Walks the segment headers. If one does not begin as a segment does, the walk ends and the offset
-/// is the last part of the result.
+/// Walks the segment headers. If one is not the begin of a segment, the walk ends and its offset is
+/// the last part of the result.
 pub(crate) fn find_segments(bytes: &[u8]) -> Result<ThreadSegments, SpillError> {
     if bytes.len() < FILE_HEADER && FILE_MAGIC.starts_with(&bytes[..bytes.len().min(8)]) {
         return Ok((ThreadKey::default(), Vec::new(), true, None));
@@ -184,7 +184,7 @@ pub(crate) fn find_segments(bytes: &[u8]) -> Result<ThreadSegments, SpillError> 
             || !BITS.contains(&bits)
             || u32_at(rest, 8) as usize > MAX_SEGMENT_SLOTS
         {
-            // Some file systems leave zeros where a write did not get to.
+            // Some file systems leave zeros after an incomplete write.
             let zeros = rest.iter().all(|&b| b == 0);
             return Ok((key, segments, zeros, (!zeros).then_some(at as u64)));
         }
@@ -240,7 +240,7 @@ pub fn decode_alone(bytes: &[u8], out: &mut Vec<Slot>) -> Result<SegmentHeader, 
     Ok(segment.header)
 }
 
-/// The streams of a segment whose check value is right.
+/// The streams of a segment with a correct check value.
 struct Streams<'a> {
     control: &'a [u8],
     ids: &'a [u8],
@@ -249,7 +249,7 @@ struct Streams<'a> {
 }
 
 impl<'a> Streams<'a> {
-    /// Takes a segment apart. The error is the fault of the segment.
+    /// Splits a segment into streams. The error is the segment's damage.
     fn of(file: &'a [u8], segment: &StoredSegment) -> Result<Streams<'a>, &'static str> {
         let total =
             segment.header_bytes + segment.lengths.iter().map(|&l| l as usize).sum::<usize>();
@@ -299,8 +299,8 @@ pub(crate) fn decode_segment(
         data,
         aux,
     } = Streams::of(file, segment).map_err(damaged)?;
-    // The check holds, so from here on only a faulty writer is to be feared: still no panic, no
-    // wild size.
+    // The check value is correct, so only a faulty writer can cause errors from here on. Even then
+    // there must be no panic and no huge allocation.
     let slots = segment.header.slots as usize;
     if slots.div_ceil(BLOCK) * 8 > control.len() {
         return Err(damaged("has too little control data"));
@@ -347,7 +347,7 @@ pub(crate) fn decode_segment(
                 let entry = &mut entries[previous];
                 let code = (word & 7) as usize;
                 word >>= 4;
-                // The prediction is random to the CPU, so there is no branch.
+                // The codes are unpredictable for the CPU, so there is no branch.
                 let stored = data
                     .get(at..at + 8)
                     .ok_or_else(|| damaged("has too little data"))?;
@@ -378,7 +378,7 @@ pub(crate) fn decode_segment(
     decode_aux(aux, out).ok_or_else(|| damaged("has wrong aux data"))
 }
 
-/// The next id of the stream, where that of the slot before is `previous`. `None` if there is none.
+/// The next id of the stream, if that of the previous slot is `previous`. `None` at the end.
 #[inline]
 fn take_id(ids: &mut &[u8], previous: u32) -> Option<u32> {
     let (step, rest) = ids.split_first_chunk()?;
@@ -392,7 +392,7 @@ fn take_id(ids: &mut &[u8], previous: u32) -> Option<u32> {
     Some(u32::from_le_bytes(*id))
 }
 
-/// `None` if the stream is malformed.
+/// Decodes the `aux` values into `out`. `None` if the stream is malformed.
 fn decode_aux(mut aux: &[u8], out: &mut [Slot]) -> Option<()> {
     let mut at = 0usize;
     while !aux.is_empty() {

@@ -134,8 +134,8 @@ fn a_strided_loop_takes_almost_no_space() {
 
 #[test]
 fn payloads_and_ids_of_all_sizes_come_back() {
-    // Steps at the bounds of each stored length, in both directions, each with an id as near and as
-    // far as ids are stored.
+    // Steps at the bounds of each stored length, in both directions, each with ids at the smallest
+    // and largest stored differences.
     let mut steps: Vec<u64> = (0..64)
         .flat_map(|bit| {
             [
@@ -349,7 +349,7 @@ proptest! {
         let path = dir.path().join("x");
         std::fs::write(&path, &bytes).unwrap();
         let _ = read(&path);
-        // The same without the check in the way, which would otherwise stop nearly every case.
+        // The same without the check value, which would reject nearly every case.
         if let Ok((_, segments, _, _)) = find_segments(&bytes) {
             for segment in &segments {
                 let at = segment.offset as usize;

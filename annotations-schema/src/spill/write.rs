@@ -1,4 +1,4 @@
-//! Writing spill files: segments are encoded by whoever has time, and appended in order.
+//! Writing spill files: any thread encodes segments, and they are appended in order.
 
 use crate::spill::encode::Encoder;
 use crate::spill::{
@@ -10,8 +10,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, IoSlice, Result, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// A segment as it will stand in a file: made by any thread, in any order. Kept from segment to
-/// segment only to save allocations.
+/// An encoded segment, made by any thread in any order. It is reused for other segments only to
+/// save allocations.
 #[derive(Default)]
 pub struct EncodedSegment {
     encoder: Encoder,
@@ -19,20 +19,20 @@ pub struct EncodedSegment {
 }
 
 impl EncodedSegment {
-    /// Begins a segment of about `expected` slots; earlier content is gone. One that was never
-    /// begun is one of which no size is known.
+    /// Begins a segment of about `expected` slots; earlier content is discarded. Without this call
+    /// the expected size is unknown.
     pub fn begin(&mut self, expected: usize) {
         self.header.clear();
         self.encoder.begin(expected);
     }
 
-    /// Goes on with these slots.
+    /// Encodes further slots.
     pub fn push(&mut self, slots: &[Slot]) {
         self.encoder.push(slots);
     }
 
-    /// Ends the segment; returns its number of slots. `header.slots` is ignored: the slots that
-    /// came count. More than [`MAX_SEGMENT_SLOTS`] are refused.
+    /// Ends the segment; returns its number of slots. `header.slots` is ignored: the number of
+    /// encoded slots counts. More than [`MAX_SEGMENT_SLOTS`] are refused.
     pub fn finish(&mut self, header: &SegmentHeader) -> Result<usize> {
         let slots = self.encoder.finish();
         if slots > MAX_SEGMENT_SLOTS {
@@ -76,7 +76,7 @@ impl EncodedSegment {
         Ok(slots)
     }
 
-    /// The segment, which was ended, as a spill file of its own.
+    /// The finished segment as a separate spill file.
     pub fn alone(&self, key: ThreadKey) -> Vec<u8> {
         let parts = self.parts();
         let length = parts.iter().map(|part| part.len()).sum::<usize>();
@@ -86,7 +86,7 @@ impl EncodedSegment {
         bytes
     }
 
-    /// The header and the streams, of a segment that was ended.
+    /// The header and the streams of a finished segment.
     fn parts(&self) -> [&[u8]; 5] {
         assert!(!self.header.is_empty(), "the segment was not ended");
         let [control, ids, data, aux] = self.encoder.streams();
@@ -99,15 +99,15 @@ impl EncodedSegment {
 pub struct SpillWriter {
     file: File,
     path: PathBuf,
-    /// Encoder's room for [`SpillWriter::write`].
+    /// The encoder of [`SpillWriter::write`].
     encoded: Option<Box<EncodedSegment>>,
-    /// Bytes of whole segments (and the file header).
+    /// Bytes of complete segments and the file header.
     good: u64,
 }
 
 impl SpillWriter {
-    /// Makes a new file for this thread in `dir`. A second file for the same ids (ids are reused by
-    /// the system) gets a new name; nothing is overwritten. Mode 0600.
+    /// Creates a new file for this thread in `dir`. A second file for the same ids (ids are reused
+    /// by the system) gets a new name; nothing is overwritten. Mode 0600.
     pub fn create(dir: &Path, key: ThreadKey) -> Result<Self> {
         use std::os::unix::fs::OpenOptionsExt;
         let mut n = 0;
@@ -148,8 +148,8 @@ impl SpillWriter {
         append(&mut self.file, &mut self.good, encoded)
     }
 
-    /// Appends a segment; returns its size in bytes. After an error the file is cut back to its
-    /// last whole segment and may be written to again.
+    /// Appends a segment; returns its size in bytes. After an error the file is truncated to its
+    /// last complete segment and may be written to again.
     pub fn append(&mut self, segment: &EncodedSegment) -> Result<u64> {
         append(&mut self.file, &mut self.good, segment)
     }
@@ -196,7 +196,7 @@ fn append(file: &mut File, good: &mut u64, segment: &EncodedSegment) -> Result<u
     }
 }
 
-/// `write_all` for several buffers in one system call where possible.
+/// `write_all` for several buffers in one system call if possible.
 fn write_all(file: &mut File, buffers: [&[u8]; 5]) -> Result<()> {
     let mut slices = buffers.map(IoSlice::new);
     let mut rest = &mut slices[..];

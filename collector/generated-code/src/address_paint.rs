@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 /// Ranges with a number each; they do not overlap.
 #[derive(Clone, Debug, Default)]
 pub struct AddressPaint {
-    /// By first address: the address behind the last, and the number.
+    /// By first address: the address behind the range, and the number.
     ranges: BTreeMap<u64, (u64, u32)>,
 }
 
 impl AddressPaint {
-    /// Gives a range a number. Nothing else covers it afterwards.
+    /// Gives a range a number, which replaces all others there.
     pub fn paint(&mut self, start: u64, end: u64, number: u32) {
         if start < end {
             self.clear(start, end);
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn later_ranges_replace_earlier_ones() {
-        // The same in an array of single addresses.
+        // The same operations on an array of single addresses.
         let mut paint = AddressPaint::default();
         let mut cells = [None; 64];
         let mut random = 1u64;

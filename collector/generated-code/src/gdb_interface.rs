@@ -1,9 +1,9 @@
 //! GDB's interface for just-in-time compilers: `__jit_debug_descriptor`, a list of ELF files in the
 //! process's memory.
 //!
-//! Each entry is an object file whose sections have the addresses at which their code lies. The
-//! list is read while the process lives. It has no times: an entry is valid from the look before
-//! the one that found it, until a look does not find it any more.
+//! Each entry is an object file whose sections have the addresses of their code. The list is polled
+//! while the process lives. It has no times: an entry is valid from the poll before the one that
+//! found it, until a poll no longer finds it.
 
 use crate::{GeneratedBlock, GeneratedName, NameSource};
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
@@ -13,11 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const DESCRIPTOR: &str = "__jit_debug_descriptor";
 /// Version of the interface.
 const VERSION: u32 = 1;
-/// Entries of a list that are read at most. Source: Chosen.
+/// Maximum number of entries read from a list. Source: Chosen.
 const MAX_ENTRIES: usize = 1 << 16;
-/// Bytes of an ELF file in memory at most. Source: Chosen.
+/// Maximum size of an ELF file in memory, bytes. Source: Chosen.
 const MAX_FILE_BYTES: u64 = 64 << 20;
-/// Bytes that are read at one look at most, so that a look does not take long. Source: Chosen.
+/// Maximum number of bytes read in one poll, so that it does not take long. Source: Chosen.
 const MAX_LOOK_BYTES: u64 = 256 << 20;
 
 /// The memory of a process.
@@ -29,19 +29,19 @@ pub trait ProcessMemory {
 /// An ELF file in the process's memory: its address and size.
 type MemoryFile = (u64, u64);
 
-/// The list of a process at several looks.
+/// The list of a process over several polls.
 #[derive(Clone, Debug, Default)]
 pub struct GdbList {
     present: BTreeMap<MemoryFile, Vec<usize>>,
     blocks: Vec<GeneratedBlock>,
-    /// CLOCK_MONOTONIC of the last look.
+    /// CLOCK_MONOTONIC of the last poll.
     last_look: u64,
 }
 
 impl GdbList {
     /// Reads the list whose head is at an address.
     pub fn look(&mut self, memory: &dyn ProcessMemory, descriptor: u64, now_ns: u64) {
-        // A list that cannot be read tells nothing; what is known stays.
+        // If the list cannot be read, the known entries stay.
         let Some(files) = files(memory, descriptor) else {
             return;
         };
@@ -76,7 +76,7 @@ impl GdbList {
         self.last_look = now_ns;
     }
 
-    /// The functions of all looks.
+    /// The functions of all polls.
     pub fn blocks(self) -> Vec<GeneratedBlock> {
         self.blocks
     }
@@ -114,7 +114,7 @@ fn files(memory: &dyn ProcessMemory, descriptor: u64) -> Option<BTreeSet<MemoryF
     Some(files)
 }
 
-/// The functions of an ELF file whose sections lie at their addresses.
+/// The functions of an ELF file whose sections have their addresses in memory.
 pub fn functions(bytes: &[u8]) -> Vec<GeneratedBlock> {
     let Ok(file) = object::File::parse(bytes) else {
         return Vec::new();
@@ -128,7 +128,7 @@ pub fn functions(bytes: &[u8]) -> Vec<GeneratedBlock> {
         let section = (symbol.section_index()).and_then(|index| file.section_by_index(index).ok());
         let base = match (is_relocatable, section) {
             (true, Some(section)) if section.address() != 0 => section.address(),
-            // The section's place in memory is not known.
+            // The section's address in memory is not known.
             (true, _) => continue,
             (false, _) => 0,
         };
@@ -192,7 +192,7 @@ mod tests {
             flags: SymbolFlags::None,
         });
         let mut bytes = made.write().unwrap();
-        // A compiler enters the address of the section.
+        // A compiler writes the address of the section.
         let at = |b: &[u8], at: usize| u64::from_le_bytes(b[at..at + 8].try_into().unwrap());
         let headers = at(&bytes, 0x28) as usize;
         let index = {
@@ -229,7 +229,7 @@ mod tests {
         list.look(&memory(&[&one]), 0x100, 10);
         list.look(&memory(&[&one, &two]), 0x100, 20);
         list.look(&memory(&[&one]), 0x100, 30);
-        // A list that cannot be read ends nothing.
+        // A failed read of the list ends no entry.
         list.look(&Pieces(Vec::new()), 0x100, 40);
         let found: Vec<_> = list
             .blocks()

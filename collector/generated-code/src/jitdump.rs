@@ -1,8 +1,8 @@
 //! `jit-PID.dump`: the binary file of perf's interface for just-in-time compilers.
 //!
-//! A header, then records of a common form: a number of its kind, its length, and the time. A
-//! compiler maps a page of the file as code, by which profilers find it. The times are those of
-//! CLOCK_MONOTONIC, unless the header says that they are a processor's own.
+//! A header, then records of a common form: its kind, its length, and the time. A compiler maps a
+//! page of the file as code, by which profilers find it. The times are those of CLOCK_MONOTONIC,
+//! unless the header marks them as processor time stamps.
 
 use crate::{GeneratedBlock, GeneratedName, NameSource};
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use std::io::Read;
 const MAGIC: u32 = 0x4a69_5444;
 const HEADER_BYTES: usize = 40;
 const RECORD_HEADER_BYTES: usize = 16;
-/// Flag of the header: times are a processor's own.
+/// Flag of the header: times are processor time stamps.
 const ARCHITECTURE_TIMES: u64 = 1;
 /// Bytes of a record that are kept; the rest is code. Source: Chosen; names are shorter.
 const MAX_KEPT_BYTES: u64 = 64 << 10;
@@ -24,13 +24,13 @@ const CODE_CLOSE: u32 = 3;
 /// Content of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Jitdump {
-    /// The process that has written it.
+    /// Id of the process that has written it.
     pub process: u32,
     /// Functions in the order of their times. Without times, in the order of their records.
     pub blocks: Vec<GeneratedBlock>,
-    /// Its writer has closed it.
+    /// The writer has closed the file.
     pub is_closed: bool,
-    /// The last record is cut off, or makes no sense. The records before it are good.
+    /// The last record is truncated or invalid. The records before it are used.
     pub is_cut: bool,
 }
 
@@ -102,9 +102,9 @@ fn skip(file: &mut impl Read, bytes: u64) -> u64 {
 struct Reader {
     dump: Jitdump,
     has_times: bool,
-    /// File and line of functions whose code comes next, by its address.
+    /// File and line of functions whose code records follow, by code address.
     places: HashMap<u64, (String, u32)>,
-    /// The block that each code index has last.
+    /// The last block of each code index.
     of_index: HashMap<u64, usize>,
 }
 
@@ -155,7 +155,7 @@ impl Reader {
         let (old, new) = (body.u64_at(16)?, body.u64_at(24)?);
         let (bytes, index) = (body.u64_at(32)?, body.u64_at(40)?);
         let end = new.checked_add(bytes)?;
-        // Code that was never loaded has no name.
+        // Code without a load record has no name.
         let Some(&at) = self.of_index.get(&index) else {
             return Some(());
         };
@@ -176,7 +176,7 @@ impl Reader {
         Some(())
     }
 
-    /// Keeps the first place, which is the function's.
+    /// Keeps the first location, which is the function's.
     fn debug_info(&mut self, body: Fields<'_>) -> Option<()> {
         let (code, entries) = (body.u64_at(0)?, body.u64_at(8)?);
         if entries > 0 {
@@ -191,7 +191,7 @@ impl Reader {
         let mut dump = self.dump;
         // Threads may write records out of order. (The sort is stable.)
         dump.blocks.sort_by_key(|b| b.begin_ns);
-        // Without times a function that was moved away is gone as far as one can tell.
+        // Without times, the old location of a moved function is dropped.
         if !self.has_times {
             dump.blocks.retain(|b| b.end_ns != 0);
         }
@@ -214,7 +214,7 @@ impl Fields<'_> {
         Some(u64::from_le_bytes(bytes.try_into().ok()?))
     }
 
-    /// A text that a zero ends.
+    /// A zero-terminated text.
     fn text_at(self, at: usize) -> Option<String> {
         let text = self.0.get(at..)?;
         let end = text.iter().position(|&b| b == 0)?;
@@ -321,7 +321,7 @@ mod tests {
         let mut wrong = whole.clone();
         wrong[0] = 0;
         assert_eq!(read(&mut &wrong[..]), None);
-        // A record that is shorter than its own header.
+        // A record with a length below that of its header.
         let mut short = header(0);
         short.extend(words(&[u64::from(CODE_LOAD) | 8 << 32, 1]));
         assert!(read(&mut &short[..]).unwrap().is_cut);

@@ -3,15 +3,15 @@
 //! A just-in-time compiler writes code into memory that belongs to no file. Compilers that want to
 //! be profiled describe this code in one of three ways:
 //!
-//! - a *perf map* ([`perf_map`]): a text file `/tmp/perf-PID.map`, one line for each function. It has
-//!   no times. Where ranges overlap, the last line counts;
+//! - a *perf map* ([`perf_map`]): a text file `/tmp/perf-PID.map`, one line for each function. It
+//!   has no times. If ranges overlap, the last line counts;
 //! - a *jitdump file* ([`jitdump`]): a binary file that the process has mapped. Each record has a
-//!   time, so an address that is used again has the name that was valid at the time of the sample;
+//!   time, so a reused address has the name that was valid at the time of the sample;
 //! - *GDB's interface* ([`gdb_interface`]): a list of ELF files in the process's memory, which is
 //!   read while the process lives.
 //!
 //! The readers take bytes and are pure. [`watch`] finds files and memory of processes. [`naming`]
-//! answers which function was at an address at a time. An address that no source covers has no name.
+//! finds the function at an address and time. An address that no source covers has no name.
 
 pub mod address_paint;
 pub mod gdb_interface;
@@ -49,9 +49,9 @@ impl NameSource {
 /// A function that a compiler has generated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GeneratedName {
-    /// Name.
+    /// Name of the function.
     pub function: String,
-    /// Kind of its code, as far as the compiler tells (`optimized`); empty if unknown.
+    /// Kind of its code by the compiler (`optimized`); empty if unknown.
     pub tier: String,
     /// Source file; empty if unknown.
     pub file: String,
@@ -62,7 +62,7 @@ pub struct GeneratedName {
 }
 
 impl GeneratedName {
-    /// The parts of a name as a compiler writes it.
+    /// Parses a name in the compiler's format.
     pub fn of_text(text: &str, source: NameSource) -> GeneratedName {
         let text = text.trim();
         let mut name = names_of_v8::parse(text).unwrap_or_else(|| GeneratedName {
@@ -81,9 +81,9 @@ pub struct GeneratedBlock {
     pub start: u64,
     /// Address behind the last.
     pub end: u64,
-    /// CLOCK_MONOTONIC when it began; 0 if unknown.
+    /// CLOCK_MONOTONIC at its start, ns; 0 if unknown.
     pub begin_ns: u64,
-    /// CLOCK_MONOTONIC when it ended; `u64::MAX` if it did not, or not known.
+    /// CLOCK_MONOTONIC at its end, ns; `u64::MAX` if it did not end or the end is unknown.
     pub end_ns: u64,
     /// The function.
     pub name: GeneratedName,

@@ -1,9 +1,9 @@
-//! The names that V8 gives the code of functions: `JS:*work /app/a.js:3:7` is the optimized code of
-//! `work` in line 3 of `/app/a.js`.
+//! V8's names for the code of functions: `JS:*work /app/a.js:3:7` is the optimized code of `work`
+//! in line 3 of `/app/a.js`.
 
 use crate::GeneratedName;
 
-/// Kinds of code that stand before a name.
+/// Kinds of code, as prefixes of names.
 const KINDS: [&str; 7] = [
     "LazyCompile:",
     "Function:",
@@ -13,7 +13,7 @@ const KINDS: [&str; 7] = [
     "Wasm:",
     "wasm-function:",
 ];
-/// Marks of tiers.
+/// Marks of tiers, and the tiers' names.
 const TIERS: [(char, &str); 4] = [
     ('~', "interpreted"),
     ('^', "baseline"),
@@ -23,7 +23,7 @@ const TIERS: [(char, &str); 4] = [
 /// Name of a function that has none in the source.
 const WITHOUT_NAME: &str = "(anonymous)";
 
-/// The parts of a name; `None` if it is no name of a function by V8.
+/// The parts of a name; `None` if it is not V8's name of a function.
 pub fn parse(text: &str) -> Option<GeneratedName> {
     let rest = KINDS.iter().find_map(|kind| text.strip_prefix(kind))?;
     let (tier, rest) = tier(rest);
@@ -61,7 +61,7 @@ fn place(text: &str) -> Option<(&str, &str, u32)> {
     let (rest, line) = rest.rsplit_once(':')?;
     column.parse::<u32>().ok()?;
     let line = line.parse().ok()?;
-    // A path may have spaces, so it begins at the first sign of one.
+    // A path may have spaces, so it is recognized by its prefix.
     let begin = [" /", " file://", " node:", " http://", " https://"]
         .iter()
         .filter_map(|sign| rest.find(sign))

@@ -1,23 +1,23 @@
-//! The function at an address at a time.
+//! Finds the function at an address and time.
 
 use crate::address_paint::AddressPaint;
 use crate::{GeneratedBlock, GeneratedName};
 
-/// A sample that comes before its function's record by less gets the name all the same: some
-/// compilers write the record when the code runs already. Source: Chosen.
+/// A sample gets its function's name even if the record is later by up to this time, nanoseconds:
+/// some compilers write the record when the code is already running. Source: Chosen.
 const MAX_RECORD_DELAY_NS: u64 = 100_000_000;
 
-/// All that the sources tell of a process, the best source last.
+/// The blocks of all sources of a process, the best source last.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessCode {
     sources: Vec<Vec<GeneratedBlock>>,
-    /// The code that was there last, of each source.
+    /// For each source, the last block at each address.
     last: Vec<AddressPaint>,
 }
 
 impl ProcessCode {
-    /// Adds a source that is better than all before it. Where its blocks overlap at a time, the
-    /// last one counts.
+    /// Adds a source that is better than all before it. If its blocks overlap in time, the last one
+    /// counts.
     pub fn add_source(&mut self, mut blocks: Vec<GeneratedBlock>) {
         blocks.sort_by_key(|b| b.begin_ns);
         if blocks.is_empty() {
@@ -31,7 +31,7 @@ impl ProcessCode {
         self.last.push(last);
     }
 
-    /// True if no source tells anything.
+    /// True if no source has a block.
     pub fn is_empty(&self) -> bool {
         self.sources.is_empty()
     }
@@ -49,7 +49,7 @@ impl ProcessCode {
         names
     }
 
-    /// The name of an address whose time is not known: that of the code that was there last.
+    /// The name at an address for an unknown time: that of the last code there.
     pub fn last_name_of(&self, address: u64) -> Option<&GeneratedName> {
         let sources = self.sources.iter().zip(&self.last).rev();
         let mut found = sources.filter_map(|(blocks, last)| blocks.get(last.at(address)? as usize));

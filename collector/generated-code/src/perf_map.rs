@@ -1,12 +1,12 @@
 //! `/tmp/perf-PID.map`: a line `START SIZE NAME` for each function, numbers in hexadecimal, with or
 //! without `0x`.
 //!
-//! The file has no times. Compilers append a line whenever they generate code, so where ranges
-//! overlap the last line counts.
+//! The file has no times. Compilers append a line whenever they generate code, so if ranges
+//! overlap, the last line counts.
 
 use crate::{GeneratedBlock, GeneratedName, NameSource};
 
-/// Largest function that is believed. Source: Chosen; the code areas of compilers are smaller.
+/// Largest plausible function, bytes. Source: Chosen; the code areas of compilers are smaller.
 const MAX_FUNCTION_BYTES: u64 = 1 << 32;
 
 /// Content of a file.
@@ -14,8 +14,8 @@ const MAX_FUNCTION_BYTES: u64 = 1 << 32;
 pub struct PerfMap {
     /// Functions in the order of their lines.
     pub blocks: Vec<GeneratedBlock>,
-    /// Lines that make no sense. A last line without an end is one of them: its writer has not
-    /// completed it.
+    /// Number of invalid lines. A last line without a newline is one of them, since it is not
+    /// complete.
     pub unread: u64,
 }
 
@@ -56,7 +56,7 @@ fn block(line: &[u8]) -> Option<GeneratedBlock> {
 
 fn hex(text: &str) -> Option<u64> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
-    // `from_str_radix` would take a sign.
+    // `from_str_radix` would accept a sign.
     let is_hex = digits.bytes().all(|b| b.is_ascii_hexdigit());
     is_hex.then(|| u64::from_str_radix(digits, 16).ok())?
 }

@@ -1,8 +1,8 @@
-//! The files by which a process names its code, and its memory.
+//! The files in which a process names its code, and the process's memory.
 //!
 //! A perf map may lie in a mount namespace of the process, and its name has the process id that the
-//! process sees. Files of another user, and files older than the process, are not believed: anybody
-//! may write to `/tmp`, and process ids come again.
+//! process sees. Files of another user, and files older than the process, are not trusted: anyone
+//! may write to `/tmp`, and process ids are reused.
 
 use crate::gdb_interface::{DESCRIPTOR, ProcessMemory};
 use object::{Object, ObjectSegment, ObjectSymbol};
@@ -13,32 +13,32 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Bytes of a perf map that are read at most. Source: Chosen; ten million lines.
+/// Maximum size of a perf map, bytes. Source: Chosen; ten million lines.
 const MAX_MAP_BYTES: u64 = 1 << 30;
-/// Tolerance of the age of files: the kernel's time of a process is that of its tick. Source:
-/// Chosen.
+/// Tolerance for the age of files: the kernel's start time of a process has the resolution of its
+/// tick. Source: Chosen.
 const START_TOLERANCE: Duration = Duration::from_secs(2);
 
 /// Bytes of a page.
 const PAGE_BYTES: u64 = 4096;
 
-/// Facts about a process that its `/proc` folder tells while it lives.
+/// Facts about a process from its `/proc` folder, available while it lives.
 #[derive(Debug)]
 pub struct ProcessFacts {
     /// The process id that the process sees.
     pub inner_id: u32,
-    /// Its user.
+    /// User id of the process.
     pub user: u32,
     /// Time of its start.
     pub started: SystemTime,
-    /// Its `/tmp`, if that is another one than this process's.
+    /// Its `/tmp`, if that differs from this process's.
     pub own_tmp: Option<File>,
     /// Its working folder.
     pub folder: PathBuf,
 }
 
 impl ProcessFacts {
-    /// Reads them.
+    /// Reads the facts about a process.
     pub fn read(process: u32) -> io::Result<ProcessFacts> {
         let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
         let field = |name: &str| {
@@ -69,7 +69,7 @@ impl ProcessFacts {
         })
     }
 
-    /// Path of the perf map of the process, which may come only at its end.
+    /// Path of the perf map of the process, which may be written only at its end.
     pub fn perf_map_path(&self) -> PathBuf {
         let name = format!("perf-{}.map", self.inner_id);
         match &self.own_tmp {
@@ -78,9 +78,9 @@ impl ProcessFacts {
         }
     }
 
-    /// Opens a file of the process's, if it can be believed.
+    /// Opens a file of the process, if it can be trusted.
     pub fn open(&self, path: &Path) -> io::Result<File> {
-        // A pipe must not block, and a link may lead anywhere.
+        // Opening must not block on a pipe, nor follow a link.
         let file = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW)
@@ -118,7 +118,7 @@ fn started(process: u32) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(boot) + since_boot)
 }
 
-/// The content of a perf map, as far as its size is sensible.
+/// The content of a perf map, up to the maximum size.
 pub fn read_map(file: File) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     file.take(MAX_MAP_BYTES).read_to_end(&mut text)?;

@@ -1,17 +1,17 @@
-//! Runtimes that generate code, and the commands that make them name it.
+//! Runtimes that generate code, and the commands that make them write its names.
 
 /// A runtime with a just-in-time compiler.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Runtime {
     /// Its name.
     pub name: &'static str,
-    /// Beginnings of the names of its files.
+    /// Prefixes of the names of its files.
     files: &'static [&'static str],
-    /// Command or variable that makes it name its code.
+    /// Command or variable that makes it write the names of its code.
     pub command: &'static str,
 }
 
-/// Known runtimes. Source: their documentation, and for Node.js and Java a run of each.
+/// Known runtimes. Source: their documentation, and for Node.js and Java also a test run.
 const RUNTIMES: [Runtime; 14] = [
     Runtime {
         name: "Node.js",
@@ -86,7 +86,7 @@ const RUNTIMES: [Runtime; 14] = [
 ];
 
 impl Runtime {
-    /// The options of its command; none if it takes no option, but a variable or another build.
+    /// The options of its command; `None` if it needs a variable or another build instead.
     pub fn flags(&self) -> Option<impl Iterator<Item = &'static str>> {
         let (first, rest) = self.command.split_once(' ')?;
         let is_program = !first.contains('=') && first != "make";
@@ -94,14 +94,14 @@ impl Runtime {
     }
 }
 
-/// The runtime of a process, by the files that it has mapped.
+/// The runtime of a process, by its mapped files.
 pub fn find<'a>(mapped: impl Iterator<Item = &'a str>) -> Option<&'static Runtime> {
     let names: Vec<&str> = mapped
         .filter(|path| path.starts_with('/'))
         .map(|path| path.rsplit('/').next().unwrap_or(path))
         .collect();
     let is_of = |name: &str, file: &str| {
-        // `node` is no beginning of `nodes`, but `python3` is one of `python3.12`.
+        // `node` must not match `nodes`, but `python3` must match `python3.12`.
         let rest = name.strip_prefix(file);
         rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_alphabetic()))
     };

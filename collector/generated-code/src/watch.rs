@@ -11,19 +11,19 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-/// Processes that are followed at most. Source: Chosen.
+/// Maximum number of processes followed. Source: Chosen.
 const MAX_PROCESSES: usize = 4096;
-/// Processes with a `/tmp` of their own, whose folder stays open, at most. Source: Chosen, far below
-/// the usual limit of 1024 descriptors.
+/// Maximum number of processes with their own `/tmp`, whose folder stays open. Source: Chosen, far
+/// below the usual limit of 1024 descriptors.
 const MAX_OPEN_FOLDERS: usize = 128;
-/// Files of a process that stay open at most. Source: Chosen.
+/// Maximum number of files that stay open. Source: Chosen.
 const MAX_OPEN_FILES: usize = 64;
 
-/// Content of the files of processes, and lists of their memory.
+/// Follows the files and GDB's lists of processes.
 #[derive(Default)]
 pub struct GeneratedCodeWatch {
     processes: BTreeMap<u32, FollowedProcess>,
-    /// GDB's list in each file that was looked at, as [`descriptor_of`] returns it.
+    /// Location of GDB's list in each examined file, from [`descriptor_of`].
     descriptors: HashMap<PathBuf, Option<(u64, u64, u64)>>,
     open_folders: usize,
     open_files: usize,
@@ -31,23 +31,23 @@ pub struct GeneratedCodeWatch {
 
 struct FollowedProcess {
     facts: ProcessFacts,
-    /// The perf map, once it is there: the process may remove it.
+    /// The perf map, opened as soon as it exists, since the process may remove it.
     map: Option<File>,
     dumps: BTreeMap<PathBuf, Option<File>>,
     gdb: GdbList,
     runtime: Option<&'static Runtime>,
 }
 
-/// The names of the code of all processes that were followed.
+/// The names of the code of all followed processes.
 #[derive(Debug, Default)]
 pub struct NamedProcesses {
-    /// By process id.
+    /// Code of each process, by process id.
     pub processes: BTreeMap<u32, ProcessCode>,
-    /// Commands that name the code of processes that told no names.
+    /// Commands that would name the code of processes without names.
     pub commands: BTreeSet<&'static str>,
 }
 
-/// True if a line of the list of mappings is code of no file.
+/// True if a line of the list of mappings is code without a file.
 pub fn is_generated(line: &MapsLine<'_>) -> bool {
     let is_unnamed = |name: &str| {
         name.is_empty()
@@ -61,7 +61,7 @@ pub fn is_generated(line: &MapsLine<'_>) -> bool {
 }
 
 impl GeneratedCodeWatch {
-    /// Looks at a process; `maps` is the kernel's list of its mappings. Does nothing for processes
+    /// Examines a process. `maps`: the kernel's list of its mappings. Does nothing for processes
     /// without generated code.
     pub fn look(&mut self, process: u32, maps: &str, now_ns: u64) {
         let known = self.processes.contains_key(&process);
@@ -97,7 +97,7 @@ impl GeneratedCodeWatch {
     }
 
     fn begin(&mut self, process: u32) {
-        // A process that has ended shows nothing.
+        // A process that has ended cannot be examined.
         let Ok(mut facts) = ProcessFacts::read(process) else {
             return;
         };
@@ -143,14 +143,14 @@ impl FollowedProcess {
         }
         code.add_source(self.gdb.blocks());
         if self.dumps.is_empty() {
-            // The process may have ended before it was seen that it maps the file.
+            // The process may have ended before its mapping of the file was seen.
             let name = format!("jit-{}.dump", self.facts.inner_id);
             let path = self.facts.folder.join(name);
             let file = self.facts.open(&path).ok();
             self.dumps.insert(path, file);
         }
         for file in self.dumps.into_values().flatten() {
-            // A file without a header was not written yet.
+            // A file without a header is ignored, since nothing was written yet.
             if let Some(dump) = jitdump::read(&mut BufReader::new(file)) {
                 code.add_source(dump.blocks);
             }
@@ -169,7 +169,7 @@ pub fn is_dump(path: &str) -> bool {
         && id.is_some_and(|id| !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Addresses of GDB's lists in a process.
+/// Addresses of GDB's lists in a process's memory.
 fn descriptors(
     known: &mut HashMap<PathBuf, Option<(u64, u64, u64)>>,
     process: u32,
@@ -183,7 +183,7 @@ fn descriptors(
             continue;
         }
         let path = PathBuf::from(format!("/proc/{process}/root{}", line.name));
-        // Only files with code have the list; their first mapping may have none.
+        // Only files with code have the list; their first mapping may be without code.
         let place = match known.get(Path::new(line.name)) {
             Some(place) => *place,
             None if line.offset == 0 => {
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(names[0].map(|n| n.function.as_str()), Some("made"));
         assert_eq!(names[1], None);
         assert!(named.commands.is_empty());
-        // Without a file, the command is told that writes one.
+        // Without a file, the command is named that would write one.
         let mut watch = GeneratedCodeWatch::default();
         watch.look(process, generated, 1);
         assert_eq!(watch.finish().commands, ["node --perf-basic-prof"].into());

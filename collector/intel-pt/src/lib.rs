@@ -3,7 +3,7 @@
 //! * [`pt`]: recording into a perf.data file.
 //! * [`import`]: perf.data files to traces.
 //! * [`settings`]: the settings of `--pt` as a request.
-//! * [`trials`]: events that the kernel grants here.
+//! * [`trials`]: events that the kernel allows on this machine.
 //! * [`commands`]: the commands of `mgz-record` that use them.
 
 pub mod commands;

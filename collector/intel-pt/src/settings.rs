@@ -4,15 +4,15 @@ use crate::pt::plan::{CLOCK_NS, Keep, Request, Timing, Trigger};
 use mgz_collector::options::pt_settings::{MAX_SAMPLE, Settings};
 use mgz_collector::options::request::PtWindows;
 
-/// Bytes that a record takes: a `ptwrite` of eight bytes and its address, mostly compressed, and
-/// its share of the rest.
+/// Bytes per record: a `ptwrite` of eight bytes and its address, mostly compressed, and its share
+/// of other packets.
 const RECORD_BYTES: u64 = 16;
-/// Before its first PSB nothing in a window can be read: half the shortest distance of PSBs, twice
-/// for safety.
+/// Extra bytes per window, since nothing before its first PSB can be read: half the shortest
+/// distance of PSBs, doubled for safety.
 const HEAD_BYTES: u64 = 2048;
 
-/// The request of these settings. `windows`: period (in loads, here) and window (in records); none for a full
-/// trace.
+/// The request for these settings. `windows`: period (in loads) and window (in records); none for a
+/// full trace.
 pub fn request(settings: &Settings, windows: PtWindows, filter: String) -> Request {
     let timing = Timing {
         tsc: !settings.no_tsc,
@@ -32,11 +32,10 @@ pub fn request(settings: &Settings, windows: PtWindows, filter: String) -> Reque
             let trigger = match settings.clock_hz {
                 None => Trigger::Loads(period.max(1)),
                 Some(100) => Trigger::Clock(CLOCK_NS),
-                // No multiple of the timer tick.
+                // Not a multiple of the timer tick.
                 Some(hz) => Trigger::Clock(1_000_000_000 / u64::from(hz) + 19),
             };
-            // Windows are cut short where pausing follows too soon, which long periods make
-            // rare.
+            // A window is cut short if the pause comes too early, which is rare with long periods.
             let rare = settings.clock_hz.is_some() || period / 64 >= window;
             Keep::Windows {
                 bytes,

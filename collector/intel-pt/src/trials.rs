@@ -24,11 +24,11 @@ pub fn trials(kernel: &mut dyn Events) -> Trials {
     trying.trials
 }
 
-/// Trials that are under way.
+/// State of the trials.
 struct Trying<'k> {
     kernel: &'k mut dyn Events,
     machine: Machine,
-    /// The CPU that events are opened on, if they need no other.
+    /// The CPU on which events are opened by default.
     cpu: u32,
     trials: Trials,
 }
@@ -41,7 +41,7 @@ impl Trying<'_> {
             ..*attr
         };
         let mut opened = self.kernel.open(&attr, 0, cpu as i32, None);
-        // As recording does.
+        // As in recording.
         if opened
             .as_ref()
             .is_err_and(|e| e.raw_os_error() == Some(libc::EINVAL))
@@ -100,7 +100,7 @@ impl Trying<'_> {
             let Some(event) = made.events.iter().find(|e| e.role == Role::Trace) else {
                 continue;
             };
-            // Any action is refused by kernels that have none.
+            // Kernels without actions refuse any action.
             let attr = Attr {
                 aux_action: if pause { action::START_PAUSED } else { 0 },
                 ..event.attr

@@ -1,11 +1,11 @@
-//! Call chains of samples: the callers of the place where a thread was sampled.
+//! Call chains of samples: the callers of a sampled instruction.
 //!
 //! The kernel follows frame pointers and writes addresses, innermost first, with a marker before
 //! each stretch that shows its origin (`PERF_CONTEXT_*`). If the processor keeps a stack of calls
 //! in its branch records (`--call-graph=lbr`), that is the better source: it needs no frame
 //! pointers. A sample may also have a copy of the user's stack (`--call-graph=dwarf`), which can be
-//! unwound with the files at hand. The chain is untrusted input. Its form is checked here, and its
-//! addresses are checked where they are named.
+//! unwound with the files. The chain is untrusted input. Its form is checked here, and its
+//! addresses are checked when they are resolved to names.
 
 use crate::header::Attr;
 use crate::records::RecordBytes;
@@ -14,13 +14,13 @@ use crate::u64_at;
 use mgz_perf::records::MAX_CALL_CHAIN;
 use std::ops::Range;
 
-// From here on words are markers (`PERF_CONTEXT_MAX`).
+// Words from this one on are markers (`PERF_CONTEXT_MAX`).
 const FIRST_MARKER: u64 = -4095i64 as u64;
-/// Behind this marker are addresses of the user's code.
+/// Marker: addresses of user code follow.
 const USER: u64 = -512i64 as u64;
 /// Bit of `branch_sample_type`: branch records are a stack of calls that have not returned.
 const CALL_STACK: u64 = 1 << 11;
-/// In the low bits of a sample's `misc`: it found user code.
+/// Bits of a sample's `misc` with the processor's mode, and their value for user code.
 const MISC_CPUMODE: u16 = 7;
 const MISC_USER: u16 = 2;
 /// Words of a branch record: from, to, flags.
@@ -29,20 +29,20 @@ const BRANCH_WORDS: usize = 3;
 /// The user part of a sample's call chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallChain {
-    /// The instruction that comes next, and then an address inside of each call, from the inside
-    /// out.
+    /// The next instruction, and then an address inside each call, from the inside out.
     pub addresses: Vec<u64>,
-    /// These are the calls' first bytes; else their last.
+    /// The addresses are those of the calls' first bytes; else of their last.
     pub first_bytes: bool,
-    /// They do not go on to the thread's first function: there were too many, or an impossible one.
+    /// The chain does not reach the thread's first function: there were too many addresses, or an
+    /// invalid one.
     pub cut: bool,
-    /// Behind the last is something that is no address of user code.
+    /// The last address is followed by a word that is not an address of user code.
     pub odd: bool,
 }
 
 impl CallChain {
-    /// That of a sample; `None` if samples of its event have none. `body` is what `sample` was read
-    /// from, `misc` is of its record.
+    /// The chain of a sample; `None` if samples of its event have none. `body`: the bytes of the
+    /// sample; `misc`: that of its record.
     pub fn of(attr: &Attr, sample: &Sample, body: &[u8], misc: u16) -> Option<CallChain> {
         let words = |range: &Range<usize>| {
             let word = |at: usize| u64_at(body, at).unwrap_or(0);
@@ -59,7 +59,7 @@ impl CallChain {
         let Some(calls) = calls.filter(|range| !range.is_empty()) else {
             return Some(followed.unwrap_or_default());
         };
-        // If the kernel was sampled, the chain has the place in user code.
+        // If the kernel was sampled, the address in user code comes from the chain.
         let place = followed.as_ref().and_then(|f| f.addresses.first().copied());
         let Some(ip) = place.or(sample.ip.filter(|_| is_user)) else {
             return Some(followed.unwrap_or_default());
@@ -79,7 +79,7 @@ impl CallChain {
 
     /// Adds an address; false if that ends the chain.
     fn add(&mut self, address: u64) -> bool {
-        // End of a chain: the caller of a thread's first frame.
+        // 0, the caller of a thread's first frame, ends the chain.
         if address == 0 {
             return false;
         }
@@ -93,23 +93,23 @@ impl CallChain {
     }
 }
 
-/// A copy of a thread's stack, and what unwinding begins with.
+/// A copy of a thread's stack, and the registers for unwinding it.
 #[derive(Clone, Debug)]
 pub struct UserStack<'a> {
-    /// The instruction that comes next.
+    /// Address of the next instruction.
     pub ip: u64,
     /// Stack pointer: address of the copy's first byte.
     pub sp: u64,
-    /// The frame pointer's register; 0 if it is not known.
+    /// The frame pointer; 0 if it is not known.
     pub bp: u64,
-    /// The stack from there on.
+    /// The stack from the stack pointer on.
     pub bytes: RecordBytes<'a>,
 }
 
 impl<'a> UserStack<'a> {
-    /// That of a sample, if it has one. `body` is what `sample` was read from.
+    /// The copy of the stack in a sample, if it has one. `body`: the bytes of the sample.
     pub fn of(attr: &Attr, sample: &Sample, body: &RecordBytes<'a>) -> Option<UserStack<'a>> {
-        // As the kernel numbers registers of x86 (`PERF_REG_X86_*`).
+        // The kernel's numbers of x86 registers (`PERF_REG_X86_*`).
         const BP: u32 = 6;
         const SP: u32 = 7;
         const IP: u32 = 8;
@@ -132,14 +132,14 @@ impl<'a> UserStack<'a> {
         })
     }
 
-    /// Its words.
+    /// The stack's words.
     pub fn words(&self) -> Vec<u64> {
         let words = self.bytes.chunks_exact(8);
         words.filter_map(|word| u64_at(word, 0)).collect()
     }
 }
 
-/// The first stretch of user code in a chain. `is_user`: it begins in one.
+/// The first stretch of user code in a chain. `is_user`: the chain begins with user code.
 fn followed(words: impl Iterator<Item = u64>, is_user: bool) -> CallChain {
     let mut found = CallChain::default();
     let mut here = is_user;
@@ -181,7 +181,7 @@ mod tests {
         list.iter().flat_map(|w| w.to_le_bytes()).collect()
     }
 
-    /// The chain of a sample whose fields are its address and a chain.
+    /// The chain of a sample with only an address and a chain.
     fn chain(words: &[u64], misc: u16) -> CallChain {
         let attr = Attr {
             sample_type: bits::IP | bits::CALLCHAIN,
@@ -208,7 +208,7 @@ mod tests {
         assert!(!found.cut && !found.odd);
         let guests = [USER, 0x1000, 0x2005, GUEST_USER, 0x5000, USER, 0x6000];
         assert_eq!(chain(&guests, 2).addresses, [0x1000, 0x2004]);
-        // Without markers it is of what was sampled.
+        // Without markers the chain belongs to the sampled mode.
         assert_eq!(chain(&[0x1000, 0x2005], 2).addresses, [0x1000, 0x2004]);
         assert_eq!(chain(&[INNER_ADDRESS, 0x2005], 1), CallChain::default());
     }
@@ -232,7 +232,7 @@ mod tests {
         let found = chain(&[USER, 0x1000, 0x2005, INNER_ADDRESS, 0x4000], 2);
         assert_eq!(found.addresses, [0x1000, 0x2004]);
         assert!(found.cut && found.odd);
-        // That is how the kernel ends some of them.
+        // The kernel ends some chains with 0.
         let found = chain(&[USER, 0x1000, 0, 0x4000], 2);
         assert_eq!(found.addresses, [0x1000]);
         assert!(!found.cut && !found.odd);

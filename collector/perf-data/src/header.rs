@@ -4,14 +4,14 @@ use crate::{PerfDataError, array, u32_at, u64_at, zero_terminated_text};
 use mgz_perf::records::bits;
 use std::ops::Range;
 
-/// The parts of a `perf_event_attr` that say how records look.
+/// The parts of a `perf_event_attr` that determine the layout of records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attr {
-    /// PMU.
+    /// Type number of the PMU.
     pub pmu: u32,
-    /// PMU-specific event.
+    /// Event number, PMU-specific.
     pub config: u64,
-    /// Events from one sample to the next, or samples a second.
+    /// Events between samples, or samples a second.
     pub period: u64,
     /// Fields of samples ([`bits`]).
     pub sample_type: u64,
@@ -58,8 +58,8 @@ impl Attr {
         self.flags >> 10 & 1 == 1
     }
 
-    /// All that tells how the event's records look; events that are alike in it need not be told
-    /// apart to be read.
+    /// The fields that determine the layout of the event's records. Records of events with equal
+    /// fields can be read without knowing which event they belong to.
     pub fn form(&self) -> [u64; 6] {
         let with = |bit: u64, value: u64| {
             if self.sample_type & bit != 0 {
@@ -87,26 +87,27 @@ impl Attr {
 /// An attribute with the ids of its counters.
 #[derive(Clone, Debug, Default)]
 pub struct AttrWithIds {
-    /// Attribute.
+    /// The event's attribute.
     pub attr: Attr,
-    /// Ids.
+    /// Ids of its counters.
     pub ids: Vec<u64>,
 }
 
 /// Parts of the file around the records.
 #[derive(Clone, Debug, Default)]
 pub struct Layout {
-    /// Place of the records.
+    /// Range of the records in the file.
     pub data: Range<usize>,
     /// Events, if they are not among the records.
     pub events: Vec<AttrWithIds>,
     /// The build id section.
     pub build_ids: Range<usize>,
-    /// Other sections, by [`feature`], and whether they lie in the file as they say.
+    /// Other sections, by [`feature`], and true if they lie completely in the file.
     pub features: Vec<(u32, Range<usize>, bool)>,
     /// perf was stopped before it completed the header, or the file was cut.
     pub incomplete: bool,
-    /// Sections and lists of ids that do not lie in the file, or cannot be as large as they say.
+    /// Number of sections and lists of ids that lie outside of the file, or whose stated size is
+    /// impossible.
     pub bad_sections: u64,
 }
 
@@ -127,11 +128,11 @@ pub mod feature {
     pub const MEM_TOPOLOGY: u32 = 22;
 }
 
-/// Most arguments of a command line that are read; the kernel does not take longer ones.
+/// Maximum number of arguments read from a command line; the kernel does not accept more.
 const MAX_STRINGS: usize = 1 << 16;
 
-/// The strings of a section: one, or (command line) a number of them. Also whether that was all
-/// that it announces.
+/// The strings of a section: one, or (command line) a number of them. Also true if the section has
+/// as many as it announces.
 pub fn strings(id: u32, section: &[u8]) -> (Vec<String>, bool) {
     let mut at = 0;
     let mut count = 1;
@@ -190,7 +191,7 @@ pub fn layout(bytes: &[u8]) -> Result<Layout, PerfDataError> {
     bad_sections += u64::from(cut || !attrs.len().is_multiple_of(entry));
     let (mut data, mut incomplete) = section(40)?;
     let mut events = Vec::new();
-    // Each id is in the file once, so that all of them cannot take more room than it has.
+    // Each id is in the file once, so all of them together cannot exceed its size.
     let mut room = bytes.len();
     for chunk in bytes[attrs].chunks_exact(entry) {
         let (fields, ids) = chunk.split_at(entry - 16);
@@ -216,7 +217,7 @@ pub fn layout(bytes: &[u8]) -> Result<Layout, PerfDataError> {
     let mut build_ids = 0..0;
     let mut features = Vec::new();
     if data.is_empty() && data.start > 0 {
-        // perf fills the size in when it ends.
+        // perf writes the size when it ends.
         incomplete = true;
         data.end = bytes.len();
     } else if !incomplete {
@@ -307,14 +308,13 @@ mod tests {
             assert_eq!(strings(feature::CMDLINE, bad), of(&[], false));
             assert_eq!(strings(feature::HOSTNAME, bad), of(&[], false));
         }
-        // As many as the section announces, but no more than there can be.
+        // As many as the section announces, but not more than the maximum.
         let empty = [&u32::MAX.to_le_bytes()[..], &[0; 4 << 18]].concat();
         let (list, whole) = strings(feature::CMDLINE, &empty);
         assert_eq!((list.len(), whole), (MAX_STRINGS, false));
     }
 
-    /// A file of `entries` attributes, each of which says that its ids are `ids`, and of one
-    /// section at `section`.
+    /// A file of `entries` attributes, each with the ids at `ids`, and of one section at `section`.
     fn file(entries: u64, ids: (u64, u64), section: (u64, u64)) -> Vec<u8> {
         let words = |list: &[u64]| {
             list.iter()
@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(read(2, (104, 16), (370, 100)), (1, 4, 30, false));
         assert_eq!(read(2, (104, 16), (1 << 40, 100)), (1, 4, 0, false));
         assert_eq!(read(2, (104, 16), (u64::MAX - 4, 100)), (1, 4, 0, false));
-        // Ids behind the end, of no whole number, and of more than there are bytes in all.
+        // Ids behind the end, with a fractional number, and with more bytes than the file.
         assert_eq!(read(2, (1 << 40, 16), (104, 16)), (2, 0, 16, false));
         assert_eq!(read(2, (u64::MAX, 16), (104, 16)), (2, 0, 16, false));
         assert_eq!(read(2, (104, 17), (104, 16)), (2, 0, 16, false));

@@ -1,27 +1,26 @@
-//! Files that `perf record` writes, as far as Intel PT recordings and memory samples need them.
+//! A reader and writer of the files of `perf record`, for Intel PT recordings and memory samples.
 //!
-//! What makes this hard: a file is written by many kernels and versions of perf, says how its
-//! records look in attributes that may come later than the records (pipe form), and holds PT data
-//! in three shapes: inside samples (AUX area sampling), as one long stream for each CPU or thread
-//! (full trace), and as snapshots that overlap. All of it comes from outside, so every length and
-//! offset is checked.
+//! What makes this hard: files come from many kernels and versions of perf, the layout of records
+//! is in attributes that may come later than the records (pipe form), and PT data has three forms:
+//! inside samples (AUX area sampling), as one long stream for each CPU or thread (full trace), and
+//! as snapshots that overlap. Files are untrusted input, so every length and offset is checked.
 //!
 //! * [`header`]: file header and event attributes.
-//! * [`records`]: records in a row, decompressed where needed.
+//! * [`records`]: sequences of records, decompressed if necessary.
 //! * [`sample`]: the fields of samples and of the identity that other records carry.
 //! * [`memory`]: samples of memory accesses, with the level that served each.
 //! * [`callchain`]: the user part of a sample's call chain.
 //! * [`session`]: one pass over a file: PT data, clocks, threads, mappings.
-//! * [`mapping`]: which file was mapped where, in which process, when.
-//! * [`overlap`]: what two windows of one stream have in common.
+//! * [`mapping`]: the history of mapped files, by process and time.
+//! * [`overlap`]: the common part of two windows of a stream.
 //! * [`events`]: `ptwrite`s of a session, in parallel.
-//! * [`writer`]: such a file, written as it grows.
+//! * [`writer`]: writing such a file during a recording.
 //!
 //! A recording is one file, or (`perf record --threads`) a folder with one that has the header and
 //! one for each thread of perf.
 //!
-//! Guarantees: no file makes the reader panic or read out of bounds; what cannot be read is counted
-//! and reported; memory stays near the size of the file. Not done: big-endian files (PT is x86
+//! Guarantees: no file makes the reader panic or read out of bounds; unreadable parts are counted
+//! and reported; memory stays near the size of the file. Not supported: big-endian files (PT is x86
 //! only).
 
 pub mod callchain;
@@ -40,10 +39,10 @@ pub use session::Session;
 /// Errors that concern a file as a whole.
 #[derive(Debug, thiserror::Error)]
 pub enum PerfDataError {
-    /// Not readable.
+    /// The file cannot be read.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// No perf.data file.
+    /// The file is not a perf.data file.
     #[error("this is not a perf.data file")]
     NotPerfData,
     /// The first version of the format.
@@ -51,21 +50,21 @@ pub enum PerfDataError {
         "this perf.data file has version 1 of the format, of perf before Linux 3.5; Intel PT came later, so record again with a newer perf"
     )]
     OldVersion,
-    /// A folder of another kind.
+    /// The folder is not a recording of perf.
     #[error("this folder is not what `perf record --threads` writes: it holds no file `data`")]
     NotPerfDataFolder,
-    /// Byte order of another machine.
+    /// The file has another byte order than x86.
     #[error("this perf.data file comes from a big-endian machine; Intel PT exists on x86 only")]
     ByteOrder,
-    /// Cut off or contradictory before anything could be read.
+    /// The file is truncated or contradictory before its first record.
     #[error("this perf.data file is damaged: {0}")]
     Damaged(String),
-    /// Something else was recorded.
+    /// The file has no Intel PT data.
     #[error(
         "this perf.data file holds no Intel PT data; record with -e intel_pt/ptw,fup_on_ptw,branch=0/u"
     )]
     NoIntelPt,
-    /// The same, as far as a trace can be made of it.
+    /// The file has no data of which a trace can be made.
     #[error(
         "this perf.data file holds neither Intel PT data nor memory samples; record with -e intel_pt/ptw,fup_on_ptw,branch=0/u, or with `perf mem record`"
     )]

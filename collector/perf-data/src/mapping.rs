@@ -1,4 +1,4 @@
-//! Which file was mapped where, in which process, when.
+//! The history of mapped files, by process and time.
 //!
 //! Mappings are kept as a history, not as a state, since PT data is read after all records. The
 //! address space of a forked child is its parent's up to the fork; an exec empties it.
@@ -14,9 +14,9 @@ pub struct Mapping {
     pub end: u64,
     /// Offset in the file of the first byte.
     pub offset: u64,
-    /// Path as the kernel gave it.
+    /// Path from the kernel.
     pub path: String,
-    /// Build id, hex, where the record holds it.
+    /// Build id, hex, if the record contains it.
     pub build_id: Option<String>,
 }
 
@@ -31,31 +31,31 @@ enum Change {
 #[derive(Clone, Debug, Default)]
 pub struct Spaces {
     mappings: Vec<Mapping>,
-    /// When each appeared.
+    /// Time of each mapping.
     times: Vec<u64>,
-    /// By process, in order of time once [`Spaces::finish`] ran.
+    /// Changes by process, in order of time after [`Spaces::finish`].
     changes: HashMap<u32, Vec<(u64, Change)>>,
 }
 
-/// Longest chain of forks that is followed back.
+/// Maximum number of forks that a lookup follows back.
 const MAX_FORKS: usize = 64;
 
 impl Spaces {
-    /// A mapping appeared.
+    /// Adds a mapping.
     pub fn map(&mut self, pid: u32, time: u64, mapping: Mapping) {
         self.mappings.push(mapping);
         self.times.push(time);
         self.change(pid, time, Change::Map(self.mappings.len() - 1));
     }
 
-    /// A process began as the copy of another.
+    /// Adds a fork: a process began as the copy of another.
     pub fn fork(&mut self, pid: u32, parent: u32, time: u64) {
         if pid != parent {
             self.change(pid, time, Change::Fork { parent });
         }
     }
 
-    /// A process ran another program.
+    /// Adds an exec: a process executed another program.
     pub fn exec(&mut self, pid: u32, time: u64) {
         self.change(pid, time, Change::Exec);
     }
@@ -64,7 +64,7 @@ impl Spaces {
         self.changes.entry(pid).or_default().push((time, change));
     }
 
-    /// Puts the history in order; records of several CPUs lie in the file one CPU after the other.
+    /// Sorts the history, since the file has the records of several CPUs one CPU after the other.
     pub fn finish(&mut self) {
         for list in self.changes.values_mut() {
             list.sort_by_key(|(time, _)| *time);
@@ -81,16 +81,16 @@ impl Spaces {
         self.times.get(number).copied()
     }
 
-    /// Until when (exclusive) what [`Spaces::find`] says of a process and time stays true.
+    /// Time until which (exclusive) the results of [`Spaces::find`] for a process and time stay
+    /// valid.
     pub fn next_change(&self, pid: u32, time: u64) -> u64 {
         let list = self.changes.get(&pid).map_or(&[][..], Vec::as_slice);
         list.get(list.partition_point(|(at, _)| *at <= time))
             .map_or(u64::MAX, |(at, _)| *at)
     }
 
-    /// As [`Spaces::find`]; where nothing was there at that time, the first mapping that came there
-    /// later. The times of `ptwrite`s are those of the last timing packet, which may be older
-    /// than the mapping that they are in.
+    /// As [`Spaces::find`]; if there was no mapping at that time, the first later one. The times of
+    /// `ptwrite`s are those of the last timing packet, which may be older than their mapping.
     pub fn find_near(&self, pid: u32, time: u64, address: u64) -> Option<usize> {
         self.find(pid, time, address).or_else(|| {
             let list = self.changes.get(&pid)?;
@@ -107,7 +107,7 @@ impl Spaces {
         })
     }
 
-    /// The numbers of all mappings of a process at a time, but for those that later ones cover.
+    /// The numbers of all mappings of a process at a time, except those covered by later ones.
     pub fn at(&self, pid: u32, time: u64) -> Vec<usize> {
         let (mut pid, mut time) = (pid, time);
         let mut found: Vec<usize> = Vec::new();

@@ -1,11 +1,11 @@
-//! Memory samples: where the processor served an access from, as `PERF_SAMPLE_DATA_SRC` tells.
+//! Memory samples: the level of memory that served an access, from `PERF_SAMPLE_DATA_SRC`.
 //!
-//! Three makers of samples fill the field: Intel's PEBS, AMD's IBS, and perf itself for Arm's SPE
-//! (`perf inject --itrace`). Older kernels set bits for levels, newer ones a number beside them. A
-//! value that this reader does not know is [`Level::Unknown`]; nothing is guessed from it.
+//! Three sources of samples fill the field: Intel's PEBS, AMD's IBS, and perf itself for Arm's SPE
+//! (`perf inject --itrace`). Older kernels set bits for levels, newer ones a number beside them.
+//! Values unknown to this reader become [`Level::Unknown`].
 //!
-//! A level alone says nothing about the rest of the loads: PEBS can be told to sample only loads
-//! above a latency, and IBS samples cycles by default. [`Drawn`] says what samples stand for.
+//! Samples do not always represent all loads: PEBS can be configured to sample only loads above a
+//! latency, and IBS samples cycles by default. [`Drawn`] names the sampled population.
 
 use crate::header::{Attr, AttrWithIds};
 use crate::sample::Sample;
@@ -24,7 +24,7 @@ pub enum Operation {
     Prefetch,
     /// Instruction fetch.
     Execute,
-    /// A load or store, without a word on which.
+    /// A load or store, unknown which.
     Unknown,
 }
 
@@ -46,11 +46,11 @@ impl Operation {
 pub enum Level {
     /// First-level cache.
     L1,
-    /// A buffer of the first level, in which the line was on its way.
+    /// A buffer of the first level, while the line was being fetched.
     FillBuffer,
     /// Second-level cache.
     L2,
-    /// The same of the second level.
+    /// A buffer of the second level, while the line was being fetched.
     L2FillBuffer,
     /// Third-level cache.
     L3,
@@ -74,9 +74,9 @@ pub enum Level {
     Device,
     /// Memory that is not cached.
     Uncached,
-    /// A level behind this one: 1, 2 or 3.
+    /// A level beyond this one: 1, 2 or 3.
     Past(u8),
-    /// The sample does not tell, or tells what this reader does not know.
+    /// The sample has no level, or one unknown to this reader.
     Unknown,
 }
 
@@ -122,7 +122,7 @@ mod level {
     pub const REMOTE_CACHE_2: u64 = 1 << 11;
     pub const DEVICE: u64 = 1 << 12;
     pub const UNCACHED: u64 = 1 << 13;
-    /// All that name a level.
+    /// All bits that name a level.
     pub const PLACES: u64 = 0x3ff8;
 }
 
@@ -135,8 +135,8 @@ impl DataSource {
         self.0 >> shift & ((1 << width) - 1)
     }
 
-    /// Kind of the access; `None` if the sampled instruction accesses no memory, or nothing is
-    /// known of it.
+    /// Kind of the access; `None` if the sampled instruction accesses no memory, or if the kind is
+    /// unknown.
     pub fn operation(self) -> Option<Operation> {
         match self.field(0, 5) & !1 {
             0 => None,
@@ -148,7 +148,7 @@ impl DataSource {
         }
     }
 
-    /// Level that served it.
+    /// Level that served the access.
     pub fn level(self) -> Level {
         const NONE: u64 = 15;
         let bits = self.field(5, 14);
@@ -161,8 +161,8 @@ impl DataSource {
         }
     }
 
-    /// It was served by another core, node or socket; `None` if the sample does not tell. (The bit
-    /// is new, so that its absence says nothing unless a number of a level stands beside it.)
+    /// True if another core, node or socket served the access; `None` if unknown. (The bit is new,
+    /// so its absence is meaningful only together with a level number.)
     pub fn is_remote(self) -> Option<bool> {
         let old = level::REMOTE_MEMORY_1
             | level::REMOTE_MEMORY_2
@@ -180,15 +180,15 @@ impl DataSource {
         self.field(33, 4)
     }
 
-    /// Way to a remote place: 0 another core of the node, 1 another node of the socket, 2 another
-    /// socket of the board, 3 another board.
+    /// Distance of a remote source: 0 another core of the node, 1 another node of the socket, 2
+    /// another socket of the board, 3 another board.
     pub fn hops(self) -> Option<u8> {
         let hops = self.field(43, 3);
         (1..=4).contains(&hops).then(|| hops as u8 - 1)
     }
 
-    /// Result of looking at other caches: `none`, `hit`, `miss`, `hitm` (modified there), `forward`
-    /// or `peer`.
+    /// Result of the snoop of other caches: `none`, `hit`, `miss`, `hitm` (modified there),
+    /// `forward` or `peer`.
     pub fn snoop(self) -> Option<&'static str> {
         let (old, new) = (self.field(19, 5), self.field(38, 2));
         match (old & !1, new) {
@@ -202,7 +202,7 @@ impl DataSource {
         }
     }
 
-    /// The access was a locked one.
+    /// True if the access was locked.
     pub fn locked(self) -> Option<bool> {
         match self.field(24, 2) {
             2 => Some(true),
@@ -211,7 +211,7 @@ impl DataSource {
         }
     }
 
-    /// Result of the translation: `hit` or `miss`, behind the levels that had part in it.
+    /// Result of the translation: `hit` or `miss`, after the levels involved.
     pub fn tlb(self) -> Option<String> {
         let bits = self.field(26, 7);
         let result = match bits & 6 {
@@ -261,7 +261,7 @@ fn by_number(number: u64, remote: bool) -> Level {
     }
 }
 
-/// Level by the bits of older kernels; more than one that hit is none.
+/// Level by the bits of older kernels; several levels that hit count as unknown.
 fn by_bits(bits: u64, missed: bool, remote: bool) -> Level {
     let place = bits & level::PLACES;
     if missed {
@@ -288,7 +288,7 @@ fn by_bits(bits: u64, missed: bool, remote: bool) -> Level {
     }
 }
 
-/// The accesses that samples of an event are drawn from.
+/// The population from which samples of an event are drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Drawn {
     /// All loads.
@@ -297,11 +297,11 @@ pub enum Drawn {
     Stores,
     /// All operations of the processor, of which loads and stores are a part.
     Operations,
-    /// Loads of at least so many cycles.
+    /// Loads of at least this many cycles.
     SlowLoads(u32),
-    /// Cycles: slow operations are met more often.
+    /// Cycles: slow operations are sampled more often.
     Cycles,
-    /// Nothing tells.
+    /// The population is unknown.
     #[default]
     Unknown,
 }
@@ -319,13 +319,13 @@ impl Drawn {
         }
     }
 
-    /// By an event, and the name of its PMU, if the file tells. `spe_filtered`: the file's SPE
-    /// recording left some operations out.
+    /// The population for an event and the name of its PMU, if the file has it. `spe_filtered`: the
+    /// file's SPE recording excluded some operations.
     pub fn of(attr: &Attr, pmu: Option<&str>, name: &str, spe_filtered: bool) -> Drawn {
         const RAW: u32 = 4;
         /// IBS: the counter counts operations, not cycles.
         const IBS_COUNTS_OPERATIONS: u64 = 1 << 19;
-        /// IBS: only what missed the third level.
+        /// IBS: only operations that missed the third level.
         const IBS_L3_MISSES: u64 = 1 << 16;
         /// IBS (Zen 5): only loads above a latency.
         const IBS_LATENCY: u64 = 0xfff;
@@ -349,7 +349,7 @@ impl Drawn {
                     _ => Drawn::Unknown,
                 }
             }
-            // perf makes samples of this name of all operations that SPE has recorded.
+            // perf makes samples with this name for all operations that SPE has recorded.
             _ if name == "memory" && !spe_filtered => Drawn::Operations,
             _ => Drawn::Unknown,
         }
@@ -363,34 +363,34 @@ pub struct MemorySample {
     pub process: u32,
     /// Thread; 0 if unknown.
     pub thread: u32,
-    /// Processor.
+    /// Number of the processor.
     pub cpu: Option<u32>,
     /// perf's clock, ns.
     pub time: Option<u64>,
-    /// Instruction.
+    /// Address of the instruction.
     pub ip: Option<u64>,
-    /// The instruction is the kernel's.
+    /// The instruction is in the kernel.
     pub in_kernel: bool,
-    /// First byte that is accessed.
+    /// Address of the first accessed byte.
     pub address: Option<u64>,
-    /// The same in physical memory.
+    /// Physical address of the first accessed byte.
     pub physical: Option<u64>,
-    /// Cycles.
+    /// Latency, cycles.
     pub latency: Option<u32>,
     /// Source of the data.
     pub source: DataSource,
     /// Kind of the access.
     pub operation: Operation,
-    /// Events that the sample stands for; 0 if unknown.
+    /// Number of events that the sample represents; 0 if unknown.
     pub period: u64,
     /// Number of its event in [`MemorySamples::events`].
     pub event: u32,
 }
 
-/// An event whose samples tell sources of data.
+/// An event whose samples have sources of data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryEvent {
-    /// Name; empty if the file does not tell.
+    /// Name; empty if it is not in the file.
     pub name: String,
     /// The accesses that its samples are drawn from.
     pub drawn: Drawn,
@@ -399,21 +399,20 @@ pub struct MemoryEvent {
 /// All samples of accesses in a file.
 #[derive(Clone, Debug, Default)]
 pub struct MemorySamples {
-    /// In the order of the file.
+    /// The samples, in the order of the file.
     pub list: Vec<MemorySample>,
     /// The file's events.
     pub events: Vec<MemoryEvent>,
     /// Samples of instructions that access no memory.
     pub of_no_access: u64,
-    /// Samples that a second event has taken of the same access.
+    /// Number of samples dropped because another event has sampled the same access.
     pub repeated: u64,
     /// Nodes of physical memory.
     pub nodes: Nodes,
 }
 
 impl MemorySamples {
-    /// Takes a sample in, if it is of an access. `event`: number of its event; `None` if the file
-    /// does not tell.
+    /// Adds a sample, if it is of an access. `event`: number of its event; `None` if unknown.
     pub(crate) fn push(&mut self, found: &Sample, misc: u16, event: Option<usize>) {
         const KERNEL: [u16; 2] = [1, 3];
         let Some(source) = found.source.map(DataSource) else {
@@ -442,9 +441,9 @@ impl MemorySamples {
         });
     }
 
-    /// Enters what the file tells of its events, and leaves further samples of one access out:
-    /// perf makes several of them if SPE tells of several events. The event that says most about
-    /// its samples keeps the access.
+    /// Sets the events from the file's data, and drops repeated samples of one access: perf makes
+    /// several if SPE reports several events. The sample of the event with the best known
+    /// population is kept.
     pub(crate) fn settle(&mut self, events: &[AttrWithIds], about: &EventNames) {
         self.events = about.events(events);
         // Samples without a period have that of their event.
@@ -468,20 +467,21 @@ impl MemorySamples {
         self.repeated += (before - self.list.len()) as u64;
     }
 
-    /// The event of a sample; `None` if the file does not tell.
+    /// The event of a sample; `None` if unknown.
     pub fn event(&self, sample: &MemorySample) -> Option<&MemoryEvent> {
         self.events.get(sample.event as usize)
     }
 }
 
-/// Names that the header has for PMUs and events.
+/// Names of PMUs and events in the header.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EventNames {
-    /// By type.
+    /// Names of PMUs, by type.
     pmus: BTreeMap<u32, String>,
-    /// By id of a counter.
+    /// Names of events, by id of a counter.
     names: BTreeMap<u64, Arc<str>>,
-    /// In the file's order; `None` for those that have ids. perf writes no ids if there is one event.
+    /// Names of events in the file's order; `None` for those with ids. perf writes no ids if there
+    /// is only one event.
     without_ids: Vec<Option<Arc<str>>>,
 }
 
@@ -516,7 +516,7 @@ impl EventNames {
         section.len() >= 8
     }
 
-    /// Reads what follows an attribute; returns the offset of the next one.
+    /// Reads the data behind an attribute. Returns the offset of the next one.
     fn read_event(&mut self, section: &[u8], at: usize) -> Option<usize> {
         let ids = u32_at(section, at)? as usize;
         let (name, from) = text_at(section, at + 4)?;
@@ -536,7 +536,7 @@ impl EventNames {
         let filtered = events
             .iter()
             .any(|e| is_spe(&e.attr) && (e.attr.config1 | e.attr.config2 | e.attr.config3) != 0);
-        // Places tell something only if all events have one.
+        // Positions identify events only if no event has ids.
         let places = Some(&self.without_ids).filter(|places| places.len() == events.len());
         let by_place = |place: usize| places?.get(place)?.as_ref();
         let event = |(place, event): (usize, &AttrWithIds)| {
@@ -563,7 +563,7 @@ fn text_at(section: &[u8], at: usize) -> Option<(String, usize)> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nodes {
     block: u64,
-    /// Nodes, and a bit for each of their blocks.
+    /// Nodes, and a bit set of the blocks of each.
     blocks: Vec<(u32, Vec<u64>)>,
 }
 
@@ -571,7 +571,7 @@ pub struct Nodes {
 const MAX_NODES: u64 = 1024;
 
 impl Nodes {
-    /// Reads the section; `None` if it makes no sense.
+    /// Reads the section; `None` if it is invalid.
     pub(crate) fn read(section: &[u8]) -> Option<Nodes> {
         const VERSION: u64 = 1;
         let word = |n: usize| u64_at(section, n.checked_mul(8)?);
@@ -593,7 +593,7 @@ impl Nodes {
         Some(Nodes { block, blocks })
     }
 
-    /// The node of a physical address, if the file tells.
+    /// The node of a physical address, if the file has it.
     pub fn of(&self, physical: u64) -> Option<u32> {
         let block = physical.checked_div(self.block)?;
         let word = usize::try_from(block / 64).ok()?;

@@ -3,7 +3,7 @@
 //! A window ends at a known moment and contains the buffer at that moment. So the next window may
 //! begin before the last one's end. Both can be decoded only from a PSB on, so it is enough to find
 //! a PSB of the new window in the old one. The time stamp behind a PSB makes it unique. Without
-//! time stamps, everything up to the old window's end must agree.
+//! time stamps, all bytes up to the old window's end must agree.
 
 use mgz_pt::packet::PSB;
 use mgz_pt::{Packet, PacketOrGap, Packets, find_psb};
@@ -12,13 +12,13 @@ use std::collections::HashMap;
 /// Begin of a window's new part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overlap {
-    /// Packets that end at or before this offset were in the previous window.
+    /// Packets that end at or before this offset were already in the previous window.
     pub seen: usize,
-    /// Bytes at the start that the previous window did not hold (it began later), if any.
+    /// Bytes at the start that were not in the previous window (which began later), if any.
     pub unseen_head: usize,
 }
 
-/// Least agreement, in bytes, that counts where there are no time stamps.
+/// Minimum length of an accepted agreement without time stamps, bytes.
 const MIN_PLAIN: usize = 64;
 
 /// The time stamp in the PSB+ that starts at the first byte.
@@ -51,7 +51,7 @@ fn boundaries(bytes: &[u8]) -> impl Iterator<Item = usize> {
 
 /// Length of the part of `new` that was in `old`. `None` if no common part can be recognised.
 pub fn overlap(old: &[u8], new: &[u8]) -> Option<Overlap> {
-    // The kernel fills windows up to whole words with zeros.
+    // The kernel pads windows to whole words with zeros.
     let padding = old.iter().rev().take(7).take_while(|&&b| b == 0).count();
     let mut stamps: HashMap<u64, usize> = HashMap::new();
     let mut plain = Vec::new();
@@ -90,7 +90,7 @@ pub fn overlap(old: &[u8], new: &[u8]) -> Option<Overlap> {
 mod tests {
     use super::*;
 
-    /// A stream of PSBs, each with a time stamp (if asked) and 100 PTWs.
+    /// A stream of PSBs, each with a time stamp (if `stamped`) and 100 PTWs.
     fn stream(stamped: bool) -> Vec<u8> {
         let mut bytes = Vec::new();
         for part in 0..20u32 {

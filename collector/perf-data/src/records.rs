@@ -1,7 +1,7 @@
-//! Records in a row.
+//! Reading a sequence of records.
 //!
-//! Compressed records hold pieces of one zstd stream; what they unpack to is again records, and one
-//! of those may begin in one piece and end in the next.
+//! Compressed records contain pieces of one zstd stream, which unpacks to further records. One of
+//! those may begin in one piece and end in the next.
 
 use crate::{u16_at, u32_at, u64_at};
 use mgz_perf::records::kind;
@@ -32,7 +32,7 @@ impl std::ops::Deref for RecordBytes<'_> {
 pub struct PerfRecord<'a> {
     /// Type, see [`kind`].
     pub kind: u32,
-    /// Further bits.
+    /// The record's `misc` field.
     pub misc: u16,
     /// Bytes behind the 8-byte header.
     pub body: RecordBytes<'a>,
@@ -42,7 +42,7 @@ pub struct PerfRecord<'a> {
     pub at: usize,
 }
 
-/// Problems that the reader met.
+/// Problems found by the reader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems {
     /// Bytes at the end that belong to a record that is cut off.
@@ -53,7 +53,7 @@ pub struct Problems {
     pub bad_compressed: u64,
 }
 
-/// Most that a file may unpack to, as a multiple of its size (perf reaches about 20).
+/// Maximum unpacked size of a file, as a multiple of its size (perf reaches about 20).
 const MAX_EXPANSION: u64 = 512;
 
 /// Reads the records of one file.
@@ -92,7 +92,7 @@ impl<'a> Records<'a> {
         &self.problems
     }
 
-    /// Next record that lies in unpacked bytes.
+    /// The next record in the unpacked bytes.
     fn next_unpacked(&mut self) -> Option<PerfRecord<'a>> {
         let rest = self.unpacked.get(self.unpacked_at..)?;
         let size = usize::from(u16_at(rest, 6)?);
@@ -114,7 +114,7 @@ impl<'a> Records<'a> {
         Some(record)
     }
 
-    /// Unpacks one compressed record behind what is left of the one before.
+    /// Unpacks one compressed record, and appends it to the rest of the previous one.
     fn unpack(&mut self, packed: &[u8]) {
         self.unpacked.drain(..self.unpacked_at);
         self.unpacked_at = 0;
@@ -294,7 +294,7 @@ mod tests {
             encoder.flush(&mut output).unwrap();
             let len = output.pos();
             if number == 1 {
-                // The newer form gives the length, and pads.
+                // The newer form has the length and padding.
                 let body = [&(len as u64).to_le_bytes()[..], &out[..len], &[0; 5]].concat();
                 bytes.extend_from_slice(&record(kind::COMPRESSED2, &body));
             } else {

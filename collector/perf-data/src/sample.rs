@@ -1,38 +1,38 @@
-//! The fields of samples, and of the identity that ends other records.
+//! The fields of samples, and of the identity at the end of other records.
 
 use crate::header::Attr;
 use crate::{u32_at, u64_at};
 use mgz_perf::records::bits;
 
-/// Thread, CPU and time, as far as a record has them.
+/// Thread, CPU and time, if a record has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Process and thread.
     pub task: Option<(u32, u32)>,
     /// Time on perf's clock, ns.
     pub time: Option<u64>,
-    /// Counter.
+    /// Id of the counter.
     pub id: Option<u64>,
-    /// CPU.
+    /// Number of the CPU.
     pub cpu: Option<u32>,
 }
 
-/// A sample as far as it matters here.
+/// The used fields of a sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     /// Thread, CPU and time.
     pub identity: Identity,
-    /// Events since the counter's sample before.
+    /// Events since the counter's previous sample.
     pub period: Option<u64>,
-    /// The instruction that comes next.
+    /// Address of the next instruction.
     pub ip: Option<u64>,
-    /// First byte that the instruction accesses.
+    /// Address of the first byte that the instruction accesses.
     pub address: Option<u64>,
-    /// The same in physical memory.
+    /// Physical address of the first accessed byte.
     pub physical: Option<u64>,
-    /// Cycles of the access.
+    /// Latency of the access, cycles.
     pub weight: Option<u64>,
-    /// Source of its data.
+    /// Source of the accessed data (`PERF_SAMPLE_DATA_SRC`).
     pub source: Option<u64>,
     /// The call chain's words, as a range of the record's body.
     pub callchain: Option<std::ops::Range<usize>>,
@@ -48,7 +48,7 @@ pub struct Sample {
     pub rest: usize,
 }
 
-/// Walks over the fields of a body; `None` as soon as one does not fit.
+/// A cursor over the fields of a body. Its methods return `None` if a field does not fit.
 struct Walk<'a> {
     body: &'a [u8],
     at: usize,
@@ -96,7 +96,7 @@ impl Walk<'_> {
     }
 }
 
-/// Value before the registers of 64-bit code.
+/// ABI value before the registers of 64-bit code.
 const REGISTERS_64: u64 = 2;
 
 /// Reads a sample's body; `None` if it contradicts its attribute.
@@ -161,7 +161,7 @@ impl Walk<'_> {
         }
         if has(bits::RAW) {
             let size = u32_at(self.body, self.at)?;
-            // The size field and the data fill whole words together.
+            // The size field and the data together are padded to whole words.
             self.skip((u64::from(size) + 4).next_multiple_of(8))?;
         }
         if has(bits::BRANCH_STACK) {
@@ -200,7 +200,7 @@ impl Walk<'_> {
         let has = |bit: u64| attr.sample_type & bit != 0;
         if has(bits::WEIGHT | bits::WEIGHT_STRUCT) {
             let word = self.word()?;
-            // The structure's first half is the latency, or the part of it behind the first level.
+            // The structure's first half is the latency, or its part beyond the first level.
             let is_structure = has(bits::WEIGHT_STRUCT);
             sample.weight = Some(if is_structure {
                 word & 0xffff_ffff
@@ -269,7 +269,7 @@ pub fn identity(attr: &Attr, body: &[u8]) -> Identity {
     who
 }
 
-/// Place of the counter's id, so that the right attribute can be found before it is known.
+/// Position of the counter's id, by which the right attribute is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdPlace {
     /// Offset in a sample's body.
@@ -279,7 +279,7 @@ pub struct IdPlace {
 }
 
 impl IdPlace {
-    /// By an attribute; `None` if its records carry no id.
+    /// The position for an attribute; `None` if its records have no id.
     pub fn of(attr: &Attr) -> Option<IdPlace> {
         let has = |bit: u64| attr.sample_type & bit != 0;
         if has(bits::IDENTIFIER) {

@@ -20,7 +20,7 @@ pub struct TimeConversion {
 }
 
 impl TimeConversion {
-    /// `None` if the numbers make no sense.
+    /// `None` if the numbers are invalid.
     pub fn new(shift: u64, multiplier: u64, zero: u64) -> Option<Self> {
         (shift < 64 && multiplier > 0).then_some(TimeConversion {
             shift: shift as u32,
@@ -36,21 +36,21 @@ impl TimeConversion {
     }
 }
 
-/// A stream of PT data: one buffer of the kernel's, i.e. one CPU or one thread.
+/// A stream of PT data: one buffer of the kernel, i.e. one CPU or one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stream {
-    /// Buffer number, as perf counts them.
+    /// Buffer number of perf.
     Buffer(u64),
-    /// CPU, where buffers are not numbered.
+    /// CPU, if buffers are not numbered.
     Cpu(u32),
-    /// Thread, where CPUs are not told.
+    /// Thread, if the CPU is unknown.
     Thread(u32),
 }
 
 /// A window: the AUX data of one sample, or one snapshot.
 #[derive(Clone, Debug)]
 pub struct AuxWindow<'a> {
-    /// The stream it is cut from.
+    /// The stream of the window.
     pub stream: Stream,
     /// Its number in the file: the `sample` column.
     pub number: u32,
@@ -58,14 +58,14 @@ pub struct AuxWindow<'a> {
     pub bytes: RecordBytes<'a>,
     /// Thread, CPU and time of the sample.
     pub identity: Identity,
-    /// Index into [`Session::sampling`] of the event that took it. `None` for snapshots, and if the
-    /// file does not tell.
+    /// Index into [`Session::sampling`] of the event that took it. `None` for snapshots, and if
+    /// unknown.
     pub sampling: Option<usize>,
-    /// Events (loads, or ns) since the sample before it by the same counter; 0 if unknown.
+    /// Events (loads, or ns) since the previous sample of the same counter; 0 if unknown.
     pub period: u64,
-    /// By way of whom the thread came to where the sample was taken; `None` if samples do not tell.
+    /// Call chain of the sample; `None` if samples have none.
     pub chain: Option<CallChain>,
-    /// The thread's stack then, if the sample has a copy of it.
+    /// The thread's stack, if the sample has a copy of it.
     pub stack: Option<UserStack<'a>>,
 }
 
@@ -89,16 +89,16 @@ pub struct FullStream<'a> {
     pub cpu: Option<u32>,
     /// Thread, if the buffer is one thread's.
     pub thread: Option<u32>,
-    /// Which thread wrote what: `(end offset, start offset, pid, tid)`, by AUX records of
-    /// per-thread events.
+    /// Threads that wrote parts of the stream: `(end offset, start offset, pid, tid)`, by AUX
+    /// records of per-thread events.
     pub writers: Vec<(u64, u64, u32, u32)>,
-    /// Offsets behind which the kernel says that data is missing, ascending.
+    /// Offsets behind which the kernel reports missing data, ascending.
     pub cuts: Vec<u64>,
 }
 
 impl FullStream<'_> {
-    /// The thread that wrote the byte at this offset, where AUX records tell, with the number of
-    /// its record.
+    /// The thread that wrote the byte at this offset, if known from AUX records, with the number of
+    /// the record.
     pub fn writer(&self, at: u64) -> Option<(usize, (u32, u32))> {
         let n = self.writers.partition_point(|(end, ..)| *end <= at);
         self.writers
@@ -108,12 +108,12 @@ impl FullStream<'_> {
     }
 }
 
-/// Counts of what was lost or not understood in the file, as opposed to in PT data.
+/// Counts of losses and unreadable parts in the file outside of PT data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileLoss {
     /// The file was cut, or perf did not finish it.
     pub incomplete: bool,
-    /// Bytes at the end that make no whole record.
+    /// Bytes at the end that do not form a complete record.
     pub cut_bytes: u64,
     /// Reading stopped here.
     pub stopped_at: Option<usize>,
@@ -121,15 +121,15 @@ pub struct FileLoss {
     pub bad_compressed: u64,
     /// Records shorter than their type demands, or samples that contradict their attribute.
     pub bad_records: u64,
-    /// Samples with bytes behind the last field that is known, e.g. of a newer kernel.
+    /// Samples with bytes behind the last known field, e.g. of a newer kernel.
     pub odd_samples: u64,
-    /// Records of a counter which no attribute has, or which does not tell which it is.
+    /// Records of a counter that is in no attribute, or of an unknown counter.
     pub unknown_ids: u64,
-    /// Sections of the header that do not lie in the file, or are shorter than what they announce.
+    /// Sections of the header that lie outside of the file, or are shorter than announced.
     pub bad_sections: u64,
-    /// Samples taken in a virtual machine: left out, since nothing here is known of its processes.
+    /// Samples taken in a virtual machine: ignored, since its processes are unknown here.
     pub guest_samples: u64,
-    /// Mappings in virtual machines: left out.
+    /// Mappings in virtual machines: ignored.
     pub guest_mappings: u64,
     /// Records that the kernel lost.
     pub lost_records: u64,
@@ -137,12 +137,11 @@ pub struct FileLoss {
     pub lost_samples: u64,
     /// Times that sampling was throttled.
     pub throttled: u64,
-    /// AUX records that say PT data was lost, since perf did not keep up.
+    /// AUX records that report lost PT data, because perf did not keep up.
     pub aux_truncated: u64,
-    /// Those of them that tell no size: there was no room at all, or a buffer that filled up at
-    /// once (Linux before 6.13).
+    /// Those of them with size 0: the buffer had no room, or filled up at once (Linux before 6.13).
     pub aux_empty: u64,
-    /// AUX records with gaps (the tracer was stopped meanwhile).
+    /// AUX records with gaps (the tracer was stopped in between).
     pub aux_partial: u64,
     /// AUX records that report data overwritten on purpose (snapshot, sampling).
     pub aux_overwritten: u64,
@@ -156,11 +155,11 @@ pub struct FileLoss {
 pub struct Sampling {
     /// `loads` (retired), `cpu-clock` (then the period is in ns), or `events`.
     pub trigger: &'static str,
-    /// Number of these from one sample to the next, as it was at first; 0 if the kernel adapts it.
+    /// Initial period: number of trigger events between samples; 0 if the kernel adapts it.
     pub period: u64,
-    /// Samples with AUX data.
+    /// Number of samples with AUX data.
     pub windows: u64,
-    /// Sum of the periods of these; `None` if one is unknown.
+    /// Sum of the periods of these samples; `None` if one is unknown.
     pub events: Option<u64>,
     /// Shortest and longest period of a sample; 0 without samples.
     pub periods: (u64, u64),
@@ -185,7 +184,7 @@ impl Sampling {
         }
     }
 
-    /// Takes a sample into account, with its own period where the record has it.
+    /// Counts a sample, with its own period if the record has it.
     fn sample(&mut self, own: Option<u64>) -> u64 {
         let period = own.unwrap_or(self.period);
         self.windows += 1;
@@ -201,7 +200,7 @@ impl Sampling {
     }
 }
 
-/// A perf.data file, read.
+/// The content of a perf.data file.
 #[derive(Debug, Default)]
 pub struct Session<'a> {
     /// Windows, in the order of the file.
@@ -210,37 +209,37 @@ pub struct Session<'a> {
     pub full: BTreeMap<Stream, FullStream<'a>>,
     /// Clock of the PT streams.
     pub clock: ClockSettings,
-    /// To perf's clock.
+    /// Conversion to perf's clock.
     pub conversion: Option<TimeConversion>,
     /// Address spaces.
     pub spaces: Spaces,
-    /// Names of processes by `(pid, tid)`, the last seen.
+    /// Names of processes by `(pid, tid)`, with the last name of each.
     pub names: BTreeMap<(u32, u32), String>,
     /// Build ids by path, from the header or from records.
     pub build_ids: BTreeMap<String, String>,
     /// Process of each thread.
     pub process_of: HashMap<u32, u32>,
-    /// Losses.
+    /// Losses outside of PT data.
     pub loss: FileLoss,
-    /// Samples read, with AUX data or without.
+    /// Number of samples, with AUX data or without.
     pub samples: u64,
-    /// The file says that Intel PT was recorded.
+    /// Intel PT was recorded, according to the file.
     pub has_pt: bool,
     /// Samples of memory accesses.
     pub memory: MemorySamples,
     /// Events that triggered AUX samples.
     pub sampling: Vec<Sampling>,
-    /// Some event of Intel PT was recorded with `ptw`; `None` if the file does not tell.
+    /// Some event of Intel PT was recorded with `ptw`; `None` if unknown.
     pub ptwrites_on: Option<bool>,
     /// The command line of perf.
     pub command: Vec<String>,
-    /// The machine.
+    /// Name of the machine.
     pub host: String,
-    /// Its processor.
+    /// Name of the machine's processor.
     pub processor: String,
-    /// Threads by CPU: `(time, pid, tid)` from which on the thread ran.
+    /// Threads by CPU: `(time, pid, tid)`; the thread ran from this time on.
     switches: HashMap<u32, Vec<(u64, u32, u32)>>,
-    /// For each of these a number, see [`Session::turn_at`].
+    /// A number for each of these, see [`Session::turn_at`].
     turns: HashMap<u32, Vec<u32>>,
     snapshot: bool,
 }
@@ -248,7 +247,7 @@ pub struct Session<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Counter {
     event: Option<usize>,
-    /// It counts in a virtual machine whose recording was merged into this one.
+    /// The counter is that of a virtual machine whose recording was merged into this one.
     guest: bool,
     buffer: Option<u64>,
     cpu: Option<u32>,
@@ -260,7 +259,7 @@ struct Reader<'a> {
     session: Session<'a>,
     events: Vec<AttrWithIds>,
     names: EventNames,
-    /// By event: its number in [`Session::sampling`].
+    /// Number in [`Session::sampling`] of each event.
     samplings: Vec<Option<usize>>,
     counters: HashMap<u64, Counter>,
     place: Option<IdPlace>,
@@ -269,7 +268,7 @@ struct Reader<'a> {
     cuts: Vec<(Stream, u64)>,
     number: u32,
     clock_seen: bool,
-    /// Events differ in how their records look.
+    /// Events differ in the layout of their records.
     mixed: bool,
     /// Some counter is a virtual machine's.
     has_guests: bool,
@@ -283,17 +282,18 @@ const MISC_SWITCH_OUT: u16 = 1 << 13;
 const MISC_BUILD_ID: u16 = 1 << 14;
 /// Bit of `misc`: a build id comes with its length.
 const MISC_BUILD_ID_SIZE: u16 = 1 << 15;
-/// Bits of `misc`: where the processor was. The kernel of a virtual machine, or a program in it.
+/// Bits of `misc` with the processor's mode, and the values for a virtual machine's kernel and for
+/// a program in it.
 const MISC_CPUMODE: u16 = 7;
 const MISC_GUEST: std::ops::RangeInclusive<u16> = 4..=5;
-/// Longest build id that records hold.
+/// Longest build id in records.
 const BUILD_ID_BYTES: usize = 20;
 const AUXTRACE_INTEL_PT: u32 = 1;
 /// Bit of the configuration of Intel PT on every processor that has it (IA32_RTIT_CTL.PTWEn).
 const CONFIG_PTW: u64 = 1 << 12;
 
 impl<'a> Session<'a> {
-    /// Reads a file of either form, which must hold Intel PT data.
+    /// Reads a file of either form, which must contain Intel PT data.
     pub fn read(file: &'a [u8]) -> Result<Session<'a>, PerfDataError> {
         Self::read_all(&[file])
     }
@@ -322,7 +322,7 @@ impl<'a> Session<'a> {
         self.has_pt || !self.windows.is_empty() || !self.full.is_empty()
     }
 
-    /// As [`Session::read_all`], whatever was recorded.
+    /// As [`Session::read_all`], whatever it contains.
     pub fn read_any(files: &[&'a [u8]]) -> Result<Session<'a>, PerfDataError> {
         let (&file, others) = files.split_first().ok_or(PerfDataError::NotPerfData)?;
         let layout = header::layout(file)?;
@@ -344,7 +344,7 @@ impl<'a> Session<'a> {
         for event in layout.events {
             reader.add_event(event);
         }
-        // Each file is compressed by itself.
+        // Each file is compressed separately.
         let parts = std::iter::once((file, layout.data))
             .chain(others.iter().map(|&other| (other, 0..other.len())));
         for (file, range) in parts {
@@ -370,7 +370,7 @@ impl<'a> Session<'a> {
         let cut = ids.problems().cut_bytes > 0;
         for (id, range, whole) in layout.features {
             let complete = reader.feature(id, &file[range]);
-            // Damage outside was counted with the layout.
+            // Sections outside of the file were already counted with the layout.
             reader.session.loss.bad_sections += u64::from(whole && !complete);
         }
         let loss = &mut reader.session.loss;
@@ -379,7 +379,7 @@ impl<'a> Session<'a> {
         Ok(reader.finish())
     }
 
-    /// Which thread ran on a CPU at a time, if the file tells.
+    /// The thread that ran on a CPU at a time, if known.
     pub fn thread_at(&self, cpu: u32, time: u64) -> Option<(u32, u32)> {
         let list = self.switches.get(&cpu)?;
         let at = list
@@ -388,8 +388,9 @@ impl<'a> Session<'a> {
         Some((list[at].1, list[at].2))
     }
 
-    /// A number for what ran on a CPU at a time: it is the same for two times only if nothing shows
-    /// that the thread was on another CPU, or another thread on this one, between them.
+    /// Number of the turn on a CPU at a time. Two times have the same number only if, as far as
+    /// known, the same thread ran there at both and neither left the CPU nor was replaced in
+    /// between.
     pub fn turn_at(&self, cpu: u32, time: u64) -> Option<u32> {
         let list = self.switches.get(&cpu)?;
         let at = list
@@ -480,14 +481,14 @@ impl<'a> Reader<'a> {
         self.events.push(event);
     }
 
-    /// The attribute that describes a record. Where that cannot be known, it is counted.
+    /// The attribute that describes a record. Records with an unknown one are counted.
     fn attr(&mut self, record: &PerfRecord<'_>) -> Option<Attr> {
         let first = self.events.first().map(|e| e.attr);
         if first.is_some() && !self.mixed {
             return first;
         }
         let found = match self.id(record) {
-            // Records that perf makes up (mappings of running processes) carry the id 0.
+            // Records that perf synthesizes (mappings of running processes) have the id 0.
             Some(0) if !self.counters.contains_key(&0) => first,
             id => id
                 .and_then(|id| self.counters.get(&id)?.event)
@@ -498,7 +499,7 @@ impl<'a> Reader<'a> {
         found
     }
 
-    /// The counter of a record, by where the file's records have it.
+    /// The counter id of a record, at the position for this file.
     fn id(&self, record: &PerfRecord<'_>) -> Option<u64> {
         let place = self.place?;
         let at = if record.kind == kind::SAMPLE {
@@ -509,7 +510,8 @@ impl<'a> Reader<'a> {
         at.and_then(|at| u64_at(&record.body, at))
     }
 
-    /// True if a record of the kernel concerns a virtual machine. Relevant ones are counted.
+    /// True if a record of the kernel concerns a virtual machine. Samples and mappings of those are
+    /// counted.
     fn is_guest(&mut self, record: &PerfRecord<'_>) -> bool {
         let by_mode = MISC_GUEST.contains(&(record.misc & MISC_CPUMODE))
             && matches!(record.kind, kind::SAMPLE | kind::MMAP | kind::MMAP2);
@@ -536,7 +538,7 @@ impl<'a> Reader<'a> {
             .unwrap_or_default()
     }
 
-    /// Takes a record in; `None` if it is malformed.
+    /// Handles a record; `None` if it is malformed.
     fn record(&mut self, record: &PerfRecord<'a>) -> Option<()> {
         let body = &record.body[..];
         let pair = || u32_at(body, 0).zip(u32_at(body, 4));
@@ -632,7 +634,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes a section in, as far as it goes; false if it lacks something.
+    /// Handles a section, as far as it is complete; false if it is not.
     fn feature(&mut self, id: u32, section: &[u8]) -> bool {
         match id {
             feature::EVENT_DESC => return self.names.read_events(section),
@@ -721,11 +723,11 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    /// Index into [`Session::sampling`] that a counter belongs to.
+    /// Index of a counter's event in [`Session::sampling`].
     fn sampling(&self, id: Option<u64>) -> Option<usize> {
         match id.and_then(|id| self.counters.get(&id)) {
             Some(counter) => self.samplings.get(counter.event?).copied().flatten(),
-            // Without ids there is one event, or none can be told from another.
+            // Without ids, events can be distinguished only if there is just one.
             None => Some(0).filter(|_| self.session.sampling.len() == 1),
         }
     }
@@ -788,8 +790,8 @@ impl<'a> Reader<'a> {
             self.cuts
                 .push((Stream::Buffer(buffer), offset.saturating_add(size)));
         }
-        // Only events that follow a thread (and its children) stop with it, so that the record is
-        // its own.
+        // Only events that follow a thread (and its children) stop with it, so only their records
+        // belong to that thread.
         if let (Some(buffer), Some(_), Some((pid, tid))) =
             (counter.buffer, counter.thread, who.task)
         {
@@ -814,8 +816,7 @@ impl<'a> Reader<'a> {
             counter.cpu = known(word(2));
             counter.thread = known(word(3));
         }
-        // Newer files may say behind this which are of virtual machines: process of the machine,
-        // processor.
+        // In newer files the ids of virtual machines may follow: process of the machine, processor.
         let machines = body.get(8 + entries.len()..).unwrap_or(&[]);
         for (entry, machine) in entries.chunks_exact(32).zip(machines.chunks_exact(16)) {
             if let (Some(id), Some(1..)) = (u64_at(entry, 0), u64_at(machine, 0)) {
@@ -862,7 +863,7 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    /// Clock settings from what perf noted about the PMU.
+    /// Reads the clock settings from perf's data about the PMU.
     fn clock(&mut self, info: &[u64]) {
         let word = |n: usize| info.get(n).copied().unwrap_or(0);
         let (pmu, shift, multiplier, zero, capable) = (word(0), word(1), word(2), word(3), word(4));

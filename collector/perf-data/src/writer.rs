@@ -2,8 +2,8 @@
 //! perf can both read its files.
 //!
 //! The file is valid at any moment except for the last few records: the header has the size after
-//! every round, so a killed recorder leaves a readable file. The features, which stand behind the
-//! records, come at the end and are mentioned only then.
+//! every round, so a killed recorder leaves a readable file. The features, which lie behind the
+//! records, are written at the end, and the header refers to them only then.
 
 use mgz_perf::attr::ATTR_BYTES;
 use mgz_perf::records::{kind, record_bytes};
@@ -20,7 +20,7 @@ pub struct Described {
     pub attr: [u8; ATTR_BYTES],
     /// Ids of its counters.
     pub ids: Vec<u64>,
-    /// Name.
+    /// Name of the event.
     pub name: String,
 }
 
@@ -43,12 +43,13 @@ const DATA_SIZE_AT: u64 = 48;
 const FEATURES_AT: u64 = 72;
 /// Bytes that are collected before they are written.
 const BUFFER: usize = 1 << 20;
-/// perf's own record that ends a round: records before the round before it are complete.
+/// perf's own record that ends a round: all records from before the previous round have been
+/// written.
 const FINISHED_ROUND: u32 = 68;
-/// Bytes of an AUXTRACE record without its data, which is what the index tells.
+/// Length of an AUXTRACE record without its data, bytes; the index contains it.
 const AUXTRACE_RECORD: u64 = 48;
 
-/// A file in the making.
+/// A file that is being written.
 pub struct Writer {
     file: File,
     buffer: Vec<u8>,
@@ -56,7 +57,7 @@ pub struct Writer {
     data_at: u64,
     /// Bytes of records in the file, without the buffer.
     written: u64,
-    /// Bytes of records that the header tells.
+    /// Bytes of records according to the header.
     committed: u64,
     in_round: bool,
     /// AUXTRACE records: offset in the file, bytes.
@@ -67,7 +68,7 @@ fn words(list: &[u64]) -> Vec<u8> {
     list.iter().flat_map(|w| w.to_le_bytes()).collect()
 }
 
-/// A text as features have it: length and zero-padded bytes.
+/// A text in the format of features: length and zero-padded bytes.
 fn feature_text(text: &str) -> Vec<u8> {
     let padded = (text.len() + 1).next_multiple_of(64);
     let mut out = (padded as u32).to_le_bytes().to_vec();
@@ -77,7 +78,7 @@ fn feature_text(text: &str) -> Vec<u8> {
 }
 
 impl Writer {
-    /// Makes the file, readable by the user alone.
+    /// Creates the file, readable only by the user.
     pub fn create(path: &Path, events: Vec<Described>) -> io::Result<Writer> {
         let mut file = File::options()
             .write(true)
@@ -133,7 +134,7 @@ impl Writer {
         self.data_at + self.written + self.buffer.len() as u64
     }
 
-    /// Whole records, as they are.
+    /// Writes complete records unchanged.
     pub fn records(&mut self, bytes: &[u8]) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
@@ -146,13 +147,14 @@ impl Writer {
         Ok(())
     }
 
-    /// One record. The body's length must be a multiple of 8 and fit.
+    /// Writes one record. The body's length must be a multiple of 8 and fit into 16 bits with the
+    /// header.
     pub fn record(&mut self, kind: u32, misc: u16, body: &[u8]) -> io::Result<()> {
         self.records(&record_bytes(kind, misc, body)?)
     }
 
-    /// PT data in an AUXTRACE record. `cpu` is the buffer's, `tsc` the time (perf cannot read time
-    /// stamps without); data ends in padding where it is no whole number of words.
+    /// Writes PT data in an AUXTRACE record. `cpu`: that of the buffer; `tsc`: the time, without
+    /// which perf cannot read time stamps. The data is padded to whole words.
     pub fn auxtrace(
         &mut self,
         offset: u64,
@@ -176,7 +178,7 @@ impl Writer {
         self.records(&[0; 8][..(padded - length) as usize])
     }
 
-    /// Large pieces go into the file directly.
+    /// Large pieces are written to the file directly.
     fn flush_if_large(&mut self, part: &[u8]) -> io::Result<()> {
         if part.len() < BUFFER / 2 {
             return self.records(part);
@@ -194,7 +196,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends a round, in which every ring was emptied once, and makes what was written so far valid.
+    /// Ends a round, in which every ring was emptied once, and makes everything written so far
+    /// valid.
     pub fn end_round(&mut self) -> io::Result<()> {
         if !std::mem::take(&mut self.in_round) {
             return Ok(());
@@ -204,7 +207,7 @@ impl Writer {
         self.commit()
     }
 
-    /// Makes what was written so far valid.
+    /// Makes everything written so far valid.
     pub fn commit(&mut self) -> io::Result<()> {
         self.flush()?;
         self.file
@@ -213,13 +216,13 @@ impl Writer {
         Ok(())
     }
 
-    /// After an error: forgets what is not valid, so that the rest of the file still is.
+    /// Discards the invalid end of the file after an error, so that the rest is valid.
     pub fn roll_back(&mut self) {
         self.buffer.clear();
         self.written = self.committed;
         let end = self.data_at + self.written;
         self.index.retain(|(at, _)| *at < end);
-        // If even this fails, the header still tells the truth about the records.
+        // If even this fails, the header still describes the records correctly.
         let _ = self.file.set_len(end);
         let _ = self.file.seek(SeekFrom::Start(end));
     }
@@ -290,9 +293,9 @@ impl Writer {
 /// Content of the features.
 #[derive(Clone, Debug, Default)]
 pub struct About {
-    /// Kernel.
+    /// Release of the kernel.
     pub release: String,
-    /// CPUs that are on.
+    /// Number of online CPUs.
     pub cpus: u32,
     /// The traced command line.
     pub command: Vec<String>,

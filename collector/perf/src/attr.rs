@@ -1,15 +1,14 @@
 //! `struct perf_event_attr` as the kernel reads it (include/uapi/linux/perf_event.h, 120 bytes:
 //! PERF_ATTR_SIZE_VER6).
 //!
-//! An older kernel takes a longer structure than its own as long as the rest is zero, so that one
-//! size serves all; what it does not know (`aux_action` before 6.13) it refuses with EINVAL or
-//! E2BIG.
+//! An older kernel accepts a longer structure than its own if the rest is zero, so one size suits
+//! all kernels. It refuses unsupported fields (`aux_action` before 6.13) with EINVAL or E2BIG.
 
 use crate::records::bits;
 
 /// `perf_event_attr.type` of software events.
 pub const TYPE_SOFTWARE: u32 = 1;
-/// `perf_event_attr.type` of raw events of the core PMU, where sysfs does not tell another.
+/// `perf_event_attr.type` of raw events of the core PMU, if sysfs has no other.
 pub const TYPE_RAW: u32 = 4;
 /// `perf_event_attr.type` of the kernel's own names for events of caches.
 pub const TYPE_HW_CACHE: u32 = 3;
@@ -17,7 +16,7 @@ pub const TYPE_HW_CACHE: u32 = 3;
 pub const SW_TASK_CLOCK: u64 = 1;
 /// Software event that never counts: carries records about mappings and threads.
 pub const SW_DUMMY: u64 = 9;
-/// `read_format`: behind a counter's value stand the times for which it was enabled and counted.
+/// `read_format`: a counter's value is followed by the times for which it was enabled and running.
 pub const FORMAT_TIMES: u64 = 1 | 2;
 /// `read_format`: counter values come with their id (as perf asks for).
 pub const FORMAT_ID: u64 = 4;
@@ -48,32 +47,32 @@ pub mod action {
     pub const START_PAUSED: u32 = 1;
     /// An overflow pauses the group's AUX event.
     pub const PAUSE: u32 = 2;
-    /// An overflow resumes it. Excludes [`PAUSE`].
+    /// An overflow resumes the group's AUX event. Excludes [`PAUSE`].
     pub const RESUME: u32 = 4;
 }
 
-/// Fields that every event of ours puts into its records.
+/// Fields in the records of all our events.
 pub const IDENTITY: u64 = bits::IP | bits::TID | bits::TIME | bits::IDENTIFIER;
 
 /// An event, as `perf_event_open` takes it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attr {
-    /// PMU.
+    /// Type number of the PMU.
     pub kind: u32,
     /// Size of this structure.
     pub size: u32,
-    /// PMU-specific event.
+    /// Event number, PMU-specific.
     pub config: u64,
-    /// Events from sample to sample (for clocks: ns).
+    /// Events between samples (for clocks: ns).
     pub sample_period: u64,
-    /// `PERF_SAMPLE_*`.
+    /// Fields of samples: `PERF_SAMPLE_*` bits.
     pub sample_type: u64,
-    /// `PERF_FORMAT_*`.
+    /// Fields of counter values: `PERF_FORMAT_*` bits.
     pub read_format: u64,
-    /// [`flag`].
+    /// Bits of [`flag`].
     pub flags: u64,
-    /// Records from wakeup to wakeup; 0: when half of the ring is full.
+    /// Records between wakeups; 0: wake up when half of the ring is full.
     pub wakeup: u32,
     /// Unused here.
     pub bp_type: u32,
@@ -91,7 +90,7 @@ pub struct Attr {
     pub clockid: i32,
     /// Unused here.
     pub sample_regs_intr: u64,
-    /// Bytes of AUX data from wakeup to wakeup; 0: half of the area.
+    /// Bytes of AUX data between wakeups; 0: half of the area.
     pub aux_watermark: u32,
     /// Unused here.
     pub sample_max_stack: u16,
@@ -99,7 +98,7 @@ pub struct Attr {
     pub reserved_2: u16,
     /// Bytes of AUX data in a sample.
     pub aux_sample_size: u32,
-    /// [`action`].
+    /// Bits of [`action`].
     pub aux_action: u32,
 }
 
@@ -124,7 +123,7 @@ impl Attr {
         }
     }
 
-    /// As it stands in perf.data files (little-endian, as on every machine with PT).
+    /// The bytes in perf.data files (little-endian, as on every machine with PT).
     pub fn bytes(&self) -> [u8; ATTR_BYTES] {
         let mut out = [0; ATTR_BYTES];
         let mut at = 0;

@@ -1,8 +1,8 @@
 //! `perf_event_open`: a sampling clock that the program and all its threads and children inherit.
 //!
-//! The events are opened on this thread, disabled, one per CPU (the kernel shares rings of
-//! inherited events only so); a child that this thread starts inherits them, and they begin to
-//! count when it executes the program.
+//! The events are opened on this thread, disabled, one per CPU (otherwise the kernel does not allow
+//! shared rings for inherited events); a child that this thread starts inherits them, and they
+//! begin to count when it executes the program.
 
 use crate::attr::{ATTR_BYTES, Attr, SW_TASK_CLOCK, TYPE_SOFTWARE, flag};
 use crate::code_samples::{CodeSample, CodeSamples};
@@ -15,14 +15,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// CPU time between samples, ns: about 1,000 a second, and no divisor of the timer tick.
+/// CPU time between samples, ns: about 1,000 a second, and not a divisor of the timer tick.
 pub const PERIOD_NS: u64 = 1_001_003;
-/// Data pages of a ring, a power of two; well below what the kernel lets every user lock (516 KiB
+/// Data pages of a ring, a power of two; well below the memory that every user may lock (516 KiB
 /// per CPU).
 const RING_PAGES: usize = 64;
 const MISC_COMM_EXEC: u16 = 1 << 13;
 
-/// Why nothing can be sampled.
+/// Reason why nothing can be sampled.
 #[derive(Debug, thiserror::Error)]
 #[error("--hot needs the kernel's sampling clock, which was refused ({error}){remedy}")]
 pub struct Refused {
@@ -77,14 +77,14 @@ pub struct MappedCode {
     pub path: Vec<u8>,
 }
 
-/// Samples by place in a file.
+/// Samples by location in a file.
 #[derive(Debug, Default)]
 pub struct Samples {
-    /// `(path, file offset)` to number. Code of no file is not among them.
+    /// `(path, file offset)` to number. Code outside of files is not included.
     pub places: HashMap<(Vec<u8>, u64), u64>,
-    /// The same by process and path.
+    /// Number of samples by process id and path.
     pub files: HashMap<(u32, Vec<u8>), u64>,
-    /// Samples in code of no file, and where no mapping is known.
+    /// Samples in code outside of files, and at addresses without a known mapping.
     pub unnamed: CodeSamples,
     /// Samples that the kernel had no room for.
     pub lost: u64,
@@ -93,18 +93,18 @@ pub struct Samples {
 /// Distribution of the time of some processes over files.
 #[derive(Clone, Debug, Default)]
 pub struct Shares {
-    /// Samples.
+    /// Number of all samples.
     pub samples: u64,
-    /// Those in a file's code; `""` is code of no file.
+    /// Number of samples by file; `""` is code outside of files.
     pub by_file: BTreeMap<String, u64>,
-    /// Those where no mapping is known.
+    /// Number of samples at addresses without a known mapping.
     pub unknown: u64,
-    /// Those in code of no file, and where no mapping is known.
+    /// Samples in code outside of files, and at addresses without a known mapping.
     pub unnamed: CodeSamples,
 }
 
 impl Shares {
-    /// Those in a file; `None` if there are no samples.
+    /// Number of samples in a file; `None` if there are no samples at all.
     pub fn of(&self, path: &str) -> Option<u64> {
         (self.samples > 0).then(|| self.by_file.get(path).copied().unwrap_or(0))
     }
@@ -119,7 +119,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Opens the events, disabled, for a sample every so many nanoseconds of CPU time.
+    /// Opens the events, disabled, for a sample every `period` nanoseconds of CPU time.
     pub fn open(period: u64) -> Result<Sampler, Refused> {
         let attr = Attr {
             kind: TYPE_SOFTWARE,
@@ -147,7 +147,7 @@ impl Sampler {
         for cpu in online() {
             match CpuEvent::open(&attr, cpu as i32) {
                 Ok(event) => events.push(event),
-                // The CPU went away, or this process may not use it.
+                // The CPU was turned off, or this process may not use it.
                 Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {}
                 Err(e) => return Err(Refused::new(e)),
             }
@@ -163,7 +163,7 @@ impl Sampler {
         })
     }
 
-    /// From now on files are counted, not places in them.
+    /// Counts samples only by file from now on, not by location.
     pub fn files_only(&mut self) {
         self.placer.files_only = true;
     }
@@ -173,7 +173,7 @@ impl Sampler {
         &self.placer.unnamed_processes
     }
 
-    /// Takes what the kernel has written, and finds out where the samples lie.
+    /// Reads the kernel's records, and assigns the samples to locations.
     pub fn drain(&mut self) {
         let mut records: Vec<Record> = Vec::new();
         for event in &mut self.events {
@@ -184,14 +184,14 @@ impl Sampler {
         self.order.round(records, &mut self.placer);
     }
 
-    /// Takes the rest.
+    /// Reads the remaining records.
     pub fn finish(mut self) -> Samples {
         self.drain();
         self.placer.place(self.order.pending);
         self.placer.samples
     }
 
-    /// The same for the files of some processes. What the recorder itself has put there does not
+    /// As [`Sampler::finish`], for the files of some processes. The recorder's own code does not
     /// count.
     pub fn shares(self, of: &dyn Fn(u32) -> bool) -> Shares {
         self.finish().shares(of)
@@ -199,7 +199,7 @@ impl Sampler {
 }
 
 impl Samples {
-    /// The files of some processes. What the recorder itself has put there does not count.
+    /// The shares of files in some processes. The recorder's own code does not count.
     pub fn shares(&self, of: &dyn Fn(u32) -> bool) -> Shares {
         let mut shares = Shares {
             unnamed: self.unnamed.clone(),
@@ -212,8 +212,8 @@ impl Samples {
                 continue;
             }
             shares.samples += n;
-            // (Where nothing is known to be mapped is not where code was generated, which the
-            // kernel tells as well.)
+            // (Addresses without a known mapping are not generated code, since the kernel reports
+            // its mappings as well.)
             if path == UNKNOWN {
                 shares.unknown += n;
                 continue;
@@ -228,12 +228,12 @@ impl Samples {
     }
 }
 
-/// True for the kernel's names of mappings that are of no file.
+/// True for the kernel's names of mappings without a file.
 fn is_of_no_file(path: &[u8]) -> bool {
     path == b"//anon" || path.starts_with(b"/memfd:") || path.starts_with(b"[anon")
 }
 
-/// True if a sample there has no name yet, and is not of the recorder's own code.
+/// True if a sample in this mapping has no name yet, and is not in the recorder's own code.
 fn is_unnamed(path: &[u8]) -> bool {
     let is_ours = path.starts_with(b"/memfd:mgz-");
     (is_of_no_file(path) || path == UNKNOWN.as_bytes()) && !is_ours
@@ -265,7 +265,7 @@ enum Kind {
     Lost(u64),
 }
 
-/// Parses records; stops at the first that makes no sense.
+/// Parses records; stops at the first invalid one.
 fn parse(mut bytes: &[u8]) -> Vec<Record> {
     let u32_at = |b: &[u8], at: usize| {
         b.get(at..at + 4)
@@ -287,7 +287,7 @@ fn parse(mut bytes: &[u8]) -> Vec<Record> {
         let (record, behind) = bytes.split_at(size);
         bytes = behind;
         let body = &record[8..];
-        // All but samples end in process, thread and time.
+        // Every record except a sample ends with the ids of process and thread and the time.
         let end = body.len().wrapping_sub(16);
         let parsed = (|| {
             let (process, time, kind) = match kind {
@@ -332,19 +332,19 @@ fn parse(mut bytes: &[u8]) -> Vec<Record> {
     out
 }
 
-/// Brings what several rings hold in order. Each ring is in order by itself; but while one is read,
-/// another may get what came before what stands in the next one. So records wait for a round: all
-/// that is older than what was there in the round before has come by then.
+/// Sorts the records of several rings. Each ring is in order; but while one is read, another may
+/// receive records that are older than those of the next ring. So records wait for one round: by
+/// then all records have arrived that are older than the newest one of the previous round.
 #[derive(Debug, Default)]
 struct Order {
-    /// In order.
+    /// Waiting records, in order of time.
     pending: Vec<Record>,
-    /// Time of the newest record of the round before.
+    /// Time of the newest record of the previous round.
     newest: u64,
 }
 
 impl Order {
-    /// Takes what the rings held, one after the other, and places what can be.
+    /// Adds the records of all rings, and passes on those that are ready.
     fn round(&mut self, records: Vec<Record>, placer: &mut Placer) {
         let newest = records.iter().map(|r| r.time).max().unwrap_or(0);
         self.pending.extend(records);
@@ -355,16 +355,16 @@ impl Order {
     }
 }
 
-/// Path of samples where nothing is mapped.
+/// Path for samples at addresses without a known mapping.
 pub const UNKNOWN: &str = "[unknown]";
 
 /// Follows the processes' mappings through time.
 #[derive(Debug, Default)]
 struct Placer {
     maps: HashMap<u32, Vec<MappedCode>>,
-    /// Threads of each process.
+    /// Number of threads of each process.
     threads: HashMap<u32, u32>,
-    /// Places are not needed.
+    /// Samples are counted only by file.
     files_only: bool,
     unnamed_processes: BTreeSet<u32>,
     samples: Samples,
@@ -478,7 +478,8 @@ mod tests {
     fn a_mapping_that_is_read_after_its_samples_counts() {
         let parsed = |bytes: &[Vec<u8>]| parse(&bytes.concat());
         let (mut order, mut placer) = (Order::default(), Placer::default());
-        // While the second processor's ring was read, the first one's got the mapping: a round later.
+        // The mapping reached the first ring while the second was read, so it is seen a round
+        // later.
         order.round(
             parsed(&[map(7, 0x1000, 0, "/bin/a", 10), sample(7, 0x5010, 40)]),
             &mut placer,

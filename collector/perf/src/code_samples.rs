@@ -1,29 +1,29 @@
-//! Samples of code addresses with their times, kept for names that are known only later.
+//! Samples of code addresses with their times, kept for names that become known later.
 
-/// Samples that are kept at most. Source: Chosen; 40 MiB.
+/// Maximum number of kept samples. Source: Chosen; 40 MiB.
 const MAX_SAMPLES: usize = 1 << 20;
 
-/// A thread was at an address.
+/// A sample: a thread was at an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CodeSample {
-    /// Process.
+    /// Process id.
     pub process: u32,
     /// Address.
     pub address: u64,
-    /// CLOCK_MONOTONIC.
+    /// Time of CLOCK_MONOTONIC, ns.
     pub time_ns: u64,
-    /// Time that it stands for, in the unit of its source.
+    /// Time that the sample represents, in the unit of its source.
     pub weight: u64,
-    /// The address is known to lie in a mapping of no file.
+    /// The address is known to lie in a mapping without a file.
     pub in_mapping: bool,
 }
 
-/// Samples of a run. If there are too many, every second one is dropped, and the others stand for
+/// Samples of a run. If there are too many, every second one is dropped, and the others represent
 /// it.
 #[derive(Clone, Debug)]
 pub struct CodeSamples {
     list: Vec<CodeSample>,
-    /// One of so many is kept.
+    /// One in this many samples is kept.
     stride: u64,
     /// Samples until the next one that is kept.
     until_next: u64,
@@ -65,12 +65,12 @@ impl CodeSamples {
         self.list.retain(is_kept);
     }
 
-    /// Number of samples that each stands for.
+    /// Number of samples that each kept one represents.
     pub fn stride(&self) -> u64 {
         self.stride
     }
 
-    /// The samples that were kept. All stand for the same number of samples.
+    /// The samples that were kept. All represent the same number of samples.
     pub fn list(&self) -> &[CodeSample] {
         &self.list
     }

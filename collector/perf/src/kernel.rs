@@ -14,19 +14,19 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventId(pub usize);
 
-/// A counter's value, with all that have inherited it.
+/// A counter's value, including those of all tasks that inherited it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// Events that were counted.
     pub value: u64,
     /// Time for which the event was enabled, ns.
     pub enabled_ns: u64,
-    /// Time for which it had a counter, ns.
+    /// Time for which the event was counting, ns.
     pub running_ns: u64,
 }
 
 impl Counted {
-    /// The value, as if it had counted all the time; 0 if it never counted.
+    /// The value scaled to the whole enabled time; 0 if the event never counted.
     pub fn estimate(&self) -> f64 {
         match self.running_ns {
             0 => 0.0,
@@ -38,20 +38,20 @@ impl Counted {
 /// Operations on an open event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// It counts from now on (`PERF_EVENT_IOC_ENABLE`), also in children that inherited it.
+    /// The event counts from now on (`PERF_EVENT_IOC_ENABLE`), also in children that inherited it.
     Enable,
-    /// It stops (`PERF_EVENT_IOC_DISABLE`).
+    /// The event stops (`PERF_EVENT_IOC_DISABLE`).
     Disable,
-    /// Its records go to another event's ring (`PERF_EVENT_IOC_SET_OUTPUT`).
+    /// The event's records go to another event's ring (`PERF_EVENT_IOC_SET_OUTPUT`).
     Output(EventId),
     /// Address filters (`PERF_EVENT_IOC_SET_FILTER`).
     Filter(String),
-    /// Another period (`PERF_EVENT_IOC_PERIOD`). Children that inherited the event keep theirs;
-    /// later ones inherit this one.
+    /// A new period (`PERF_EVENT_IOC_PERIOD`). Children that inherited the event keep theirs; later
+    /// ones inherit this one.
     Period(u64),
 }
 
-/// The kernel's side.
+/// The services of the kernel.
 pub trait Kernel {
     /// The text of a file of sysfs or procfs, by its absolute path.
     fn read(&self, path: &str) -> io::Result<String>;
@@ -59,7 +59,7 @@ pub trait Kernel {
     /// Names in a folder of sysfs, in any order.
     fn list(&self, path: &str) -> io::Result<Vec<String>>;
 
-    /// The kind of file system that a file lies on (`statfs`, `f_type`).
+    /// The kind of file system that a file is on (`statfs`, `f_type`).
     fn file_system(&self, path: &str) -> io::Result<i64>;
 
     /// `perf_event_open`. The descriptor is closed on exec.
@@ -77,13 +77,13 @@ pub trait Kernel {
     /// The value of a counter that was opened with [`crate::attr::FORMAT_TIMES`].
     fn count(&mut self, event: EventId) -> io::Result<Counted>;
 
-    /// An ioctl.
+    /// Performs an operation on an event (`ioctl`).
     fn control(&mut self, event: EventId, control: &Control) -> io::Result<()>;
 
     /// Maps the event's ring (`offset` 0) or AUX area.
     fn map(&mut self, event: EventId, len: usize, offset: u64, writable: bool) -> io::Result<Area>;
 
-    /// Sleeps until a mapped ring wants to be emptied, but no longer than `timeout`. False once no
+    /// Sleeps until a mapped ring should be emptied, but no longer than `timeout`. False once no
     /// task is left that could write to any of them.
     fn wait(&mut self, timeout: Duration) -> io::Result<bool>;
 
@@ -93,7 +93,7 @@ pub trait Kernel {
     /// Bytes of a page.
     fn page(&self) -> usize;
 
-    /// The time stamp counter. Not 0: readers take that for unknown.
+    /// The time stamp counter. Never 0, which readers take for unknown.
     fn tsc(&self) -> u64;
 }
 

@@ -31,7 +31,7 @@ pub enum ScriptEvent {
         pid: u32,
         /// The thread.
         tid: u32,
-        /// When, in ns of the trace's clock.
+        /// Time, ns of the trace's clock.
         time: u64,
     },
     /// PT writes.
@@ -44,7 +44,7 @@ pub enum ScriptEvent {
         pid: u32,
         /// The thread.
         tid: u32,
-        /// When, in ns of the trace's clock.
+        /// Time, ns of the trace's clock.
         time: u64,
     },
     /// The sampling event overflows.
@@ -57,7 +57,7 @@ pub enum ScriptEvent {
         pid: u32,
         /// The thread.
         tid: u32,
-        /// When, in ns of the trace's clock.
+        /// Time, ns of the trace's clock.
         time: u64,
     },
     /// The pausing event overflows.
@@ -68,7 +68,7 @@ pub enum ScriptEvent {
         pid: u32,
         /// The thread.
         tid: u32,
-        /// When, in ns of the trace's clock.
+        /// Time, ns of the trace's clock.
         time: u64,
     },
     /// The thread leaves the CPU, and PT with it.
@@ -79,18 +79,18 @@ pub enum ScriptEvent {
         pid: u32,
         /// The thread.
         tid: u32,
-        /// When, in ns of the trace's clock.
+        /// Time, ns of the trace's clock.
         time: u64,
     },
     /// The recorder wakes up.
     Wake,
 }
 
-/// An event that was opened.
+/// An opened event.
 pub struct Opened {
-    /// As it was asked for.
+    /// The requested attribute.
     pub attr: Attr,
-    /// The process that is watched; -1: any.
+    /// The monitored process; -1: any.
     pub pid: i32,
     /// The CPU.
     pub cpu: u32,
@@ -100,7 +100,7 @@ pub struct Opened {
     pub output: Option<EventId>,
     /// Its address filter.
     pub filter: Option<String>,
-    /// Period now.
+    /// Current period.
     pub period: u64,
     /// Number of times it was enabled.
     pub enabled: usize,
@@ -166,13 +166,13 @@ impl Memory {
 struct Buffers {
     ring: Option<Memory>,
     aux: Option<(Memory, bool)>,
-    /// Records without room since the last one with room.
+    /// Number of lost records since the last stored one.
     lost: u64,
-    /// PT stopped when the area was full.
+    /// PT has stopped because the area was full.
     stopped: bool,
-    /// Bytes that PT wrote in all.
+    /// Total number of bytes that PT wrote.
     written: u64,
-    /// PT is paused by other events.
+    /// PT is paused by another event.
     paused: bool,
 }
 
@@ -190,15 +190,15 @@ pub struct Fake {
     pub file_systems: BTreeMap<String, i64>,
     /// A buffer that fills up from empty at once is reported with size 0, as before Linux 6.13.
     pub fills_at_once: bool,
-    /// Sampling at shorter periods is throttled.
+    /// Events with shorter periods are throttled.
     pub fastest: u64,
     /// Events, in the order in which they were opened.
     pub events: Vec<Opened>,
     /// Which events are refused.
     pub refuse: Refuse,
-    /// By thread: where its callers go on, as its call chains have it.
+    /// By thread: the return addresses of its call chains.
     pub callers: HashMap<u32, Vec<u64>>,
-    /// Bytes that may be mapped.
+    /// Number of bytes that may be mapped.
     pub lockable: usize,
     /// Events still to come.
     pub script: VecDeque<ScriptEvent>,
@@ -206,7 +206,7 @@ pub struct Fake {
     pub closed: usize,
     /// Data that the kernel could not deliver: records, bytes of PT data.
     pub lost: (u64, u64),
-    /// Places where PT data was cut.
+    /// Positions at which PT data was cut: CPU and offset.
     pub cuts: Vec<(u32, u64)>,
     /// Number of times the AUX area was copied into a sample.
     pub snapshots: u64,
@@ -278,7 +278,7 @@ pub fn machine(cpus: &str, cores: &[(&str, u32, &str)]) -> BTreeMap<String, Stri
 }
 
 impl Fake {
-    /// A kernel whose files say this.
+    /// A kernel with these contents of files, by path.
     pub fn new(files: BTreeMap<String, String>) -> Fake {
         Fake {
             files,
@@ -299,7 +299,7 @@ impl Fake {
         }
     }
 
-    /// The counter id of an event: as a kernel counts, with gaps.
+    /// The counter id of an event; like the kernel's, the ids have gaps.
     fn id_of(event: usize) -> u64 {
         50 + 3 * event as u64
     }
@@ -336,8 +336,8 @@ impl Fake {
         ring.set(page::DATA_HEAD, head + record.len() as u64);
     }
 
-    /// As `perf_output_begin`: what does not fit is counted, and told before the next record that
-    /// does.
+    /// As `perf_output_begin`: records that do not fit are counted, and reported before the next
+    /// one that fits.
     fn emit(
         &mut self,
         event: usize,
@@ -418,7 +418,7 @@ impl Fake {
         let head = ring.word(page::AUX_HEAD);
         let room = size - (head - ring.word(page::AUX_TAIL));
         if room == 0 {
-            // Nothing can be begun, so that nothing ends, and no record tells of it.
+            // No output can be started, so the kernel writes no record about it.
             buffers.stopped = true;
             self.lost.1 += bytes.len() as u64;
             return;
@@ -490,7 +490,7 @@ impl Fake {
             let body = words(&[identity.2, Self::id_of(event), Self::id_of(event)]);
             self.emit(event, kind::THROTTLE, 0, &body, identity);
         }
-        // The kernel resumes behind the sample, and pauses before it.
+        // The kernel resumes after the sample, and pauses before it.
         if attr.aux_action & action::RESUME != 0 {
             self.buffers.get_mut(&cpu).unwrap().paused = false;
         }
@@ -554,8 +554,8 @@ impl Fake {
         }
     }
 
-    /// PT stops with its thread. For a flight recorder, the kernel reports the position, and that
-    /// everything was overwritten.
+    /// PT stops when its thread leaves the CPU. For a flight recorder, the kernel reports the
+    /// position, and that everything was overwritten.
     fn out(&mut self, cpu: u32, identity: (u32, u32, u64)) {
         let event = self.find(cpu, |e| e.attr.kind == PT);
         let buffers = &self.buffers[&cpu];
@@ -653,7 +653,7 @@ impl Kernel for Fake {
             }
             Control::Disable => self.events[event.0].disabled += 1,
             Control::Output(ring) => {
-                // The kernel joins rings of one CPU only, and only such as are mapped.
+                // The kernel joins only mapped rings of the same CPU.
                 if self.events[ring.0].cpu != cpu
                     || self.buffers.get(&cpu).is_none_or(|b| b.ring.is_none())
                 {
@@ -680,7 +680,7 @@ impl Kernel for Fake {
                     .chain(b.aux.iter().map(|a| a.0.len()))
             })
             .sum();
-        // Memory of an attempt before has been unmapped.
+        // Memory of an earlier attempt has been unmapped.
         let used = if offset == 0 && self.buffers.contains_key(&cpu) {
             0
         } else {

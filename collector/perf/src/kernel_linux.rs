@@ -16,7 +16,7 @@ use std::time::Duration;
 #[derive(Default)]
 pub struct Linux {
     events: Vec<OwnedFd>,
-    /// Events with a ring and a task left.
+    /// Descriptors of events that have a ring and whose tasks still exist.
     polled: Vec<RawFd>,
     mapped: bool,
 }
@@ -50,7 +50,7 @@ impl Kernel for Linux {
         syscall_result(unsafe { libc::statfs(path.as_ptr(), about.as_mut_ptr()) })?;
         // SAFETY: the call succeeded, so the kernel has filled it in.
         let about = unsafe { about.assume_init() };
-        // (musl has it without a sign.)
+        // (The field is unsigned in musl.)
         #[allow(clippy::unnecessary_cast)]
         Ok(about.f_type as i64)
     }
@@ -74,7 +74,7 @@ impl Kernel for Linux {
     fn count(&mut self, event: EventId) -> io::Result<Counted> {
         let fd = self.fd(event)?;
         let mut words = [0u64; 3];
-        // SAFETY: the words live across the call, which writes into them at most.
+        // SAFETY: the words live across the call, which writes at most their length.
         let read =
             unsafe { libc::read(fd, words.as_mut_ptr().cast(), std::mem::size_of_val(&words)) };
         if read < 0 {
@@ -147,7 +147,7 @@ impl Kernel for Linux {
                 Err(error)
             };
         }
-        // An event without a task is ready for ever.
+        // Once its tasks are gone, an event is always ready.
         let gone =
             |p: &libc::pollfd| p.revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0;
         self.polled = list.iter().filter(|p| !gone(p)).map(|p| p.fd).collect();

@@ -1,10 +1,10 @@
 //! The memory that the kernel shares: a ring of records with a control page in front
 //! (`struct perf_event_mmap_page`), and the AUX area with PT data.
 //!
-//! The kernel writes behind `head` and never beyond `tail` plus the size, so that what lies between
-//! is ours until `tail` is moved. Both count on for ever; places are taken modulo the size, a power
-//! of two. An AUX area that is mapped read-only is a flight recorder: the kernel overwrites it, and
-//! its head says only where, so that there is nothing to fetch.
+//! The kernel writes from `head` on and never beyond `tail` plus the size, so the bytes from `tail`
+//! to `head` belong to us until `tail` is moved. Both only increase; offsets are taken modulo the
+//! size, a power of two. An AUX area that is mapped read-only is a flight recorder: the kernel
+//! overwrites it, and its head is only a position, so there is nothing to fetch.
 
 use crate::kernel::Area;
 use std::io;
@@ -92,17 +92,17 @@ pub struct Ring {
     offset: usize,
     size: usize,
     aux: Option<Area>,
-    /// The AUX area is to be emptied.
+    /// The AUX area must be emptied.
     fetched: bool,
 }
 
-/// PT data that was not taken yet.
+/// PT data that was not read yet.
 pub struct Pending<'a> {
     /// Offset in the stream.
     pub offset: u64,
-    /// Up to the area's end.
+    /// The part up to the area's end.
     pub first: &'a [u8],
-    /// From its beginning.
+    /// The part from the area's start.
     pub second: &'a [u8],
 }
 
@@ -110,7 +110,7 @@ pub struct Pending<'a> {
 pub const PAGE_SIZE: usize = 4096;
 
 impl Ring {
-    /// Maps the ring of an event, with that many pages for records, a power of two.
+    /// Maps the ring of an event, with `pages` pages for records, a power of two.
     pub fn map(event: &impl AsRawFd, pages: usize) -> io::Result<Ring> {
         let area = map(event, (1 + pages) * PAGE_SIZE, 0, true)?;
         Ring::new(area, PAGE_SIZE).ok_or_else(|| io::ErrorKind::InvalidData.into())
@@ -140,7 +140,7 @@ impl Ring {
     }
 
     /// Tells the kernel how large the AUX area will be and where it will be mapped; returns that
-    /// place.
+    /// offset.
     pub fn announce_aux(&self, bytes: usize) -> u64 {
         let offset = self.area.len() as u64;
         self.word(page::AUX_OFFSET).store(offset, Ordering::Relaxed);
@@ -149,7 +149,7 @@ impl Ring {
         offset
     }
 
-    /// The AUX area has been mapped, `writable` if it is to be emptied.
+    /// Stores the mapped AUX area. `writable`: it must be emptied.
     pub fn set_aux(&mut self, area: Area, writable: bool) {
         self.aux = Some(area);
         self.fetched = writable;
@@ -160,7 +160,7 @@ impl Ring {
         self.aux.as_ref().map_or(0, |area| area.len() as u64)
     }
 
-    /// Clock parameters; `None` where the clock does not follow from the TSC.
+    /// Clock parameters; `None` if the clock cannot be computed from the TSC.
     pub fn time_conversion(&self) -> Option<TimeConversion> {
         // SAFETY: as in `word`; the alignment is that of the fields.
         let (lock, shift, mult) = unsafe {
@@ -189,11 +189,11 @@ impl Ring {
         None
     }
 
-    /// Moves all records that are there to the end of `out`.
+    /// Moves all available records to the end of `out`.
     pub fn drain(&mut self, out: &mut Vec<u8>) {
         let head = self.word(page::DATA_HEAD).load(Ordering::Acquire);
         let tail = self.word(page::DATA_TAIL).load(Ordering::Relaxed);
-        // More than the ring holds there cannot be.
+        // The length cannot exceed the ring's size.
         let length = usize::try_from(head.wrapping_sub(tail))
             .unwrap_or(usize::MAX)
             .min(self.size);
@@ -238,7 +238,7 @@ impl Ring {
         })
     }
 
-    /// Gives PT data of that length back to the kernel.
+    /// Releases PT data of that length to the kernel.
     pub fn taken(&mut self, length: u64) {
         let tail = self.word(page::AUX_TAIL).load(Ordering::Relaxed);
         self.word(page::AUX_TAIL)

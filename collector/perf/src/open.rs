@@ -7,11 +7,11 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 // _IO('$', n), _IOW('$', n, pointer or number) and _IOR('$', 7, pointer) of linux/perf_event.h.
 /// ioctl: the event counts from now on.
 pub const IOC_ENABLE: libc::Ioctl = 0x2400;
-/// ioctl: it stops.
+/// ioctl: the event stops.
 pub const IOC_DISABLE: libc::Ioctl = 0x2401;
 /// ioctl: another period, by pointer.
 pub const IOC_PERIOD: libc::Ioctl = 0x4008_2404;
-/// ioctl: its records go to another event's ring.
+/// ioctl: the event's records go to another event's ring.
 pub const IOC_SET_OUTPUT: libc::Ioctl = 0x2405;
 /// ioctl: address filters, a zero-terminated text.
 pub const IOC_SET_FILTER: libc::Ioctl = 0x4008_2406;
@@ -21,8 +21,8 @@ const FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 /// Opens an event of a task (0: the calling one) on a CPU (-1: any), in the group of another event
 /// (-1: its own). The descriptor is closed on exec.
 pub fn open_perf_event(attr: &Attr, task: i32, cpu: i32, group: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: the structure lives across the call and says its own size; the other arguments are
-    // integers.
+    // SAFETY: the structure lives across the call and contains its own size; the other arguments
+    // are integers.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
@@ -36,7 +36,7 @@ pub fn open_perf_event(attr: &Attr, task: i32, cpu: i32, group: RawFd) -> io::Re
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor was just made and belongs to nobody else.
+    // SAFETY: the descriptor was just made and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 

@@ -1,8 +1,7 @@
-//! PMUs as sysfs describes them: where the bits of an event's configuration are, and what it can
-//! do.
+//! PMUs as sysfs describes them: the layout of an event's configuration, and capabilities.
 //!
-//! Every position comes from `format/*`; nothing is known of a PMU beforehand but its name and the
-//! names of its terms.
+//! Every position comes from `format/*`; only the name of a PMU and the names of its terms are
+//! fixed here.
 
 use crate::kernel::Kernel;
 use std::collections::BTreeMap;
@@ -11,13 +10,13 @@ use std::io;
 /// Folder with descriptions of PMUs.
 pub const DEVICES: &str = "/sys/bus/event_source/devices";
 
-/// A term's place: word 0 to 2 of the configuration, and its bits there in ascending order of the
-/// value's bits.
+/// A term's location: word 0 to 2 of the configuration, and its bits there in ascending order of
+/// the value's bits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TermFormat {
     /// `config`, `config1` or `config2`.
     pub word: usize,
-    /// The bits.
+    /// The bits' numbers in the word, in ascending order of the value's bits.
     pub bits: Vec<u32>,
 }
 
@@ -48,7 +47,7 @@ impl TermFormat {
         self.bits.iter().fold(0, |mask, bit| mask | 1 << bit)
     }
 
-    /// Puts a value there; `None` if it needs more bits than there are.
+    /// Encodes a value in these bits; `None` if it needs more of them.
     pub fn place(&self, value: u64) -> Option<u64> {
         if self.bits.len() < 64 && value >> self.bits.len() != 0 {
             return None;
@@ -70,15 +69,15 @@ pub struct Pmu {
     pub name: String,
     /// `perf_event_attr.type`.
     pub kind: u32,
-    /// Terms.
+    /// Format of each term.
     pub format: BTreeMap<String, TermFormat>,
     /// Capabilities, as text.
     pub caps: BTreeMap<String, String>,
-    /// CPUs that have it; `None`: all.
+    /// CPUs that have this PMU; `None`: all.
     pub cpus: Option<Vec<u32>>,
-    /// Address filters that it takes.
+    /// Number of supported address filters.
     pub address_filters: u32,
-    /// TSC frequency over that of the crystal at the nominal clock; 0 if unknown.
+    /// Ratio of the TSC's frequency to the crystal's at the nominal clock; 0 if unknown.
     pub max_nonturbo_ratio: u64,
 }
 
@@ -139,7 +138,7 @@ impl Pmu {
         found
     }
 
-    /// True if a CPU has it.
+    /// True if a CPU has this PMU.
     pub fn covers(&self, cpu: u32) -> bool {
         self.cpus.as_ref().is_none_or(|list| list.contains(&cpu))
     }
@@ -203,7 +202,7 @@ pub fn cpu_list(text: &str) -> Vec<u32> {
     cpus
 }
 
-/// CPUs that are on.
+/// CPUs that are online.
 pub fn online(kernel: &dyn Kernel) -> io::Result<Vec<u32>> {
     let cpus = cpu_list(&kernel.read("/sys/devices/system/cpu/online")?);
     if cpus.is_empty() {

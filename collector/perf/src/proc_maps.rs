@@ -1,8 +1,8 @@
 //! `/proc/PID/maps`, the kernel's list of a process's mappings.
 //!
-//! The one parser of the recorder. The runtime, which has no standard library, does not read the
-//! list: it knows its modules from the loader. The tests' single-step reference has a parser of its
-//! own, so that it shares nothing with what it checks.
+//! This is the recorder's only parser of the list. The runtime, which has no standard library, does
+//! not use the list: it gets its modules from the loader. The tests' single-step reference has a
+//! parser of its own, so that it shares no code with the tested program.
 
 use std::io;
 
@@ -13,7 +13,7 @@ pub struct MapsLine<'a> {
     pub start: u64,
     /// Address behind the last.
     pub end: u64,
-    /// `rwxp`.
+    /// Permissions, such as `r-xp`.
     pub rights: &'a str,
     /// Offset in the file.
     pub offset: u64,
@@ -27,7 +27,7 @@ pub struct MapsLine<'a> {
 }
 
 impl MapsLine<'_> {
-    /// `start-end rights offset device inode name`; `None` if that makes no sense.
+    /// `start-end rights offset device inode name`; `None` if the line is invalid.
     pub fn parse(line: &str) -> Option<MapsLine<'_>> {
         let hex = |text: &str| u64::from_str_radix(text, 16).ok();
         let hex32 = |text: &str| u32::from_str_radix(text, 16).ok();
@@ -49,18 +49,18 @@ impl MapsLine<'_> {
         .filter(|line| line.start < line.end)
     }
 
-    /// It can be read.
+    /// True if the mapping is readable.
     pub fn is_readable(&self) -> bool {
         self.rights.starts_with('r')
     }
 
-    /// It is code.
+    /// True if the mapping is executable.
     pub fn is_executable(&self) -> bool {
         self.rights.as_bytes().get(2) == Some(&b'x')
     }
 }
 
-/// All lines that make sense.
+/// All valid lines.
 pub fn lines(text: &str) -> impl Iterator<Item = MapsLine<'_>> {
     text.lines().filter_map(MapsLine::parse)
 }

@@ -2,10 +2,10 @@
 
 use std::io;
 
-/// Addresses of a call chain that are kept; callers further out are left away.
+/// Maximum number of addresses kept of a call chain; further callers are dropped.
 pub const MAX_CALL_CHAIN: usize = 256;
 
-/// `PERF_SAMPLE_*` bits that matter here.
+/// The `PERF_SAMPLE_*` bits used here.
 pub mod bits {
     #![allow(missing_docs, reason = "the names are the kernel's")]
     pub const IP: u64 = 1 << 0;

@@ -2,36 +2,37 @@
 //!
 //! The events are opened on the calling thread, disabled. The program that this thread starts next
 //! inherits them with all its threads and children, and they count from its `execve` on, in user
-//! code only. There may be more events than the processor has counters: the kernel then lets them
-//! count in turn, and each tells for how long it did.
+//! code only. There may be more events than the processor has counters: the kernel then multiplexes
+//! them, and each reports how long it counted.
 //!
-//! Intel's processors since Haswell count retired loads by the level that they missed. Other
-//! processors count by the kernel's own names, whose meaning differs more.
+//! Intel's processors since Haswell count retired loads by the level that they missed. On other
+//! processors the kernel's generic events are used, whose meaning varies more.
 
 use crate::attr::{ATTR_BYTES, Attr, FORMAT_TIMES, TYPE_HW_CACHE, flag};
 use crate::kernel::{Counted, EventId, Kernel};
 use crate::pmu::Pmu;
 use std::io;
 
-/// Something that is counted.
+/// Kind of a counted event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CountedKind {
     /// Loads.
     Loads,
     /// Loads that missed the first level.
     MissesL1,
-    /// Loads of a line that was on its way to the first level. Neither hits nor misses above.
+    /// Loads of a line that was already being fetched into the first level. They count as neither
+    /// hits nor misses.
     OnItsWay,
     /// Loads that missed the second level.
     MissesL2,
     /// Loads that missed the last level.
     MissesLast,
-    /// Loads whose page no level of the TLB had.
+    /// Loads whose page was in no level of the TLB.
     MissesTlb,
 }
 
 impl CountedKind {
-    /// Its name in manifests.
+    /// The kind's name in manifests.
     pub fn name(self) -> &'static str {
         match self {
             CountedKind::Loads => "loads",
@@ -44,14 +45,14 @@ impl CountedKind {
     }
 }
 
-/// An event, as `perf_event_attr` has it.
+/// An event in terms of `perf_event_attr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountedEvent {
-    /// Kind of the events that it counts.
+    /// Kind of the counted events.
     pub what: CountedKind,
-    /// Type.
+    /// `perf_event_attr.type`.
     pub kind: u32,
-    /// Event.
+    /// `perf_event_attr.config`.
     pub config: u64,
 }
 
@@ -67,10 +68,11 @@ const INTEL: [(CountedKind, u64); 6] = [
 ];
 
 /// Requests of the first level that missed the second one, on AMD's Zen processors
-/// (L2CacheReqStat.LsRdBlkC). Their L3 has no counters of a program.
+/// (L2CacheReqStat.LsRdBlkC). Their L3 has no counters per program.
 const AMD_MISSES_L2: u64 = 0x0864;
 
-/// The kernel's names: the cache (L1D 0, LL 2, DTLB 3) and, from bit 16 on, access 0 or miss 1.
+/// The kernel's generic cache events: the cache (L1D 0, LL 2, DTLB 3) and, from bit 16 on, access 0
+/// or miss 1.
 const GENERIC: [(CountedKind, u64); 4] = [
     (CountedKind::Loads, 0),
     (CountedKind::MissesL1, 0x1_0000),
@@ -78,7 +80,7 @@ const GENERIC: [(CountedKind, u64); 4] = [
     (CountedKind::MissesTlb, 0x1_0003),
 ];
 
-/// The events of this machine. An error is the missing part.
+/// The events of this machine. The error names the missing part.
 pub fn events(kernel: &dyn Kernel) -> Result<Vec<CountedEvent>, &'static str> {
     let cores = Pmu::cores(kernel);
     let raw = match cores.as_slice() {
@@ -94,7 +96,7 @@ pub fn events(kernel: &dyn Kernel) -> Result<Vec<CountedEvent>, &'static str> {
     Ok(match vendor {
         Some("GenuineIntel") => INTEL.iter().map(event(raw)).collect(),
         Some("AuthenticAMD") => {
-            // The kernel has no events of the last level there.
+            // On these processors the kernel has no events of the last level.
             let generic = GENERIC.iter().filter(|g| g.0 != CountedKind::MissesLast);
             let second = [(CountedKind::MissesL2, AMD_MISSES_L2)];
             let generic = generic.map(event(TYPE_HW_CACHE));
@@ -127,9 +129,9 @@ pub struct RunCounters<K> {
 }
 
 impl<K: Kernel> RunCounters<K> {
-    /// Opens the events of this machine, for the next program that this thread starts. Those that
-    /// the kernel refuses are left out. Loads must be among them, since misses without them tell
-    /// little. An error is a sentence's end.
+    /// Opens the events of this machine, for the next program that this thread starts. Events that
+    /// the kernel refuses are omitted. Loads must be among the rest, since misses mean little
+    /// without them. The error is the end of a sentence.
     pub fn open(kernel: K) -> Result<RunCounters<K>, String> {
         let events = events(&kernel)?;
         RunCounters::open_events(kernel, events)
@@ -162,8 +164,8 @@ impl<K: Kernel> RunCounters<K> {
         self.open.iter().map(|(event, _)| event.what).collect()
     }
 
-    /// The values of the program and of all that have inherited the events. Those that never
-    /// counted are left out. Closes the events.
+    /// The values of the program and of all tasks that inherited the events, without events that
+    /// never counted. Closes the events.
     pub fn finish(mut self) -> Vec<(CountedEvent, Counted)> {
         let mut found = Vec::new();
         for (event, id) in &self.open {
@@ -233,7 +235,7 @@ mod tests {
         assert!(hybrid.unwrap_err().contains("several kinds"));
     }
 
-    /// With CPU time in place of loads, which every machine counts.
+    /// The test counts CPU time instead of loads, since every machine can.
     #[test]
     fn the_program_that_is_started_next_is_counted_with_its_children() {
         use crate::attr::{SW_TASK_CLOCK, TYPE_SOFTWARE};
@@ -250,7 +252,7 @@ mod tests {
                 return;
             }
         };
-        // Most of the work is a grandchild's.
+        // Most of the work is done by a grandchild.
         let script = "(i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done) & wait; exit 7";
         let mut shell = std::process::Command::new("/bin/sh");
         let status = shell.args(["-c", script]).status().unwrap();
@@ -273,7 +275,7 @@ mod tests {
         fake.counts = [
             (0x81d0, [1000, 100, 100]),
             (0x08d1, [30, 100, 50]),
-            // It never had a counter.
+            // This event was never counting.
             (0x20d1, [0, 100, 0]),
         ]
         .map(|(config, [value, enabled_ns, running_ns])| {

@@ -2,8 +2,8 @@
 //!
 //! A TSC packet gives the time stamp counter. A TMA right behind it relates it to the crystal
 //! clock, of which MTC packets then carry eight bits at a fixed rate; between those, CYC packets
-//! count core cycles, whose length follows from CBR. Time never goes back: an estimate that ran
-//! ahead waits for the clock.
+//! count core cycles, whose length follows from CBR. Time never decreases: an estimate that is
+//! ahead stays until the clock has caught up.
 
 use crate::packet::Packet;
 
@@ -14,26 +14,25 @@ pub struct ClockSettings {
     pub tsc_per_ctc: u32,
     /// TSC ticks per crystal tick, denominator.
     pub tsc_per_ctc_divisor: u32,
-    /// An MTC packet comes each 2^this crystal ticks.
+    /// An MTC packet is written every 2^this crystal ticks.
     pub mtc_period: u8,
     /// Core to bus ratio at which cores and TSC run alike; 0 if unknown (CYC packets are not used
     /// then).
     pub nominal_ratio: u8,
 }
 
-/// The time stamp counter as the packets so far tell it.
+/// The time stamp counter, derived from the packets so far.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     settings: ClockSettings,
-    /// TSC at the last MTC packet, or where it would have been.
+    /// TSC at the last MTC packet, or at the point where one would have been.
     base: u64,
     /// TSC when `cycles` was 0.
     cycle_base: u64,
     /// Best estimate, never below an earlier one.
     now: u64,
     known: bool,
-    /// Crystal counter at the last MTC (in units of MTC periods), with the bits of it that are
-    /// known.
+    /// Crystal counter at the last MTC (in units of MTC periods), with the mask of its known bits.
     mtc: Option<(u8, u8)>,
     /// Remainder of crystal ticks that did not make a whole TSC tick, in units of 1 / divisor.
     remainder: u64,
@@ -52,7 +51,7 @@ fn ticks_per_cycle(nominal: u8, ratio: u8) -> u64 {
 }
 
 impl Clock {
-    /// A clock that does not know the time.
+    /// A clock without a time.
     pub fn new(settings: ClockSettings) -> Self {
         let ticks_per_cycle = ticks_per_cycle(settings.nominal_ratio, settings.nominal_ratio);
         Clock {
@@ -73,13 +72,13 @@ impl Clock {
         *self = Clock::new(self.settings);
     }
 
-    /// TSC now; `None` before the first TSC packet.
+    /// Current TSC; `None` before the first TSC packet.
     #[inline]
     pub fn tsc(&self) -> Option<u64> {
         self.known.then_some(self.now)
     }
 
-    /// Takes a packet into account. Packets without time are ignored.
+    /// Updates the clock by a packet. Packets without time are ignored.
     #[inline]
     pub fn update(&mut self, packet: &Packet) {
         match *packet {
@@ -93,8 +92,8 @@ impl Clock {
                 self.ticks_per_cycle = ticks_per_cycle(self.settings.nominal_ratio, ratio);
             }
             Packet::Ovf => {
-                // Lost data may have held any number of ticks; only the next TSC or TMA gives the
-                // time.
+                // Any number of ticks may be in the lost data; the next TSC or TMA packet restores
+                // the time.
                 self.mtc = None;
                 self.cycle_base = self.now;
                 self.cycles = 0;
@@ -112,8 +111,7 @@ impl Clock {
         };
         self.base = tsc;
         self.now = if self.known { self.now.max(tsc) } else { tsc };
-        // An estimate far ahead is an error of the estimate, e.g. after a sleep: believe the
-        // packet.
+        // If the estimate is far ahead, it is wrong, e.g. after a sleep, and the packet is right.
         if self.now - tsc > 1 << 32 {
             self.now = tsc;
         }
@@ -134,7 +132,7 @@ impl Clock {
         if tsc_per_ctc == 0 || tsc_per_ctc_divisor == 0 || mtc_period >= 16 || !self.known {
             return;
         }
-        // Back from the TSC packet to the last crystal tick that was an MTC's.
+        // Go back from the TSC packet to the last crystal tick with an MTC.
         let past = u64::from(ctc) & ((1 << mtc_period) - 1);
         let ticks = past * u64::from(tsc_per_ctc);
         let divisor = u64::from(tsc_per_ctc_divisor);
@@ -181,7 +179,7 @@ impl Clock {
             return;
         }
         self.cycles = self.cycles.saturating_add(cycles);
-        // A product beyond 64 bits comes from nonsense only.
+        // The product exceeds 64 bits only for invalid packets.
         let ticks =
             u64::try_from((u128::from(self.cycles) * u128::from(self.ticks_per_cycle)) >> 32)
                 .unwrap_or(u64::MAX);

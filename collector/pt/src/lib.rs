@@ -1,18 +1,19 @@
-//! Intel Processor Trace, as far as `ptwrite` needs it: bytes in, (IP, payload, time) out.
+//! A decoder of Intel Processor Trace for `ptwrite`: bytes in, (IP, payload, time) out.
 //!
 //! What makes this hard: a stream can be cut anywhere, packets have no length field, IPs are
-//! compressed against the one before, and the IP of a `ptwrite` comes in a packet of its own (a
-//! FUP) behind it. So a stream can be read only from a PSB on, and after anything that is not
-//! understood only from the next.
+//! compressed against the previous one, and the IP of a `ptwrite` is in a separate packet (a FUP)
+//! behind it. So a stream can be read only from a PSB on, and after an unreadable packet only from
+//! the next PSB on.
 //!
 //! * [`packet`]: one packet, pure.
-//! * [`stream`]: packets in a row, from PSB to PSB, with an account of every byte that was skipped.
+//! * [`stream`]: sequences of packets, from PSB to PSB, with an account of every skipped byte.
 //! * [`clock`]: time stamps from TSC, TMA, MTC, CYC and CBR packets.
 //! * [`ptwrite`]: `ptwrite`s with their IPs.
 //!
 //! Guarantees: no byte sequence makes anything here panic; nothing is allocated per packet; every
 //! byte of the input is in a packet or in a reported gap; a payload never gets the IP of another
-//! `ptwrite`. Not done: branches are not followed (no TNT is interpreted), so code is never needed.
+//! `ptwrite`. Not supported: branches are not followed (no TNT is interpreted), so code is never
+//! needed.
 
 #![forbid(unsafe_code)]
 
@@ -31,7 +32,7 @@ use std::io::Write;
 
 /// Writes one line per packet: offset, bytes, text; skipped bytes get a line of their own.
 ///
-/// Decoding starts at the first PSB, since before it nothing says where a packet begins.
+/// Decoding starts at the first PSB, since before it the boundaries of packets are unknown.
 pub fn dump_packets(bytes: &[u8], out: &mut dyn Write) -> io::Result<()> {
     use std::fmt::Write as _;
     let mut hex = String::new();

@@ -1,9 +1,8 @@
 //! One packet: its kinds, its bytes, its text.
 //!
-//! [`decode`] is a pure function of the bytes in front of it and of the block of BIPs that is open,
-//! if there is one (how wide they are). It allocates nothing and reads nothing beyond the
-//! slice. Formats are those of the chapter "Intel Processor Trace" in Intel's Software Developer's
-//! Manual.
+//! [`decode`] is a pure function of the bytes and of the width of items in the open block of BIPs,
+//! if there is one. It allocates nothing and reads nothing beyond the slice. Formats are those of
+//! the chapter "Intel Processor Trace" in Intel's Software Developer's Manual.
 
 use std::fmt;
 
@@ -12,7 +11,7 @@ pub const PSB: [u8; 16] = [
     0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82,
 ];
 
-/// An instruction pointer as a packet carries it: compressed against the last one.
+/// An instruction pointer in a packet, compressed against the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ip {
     /// The packet has none (it is out of context).
@@ -51,24 +50,24 @@ pub enum Packet {
     Tnt {
         /// The bits.
         bits: u64,
-        /// Number of bytes.
+        /// Number of bits.
         count: u8,
         /// Eight-byte form.
         long: bool,
     },
     /// Target of an indirect branch.
     Tip(Ip),
-    /// Tracing goes on at this IP.
+    /// Tracing starts or continues at this IP.
     TipPge(Ip),
     /// Tracing stops.
     TipPgd(Ip),
-    /// The IP of an event; binds to the packet before it where that one asks for it.
+    /// The IP of an event; it belongs to the previous packet if that one requires an IP.
     Fup(Ip),
     /// Execution mode: CS.L, CS.D and the interrupt flag, as bits 0, 1 and 2.
     ModeExec(u8),
     /// Transaction state: bit 0 in a transaction, bit 1 aborted.
     ModeTsx(u8),
-    /// Page-table root: CR3 and whether it belongs to a guest.
+    /// Page-table root: CR3, and a flag for a guest.
     Pip {
         /// CR3, low 5 bits zero.
         cr3: u64,
@@ -129,7 +128,7 @@ pub enum Packet {
         last: u8,
         /// Deepest core state.
         deepest: u8,
-        /// Why it was left (bit field).
+        /// Reason for leaving it (bit field).
         reason: u8,
     },
     /// Execution stopped.
@@ -146,9 +145,9 @@ pub enum Packet {
     },
     /// Item of a block.
     Bip {
-        /// Which.
+        /// Number of the item.
         id: u8,
-        /// Value.
+        /// Value of the item.
         payload: u64,
     },
     /// The block ends.
@@ -174,23 +173,23 @@ pub enum Packet {
     },
     /// A trigger fired.
     Trig {
-        /// Which, one bit each.
+        /// Fired triggers, one bit each.
         triggers: u8,
         /// A FUP follows.
         ip: bool,
-        /// Others fired and are not shown.
+        /// Other triggers fired and are not in the packet.
         multiple: bool,
         /// Instructions since the last one, if counted.
         instructions: Option<u16>,
     },
 }
 
-/// Why there is no packet.
+/// Reason why there is no packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The bytes end inside the packet.
     Cut,
-    /// No packet looks like that.
+    /// The bytes are not a valid packet.
     Bad,
 }
 
@@ -217,24 +216,24 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u64, Fault> {
     Ok(u64::from_le_bytes(word))
 }
 
-/// Splits the highest set bit (the stop bit) off.
+/// Splits off the highest set bit (the stop bit).
 fn stop_bit(value: u64) -> Option<(u64, u8)> {
     let count = value.checked_ilog2()?;
     Some((value & !(1 << count), count as u8))
 }
 
-/// Decodes the packet at the start of `bytes` and gives its length. `block` is the width of BIPs
-/// between a BBP and its BEP, where they take the place of some short TNTs.
+/// Decodes the packet at the start of `bytes`, and returns it with its length. `block`: the width
+/// of BIPs between a BBP and its BEP, where BIPs replace some short TNTs.
 #[inline(always)]
 pub fn decode(bytes: &[u8], block: Option<BlockItem>) -> Result<(Packet, usize), Fault> {
-    // Fast path for packets of `ptwrite` streams, if the bytes surely suffice.
+    // Fast path for packets of `ptwrite` streams, if there are enough bytes.
     if let Some(head) = bytes.first_chunk::<16>() {
         let word = u64::from_le_bytes([
             head[1], head[2], head[3], head[4], head[5], head[6], head[7], head[8],
         ]);
         match head[0] {
             0x02 if head[1] & 0x5f == 0x12 => {
-                // Without a branch on the width, which nothing predicts.
+                // Computed without a branch on the width, which is unpredictable.
                 let wide = usize::from(head[1] >> 5 & 1);
                 let low = u64::from_le_bytes([
                     head[2], head[3], head[4], head[5], head[6], head[7], head[8], head[9],
@@ -318,7 +317,7 @@ fn decode_any(bytes: &[u8], block: Option<BlockItem>) -> Result<(Packet, usize),
         0x59 => Ok((Packet::Mtc(number::<1>(bytes, 1)? as u8), 2)),
         0x99 => {
             let mode = number::<1>(bytes, 1)? as u8;
-            // Both low bits together mean nothing: 64-bit code with 32-bit operands, a transaction
+            // Both low bits together are invalid: 64-bit code with 32-bit operands, a transaction
             // both running and aborted.
             match (mode >> 5, mode & 3) {
                 (0 | 1, 3) => Err(Fault::Bad),
@@ -412,7 +411,7 @@ fn byte(bytes: &[u8], at: usize) -> Result<u8, Fault> {
     bytes.get(at).copied().ok_or(Fault::Cut)
 }
 
-/// A `ptwrite` of either width.
+/// Decodes a `ptwrite` of either width.
 #[inline]
 fn ptwrite(bytes: &[u8], code: u8) -> Result<(Packet, usize), Fault> {
     let ip = code & 0x80 != 0;
@@ -524,7 +523,8 @@ fn block_or_event(bytes: &[u8], code: u8) -> Result<(Packet, usize), Fault> {
     })
 }
 
-/// A cycle packet: 5 bits, then 7 in each byte that the one before announces, up to 61 bits.
+/// A cycle packet: 5 bits, then 7 in each further byte that the previous one announces, up to 61
+/// bits.
 fn cycles(bytes: &[u8]) -> Result<(Packet, usize), Fault> {
     let first = *bytes.first().ok_or(Fault::Cut)?;
     let mut cycles = u64::from(first >> 3);
@@ -546,8 +546,7 @@ fn cycles(bytes: &[u8]) -> Result<(Packet, usize), Fault> {
 }
 
 impl Packet {
-    /// True if the packet contains only time. Such a packet may stand between a packet and the FUP
-    /// that binds to it.
+    /// True if the packet contains only time. Such a packet may be between a packet and its FUP.
     pub fn is_timing(&self) -> bool {
         matches!(
             self,
@@ -853,7 +852,7 @@ mod tests {
                     "{cut} bytes of {bytes:02x?}"
                 );
             }
-            // Whatever follows, and by whichever way it is read.
+            // With any bytes behind it, and by both decoders.
             let followed = [bytes, &[0xffu8; 16][..]].concat();
             assert_eq!(
                 decode(&followed, None),

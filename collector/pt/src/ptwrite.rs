@@ -1,8 +1,8 @@
 //! `ptwrite` packets with the IP that follows them.
 //!
-//! A PTW whose IP bit is set gets the IP of the next FUP. Only packets that tell time may stand
-//! between; anything else means that the FUP was lost, and the PTW is counted as torn rather than
-//! given the IP of some other event.
+//! A PTW whose IP bit is set gets the IP of the next FUP. Only timing packets may be between them;
+//! any other packet means that the FUP was lost, and the PTW is counted as torn instead of getting
+//! the IP of another event.
 
 use crate::clock::{Clock, ClockSettings};
 use crate::packet::{Ip, Packet};
@@ -30,11 +30,11 @@ impl LastIp {
     }
 
     /// Applies a FUP's IP given as its selector and the eight bytes behind its first (of which it
-    /// takes some), without branches on the selector. Also gives the packet's length; `None`,
-    /// with nothing done, for no IP and for reserved selectors.
+    /// uses some), without branches on the selector. Also returns the packet's length; `None`
+    /// without a change for suppressed IPs and reserved selectors.
     #[inline(always)]
     fn update_raw(&mut self, selector: u8, raw: u64) -> Option<(u64, usize)> {
-        /// By selector: length, bits that are replaced.
+        /// By selector: packet length, mask of the replaced bits.
         const IP_FORMS: [(u8, u64); 8] = [
             (0, 0),
             (3, 0xffff),
@@ -59,7 +59,7 @@ impl LastIp {
 /// An executed `ptwrite`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ptwrite {
-    /// Address of the instruction; `None` if the recording did not ask for it (`fup_on_ptw`).
+    /// Address of the instruction; `None` if it was not recorded (`fup_on_ptw`).
     pub ip: Option<u64>,
     /// The operand.
     pub payload: u64,
@@ -108,7 +108,7 @@ pub struct Ptwrites<'a> {
     packets: Packets<'a>,
     clock: Clock,
     last_ip: LastIp,
-    /// Payload and offset of a PTW whose FUP is to come.
+    /// Payload and offset of a PTW whose FUP has not come yet.
     pending: Option<(u64, usize)>,
     loss: Loss,
     /// See [`Ptwrites::last_loss`].
@@ -133,15 +133,15 @@ impl<'a> Ptwrites<'a> {
         self.loss
     }
 
-    /// Offset behind the last place where a `ptwrite` may be missing (skipped bytes, an overflow, a
-    /// torn pair); 0 if there is none so far. It has changed where the `ptwrite` just read does
-    /// not directly follow the one before.
+    /// Offset behind the last point at which a `ptwrite` may be missing (skipped bytes, an
+    /// overflow, a torn pair); 0 if there is none so far. It changes if the `ptwrite` just read
+    /// does not directly follow the previous one.
     pub fn last_loss(&self) -> usize {
         self.last_loss
     }
 
-    /// Reads on while all is as it should be: whole pairs, and time between them. Stops, without
-    /// having taken it, at anything else, and at a pair that the rest of a PSB may follow.
+    /// Fast path: reads complete pairs with timing packets between them. Stops before any other
+    /// packet, and before a pair that the rest of a PSB may follow.
     #[inline(always)]
     fn plain(&mut self) -> Option<Ptwrite> {
         if self.pending.is_some() {
@@ -149,8 +149,8 @@ impl<'a> Ptwrites<'a> {
         }
         loop {
             let (rest, start) = self.packets.in_step()?;
-            // The longest pair with its next bytes fits into this, so nothing below looks at
-            // lengths.
+            // The longest pair with its next bytes fits into this, so lengths are not checked
+            // below.
             let head = rest.first_chunk::<33>()?;
             let word = |at: usize| {
                 u64::from_le_bytes([
@@ -166,8 +166,8 @@ impl<'a> Ptwrites<'a> {
             };
             match head[0] {
                 0x02 if head[1] & 0x5f == 0x12 => {
-                    // Widths and compression vary without a pattern, so they are computed and not
-                    // branched on.
+                    // Widths and compression vary without a pattern, so they are computed without
+                    // branches.
                     let wide = usize::from(head[1] >> 5 & 1);
                     let payload = word(2) & u64::MAX >> (32 - 32 * wide);
                     let len = 6 + 4 * wide;
@@ -227,7 +227,7 @@ impl<'a> Ptwrites<'a> {
         }
     }
 
-    /// The packet that ends at `end` is not what a waiting PTW needs.
+    /// Counts a waiting PTW as torn, because the packet that ends at `end` is not its FUP.
     fn tear(&mut self, end: usize) {
         if self.pending.take().is_some() {
             self.loss.torn += 1;
@@ -249,7 +249,7 @@ impl Iterator for Ptwrites<'_> {
 }
 
 impl Ptwrites<'_> {
-    /// Reads on until the next `ptwrite`, whatever comes.
+    /// Reads until the next `ptwrite`, with any packets before it.
     #[inline(never)]
     fn any(&mut self) -> Option<Ptwrite> {
         while let Some(step) = self.packets.next() {
@@ -264,7 +264,7 @@ impl Ptwrites<'_> {
                         }
                         GapReason::Cut => self.loss.cut_bytes += bytes,
                         GapReason::BadPacket => {
-                            // Bytes that are no packet may have been taken for time before.
+                            // Invalid bytes may have been taken for timing packets before.
                             self.clock.forget();
                             self.loss.bad_packets += 1;
                             self.loss.bad_bytes += bytes;
@@ -327,11 +327,11 @@ impl Ptwrites<'_> {
     }
 }
 
-/// Estimates how many PTWs stand in `bytes` that no PSB precedes: those before the first PSB.
+/// Estimates the number of PTWs in `bytes` before the first PSB.
 ///
-/// The place of the first packet is unknown; the first offset from which packets lead without a
-/// fault to the PSB (or the end) is taken. Gives the number of PTWs and the number of bytes they
-/// stand in.
+/// The first packet's offset is unknown, so the first offset is used from which packets can be read
+/// without a fault up to the PSB (or the end). Returns the number of PTWs and the number of bytes
+/// read.
 pub fn estimate_unsynchronised(bytes: &[u8]) -> (u64, usize) {
     let end = find_psb(bytes, 0).unwrap_or(bytes.len());
     let head = &bytes[..end];
@@ -384,7 +384,8 @@ mod tests {
         assert_eq!(rows, [(None, 9)]);
     }
 
-    /// Whatever comes between, the payload is dropped and counted, and the next pair is right.
+    /// Whichever packet is between them, the payload is dropped and counted, and the next pair is
+    /// correct.
     #[test]
     fn torn_pairs_are_counted_and_never_given_another_ip() {
         let between: [(&str, &[u8]); 7] = [

@@ -1,14 +1,14 @@
-//! Packets in a row, with an account of what was skipped.
+//! Sequences of packets, with an account of the skipped bytes.
 
 use crate::packet::{BlockItem, Fault, PSB, Packet, decode};
 use std::fmt;
 
-/// Why bytes were skipped.
+/// Reason why bytes were skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GapReason {
-    /// Nothing says where packets begin before the first PSB.
+    /// Before the first PSB the boundaries of packets are unknown.
     BeforePsb,
-    /// Something that is no packet: skipped up to the next PSB.
+    /// Invalid packet: skipped up to the next PSB.
     BadPacket,
     /// The bytes end inside a packet.
     Cut,
@@ -24,14 +24,15 @@ impl fmt::Display for GapReason {
     }
 }
 
-/// Bytes that are in no packet. None, if a packet that the caller decoded itself holds all of them.
+/// Bytes that are in no packet. The range is empty if they were in a packet that the caller decoded
+/// itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// Offset of the first.
     pub from: usize,
     /// Offset behind the last.
     pub to: usize,
-    /// Why.
+    /// Reason.
     pub reason: GapReason,
 }
 
@@ -51,8 +52,8 @@ pub enum PacketOrGap {
     Gap(Gap),
 }
 
-/// Longest run of `02 82` that is measured. No stream has one of two PSBs, and what has may be
-/// there to take time.
+/// Longest run of `02 82` that is measured. Real streams never have two PSBs in a row, and
+/// malicious input must not cost much time.
 const LONGEST_RUN: usize = 4 * PSB.len();
 
 /// Bytes from `start` on in which `02 82` repeats.
@@ -63,11 +64,11 @@ fn run(bytes: &[u8], start: usize) -> usize {
 
 /// Offset of the next PSB at or after `from`.
 ///
-/// Where the pattern `02 82` repeats more often than a PSB has it, the run's last whole PSBs count,
-/// since what precedes them is the end of another packet.
+/// If the pattern `02 82` repeats more often than in a PSB, the run's last whole PSBs count, since
+/// the bytes before them are the end of another packet.
 pub fn find_psb(bytes: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
-    // Every PSB covers a whole 8-byte step wherever it starts, so most bytes are never looked at.
+    // Every PSB covers a whole 8-byte step regardless of its start, so most bytes are not read.
     loop {
         let word = u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?);
         const PSB_WORD: u64 = u64::from_le_bytes([0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82]);
@@ -94,8 +95,8 @@ pub(crate) fn may_run_on(next: [u8; 2]) -> bool {
 
 /// Offset of a PSB that begins inside the packet `at..end` and ends behind it.
 ///
-/// Then the packet was cut off, and took the PSB's first bytes for its own: whatever it says is
-/// nothing. A whole packet may end in bytes that look like a PSB's first, but then the run is
+/// In that case the packet was cut off and includes the PSB's first bytes, so its content is
+/// invalid. A whole packet may end in bytes that look like a PSB's start, but then the run is
 /// longer by these.
 #[cold]
 fn swallowed(bytes: &[u8], at: usize, end: usize) -> Option<usize> {
@@ -132,7 +133,7 @@ impl<'a> Packets<'a> {
         }
     }
 
-    /// Looks for a PSB from the present offset on.
+    /// Searches a PSB from an offset on.
     #[cold]
     fn synchronise(&mut self, reason: GapReason, search_from: usize) -> Option<Gap> {
         let from = self.at;
@@ -149,7 +150,7 @@ impl<'a> Packets<'a> {
 }
 
 impl<'a> Packets<'a> {
-    /// The bytes from the next packet on and their offset, where packets are in step and no block
+    /// The bytes from the next packet on and their offset, if packets are synchronized and no block
     /// is open.
     #[inline(always)]
     pub(crate) fn in_step(&self) -> Option<(&'a [u8], usize)> {
@@ -159,7 +160,7 @@ impl<'a> Packets<'a> {
         Some((self.bytes.get(self.at..)?, self.at))
     }
 
-    /// Leaves bytes behind that the caller decoded.
+    /// Skips bytes that the caller has decoded.
     #[inline(always)]
     pub(crate) fn leave(&mut self, len: usize) {
         self.at += len;
@@ -211,8 +212,8 @@ impl Iterator for Packets<'_> {
                 self.at = gap.to;
                 Some(PacketOrGap::Gap(gap))
             }
-            // The bad one may be a PSB that was cut off, with a whole one right behind it. Inside
-            // the packets before none begins, but for those that the caller decoded.
+            // The bad packet may be a truncated PSB with a complete one right behind it. A PSB that
+            // begins before is possible only inside packets that the caller has decoded.
             Err(Fault::Bad) => {
                 let from = self.at.saturating_sub(PSB.len() - 1);
                 match find_psb(
@@ -300,8 +301,8 @@ mod tests {
         places.collect()
     }
 
-    /// Every kind of packet, cut everywhere, takes what is missing from the PSB behind it; so does
-    /// what of the PSB is left, where that looks like a packet.
+    /// Every kind of packet, cut at every length, includes bytes of the following PSB; so does the
+    /// rest of the PSB if it looks like a packet.
     #[test]
     fn a_psb_whose_first_bytes_a_cut_packet_took_is_found() {
         let packets: [&[u8]; 28] = [
@@ -365,7 +366,7 @@ mod tests {
         }
     }
 
-    /// In a block of items, and behind a packet whose IP is in the bytes that were lost.
+    /// Tests a block of items, and a packet whose IP is in the lost bytes.
     #[test]
     fn a_cut_pair_or_item_takes_no_psb_with_it() {
         let ptw: &[u8] = &[0x02, 0x92, 9, 0, 0, 0];
@@ -429,7 +430,7 @@ mod tests {
             }
         }
 
-        /// Whatever stands before: each PSB that a search finds, from one to the next, is a packet.
+        /// With any bytes before it, each PSB found by a search is also read as a packet.
         #[test]
         fn no_psb_is_lost(parts in proptest::collection::vec((proptest::sample::select(vec![0u8, 1, 2, 3]), proptest::collection::vec(proptest::num::u8::ANY, 0..12), 0usize..17), 0..30)) {
             let mut bytes = Vec::new();
@@ -441,7 +442,7 @@ mod tests {
                     _ => bytes.extend_from_slice(&noise),
                 }
             }
-            // No stream has so many PSBs in a row, and they are not followed to their end.
+            // Real streams never have so many PSBs in a row, and longer runs are not measured.
             proptest::prop_assume!(!bytes.windows(LONGEST_RUN).any(|window| run(window, 0) == LONGEST_RUN));
             let mut found = Vec::new();
             let mut from = 0;
@@ -458,8 +459,7 @@ mod tests {
             for (at, value) in noise {
                 if let Some(byte) = bytes.get_mut(at) { *byte = value; }
             }
-            // Any 16 bytes that are a PSB must be found, unless a longer run moves them; never
-            // something else.
+            // Any PSB must be found, unless a longer run moves it, and nothing else.
             let plain = (from..bytes.len()).find(|&at| bytes.get(at..at + 16) == Some(&PSB[..]));
             let found = find_psb(&bytes, from);
             assert_eq!(found.is_some(), plain.is_some());

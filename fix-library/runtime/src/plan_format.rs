@@ -14,28 +14,29 @@ pub const CAPACITY: usize = 128 << 10;
 pub const MAGIC: [u8; 8] = *b"mgz-fix\0";
 /// Version of this format.
 pub const VERSION: u32 = 1;
-/// Frames of a site at most.
+/// Maximum number of frames of a site.
 pub const FRAMES: usize = 4;
-/// Pools of a plan at most.
+/// Maximum number of pools of a plan.
 pub const POOLS: usize = 256;
-/// Sites of a plan at most. An index and one fits the 15 bits that a table in the process has.
+/// Maximum number of sites of a plan. An index plus one fits into the 15 bits of a table in the
+/// process.
 pub const SITES: usize = 2048;
-/// Module of the site that stands for all sites.
+/// Module of the site that represents all sites.
 pub const ANY_MODULE: u16 = u16::MAX;
 /// Bit of [`Header::flags`]: large data of the executable gets large pages.
 pub const STATIC_HUGE: u32 = 1;
 
-/// Blocks of a pool lie together.
+/// Blocks of a pool are placed together.
 pub const POOL: u8 = 1;
 /// Large blocks get large pages.
 pub const HUGE: u8 = 2;
-/// Blocks have cache lines of their own.
+/// Blocks have separate cache lines.
 pub const PAD: u8 = 3;
-/// Pages of large blocks go to the nodes in turn.
+/// Pages of large blocks are interleaved among the nodes.
 pub const INTERLEAVE: u8 = 4;
 /// Pages of large blocks go to one node.
 pub const BIND: u8 = 5;
-/// Blocks of a pool lie together, on large pages.
+/// Blocks of a pool are placed together, on large pages.
 pub const HUGE_POOL: u8 = 6;
 
 /// Smallest alignment of [`PAD`]: a cache line.
@@ -51,11 +52,11 @@ pub struct Header {
     pub magic: [u8; 8],
     /// [`VERSION`].
     pub version: u32,
-    /// Bytes of the plan with this header.
+    /// Length of the plan including this header, bytes.
     pub bytes: u32,
     /// [`checksum`] of the bytes behind this field.
     pub checksum: u64,
-    /// Bits.
+    /// Bits: [`STATIC_HUGE`].
     pub flags: u32,
     /// Number of names.
     pub modules: u32,
@@ -68,13 +69,13 @@ pub struct Header {
 /// Start of the checksum's range.
 pub const CHECKED_FROM: usize = 24;
 
-/// Place of a module's name in the plan.
+/// Location of a module's name in the plan.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct NameRecord {
     /// Offset from the plan's start.
     pub at: u32,
-    /// Bytes.
+    /// Length, bytes.
     pub bytes: u32,
 }
 
@@ -90,7 +91,8 @@ pub struct SiteRecord {
     pub pool: u16,
     /// Alignment of [`PAD`].
     pub align: u32,
-    /// Each block of [`PAD`] lies this many bytes further behind a multiple of `align`.
+    /// Increment from one block of [`PAD`] to the next of the distance behind a multiple of
+    /// `align`, bytes.
     pub offset: u32,
     /// Node of [`BIND`].
     pub node: u32,
@@ -101,12 +103,12 @@ pub struct SiteRecord {
 }
 
 impl SiteRecord {
-    /// Sites are sorted by this. The site that stands for all comes last.
+    /// The sort key of sites. The site that represents all comes last.
     pub fn key(&self) -> (u16, u64) {
         (self.modules[0], self.offsets[0])
     }
 
-    /// True for the site that stands for all sites.
+    /// True for the site that represents all sites.
     pub fn is_any(&self) -> bool {
         self.modules[0] == ANY_MODULE
     }
@@ -155,7 +157,7 @@ pub struct PlanView<'a> {
     pub sites: &'a [SiteRecord],
 }
 
-/// The records at a place. `None` where they do not fit or are not aligned.
+/// The records at an offset. `None` if they do not fit or are not aligned.
 fn records<T: Record>(bytes: &[u8], at: usize, count: u32) -> Option<(&[T], usize)> {
     let end = (count as usize)
         .checked_mul(size_of::<T>())?
@@ -170,7 +172,7 @@ fn records<T: Record>(bytes: &[u8], at: usize, count: u32) -> Option<(&[T], usiz
 }
 
 /// # Safety
-/// Any bytes are a value of the type.
+/// Any bytes must be a valid value of the type.
 unsafe trait Record: Copy {}
 // SAFETY: these consist of integers without padding.
 unsafe impl Record for Header {}
@@ -180,7 +182,8 @@ unsafe impl Record for NameRecord {}
 unsafe impl Record for SiteRecord {}
 
 impl<'a> PlanView<'a> {
-    /// Reads a plan, which begins at a multiple of eight bytes. `None` if anything is wrong with it.
+    /// Reads a plan, which must begin at a multiple of eight bytes. `None` if anything is wrong
+    /// with it.
     pub fn read(section: &'a [u8]) -> Option<PlanView<'a>> {
         let (header, _) = records::<Header>(section, 0, 1)?;
         let header = *header.first()?;

@@ -1,8 +1,8 @@
 //! Size classes of blocks: multiples of 16 bytes up to a kilobyte, then eight for each doubling.
 
-/// Bytes of the unit in which blocks lie.
+/// Unit of the addresses and sizes of blocks, bytes.
 pub const GRANULE: usize = 16;
-/// Classes whose size is a number of granules.
+/// Number of classes with a spacing of one granule.
 const FINE: usize = 64;
 const FINE_BYTES: usize = FINE * GRANULE;
 const STEPS: usize = 8;

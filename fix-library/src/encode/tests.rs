@@ -1,4 +1,4 @@
-//! Plans come back as they were, and damaged ones do not.
+//! Tests that plans are decoded unchanged, and damaged ones refused.
 
 use super::*;
 use mgz_fix_runtime::plan_format::PlanView;
@@ -62,7 +62,7 @@ fn plans() -> impl Strategy<Value = Plan> {
     })
 }
 
-/// The policy as the record says it, with pools as the plan's numbers.
+/// Compares a record's policy with an action, with pools by the plan's numbers.
 fn same_action(record: &SiteRecord, action: Action) -> bool {
     match action {
         Action::Pool(_) => record.kind == format::POOL,
@@ -111,7 +111,7 @@ proptest! {
 
     #[test]
     fn no_bytes_make_the_reader_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..400), counts in any::<[u8; 4]>()) {
-        // A right checksum, so that the tables are read.
+        // Corrects the checksum, so that the tables are read.
         if bytes.len() >= size_of::<Header>() {
             bytes[..8].copy_from_slice(&MAGIC);
             bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());

@@ -1,11 +1,11 @@
 //! Marks the phases of a program that `mgz-record` records: [`start`] begins one, [`stop`] ends it.
 //!
-//! They hold for the whole process, whichever thread calls them, and pairs do not nest: what was
-//! called last counts. A program that has a [`start`] anywhere is not recorded before the first one
-//! is reached.
+//! They apply to the whole process, whichever thread calls them, and pairs do not nest: the last
+//! call counts. A program that has a [`start`] anywhere is not recorded before the first one is
+//! reached.
 //!
-//! Each is one instruction that does nothing, and a note (a USDT probe, provider `mgz`) that says
-//! where it is. Without mgz nothing happens. Elsewhere than on x86-64 Linux nothing is emitted.
+//! Each is one instruction that does nothing, and a note (a USDT probe, provider `mgz`) with its
+//! location. Without mgz it has no effect. On other platforms than x86-64 Linux nothing is emitted.
 
 #![no_std]
 #![warn(missing_docs)]
@@ -51,13 +51,13 @@ macro_rules! marker {
     ($name:literal) => {};
 }
 
-/// A phase begins.
+/// Begins a phase.
 #[inline(always)]
 pub fn start() {
     marker!("start");
 }
 
-/// The phase ends.
+/// Ends the phase.
 #[inline(always)]
 pub fn stop() {
     marker!("stop");
@@ -68,7 +68,7 @@ pub fn stop() {
 pub struct Phase(());
 
 impl Phase {
-    /// It begins.
+    /// Begins a phase.
     #[inline(always)]
     #[must_use]
     pub fn begin() -> Phase {

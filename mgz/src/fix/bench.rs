@@ -15,10 +15,10 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Clock {
-    /// From the start of the process to its end.
+    /// Elapsed time from the start of the process to its end.
     #[default]
     Wall,
-    /// CPU time, of programs with one thread. Other programs on the machine disturb it less.
+    /// CPU time, for programs with one thread. Other programs on the machine affect it less.
     Cpu,
 }
 
@@ -47,19 +47,19 @@ impl Clock {
     }
 }
 
-/// The means of all comparisons.
+/// The setup of all comparisons.
 pub struct Bench {
     /// Runs of the program.
     pub workload: Workload,
-    /// The way in which outputs are compared.
+    /// The method of comparing outputs.
     pub comparison: Comparison,
     /// The test.
     pub test: Test,
-    /// Seconds after which a run is ended.
+    /// Seconds after which a run is killed.
     pub limit: f64,
     /// The time that is compared.
     pub clock: Clock,
-    /// Threads run side by side.
+    /// The program's threads run in parallel.
     pub is_parallel: bool,
 }
 
@@ -67,7 +67,7 @@ pub struct Bench {
 pub enum Tested {
     /// The gain is known.
     Timed(Verdict, Measured),
-    /// The candidate behaves in another way, for this reason.
+    /// The candidate behaves differently, for this reason.
     Different(String),
 }
 
@@ -180,7 +180,7 @@ impl Bench {
         }
     }
 
-    /// Median of the logarithms of the ratios of some pairs.
+    /// Median log ratio of the times of a few pairs.
     pub fn glance(
         &self,
         original: &Path,

@@ -1,4 +1,4 @@
-//! A recipe applied to the file of a program.
+//! Applies a recipe to the file of a program.
 
 use crate::fix::document::Recipe;
 use crate::tools;
@@ -18,8 +18,8 @@ pub struct Builder {
     pub program: PathBuf,
     /// Its build id.
     pub build_id: String,
-    /// Folder of the result. Candidates are run there too, so that they find beside themselves what
-    /// the result will find.
+    /// Folder of the result. Candidates are run there too, so that they find the same files beside
+    /// themselves as the result will.
     pub folder: PathBuf,
 }
 
@@ -27,9 +27,9 @@ pub struct Builder {
 pub struct Built {
     /// The file, which is removed with this value.
     pub file: TempPath,
-    /// The library that it needs, if it needs one.
+    /// The library that the file needs, if any.
     library: Option<TempPath>,
-    /// Loads that were left alone, and why.
+    /// Loads that were not changed, and the reasons.
     pub refused: Vec<Refused>,
 }
 
@@ -39,7 +39,7 @@ impl AsRef<Path> for Built {
     }
 }
 
-/// A load that the instrumenter left alone.
+/// A load that the instrumenter did not change.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Refused {
     /// Its address.
@@ -57,14 +57,14 @@ struct Report {
     moved: Vec<Moved>,
 }
 
-/// A return address whose calls have another one in the new file.
+/// A return address that differs in the new file.
 #[derive(Debug, Deserialize)]
 struct Moved {
     address: String,
     clone: String,
 }
 
-/// Return addresses of the original, and the same calls' in the new file.
+/// Return addresses of the original, and those of the same calls in the new file.
 type Clones = BTreeMap<u64, u64>;
 
 fn clones(moved: &[Moved]) -> Clones {
@@ -75,7 +75,8 @@ fn clones(moved: &[Moved]) -> Clones {
         .collect()
 }
 
-/// The plan with further sites for calls that prefetches have moved. The original code may run, too.
+/// The plan with additional sites for calls that prefetches have moved. The original sites stay,
+/// since the original code may run, too.
 fn with_clones(plan: &Plan, clones: &Clones) -> Plan {
     let mut all = plan.clone();
     for site in &plan.sites {
@@ -96,7 +97,7 @@ fn with_clones(plan: &Plan, clones: &Clones) -> Plan {
             };
             ways = ways.iter().flat_map(longer).collect();
         }
-        // The first way is the site itself.
+        // The first combination is the site itself.
         all.sites
             .extend(ways.into_iter().skip(1).map(|frames| SitePolicy {
                 frames,
@@ -108,7 +109,7 @@ fn with_clones(plan: &Plan, clones: &Clones) -> Plan {
 
 impl Builder {
     /// Makes the file of a recipe. The inner error is the reason why there is none. `library`: name
-    /// of the library beside it; a name of its own if it is not given.
+    /// of the library beside it; by default a unique name.
     pub fn build(
         &self,
         recipe: &Recipe,
@@ -139,7 +140,7 @@ impl Builder {
         }
     }
 
-    /// Writes the library of a recipe, and lets the file need it.
+    /// Writes the library of a recipe, and adds it to the file's needed libraries.
     fn add_library(
         &self,
         recipe: &Recipe,
@@ -182,7 +183,7 @@ impl Builder {
         }))
     }
 
-    /// A free name in the folder.
+    /// Reserves a free name in the folder.
     fn reserve(&self, suffix: &str) -> anyhow::Result<TempPath> {
         let file = tempfile::Builder::new()
             .prefix(".mgz-fix-")
@@ -197,7 +198,7 @@ impl Builder {
         Ok(file.into_temp_path())
     }
 
-    /// A result in another folder finds the libraries that the program finds.
+    /// Option that lets a result in another folder find the same libraries as the program.
     fn keep_origin(&self) -> Option<&'static str> {
         let real = |path: &Path| std::fs::canonicalize(path).ok();
         let own = self.program.parent().and_then(real);
@@ -236,7 +237,7 @@ impl Builder {
     }
 }
 
-/// The reason in what the instrumenter has said.
+/// The reason in the instrumenter's output.
 fn last_line(said: &[u8]) -> String {
     let said = String::from_utf8_lossy(said);
     let line = said.lines().last().unwrap_or("no reason was given");
@@ -250,8 +251,8 @@ pub fn library_of(output: &Path) -> PathBuf {
     path.into()
 }
 
-/// Gives a built file and its library their names, in place of what had them. The library comes
-/// first, so that the program never stands there without it.
+/// Moves a built file and its library to their final names, and replaces existing files. The
+/// library comes first, so that the program never exists without it.
 pub fn place(built: Built, output: &Path) -> anyhow::Result<()> {
     let cannot = || format!("{}: cannot be written", output.display());
     if output.is_dir() {

@@ -1,4 +1,4 @@
-//! Findings in, remedies out that can be applied to a finished program.
+//! Remedies for findings that can be applied to a finished program.
 
 use crate::fix::document::{Cause, PrefetchedLoad, Recipe, Saved};
 use crate::fix::params;
@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 pub struct Candidate {
     /// The finding.
     pub finding: Cause,
-    /// The remedy, as `mgz what-if` names it.
+    /// The remedy's name in `mgz what-if`.
     pub remedy: String,
     /// Predicted gain, if it is known.
     pub predicted: Option<Saved>,
@@ -68,7 +68,7 @@ pub fn candidates(
     (found, left)
 }
 
-/// Adds prefetches. Findings of one line are one candidate, because a prediction is one of the line.
+/// Adds prefetches. Findings of one line are one candidate, because predictions are per line.
 fn add_prefetch(found: &mut Vec<Candidate>, new: Candidate) {
     match found.iter_mut().find(|c| c.remedy == new.remedy) {
         Some(old) => {
@@ -79,7 +79,7 @@ fn add_prefetch(found: &mut Vec<Candidate>, new: Candidate) {
     }
 }
 
-/// The changes that the mechanism of a finding asks for.
+/// The changes that a finding's mechanism suggests.
 pub fn changes(finding: &Value) -> Vec<ProgramChange> {
     let all = finding["program_changes"].as_array().into_iter().flatten();
     all.filter_map(|change| ProgramChange::deserialize(change).ok())
@@ -135,7 +135,7 @@ fn recipe(finding: &Value, changes: &[ProgramChange], module: &str) -> Result<Re
     }
 }
 
-/// The way in which a prefetch computes the next addresses.
+/// The method by which a prefetch computes the next addresses.
 fn way(change: ProgramChange) -> Option<&'static str> {
     match change {
         ProgramChange::PrefetchGather => Some("gather"),
@@ -150,7 +150,7 @@ fn way(change: ProgramChange) -> Option<&'static str> {
     }
 }
 
-/// The gain that the analysis has predicted already.
+/// The gain that the analysis has already predicted.
 fn predicted(finding: &Value) -> Option<Saved> {
     let is_prefetch = finding["remedy"].as_str()?.starts_with("prefetch ");
     is_prefetch.then(|| saved(finding)).flatten()
@@ -164,7 +164,7 @@ fn saved(value: &Value) -> Option<Saved> {
     })
 }
 
-/// Predicts the gain of a remedy by `mgz-analyze what-if`. None if it cannot be predicted.
+/// Predicts the gain of a remedy by `mgz-analyze what-if`. `None` if it cannot be predicted.
 pub fn predict(trace: &Path, remedy: &str) -> anyhow::Result<Option<Saved>> {
     let done = Command::new(tools::find_tool("mgz-analyze")?)
         .args(["what-if", "--format", "json", "--remedy", remedy])

@@ -1,4 +1,4 @@
-//! Changes that help alone, joined one by one.
+//! Combination of changes that help alone, one by one.
 
 use crate::fix::bench::{Bench, Tested};
 use crate::fix::document::{Measured, Outcome, Tried};
@@ -6,22 +6,22 @@ use crate::fix::screen;
 use crate::fix::sequential::Verdict;
 use std::path::Path;
 
-/// Makes programs of changes.
+/// Builds programs with changes.
 pub trait Maker {
     /// A change of a program.
     type Change: Clone;
     /// A changed program.
     type Made: AsRef<Path>;
 
-    /// Makes the program of a change. The inner error is the reason why there is none.
+    /// Builds the program with a change. The inner error is the reason why there is none.
     fn make(&mut self, change: &Self::Change) -> anyhow::Result<Result<Self::Made, String>>;
 
-    /// Both changes in one. None if they exclude each other.
+    /// Combines two changes. `None` if they exclude each other.
     fn joined(&self, one: &Self::Change, other: &Self::Change) -> Option<Self::Change>;
 }
 
-/// Adds the kept changes to the best one, as long as each gains more. The result is timed again: the
-/// best of several is partly the luckiest. `changes`: those of `tried`.
+/// Adds the kept changes to the best one, as long as each gains more. The result is timed again,
+/// because the best of several is partly due to chance. `changes`: those of `tried`.
 pub fn together<M: Maker>(
     bench: &Bench,
     original: &Path,

@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The way in which outputs are compared.
+/// The method of comparing outputs.
 pub enum Comparison {
     /// Byte by byte.
     Exact,
@@ -18,7 +18,7 @@ pub enum Comparison {
 }
 
 impl Comparison {
-    /// The difference between two runs in words; None if there is none.
+    /// Description of the difference between two runs; `None` if there is none.
     pub fn difference(&self, one: &Ran, other: &Ran) -> anyhow::Result<Option<String>> {
         if one.status != other.status {
             return Ok(Some(format!(
@@ -50,7 +50,7 @@ fn rejected(command: &str, a: &Path, b: &Path) -> anyhow::Result<Option<String>>
     Ok((!status.success()).then(|| format!("--check ends with {}", status_in_words(status))))
 }
 
-/// The first file that is different in two folders.
+/// The first file that differs between two folders.
 fn different_file(a: &Path, b: &Path) -> anyhow::Result<Option<String>> {
     let names = |folder: &Path| -> anyhow::Result<BTreeSet<OsString>> {
         let entries = std::fs::read_dir(folder)
@@ -77,7 +77,7 @@ fn different_file(a: &Path, b: &Path) -> anyhow::Result<Option<String>> {
     Ok(None)
 }
 
-/// Bytes that are compared at a time.
+/// Number of bytes compared at a time.
 const CHUNK: usize = 1 << 16;
 
 fn is_same_file(a: &Path, b: &Path) -> bool {

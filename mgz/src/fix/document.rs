@@ -43,7 +43,7 @@ impl Subject {
         })
     }
 
-    /// True if both are of one build.
+    /// True if both are from one build.
     fn is_same_build(&self, other: &Subject) -> bool {
         match self.build_id.is_empty() || other.build_id.is_empty() {
             true => self.hash == other.hash,
@@ -52,30 +52,30 @@ impl Subject {
     }
 }
 
-/// A load instruction that is prefetched.
+/// A load instruction with a prefetch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PrefetchedLoad {
     /// Link-time address, hex.
     pub address: String,
-    /// Way in which its next addresses are computed: `gather`, `strided`, `list`, `auto`.
+    /// Method of computing its next addresses: `gather`, `strided`, `list`, `auto`.
     pub kind: String,
     /// Number of iterations ahead.
     pub distance: u32,
 }
 
-/// Changes of a program, as they are applied to its file.
+/// Changes to be applied to a program's file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recipe {
-    /// Loads that are prefetched.
+    /// Loads with prefetches.
     pub loads: Vec<PrefetchedLoad>,
-    /// Places of heap blocks and static data.
+    /// Placement of heap blocks and static data.
     #[serde(default)]
     pub library: Plan,
 }
 
 impl Recipe {
-    /// Both recipes in one. A load that both prefetch has the distance of the first, and a site that
-    /// both place has the action of the first.
+    /// Combines both recipes. A load that both prefetch gets the distance of the first, and a site
+    /// that both place gets the action of the first.
     pub fn joined(&self, other: &Recipe) -> Recipe {
         let mut joined = self.clone();
         for load in &other.loads {
@@ -108,7 +108,7 @@ impl Recipe {
     }
 }
 
-/// A share of the time that is saved, in percent.
+/// The saved share of the time, percent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Saved {
     /// The estimate.
@@ -125,14 +125,14 @@ pub struct Measured {
     /// Ratio of the times.
     #[serde(flatten)]
     pub speedup: Speedup,
-    /// The same as a saved share.
+    /// The saved share of the time.
     #[serde(flatten)]
     pub saved: Saved,
     /// Number of pairs of runs.
     pub pairs: usize,
     /// Median time of the original, seconds.
     pub seconds_before: f64,
-    /// That of the fixed program.
+    /// Median time of the fixed program, seconds.
     pub seconds_after: f64,
 }
 
@@ -140,9 +140,9 @@ pub struct Measured {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It is part of the fix.
+    /// The candidate is part of the fix.
     Kept,
-    /// It is not.
+    /// The candidate is not part of the fix.
     Dropped,
 }
 
@@ -195,7 +195,7 @@ pub struct PatchedFile {
     pub path: String,
     /// Hash of its bytes before, as in [`Subject::hash`].
     pub before: String,
-    /// The same afterwards.
+    /// Hash of its bytes afterwards.
     pub after: String,
 }
 
@@ -266,7 +266,7 @@ impl Document {
         serde_json::from_value(value).with_context(no_fix)
     }
 
-    /// The reason why it does not fit a program on this machine; None if it does.
+    /// The reason why the document does not fit a program on this machine; `None` if it does.
     pub fn mismatch(&self, program: &Subject) -> Option<String> {
         let here = identity::cpu();
         if !self.program.is_same_build(program) {

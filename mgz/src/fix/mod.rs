@@ -2,8 +2,8 @@
 //!
 //! A recording gives findings, findings give [`candidates`], and each candidate becomes a file
 //! ([`builder`]) that is timed against the original in alternating pairs of runs ([`mod@bench`],
-//! [`sequential`]). What helps is combined ([`mod@search`], [`combine`]). The original is never written.
-//! Remedies that need the source are in [`source`].
+//! [`sequential`]). Helpful candidates are combined ([`mod@search`], [`combine`]). The original is
+//! never changed. Remedies that need the source are in [`source`].
 
 mod bench;
 mod builder;
@@ -70,7 +70,7 @@ pub fn command(fix: &Fix) -> anyhow::Result<i32> {
     }
 }
 
-/// Files that are written.
+/// Paths of the written files.
 struct Places {
     output: PathBuf,
     folder: PathBuf,
@@ -78,7 +78,7 @@ struct Places {
 }
 
 impl Places {
-    /// Checks them before anything is run.
+    /// Checks the paths before anything is run.
     fn new(fix: &Fix, program: &Program) -> anyhow::Result<Places> {
         let output = (fix.output.clone())
             .unwrap_or_else(|| PathBuf::from(format!("{}.fixed", program.name())));
@@ -205,7 +205,7 @@ fn workload_of(fix: &Fix, program: &Program, given: &[OsString]) -> anyhow::Resu
     )
 }
 
-/// The way in which outputs are compared.
+/// The method of comparing outputs.
 fn comparison_of(fix: &Fix) -> Comparison {
     match &fix.check {
         Some(command) => Comparison::Command(command.clone()),
@@ -218,19 +218,19 @@ fn words(fix: &Fix) -> Vec<String> {
     words.map(|w| w.to_string_lossy().into_owned()).collect()
 }
 
-/// True if some finding of an analysis of the program has a remedy to try.
+/// True if a finding in an analysis of the program has a remedy to try.
 pub fn has_candidates(program: &Program, analysis: &Value) -> bool {
     let module = program.file.file_name().unwrap_or_default();
     let found = || {
         let surroundings = Surroundings::default();
         candidates::candidates(analysis, &module.to_string_lossy(), surroundings).0
     };
-    // An interpreter is slow by its script.
+    // An interpreter's time depends on its script.
     let is_interpreter = !analysis["python"].is_null();
     !is_interpreter && check_program(program).is_ok() && !found().is_empty()
 }
 
-/// Refuses programs whose file is not what runs, or whose copy would run otherwise.
+/// Refuses programs whose file is not the executed code, or whose copy would behave differently.
 fn check_program(program: &Program) -> anyhow::Result<()> {
     if let Some(script) = &program.script {
         bail!(
@@ -267,7 +267,7 @@ fn trace(
         .context("cannot make a temporary folder")?;
     let asked = Run {
         program: given.to_vec(),
-        // Threads that run side by side may take lines from each other.
+        // Parallel threads may take lines from each other.
         stores: is_parallel,
         ..Run::default()
     };
@@ -314,7 +314,7 @@ fn analysis(trace: &Path) -> anyhow::Result<Value> {
     report::read_report_data(trace, data.path())
 }
 
-/// Predicts the gains that the analysis has left open.
+/// Predicts the gains that the analysis has not predicted.
 fn with_predictions(
     mut candidates: Vec<Candidate>,
     trace: &Path,
@@ -376,7 +376,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Only programs that are finished files, with a finding whose remedy can be applied.
+    /// Only finished programs with an applicable remedy have candidates.
     #[test]
     fn programs_with_a_remedy_have_candidates() {
         let program = Program::find("true".as_ref()).unwrap();

@@ -14,10 +14,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Name of the file in the cache folder.
 const FILE: &str = "fixes";
-/// This variable turns the records off.
+/// This environment variable turns the records off.
 const OFF: &str = "MGZ_NO_KEEP";
 
-/// Adds the measured remedies of a fix. A cache that cannot be written to has none.
+/// Adds the measured remedies of a fix. If the cache is not writable, nothing is recorded.
 pub fn keep(program: &Subject, tried: &[Tried]) {
     append(
         &tried
@@ -27,7 +27,8 @@ pub fn keep(program: &Subject, tried: &[Tried]) {
     );
 }
 
-/// Adds the result of a whole fix, with both programs, so that comparisons of their traces know it.
+/// Adds the result of a whole fix, with both programs, so that comparisons of their traces can use
+/// it.
 pub fn keep_whole(document: &Document) {
     let kept = (document.candidates.iter()).filter(|t| t.outcome == Outcome::Kept);
     let remedies: Vec<&Tried> = kept.collect();
@@ -47,8 +48,8 @@ pub fn keep_whole(document: &Document) {
     append(&format!("{record}\n"));
 }
 
-/// Predicted gain of the kept remedies together: saved shares of what the others leave. None if one
-/// of them is unknown.
+/// Predicted gain of the kept remedies together: each saves its share of the remaining time. `None`
+/// if one of them is unknown.
 pub fn predicted_together(tried: &[Tried]) -> Option<Saved> {
     let remedies: Vec<&Tried> = (tried.iter())
         .filter(|t| t.outcome == Outcome::Kept)

@@ -26,29 +26,29 @@ fn short_remedy(finding: &Cause, remedy: &str) -> String {
     }
 }
 
-/// Says that a candidate is being tried.
+/// Prints that a candidate is being tried.
 pub fn begin(candidate: &Candidate) {
     let remedy = short_remedy(&candidate.finding, &candidate.remedy);
     tell!("mgz: trying {remedy}, {}", predicted(candidate.predicted));
 }
 
-/// Says what came of it.
+/// Prints the result of a candidate.
 pub fn end(tried: &Tried) {
     tell!("mgz:   {}", measured(tried));
 }
 
-/// Says that a remedy is added to others.
+/// Prints that a remedy is added to others.
 pub fn combine(tried: &Tried) {
     let remedy = short_remedy(&tried.finding, &tried.remedy);
     tell!("mgz: trying the kept ones with {remedy}");
 }
 
-/// Says that the result is measured again.
+/// Prints that the result is measured again.
 pub fn confirm() {
     tell!("mgz: measuring the kept ones again");
 }
 
-/// A predicted gain in words.
+/// A predicted gain as text.
 pub fn predicted(saved: Option<Saved>) -> String {
     saved.map_or_else(
         || "predicted gain unknown".into(),
@@ -72,7 +72,7 @@ fn less_time(saved: Saved) -> String {
     }
 }
 
-/// The decision on a candidate in words, with its measured gain.
+/// The decision on a candidate as text, with its measured gain.
 pub fn measured(tried: &Tried) -> String {
     let word = match tried.outcome {
         Outcome::Kept => "kept",

@@ -10,17 +10,17 @@ use crate::fix::screen;
 use crate::fix::sequential::Verdict;
 use std::path::Path;
 
-/// Everything that was tried, and the best of it.
+/// Everything that was tried, and the best combination.
 pub struct Found {
     /// The candidates with their gains.
     pub tried: Vec<Tried>,
-    /// The kept changes with their gain together. None if nothing is kept.
+    /// The kept changes with their gain together. `None` if nothing is kept.
     pub best: Option<(Recipe, Measured)>,
 }
 
-/// The means of the search.
+/// The setup of the search.
 pub struct Search<'a> {
-    /// Comparison of files.
+    /// Compares files.
     pub bench: &'a Bench,
     /// Makes files.
     pub builder: &'a Builder,
@@ -92,8 +92,8 @@ impl Search<'_> {
         Ok(tried)
     }
 
-    /// Looks for the distance with the best times of few pairs, first coarsely, then beside the best
-    /// one, and returns its file.
+    /// Searches the distance with the best times of few pairs, first coarsely, then near the best
+    /// one. Returns its file.
     fn best_distance(&self, recipe: &mut Recipe) -> anyhow::Result<Result<Built, String>> {
         if recipe.loads.is_empty() {
             return self.builder.build(recipe, None);

@@ -2,8 +2,8 @@
 //!
 //! A pair is a run of the original and one of a candidate, in alternating order. Its value is the
 //! logarithm of the ratio of their times. The interval of the mean is Student's of the trimmed mean
-//! (Yuen). Looks are at fixed numbers of pairs, and each has its part of the error (Bonferroni), so
-//! that the interval at which the test ends holds with 95 % whatever ended it.
+//! (Yuen). Interim looks are at fixed numbers of pairs, and each uses a part of the error
+//! (Bonferroni), so the interval at the test's end has 95 % coverage whatever ended the test.
 
 use crate::fix::params;
 use mgz_models::statistics::distributions::student_p;
@@ -33,11 +33,11 @@ impl Speedup {
 /// Result of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The interval lies above the least gain.
+    /// The interval is above the minimum gain.
     Faster,
-    /// The interval lies below the least gain, or the pairs are used up.
+    /// The interval is below the minimum gain, or the pairs are used up.
     NotFaster,
-    /// More pairs tell.
+    /// More pairs are needed.
     Open,
 }
 
@@ -48,7 +48,7 @@ pub struct Test {
 }
 
 impl Test {
-    /// A test of at most so many pairs.
+    /// A test of at most `most_pairs` pairs.
     pub fn new(most_pairs: usize) -> Test {
         let most = most_pairs.max(params::FIRST_LOOK);
         let mut looks = Vec::new();
@@ -76,8 +76,8 @@ impl Test {
         }
     }
 
-    /// The ratio of the times, with an interval that holds over all looks. None with fewer than two
-    /// pairs.
+    /// The ratio of the times, with an interval that is valid over all looks. `None` with fewer
+    /// than two pairs.
     pub fn interval(&self, logs: &[f64]) -> Option<Speedup> {
         let (mean, error, freedom) = trimmed_mean(logs)?;
         let width = error * quantile(params::ERROR / self.looks.len() as f64, freedom);
@@ -105,7 +105,7 @@ fn trimmed_mean(values: &[f64]) -> Option<(f64, f64, f64)> {
     }
     let (lowest, highest) = (*inner.first()?, *inner.last()?);
     let mean = inner.iter().sum::<f64>() / left;
-    // Values that are cut off count like the outermost that are left.
+    // Trimmed values count like the outermost remaining ones.
     let winsorized: Vec<f64> = sorted.iter().map(|v| v.clamp(lowest, highest)).collect();
     let center = winsorized.iter().sum::<f64>() / all as f64;
     let squares: f64 = winsorized.iter().map(|v| (v - center).powi(2)).sum();
@@ -151,7 +151,7 @@ mod tests {
         }
     }
 
-    /// A run's logarithm of its time: some runs take far longer.
+    /// The logarithm of a run's time; some runs take far longer.
     fn log_time(random: &mut Random, noise: f64, outliers: f64) -> f64 {
         let late = random.uniform() < outliers;
         let delay = if late { 0.5 * random.uniform() } else { 0.0 };
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_candidate_without_a_gain_is_kept_in_less_than_5_percent() {
-        // At the least gain itself, an error is most likely.
+        // An error is most likely at the minimum gain itself.
         for gain in [0.0, -(1.0f64 - params::MIN_GAIN).ln()] {
             for noise in NOISES {
                 let share = found(gain, noise);

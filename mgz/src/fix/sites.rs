@@ -1,4 +1,4 @@
-//! Allocation sites of findings, and candidates that place their blocks elsewhere.
+//! Allocation sites of findings, and candidates that place their blocks differently.
 //!
 //! A finding without known sites gets a remedy for all heap blocks.
 
@@ -13,14 +13,15 @@ use std::path::Path;
 /// Facts about the run and the machine that decide which remedies make sense.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
-    /// Threads of the recorded run.
+    /// Number of threads of the recorded run.
     pub threads: usize,
-    /// NUMA nodes with memory that the machine has.
+    /// Number of the machine's NUMA nodes with memory.
     pub nodes: usize,
 }
 
 impl Surroundings {
-    /// Those of a run by the manifest of its trace. `system`: the folder that is usually `/sys`.
+    /// The facts of a run from the manifest of its trace. `system`: the folder that is usually
+    /// `/sys`.
     pub fn of(manifest: &Value, system: &Path) -> Surroundings {
         Surroundings {
             threads: manifest["threads"].as_array().map_or(1, Vec::len),
@@ -70,7 +71,7 @@ fn frames(stack: &str, module: &str) -> Option<Vec<Frame>> {
     all.filter(|frames| !frames.is_empty())
 }
 
-/// The sites that an analysis tells of a finding.
+/// The sites of a finding in an analysis.
 fn sites(finding: &Value, module: &str) -> Vec<Site> {
     let list = finding["allocation_sites"].as_array();
     let site = |value: &Value| {
@@ -97,7 +98,7 @@ fn add(plan: &mut Plan, site: &Site, action: Action) {
     }
 }
 
-/// Names of sites, for people.
+/// Readable names of sites.
 fn names(sites: &[&Site]) -> String {
     let mut names: Vec<&str> = sites.iter().map(|s| s.object.as_str()).collect();
     names.dedup();
@@ -114,12 +115,13 @@ pub struct Placing<'a> {
     pools: u32,
     /// Sites whose large blocks get large pages.
     huge: Vec<Site>,
-    /// The first finding of scattered loads, and true if the large data of one of them are unknown.
+    /// The first finding of scattered loads, and true if the large data of one such finding are
+    /// unknown.
     scattered: Option<(Cause, bool)>,
 }
 
 impl<'a> Placing<'a> {
-    /// Without a finding.
+    /// A state without findings.
     pub fn new(module: &'a str, surroundings: Surroundings) -> Placing<'a> {
         Placing {
             module,
@@ -131,7 +133,7 @@ impl<'a> Placing<'a> {
     }
 
     /// Candidates of a finding, besides those of [`Placing::huge_pages`]. `changes`: those that its
-    /// mechanism asks for.
+    /// mechanism suggests.
     pub fn candidates(
         &mut self,
         cause: &Cause,
@@ -161,8 +163,8 @@ impl<'a> Placing<'a> {
         found
     }
 
-    /// The candidate with large pages for all findings of scattered loads together. If the data of one
-    /// of them are no known heap blocks, all data get them.
+    /// The candidate with large pages for all findings of scattered loads together. If the data of
+    /// one finding are not known heap blocks, all data get large pages.
     pub fn huge_pages(self) -> Option<Candidate> {
         let (cause, is_unknown) = self.scattered?;
         if is_unknown {
@@ -179,7 +181,7 @@ impl<'a> Placing<'a> {
     }
 
     fn note_scattered(&mut self, cause: &Cause, sites: &[Site]) {
-        // Small blocks are no case for large pages.
+        // Large pages do not help small blocks.
         let is_unknown = sites.is_empty();
         for site in sites.iter().filter(|s| s.largest >= params::LARGE_BLOCK) {
             if !self.huge.contains(site) {
@@ -190,7 +192,7 @@ impl<'a> Placing<'a> {
         noted.1 |= is_unknown;
     }
 
-    /// Blocks that are walked together lie together.
+    /// A candidate that places blocks of one traversal next to each other.
     fn pool(&mut self, cause: &Cause, sites: &[Site]) -> Option<Candidate> {
         let small: Vec<&Site> = sites
             .iter()
@@ -206,13 +208,13 @@ impl<'a> Placing<'a> {
     }
 }
 
-/// Without return addresses the nodes are not known among the blocks.
+/// Without return addresses the nodes cannot be distinguished from other blocks, so all are pooled.
 fn pool_of_all(cause: &Cause) -> Candidate {
     let policy = policy_of_all(Action::HugePool(0));
     candidate(cause.clone(), "pool of all heap blocks", policy, false)
 }
 
-/// Blocks of several threads have lines of their own.
+/// A candidate that gives blocks of several threads separate lines.
 fn apart(cause: &Cause, sites: &[Site]) -> Option<Candidate> {
     let small: Vec<&Site> = (sites.iter())
         .filter(|s| s.largest <= params::LARGEST_NODE)
@@ -229,8 +231,8 @@ fn apart(cause: &Cause, sites: &[Site]) -> Option<Candidate> {
     (!small.is_empty()).then(|| candidate(cause.clone(), &remedy, plan.sites, false))
 }
 
-/// Blocks begin in different sets. Each site has another step, because its own first block lies one
-/// step behind a page.
+/// A candidate in which blocks begin in different sets. Each site has a different step, because its
+/// first block is one step behind a page.
 fn shifted(cause: &Cause, sites: &[Site]) -> Option<Candidate> {
     let mut plan = Plan::default();
     for (number, site) in sites.iter().enumerate() {
@@ -246,7 +248,7 @@ fn shifted(cause: &Cause, sites: &[Site]) -> Option<Candidate> {
     (!all.is_empty()).then(|| candidate(cause.clone(), &remedy, plan.sites, false))
 }
 
-/// Pages of large blocks that several threads use go to the nodes in turn.
+/// A candidate that interleaves pages of large shared blocks among the nodes.
 fn interleaved(cause: &Cause, sites: &[Site]) -> Option<Candidate> {
     let large: Vec<&Site> = (sites.iter())
         .filter(|s| s.largest >= params::LARGE_BLOCK)
@@ -259,7 +261,7 @@ fn interleaved(cause: &Cause, sites: &[Site]) -> Option<Candidate> {
     (!large.is_empty()).then(|| candidate(cause.clone(), &remedy, plan.sites, false))
 }
 
-/// The policy that stands for all sites.
+/// The policy for all sites.
 fn policy_of_all(action: Action) -> Vec<SitePolicy> {
     vec![SitePolicy {
         frames: vec![Frame {

@@ -14,23 +14,23 @@ use tempfile::TempDir;
 
 /// Common parts of all runs.
 pub struct Workload {
-    /// Name that the program is started by (`argv[0]`).
+    /// Name of the program in `argv[0]`.
     name: OsString,
     arguments: Vec<OsString>,
     /// Standard input; an empty one if there is none.
     input: Option<PathBuf>,
     /// Files and folders that the program writes, which are compared too.
     files: Vec<PathBuf>,
-    /// A copy of the bytes that came through a pipe.
+    /// A copy of the input from a pipe.
     _copy: Option<tempfile::NamedTempFile>,
 }
 
-/// A run that came to its end.
+/// A completed run.
 pub struct Ran {
-    /// Wall time. Users wait for it, and it contains what threads and page faults cost, which CPU
-    /// time shows in part or twice.
+    /// Wall time. It is the time that users wait, and includes the costs of threads and page
+    /// faults, which CPU time includes only in part or twice.
     pub seconds: f64,
-    /// CPU time, with that of children that the program has waited for.
+    /// CPU time, including that of children that the program has waited for.
     pub cpu_seconds: f64,
     /// Exit status.
     pub status: ExitStatus,
@@ -42,14 +42,14 @@ pub struct Ran {
 pub const STREAMS: [&str; 2] = ["stdout", "stderr"];
 
 impl Ran {
-    /// True if its threads ran side by side.
+    /// True if its threads ran in parallel.
     pub fn is_parallel(&self) -> bool {
         self.cpu_seconds > params::PARALLEL * self.seconds
     }
 }
 
 impl Workload {
-    /// Takes the input from `--stdin`, else from a redirection.
+    /// A workload with the input of `--stdin`, else that of a redirection.
     pub fn new(
         name: &OsStr,
         arguments: &[OsString],
@@ -98,7 +98,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Runs a file once. `limit`: seconds after which it is ended.
+    /// Runs a file once. `limit`: seconds after which it is killed.
     pub fn run(&self, file: &Path, limit: Option<f64>) -> anyhow::Result<Option<Ran>> {
         let output = tempfile::Builder::new()
             .prefix("mgz-fix-")
@@ -126,7 +126,7 @@ impl Workload {
     }
 }
 
-/// Ends the command if a key or a signal has asked for it.
+/// Stops the command if a key or a signal has requested it.
 pub fn stop_if_asked() -> anyhow::Result<()> {
     match signals::is_stopped() {
         true => bail!("stopped: the program is as it was, and nothing was written"),
@@ -134,12 +134,12 @@ pub fn stop_if_asked() -> anyhow::Result<()> {
     }
 }
 
-/// Seconds after which a candidate is ended, by the time of the original.
+/// Seconds after which a candidate is killed, from the time of the original.
 pub fn limit(original: f64) -> f64 {
     original * params::LIMIT_FACTOR + params::LIMIT_SECONDS
 }
 
-/// The status in words.
+/// The status as text.
 pub fn status_in_words(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("status {code}"),
@@ -162,7 +162,7 @@ fn redirected_input() -> anyhow::Result<(Option<PathBuf>, Option<tempfile::Named
     let kind = meta.file_type();
     if kind.is_file() {
         let file = std::fs::read_link(own).context("standard input has no name")?;
-        // A file that was removed has a name that leads nowhere.
+        // The name of a removed file is not valid.
         if file.exists() {
             return Ok((Some(file), None));
         }
@@ -182,7 +182,7 @@ fn copied_name(number: usize, path: &Path) -> String {
     format!("file{number}-{}", name.to_string_lossy())
 }
 
-/// Copies a file or a folder. What is missing is missing in the copy.
+/// Copies a file or a folder. A missing file is missing in the copy as well.
 fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     let cannot = || format!("{}: cannot be copied to compare it", from.display());
     let Ok(meta) = std::fs::metadata(from) else {

@@ -1,4 +1,5 @@
-//! Rows by columns: keys stand once, and equal values lie together, which packs well.
+//! Rows stored by columns: each key is written once, and equal values are adjacent, which
+//! compresses well.
 
 use serde_json::{Map, Value, json};
 

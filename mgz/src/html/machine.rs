@@ -1,4 +1,4 @@
-//! Machine code of the lines with the most loads, from the program as it was before it was instrumented.
+//! Machine code of the lines with the most loads, from the original program.
 
 use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter, Instruction};
 use mgz_annotations_schema::sidecar::{
@@ -10,22 +10,23 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Component, Path, PathBuf};
 
-/// Lines whose code is embedded. Source: Chosen.
+/// Maximum number of lines whose code is embedded. Source: Chosen.
 const MAX_LINES: usize = 40;
-/// A function may be inlined in many places. Source: Chosen.
+/// Maximum number of code pieces per line, since a function may be inlined in many places. Source:
+/// Chosen.
 const MAX_PLACES_PER_LINE: usize = 3;
 /// Instructions before the first load of a place, and behind the last one. Source: Chosen.
 const INSTRUCTIONS_AROUND: usize = 6;
 /// Source: Chosen.
 const MAX_INSTRUCTIONS_PER_PLACE: usize = 80;
-/// Loads that lie farther apart are different places, bytes. Source: Chosen.
+/// Loads that are farther apart belong to different places, bytes. Source: Chosen.
 const MAX_DISTANCE_IN_PLACE: u64 = 96;
-/// A function is decoded from its start, up to here. Source: Chosen.
+/// Maximum number of bytes decoded from a function's start. Source: Chosen.
 const MAX_FUNCTION_BYTES: u64 = 1 << 20;
 /// Larger files are not read for a report.
 const FILE_BYTES: u64 = 1 << 30;
 
-/// `ranges`: for each line its places, with the instructions.
+/// `ranges`: for each line its pieces of code, with the instructions.
 pub fn machine_code(lines: &[Value], manifest: &Value, trace: &Path) -> Value {
     let mut wanted: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     let known = |row: &&Value| {
@@ -44,7 +45,7 @@ pub fn machine_code(lines: &[Value], manifest: &Value, trace: &Path) -> Value {
             continue;
         }
         done.push(id);
-        // A header is read sooner than the sidecar of a module without such lines.
+        // Reading the header is faster than reading the sidecar of a module without such lines.
         let Some(file) = sidecar_file(module, trace) else {
             continue;
         };
@@ -70,7 +71,7 @@ pub fn machine_code(lines: &[Value], manifest: &Value, trace: &Path) -> Value {
     json!({ "ranges": ranges })
 }
 
-/// The name of the file that was instrumented.
+/// The name of the original file.
 fn file_name(header: &Header) -> Cow<'_, str> {
     let path = Path::new(&header.input.path);
     path.file_name().unwrap_or_default().to_string_lossy()
@@ -88,7 +89,7 @@ fn sidecar_file(module: &Value, trace: &Path) -> Option<PathBuf> {
     Some(trace.join(relative))
 }
 
-/// The file that was instrumented, if it is the same still.
+/// The bytes of the original file, if it has not changed.
 fn original(path: &Path, sidecar: &Sidecar) -> Option<Vec<u8>> {
     let input = &sidecar.header.input;
     let meta = std::fs::metadata(path).ok()?;
@@ -102,8 +103,8 @@ fn original(path: &Path, sidecar: &Sidecar) -> Option<Vec<u8>> {
     (hex == input.build_id).then_some(bytes)
 }
 
-/// Places of the code of a line: sites of one function that are near each other, those with the
-/// most sites first.
+/// Pieces of code of a line: sites of one function that are near each other, those with the most
+/// sites first.
 fn places(
     row: &Value,
     sidecar: &Sidecar,
@@ -152,7 +153,7 @@ fn places(
         .collect()
 }
 
-/// Address and text of the instructions of a place.
+/// Address and text of the instructions of a piece of code.
 fn instructions(
     elf: &object::File<'_>,
     sidecar: &Sidecar,
@@ -170,7 +171,7 @@ fn instructions(
             .checked_add(256)?
             .min(function.end.max(last.checked_add(16)?));
         let code = elf.segments().find_map(|segment| {
-            // A segment may end before what is asked for does.
+            // A segment may end before the requested range.
             let held = segment.address().checked_add(segment.file_range().1)?;
             segment
                 .data_range(start, end.min(held).checked_sub(start)?)
@@ -207,7 +208,7 @@ fn instructions(
         };
         Some(shown.map(text).collect())
     };
-    // Data between functions may lead the decoder astray: then from the load on.
+    // Data between functions may mislead the decoder: then decode from the load on.
     decoded(start).or_else(|| decoded(first))
 }
 

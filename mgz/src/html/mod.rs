@@ -1,9 +1,9 @@
-//! The report: the viewer of `report/`, built once and kept in the tree, with the data of one trace
-//! in it.
+//! The report: the viewer of `report/`, built once and kept in the source tree, with the data of
+//! one trace embedded.
 //!
 //! Each part of the data is a `<script type="application/octet-stream">` with base64 of gzip of
-//! JSON. That alphabet has no character that means anything in HTML, so that no name in a trace can
-//! end the element; the viewer shows all of it as text.
+//! JSON. That alphabet has no special character of HTML, so no name in a trace can end the element;
+//! the viewer shows all names as text.
 
 mod columns;
 mod machine;
@@ -22,13 +22,13 @@ use std::thread::ScopedJoinHandle;
 
 /// The viewer: markup, style and code in one file.
 const VIEWER: &str = include_str!("../../../report/dist/report.html");
-/// Begin of the page's policy.
+/// Begin of the page's content security policy.
 const POLICY_PREFIX: &str = "default-src 'none'";
-/// Place of the data in the page.
+/// Position of the data in the page.
 const PLACE: &str = "<!--mgz-data-->";
-/// Tables that are written by columns, each a part of its own.
+/// Tables that are written by columns, each as a separate part.
 const TABLES: [&str; 4] = ["functions", "lines", "loops", "objects"];
-/// Values that are parts of their own.
+/// Values that are separate parts.
 const PARTS: [&str; 6] = [
     "heat_map",
     "time_zoom",
@@ -43,15 +43,15 @@ const PARTS: [&str; 6] = [
 pub struct HtmlOptions {
     /// Source lines that were hit, and the machine code of the hottest.
     pub source: bool,
-    /// The trace's folder; none if there is no trace.
+    /// The trace's folder; `None` if there is no trace.
     pub trace: Option<PathBuf>,
-    /// Command line to be shown instead of the trace's; none if empty.
+    /// Command line to be shown instead of the trace's; empty: the trace's is shown.
     pub command: Vec<String>,
-    /// Trace with memory samples of another run; none: the trace's own.
+    /// Trace with memory samples of another run; `None`: the trace's own.
     pub measured: Option<PathBuf>,
 }
 
-/// A part of the data, by the name that the viewer knows it by.
+/// A part of the data, with its name in the viewer.
 pub type Part = (&'static str, Value);
 
 /// The file.
@@ -78,7 +78,8 @@ fn filled(viewer: &str, parts: &[Part]) -> anyhow::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// The elements of the parts. Each has a thread, since packing takes most of the time of a report.
+/// The elements of the parts. Each is compressed in its own thread, since compression takes most of
+/// the time of a report.
 fn packed(parts: &[Part]) -> Vec<anyhow::Result<Vec<u8>>> {
     std::thread::scope(|scope| {
         let packing: Vec<_> = parts
@@ -91,7 +92,7 @@ fn packed(parts: &[Part]) -> Vec<anyhow::Result<Vec<u8>>> {
             .collect();
         let end = |begun: Result<ScopedJoinHandle<'_, _>, (&&'static str, &Value)>| match begun {
             Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
-            // The system has no more threads.
+            // No thread could be created.
             Err((name, value)) => element(name, value),
         };
         packing.into_iter().map(end).collect()
@@ -179,7 +180,7 @@ fn run_card(manifest: &Value) -> Value {
 /// The element of a part.
 fn element(name: &str, value: &Value) -> anyhow::Result<Vec<u8>> {
     let mut packed = GzEncoder::new(Vec::new(), Compression::new(6));
-    // In one piece: the encoder clears its buffer for each.
+    // Written in one piece, because the encoder clears its buffer for each.
     packed.write_all(&serde_json::to_vec(value)?)?;
     let text = STANDARD.encode(packed.finish()?);
     let element =

@@ -1,30 +1,30 @@
-//! Source lines that were hit, with a few around them.
+//! Source lines with loads, and a few lines around them.
 
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// Lines shown on either side of one that was hit. Source: Chosen.
+/// Lines shown on either side of a line with loads. Source: Chosen.
 const LINES_AROUND: u64 = 4;
-/// Larger files are no source.
+/// Larger files are not shown, bytes.
 const FILE_BYTES: u64 = 16 << 20;
-/// Longer lines are cut.
+/// Longer lines are cut, characters.
 const LINE_CHARS: usize = 400;
-/// Bytes of all source in a report.
+/// Maximum amount of source in a report, bytes.
 const ALL_BYTES: usize = 24 << 20;
 
 /// By path: `lines`, number and text of each; `changed`, if the file is newer than the recording;
-/// or `missing`, why there are none.
+/// or `missing`, the reason why there are none.
 pub fn source_lines(lines: &[Value], manifest: &Value) -> Value {
     let recorded = manifest["started"].as_str().and_then(seconds);
     let mut left = ALL_BYTES;
     excerpts(lines.iter(), recorded, &mut left)
 }
 
-/// Those of both sides of a comparison (`base` and `new`), as [`source_lines`] gives them. The base
-/// has no lines of files that were changed since: they are not what was recorded, and the new side
-/// has them.
+/// Source lines of both sides of a comparison (`base` and `new`), in the form of [`source_lines`].
+/// The base has no lines of files that have changed since its recording: they differ from the
+/// recorded ones, and the new side has them.
 pub fn of_comparison(found: &Value) -> Value {
     let mut left = ALL_BYTES;
     let mut side = |name: &str| {
@@ -68,7 +68,7 @@ fn excerpts<'a>(
         shown.extend(line.saturating_sub(LINES_AROUND).max(1)..=line.saturating_add(LINES_AROUND));
     }
     let mut out = Map::new();
-    // The rows come with the most loads first.
+    // The rows are sorted, those with the most loads first.
     for file in order {
         let found = excerpt(Path::new(file), &files[file], recorded, left);
         let value = found.unwrap_or_else(|why| json!({ "missing": why }));
@@ -186,7 +186,7 @@ mod tests {
         let found = of_comparison(&json!({"pictures": {"base": run(early), "new": run(late)}}));
         assert!(found["base"][name]["missing"].is_string());
         assert_eq!(found["new"][name]["changed"], false);
-        // The new side's files may be newer than its run: then the reader is told.
+        // The new side's files may be newer than its run; then they are marked as changed.
         let found = of_comparison(&json!({"pictures": {"base": run(late), "new": run(early)}}));
         assert_eq!(found["new"][name]["changed"], true);
         let none = json!({"base": {}, "new": {}});

@@ -2,10 +2,10 @@
 //! by their paths.
 //!
 //! `mgz run` makes Python read its own `sitecustomize` ([`HOOK`]) first. Before a module is opened,
-//! the hook asks over a pipe for its instrumented form, and lets Python open that file instead.
+//! the hook requests its instrumented form over a pipe, and lets Python open that file instead.
 //! Everything that the program can see of a module stays unchanged. A thread here answers, from the
-//! same cache as for programs. Modules that cannot be instrumented, or that might notice that they
-//! lie elsewhere ([`crate::elsewhere`]), are opened unchanged.
+//! same cache as for programs. Modules that cannot be instrumented, or that might notice their
+//! other location ([`crate::elsewhere`]), are opened unchanged.
 
 mod pipe;
 
@@ -31,7 +31,7 @@ pub fn is_python(file: &Path) -> bool {
     rest.is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
 }
 
-/// The option of Python by which it would not read [`HOOK`], if one of its arguments is that.
+/// The option of Python that prevents it from reading [`HOOK`], if it is among the arguments.
 pub fn ignores_hook<'a>(mut arguments: impl Iterator<Item = &'a OsString>) -> Option<char> {
     while let Some(argument) = arguments.next() {
         let argument = argument.to_string_lossy();
@@ -62,11 +62,11 @@ pub fn ignores_hook<'a>(mut arguments: impl Iterator<Item = &'a OsString>) -> Op
     None
 }
 
-/// The thread that answers, and the folder of the pipes.
+/// The answering thread, and the folder of the pipes.
 pub struct Hook {
     /// Removed at the end.
     _folder: tempfile::TempDir,
-    /// `PYTHONPATH` as it was.
+    /// The previous `PYTHONPATH`.
     old: Option<OsString>,
     requests: Requests,
     thread: JoinHandle<Answers>,
@@ -76,13 +76,13 @@ pub struct Hook {
 type Answers = BTreeMap<PathBuf, Module>;
 
 impl Hook {
-    /// Begins to answer, and has programs that are started from now on ask.
+    /// Starts the answering thread, and makes programs that are started from now on use it.
     pub fn start() -> anyhow::Result<Hook> {
         let folder = tempfile::Builder::new()
             .prefix("mgz-python-")
             .tempdir()
             .context("cannot make a folder for Python's modules")?;
-        // As Python will have it in its search path.
+        // In the form in which Python has it in its search path.
         let path = std::fs::canonicalize(folder.path())?;
         let old = std::env::var_os(PATH_VARIABLE);
         let hook = path.join(HOOK_FILE);
@@ -106,13 +106,13 @@ impl Hook {
             answers
         });
         let mut list = path.into_os_string();
-        // An empty list is none; with a colon behind it, it would be the current folder.
+        // An empty list is ignored; followed by a colon, it would mean the current folder.
         if let Some(old) = old.as_deref().filter(|old| !old.is_empty()) {
             list.push(":");
             list.push(old);
         }
-        // Here, and not for the child alone, for which the variables would be sorted.
-        // SAFETY: the thread above reads variables only when it is asked, and nobody asks yet.
+        // The variable is set here and not only for the child, whose variables would be sorted.
+        // SAFETY: the thread above reads variables only for a request, and there is none yet.
         unsafe { std::env::set_var(PATH_VARIABLE, list) };
         Ok(Hook {
             _folder: folder,
@@ -126,7 +126,7 @@ impl Hook {
     pub fn end(self) -> Option<String> {
         self.requests.end();
         let answers = self.thread.join();
-        // SAFETY: there is no other thread any more.
+        // SAFETY: no other thread is running.
         unsafe {
             match &self.old {
                 Some(old) => std::env::set_var(PATH_VARIABLE, old),

@@ -1,4 +1,4 @@
-//! Questions and answers over named pipes. A program needs no further module for them.
+//! Questions and answers over named pipes, for which a program needs no further module.
 //!
 //! A question is `PIPE \0 FILE \n`, written in one piece; the answer, to that pipe, is the path of
 //! a file or nothing, and `\n`.
@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 /// The pipe of questions.
 pub struct Requests {
     path: PathBuf,
-    /// Open for reading and writing, so that it has a reader as long as this lives, and never ends.
+    /// Open for reading and writing, so that the pipe has a reader as long as this value lives, and
+    /// no end of file.
     pipe: File,
 }
 
@@ -38,19 +39,19 @@ impl Requests {
         })
     }
 
-    /// Its reading end.
+    /// A reader of the pipe.
     pub fn reader(&self) -> anyhow::Result<BufReader<File>> {
         Ok(BufReader::new(self.pipe.try_clone()?))
     }
 
-    /// No more questions: an empty one ends [`serve`].
+    /// Writes an empty question, which ends [`serve`].
     pub fn end(mut self) {
         let _ = std::fs::remove_file(&self.path);
         let _ = self.pipe.write_all(b"\n");
     }
 }
 
-/// Answers until an empty question comes.
+/// Answers questions until an empty one arrives.
 pub fn serve(mut questions: impl BufRead, mut answer: impl FnMut(&Path) -> Option<PathBuf>) {
     let mut line = Vec::new();
     loop {
@@ -70,8 +71,7 @@ pub fn serve(mut questions: impl BufRead, mut answer: impl FnMut(&Path) -> Optio
         let found = answer(Path::new(OsStr::from_bytes(file)));
         let mut text = found.map_or_else(Vec::new, |f| f.as_os_str().as_bytes().to_vec());
         text.push(b'\n');
-        // The process that asked may be gone. Then the pipe has no reader, and there is nobody to
-        // answer.
+        // The asking process may be gone. Then the pipe has no reader, and the answer is dropped.
         let pipe = OpenOptions::new()
             .write(true)
             .custom_flags(libc::O_NONBLOCK)
@@ -117,7 +117,7 @@ mod tests {
             assert_eq!(answer, expected.as_bytes());
             std::fs::remove_file(dir.path().join("reply")).unwrap();
         }
-        // One whose asker is gone.
+        // A question whose asker is gone.
         to.write_all(b"/nowhere\0/a/c.so\n").unwrap();
         requests.end();
         let asked = thread.join().unwrap();

@@ -16,7 +16,7 @@ use std::time::Duration;
 const MAX_KEPT_RESULTS: usize = 8;
 /// Interval at which a running analysis is checked. Source: Chosen.
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
-/// Pages whose last selection is remembered.
+/// Number of pages whose last selection is remembered.
 const TABS: usize = 64;
 
 /// Result for a selection.
@@ -33,7 +33,7 @@ pub enum Answer {
     Found(Arc<SelectionReport>),
     /// Message of `mgz-analyze`.
     Failed(String),
-    /// The page has selected something else meanwhile.
+    /// The page has made another selection in the meantime.
     Replaced,
 }
 
@@ -46,18 +46,18 @@ struct Running {
     count: u64,
 }
 
-/// See the module.
+/// Runs one analysis at a time, and keeps the last results.
 pub struct Analyser {
     trace: PathBuf,
     manifest: Value,
     options: HtmlOptions,
     running: Mutex<Running>,
-    /// Held by the one analysis that runs.
+    /// The last results. The lock is held by the running analysis.
     kept: Mutex<Vec<(Asked, Arc<SelectionReport>)>>,
     ended: AtomicBool,
 }
 
-/// A panic of one request leaves nothing half done that others would see.
+/// Locks a mutex. A poisoned one is used, since a panic of one request leaves no inconsistent data.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -75,7 +75,7 @@ impl Analyser {
         }
     }
 
-    /// Ends what runs; nothing is begun any more.
+    /// Kills the running analysis, and prevents new ones.
     pub fn end(&self) {
         self.ended.store(true, Ordering::SeqCst);
         if let Some((mut child, _)) = lock(&self.running).child.take() {
@@ -110,7 +110,7 @@ impl Analyser {
         }
     }
 
-    /// Notes that a page has selected something, and ends what runs for it.
+    /// Registers a selection of a page, and kills the page's running analysis.
     fn register(&self, tab: &str) -> u64 {
         let mut running = lock(&self.running);
         if running.last.len() >= TABS {
@@ -140,7 +140,7 @@ impl Analyser {
         command.stdout(Stdio::null()).stderr(said.try_clone()?);
         {
             let mut running = lock(&self.running);
-            // Whoever comes later finds the child.
+            // A later selection finds the child.
             let is_last = running.last.get(tab).is_none_or(|&last| last == number);
             anyhow::ensure!(is_last && !self.ended.load(Ordering::SeqCst), "replaced");
             running.child = Some((command.spawn()?, tab.to_owned()));

@@ -2,13 +2,13 @@
 
 use std::ffi::OsString;
 
-/// A part of the run. Without anything, the whole.
+/// A part of the run; without any filter, the whole run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Asked {
     options: Vec<(&'static str, String)>,
 }
 
-/// Names in the query, and what they are for `mgz-analyze`.
+/// Names in the query, and the corresponding options of `mgz-analyze`.
 const OPTIONS: [(&str, &str, Kind); 7] = [
     ("from", "--from", Kind::Number),
     ("to", "--to", Kind::Number),
@@ -23,7 +23,7 @@ const OPTIONS: [(&str, &str, Kind); 7] = [
 enum Kind {
     Number,
     Text,
-    /// A whole name, where an expression is expected.
+    /// A complete name, for an option that expects an expression.
     Name,
 }
 
@@ -35,7 +35,7 @@ impl Asked {
     }
 }
 
-/// Reads a query; also tells which page asks (`tab`).
+/// Parses a query. Also returns the asking page (`tab`).
 pub fn parse_query(query: &str) -> Result<(Asked, String), String> {
     let mut asked = Asked::default();
     let mut tab = String::new();
@@ -85,7 +85,7 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// A name as an expression that means it alone.
+/// An expression that matches exactly this name.
 fn escaped(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for c in name.chars() {

@@ -1,19 +1,19 @@
-//! Access control: a request needs the word in the address, and must use this host name.
+//! Access control: a request must have the secret word in its address, and use this host name.
 
 use anyhow::Context;
 use std::io::Read;
 
-/// The server's port and its word.
+/// The server's port and secret word.
 pub struct Guard {
     port: u16,
     word: String,
 }
 
-/// Bytes of the word.
+/// Length of the word, bytes.
 const BYTES: usize = 16;
 
 impl Guard {
-    /// Makes a word that cannot be guessed.
+    /// Creates a random word that cannot be guessed.
     pub fn new(port: u16) -> anyhow::Result<Guard> {
         let mut bytes = [0u8; BYTES];
         std::fs::File::open("/dev/urandom")
@@ -49,7 +49,7 @@ impl Guard {
     }
 }
 
-/// Compares in a time that tells nothing of where they differ.
+/// Compares in a time that does not depend on the position of a difference.
 fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |all, (x, y)| all | (x ^ y)) == 0
 }

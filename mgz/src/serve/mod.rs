@@ -1,8 +1,8 @@
 //! `mgz serve`: the report on 127.0.0.1, whose selections are analysed again.
 //!
 //! The address has a random word, so that other users of the machine and pages of other origins
-//! cannot send requests. One analysis runs at a time; a newer selection of the same page ends the
-//! older one's. The analysis is `mgz-analyze` with its filters.
+//! cannot send requests. One analysis runs at a time; a newer selection of the same page replaces
+//! the older one. The analysis is `mgz-analyze` with its filters.
 
 mod analyser;
 mod asked;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tiny_http::{Header, Method, Request, Response, Server};
 
-/// Interval at which the keys that end the server are checked. Source: Chosen.
+/// Interval at which the server checks for keys that end it. Source: Chosen.
 const KEY_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Source: Chosen.
 const MAX_WAITING_REQUESTS: usize = 32;
@@ -140,7 +140,7 @@ fn send(request: Request, status: u16, kind: &str, body: Vec<u8>) {
     let mut response = Response::from_data(body).with_status_code(status);
     for (name, value) in [
         ("Content-Type", kind),
-        // The address is a secret, and what it leads to changes.
+        // The address is secret, and the content changes.
         ("Cache-Control", "no-store"),
         ("Referrer-Policy", "no-referrer"),
         ("X-Content-Type-Options", "nosniff"),
@@ -152,6 +152,6 @@ fn send(request: Request, status: u16, kind: &str, body: Vec<u8>) {
             response.add_header(header);
         }
     }
-    // A reader that has gone is no failure.
+    // A closed connection is not a failure.
     let _ = request.respond(response);
 }

@@ -64,7 +64,8 @@ fn main() {
     match what.as_str() {
         "boxes" | "small_boxes" => {
             let n: usize = if what == "boxes" { 1 << 20 } else { 100 };
-            // Boxes are filled in a random order, so that neighbours in the list are none in memory.
+            // Boxes are filled in a random order, so neighbors in the list are not neighbors in
+            // memory.
             let mut order: Vec<usize> = (0..n).collect();
             let mut seed = 5u64;
             (1..n).rev().for_each(|i| order.swap(i, (random(&mut seed) % (i as u64 + 1)) as usize));

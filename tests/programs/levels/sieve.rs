@@ -1,4 +1,4 @@
-//! Prime numbers, by crossing out, and how far they lie apart.
+//! Prime numbers by a sieve, and the distances between them.
 /// The round in which a number was crossed out last.
 static mut CROSSED: [u8; 300_000] = [0; 300_000];
 

@@ -1,4 +1,4 @@
-//! Runs a program one instruction at a time and writes the loads of the code under watch to a file.
+//! Runs a program one instruction at a time and writes the loads of the watched code to a file.
 //!
 //! `mgz-stepper WATCH EVENTS PROGRAM [--from-start] [--fixed] -- COMMAND…`
 
@@ -27,7 +27,7 @@ fn stay_on_one_cpu() {
             allowed[std::process::id() as usize % allowed.len()],
             &mut set,
         );
-        // Without it everything works, only slower.
+        // Without it everything works, but more slowly.
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
     }
 }

@@ -1,13 +1,13 @@
-//! Files under watch, and the originals of their instructions.
+//! Watched files, and the originals of their instructions.
 
 use anyhow::Result;
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 
-/// A file under watch.
+/// A watched file.
 pub(crate) struct Image {
     /// `(file offset, file size, vaddr)` of the executable segments.
     pub segments: Vec<(u64, u64, u64)>,
-    /// Linkage tables, link-time.
+    /// Linkage tables: link-time addresses of begin and end.
     pub linkage: Vec<(u64, u64)>,
     /// The file before instrumentation.
     pub original: Vec<u8>,
@@ -44,7 +44,7 @@ pub(crate) fn linkage(bytes: &[u8]) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// The original instruction as it stands in the file before instrumentation.
+/// The original instruction in the file before instrumentation.
 pub(crate) fn original(image: &Image, at: u64, bias: u64) -> Option<Instruction> {
     let (offset, size, vaddr) = image
         .original_segments
@@ -58,7 +58,7 @@ pub(crate) fn original(image: &Image, at: u64, bias: u64) -> Option<Instruction>
     Some(Decoder::with_ip(64, bytes, at + bias, DecoderOptions::NONE).decode())
 }
 
-/// Tells whether two instructions read memory through the same registers in the same way.
+/// True if two instructions read memory through the same registers in the same way.
 pub(crate) fn same_form(a: &Instruction, b: &Instruction) -> bool {
     a.code() == b.code()
         && a.memory_base() == b.memory_base()

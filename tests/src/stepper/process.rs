@@ -1,4 +1,4 @@
-//! Processes that are stepped, and where their addresses lie.
+//! Stepped processes, and the files at their addresses.
 
 use super::At;
 use super::image::Image;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// An address as a place in a watched file.
+/// An address as a location in a watched file.
 #[derive(Clone, Copy)]
 pub(crate) struct CodeAddress {
     pub watch: usize,
@@ -24,27 +24,27 @@ pub(crate) struct Mapping {
     pub module: Option<(usize, u64)>,
 }
 
-/// A process that is stepped.
+/// A stepped process.
 pub(crate) struct Process {
     pub memory: Memory,
     pub mappings: Vec<Mapping>,
     pub code: HashMap<u64, Option<At>>,
-    /// Watches whose place was logged.
+    /// Watches whose load address was logged.
     pub announced: Vec<usize>,
     /// Original byte under the breakpoint at the entry point.
     pub breakpoint: Option<(u64, u8)>,
     pub stepped: bool,
-    /// Places of the breakpoints while the process runs freely, with the bytes they overwrite.
-    /// `None`: not known yet.
+    /// Addresses of the breakpoints while the process runs without steps, with the overwritten
+    /// bytes. `None`: not known yet.
     pub mines: Option<Vec<(u64, Vec<u8>)>>,
     /// True while the breakpoints are in the code.
     pub mined: bool,
-    /// It has one thread and its memory is its own.
+    /// The process has one thread and does not share its memory.
     pub alone: bool,
 }
 
 impl Process {
-    /// Nothing is known of it yet.
+    /// A process of which nothing is known yet.
     pub fn new(memory: Memory) -> Process {
         Process {
             memory,
@@ -59,7 +59,7 @@ impl Process {
         }
     }
 
-    /// Puts the breakpoints in place, or takes them away.
+    /// Sets or removes the breakpoints.
     pub fn mine(&mut self, on: bool) -> Result<()> {
         if self.mined != on {
             for (at, bytes) in self.mines.iter().flatten() {
@@ -82,7 +82,7 @@ pub(crate) fn group_of(tid: i32) -> Option<i32> {
         .ok()
 }
 
-/// The process that made a process.
+/// The parent of a process.
 pub(crate) fn parent_of(pid: i32) -> Option<i32> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     text.lines()
@@ -102,7 +102,7 @@ pub(crate) fn entry_point(pid: i32) -> Option<u64> {
         .map(|pair| word(&pair[8..]))
 }
 
-/// The place of a process's address, if it is under watch.
+/// The location of a process's address, if it is watched.
 pub(crate) fn find_watched(
     process: &mut Process,
     program: &Path,
@@ -167,7 +167,8 @@ fn mappings(
             u64::from_str_radix(end, 16)?,
         );
         let offset = u64::from_str_radix(offset, 16)?;
-        // Only code: pages of two other segments may share one page of the file.
+        // Only code is considered, since pages of two other segments may share one page of the
+        // file.
         let code = rights.contains('x');
         let watch = watches.iter().position(|w| {
             code && (path == w.path.to_string_lossy()

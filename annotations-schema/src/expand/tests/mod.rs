@@ -10,7 +10,8 @@ use proptest::prelude::*;
 const ID: u32 = 0x4000;
 const BIAS: u64 = 0x5555_0000_0000;
 
-/// Builds a sidecar region by region. Instructions are four bytes apart, in the clone sixteen.
+/// Builds a sidecar region by region. Instructions are four bytes apart, in the clone sixteen
+/// bytes.
 struct Maker(Sidecar);
 
 impl Maker {
@@ -38,7 +39,7 @@ impl Maker {
             function: 0,
         });
         for (n, &(insn, slots)) in records.iter().enumerate() {
-            // Each has a slot of its own.
+            // Each record has its own slot.
             let before = records[..n].iter().filter(|r| r.0 == insn).count() as u64;
             s.records.push(Record {
                 region,
@@ -174,7 +175,7 @@ fn plain_sites_share_their_records() {
     );
 }
 
-/// Two registers of a sum may be far beyond any address, as long as they make one.
+/// The two registers of a sum may be far outside of any address, as long as the sum is one.
 #[test]
 fn sums_of_payloads_that_share_a_slot_are_modulo_2_to_the_48() {
     let mut m = Maker::new();
@@ -214,8 +215,8 @@ fn sums_of_payloads_that_share_a_slot_are_modulo_2_to_the_48() {
     assert_eq!(rows.address, [0x5000 - 12 + 8, 7]);
 }
 
-/// Rows before a mark of the time are earlier than it, those behind it are not, wherever it stands
-/// in a segment and however little time passes.
+/// Rows before a time mark are earlier than the mark, and those behind it are not, regardless of
+/// its position in a segment and however little time passes.
 #[test]
 fn marks_of_the_time_divide_the_rows() {
     let mut m = Maker::new();
@@ -238,7 +239,7 @@ fn marks_of_the_time_divide_the_rows() {
             time(second),
             time(second + 1),
             pass(3).to_vec(),
-            // Far away from the segment: none of the runtime.
+            // A time far away from the segment, so not written by the runtime.
             time(1 << 40),
         ]
         .concat();
@@ -254,7 +255,7 @@ fn marks_of_the_time_divide_the_rows() {
             let mut expander = Expander::new(&tables, &[place]);
             let mut rows = RowBatch::default();
             for (n, part) in slots.chunks(length).enumerate() {
-                // Ends of segments are as near to the marks as they can be.
+                // The ends of segments are as close to the marks as possible.
                 let header = SegmentHeader {
                     begin_ns: 1000,
                     end_ns: if length == 1 { 1000 } else { 1090 },
@@ -282,8 +283,7 @@ fn marks_of_the_time_divide_the_rows() {
     }
 }
 
-/// A handler came between the two records of a slot: the first stands before it, and once more
-/// behind it.
+/// A handler ran between the two records of a slot: the first is before it, and repeated behind it.
 #[test]
 fn a_record_that_is_repeated_is_left_out() {
     let mut m = Maker::new();
@@ -311,7 +311,7 @@ fn a_record_that_is_repeated_is_left_out() {
         (rows.address, counters.torn, counters.cut),
         (vec![0x1000, 0x5000, 0x2000, 0x1008, 0x6000], 0, 0)
     );
-    // A thread came into the clone between the two.
+    // A thread entered the clone between the two.
     let (rows, counters) = expand(
         &m.0,
         &[
@@ -327,8 +327,7 @@ fn a_record_that_is_repeated_is_left_out() {
     );
 }
 
-/// Positions are of slots of the ring: a segment whose records shared slots is followed by the one
-/// that begins behind those.
+/// Positions count slots of the ring: the next segment begins behind the shared slots.
 #[test]
 fn segments_follow_one_another_by_slots_of_the_ring() {
     let mut m = Maker::new();
@@ -603,7 +602,7 @@ fn a_window_may_begin_inside_a_gather() {
     assert_eq!((counters.torn, counters.unknown), (2, 0));
 }
 
-/// A region of five loads off three records, with implied loads between them.
+/// A region of five loads from three records, with implied loads between them.
 fn long() -> Maker {
     let mut m = Maker::new();
     let implied = Site {
@@ -892,7 +891,7 @@ fn modules_are_told_apart_by_id() {
     assert_eq!(out.module, [8, 7, 8]);
 }
 
-/// A region of so many slots, each of which is shared by so many records more.
+/// A region of `slots` slots, each of which is shared by `others` more records.
 fn shared(slots: u64, others: u64) -> Maker {
     let slots = (0..slots).flat_map(|_| [1].into_iter().chain((0..others).map(|_| 0)));
     let records: Vec<(u64, u32)> = (0..).zip(slots).collect();
@@ -960,8 +959,8 @@ fn a_sidecar_that_breaks_the_interface_is_refused() {
 }
 
 proptest! {
-    /// As exact fractions give it, but for rounding; in order, from the part's begin and never past
-    /// its end.
+    /// Times equal the exact fractions except for rounding, are in order, begin at the part's begin
+    /// and never exceed its end.
     #[test]
     fn times_lie_evenly_in_their_part_of_a_segment(
         begin in prop_oneof![Just(0u64), any::<u64>()],

@@ -1,5 +1,6 @@
-//! Expansion against a machine that runs a made-up program instruction by instruction: it writes
-//! slots as probes do, takes signals anywhere, and notes each load at the moment when it happens.
+//! Test of expansion against a model machine, which runs a random program instruction by
+//! instruction: it writes slots like probes, takes signals anywhere, and logs each load when it is
+//! executed.
 
 use crate::expand::tests::*;
 
@@ -24,7 +25,7 @@ impl Random {
     }
 }
 
-/// An instruction: probes, then one load.
+/// An instruction of the model: probes, then one load.
 struct Insn {
     /// Records written before it: (number in the region, slots).
     probes: Vec<(u8, u32)>,
@@ -138,7 +139,7 @@ struct Machine {
     loads: Vec<Load>,
     implied: u64,
     given_up: u64,
-    /// Signals may come.
+    /// True if signals may arrive.
     signals: bool,
 }
 
@@ -154,7 +155,7 @@ impl Machine {
         }
     }
 
-    /// Sometimes inserts a signal. False if the interrupted code does not go on.
+    /// Sometimes inserts a signal. False if the interrupted code does not continue.
     fn maybe_signal(
         &mut self,
         program: &Program,
@@ -329,7 +330,7 @@ proptest! {
         prop_assert!(counters.cut <= machine.given_up);
     }
 
-    /// Columns of staged rows by pieces, against all columns at once.
+    /// Compares columns of staged rows in pieces with all columns at once.
     #[test]
     fn columns_can_be_had_by_pieces(seed: u64, cut in 1usize..40, piece in 1usize..50, windows: bool) {
         let (program, machine) = ran(seed, true);
@@ -391,7 +392,7 @@ proptest! {
         expander.segment(&header(SegmentKind::Window, start as u64, window), window, &mut 0, &mut out);
         let counters = expander.counters();
         let got = loads(&out);
-        // Torn loads are missing in the first pass only; behind it, the rows are consecutive.
+        // Torn loads are missing in the first pass only; after that the rows are consecutive.
         let mut truth = machine.loads.iter();
         prop_assert!(got.iter().all(|load| truth.any(|t| t == load)), "a row that never happened, or out of order");
         let steady = got.len().saturating_sub(24);

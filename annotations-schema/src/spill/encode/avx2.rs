@@ -1,7 +1,8 @@
 //! The encoder with registers of 32 bytes.
 //!
-//! A piece of slots is gone over three times: predictions go to aligned words, one slot after the
-//! other; ids and control words are made of sixteen slots at once; differences are packed by twos.
+//! A piece of slots is processed in three passes: predictions are written to aligned words, slot by
+//! slot; ids and control words are made from sixteen slots at once; differences are packed in
+//! pairs.
 
 use crate::spill::encode::{Ends, SLOTS_PER_PIECE};
 use crate::spill::{Entry, GROUP, LENGTH, Predictor};
@@ -17,7 +18,7 @@ pub fn is_there() -> bool {
 #[repr(C, align(64))]
 pub struct Scratch {
     /// Difference to the last payload, and the predicted difference. In each group of four slots,
-    /// the second and the third are exchanged, which `vpunpck` undoes.
+    /// the second and the third are exchanged; `vpunpck` reverses that.
     found: [[u64; 2]; SLOTS_PER_PIECE],
     /// The differences in order.
     differences: [u64; SLOTS_PER_PIECE],
@@ -46,8 +47,8 @@ struct Bytes([u8; 16]);
 /// Index for `pshufb` that makes a byte zero.
 const ZERO_INDEX: u8 = 0x80;
 
-/// The stored bytes of two differences, one behind the other, by the byte of their codes; and how
-/// many they are.
+/// Shuffles that make the stored bytes of two differences adjacent, by the byte of their codes,
+/// with the number of bytes.
 static TWO: [(Bytes, usize); 0x78] = {
     let mut table = [(Bytes([ZERO_INDEX; 16]), 0); 0x78];
     let mut codes = 0;
@@ -69,7 +70,7 @@ static TWO: [(Bytes, usize); 0x78] = {
     table
 };
 
-/// By bitmap: shuffle that puts the chosen ones of eight 16-bit words one behind the other.
+/// Shuffles that make the selected ones of eight 16-bit words adjacent, by their bitmap.
 static CHOSEN: [Bytes; 256] = {
     let mut table = [Bytes([ZERO_INDEX; 16]); 256];
     let mut bitmap = 0;
@@ -88,11 +89,12 @@ static CHOSEN: [Bytes; 256] = {
     table
 };
 
-/// Encodes a piece; returns a bitmap of its control words that are needed.
+/// Encodes a piece. Returns a bitmap of its non-zero control words.
 ///
 /// # Safety
 ///
-/// [`is_there`] says so. `ends` has room for the slots, and its entry is one of the predictor's.
+/// [`is_there`] must be true, `ends` must have room for the slots, and its entry must be one of the
+/// predictor's.
 #[target_feature(enable = "avx2,popcnt")]
 pub unsafe fn piece(
     slots: &[Slot; SLOTS_PER_PIECE],
@@ -100,7 +102,7 @@ pub unsafe fn piece(
     scratch: &mut Scratch,
     ends: &mut Ends,
 ) -> u8 {
-    // The slot before the first, in the last place.
+    // The slot before the first, in the last element.
     let mut before = _mm256_set1_epi32(ends.id as i32);
     // SAFETY: the entry is one of the predictor's.
     unsafe { predict(slots, predictor, scratch, ends) };
@@ -125,11 +127,11 @@ pub unsafe fn piece(
     needed
 }
 
-/// Asks the predictor for each slot and tells it the slot's true value.
+/// Predicts each slot and updates the predictor by its true value.
 ///
 /// # Safety
 ///
-/// The entry in `ends` is one of the predictor's.
+/// The entry in `ends` must be one of the predictor's.
 #[inline(always)]
 unsafe fn predict(
     slots: &[Slot; SLOTS_PER_PIECE],
@@ -160,12 +162,12 @@ unsafe fn predict(
     ends.id = slots[SLOTS_PER_PIECE - 1].id;
 }
 
-/// Writes the ids of a group that were not predicted; returns all ones for each slot of them, and
-/// collects `aux`.
+/// Writes the unpredicted ids of a group. Returns all ones for each of their slots, and collects
+/// `aux`.
 ///
 /// # Safety
 ///
-/// `number` is that of a group in a piece; `ends` has room for the group's ids.
+/// `number` must be that of a group in a piece, and `ends` must have room for the group's ids.
 #[inline]
 #[target_feature(enable = "avx2,popcnt")]
 unsafe fn ids(
@@ -180,8 +182,7 @@ unsafe fn ids(
     let first = *before;
     let (mut steps, mut hit) = ([zero; 2], [zero; 2]);
     for half in 0..2 {
-        // SAFETY: four times two slots of the group's sixteen; eight of the words that belong to
-        // them.
+        // SAFETY: the slots and words lie inside the group of sixteen.
         let (pairs, missed) = unsafe {
             let two = group.as_ptr().add(8 * half).cast::<__m256i>();
             let missed = scratch
@@ -204,7 +205,8 @@ unsafe fn ids(
             _mm256_castsi256_ps(odd),
         ));
         let ids = _mm256_permutevar8x32_epi32(ids, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-        // Each slot's predecessor: the last of those before, then all but the last of these.
+        // Each slot's predecessor: the last of the previous ones, then all of these except the
+        // last.
         let predecessors =
             _mm256_alignr_epi8::<12>(ids, _mm256_permute2x128_si256::<0x21>(*before, ids));
         *before = ids;
@@ -232,8 +234,8 @@ unsafe fn ids(
         .enumerate()
         {
             let chosen = (bitmap >> (8 * half)) as u8;
-            // SAFETY: up to sixteen bytes are written, behind which there is slack; as many of them
-            // count as there are ids.
+            // SAFETY: up to sixteen bytes are written, behind which there is slack; only those of
+            // the ids are used.
             unsafe {
                 let from = _mm_load_si128(CHOSEN.as_ptr().add(chosen.into()).cast());
                 _mm_storeu_si128(ends.ids.cast(), _mm_shuffle_epi8(steps, from));
@@ -253,11 +255,11 @@ unsafe fn ids(
     _mm_xor_si128(hit, _mm_set1_epi8(-1))
 }
 
-/// A group's control word. Puts the differences in order, and notes the codes.
+/// The control word of a group. Sorts the differences, and stores the codes.
 ///
 /// # Safety
 ///
-/// `number` is that of a group in a piece.
+/// `number` must be that of a group in a piece.
 #[inline]
 #[target_feature(enable = "avx2,popcnt")]
 unsafe fn codes(number: usize, scratch: &mut Scratch, missed: __m128i) -> u64 {
@@ -287,7 +289,7 @@ unsafe fn codes(number: usize, scratch: &mut Scratch, missed: __m128i) -> u64 {
         // SAFETY: four words, as above.
         unsafe { _mm256_store_si256(ordered, difference) };
         hit[four] = _mm256_cmpeq_epi64(difference, stride);
-        // The magnitude with a place for the sign, and a bitmap of its bytes that are not zero.
+        // The magnitude with a bit for the sign, and a bitmap of its non-zero bytes.
         let magnitude = _mm256_xor_si256(
             _mm256_add_epi64(difference, difference),
             _mm256_cmpgt_epi64(zero, difference),
@@ -305,7 +307,7 @@ unsafe fn codes(number: usize, scratch: &mut Scratch, missed: __m128i) -> u64 {
     };
     let (bytes, hit) = (narrow(bytes), narrow(hit));
     let bitmaps = _mm256_packus_epi16(bytes[0], bytes[1]);
-    // The highest byte that is not zero decides.
+    // The code depends on the highest non-zero byte.
     let twice = |table: [i8; 16]| {
         _mm256_broadcastsi128_si256(_mm_setr_epi8(
             table[0], table[1], table[2], table[3], table[4], table[5], table[6], table[7],
@@ -324,7 +326,8 @@ unsafe fn codes(number: usize, scratch: &mut Scratch, missed: __m128i) -> u64 {
         _mm256_packs_epi16(hit[0], hit[1]),
         _mm256_max_epu8(low, high),
     );
-    // Two of four bytes are zero by now, and each half of the register has two slots of each four.
+    // At this point two of four bytes are zero, and each half of the register has two slots of each
+    // four.
     const N: i8 = ZERO_INDEX as i8;
     let order = _mm256_setr_epi8(
         0, 2, N, N, 4, 6, N, N, 8, 10, N, N, 12, 14, N, N, N, N, 0, 2, N, N, 4, 6, N, N, 8, 10, N,
@@ -347,14 +350,14 @@ unsafe fn codes(number: usize, scratch: &mut Scratch, missed: __m128i) -> u64 {
 ///
 /// # Safety
 ///
-/// `ends` has room for them.
+/// `ends` must have room for them.
 #[inline]
 #[target_feature(enable = "avx2,popcnt")]
 unsafe fn pack(scratch: &Scratch, ends: &mut Ends) {
     let mut data = ends.data;
     for i in 0..SLOTS_PER_PIECE / 2 {
-        // SAFETY: as many bytes of codes as there are twos of slots; a code is at most seven.
-        // Sixteen bytes are written: there is slack.
+        // SAFETY: there is one byte of codes per pair of slots, and a code is at most seven.
+        // Sixteen bytes are written, for which there is slack.
         unsafe {
             let codes = *scratch.codes.as_ptr().cast::<u8>().add(i);
             let two = _mm_load_si128(scratch.differences.as_ptr().add(2 * i).cast());

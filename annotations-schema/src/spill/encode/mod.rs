@@ -3,10 +3,10 @@
 //! While a program runs in `full`, this is most of the recorder's work, so it determines the
 //! slowdown of the program. There are no branches on the data. A second cost matters too: stores of
 //! less than four bytes, or across words, between other stores take several cycles each on the
-//! machines that were measured. So differences and their lengths are computed for some slots first,
-//! in aligned words, and then packed. [`avx2`] packs sixteen slots at once, with some fourteen
-//! instructions per slot in all. Slots come as they are taken out of a ring, few at a time, so they
-//! never leave the nearest cache.
+//! measured machines. So differences and their lengths are computed for some slots first, in
+//! aligned words, and then packed. [`avx2`] packs sixteen slots at once, with some fourteen
+//! instructions per slot in all. Slots arrive from a ring, a few at a time, so they stay in the
+//! first-level cache.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -17,7 +17,7 @@ use crate::spill::{
 use mgz_abi::leb128;
 use mgz_abi::slot::Slot;
 
-/// Bytes behind the ends of the streams that may be written, too.
+/// Number of bytes behind the ends of the streams that may be overwritten.
 const OVERWRITTEN_BYTES: usize = 16;
 
 /// Code and stored length (in the high byte) of a payload by the number of significant bits of the
@@ -38,22 +38,22 @@ const SIZES: [u16; 65] = {
 #[derive(Default)]
 pub(crate) struct Encoder {
     predictor: Predictor,
-    /// Log2 of the number of the predictor's entries.
+    /// Log2 of the predictor's number of entries.
     bits: u8,
-    /// Room for the streams of control, ids and data; `used` says how much of it they take.
+    /// Buffers for the streams of control, ids and data; `used` are their lengths.
     room: [Vec<u8>; 3],
     used: [usize; 3],
     aux: Vec<u8>,
-    /// Slots that are encoded.
+    /// Number of encoded slots.
     done: usize,
     /// State after the first `done` slots: the last one's entry and id.
     last: (usize, u32),
-    /// The bitmap of the block that has begun, and where it stands in the control stream.
+    /// The bitmap of the current block, and its position in the control stream.
     bitmap: u64,
     bitmap_at: usize,
-    /// Number of the last slot with `aux`, which distances are counted from.
+    /// Number of the last slot with `aux`, from which distances are counted.
     aux_from: usize,
-    /// Slots that wait for more, fewer than a piece.
+    /// Waiting slots, fewer than a piece.
     waiting: Vec<Slot>,
     #[cfg(target_arch = "x86_64")]
     scratch: Box<avx2::Scratch>,
@@ -70,7 +70,7 @@ struct Ends {
     previous: usize,
     /// Id of the previous slot.
     id: u32,
-    /// All `aux` so far.
+    /// Bitwise or of all `aux` so far.
     any_aux: u32,
 }
 
@@ -79,12 +79,12 @@ impl Ends {
     ///
     /// # Safety
     ///
-    /// There is room for one more in the ids.
+    /// The id stream must have room for one more.
     #[inline]
     unsafe fn put_id(&mut self, id: u32, previous: u32) {
         let step =
             (id.wrapping_sub(previous) as i32).clamp(i16::MIN.into(), i16::MAX.into()) as i16;
-        // SAFETY: six bytes are what an id can take.
+        // SAFETY: an id takes at most six bytes.
         unsafe {
             self.ids.cast::<[u8; 2]>().write(step.to_le_bytes());
             self.ids = self.ids.add(2);
@@ -95,14 +95,14 @@ impl Ends {
         }
     }
 
-    /// Writes the control word of sixteen slots; returns true if it is needed.
+    /// Writes the control word of sixteen slots. Returns true if it is not zero.
     ///
     /// # Safety
     ///
-    /// There is room for one more in the control stream.
+    /// The control stream must have room for one more.
     #[inline(always)]
     unsafe fn put_word(&mut self, word: u64) -> bool {
-        // SAFETY: eight bytes, as asked for. What is not needed is written over.
+        // SAFETY: there is room for eight bytes. An unneeded word is overwritten.
         unsafe {
             self.control.cast::<[u8; 8]>().write(word.to_le_bytes());
             self.control = self.control.add(8 * usize::from(word != 0));
@@ -115,14 +115,14 @@ impl Ends {
 ///
 /// # Safety
 ///
-/// `ends` has room for the slots, and its entry is one of the predictor's.
+/// `ends` must have room for the slots, and its entry must be one of the predictor's.
 unsafe fn group(slots: &[Slot], predictor: &mut Predictor, ends: &mut Ends) -> bool {
     let mask = predictor.mask();
     let mut word = 0u64;
     for (i, slot) in slots.iter().enumerate() {
         ends.any_aux |= slot.aux;
-        // SAFETY: both numbers of entries are masked. Eight bytes are written where a slot's are,
-        // for which there is room.
+        // SAFETY: both numbers of entries are masked. Eight bytes are written for each slot, for
+        // which there is room.
         unsafe {
             let next = predictor.next.get_unchecked_mut(ends.previous);
             let missed = *next != slot.id;
@@ -149,7 +149,7 @@ unsafe fn group(slots: &[Slot], predictor: &mut Predictor, ends: &mut Ends) -> b
             word |= (u64::from(size & 7) | u64::from(missed) << 3) << (4 * i);
         }
     }
-    // SAFETY: room for a word a group.
+    // SAFETY: there is room for a word per group.
     unsafe { ends.put_word(word) }
 }
 
@@ -157,9 +157,9 @@ unsafe fn group(slots: &[Slot], predictor: &mut Predictor, ends: &mut Ends) -> b
 const SLOTS_PER_PIECE: usize = 128;
 
 impl Encoder {
-    /// Begins a segment of about so many slots.
+    /// Begins a segment of about `expected` slots.
     pub(crate) fn begin(&mut self, expected: usize) {
-        // A small table is quicker to clear, a large one predicts more of a large program.
+        // A small table is faster to clear; a large one predicts a large program better.
         self.bits = (expected.max(1).ilog2() as u8)
             .saturating_sub(2)
             .clamp(6, 13);
@@ -169,7 +169,7 @@ impl Encoder {
         (self.used, self.done, self.last, self.aux_from) = ([0; 3], 0, (0, 0), 0);
     }
 
-    /// Goes on with these slots.
+    /// Encodes further slots.
     pub(crate) fn push(&mut self, slots: &[Slot]) {
         #[cfg(target_arch = "x86_64")]
         let quick = avx2::is_there();
@@ -178,7 +178,7 @@ impl Encoder {
         self.push_with(slots, quick);
     }
 
-    /// The same with and without wide registers.
+    /// As [`Encoder::push`], with or without wide registers.
     pub(crate) fn push_with(&mut self, mut slots: &[Slot], quick: bool) {
         if !self.waiting.is_empty() {
             let (some, rest) =
@@ -229,7 +229,7 @@ impl Encoder {
         }
         let [control, ids, data] = &mut self.room;
         let starts = [control, ids, data].map(|stream| stream.as_mut_ptr());
-        // SAFETY: what is used of a stream is inside it.
+        // SAFETY: the used length of a stream is inside its buffer.
         let [control, ids, data] = std::array::from_fn(|i| unsafe { starts[i].add(self.used[i]) });
         let mut ends = Ends {
             control,
@@ -243,8 +243,8 @@ impl Encoder {
         match <&[Slot; SLOTS_PER_PIECE]>::try_from(slots) {
             #[cfg(target_arch = "x86_64")]
             Ok(piece) if quick => {
-                // SAFETY: asked for by the caller, who knows; room for all slots was made above,
-                // and the entry is 0 or masked.
+                // SAFETY: the caller has checked the processor; there is room for all slots, and
+                // the entry is 0 or masked.
                 let words = unsafe {
                     avx2::piece(piece, &mut self.predictor, &mut self.scratch, &mut ends)
                 };
@@ -275,7 +275,7 @@ impl Encoder {
         self.bits
     }
 
-    /// Control, ids, data and aux.
+    /// The streams: control, ids, data and aux.
     pub(crate) fn streams(&self) -> [&[u8]; 4] {
         let [control, ids, data] = [0, 1, 2].map(|i| &self.room[i][..self.used[i]]);
         [control, ids, data, &self.aux]
@@ -294,7 +294,7 @@ impl Encoder {
     }
 }
 
-/// Makes a stream at least so long. Seldom, since it stays so.
+/// Makes a stream's buffer at least `bytes` long. This is rare, since it keeps its length.
 #[inline]
 fn grow(stream: &mut Vec<u8>, bytes: usize) {
     if stream.len() < bytes {
@@ -302,6 +302,7 @@ fn grow(stream: &mut Vec<u8>, bytes: usize) {
     }
 }
 
-// The control words of a piece are in one block, and all but the last piece of a segment are whole.
+// The control words of a piece are in one block, and all pieces of a segment except the last are
+// complete.
 const _: () =
     assert!(BLOCK.is_multiple_of(SLOTS_PER_PIECE) && SLOTS_PER_PIECE.is_multiple_of(GROUP));

@@ -7,8 +7,8 @@ use mgz_perf_data::PerfDataError;
 use std::io;
 use std::path::Path;
 
-/// Makes a trace of a perf.data file, or prints its content: then rows go to standard output, and
-/// the account of losses to standard error.
+/// Makes a trace of a perf.data file, or prints its content: rows to standard output, and the
+/// losses to standard error.
 pub fn import(cli: &Cli, file: &Path) -> Result<i32, Failure> {
     if !cli.raw && !cli.packets {
         return crate::import::run(cli, file);

@@ -1,8 +1,8 @@
 //! `mgz-record --backend pt`: capture, then import.
 //!
-//! The capture is a perf.data file beside the trace folder, which goes when the trace is made. If
-//! that fails, or if the recorder is killed, it stays, and `mgz-record --import` makes the trace of
-//! it.
+//! The capture is a perf.data file beside the trace folder, which is deleted when the trace is
+//! made. If that fails, or if the recorder is killed, the file stays, and `mgz-record --import`
+//! makes the trace of it.
 
 use crate::import;
 use crate::pt::capture::Stopped;
@@ -105,8 +105,8 @@ pub fn record_with_pt(asked: PtRun<'_>) -> Result<i32, Failure> {
     Ok(ended.status.exit_status())
 }
 
-/// Sentences for the user about the capture. The import reports facts that the file itself tells
-/// (loss).
+/// Sentences for the user about the capture. Losses are not among them: the import reports them
+/// from the file itself.
 fn sentences(ended: &Ended, file: &str) -> Vec<String> {
     let mut list = ended.finished.notes.clone();
     match &ended.finished.stopped {
@@ -132,7 +132,7 @@ fn sentences(ended: &Ended, file: &str) -> Vec<String> {
     list
 }
 
-/// Enters facts that only the recorder knows.
+/// Adds facts to the manifest that only the recorder knows.
 fn enter(manifest: &mut Manifest, ended: &Ended, choice: &Choice, notes: &[String], window: u64) {
     let fresh = mgz_collector::trace::dir::begin_manifest(
         manifest.command.clone(),
@@ -147,7 +147,7 @@ fn enter(manifest: &mut Manifest, ended: &Ended, choice: &Choice, notes: &[Strin
     if manifest.mode == TraceMode::Samples {
         manifest.window = window;
     }
-    // Changes that the recorder had to make come first.
+    // Sentences on the recorder's changes to the request come first.
     let known = std::mem::take(&mut manifest.problems);
     manifest.problems = notes.to_vec();
     let others = known.into_iter().filter(|problem| !notes.contains(problem));

@@ -8,10 +8,10 @@ use mgz_collector::util::text::{bytes, count};
 use mgz_perf_data::Session;
 use mgz_perf_data::session::{FileLoss, Sampling};
 
-/// A manifest with the facts that the file gives about itself.
+/// A manifest with the facts in the file.
 pub fn begin(session: &Session<'_>) -> Manifest {
     let mode = match (session.windows.is_empty(), session.is_snapshot()) {
-        // A full trace without PT would be one of a program without loads.
+        // A full trace without PT data would describe a program without loads.
         _ if !session.holds_pt() => TraceMode::Samples,
         (false, _) => TraceMode::Samples,
         (true, true) => TraceMode::Snapshot,
@@ -19,13 +19,13 @@ pub fn begin(session: &Session<'_>) -> Manifest {
     };
     let mut manifest = dir::begin_manifest(session.command.clone(), mode, 0, 0);
     manifest.backend = if session.holds_pt() { "pt" } else { "perf" }.into();
-    // The file does not say when it was made.
+    // The file does not contain the time of the recording.
     manifest.started.clear();
     manifest.host = session.host.clone();
-    // Ranks are those of the recording, which the file does not tell.
+    // Ranks belong to the recording, and the file does not contain them.
     (manifest.rank, manifest.world_size, manifest.local_rank) = (None, None, None);
     manifest.cpu = session.processor.clone();
-    // Those of this machine may be others.
+    // The recording's machine may have other caches than this one.
     manifest.caches.clear();
     manifest.memory_costs = None;
     if manifest.mode == TraceMode::Samples {
@@ -68,7 +68,7 @@ fn triggers(manifest: &mut Manifest, session: &Session<'_>) {
     manifest.trigger_why = list.join(", ");
 }
 
-/// Enters the decoded counts.
+/// Adds the decoded counts to the manifest.
 pub fn enter(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
     manifest.threads = threads_of(outcome);
     let first = outcome
@@ -90,8 +90,8 @@ pub fn enter(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) 
     manifest.problems.extend(measured);
 }
 
-/// Loads that were executed, as far as the number of samples tells: each stands for its own period
-/// of loads, whether or not of instrumented code. A lost one stands for the others' average.
+/// Estimated number of executed loads, from the number of samples. Each sample represents its own
+/// period of loads, of instrumented code or not; a lost one represents the others' average.
 pub fn executed(session: &Session<'_>) -> Option<f64> {
     let (mut windows, mut loads) = (0, 0.0);
     for sampling in session.sampling.iter().filter(|s| s.windows > 0) {
@@ -105,7 +105,7 @@ pub fn executed(session: &Session<'_>) -> Option<f64> {
     (windows > 0).then(|| loads * (1.0 + lost / windows as f64))
 }
 
-/// Sentences about missing shares of the recording. The user is to see these first.
+/// Sentences about missing shares of the recording. They are shown to the user first.
 fn shares(session: &Session<'_>, outcome: &Outcome) -> Vec<String> {
     let (totals, file) = (&outcome.totals, &session.loss);
     let percent = |part: u64, all: u64| 100.0 * part as f64 / all.max(1) as f64;
@@ -144,7 +144,7 @@ fn shares(session: &Session<'_>, outcome: &Outcome) -> Vec<String> {
     list
 }
 
-/// A key of the manifest's losses, their number, and a sentence about them if they are unusual.
+/// A key of the manifest's losses, the number lost, and a sentence if the loss is unusual.
 type Loss = (&'static str, u64, &'static str);
 
 /// Losses in PT data. Losses at the ends of every window are usual, so they have no sentence.
@@ -248,7 +248,7 @@ fn in_file(file: &FileLoss) -> Vec<Loss> {
     ]
 }
 
-/// Counts and sentences about missing data.
+/// Adds counts and sentences about missing data to the manifest.
 fn losses(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
     let (totals, file) = (&outcome.totals, &session.loss);
     manifest.problems.extend(shares(session, outcome));
@@ -276,11 +276,12 @@ fn losses(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
     }
 }
 
-/// Settles, once the rows are counted, how many loads were executed.
+/// Sets the number of executed loads, once the rows are counted.
 pub fn settle(manifest: &mut Manifest, executed: Option<f64>) {
     let totals = &mut manifest.totals;
     totals.loads_executed = None;
-    // Code that was left in its middle did not execute what the expansion counts as cut.
+    // Loads that the expansion counts as cut were not executed, since the code was left before
+    // them.
     let missing = |(key, n): (&String, &u64)| {
         let harmless = [
             "cut_loads",

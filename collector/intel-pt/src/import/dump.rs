@@ -14,13 +14,13 @@ pub const RAW_HEADER: &str = "sample\ttime_ns\ttid\tip\tpayload";
 /// Report of [`raw`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawReport {
-    /// Counts over PT data.
+    /// Counts of the PT data.
     pub totals: Totals,
     /// Losses outside of PT data.
     pub file: FileLoss,
     /// PT data comes in pieces of a full trace, not in samples or snapshots.
     pub full: bool,
-    /// The recording was made without `ptw`, so that there can be no `ptwrite`.
+    /// The recording was made without `ptw`, so it cannot contain a `ptwrite`.
     pub without_ptw: bool,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for RawReport {
 }
 
 impl RawReport {
-    /// Losses in PT data, each with a line for the user. A loss of 0 is none.
+    /// Losses in PT data, each with a line for the user. Losses of 0 are included.
     fn in_pt_data(&self) -> Vec<(u64, String)> {
         let totals = &self.totals;
         let loss = &totals.loss;
@@ -217,7 +217,7 @@ impl RawReport {
 /// The bytes of a recording: those of a file, of the files of a folder, or (`-`, in pipe form) of
 /// standard input.
 pub struct Input {
-    /// The one with the header first.
+    /// The file with the header comes first.
     files: Vec<DumpFile>,
 }
 

@@ -1,9 +1,9 @@
 //! `mgz-record --import perf.data`: a recording made with perf becomes a trace folder: Intel PT,
 //! memory samples of the processor, or both.
 //!
-//! One fact makes this hard: a `ptwrite` tells a run-time address and a number, nothing else. Its
-//! record follows from the mappings of the program's files. The known gaps between records decide
-//! which of them may be joined.
+//! One fact makes this hard: a `ptwrite` contains only a run-time address and a number. Its record
+//! is found by the mappings of the program's files. The known gaps between records decide which of
+//! them may be joined.
 //!
 //! * [`modules`]: address to record, by mappings and sidecars.
 //! * [`resolve`]: `ptwrite`s to slots, cut into slices of one thread.
@@ -14,8 +14,8 @@
 //! * [`account`]: kept and lost data, for the manifest.
 //!
 //! The spill files are those of the software backend, so that expansion, columns and analysis are
-//! the same. Slices of one thread that directly follow each other make one sample; where something
-//! may be missing the next begins.
+//! the same. Slices of one thread that directly follow each other form one sample; where records
+//! may be missing, the next sample begins.
 
 pub mod account;
 pub mod dump;
@@ -49,21 +49,21 @@ use threads::{Kept, Spilled, Stretch, Threads};
 /// Result of an import from PT data.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Counts over PT data.
+    /// Counts of the PT data.
     pub totals: Totals,
     /// `ptwrite`s without an address.
     pub without_ip: u64,
-    /// `ptwrite`s at addresses that no sidecar has.
+    /// `ptwrite`s at addresses that are in no sidecar.
     pub unresolved: u64,
-    /// `ptwrite`s of files that two sidecars fit alike.
+    /// `ptwrite`s of files that two sidecars fit equally well.
     pub doubtful: u64,
     /// Records that lacked one of several `ptwrite`s.
     pub torn_records: u64,
-    /// By thread.
+    /// Kept records by thread.
     pub threads: BTreeMap<ThreadKey, Kept>,
     /// Stretches of records that threads have written without a gap.
     pub stretches: Vec<Stretch>,
-    /// Which mapping each process was met in, by number of the mapping.
+    /// Mappings with records: process id and number of the mapping.
     pub met: BTreeSet<(u32, usize)>,
     /// Bytes of the spill files.
     pub spill_bytes: u64,
@@ -81,7 +81,7 @@ pub fn run(cli: &Cli, file: &Path) -> Result<i32, Failure> {
     run_with(cli, file, &mut |_| {})
 }
 
-/// As [`run`]; `amend` enters the caller's further facts into the manifest.
+/// As [`run`]; `amend` adds the caller's facts to the manifest.
 pub fn run_with(
     cli: &Cli,
     file: &Path,
@@ -98,7 +98,7 @@ pub fn run_with(
         Err(why) if session.memory.list.is_empty() => {
             return Err(failure(format!("{shown}: {why}")));
         }
-        // The memory samples are taken all the same.
+        // The memory samples are imported nevertheless.
         Err(why) => {
             without_pt = session
                 .holds_pt()
@@ -139,7 +139,7 @@ pub fn run_with(
     let paths = (!cli.no_stacks && !cli.keep_spill)
         .then(|| paths::of_stretches(&session, &modules, &outcome.stretches))
         .flatten();
-    // The file's pages are not needed any more.
+    // The file's pages are no longer needed.
     drop(session);
     drop(input);
     trace.folder.write(&trace.manifest).map_err(|e| {
@@ -165,7 +165,8 @@ pub fn run_with(
     Ok(0)
 }
 
-/// The sidecars of a recording with `ptwrite`s, and none of one without. An error is a sentence.
+/// The sidecars of a recording with `ptwrite`s, and none of a recording without. An error is a
+/// sentence for the user.
 fn find_modules(session: &Session<'_>, cli: &Cli) -> Result<Modules, String> {
     if session.ptwrites_on == Some(false) {
         return Err(WITHOUT_PTW.to_owned());
@@ -191,7 +192,7 @@ fn enter_measured(
 pub fn spill(session: &Session<'_>, modules: &Modules, dir: &Path) -> Result<Outcome, Failure> {
     let mut order: Vec<usize> = (0..session.windows.len()).collect();
     if session.windows.iter().all(|w| w.identity.time.is_some()) {
-        // Stable: windows of one stream keep their order where their times are equal.
+        // The sort is stable: windows of one stream with equal times keep their order.
         order.sort_by_key(|&n| session.windows[n].identity.time);
     }
     let mut threads = Threads::new(dir.to_owned(), session.is_full());
@@ -256,7 +257,7 @@ pub fn spill(session: &Session<'_>, modules: &Modules, dir: &Path) -> Result<Out
     Ok(outcome)
 }
 
-/// Copies the sidecars that were used and enters the modules that processes were met in.
+/// Copies the used sidecars, and adds the modules with records to the manifest.
 fn enter_modules(
     trace: &mut Recording,
     session: &Session<'_>,

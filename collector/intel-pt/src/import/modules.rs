@@ -1,9 +1,9 @@
 //! Which record a `ptwrite` at a run-time address writes: mappings, sidecars, and the links between
 //! them.
 //!
-//! A sidecar knows link-time addresses. The recording knows which part of which file was mapped
-//! where, and from that and the file's base address follows the load bias, so the instrumented file
-//! itself need not be at hand.
+//! A sidecar contains link-time addresses. The recording contains the mapped address of each part
+//! of a file, which together with the file's base address gives the load bias. So the instrumented
+//! file itself is not needed.
 
 use mgz_annotations_schema::manifest::NotInstrumented;
 use mgz_annotations_schema::sidecar::Sidecar;
@@ -34,13 +34,13 @@ impl Hasher for AddressHasher {
 /// The part of a record that a `ptwrite` writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordPart {
-    /// Record id, as slots have it.
+    /// Record id, as in slots.
     pub id: u32,
-    /// Which part of the record.
+    /// Number of the part in the record.
     pub part: u32,
 }
 
-/// A sidecar as far as the import needs it.
+/// The parts of a sidecar that the import needs.
 #[derive(Debug)]
 pub struct Annotations {
     /// Path of the sidecar.
@@ -53,13 +53,13 @@ pub struct Annotations {
     pub not_instrumented: NotInstrumented,
     /// Path of the instrumented file when it was made.
     output: String,
-    /// The user named it.
+    /// The user named this sidecar.
     pub given: bool,
     base: u64,
     id_first: u32,
-    /// Slots of each record.
+    /// Number of slots of each record.
     slots: Vec<u32>,
-    /// By link-time address.
+    /// Record parts by link-time address.
     places: HashMap<u64, RecordPart, BuildHasherDefault<AddressHasher>>,
 }
 
@@ -75,7 +75,7 @@ impl Annotations {
         Self::new(path, &sidecar)
     }
 
-    /// Takes the needed parts out of a sidecar.
+    /// Extracts the needed parts of a sidecar.
     pub fn new(path: &Path, sidecar: &Sidecar) -> Result<Annotations, ModulesError> {
         let header = &sidecar.header;
         if header.flavour != "pt" {
@@ -111,8 +111,8 @@ impl Annotations {
     /// Score for the fit of a mapping to the file that this sidecar describes; higher is better.
     /// `None`: it is another file.
     ///
-    /// Files that were instrumented differently from one original have its build id in common.
-    /// Their paths then tell them apart, as far as they end alike.
+    /// Differently instrumented files of one original share its build id. They are then
+    /// distinguished by the number of equal components at the ends of the paths.
     fn fit(&self, mapping: &Mapping, build_id: Option<&str>) -> Option<usize> {
         let parts = |path: &str| {
             let reversed: Vec<_> = Path::new(path)
@@ -133,8 +133,8 @@ impl Annotations {
     }
 }
 
-/// True if a build id of a recording is a file's own. Records hold 20 bytes: the first ones of a
-/// longer build id, and zeros behind a shorter one if the record does not tell its length.
+/// True if a recorded build id is that of a file. Records hold 20 bytes: the first ones of a longer
+/// build id, and zeros behind a shorter one if the record does not tell its length.
 pub(crate) fn same_build_id(recorded: &str, own: &str) -> bool {
     const DIGITS: usize = 40;
     if recorded.len() < DIGITS || own.len() == DIGITS {
@@ -159,23 +159,23 @@ pub struct Placed {
 #[derive(Debug)]
 pub struct Modules {
     sidecars: Vec<Annotations>,
-    /// By number of the mapping.
+    /// Placement by number of the mapping.
     placed: Vec<Option<Placed>>,
-    /// By number of the mapping: two sidecars that fit it alike.
+    /// By number of the mapping: two sidecars that fit it equally well.
     doubts: Vec<Option<(usize, usize)>>,
     has_doubts: bool,
 }
 
-/// Which sidecar a mapping has.
+/// The sidecar of a mapping.
 enum Choice {
     None,
     One(usize),
-    /// Nothing tells which of two.
+    /// Either of two, which cannot be distinguished.
     Doubt(usize, usize),
 }
 
-/// Chooses among sidecars. `noted`: the sidecar that the file itself names, by path of the file,
-/// where it is here.
+/// Chooses a sidecar for a mapping. `noted`: by path of a file that exists here, the sidecar that
+/// the file itself names.
 fn choose(
     sidecars: &[Annotations],
     noted: &HashMap<String, String>,
@@ -186,7 +186,8 @@ fn choose(
     let fits = sidecars.iter().enumerate().filter_map(|(number, sidecar)| {
         let common = sidecar.fit(mapping, build_id)?;
         let named = noted.get(&mapping.path) == Some(&sidecar.id_hex);
-        // A sidecar that was given for this very path counts more than the file that is there now.
+        // A sidecar given by the user for exactly this path takes precedence over that of the file
+        // that is there now.
         Some(((common == whole && sidecar.given, named, common), number))
     });
     let mut best: Option<((bool, bool, usize), usize)> = None;
@@ -206,8 +207,7 @@ fn choose(
 }
 
 impl Modules {
-    /// Takes the sidecars given, and those that lie beside the mapped files, as far as those are
-    /// there.
+    /// Reads the given sidecars, and those beside the mapped files that exist.
     pub fn find(session: &Session<'_>, given: &[PathBuf]) -> Result<Modules, ModulesError> {
         let mut sidecars = Vec::new();
         for path in given {
@@ -254,8 +254,8 @@ impl Modules {
             .iter()
             .map(|m| choose(&sidecars, noted, m, build_id(m).as_deref()))
             .collect();
-        // A sidecar whose file is in the recording by its name is not that of another file with the
-        // same build id, e.g. of one that was instrumented differently.
+        // If a sidecar's file is in the recording by name, the sidecar does not belong to another
+        // file with the same build id, e.g. one that was instrumented differently.
         let by_name = |number: usize, mapping: &Mapping| {
             noted.get(&mapping.path) == Some(&sidecars[number].id_hex)
                 || sidecars[number]
@@ -329,7 +329,7 @@ impl Modules {
         }
     }
 
-    /// True if several sidecars fit a mapping and nothing decides between them.
+    /// True if several sidecars fit a mapping equally well.
     pub fn is_doubtful(&self, mapping: usize) -> bool {
         self.doubts.get(mapping).is_some_and(Option::is_some)
     }
@@ -339,7 +339,7 @@ impl Modules {
         self.has_doubts
     }
 
-    /// A sentence on a mapping for which it is open, if there is one.
+    /// A sentence on a doubtful mapping, if there is one.
     pub fn doubt(&self, mappings: &[Mapping]) -> Option<String> {
         let mut doubts = self.doubts.iter().zip(mappings);
         let ((a, b), mapping) = doubts.find_map(|(doubt, mapping)| Some(((*doubt)?, mapping)))?;
@@ -351,8 +351,8 @@ impl Modules {
         ))
     }
 
-    /// Makes sure that records of different sidecars can be told apart in each process. `met`:
-    /// which mappings each was met in.
+    /// Checks that records of different sidecars can be distinguished in each process. `met`: the
+    /// mappings with records of each process.
     pub fn check(&self, met: &BTreeSet<(u32, usize)>) -> Result<(), ModulesError> {
         let list: Vec<_> = met.iter().collect();
         for process in list.chunk_by(|a, b| a.0 == b.0) {
@@ -410,7 +410,7 @@ impl Modules {
             .any(|s| s.slots.iter().any(|&slots| slots > 1))
     }
 
-    /// Slots of the record with this id, in a process that has these sidecars.
+    /// Number of slots of the record with this id, in a process with these sidecars.
     pub fn slots(&self, id: u32, used: &BTreeSet<usize>) -> Option<u32> {
         used.iter().find_map(|&number| {
             let s = &self.sidecars[number];
@@ -419,8 +419,8 @@ impl Modules {
     }
 }
 
-/// The sidecar that lies beside an instrumented file, if that is here and is the same as when it
-/// was made.
+/// The sidecar that is beside an instrumented file, if that file exists and is unchanged since
+/// then.
 fn beside(path: &Path) -> Option<Annotations> {
     let note = note::instrumented_note(path).ok()??;
     let sidecar = Sidecar::read(&modules::sidecar_path(path, &note)).ok()?;

@@ -1,7 +1,7 @@
 //! Records that several `ptwrite`s write, put together into their slots.
 //!
 //! Part 0 is the first slot's payload, parts 2k-1 and 2k are the halves of the k-th raw slot. A
-//! record with a missing part is dropped and counted, and what follows it is told to come after a
+//! record with a missing part is dropped and counted, and the next slice is marked as following a
 //! loss.
 
 use crate::import::resolve::{Slice, Start};
@@ -10,7 +10,7 @@ use mgz_abi::slot::Slot;
 /// The state of one thread.
 #[derive(Clone, Debug, Default)]
 pub struct RecordJoiner {
-    /// The first parts of a record that the last slice ended in.
+    /// The first parts of a record in which the last slice ended.
     carried: Vec<Slot>,
     /// Records that lacked a part.
     pub torn: u64,
@@ -70,7 +70,7 @@ impl RecordJoiner {
         out
     }
 
-    /// Gives up the record that the last slice ended in. Returns whether there was one.
+    /// Gives up the incomplete record at the end of the last slice. Returns true if there was one.
     pub fn tear(&mut self) -> bool {
         let torn = !std::mem::take(&mut self.carried).is_empty();
         self.torn += u64::from(torn);

@@ -1,16 +1,16 @@
 //! Call chains of samples, for the stretches of records that end in them.
 //!
-//! An AUX sample holds what its thread did *before* it was taken, so its call chain tells by way of
-//! whom the thread came to the window's end, as the copy of a stack does in `ring`. A stretch that
-//! several windows have in common has the chain of the last.
+//! An AUX sample contains what its thread did *before* it was taken, so its call chain is the path
+//! by which the thread reached the window's end, like the copy of a stack in `ring`. A stretch over
+//! several windows has the chain of the last one.
 //!
-//! The kernel follows frame pointers. A function that uses the register for something else leads it
-//! astray, and nothing in a chain tells. So each caller must lie in a file that was mapped there, and
-//! behind a call, as far as that file is here; else the path ends before it. Where code keeps its
-//! caller elsewhere than behind the frame pointer, by its file's table, the chain has passed that
-//! caller over, which leaves a gap in the path. Copies of stacks
-//! (`--call-graph=dwarf`) are unwound by the files' tables. A file that is another by now says
-//! nothing. Where the sidecar is all there is of a file, it names the functions.
+//! The kernel follows frame pointers. A function that uses the register for something else misleads
+//! it, and the chain does not show that. So each caller must lie in a mapped file and, if that file
+//! exists here, behind a call instruction; otherwise the path ends before it. If code, by its
+//! file's unwind table, does not keep its caller at the frame pointer, the chain has skipped that
+//! caller, and the path has a gap. Copies of stacks (`--call-graph=dwarf`) are unwound by the
+//! files' tables. Files that have changed since are not used. If only the sidecar of a file exists,
+//! it names the functions.
 
 use crate::import::modules::{Modules, same_build_id};
 use crate::import::threads::Stretch;
@@ -54,10 +54,10 @@ pub fn of_stretches(
     };
     for stretch in stretches {
         let (process, thread) = (stretch.thread.process, stretch.thread.thread);
-        // (Numbers of windows go up.)
+        // (Windows are sorted by number.)
         let at = (session.windows).binary_search_by_key(&stretch.window, |w| w.number);
         let window = at.ok().and_then(|at| session.windows.get(at));
-        // A window may have records of other threads, of which the sample tells nothing.
+        // A window may have records of other threads, to which the sample does not apply.
         let window = window.filter(|w| w.identity.task.is_some_and(|(_, tid)| tid == thread));
         let time = window.and_then(|w| w.identity.time).unwrap_or(u64::MAX);
         let found = window.and_then(|w| match (&w.stack, &w.chain) {
@@ -93,30 +93,30 @@ pub fn of_stretches(
     Some(paths)
 }
 
-/// Why a path goes no further.
+/// Reason for the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// The chain does not.
+    /// The chain ends.
     Chain,
-    /// There is no file: generated code, or the kernel's page.
+    /// The address is not in a file: generated code, or the kernel's page.
     NoFile,
-    /// The file is not here, or is another by now.
+    /// The file does not exist here, or has changed since.
     Absent,
-    /// No call is there, or nothing at all.
+    /// The address is not behind a call, or is not mapped.
     Odd,
 }
 
 /// Source of facts about a mapped file.
 enum Source {
-    /// Itself.
+    /// The file itself.
     Here(Box<File>),
     /// Its sidecar.
     Sidecar(Arc<PathBuf>),
-    /// Nothing.
+    /// Neither exists.
     Nothing,
 }
 
-/// A file that is here, as it was when it was mapped.
+/// A file that exists here, unchanged since it was mapped.
 struct File {
     path: Arc<PathBuf>,
     bytes: memmap2::Mmap,
@@ -125,7 +125,7 @@ struct File {
     callers: Option<Callers>,
 }
 
-/// The mapped files, each looked at once.
+/// The mapped files, each examined once.
 struct Files<'a> {
     session: &'a Session<'a>,
     modules: &'a Modules,
@@ -134,7 +134,7 @@ struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    /// A call chain as calls in files, and why it goes no further.
+    /// A call chain as calls in files, and the reason for its end.
     fn followed(&mut self, process: u32, time: u64, chain: &CallChain) -> (Unwound, End) {
         let mut found = Unwound::default();
         let mut end = if chain.odd { End::Odd } else { End::Chain };
@@ -162,7 +162,7 @@ impl<'a> Files<'a> {
         (found, end)
     }
 
-    /// A copy of a stack as calls in files, and why it goes no further.
+    /// A copy of a stack as calls in files, and the reason for its end.
     fn unwound(&mut self, process: u32, time: u64, stack: &UserStack<'_>) -> (Unwound, End) {
         let mapped = self.session.spaces.at(process, time);
         for &number in &mapped {
@@ -195,7 +195,7 @@ impl<'a> Files<'a> {
                     let path = frame.file.to_str().unwrap_or("");
                     let is_here = matches!(self.known.get(path), Some(Source::Here(_)));
                     found.frames.push(frame);
-                    // Without the file's table the rest is a guess.
+                    // Without the file's unwind table the rest would be a guess.
                     if !is_here {
                         return (found, End::Absent);
                     }
@@ -207,7 +207,7 @@ impl<'a> Files<'a> {
         (found, End::Chain)
     }
 
-    /// Looks at a mapping's file, if nobody has.
+    /// Examines a mapping's file, unless it was examined before.
     fn know(&mut self, number: usize) {
         let mapping = self.session.spaces.mappings().get(number);
         if let Some(path) = mapping.and_then(file_of)
@@ -218,7 +218,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// A place in a file. `call`: it must be a call's, its first byte or else its last.
+    /// A location in a file. `call`: it must be the first (true) or last byte of a call.
     fn frame(
         &mut self,
         process: u32,
@@ -257,7 +257,8 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// Finds the source of facts about a file. All its mappings must be of the file that is here.
+    /// Finds the source of facts about a file. The file is used only if all its mappings are of the
+    /// version that exists here.
     fn look(&self, path: &'a str) -> Source {
         let mappings = self.session.spaces.mappings().iter().enumerate();
         let mut of_path = mappings.filter(|(_, m)| m.path == path).peekable();
@@ -285,7 +286,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// The place of a frame's caller; `Elsewhere` if nothing tells.
+    /// Location of a frame's caller; `Elsewhere` if it is unknown.
     fn caller(&mut self, frame: &CallFrame) -> Caller {
         let path = frame.file.to_str().unwrap_or("");
         let Some(Source::Here(file)) = self.known.get_mut(path) else {
@@ -299,7 +300,7 @@ impl<'a> Files<'a> {
     }
 }
 
-/// The path of a mapping's file, if it is of one.
+/// The path of a mapping's file, if it has one.
 pub(crate) fn file_of(mapping: &Mapping) -> Option<&str> {
     let path = mapping.path.as_str();
     let no_file = ["//", "/memfd:", "/dev/"];
@@ -313,7 +314,7 @@ fn hex(bytes: &[u8]) -> String {
 
 impl File {
     fn read(path: &Path) -> Option<File> {
-        // (Opening a pipe would wait for who writes.)
+        // (Opening a pipe would wait for its writer.)
         if !std::fs::metadata(path).ok()?.is_file() {
             return None;
         }

@@ -8,9 +8,9 @@ use mgz_perf_data::mapping::Spaces;
 /// Relation of a slice to the records before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// Something may be missing before it.
+    /// Records may be missing before it.
     Loss,
-    /// Another thread ran before on this stream, or the thread may have been elsewhere.
+    /// Another thread ran before on this stream, or the thread may have run on another CPU.
     Switch,
     /// It directly follows the record before it on this stream, of the same thread.
     Continues,
@@ -23,39 +23,39 @@ pub struct Slice {
     pub pid: u32,
     /// Thread; 0 if unknown.
     pub tid: u32,
-    /// Its relation to the records before it.
+    /// Relation to the records before it.
     pub start: Start,
     /// perf's clock at the first record; 0 if unknown.
     pub begin_ns: u64,
-    /// perf's clock at the last.
+    /// perf's clock at the last record.
     pub end_ns: u64,
-    /// A slot for each `ptwrite`; `aux` is the part of the record that it is.
+    /// A slot for each `ptwrite`; `aux` is the number of the part of the record.
     pub slots: Vec<Slot>,
     /// Mappings that the records lie in, by number, each once.
     pub mappings: Vec<usize>,
-    /// Number of the window (or piece) that the last record is of.
+    /// Number of the window (or piece) of the last record.
     pub window: u32,
 }
 
 /// The events of a unit as slices, with counts.
 #[derive(Clone, Debug, Default)]
 pub struct Slices {
-    /// In the order of the stream.
+    /// The slices, in the order of the stream.
     pub list: Vec<Slice>,
     /// `ptwrite`s without an address.
     pub without_ip: u64,
-    /// `ptwrite`s at addresses that no sidecar has.
+    /// `ptwrite`s at addresses that are in no sidecar.
     pub unresolved: u64,
     /// `ptwrite`s of files that several sidecars fit.
     pub doubtful: u64,
-    /// A loss that no slice shows.
+    /// There is a loss behind the last slice.
     pub lost_after: bool,
 }
 
-/// Longest slice: times are interpolated inside of one.
+/// Maximum number of slots of a slice. Times are interpolated within a slice.
 const MAX_SLOTS: usize = 8192;
 
-/// The last answers of [`Spaces::find_near`], with the range in which they hold.
+/// The last results of [`Spaces::find_near`], with the range in which they are valid.
 #[derive(Clone, Copy)]
 struct Known {
     pid: u32,
@@ -121,7 +121,7 @@ pub fn slices(spaces: &Spaces, modules: &Modules, events: &[PtwriteEvent]) -> Sl
     let mut thread = events.first().map_or((0, 0), |e| (e.pid, e.tid));
     // Start of the next slice; `None` inside of a slice.
     let mut start = Some(Start::Continues);
-    // The last place of each sidecar.
+    // The last placement of each sidecar.
     let mut placements: Vec<Placed> = Vec::new();
     for event in events {
         let switched = thread != (event.pid, event.tid) || event.before == Before::Switch;
@@ -135,7 +135,7 @@ pub fn slices(spaces: &Spaces, modules: &Modules, events: &[PtwriteEvent]) -> Sl
             out.without_ip += 1;
             continue;
         };
-        // An event without a time is looked up as at the end.
+        // An event without a time is looked up at the end of the recording.
         let time = if event.time_ns == 0 {
             u64::MAX
         } else {
@@ -155,7 +155,8 @@ pub fn slices(spaces: &Spaces, modules: &Modules, events: &[PtwriteEvent]) -> Sl
         };
         match placements.iter_mut().find(|p| p.sidecar == placed.sidecar) {
             Some(before) if *before != placed => {
-                // The file lies elsewhere from here on, which holds for whole slices.
+                // From here on the file is mapped elsewhere. A slice has only one placement of each
+                // file.
                 *before = placed;
                 start = start.or(Some(Start::Continues));
             }

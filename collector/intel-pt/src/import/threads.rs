@@ -1,11 +1,11 @@
 //! Slices to spill files, one for each thread, in the order in which the thread ran.
 //!
-//! Streams are read one after the other, but a thread may have been on several CPUs. So slices are
-//! written as they come, with an index in memory, and a file whose slices turn out to be late is
-//! put in order at the end.
+//! Streams are read consecutively, but a thread may have been on several CPUs. So slices are
+//! written in order of arrival, with an index in memory, and files with late slices are reordered
+//! at the end.
 //!
-//! Records of two slices may be joined only if the second slice continues the thread's last one. In
-//! doubt it does not: its first slot then gets a number that leaves a gap.
+//! Records of two slices may be joined only if the second slice continues the thread's last one. If
+//! in doubt it does not: its first slot number then leaves a gap.
 
 use crate::import::resolve::{Slice, Start};
 use mgz_annotations_schema::spill::{
@@ -19,7 +19,7 @@ use std::path::PathBuf;
 #[derive(Clone, Copy, Debug)]
 struct Written {
     start: Start,
-    /// Something may be missing behind it.
+    /// Records may be missing after it.
     lost_after: bool,
     stream: u32,
     /// Number among the slices of its stream.
@@ -34,7 +34,8 @@ struct Written {
 }
 
 impl Written {
-    /// True if nothing is missing between `before` and this one, the next slice of the same thread.
+    /// True if no record is missing between `before` and this slice, the next slice of the same
+    /// thread.
     fn follows(&self, before: &Written, switches_join: bool) -> bool {
         !before.lost_after
             && match self.start {
@@ -73,7 +74,7 @@ impl Written {
 struct Thread {
     writer: SpillWriter,
     index: Vec<Written>,
-    /// By stream: the key of the last slice.
+    /// Key of the last slice, by stream.
     keys: HashMap<u32, u64>,
     late: bool,
 }
@@ -82,7 +83,7 @@ struct Thread {
 struct StreamState {
     number: u32,
     next_ordinal: u64,
-    /// The last slice: thread and place in its index.
+    /// The last slice: thread and position in its index.
     last: Option<(ThreadKey, usize)>,
     lost: bool,
 }
@@ -98,14 +99,14 @@ pub struct Stretch {
     pub window: u32,
 }
 
-/// All that was written.
+/// Result of writing the spill files.
 #[derive(Clone, Debug, Default)]
 pub struct Spilled {
-    /// By thread.
+    /// Kept records by thread.
     pub threads: BTreeMap<ThreadKey, Kept>,
-    /// In the order of the threads, and in each of time.
+    /// The stretches, ordered by thread and then by time.
     pub stretches: Vec<Stretch>,
-    /// Bytes on disk.
+    /// Bytes of the spill files.
     pub bytes: u64,
 }
 
@@ -120,19 +121,19 @@ pub struct Threads {
 /// Records of one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// Slots.
+    /// Number of slots.
     pub slots: u64,
-    /// Stretches without a gap.
+    /// Number of stretches without a gap.
     pub stretches: u64,
-    /// perf's clock at the first, ns.
+    /// perf's clock at the first record, ns.
     pub begin_ns: u64,
-    /// perf's clock at the last, ns.
+    /// perf's clock at the last record, ns.
     pub end_ns: u64,
 }
 
 impl Threads {
-    /// Writes into `dir`. `switches_join`: all that a thread does is in the recording, so that its
-    /// slices follow each other across context switches.
+    /// Writes into `dir`. `switches_join`: the recording is complete, so a thread's slices are
+    /// joined across context switches.
     pub fn new(dir: PathBuf, switches_join: bool) -> Threads {
         Threads {
             dir,
@@ -142,14 +143,14 @@ impl Threads {
         }
     }
 
-    /// A unit of a stream begins; its first record directly follows the unit before if `continues`.
+    /// Begins a unit of a stream. `continues`: its first record directly follows the previous unit.
     pub fn begin_unit(&mut self, stream: Stream, continues: bool) {
         if !continues {
             self.lose(stream);
         }
     }
 
-    /// Something is missing on a stream from here on.
+    /// Notes that records of a stream are missing at this point.
     pub fn lose(&mut self, stream: Stream) {
         let state = self.stream(stream);
         state.lost = true;
@@ -184,7 +185,7 @@ impl Threads {
         let start = match (state.lost, state.last) {
             (true, _) => Start::Loss,
             (false, Some((last, _))) if last == key => slice.start,
-            // The first slice of a unit cannot know who ran before.
+            // For the first slice of a unit, the thread that ran before is unknown.
             _ => Start::Switch,
         };
         state.lost = false;
@@ -202,7 +203,7 @@ impl Threads {
                 })
             }
         };
-        // Inside a stream the order is certain, whatever its clock says.
+        // Within a stream the order is known, whatever the times are.
         let last_key = thread.keys.get(&number).copied().unwrap_or(0);
         let order = slice.begin_ns.max(last_key);
         thread.keys.insert(number, order);
@@ -267,7 +268,7 @@ impl Threads {
     }
 }
 
-/// Writes a thread's file anew in order of time.
+/// Rewrites a thread's file in order of time.
 fn reorder(
     dir: &std::path::Path,
     key: ThreadKey,
@@ -427,8 +428,8 @@ mod tests {
         assert_eq!(of_seven, [(5, 15), (10, 30), (13, 40), (15, 50)]);
     }
 
-    /// Records that were lost at the end of one CPU's part may be the thread's, so its part on the
-    /// next CPU does not go on.
+    /// Records lost at the end of one CPU's part may be the thread's, so its part on the next CPU
+    /// is not joined.
     #[test]
     fn a_loss_behind_the_last_slice_counts_where_the_thread_went() {
         let dir = tempfile::tempdir().unwrap();

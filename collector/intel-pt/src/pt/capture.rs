@@ -1,9 +1,9 @@
 //! Emptying the rings into a perf.data file.
 //!
 //! In a round every ring is emptied once, records first, then PT data. Records of one ring keep
-//! their order; between rings the round's end tells readers how far they may sort by time. What the
-//! kernel says it lost is in the records, and counted here too, since the user wants to know it at
-//! once.
+//! their order; for records of different rings, the end of a round shows readers how far they may
+//! sort by time. Losses that the kernel reports are in the records, and also counted here for an
+//! immediate message.
 
 use crate::pt::open::Opened;
 use crate::pt::plan::{Role, pause_period};
@@ -23,15 +23,15 @@ use std::path::Path;
 /// Counts so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Records of the kernel.
+    /// Number of the kernel's records.
     pub records: u64,
-    /// Samples.
+    /// Number of samples.
     pub samples: u64,
     /// Bytes of PT data in AUXTRACE records.
     pub aux_bytes: u64,
-    /// Records that did not fit into a ring.
+    /// Number of records that did not fit into a ring.
     pub lost: u64,
-    /// Samples that the kernel lost.
+    /// Number of samples that the kernel lost.
     pub lost_samples: u64,
     /// Times that sampling was throttled.
     pub throttled: u64,
@@ -39,46 +39,46 @@ pub struct Tally {
     pub truncated: u64,
     /// Times that PT data has a gap.
     pub partial: u64,
-    /// Bytes in rings that were no records.
+    /// Number of bytes in rings that did not form records.
     pub malformed: u64,
-    /// Bytes of the file.
+    /// Size of the file, bytes.
     pub file_bytes: u64,
 }
 
-/// Why nothing more is written, though the program runs on.
+/// Reason why the file is no longer written while the program continues.
 #[derive(Debug)]
 pub enum Stopped {
-    /// The file is as large as it may be.
+    /// The file has reached its maximum size.
     Full,
-    /// It could not be written.
+    /// The file could not be written.
     Failed(io::Error),
 }
 
-/// A recording that runs.
+/// A running recording.
 pub struct Capture<'k> {
     kernel: &'k mut dyn Kernel,
     opened: Opened,
     writer: Writer,
     tally: Tally,
     scratch: Vec<u8>,
-    /// Files that were mapped since the last round.
+    /// Paths of files mapped since the last round.
     paths: BTreeSet<String>,
-    /// Those that were looked at.
+    /// Paths of files whose build id was already looked up.
     known: BTreeSet<String>,
     build_ids: Vec<Vec<u8>>,
     limit: Option<u64>,
     stopped: Option<Stopped>,
     /// Ids of the PT events, by CPU.
     traces: Vec<Option<u64>>,
-    /// Periods now, by number of the planned event.
+    /// Current periods, by number of the planned event.
     periods: Vec<u64>,
-    /// The kernel does not let them be changed.
+    /// Error if the kernel refuses to change periods.
     fixed: Option<io::Error>,
 }
 
-/// Most that a period is made longer.
+/// Maximum factor by which a period is lengthened.
 const MOST_LONGER: u64 = 1 << 12;
-/// A period is made longer if more than one of so many records found no room.
+/// A period is lengthened if more than one in this many records is lost.
 const BEARABLE_LOSS: u64 = 20;
 
 const AUX_FLAG_TRUNCATED: u64 = 1;
@@ -117,7 +117,7 @@ impl<'k> Capture<'k> {
         if let Some(conversion) = &conversion {
             writer.records(&synth::time_conversion(conversion)?)?;
         }
-        // Before the records that refer to counters.
+        // Must come before the records that refer to counters.
         writer.records(&synth::id_index(&opened.counters, pid)?)?;
         if let Some(pt) = pt {
             writer.records(&synth::auxtrace_info(
@@ -160,7 +160,7 @@ impl<'k> Capture<'k> {
         &self.tally
     }
 
-    /// Why nothing more is written.
+    /// Reason why the file is no longer written, if so.
     pub fn stopped(&self) -> Option<&Stopped> {
         self.stopped.as_ref()
     }
@@ -170,7 +170,7 @@ impl<'k> Capture<'k> {
         self.kernel.wait(timeout)
     }
 
-    /// Empties every ring once. An error of the file ends the recording, not the program: see
+    /// Empties every ring once. A write error ends the recording, not the program: see
     /// [`Capture::stopped`].
     pub fn round(&mut self) {
         self.round_of(false);
@@ -192,8 +192,7 @@ impl<'k> Capture<'k> {
                 self.writer.roll_back();
             }
             for cpu in &self.opened.cpus {
-                // Events that cannot be stopped fill their rings and then wait for ever, which does
-                // no harm.
+                // Events that cannot be stopped fill their rings and then stall, which is harmless.
                 let _ = self.kernel.control(cpu.leader, &Control::Disable);
             }
             self.stopped = Some(why);
@@ -224,7 +223,7 @@ impl<'k> Capture<'k> {
                     cpu.cpu,
                     [pending.first, pending.second],
                 )?;
-                // Without room the kernel turns PT off and tells nothing.
+                // If the area is full, the kernel may turn PT off without a record.
                 if !full && length + 8 > cpu.ring.aux_size() {
                     let end = pending.offset + length;
                     self.tally.truncated += 1;
@@ -239,9 +238,9 @@ impl<'k> Capture<'k> {
                 taken = length;
             }
             if let Some(trace) = cpu.trace.filter(|_| (full || taken > 0) && !last) {
-                // While the area was full the kernel may have turned the event off, whether it said
-                // so or not; now there is room. A refusal shows as missing data,
-                // which has been counted already.
+                // While the area was full the kernel may have turned the event off, with or without
+                // a record. Now there is room. If enabling fails, data is missing that has already
+                // been counted.
                 let _ = self.kernel.control(trace, &Control::Enable);
             }
         }
@@ -260,9 +259,9 @@ impl<'k> Capture<'k> {
         Ok(())
     }
 
-    /// Doubles the period of events that the kernel throttles, or of all that take samples if too
-    /// many of these are lost. What a recorder or a kernel cannot take is lost in any case, but
-    /// not by chance then.
+    /// Doubles the period of events that the kernel throttles, or of all sampling events if too
+    /// many samples are lost. Excess samples are lost in any case, but with a longer period not at
+    /// random.
     fn lengthen(&mut self, troubled: &Troubled) {
         if self.fixed.is_some() {
             return;
@@ -334,7 +333,7 @@ impl<'k> Capture<'k> {
             .collect()
     }
 
-    /// Takes the rest and completes the file.
+    /// Reads the rest of the rings and completes the file.
     pub fn finish(mut self, command: Vec<String>) -> Finished {
         self.round_of(true);
         let release = self
@@ -367,27 +366,27 @@ impl<'k> Capture<'k> {
 /// Result of a recording.
 #[derive(Debug)]
 pub struct Finished {
-    /// Counts.
+    /// Counts of the whole recording.
     pub tally: Tally,
-    /// Why the file ends before the program.
+    /// Reason why the file ends before the program, if so.
     pub stopped: Option<Stopped>,
     /// Shortcomings of the recording, compared with the request.
     pub notes: Vec<String>,
 }
 
-/// Findings of a round about samples that do not come.
+/// Problems with samples in one round.
 #[derive(Default)]
 struct Troubled {
     /// Ids of events that were throttled.
     throttled: BTreeSet<u64>,
-    /// Records and samples that were lost.
+    /// Number of lost records and samples.
     lost: u64,
-    /// Records that came.
+    /// Number of records received.
     records: u64,
 }
 
-/// Counts records; returns how many bytes of whole records there are, and whether PT stopped
-/// because its area was full.
+/// Counts records. Returns the number of bytes of complete records, and true if PT stopped because
+/// its area was full.
 fn look(
     bytes: &[u8],
     tally: &mut Tally,

@@ -1,9 +1,8 @@
 //! Address filters: PT writes only while the processor is in given ranges of a file's code.
 //!
-//! A processor has two to four filters, and functions lie scattered; so neighbours share a range,
-//! at the price of what lies between them, which is as little as possible. Loads of functions that
-//! were not asked for are then recorded too: a filter saves room, it does not change what a row
-//! means.
+//! A processor has two to four filters, and functions are scattered. So neighbors share a range
+//! that includes as little code between them as possible. Loads of functions that were not
+//! requested are then recorded too: a filter saves space but does not change the meaning of rows.
 
 use mgz_annotations_schema::sidecar::{NONE, Sidecar};
 use mgz_collector::program::modules::Instrumented;
@@ -29,24 +28,24 @@ pub enum FilterError {
     /// The pattern is wrong.
     #[error("--functions: {0}")]
     Pattern(#[from] regex::Error),
-    /// Nothing fits.
+    /// No function matches.
     #[error(
         "--functions {0}: no instrumented function has such a name; `mgz-record --hot` shows names"
     )]
     None(String),
-    /// The processor has none.
+    /// The processor has no filters.
     #[error(
         "--functions: this processor (or its kernel) has no address filters; choose functions with `mgz-instrument --functions` instead"
     )]
     Unsupported,
-    /// More files than filters.
+    /// The functions are in more files than there are filters.
     #[error(
         "--functions: the functions lie in {files} files, but there are only {filters} address filters; choose functions with `mgz-instrument --functions` instead"
     )]
     TooMany {
-        /// Files.
+        /// Number of files.
         files: usize,
-        /// Filters.
+        /// Number of filters.
         filters: usize,
     },
     /// A file cannot be read.
@@ -54,18 +53,18 @@ pub enum FilterError {
     Unreadable {
         /// The file.
         path: String,
-        /// Why.
+        /// Reason.
         why: String,
     },
-    /// The kernel's filters end at white space and commas.
+    /// The path contains white space or a comma, which ends a filter in the kernel's syntax.
     #[error(
         "{0}: the kernel does not take address filters for files with white space or commas in their path"
     )]
     Path(String),
 }
 
-/// The filter for the clones of functions whose names fit the pattern, with the bytes of code that
-/// it covers beyond them.
+/// The filter for the clones of functions whose names match the pattern, and the number of other
+/// code bytes that it covers.
 pub fn for_functions(
     pattern: &str,
     modules: &[Instrumented],
@@ -137,8 +136,8 @@ fn clones(wanted: &regex::Regex, module: &Instrumented) -> Result<Vec<Range>, Fi
     Ok(ranges)
 }
 
-/// At most `most` ranges that cover all, with as little else as possible: the largest gaps stay
-/// open.
+/// At most `most` ranges that cover all given ones and as little else as possible: the largest gaps
+/// stay open.
 pub fn merge(mut ranges: Vec<Range>, most: usize) -> Result<Vec<Range>, FilterError> {
     ranges.sort();
     let files: BTreeMap<&str, ()> = ranges.iter().map(|r| (r.file.as_str(), ())).collect();
@@ -177,7 +176,7 @@ pub fn merge(mut ranges: Vec<Range>, most: usize) -> Result<Vec<Range>, FilterEr
     Ok(out)
 }
 
-/// In the kernel's words: `filter START/SIZE@FILE`, separated by white space.
+/// The ranges in the kernel's syntax: `filter START/SIZE@FILE`, separated by white space.
 pub fn text(ranges: &[Range]) -> Result<String, FilterError> {
     if let Some(bad) = ranges
         .iter()

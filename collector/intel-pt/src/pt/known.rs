@@ -1,8 +1,8 @@
-//! Known errors of kernels and processors that record Intel PT, and the releases that repair them.
+//! Known errors of kernels and processors with Intel PT, and the releases that fix them.
 
 use std::io;
 
-/// A release as far as it is compared: `6.12.55-amd64` is (6, 12, 55).
+/// The compared part of a release: `6.12.55-amd64` is (6, 12, 55).
 fn numbers(release: &str) -> (u32, u32, u32) {
     let mut parts = release
         .split(|c: char| !c.is_ascii_digit())
@@ -11,8 +11,8 @@ fn numbers(release: &str) -> (u32, u32, u32) {
     (next(), next(), next())
 }
 
-/// Releases of Linux that have a change: all from one on, and of older series those from a number
-/// on. Distributors count in their own way, so that their changes do not show.
+/// Releases of Linux that include a change: all from one on, and those of older series from a patch
+/// level on. Distributors' kernels have other patch levels, so their backports are not recognized.
 pub struct Since {
     /// Major, minor.
     from: (u32, u32),
@@ -21,7 +21,7 @@ pub struct Since {
 }
 
 impl Since {
-    /// True if a release has it.
+    /// True if a release includes the change.
     pub fn includes(&self, release: &str) -> bool {
         let (major, minor, number) = numbers(release);
         (major, minor) >= self.from
@@ -38,15 +38,17 @@ pub const FILTERS_ON_OVERLAYFS: Since = Since {
     from: (6, 18),
     series: &[(6, 17, 5), (6, 12, 55)],
 };
-/// `statfs` says so of overlayfs.
+/// `f_type` of overlayfs in `statfs`.
 pub const OVERLAYFS: i64 = 0x794c_7630;
 
-/// PT writes to a single range where the buffer is one, whatever its size.
+/// From these releases on, PT uses single-range output if the buffer is contiguous, regardless of
+/// its size.
 const SINGLE_RANGE: Since = Since {
     from: (5, 5),
     series: &[],
 };
-/// Not beyond 4 KiB ("perf/x86/intel/pt: Fix sampling using single range output").
+/// From these releases on, only for buffers up to 4 KiB ("perf/x86/intel/pt: Fix sampling using
+/// single range output").
 const NO_SINGLE_RANGE: Since = Since {
     from: (6, 1),
     series: &[(6, 0, 10), (5, 15, 80), (5, 10, 156)],
@@ -59,7 +61,7 @@ const ERRATA: [(&str, &[u32]); 3] = [
     ("RPL017", &[0xb7, 0xba, 0xbf]),
 ];
 
-/// The machine as far as errors depend on it.
+/// The properties of the machine on which known errors depend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     /// Release of the kernel.
@@ -69,7 +71,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// From the kernel's release and `/proc/cpuinfo`.
+    /// The properties from the kernel's release and `/proc/cpuinfo`.
     pub fn new(release: &str, info: &str) -> Known {
         let number = |name: &str| {
             let line = info.lines().find_map(|line| {
@@ -85,7 +87,7 @@ impl Known {
         }
     }
 
-    /// Reads it; unreadable facts are taken for sound.
+    /// Reads the properties. Unreadable ones count as free of errors.
     pub fn read(read: impl Fn(&str) -> io::Result<String>) -> Known {
         let text = |path| read(path).unwrap_or_default();
         Known::new(&text("/proc/sys/kernel/osrelease"), &text("/proc/cpuinfo"))

@@ -1,10 +1,10 @@
 //! Live recording with Intel PT, by `perf_event_open`, into a perf.data file.
 //!
-//! Three facts make this hard: no two processors and kernels offer the same, there is hardly a
-//! machine to try it on, and every loss must be reported. So the kernel stands behind a trait
+//! Three facts make this hard: processors and kernels differ in their features, few machines are
+//! available for tests, and every loss must be reported. So the kernel is behind a trait
 //! ([`mgz_perf::kernel::Kernel`]), and the events follow from the request and sysfs by a pure
-//! function ([`plan`]). The file is the one that `perf record` would have written, so that one path
-//! leads from a capture to a trace, and perf can check it.
+//! function ([`plan`]). The file has the format of `perf record`, so that captures and perf's
+//! recordings are imported alike, and perf can check it.
 //!
 //! * [`plan`]: which events, with which attributes, on which CPUs.
 //! * [`known`]: kernels and processors with errors.
@@ -18,8 +18,8 @@
 //! [`crate::commands::record`].
 //!
 //! Guarantees: records keep their order within a ring; loss is counted; the file is valid after
-//! every round, also when the recorder is killed; an error of the file does not end the program.
-//! Not done: attaching to processes that run already, tracing the kernel.
+//! every round, even if the recorder is killed; a write error does not end the program. Not
+//! supported: attaching to running processes, tracing the kernel.
 
 pub mod capture;
 pub mod filter;

@@ -1,8 +1,8 @@
-//! Opening the planned events and mapping their rings, as well as the kernel lets us.
+//! Opening the planned events and mapping their rings, as far as the kernel allows.
 //!
-//! A kernel or a machine may refuse a feature. If the recording makes sense without it (pausing,
-//! call chains, the load counter, a CPU that was just turned off, the size of buffers), it is left
-//! out, and the user is told. Otherwise there is an error with the remedy.
+//! A kernel or a machine may refuse a feature. If the recording is useful without it (pausing, call
+//! chains, the load counter, a CPU that was just turned off, the size of buffers), it is omitted,
+//! with a message to the user. Otherwise there is an error with the remedy.
 
 use crate::pt::known::{FILTERS_ON_OVERLAYFS, OVERLAYFS};
 use crate::pt::plan::{Keep, Machine, Plan, Request, Role, Trigger, plan};
@@ -13,7 +13,7 @@ use mgz_perf::mmap_ring::Ring;
 use mgz_perf::pmu::{NoTerm, online};
 use std::io;
 
-/// Why nothing can be recorded.
+/// Reason why nothing can be recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The PMU lacks something that is needed.
@@ -24,7 +24,7 @@ pub enum OpenError {
     Refused {
         /// The event.
         event: String,
-        /// Why.
+        /// The kernel's error.
         error: io::Error,
         /// The remedy; begins with "; ".
         remedy: String,
@@ -32,9 +32,9 @@ pub enum OpenError {
     /// No memory for buffers.
     #[error("the kernel gave no memory for {what} ({error}); {}", MEMORY_REMEDY)]
     Memory {
-        /// For what.
+        /// Purpose of the memory.
         what: &'static str,
-        /// Why.
+        /// The kernel's error.
         error: io::Error,
     },
     /// Address filters were refused.
@@ -44,7 +44,7 @@ pub enum OpenError {
     Filter {
         /// The filter.
         filter: String,
-        /// Why.
+        /// The kernel's error.
         error: io::Error,
     },
     /// Address filters that would match nothing.
@@ -78,8 +78,8 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// The sizes that are asked for first: large ones if memory may be locked freely, else those
-    /// that fit into the usual 516 KiB a CPU.
+    /// The sizes that are tried first: large ones if memory may be locked freely, else those that
+    /// fit into the usual 516 KiB a CPU.
     pub fn wanted(request: &Request, unlimited: bool) -> Sizes {
         match (request.keep, unlimited) {
             (Keep::Everything, true) => Sizes {
@@ -90,7 +90,8 @@ impl Sizes {
                 data: 128 << 10,
                 aux: 256 << 10,
             },
-            // Samples are long, and the area need not be longer than the longest.
+            // Samples are long. The area has twice the size of the longest, rounded up to a power
+            // of two.
             (Keep::Windows { bytes, .. }, unlimited) => Sizes {
                 data: if unlimited { 2 << 20 } else { 256 << 10 },
                 aux: (bytes as usize * 2).next_power_of_two().max(64 << 10),
@@ -109,7 +110,7 @@ impl Sizes {
                 ..self
             })
         } else {
-            // A sample of the largest size must fit more than once.
+            // The ring must have room for several samples of the largest size.
             (self.data > 128 << 10).then_some(Sizes {
                 data: self.data / 2,
                 ..self
@@ -120,7 +121,7 @@ impl Sizes {
 
 /// The events of one CPU.
 pub struct CpuEvents {
-    /// CPU.
+    /// Number of the CPU.
     pub cpu: u32,
     /// The event that owns the ring.
     pub leader: EventId,
@@ -134,9 +135,9 @@ pub struct CpuEvents {
 pub struct Opened {
     /// The opened events, after all concessions.
     pub plan: Plan,
-    /// By CPU.
+    /// The events of each CPU.
     pub cpus: Vec<CpuEvents>,
-    /// Ids of the plan's events, in the order of their CPUs.
+    /// Kernel ids of each planned event, in the order of its CPUs.
     pub ids: Vec<Vec<u64>>,
     /// The events, in the same order.
     pub events: Vec<Vec<EventId>>,
@@ -173,8 +174,8 @@ fn open_all(kernel: &mut dyn Kernel, plan: &Plan, pid: u32) -> Result<Vec<Handle
     let mut handles: Vec<Handle> = Vec::new();
     for (number, event) in plan.events.iter().enumerate() {
         for &cpu in &event.cpus {
-            // The group is led by the PT event, if there is one; the tracking event stands alone,
-            // so that it does not stop with the group.
+            // The group is led by the PT event, if there is one; the tracking event is not in the
+            // group, so that it does not stop with the group.
             let leads = |h: &&Handle| h.cpu == cpu && plan.events[h.event].role == Role::Trace;
             let group = handles
                 .iter()
@@ -199,11 +200,11 @@ fn open_all(kernel: &mut dyn Kernel, plan: &Plan, pid: u32) -> Result<Vec<Handle
     Ok(handles)
 }
 
-/// Kernels refuse what they do not know without saying what it is. So what may be the reason is
-/// left out, one by one.
+/// Optional features of the events. Kernels refuse unknown features without naming them, so
+/// combinations with fewer features are tried one by one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Extras {
-    /// Guests are left out.
+    /// Guests are excluded.
     guests_out: bool,
     /// PT is paused between samples.
     pause: bool,
@@ -212,7 +213,7 @@ struct Extras {
 }
 
 impl Extras {
-    /// The next to try.
+    /// The next combination to try.
     fn fewer(self, asked: Extras) -> Option<Extras> {
         let both = [(true, true), (false, true), (true, false), (false, false)];
         let tries = [true, false].into_iter().flat_map(|stacks| {
@@ -229,7 +230,8 @@ impl Extras {
     }
 }
 
-/// Makes the request smaller or the machine poorer after a refusal. The note says what is given up.
+/// Reduces the request, the features or the machine's CPUs after a refusal. The note names the
+/// loss.
 fn concede(
     kernel: &dyn Kernel,
     failed: &Failed,
@@ -244,7 +246,7 @@ fn concede(
         return (!machine.cpus.is_empty()).then(|| format!("CPU {} was turned off", failed.cpu));
     }
     let unknown = [libc::EINVAL, libc::E2BIG, libc::EOPNOTSUPP].contains(&errno);
-    // The kernel has no room for call chains, or does not follow them so far.
+    // The kernel has no memory for call chains, or does not support this depth.
     let chains = extras.stacks
         && failed.role == Role::Sample
         && [libc::ENOMEM, libc::EOVERFLOW].contains(&errno);
@@ -262,7 +264,7 @@ fn concede(
     let absent = unknown || [libc::ENOENT, libc::ENODEV, libc::ENXIO].contains(&errno);
     if failed.role == Role::Sample && failed.kind != TYPE_SOFTWARE && absent {
         *trigger = Trigger::Clock(crate::pt::plan::CLOCK_NS);
-        // That was the reason, then.
+        // This was the reason, so the omitted features are requested again.
         *extras = asked;
         return Some(format!(
             "this machine does not sample loads ({}); samples are taken every {} ms of CPU time",
@@ -302,7 +304,7 @@ fn remedy(failed: &Failed, kernel: &dyn Kernel) -> String {
     format!("; {text}")
 }
 
-/// Opens the events for a process that has not begun, disabled until it executes a program.
+/// Opens the events for a process that has not started, disabled until it executes a program.
 pub fn open(
     kernel: &mut dyn Kernel,
     machine: &Machine,
@@ -349,7 +351,7 @@ pub fn open(
     })
 }
 
-/// The events that the kernel granted, after all concessions.
+/// The events that the kernel has opened, after all concessions.
 struct Granted {
     plan: Plan,
     handles: Vec<Handle>,
@@ -357,7 +359,7 @@ struct Granted {
     cpus: Vec<u32>,
 }
 
-/// Opens the events, and concedes a feature after each refusal.
+/// Opens the events, and gives up a feature after each refusal.
 fn negotiate(
     kernel: &mut dyn Kernel,
     mut machine: Machine,
@@ -452,7 +454,7 @@ fn set_filter(kernel: &mut dyn Kernel, cpus: &[CpuEvents], filter: &str) -> Resu
     Ok(())
 }
 
-/// A file of a filter that the kernel will not find in the program's mappings.
+/// The first file of a filter that the kernel will not find in the program's mappings.
 fn unmatched(kernel: &dyn Kernel, machine: &Machine, filter: &str) -> Option<String> {
     if FILTERS_ON_OVERLAYFS.includes(&machine.known.release) {
         return None;
@@ -466,7 +468,7 @@ fn unmatched(kernel: &dyn Kernel, machine: &Machine, filter: &str) -> Option<Str
     unmatched.next().map(str::to_owned)
 }
 
-/// Maps the rings; with smaller buffers, for all CPUs alike, if memory is refused.
+/// Maps the rings. If memory is refused, all CPUs get smaller buffers.
 fn map_all(
     kernel: &mut dyn Kernel,
     plan: &Plan,
@@ -522,7 +524,7 @@ fn map_cpu(
     let mut ring = Ring::new(area, page).ok_or_else(nothing)?;
     if let Some(trace) = trace {
         let offset = ring.announce_aux(sizes.aux);
-        // Only a read-only area is a flight recorder, of which samples are taken.
+        // Samples are taken from a flight recorder, which only a read-only area is.
         let writable = request.keep == Keep::Everything;
         let area = kernel
             .map(trace, sizes.aux, offset, writable)

@@ -1,17 +1,17 @@
-//! From the request and the machine's hardware to the events that are opened.
+//! The events to open, computed from the request and the machine's hardware.
 //!
-//! One set of events for each CPU, inherited by the program's threads and children: the kernel lets
-//! inherited events share a ring only CPU by CPU. On each CPU a group of the PT event, which leads,
-//! the sampling event whose samples take PT data along, and perhaps one that pauses PT; beside it a
-//! dummy event that carries mappings, names, forks and context switches.
+//! There is one set of events per CPU, inherited by the program's threads and children: inherited
+//! events can share a ring only within one CPU. On each CPU a group consists of the PT event, which
+//! leads, the sampling event whose samples include PT data, and perhaps one that pauses PT. Outside
+//! of the group, a dummy event carries mappings, names, forks and context switches.
 //!
 //! Pausing (Linux 6.13) saves most of PT's cost between samples. No event can both pause and
-//! resume, and counters of one event in one group cannot be put out of step, so: the sampling event
-//! takes its sample and resumes, and a second event of a shorter, incommensurate period pauses. The
-//! time from resuming to pausing is then spread evenly between nothing and that period; a window
-//! that comes out shorter than asked is rare as long as the period is many windows long. Threads
-//! begin unpaused, until the second event's first period is over: those that end before their first
-//! sample would leave no trace else, and the first sample would find none.
+//! resume, and two counters of one event in a group cannot be given a phase shift. So the sampling
+//! event takes its sample and resumes, and a second event with a shorter, incommensurate period
+//! pauses. The time from resuming to pausing is then uniform between zero and that period; windows
+//! shorter than requested are rare as long as the period is many windows long. Threads start
+//! unpaused until the second event's first period is over: otherwise threads that end before their
+//! first sample would leave no trace, and the first sample would be empty.
 
 use crate::pt::known::Known;
 use mgz_collector::options::pt_settings::MAX_SAMPLE;
@@ -23,8 +23,8 @@ use mgz_perf::records::bits;
 /// Retired loads on every Intel core with `ptwrite`: MEM_INST_RETIRED.ALL_LOADS, and
 /// MEM_UOPS_RETIRED.ALL_LOADS on the small cores (Intel's event lists).
 const ALL_LOADS: [(&str, u64); 2] = [("event", 0xd0), ("umask", 0x81)];
-/// CPU time from sample to sample, ns, where no event counts loads: 100 a second, by a number that
-/// is no multiple of the tick.
+/// CPU time between samples, ns, if no event counts loads: about 100 a second, and not a multiple
+/// of the tick.
 pub const CLOCK_NS: u64 = 10_000_019;
 
 /// Timing packets.
@@ -41,8 +41,8 @@ pub struct Timing {
 }
 
 impl Default for Timing {
-    /// Time stamps only: the rest costs room (MTC packets alone a third of a recording) and gives
-    /// the order that is there anyway.
+    /// Only time stamps: the other packets cost space (MTC packets alone a third of a recording),
+    /// and the order is known without them.
     fn default() -> Timing {
         Timing {
             tsc: true,
@@ -56,9 +56,9 @@ impl Default for Timing {
 /// Trigger of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
-    /// Every so many retired loads.
+    /// One sample every this many retired loads.
     Loads(u64),
-    /// Every so many nanoseconds of CPU time.
+    /// One sample every this many nanoseconds of CPU time.
     Clock(u64),
 }
 
@@ -69,9 +69,9 @@ pub enum Keep {
     Everything,
     /// The last bytes before each sample.
     Windows {
-        /// Bytes.
+        /// Length of a window, bytes.
         bytes: u32,
-        /// When.
+        /// Trigger of the samples.
         trigger: Trigger,
         /// Pause PT between samples, if the kernel can.
         pause: bool,
@@ -85,10 +85,10 @@ pub struct Request {
     pub keep: Keep,
     /// Timing packets.
     pub timing: Timing,
-    /// Address filters, in the kernel's words; empty: none.
+    /// Address filters, in the kernel's syntax; empty: none.
     pub filter: String,
-    /// Virtual machines that the program runs are recorded too. This holds only if the kernel
-    /// cannot leave them out.
+    /// Virtual machines that the program runs are recorded too. Set only if the kernel cannot
+    /// exclude them.
     pub guests: bool,
     /// Samples have call chains.
     pub stacks: bool,
@@ -97,18 +97,18 @@ pub struct Request {
 /// Hardware of the machine.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
-    /// `intel_pt`.
+    /// The PMU `intel_pt`, if there is one.
     pub pt: Option<Pmu>,
     /// Core PMUs.
     pub cores: Vec<Pmu>,
-    /// CPUs that are on.
+    /// CPUs that are online.
     pub cpus: Vec<u32>,
     /// Known errors of the kernel and the processor.
     pub known: Known,
 }
 
 impl Machine {
-    /// Looks.
+    /// Reads the machine's hardware.
     pub fn read(kernel: &dyn Kernel) -> std::io::Result<Machine> {
         Ok(Machine {
             pt: Pmu::read(kernel, "intel_pt"),
@@ -122,7 +122,7 @@ impl Machine {
 /// Purpose of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// PT.
+    /// Records PT data.
     Trace,
     /// Takes samples.
     Sample,
@@ -141,7 +141,7 @@ pub struct Planned {
     pub name: String,
     /// The attribute.
     pub attr: Attr,
-    /// CPUs on which it is opened.
+    /// CPUs on which the event is opened.
     pub cpus: Vec<u32>,
 }
 
@@ -188,11 +188,11 @@ fn timing_terms(pt: &Pmu, timing: &Timing, notes: &mut Vec<String>) -> Vec<(&'st
     terms
 }
 
-/// The PT event: `ptwrite`s with their IPs, no branches.
+/// The PT event: records `ptwrite`s with their IPs and no branches.
 fn trace(pt: &Pmu, request: &Request, notes: &mut Vec<String>) -> Result<Planned, NoTerm> {
     let mut terms = vec![("ptw", 1), ("fup_on_ptw", 1)];
-    // Without this bit the kernel takes an event without branches for one that was made before
-    // there was a choice, and turns them on.
+    // Without this bit the kernel takes the event for one of the old format, in which branches
+    // could not be turned off, and enables them.
     terms.push(("pt", 1));
     terms.extend(timing_terms(pt, &request.timing, notes));
     let config = pt.encode(&terms)?;
@@ -260,7 +260,7 @@ fn samplers(
 }
 
 /// Makes the plan. Without a PT PMU the same recording is made without PT data, which only tests
-/// want.
+/// use.
 pub fn plan(machine: &Machine, request: &Request) -> Result<Plan, NoTerm> {
     let mut plan = Plan::default();
     if let Some(pt) = &machine.pt {
@@ -285,7 +285,7 @@ pub fn plan(machine: &Machine, request: &Request) -> Result<Plan, NoTerm> {
         let pause = pause && machine.pt.is_some();
         for (mut attr, name, cpus) in samplers(machine, trigger, &mut plan.notes) {
             if machine.pt.is_some() {
-                // The period may be made longer meanwhile.
+                // The period may be lengthened during the recording.
                 attr.sample_type |= bits::AUX | bits::PERIOD;
                 attr.aux_sample_size = bytes.clamp(8, MAX_SAMPLE).next_multiple_of(8);
                 attr.aux_action = if pause { action::RESUME } else { 0 };
@@ -356,7 +356,7 @@ pub fn plan(machine: &Machine, request: &Request) -> Result<Plan, NoTerm> {
     Ok(plan)
 }
 
-/// The period of the pausing event: about a quarter, odd, so that the two never march in step.
+/// The period of the pausing event: about a quarter and odd, so that the two are never in step.
 pub(crate) fn pause_period(period: u64) -> u64 {
     ((period / 4) | 1).max(3) + 2 * (period / 97)
 }
@@ -665,7 +665,7 @@ mod tests {
         }
     }
 
-    /// The recording that the tests use was made by `perf record -e
+    /// The tests' recording was made by `perf record -e
     /// intel_pt/ptw=1,branch=0,period=1,fup_on_ptw=1/u -g -e cpu/umask=0x81,event=0xd0,
     /// period=100000,aux-sample-size=8192,call-graph=lbr/u`.
     #[test]
@@ -705,14 +705,14 @@ mod tests {
             let sample_type = word(&theirs, 24) & !bits::CALLCHAIN & !bits::BRANCH_STACK;
             theirs[24..32].copy_from_slice(&sample_type.to_le_bytes());
             theirs[72..80].fill(0);
-            // The longest callchain, likewise.
+            // The maximum length of call chains differs as well.
             theirs[108..110].fill(0);
-            // Records on kernel symbols and BPF programs, which user code does not have; callchains
-            // without the kernel.
+            // Records on kernel symbols and BPF programs, which user code does not have; call
+            // chains exclude the kernel.
             let flags = word(&theirs, 40) & !(1 << 29 | 1 << 30 | 1 << 21 | 1 << 22);
             theirs[40..48].copy_from_slice(&flags.to_le_bytes());
-            // perf has left guests out since 5.19; periods are in the samples of ours, since they
-            // may change.
+            // perf has excluded guests since 5.19. Our samples include the period, since it may
+            // change.
             let mut ours = event.attr;
             ours.flags &= !flag::EXCLUDE_GUEST;
             ours.sample_type &= !bits::PERIOD;

@@ -1,9 +1,9 @@
-//! A program from its start to its end, recorded.
+//! Recording of a program from its start to its end.
 //!
-//! The child is made and held back, the events are opened on it, and only then may it execute its
-//! program, at which moment they begin to count. The recorder empties rings until the program has
-//! ended, and a little longer for processes that outlive it. Signals are treated as in the software
-//! backend: Ctrl-C is the program's.
+//! The child is created and held back, the events are opened on it, and only then may it execute
+//! its program, at which point they begin to count. The recorder empties rings until the program
+//! has ended, and a little longer for processes that outlive it. Signals are treated as in the
+//! software backend: Ctrl-C is left to the program.
 
 use crate::pt::capture::{Capture, Finished};
 use crate::pt::open::{OpenError, Sizes, open};
@@ -18,7 +18,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Longest time from round to round. Source: Chosen.
+/// Longest time between rounds. Source: Chosen.
 const MAX_TIME_BETWEEN_ROUNDS: Duration = Duration::from_millis(50);
 /// Time for which processes that outlive the program are recorded. Source: Chosen.
 const RECORDING_AFTER_END: Duration = Duration::from_millis(200);
@@ -28,15 +28,15 @@ const RECORDING_AFTER_END: Duration = Duration::from_millis(200);
 pub struct Job {
     /// The file to execute; `PATH` is not searched.
     pub program: PathBuf,
-    /// Its arguments, `argv[0]` included.
+    /// The program's arguments, including `argv[0]`.
     pub argv: Vec<OsString>,
-    /// Turn address randomization off for it.
+    /// Turn off address randomization for the program.
     pub no_aslr: bool,
     /// The events to record.
     pub request: Request,
     /// The perf.data file to write.
     pub file: PathBuf,
-    /// Bound on its size, bytes.
+    /// Maximum size of the file, bytes.
     pub limit: Option<u64>,
     /// Any amount of memory may be locked for buffers.
     pub unlimited: bool,
@@ -47,17 +47,17 @@ pub struct Job {
 pub struct Ended {
     /// Exit status of the program.
     pub status: ProgramStatus,
-    /// From its start to its end.
+    /// Elapsed time from the program's start to its end.
     pub wall: Duration,
     /// The recording.
     pub finished: Finished,
     /// Names of the events.
     pub events: Vec<String>,
-    /// Processes lived on when the recording ended.
+    /// Some processes were still alive when the recording ended.
     pub outlived: bool,
 }
 
-/// Why a program could not be recorded.
+/// Reason why a program could not be recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// There is no such file, or no such interpreter. Exit status 127.
@@ -71,7 +71,7 @@ pub enum RunError {
         /// Why.
         error: io::Error,
     },
-    /// Events. Exit status 125.
+    /// The events could not be opened. Exit status 125.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The recorder itself failed. Exit status 125.
@@ -160,10 +160,10 @@ fn record(
             break status;
         }
         for signal in signals.to_forward() {
-            // SAFETY: our own child, not yet waited for, so that the id is its own.
+            // SAFETY: our own child, not yet waited for, so the id is still its own.
             unsafe { libc::kill(pid as libc::pid_t, signal) };
         }
-        // Short programs end soon; long ones are not worth frequent looks.
+        // Short programs end soon; long ones are polled less often.
         let pause = MAX_TIME_BETWEEN_ROUNDS.min(began.elapsed() / 8 + Duration::from_millis(1));
         if tasks_left {
             tasks_left = capture.wait(pause).unwrap_or(false);

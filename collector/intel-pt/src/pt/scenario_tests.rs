@@ -1,5 +1,4 @@
-//! Behaviors of kernels and processors, each in a transcript. They are known from sources and
-//! errata.
+//! Behavior of kernels and processors known from sources and errata, each in a transcript.
 
 use crate::import::account;
 use crate::import::dump::RawReport;
@@ -27,7 +26,7 @@ fn part(random: &mut SmallRandom, count: usize, tsc: u64) -> Encoder {
     for write in writes(random, count, tsc) {
         encoder.write(write);
     }
-    // Whole words, so that nothing of it stays in the area.
+    // Whole words, so that no rest stays in the area.
     encoder.pad(encoder.bytes.len().next_multiple_of(8) - encoder.bytes.len());
     encoder
 }
@@ -65,7 +64,7 @@ fn sample(time: u64) -> ScriptEvent {
     }
 }
 
-/// Which unit of a recording's, by number, comes behind a loss.
+/// For each unit of a recording: true if it follows a loss.
 fn behind_losses(file: &[u8]) -> Vec<bool> {
     let session = Session::read(file).unwrap();
     let mut out = Vec::new();
@@ -78,7 +77,7 @@ fn behind_losses(file: &[u8]) -> Vec<bool> {
 }
 
 /// The area is full to the last byte when the thread leaves. When it comes back the kernel finds no
-/// room, turns PT off, and writes no record that says so.
+/// room, turns PT off, and writes no record that reports that.
 #[test]
 fn pt_that_stopped_without_a_word_runs_again_after_the_area_was_emptied() {
     let mut random = SmallRandom(31);
@@ -90,7 +89,7 @@ fn pt_that_stopped_without_a_word_runs_again_after_the_area_was_emptied() {
     let last = part(&mut random, 300, 3_000_000);
     fake.script.extend([
         pt(&first.bytes, ns(1_000_000)),
-        // Nothing of this can be kept.
+        // None of this is recorded.
         pt(&second.bytes, ns(2_000_000)),
         ScriptEvent::Wake,
         pt(&last.bytes, ns(3_000_000)),
@@ -108,8 +107,8 @@ fn pt_that_stopped_without_a_word_runs_again_after_the_area_was_emptied() {
     assert_eq!(behind_losses(&file).last(), Some(&true));
 }
 
-/// Linux before 6.13: an area that fills from empty to full before the driver looks is told as one
-/// with nothing in it.
+/// Linux before 6.13: an area that fills up from empty before the driver checks it is reported as
+/// empty.
 #[test]
 fn a_full_area_that_is_told_as_empty_is_a_loss_from_the_first_byte() {
     let mut random = SmallRandom(32);
@@ -145,7 +144,7 @@ fn a_full_area_that_is_told_as_empty_is_a_loss_from_the_first_byte() {
     assert!(text.contains("2 of these times no size was told"), "{text}");
 }
 
-/// The kernel moves a flight recorder's head too, whenever its thread leaves the CPU. That is no
+/// The kernel moves a flight recorder's head too, whenever its thread leaves the CPU. There is no
 /// data to fetch.
 #[test]
 fn a_flight_recorder_is_not_emptied_though_its_head_moves() {
@@ -205,7 +204,7 @@ fn virtual_machines_are_left_out_where_the_kernel_can() {
     let either: Refusal = |attr| {
         (attr.flags & flag::EXCLUDE_GUEST != 0 || attr.aux_action != 0).then_some(libc::EINVAL)
     };
-    // Newer kernels refuse events that do not leave guests out.
+    // Newer kernels refuse events that do not exclude guests.
     let needed: Refusal =
         |attr| (attr.flags & flag::EXCLUDE_GUEST == 0).then_some(libc::EOPNOTSUPP);
     for (refuse, guests_left_out, pauses) in [
@@ -225,7 +224,7 @@ fn virtual_machines_are_left_out_where_the_kernel_can() {
     }
 }
 
-/// A kernel that has no room for call chains, or knows nothing of them, records all the same.
+/// A kernel without memory for call chains, or without support for them, still records.
 #[test]
 fn what_refuses_call_chains_records_without_them() {
     let request = Request {
@@ -249,8 +248,8 @@ fn what_refuses_call_chains_records_without_them() {
     }
 }
 
-/// A thread that ends before its first sample's time is nearly over would never be traced, if
-/// tracing began with a sample.
+/// If tracing began with a sample, a thread that ends before its first sample would never be
+/// traced.
 #[test]
 fn pausing_leaves_the_beginning_of_threads_in() {
     let mut random = SmallRandom(34);
@@ -286,7 +285,7 @@ fn pausing_leaves_the_beginning_of_threads_in() {
 }
 
 /// A kernel that throttles stops sampling until the next tick: a longer period loses less, and each
-/// sample tells its own.
+/// sample includes its period.
 #[test]
 fn a_throttled_event_gets_a_longer_period_and_samples_keep_their_weight() {
     let mut random = SmallRandom(35);
@@ -314,7 +313,7 @@ fn a_throttled_event_gets_a_longer_period_and_samples_keep_their_weight() {
         finished.notes
     );
     let session = Session::read(&file).unwrap();
-    // 1,000, 2,000 and 4,000 once each; then no throttling any more.
+    // 1,000, 2,000 and 4,000 once each; then no more throttling.
     assert_eq!(
         account::executed(&session),
         Some((1000 + 2000 + 4000 + 56 * 8000) as f64)
@@ -322,7 +321,7 @@ fn a_throttled_event_gets_a_longer_period_and_samples_keep_their_weight() {
     assert_eq!(session.loss.throttled, 3);
 }
 
-/// A recorder that cannot keep up takes fewer samples, rather than those that happen to find room.
+/// A recorder that cannot keep up takes fewer samples, instead of those that happen to fit.
 #[test]
 fn samples_that_find_no_room_make_the_period_longer() {
     let mut fake = Fake::new(machine("0", &[("cpu", 4, "")]));
@@ -351,7 +350,7 @@ fn samples_that_find_no_room_make_the_period_longer() {
     );
 }
 
-/// The first that the user reads is which share of the recording is missing.
+/// The missing share of the recording is the first message to the user.
 #[test]
 fn shares_of_what_is_missing_come_first() {
     let mut random = SmallRandom(36);
@@ -364,7 +363,7 @@ fn shares_of_what_is_missing_come_first() {
             .into_iter()
             .enumerate()
         {
-            // Memory takes no more for a moment, in every third window.
+            // In every third window the processor overflows.
             if n % 3 == 0 && number == 20 {
                 encoder.overflow(write);
             } else {
@@ -454,15 +453,15 @@ fn filters_for_files_on_overlayfs_are_refused_where_they_match_nothing() {
             }
         }
     }
-    // On another file system nothing stands in the way.
+    // On another file system the filter is accepted.
     let mut fake = Fake::new(machine("0", &[("cpu", 4, "")]));
     fake.file_systems.insert("/nowhere/program".into(), 0xef53);
     let found = Machine::read(&fake).unwrap();
     assert!(open(&mut fake, &found, &request, PID, SIZES).is_ok());
 }
 
-/// Errata TGL052, ADL037, RPL017: output to one range beyond 4 KiB may be wrong. Kernels use one
-/// since 5.5, no more since 6.1.
+/// Errata TGL052, ADL037, RPL017: output to one range beyond 4 KiB may be wrong. Kernels from 5.5
+/// on use it, and no longer from 6.1 on.
 #[test]
 fn processors_with_wrong_single_range_output_are_warned_of() {
     let info = |model: u32| {

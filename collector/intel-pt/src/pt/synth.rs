@@ -1,5 +1,5 @@
-//! Records that the kernel does not write: how the clock runs, which counter is where, what PT's
-//! configuration means, and what a process had mapped before events followed it. Layouts:
+//! Records that the kernel does not write: parameters of the clock, locations of counters, PT's
+//! configuration, and mappings of a process from before the events were opened. Layouts:
 //! tools/lib/perf/include/perf/event.h.
 
 use mgz_perf::kernel::Kernel;
@@ -12,7 +12,7 @@ use std::io;
 use std::path::Path;
 
 const MISC_USER: u16 = 2;
-/// In the `misc` of a build id record: it tells the id's size.
+/// In the `misc` of a build id record: the record contains the id's size.
 const MISC_BUILD_ID_SIZE: u16 = 1 << 15;
 const AUXTRACE_INTEL_PT: u64 = 1;
 const PROT_EXEC: u32 = 4;
@@ -37,7 +37,7 @@ pub struct TscRatio {
 }
 
 impl TscRatio {
-    /// That of this machine.
+    /// The ratio of this machine.
     pub fn read() -> TscRatio {
         #[cfg(target_arch = "x86_64")]
         {
@@ -54,14 +54,14 @@ impl TscRatio {
     }
 }
 
-/// A counter's place.
+/// Location of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter {
-    /// Its id.
+    /// Id of the counter.
     pub id: u64,
     /// Number of its ring.
     pub ring: u32,
-    /// Its CPU.
+    /// Number of its CPU.
     pub cpu: u32,
 }
 
@@ -78,7 +78,7 @@ pub fn time_conversion(conversion: &TimeConversion) -> io::Result<Vec<u8>> {
     )
 }
 
-/// Which counter is where; in several records if need be.
+/// Records of the locations of counters; several if necessary.
 pub fn id_index(counters: &[Counter], pid: u32) -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
     for part in counters.chunks(2000) {
@@ -90,8 +90,8 @@ pub fn id_index(counters: &[Counter], pid: u32) -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// PT data may be missing behind this offset, as the kernel says it where it does: of the counter
-/// `id`, without a thread.
+/// A record that PT data may be missing behind this offset, as the kernel would write it: for the
+/// counter `id`, without a thread.
 pub fn truncated(offset: u64, cpu: u32, id: u64, time: u64) -> io::Result<Vec<u8>> {
     const TRUNCATED: u64 = 1;
     let body = [offset, 0, TRUNCATED, 0, time, u64::from(cpu), id];
@@ -138,7 +138,7 @@ pub fn auxtrace_info(
 /// The name of a process and its executable mappings, as they are now, as records of the counter
 /// `id` at time 0.
 pub fn process(kernel: &dyn Kernel, pid: u32, id: u64) -> io::Result<Vec<u8>> {
-    // As the tracking event's records end: process and thread, time, CPU, counter.
+    // The same trailer as in the tracking event's records: process and thread, time, CPU, counter.
     let trailer = words(&[pair(pid, pid), 0, 0, id]);
     let padded = |mut text: Vec<u8>| {
         text.resize((text.len() + 1).next_multiple_of(8), 0);
@@ -202,7 +202,8 @@ pub fn build_id(path: &str) -> Option<Vec<u8>> {
     body.resize(24, 0);
     body.extend_from_slice(&[size as u8, 0, 0, 0]);
     body.extend_from_slice(path.as_bytes());
-    // perf keeps names at multiples of 64 here, but asks for none; the record ends at a word.
+    // perf pads names to multiples of 64 here but does not require that; records are padded to
+    // whole words.
     body.resize((body.len() + 1).next_multiple_of(8), 0);
     record_bytes(kind::BUILD_ID, MISC_USER | MISC_BUILD_ID_SIZE, &body).ok()
 }

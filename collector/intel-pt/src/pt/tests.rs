@@ -102,14 +102,14 @@ pub(crate) fn switch_in(cpu: u32, tid: u32, time: u64) -> ScriptEvent {
     }
 }
 
-/// A program of one thread on each CPU, begun.
+/// The start of a program with one thread on each CPU.
 pub(crate) fn beginning(threads: u32) -> Vec<ScriptEvent> {
     let mut steps = vec![
         comm(0, PID, 1),
         mmap(0, 0x5555_5555_0000, "/nowhere/program", 2),
     ];
     for thread in 0..threads {
-        // Another name of the first one would be another exec, which unmaps the program.
+        // A second name of the first thread would be another exec, which unmaps the program.
         if thread > 0 {
             steps.push(comm(thread, PID + thread, 3));
         }
@@ -119,7 +119,7 @@ pub(crate) fn beginning(threads: u32) -> Vec<ScriptEvent> {
     steps
 }
 
-/// Replays a transcript; gives the recorder's counts and the file.
+/// Replays a transcript. Returns the recorder's counts and the file.
 pub(crate) fn replay(
     fake: &mut Fake,
     request: &Request,
@@ -142,7 +142,7 @@ pub(crate) fn replay(
     .unwrap();
     while capture.wait(Duration::ZERO).unwrap() {
         capture.round();
-        // At any moment the file is readable.
+        // The file is readable at any moment.
         let so_far = std::fs::read(&path).unwrap();
         assert!(!mgz_perf_data::header::layout(&so_far).unwrap().incomplete);
     }
@@ -152,7 +152,7 @@ pub(crate) fn replay(
 
 pub(crate) type Rows = BTreeMap<u32, Vec<(u64, u64)>>;
 
-/// `(ip, payload)` by thread.
+/// Rows read by the importer: `(ip, payload)` by thread.
 pub(crate) fn ours(file: &[u8]) -> (Rows, RawReport) {
     let mut out = Vec::new();
     let report = raw_bytes(file, &mut out).unwrap();
@@ -193,7 +193,7 @@ fn run_perf(arguments: &[&str], file: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The same by `perf script`.
+/// Rows read by `perf script`: `(ip, payload)` by thread.
 fn perf_rows(file: &[u8]) -> Option<Rows> {
     let text = run_perf(
         &[
@@ -298,7 +298,7 @@ fn a_full_trace_of_two_cpus_is_complete_though_its_rings_wrap_many_times() {
             PID + cpu,
             encoder.places.iter().map(|p| row(&p.write)).collect(),
         );
-        // Odd pieces: the kernel's head stands anywhere.
+        // Pieces of odd lengths, since the kernel's head may be anywhere.
         steps.extend(steps_of(&encoder, cpu, |at| 901 + at % 97));
     }
     steps.sort_by_key(|s| s.0);
@@ -365,7 +365,7 @@ fn perf_reads_a_full_trace_as_we_do() {
     let encoder = encoded(&mut random, 5000);
     let truth: Rows = [(PID, encoder.places.iter().map(|p| row(&p.write)).collect())].into();
     fake.script = beginning(1).into();
-    // One piece, so that neither the recorder's words nor the area's end cut it.
+    // A single piece, so that neither the recorder's word size nor the area's end splits it.
     fake.script.extend(
         steps_of(&encoder, 0, |_| usize::MAX / 2)
             .into_iter()
@@ -530,7 +530,7 @@ fn with_pauses_samples_hold_what_was_traced_between_resuming_and_pausing() {
             tid,
             time,
         };
-        // Actions of the program leave no trace while PT is paused.
+        // While PT is paused, the program leaves no trace.
         let unseen = ScriptEvent::Pt {
             cpu: 0,
             bytes: vec![0xff; 3000],
@@ -618,12 +618,12 @@ fn what_the_kernel_loses_is_counted_alike_by_everyone() {
             tid: PID,
             time: 100 + n,
         });
-        // The recorder sleeps for long now and then.
+        // The recorder sleeps for a long time now and then.
         if n % 50 == 0 {
             fake.script.push_back(ScriptEvent::Wake);
         }
     }
-    // The last loss is told with the next record.
+    // The last loss is reported with the next record.
     fake.script.extend([
         ScriptEvent::Wake,
         switch_in(0, PID, 1000),
@@ -656,7 +656,7 @@ fn a_recorder_that_comes_too_late_loses_pt_data_and_says_so() {
     let mut random = SmallRandom(14);
     let mut fake = Fake::new(machine("0", &[("cpu", 4, "")]));
     fake.script = beginning(1).into();
-    // Bytes and events by part.
+    // Number of bytes, and events, by part.
     let mut parts = Vec::new();
     let mut encoder = Encoder::new(STYLE);
     let list = writes(&mut random, 9000, 1_000_000);
@@ -777,7 +777,7 @@ fn what_a_kernel_does_not_know_is_given_up_and_told() {
         "{:?}",
         opened.plan.notes
     );
-    // All of one CPU share a ring, in one group but for the tracking event.
+    // All events of one CPU share a ring; all except the tracking event are in one group.
     for e in &fake.events {
         assert_eq!(e.pid, PID as i32);
         let leader = fake
@@ -971,7 +971,8 @@ fn a_bound_on_the_size_ends_the_recording_and_leaves_a_whole_file() {
 
 #[test]
 fn a_full_disk_ends_the_recording_and_not_the_program() {
-    // No file can be made below a file: the first write fails as on a full disk, but earlier.
+    // No file can be made below a file: writing fails like on a full disk, but already at the
+    // start.
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x");
     std::fs::write(&path, "x").unwrap();
@@ -1000,7 +1001,7 @@ fn a_full_disk_ends_the_recording_and_not_the_program() {
         )
         .is_err()
     );
-    // /dev/full takes the opening and refuses every byte.
+    // /dev/full can be opened and refuses every write.
     if Path::new("/dev/full").exists() {
         let mut fake = Fake::new(machine("0", &[("cpu", 4, "")]));
         let opened = open(
@@ -1178,7 +1179,7 @@ fn the_real_kernel_tells_what_did_not_fit_into_a_ring() {
     .unwrap();
     let mut capture = Capture::begin(&mut kernel, opened, None, "", pid, &path, None).unwrap();
     let pid = held.release().unwrap() as libc::pid_t;
-    // Looks far too seldom, on purpose: until the program has ended, every 100 ms.
+    // Empties the rings deliberately too seldom: every 100 ms until the program has ended.
     let began = Instant::now();
     // SAFETY: our own child; no status is wanted.
     while unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) } == 0
@@ -1192,7 +1193,7 @@ fn the_real_kernel_tells_what_did_not_fit_into_a_ring() {
         finished.tally.lost > 100 && finished.tally.samples > 50,
         "{finished:?}"
     );
-    // The kernel takes another period while the event runs.
+    // The kernel accepts a new period while the event runs.
     let longer = finished
         .notes
         .iter()
@@ -1256,8 +1257,8 @@ fn recorder_process() {
     assert_eq!(ended.status, ProgramStatus::Signaled(libc::SIGINT));
 }
 
-/// Starts a recorder of an endless program, and sends it a signal once it has written samples. The
-/// file and the recorder's status.
+/// Starts a recorder of an endless program, and sends it a signal once it has written samples.
+/// Returns the file and the recorder's status.
 fn signalled(signal: libc::c_int) -> Option<(Vec<u8>, std::process::ExitStatus)> {
     use std::os::unix::process::CommandExt;
     let dir = tempfile::tempdir().unwrap();
@@ -1268,8 +1269,7 @@ fn signalled(signal: libc::c_int) -> Option<(Vec<u8>, std::process::ExitStatus)>
         .env(CHILD, &path)
         .stdout(std::process::Stdio::null())
         .process_group(0);
-    // SAFETY: a plain system call. (Whoever starts the tests in the background makes them ignore
-    // it.)
+    // SAFETY: a plain system call. (Shells make background jobs ignore the signal.)
     unsafe {
         command.pre_exec(|| {
             libc::signal(libc::SIGINT, libc::SIG_DFL);

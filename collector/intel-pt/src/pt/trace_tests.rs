@@ -1,4 +1,4 @@
-//! The whole way of a live recording: kernel (a transcript), capture, import, trace.
+//! Tests of a whole live recording: kernel (a transcript), capture, import, trace.
 
 use crate::pt::open::Sizes;
 use crate::pt::plan::Request;
@@ -106,8 +106,7 @@ fn rows(trace: &Path) -> Rows {
     out
 }
 
-/// The events that the trace must have. Adds the number of events that no sidecar knows to
-/// `unknown`.
+/// The events that the trace must have. Adds the number of events without a sidecar to `unknown`.
 fn expected(events: &[(u64, u64)], unknown: &mut u64) -> Vec<(u64, u64)> {
     let known = |ip: u64| (BASE..BASE + 64 * 24).contains(&ip);
     *unknown += events.iter().filter(|e| !known(e.0)).count() as u64;
@@ -150,7 +149,8 @@ pub(crate) fn import(capture: &[u8], dir: &Path) -> (Rows, Manifest) {
 fn encoded(random: &mut SmallRandom, cpu: u32) -> Encoder {
     let mut encoder = Encoder::new(STYLE);
     for write in writes(random, 20_000, 1_000_000) {
-        // Threads at different addresses: a record that went to the wrong one would show.
+        // Threads write at different addresses, so that a record in the wrong thread would be
+        // detected.
         encoder.write(Write {
             payload: write.payload ^ u64::from(cpu) << 40,
             ..write
@@ -290,7 +290,7 @@ fn overlapping_windows_of_a_capture_give_each_record_once() {
     );
 }
 
-/// The import makes paths of the call chains that live recording asks the kernel for.
+/// The import makes paths from the call chains that live recording requests from the kernel.
 #[test]
 fn samples_of_a_capture_have_paths() {
     let mut fake = Fake::new(machine("0-1", &[("cpu", 4, "")]));
@@ -339,7 +339,7 @@ fn samples_of_a_capture_have_paths() {
         (0, 2, 0),
         "{told:?}"
     );
-    // The file is nowhere, so that its sidecar names the only function: a recursion.
+    // The file does not exist, so its sidecar names the only function: a recursion.
     let session = mgz_perf_data::Session::read(&file).unwrap();
     let chains: Vec<_> = (session.windows.iter())
         .map(|w| {

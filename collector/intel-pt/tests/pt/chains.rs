@@ -1,5 +1,5 @@
-//! Call chains of samples as paths of windows. The chains are those of a real program, which follows
-//! its frame pointers as the kernel does; around them is a recording that the tests make.
+//! Call chains of samples as paths of windows. The chains are those of a real program, which
+//! follows its frame pointers as the kernel does, in recordings that the tests make.
 
 use super::encode::{Encoder, SmallRandom, Write};
 use super::file::{CALLCHAIN, PerfFile, RecordingKind, STACKS, USER};
@@ -85,7 +85,7 @@ int main(int argc, char **argv) {
 struct Ran {
     /// Its two chains: from a call that was inlined into `outer`, and from `outer` itself.
     chains: [Vec<u64>; 2],
-    /// For each: bp, sp and ip with the stack there.
+    /// For each chain: bp, sp and ip, followed by the stack.
     stacks: [Vec<u64>; 2],
     /// Executable mappings: start, end, offset, path.
     maps: Vec<(u64, u64, u64, String)>,
@@ -134,7 +134,7 @@ impl Ran {
         let own = self.path.to_str().expect("text");
         let map = self.maps.iter().find(|m| m.3 == own).expect("mapped");
         let bytes = std::fs::read(&self.path).expect("there");
-        // (The entry's file offset is its address in files as small as this.)
+        // (In a file as small as this, the entry's file offset is its address.)
         let entry = u64::from_le_bytes(bytes[24..32].try_into().expect("8 bytes"));
         let code = &bytes[entry as usize..][..64];
         let call = code
@@ -192,8 +192,8 @@ fn table(folder: &Path, name: &str) -> Option<RecordBatch> {
 /// A call: function, line of the call, inlined.
 type Call = (String, u32, bool);
 
-/// Call paths of a recording: its manifest's statement, and the calls of each window from the
-/// inside out.
+/// Call paths of a recording: the manifest's entry, and the calls of each window from the inside
+/// out.
 fn paths(file: &PerfFile, dir: &Path) -> (CallPaths, Vec<Vec<Call>>) {
     let known = put(dir, &[sidecar("/b/app", "", 0, 8, 100)]);
     let manifest = trace(&file.finish(), dir, &[&known[0]]).expect("imported");
@@ -325,7 +325,7 @@ fn chains_end_before_what_is_no_call_and_say_so() {
         chain[at] = address;
         user(&chain)
     };
-    // Behind no call, in no file, in the kernel.
+    // Addresses not behind a call, not in a file, and in the kernel.
     add(&mut file, 1, &with(2, chain[2] + 1));
     add(&mut file, 2, &with(2, 0x1234_5678));
     add(&mut file, 3, &with(2, 0xffff_8000_0000_0000));
@@ -363,7 +363,7 @@ fn files_that_are_not_here_or_are_others_are_not_asked() {
     drop(ran.dir);
 }
 
-/// The instrumented file is not here, but its sidecar is.
+/// The instrumented file does not exist, but its sidecar does.
 #[test]
 fn the_sidecar_names_functions_where_it_is_all_there_is() {
     let ran = Ran::new();
@@ -386,12 +386,12 @@ fn the_sidecar_names_functions_where_it_is_all_there_is() {
     let functions = calls.column_by_name("function").expect("names");
     let functions: Vec<_> = functions.as_string::<i32>().iter().flatten().collect();
     assert_eq!(functions.last(), Some(&"app::kernel(int)"), "{functions:?}");
-    // Without the file nothing tells whether it has a frame that the chain can follow.
+    // Without the file it is unknown if the function has a frame that the chain can follow.
     assert_eq!(functions[functions.len() - 2], "[callers unknown]");
     assert!(functions.contains(&"outer"));
 }
 
-/// Two windows share a sample, which ends in the second.
+/// Two windows share a stretch, which ends in the second.
 #[test]
 fn a_sample_of_several_windows_has_the_path_of_the_last() {
     let ran = Ran::new();
@@ -474,7 +474,7 @@ fn a_chain_longer_than_its_sample_costs_that_sample() {
         file.chain_length = Some(length);
         add(&mut file, 2 + number as u64, &user(&ran.chains[0]));
     }
-    // A shorter one makes nonsense of what follows, which is read as AUX data and its size.
+    // With too small a length, the following bytes are misread as AUX data and its size.
     file.chain_length = Some(2);
     add(&mut file, 9, &user(&ran.chains[0]));
     let dir = tempfile::tempdir().expect("a folder");
@@ -486,7 +486,7 @@ fn a_chain_longer_than_its_sample_costs_that_sample() {
     assert_eq!(session, (1, 4));
 }
 
-/// All that is in the shipped recording, as `perf script` shows it.
+/// All chains of the recording in the repository, compared with `perf script`.
 #[test]
 fn chains_of_the_real_capture_are_as_perf_shows_them() {
     let packed = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -507,8 +507,8 @@ fn chains_of_the_real_capture_are_as_perf_shows_them() {
     assert_eq!(ours, raw_chains(&path));
 }
 
-/// The user part of all chains in a recording, as perf dumps them, up to an address that is no
-/// user's; callers as what stands before it.
+/// The user part of all chains in a recording, as perf dumps them, up to a non-user address.
+/// Callers are return addresses minus one.
 fn raw_chains(path: &Path) -> Vec<Vec<u64>> {
     let output = Command::new("perf")
         .args(["script", "-D", "-f", "-i"])
@@ -539,8 +539,8 @@ fn raw_chains(path: &Path) -> Vec<Vec<u64>> {
     out
 }
 
-/// Data of the kernel, read as perf reads them, and named as perf names them: chains by frame
-/// pointers, and copies of stacks.
+/// Call chains by frame pointers and copies of stacks from the real kernel give the same callers
+/// and names as perf.
 #[test]
 fn samples_of_the_real_perf_have_the_callers_that_it_shows() {
     if !has_perf() {
@@ -622,14 +622,14 @@ fn samples_of_the_real_perf_have_the_callers_that_it_shows() {
         };
         let ours: Vec<Vec<String>> = found.iter().map(|path| shown(&names(path))).collect();
         let theirs: Vec<Vec<String>> = theirs.iter().map(|t| shown(t)).collect();
-        // (Samples of several processors are in the file one processor after the other.)
+        // (The file orders samples of several processors by processor.)
         let counted = |list: &[Vec<String>]| {
             let mut counts: BTreeMap<Vec<String>, usize> = BTreeMap::new();
             let each = list.iter().cloned();
             each.for_each(|names| *counts.entry(names).or_default() += 1);
             counts
         };
-        // (A sample in a function of the C library that has no frame yet may differ.)
+        // (Samples in the C library before a function has set up its frame may differ.)
         let (ours_counted, theirs_counted) = (counted(&ours), counted(&theirs));
         let differing: usize = ours_counted
             .keys()
@@ -651,7 +651,7 @@ fn samples_of_the_real_perf_have_the_callers_that_it_shows() {
             .iter()
             .filter(|names| names[..] == ["spin", "busy", "main"]);
         let full = full.count();
-        // Its frame pointer is that of who called it, so that the chain has passed this caller over.
+        // The function leaves its caller's frame pointer in place, so the chain skips this caller.
         let without = found
             .iter()
             .filter(|path| path.first().is_some_and(|c| c.0 == "leaf_spin"));
@@ -682,16 +682,16 @@ fn windows_have_the_callers_that_copies_of_their_stacks_tell() {
         let (registers, stack) = stack.split_at(3);
         let registers = <[u64; 3]>::try_from(registers).expect("three");
         file.stack = Some((registers, stack.to_vec()));
-        // As with `--call-graph=dwarf` the chain says nothing of user code.
+        // As with `--call-graph=dwarf`, the chain has no user code.
         add(&mut file, number, &[USER]);
     }
-    // The copy ends inside of `outer`'s frame.
+    // The copy ends inside `outer`'s frame.
     let cut = file.stack.as_mut().expect("set");
     cut.1.truncate(3);
     add(&mut file, 3, &[USER]);
     cut_registers(&mut file);
     add(&mut file, 4, &[USER]);
-    // In a file of which only the sidecar is here, and with it no table.
+    // In a file of which only the sidecar exists, which has no unwind table.
     let (registers, stack) = ran.stacks[0].split_at(3);
     file.stack = Some(([registers[0], registers[1], BASE + 0x20], stack.to_vec()));
     add(&mut file, 5, &[USER]);
@@ -711,7 +711,7 @@ fn windows_have_the_callers_that_copies_of_their_stacks_tell() {
     );
 }
 
-/// Registers that are of no code.
+/// Registers that point at no code.
 fn cut_registers(file: &mut PerfFile) {
     let (registers, _) = file.stack.as_mut().expect("set");
     *registers = [u64::MAX; 3];
@@ -739,7 +739,7 @@ fn no_stacks_leaves_paths_out_and_says_so() {
     assert!(!folder.join(CALL_PATHS).exists() && !folder.join(WINDOW_PATHS).exists());
 }
 
-/// Whatever stands in a recording, chains and stacks that come of it end, and name calls that exist.
+/// Whatever a recording contains, its chains and stacks are finite and name existing calls.
 #[test]
 fn damaged_recordings_have_paths_or_none() {
     let ran = Ran::new();

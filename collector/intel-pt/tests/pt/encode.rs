@@ -1,4 +1,4 @@
-//! A PT encoder: what the hardware would write for a list of `ptwrite`s.
+//! A PT encoder: writes the packets that the hardware would write for a list of `ptwrite`s.
 
 /// The packets between which decoding starts.
 const PSB: [u8; 16] = [
@@ -13,7 +13,7 @@ pub struct Write {
     pub tsc: u64,
 }
 
-/// Place of an event in the stream, and whether it can be read back.
+/// Location of an event in the stream, and true if it can be read back.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketSpan {
     pub write: Write,
@@ -29,7 +29,7 @@ pub const MTC_PERIOD: u32 = 3;
 /// Settings of a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
-    /// Bytes from one PSB to the next, at least.
+    /// Minimum distance between PSBs, bytes.
     pub psb_every: usize,
     pub tsc: bool,
     pub mtc: bool,
@@ -62,7 +62,7 @@ impl Encoder {
         }
     }
 
-    /// Time packets as they stand where tracing begins or resumes.
+    /// The time packets at a start or resumption of tracing.
     pub fn timing(&mut self, tsc: u64) {
         if !self.style.tsc {
             return;
@@ -130,7 +130,7 @@ impl Encoder {
         }
         if self.style.mtc {
             let now = (tsc / CTC_RATIO) >> MTC_PERIOD;
-            // Longer silences show only as the counter's low bits; the hardware writes every MTC.
+            // The hardware writes every MTC, since readers see only the counter's low bits.
             while self.last_mtc < now {
                 self.last_mtc += 1;
                 self.bytes.extend_from_slice(&[0x59, self.last_mtc as u8]);
@@ -138,7 +138,7 @@ impl Encoder {
             }
         }
         if self.style.cyc && tsc > self.last_tsc {
-            // Core and TSC run alike in these streams.
+            // In these streams the core and the TSC have the same frequency.
             let cycles = tsc - self.last_tsc;
             if cycles < 32 {
                 self.bytes.push((cycles as u8) << 3 | 3);

@@ -1,4 +1,4 @@
-//! A writer of perf.data files, as far as PT recordings need it.
+//! A writer of perf.data files with the features that PT recordings need.
 
 use super::encode::{CTC_RATIO, MTC_PERIOD};
 
@@ -12,7 +12,7 @@ pub const IP: u64 = 1;
 pub const CALLCHAIN: u64 = 1 << 5;
 /// User registers and stack.
 pub const STACKS: u64 = 1 << 12 | 1 << 13;
-/// In a call chain: addresses of user code follow.
+/// Marker in a call chain: addresses of user code follow.
 pub const USER: u64 = -512i64 as u64;
 const PT_PMU: u32 = 8;
 /// Counter id of the PT event on buffer 0; the sampling event's is 100 more.
@@ -41,7 +41,7 @@ pub struct PerfFile {
     data: Vec<u8>,
     timing: (bool, bool, bool),
     compressed: bool,
-    /// PT data is snapshots.
+    /// PT data consists of snapshots.
     pub snapshot: bool,
     /// Further fields of samples, as `PERF_SAMPLE_*` bits.
     pub extra: u64,
@@ -51,7 +51,7 @@ pub struct PerfFile {
     pub without_ptw: bool,
     /// The call chain of the samples that follow (with [`CALLCHAIN`] among the extra fields).
     pub chain: Vec<u64>,
-    /// Length that these state, if not the true one.
+    /// Length written into these call chains, if not the true one.
     pub chain_length: Option<u64>,
     /// Registers (bp, sp, ip) and the stack of the samples that follow (with [`STACKS`] among the
     /// extra fields).
@@ -104,7 +104,7 @@ impl PerfFile {
         }
     }
 
-    /// The same without records.
+    /// A file with the same settings and no records.
     fn empty(&self) -> PerfFile {
         PerfFile {
             snapshot: self.snapshot,
@@ -163,7 +163,7 @@ impl PerfFile {
         self.map(pid, start, len, 0, path, None, tsc);
     }
 
-    /// A mapping of a part of a file, with the file's build id or (as older kernels do) without.
+    /// A mapping of a part of a file, with the file's build id, or without as from older kernels.
     pub fn map(
         &mut self,
         pid: u32,
@@ -248,8 +248,7 @@ impl PerfFile {
         );
     }
 
-    /// A sample with AUX data, padded as the kernel does. The extra fields hold something of the
-    /// right form.
+    /// A sample with AUX data, padded as the kernel does. The extra fields have valid dummy values.
     pub fn sample(&mut self, aux: &[u8], ip: u64, pid: u32, tid: u32, tsc: u64, cpu: u32) {
         let has = |bit: u32| (self.extra | CPU | PERIOD) >> bit & 1 == 1;
         let mut body = words_as_bytes(&[SAMPLE_ID + u64::from(cpu), ip, pair(pid, tid), ns(tsc)]);
@@ -318,12 +317,13 @@ impl PerfFile {
         self.record(68, 0, &[]);
     }
 
-    /// The records so far, as one of perf's threads writes them into a file of its own.
+    /// Removes the records so far, in the form in which one of perf's threads writes them into its
+    /// own file.
     pub fn take_records(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.data)
     }
 
-    /// Records that were made before.
+    /// Appends records that were made before.
     pub fn append(&mut self, records: &[u8]) {
         self.data.extend_from_slice(records);
     }
@@ -378,7 +378,7 @@ impl PerfFile {
         // ns = tsc * 512 >> 10
         file.record(79, 0, &words_as_bytes(&[10, 512, 0]));
         let per_cpu = u64::from(self.kind != RecordingKind::PerThread);
-        // As perf does: the index must be known when the PT information comes.
+        // As in perf, the index comes before the PT information.
         let mut index = Vec::new();
         for (_, ids) in self.attrs() {
             for (buffer, id) in ids.iter().enumerate() {
@@ -491,7 +491,7 @@ impl PerfFile {
         out
     }
 
-    /// The file form, with what comes from the kernel's buffers compressed: everything but the
+    /// The file form, in which the records from the kernel's buffers are compressed: all except the
     /// preamble and AUXTRACE records.
     pub fn finish_compressed(&self) -> Vec<u8> {
         let mut packed = self.empty();

@@ -1,5 +1,5 @@
-//! Forms that perf.data files take: every combination of sample fields, snapshots, what is lost,
-//! and files of the real perf.
+//! Forms that perf.data files take: every combination of sample fields, snapshots, losses, and
+//! files of the real perf.
 
 use super::encode::{Encoder, SmallRandom, Style, Write, writes};
 use super::file::{PerfFile, RecordingKind};
@@ -13,7 +13,7 @@ use mgz_perf_data::events::Before;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-/// Bits of sample fields that the writer knows, besides those that it always writes.
+/// Bits of the optional sample fields that the writer supports.
 const FIELDS: [u32; 17] = [
     3, 6, 9, 4, 5, 10, 11, 12, 13, 14, 15, 17, 18, 19, 21, 22, 23,
 ];
@@ -95,7 +95,7 @@ fn overlapping_snapshots_give_each_event_once() {
         let tid = 1000 + buffer;
         file.start(1000, tid, 3, u32::MAX, buffer);
         let encoder = stream(&mut random, style, 12_000, true);
-        // Two that overlap, and one that does not.
+        // Two overlapping snapshots, and a separate one.
         let picked: Vec<_> = [2_000, 4_000, 11_000]
             .iter()
             .map(|&n| &encoder.places[n])
@@ -181,7 +181,7 @@ fn what_the_kernel_and_perf_say_is_lost_is_counted() {
     );
 }
 
-/// Behind data that the kernel could not store, records must not be joined with those before.
+/// Records after data that the kernel could not store must not be joined with those before.
 #[test]
 fn a_truncated_part_of_a_full_trace_ends_a_stretch() {
     let mut random = SmallRandom(33);
@@ -193,7 +193,7 @@ fn a_truncated_part_of_a_full_trace_ends_a_stretch() {
     let writes = writes(&mut random, 3_000, 1_000_000);
     writes[..1_200].iter().for_each(|w| encoder.write(*w));
     let cut = encoder.bytes.len();
-    // As the processor does where tracing begins again.
+    // The processor writes this when tracing restarts.
     encoder.psb(writes[1_200].tsc);
     writes[1_200..].iter().for_each(|w| encoder.write(*w));
     for flags in [0, 1, 4] {
@@ -232,7 +232,7 @@ fn a_truncated_part_of_a_full_trace_ends_a_stretch() {
     }
 }
 
-/// Found by fuzzing: positions behind the last offset that there is overflowed.
+/// Found by fuzzing: positions behind the largest possible offset overflowed.
 #[test]
 fn a_piece_at_the_end_of_all_offsets_is_read() {
     let mut random = SmallRandom(34);
@@ -247,7 +247,7 @@ fn a_piece_at_the_end_of_all_offsets_is_read() {
     }
 }
 
-/// Runs perf; `None` where it cannot record here.
+/// Runs perf; `None` if it cannot record on this machine.
 fn perf(args: &[&str], to: &std::path::Path) -> Option<Vec<u8>> {
     let file = std::fs::File::create(to).expect("a file");
     let pipe = args.contains(&"-");
@@ -284,7 +284,7 @@ fn perf(args: &[&str], to: &std::path::Path) -> Option<Vec<u8>> {
     Some(std::fs::read(to).expect("readable"))
 }
 
-/// Files of the real perf, with fields that software events can have.
+/// Files of the real perf, with all fields that software events can have.
 #[test]
 fn files_of_the_real_perf_are_read_whole() {
     if !has_perf() {
@@ -364,7 +364,7 @@ fn files_of_the_real_perf_are_read_whole() {
             session.host,
             session.command
         );
-        // perf does not collect them at the end of pipes and compressed recordings.
+        // perf does not collect build ids at the end of pipes and compressed recordings.
         let named = session
             .spaces
             .mappings()

@@ -1,5 +1,5 @@
-//! Golden dump: what becomes of a small perf.data, from packets to rows, compared as text. A change
-//! of behaviour shows as a diff of `../golden/*.snap`; after review it is accepted by
+//! Golden dump: packets, records and rows of a small perf.data, compared as text. A change of
+//! behaviour shows as a diff of `../golden/*.snap`; after review it is accepted by
 //! `INSTA_UPDATE=always cargo test --release --workspace --test pt rows_of_perf_data`.
 
 use super::encode::{Encoder, Write};
@@ -18,7 +18,8 @@ use std::path::Path;
 const ID_FIRST: u32 = 100;
 const PROCESS: u32 = 1000;
 
-/// A window with a `ptwrite` at each place in the program; payloads count on from `first`.
+/// A window with a `ptwrite` at each of these addresses of the program; payloads count up from
+/// `first`.
 fn window(places: &[u64], first: u64, tsc: u64) -> Vec<u8> {
     let mut encoder = Encoder::new(PLAIN_STYLE);
     for (n, place) in (0..).zip(places) {
@@ -31,8 +32,8 @@ fn window(places: &[u64], first: u64, tsc: u64) -> Vec<u8> {
     encoder.bytes
 }
 
-/// Two threads of one process. The sidecar has `ptwrite`s at multiples of 24; one is elsewhere, and
-/// the last packet of another window is cut.
+/// Two threads of one process. The sidecar has `ptwrite`s at multiples of 24; one is at another
+/// address, and the last packet of another window is cut.
 fn recording() -> Vec<u8> {
     let mut file = PerfFile::new(RecordingKind::Samples, 1, (true, false, false));
     file.comm(PROCESS, PROCESS, 1);
@@ -48,7 +49,7 @@ fn recording() -> Vec<u8> {
     file.finish()
 }
 
-/// The records of a thread's spill file, and the rows that they give.
+/// The records of a thread's spill file, and their rows.
 fn thread(out: &mut String, path: &Path, sidecar: &Sidecar, bias: u64) {
     let tables = Tables::new([sidecar]).expect("one sidecar");
     let placement = Placement {

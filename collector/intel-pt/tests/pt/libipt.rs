@@ -19,7 +19,7 @@ fn rounds() -> u64 {
         .unwrap_or(1)
 }
 
-/// The driver, compiled; `None` where that is impossible.
+/// The compiled driver; `None` if it cannot be compiled.
 fn driver() -> Option<(tempfile::TempDir, PathBuf)> {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("libipt");
@@ -151,7 +151,7 @@ fn hash(bytes: &[u8]) -> (u64, u64) {
     (count, value)
 }
 
-/// Events of whole streams: with `MGZ_PT_ROUNDS=50`, ten million.
+/// Events of whole streams. With `MGZ_PT_ROUNDS=50` these are ten million.
 #[test]
 fn events_of_encoded_streams_are_those_that_libipt_sees() {
     let Some((_dir, driver)) = driver() else {
@@ -172,9 +172,9 @@ fn events_of_encoded_streams_are_those_that_libipt_sees() {
                 ..ALL
             },
         ] {
-            // After an overflow libipt waits for a FUP that says where execution goes on, which
-            // there is none of without branches; so overflows are left to perf and the
-            // encoder's truth.
+            // After an overflow libipt waits for a FUP with the address where execution continues,
+            // which does not exist without branches. So overflows are checked only against perf and
+            // the encoder.
             let streams: Vec<_> = (0..4)
                 .map(|_| stream(&mut random, style, 17_000, false).bytes)
                 .collect();
@@ -190,8 +190,8 @@ fn events_of_encoded_streams_are_those_that_libipt_sees() {
     assert_eq!(total, rounds() * 12 * 17_000);
 }
 
-/// A cut packet before each PSB. libipt looks backwards for the PSB's first byte, and finds all but
-/// a few.
+/// There is a cut packet before each PSB. libipt searches backwards for the PSB's first byte, and
+/// finds all but a few.
 #[test]
 fn of_damaged_streams_no_less_is_read_than_libipt_reads() {
     let Some((_dir, driver)) = driver() else {
@@ -214,7 +214,7 @@ fn of_damaged_streams_no_less_is_read_than_libipt_reads() {
                 tsc = write.tsc;
             }
             bytes.extend_from_slice(&encoder.bytes);
-            // A payload of which no part can be taken for packets.
+            // A payload of which no part looks like packets.
             bytes.extend_from_slice(&[0x02, 0xb2, 1, 1, 1, 1, 1, 1, 1, 1][..cut]);
         }
         streams.push(bytes);
@@ -246,8 +246,9 @@ fn cpu_time() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// Ours against libipt's packet and event layers, one core, in turns in one run: `--ignored
-/// --nocapture`, release (`benches/run pt` does it). The least CPU time of all turns counts.
+/// Compares our speed with that of libipt's packet and event layers, on one core, alternating in
+/// one run: `--ignored --nocapture`, release (`benches/run pt` does it). The least CPU time of all
+/// turns counts.
 #[test]
 #[ignore = "a measurement"]
 fn speed() {

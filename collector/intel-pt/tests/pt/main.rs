@@ -1,6 +1,6 @@
 //! PT recordings that the tests make themselves, read by us and by `perf script`.
 //!
-//! The encoder knows what was written, so both readers are held against the truth and against each
+//! The encoder knows the written events, so both readers are compared with them and with each
 //! other. Parts that need `perf` say so and are skipped where it is absent.
 
 #![allow(missing_docs, reason = "tests")]
@@ -111,7 +111,7 @@ fn perf_file(path: &Path) -> BTreeMap<u32, Vec<(u64, Row)>> {
         let tokens: Vec<_> = tail.split_whitespace().collect();
         assert!(tokens[0] == "IP:" && tokens[2] == "payload:", "{line}");
         let hex = |s: &str| u64::from_str_radix(s.trim_start_matches("0x"), 16).unwrap_or(0);
-        // The symbol, which perf prints for some files, is unknown, since no program is there.
+        // perf prints a symbol for some files. It is unknown here, since there is no program.
         let last = tokens
             .iter()
             .rposition(|t| *t != "[unknown]")
@@ -180,8 +180,7 @@ fn stream(random: &mut SmallRandom, style: Style, count: usize, overflows: bool)
     encoder
 }
 
-/// Events that can be read from windows of a stream, each once: those behind the first PSB of a
-/// window.
+/// Readable events of windows of a stream, each once: those after the first PSB of a window.
 fn readable(encoder: &Encoder, windows: &[std::ops::Range<usize>]) -> Vec<Write> {
     let mut next = 0;
     let mut out = Vec::new();
@@ -314,14 +313,14 @@ fn overlapping_windows_of_several_threads_give_each_event_once() {
             assert_eq!(again, rows, "{what}, {form}");
             assert_eq!(second.file, report.file, "{what}, {form}");
         }
-        // perf itself looks for AUX samples before it unpacks, and so finds none in compressed
-        // files.
+        // perf itself searches for AUX samples before it decompresses, so it finds none in
+        // compressed files.
     }
 }
 
-/// Pieces end anywhere, as the kernel's do, in packets and in PSBs too. perf 6.1 loses a pair that
-/// lies in two pieces, and the IPs after it up to the next PSB, so it is asked only where pieces
-/// end between pairs.
+/// Pieces end anywhere, as the kernel's do, also inside packets and PSBs. perf 6.1 loses a pair
+/// that is split between two pieces, and the IPs after it up to the next PSB, so it is compared
+/// only if pieces end between pairs.
 #[test]
 fn a_full_trace_of_threads_is_put_together_from_its_pieces() {
     for anywhere in [true, false] {
@@ -518,7 +517,7 @@ fn a_hole_in_a_full_trace_loses_only_what_is_in_it() {
     );
 }
 
-/// perf fills each piece up to a whole number of words, and counts on without the filling.
+/// perf pads each piece to a whole number of words; offsets do not include the padding.
 #[test]
 fn filling_at_the_end_of_pieces_is_no_data() {
     let mut random = SmallRandom(40);
@@ -604,7 +603,7 @@ fn without_fups_payloads_come_alone() {
     assert_eq!(report.totals.loss.torn, 0);
 }
 
-/// Whatever happens to a file, reading it ends and does not panic.
+/// Reading a damaged file ends without a panic, regardless of the damage.
 #[test]
 fn damaged_files_never_panic() {
     let mut random = SmallRandom(7);
@@ -638,7 +637,7 @@ fn damaged_files_never_panic() {
         for _ in 0..500 {
             let mut damaged = file.clone();
             for _ in 0..=random.below(4) {
-                // Mostly in the front, where headers are.
+                // Often at the start, where the headers are.
                 let reach = if random.below(2) == 0 {
                     1200.min(damaged.len())
                 } else {
@@ -796,7 +795,7 @@ fn captures() {
 }
 
 /// The seeds of the fuzz targets `pt_packets` and `perfdata`: `cargo test … --test pt seeds --
-/// --ignored` makes them anew.
+/// --ignored` makes them again.
 #[test]
 #[ignore = "writes into fuzz/seeds"]
 fn seeds() {

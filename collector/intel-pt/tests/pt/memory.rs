@@ -64,7 +64,7 @@ fn program(dir: &Path) -> Option<Program> {
 }
 
 impl Program {
-    /// Maps its code and some memory.
+    /// Maps the program's code and some memory.
     fn map(&self, file: &mut MemoryFile) {
         let bytes = std::fs::read(&self.path).expect("read");
         let parsed = object::File::parse(&bytes[..]).expect("an ELF file");
@@ -253,7 +253,7 @@ fn the_line_of_inlined_code_is_the_inner_functions() {
     let (inner, lines) = (got.texts("inlined"), got.longs("line"));
     let at = inner.iter().position(|f| f.as_deref() == Some("one"));
     assert_eq!(at.and_then(|at| lines[at]), Some(3));
-    // Samples without a period stand for that of the event.
+    // Samples without a period have that of the event.
     assert_eq!(got.longs("period")[0], Some(1000));
     assert_eq!(got.drawn(), [("loads".into(), 48)]);
 }
@@ -290,7 +290,7 @@ fn samples_of_ibs_and_spe() {
     assert_eq!(got.texts("function"), [None, None], "no mapping");
     let measured = got.manifest.measured.clone().expect("memory samples");
     assert_eq!((measured.of_no_access, measured.unnamed), (1, 2));
-    // SPE: perf makes a sample of each event that a record tells of.
+    // SPE: perf makes a sample for each event in a record.
     let mut file = MemoryFile::default();
     file.pmu(9, "arm_spe_0");
     file.event(9, [1, 0], 0, "arm_spe_0//");

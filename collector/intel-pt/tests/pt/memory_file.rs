@@ -96,7 +96,7 @@ impl MemoryFile {
         self.pmus.push((number, name.into()));
     }
 
-    /// Blocks of memory and their nodes, as the section has them.
+    /// Sets the section on memory nodes and their blocks, in words.
     pub fn nodes(&mut self, words: &[u64]) {
         self.nodes = Some(words.to_vec());
     }

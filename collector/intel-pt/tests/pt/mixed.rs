@@ -1,5 +1,5 @@
-//! Recordings with more than one of something: events, files of one origin, machines, files of
-//! perf; and with damage.
+//! Recordings with several events, files of one origin, machines, or files of perf; and damaged
+//! recordings.
 
 use super::encode::{Encoder, SmallRandom, Style, Write, writes};
 use super::file::{self, PerfFile, RecordingKind, words_as_bytes};
@@ -21,7 +21,8 @@ pub const PLAIN_STYLE: Style = Style {
 };
 pub const BASE: u64 = 0x5555_5555_0000;
 
-/// A damaged stream costs what was damaged, whatever the cut packet took of the PSB behind it.
+/// A damaged stream loses only the damaged events, whichever bytes of the following PSB the cut
+/// packet includes.
 #[test]
 fn a_cut_packet_in_each_window_costs_one_pair() {
     let mut random = SmallRandom(61);
@@ -43,7 +44,7 @@ fn a_cut_packet_in_each_window_costs_one_pair() {
                 encoder.write(write);
                 tsc = write.tsc;
             }
-            // The bytes before the second PSB go.
+            // The bytes before the second PSB are dropped.
             let psb = encoder.boundaries[1];
             let last = *encoder.places.iter().rfind(|p| p.end <= psb).unwrap();
             let gone = 1 + random.below((last.end - last.start) as u64) as usize;
@@ -67,12 +68,12 @@ fn a_cut_packet_in_each_window_costs_one_pair() {
     }
 }
 
-/// Between the parts of a full trace, which begin at PSBs, a cut packet is damage as it is inside
-/// of one.
+/// A cut packet between the parts of a full trace, which begin at PSBs, is damage, as inside a
+/// part.
 #[test]
 fn a_packet_cut_off_by_a_psb_is_damage_wherever_a_part_ends() {
     let mut random = SmallRandom(62);
-    // Parts are of a megabyte; each PSB but the first comes behind a cut packet.
+    // Parts have one megabyte; each PSB except the first follows a cut packet.
     let mut encoder = Encoder::new(Style {
         psb_every: usize::MAX,
         ..PLAIN_STYLE
@@ -178,7 +179,7 @@ fn files_of_the_first_version_are_named_as_such() {
     assert!(matches!(error, PerfDataError::OldVersion));
 }
 
-/// Imports bytes as the command line would: the manifest, or what it says.
+/// Imports bytes as the command line would. Returns the manifest, or the error message.
 pub fn trace(bytes: &[u8], dir: &Path, annotations: &[&Path]) -> Result<Manifest, String> {
     let (file, trace) = (dir.join("perf.data"), dir.join("trace"));
     std::fs::write(&file, bytes).expect("written");
@@ -200,8 +201,8 @@ pub fn trace(bytes: &[u8], dir: &Path, annotations: &[&Path]) -> Result<Manifest
     Ok(serde_json::from_slice(&manifest).expect("whole"))
 }
 
-/// A sidecar with a record for each `ptwrite` at `shift + 24 n`; the load is `disp` behind the
-/// payload.
+/// A sidecar with a record for each `ptwrite` at `shift + 24 n`; the load's address is the payload
+/// plus `disp`.
 pub fn sidecar(output: &str, build_id: &str, shift: u64, disp: i64, id_first: u32) -> Sidecar {
     let mut sidecar = Sidecar {
         functions: vec![Function {
@@ -255,7 +256,7 @@ pub fn sidecar(output: &str, build_id: &str, shift: u64, disp: i64, id_first: u3
     sidecar
 }
 
-/// Writes sidecars; their paths.
+/// Writes sidecars. Returns their paths.
 pub fn put(dir: &Path, list: &[Sidecar]) -> Vec<PathBuf> {
     let path = |(n, sidecar): (usize, &Sidecar)| {
         let path = dir.join(format!("{n}.mgza"));
@@ -303,7 +304,7 @@ fn processes(list: &[(u32, &str, u64, u64)], build_id: Option<&[u8]>) -> PerfFil
     file
 }
 
-/// By process: rows, and the path of the module that they name.
+/// By process: number of rows, and the path of their module.
 fn modules_of(manifest: &Manifest) -> BTreeMap<u32, (u64, Vec<(String, String)>)> {
     let mut out: BTreeMap<u32, (u64, Vec<(String, String)>)> = BTreeMap::new();
     for thread in &manifest.threads {
@@ -326,13 +327,13 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// One original, instrumented in two ways: the build id is the same, the places of `ptwrite`s are
-/// not.
+/// One original, instrumented in two ways: the build id is the same, the addresses of `ptwrite`s
+/// are not.
 #[test]
 fn files_of_one_original_have_each_their_own_sidecar() {
     let id = hex(&ID);
     for (paths, outputs, known) in [
-        // Told apart by their names; by the folders above equal names; given in either order.
+        // Distinguished by their names, or by the folders above equal names, in either order.
         (
             ["/x/app.one", "/x/app.two"],
             ["/b/app.one", "/b/app.two"],
@@ -340,13 +341,13 @@ fn files_of_one_original_have_each_their_own_sidecar() {
         ),
         (["/x/1/app", "/x/2/app"], ["/b/1/app", "/b/2/app"], true),
         (["/x/app.one", "/x/app.two"], ["app.one", "app.two"], true),
-        // By nothing.
+        // Not distinguishable.
         (["/x/app", "/y/app"], ["/b/app", "/c/app"], false),
         (["/x/p", "/y/q"], ["/b/app.one", "/c/app.two"], false),
     ] {
         let dir = tempfile::tempdir().expect("a folder");
         let first = sidecar(outputs[0], &id, 0, 8, 100);
-        // Their record numbers overlap, which they may, since no process has both.
+        // Their record numbers may overlap, since no process has both.
         let second = sidecar(outputs[1], &id, 8, 16, 120);
         let ids = [first.id_hex(), second.id_hex()];
         let files = put(dir.path(), &[first, second]);
@@ -376,8 +377,8 @@ fn files_of_one_original_have_each_their_own_sidecar() {
             }
             assert_eq!(manifest.totals.dropped, BTreeMap::new());
         }
-        // With one of them alone, the other file's `ptwrite`s belong to none: not to that of its
-        // brother.
+        // With only one of the sidecars, the other file's `ptwrite`s belong to none, not to the
+        // given one.
         if known {
             let manifest = trace(&bytes, dir.path(), &[&files[0]]).unwrap();
             assert_eq!(manifest.totals.rows, 200);
@@ -386,8 +387,8 @@ fn files_of_one_original_have_each_their_own_sidecar() {
     }
 }
 
-/// In one process, record numbers that overlap cannot be told apart, also where it executes one
-/// file after the other.
+/// Overlapping record numbers in one process cannot be distinguished, even if it executes one file
+/// after the other.
 #[test]
 fn one_process_with_both_files_is_refused() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -431,7 +432,7 @@ fn build_ids_of_any_length_name_their_files() {
         let in_record = &long[..length.min(20)];
         let padded: Vec<u8> = in_record.iter().copied().chain([0; 20]).take(20).collect();
         let dir = tempfile::tempdir().expect("a folder");
-        // The names say nothing.
+        // The names do not distinguish the files.
         let files = put(
             dir.path(),
             &[
@@ -447,7 +448,7 @@ fn build_ids_of_any_length_name_their_files() {
             body.extend_from_slice(b"/x/renamed\0\0\0\0\0\0");
             (2 | misc, body)
         };
-        // In the mapping; in a record that tells the length; in one of older perf that does not.
+        // In the mapping; in a record with the length; in one of older perf, without the length.
         for form in [
             None,
             Some(build_id(1 << 15, in_record.len() as u8)),
@@ -469,7 +470,7 @@ fn build_ids_of_any_length_name_their_files() {
             assert_eq!(manifest.totals.rows, 200, "{what}");
             assert_eq!(manifest.modules[0].build_id, own, "{what}");
         }
-        // Another file's id that begins alike is another file's.
+        // An id with the same beginning belongs to another file.
         let mut other = padded.clone();
         other[7] ^= 1;
         let bytes = processes(&list, Some(&other)).finish();
@@ -557,7 +558,7 @@ fn events_that_take_samples_have_each_their_own_period() {
         assert!(all.windows(2).all(|w| w[0] == w[1]), "{all:?}");
         all.remove(0)
     };
-    // A core PMU each, with fixed periods, which samples need not tell.
+    // One event per core PMU, with fixed periods, which need not be in the samples.
     let (executed, trigger, period, why) =
         counted(&make(sampling(10, 7_000, IDENTITY | file::AUX), &|_| {
             Vec::new()
@@ -574,7 +575,7 @@ fn events_that_take_samples_have_each_their_own_period() {
     }));
     assert_eq!(same.0, Some(windows.len() as f64 * 1000.0));
     assert_eq!((same.2, same.3.as_str()), (1000, ""));
-    // A period that changes, as each sample tells.
+    // A changing period, which is in each sample.
     let with_period = sampling(10, 5_000, IDENTITY | file::PERIOD | file::AUX);
     let changing = counted(&make(with_period, &|n| {
         vec![if n < 10 { 5_000 } else { 20_000 }]
@@ -591,7 +592,7 @@ fn events_that_take_samples_have_each_their_own_period() {
         "{}",
         changing.3
     );
-    // A clock beside a counter: what was executed cannot be known.
+    // With a clock and a counter, the number of executed loads is unknown.
     let mut clock = sampling(1, 1_000_000, IDENTITY | file::AUX);
     clock[8..16].fill(0);
     let mixed = counted(&make(clock, &|_| Vec::new()));
@@ -599,8 +600,7 @@ fn events_that_take_samples_have_each_their_own_period() {
     assert!(mixed.3.contains("every 1.00M ns"), "{}", mixed.3);
 }
 
-/// Fields of equal names differ in length by what the event asks for: branches with an index or
-/// counters, registers.
+/// Equally named fields differ in length by event: branches with an index or counters, registers.
 #[test]
 fn events_that_differ_in_branches_or_registers_are_told_apart() {
     const BRANCHES: u64 = 1 << 11;
@@ -608,8 +608,8 @@ fn events_that_differ_in_branches_or_registers_are_told_apart() {
     const INTERRUPTED: u64 = 1 << 18;
     let encoder = stream(&mut SmallRandom(64), PLAIN_STYLE, 100, false);
     let common = IDENTITY | file::PERIOD | file::AUX;
-    // Bit of the field; what the second event asks for, and where in the attribute; what its
-    // samples hold.
+    // Bit of the field; offset and value of the second event's attribute; content of the field in
+    // its samples.
     for (bit, at, asked, fields) in [
         (BRANCHES, 72, 1u64 << 17, vec![1, 9, 1, 2, 3]),
         (BRANCHES, 72, 1 << 19, vec![1, 1, 2, 3, 7]),
@@ -647,14 +647,14 @@ fn events_that_differ_in_branches_or_registers_are_told_apart() {
     }
 }
 
-/// A sample that cannot be assigned to an event is left out and counted.
+/// A sample that cannot be assigned to an event is omitted and counted.
 #[test]
 fn samples_of_events_without_ids_are_counted() {
     let mut file = PerfFile::new(RecordingKind::Samples, 1, (true, false, false));
     let encoder = stream(&mut SmallRandom(65), PLAIN_STYLE, 100, false);
     file.sample(&encoder.bytes, 0, 1000, 1000, 10, 0);
     let good = file.finish();
-    // An event that no record can be of, since no attribute has an id of its own.
+    // An event to which no record can be assigned, since no attribute has an id.
     file.more
         .push((sampling(10, 5, file::IP | file::AUX), vec![SECOND_EVENT]));
     let mut bytes = file.finish();
@@ -669,8 +669,8 @@ fn samples_of_events_without_ids_are_counted() {
     assert!(session.loss.unknown_ids > 0, "{:?}", session.loss);
 }
 
-/// Virtual machines are unknown here: neither their mappings nor their samples may be taken for the
-/// host's.
+/// Virtual machines are not supported: neither their mappings nor their samples may be taken for
+/// the host's.
 #[test]
 fn what_is_of_virtual_machines_is_left_out_and_named() {
     let encoder = stream(&mut SmallRandom(66), PLAIN_STYLE, 500, false);
@@ -713,7 +713,7 @@ fn what_is_of_virtual_machines_is_left_out_and_named() {
         text.contains("of virtual machines, left out: 2 samples, 2 mappings"),
         "{text}"
     );
-    // In the trace's summary too.
+    // The same in the trace's summary.
     let dir = tempfile::tempdir().expect("a folder");
     let files = put(dir.path(), &[sidecar("/nowhere/program", "", 0, 8, 100)]);
     let manifest = trace(&file.finish(), dir.path(), &[&files[0]]).unwrap();
@@ -727,8 +727,8 @@ fn what_is_of_virtual_machines_is_left_out_and_named() {
     assert!(said, "{:?}", manifest.problems);
 }
 
-/// `perf inject --guest-data` merges a guest's recording; the index of ids then says which are its
-/// own.
+/// `perf inject --guest-data` merges a guest's recording; the index of ids then shows which ids are
+/// the guest's.
 #[test]
 fn ids_of_virtual_machines_are_known_by_the_index() {
     let encoder = stream(&mut SmallRandom(67), PLAIN_STYLE, 500, false);
@@ -750,7 +750,7 @@ fn ids_of_virtual_machines_are_known_by_the_index() {
         &index(&[SECOND_EVENT, SECOND_EVENT + 1, file::PT_ID + 1], 77),
     );
     file.comm(1000, 1000, 1);
-    // A mapping with an id of the guest.
+    // A mapping with the guest's id.
     let mut mapping = words_as_bytes(&[
         file::pair(1000, 1000),
         BASE,
@@ -795,7 +795,7 @@ fn a_folder_of_perf_is_read_as_one_recording() {
     let dir = tempfile::tempdir().expect("a folder");
     let folder = dir.path().join("perf.data");
     std::fs::create_dir(&folder).unwrap();
-    // Threads of perf take turns; one had nothing to write.
+    // perf's threads alternate; one of them writes nothing.
     let mut parts = [Vec::new(), Vec::new(), Vec::new()];
     for (n, place) in all.iter().enumerate() {
         let bytes = &encoder.bytes[place.end.saturating_sub(4_000)..place.end];
@@ -803,7 +803,7 @@ fn a_folder_of_perf_is_read_as_one_recording() {
         for file in [&mut whole, &mut part] {
             file.sample(bytes, 0, 1000, 1000, place.write.tsc + 1, 0);
         }
-        // In order inside of one stream: a file has the first half, another the second.
+        // Within a stream the order is kept: one file has the first half, another the second.
         parts[usize::from(n >= all.len() / 2) * 2].extend(part.take_records());
     }
     std::fs::write(folder.join("data"), header.finish()).unwrap();
@@ -830,7 +830,7 @@ fn a_folder_of_perf_is_read_as_one_recording() {
     assert!(matches!(error, PerfDataError::NotPerfDataFolder), "{error}");
 }
 
-/// Sections of the header that lie outside of the file, overlap everything, or end in their middle.
+/// Sections of the header that lie outside the file, overlap everything, or are truncated.
 #[test]
 fn damaged_sections_are_bounded_and_said() {
     const HOSTNAME: u32 = 3;

@@ -1,4 +1,4 @@
-//! Packets in the words of the libipt driver, so that the two readings can be compared line by
+//! Packets in the text format of the libipt driver, so that both results can be compared line by
 //! line.
 
 use mgz_pt::packet::{Fault, Ip, Packet, decode};
@@ -65,7 +65,7 @@ fn name(packet: &Packet, newest: bool) -> Option<String> {
                 instructions.map_or(-1, i32::from)
             )
         }
-        // libipt does not know them, and takes the rest of the bytes differently.
+        // libipt does not support these packets, and reads the following bytes differently.
         Packet::Bbp { .. }
         | Packet::Bip { .. }
         | Packet::Bep { .. }
@@ -75,9 +75,9 @@ fn name(packet: &Packet, newest: bool) -> Option<String> {
     })
 }
 
-/// The packets from the first byte on, a line each as `libipt.c` writes them; `false` if we met one
-/// that libipt does not know, so that what follows cannot be compared. `newest`: libipt 2.2 rather
-/// than 2.0.
+/// The packets from the first byte on, a line each as `libipt.c` writes them; `false` after a
+/// packet that libipt does not support, since the rest cannot be compared. `newest`: libipt 2.2
+/// rather than 2.0.
 pub fn packets(bytes: &[u8], newest: bool) -> (Vec<String>, bool) {
     let mut lines = Vec::new();
     let mut at = 0;
@@ -92,13 +92,13 @@ pub fn packets(bytes: &[u8], newest: bool) -> (Vec<String>, bool) {
             }
             Err(mut fault) => {
                 let later = matches!(bytes[at..], [0xd9, ..] | [0x02, 0x13 | 0x53, ..]) && !newest;
-                // libipt lets modes pass that there cannot be.
+                // libipt accepts invalid modes.
                 let mode =
                     matches!(bytes[at..], [0x99, mode, ..] if mode >> 5 < 2 && mode & 3 == 3);
                 if later || mode || matches!(bytes[at..], [0x02, 0x63 | 0x33 | 0xb3, ..]) {
                     return (lines, false);
                 }
-                // At the end, libipt does not look whether what is there of a PSB can be one.
+                // At the end, libipt does not check if the first bytes of a PSB are valid.
                 if bytes[at..].starts_with(&[0x02, 0x82]) && bytes.len() - at < 16 {
                     fault = Fault::Cut;
                 }

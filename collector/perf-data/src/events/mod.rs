@@ -22,13 +22,13 @@ pub enum Before {
     /// Nothing.
     #[default]
     Nothing,
-    /// The thread may have been elsewhere meanwhile, or another one ran.
+    /// The thread may have run on another CPU in between, or another thread ran here.
     Switch,
-    /// Others may be missing.
+    /// Other `ptwrite`s may be missing.
     Loss,
 }
 
-/// An executed `ptwrite`, with its place in the recording.
+/// An executed `ptwrite`, with its position in the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PtwriteEvent {
     /// Number of the window or piece.
@@ -47,31 +47,31 @@ pub struct PtwriteEvent {
     pub payload: u64,
 }
 
-/// Counts over all PT data.
+/// Counts of all PT data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Windows, or pieces of a full trace.
     pub samples: u64,
-    /// Windows that add no `ptwrite` to those before.
+    /// Windows without a new `ptwrite`.
     pub empty_samples: u64,
     /// Windows in which the processor lost packets.
     pub overflowed_samples: u64,
     /// Bytes of PT data.
     pub bytes: u64,
-    /// `ptwrite`s.
+    /// Number of `ptwrite`s.
     pub events: u64,
     /// Losses in the streams.
     pub loss: Loss,
-    /// `ptwrite`s among the bytes before the first PSB (estimated, since nothing says where
-    /// packets begin).
+    /// `ptwrite`s among the bytes before the first PSB (estimated, since the boundaries of packets
+    /// are unknown there).
     pub before_psb_ptwrites: u64,
     /// Windows that begin with bytes of the one before.
     pub overlaps: u64,
     /// Bytes that were in the window before.
     pub overlap_bytes: u64,
-    /// `ptwrite`s not given again for that reason.
+    /// `ptwrite`s in these bytes, which are not returned again.
     pub overlap_events: u64,
-    /// Places where a full trace has a hole.
+    /// Number of holes in full traces.
     pub holes: u64,
     /// Pairs whose halves belong to two threads, dropped.
     pub torn_by_switch: u64,
@@ -99,17 +99,16 @@ impl AddAssign for Totals {
 pub struct PartResult<T> {
     /// The stream it comes from.
     pub stream: Stream,
-    /// Its first `ptwrite` directly follows the last one of this stream's unit before, if that has
-    /// nothing lost behind its last (where no unit is before: it is the first of the
-    /// recording).
+    /// The first `ptwrite` directly follows the last one of the stream's previous unit, unless that
+    /// unit has `lost_after` set. (Without a previous unit: it is the first of the recording.)
     pub continues: bool,
-    /// Something may be missing behind its last `ptwrite`.
+    /// `ptwrite`s may be missing after the last one.
     pub lost_after: bool,
-    /// Result of the caller's function for its events.
+    /// Result of the caller's function for the events.
     pub data: T,
 }
 
-/// Receives the events of one window, or some of a full trace's, in order.
+/// Receives the events of one window, or some events of a full trace, in order.
 pub type Sink<'s> = dyn FnMut(&[PtwriteEvent]) -> std::io::Result<()> + 's;
 
 /// Bytes that are decoded before their events are passed on: bounds memory. Source: Chosen.
@@ -167,7 +166,7 @@ fn time(session: &Session<'_>, tsc: Option<u64>) -> Option<u64> {
         .map(|(conversion, tsc)| conversion.ns(tsc))
 }
 
-/// A thread with its process, where that is known by now.
+/// A thread with its process, if that is known by now.
 fn with_process(session: &Session<'_>, (pid, tid): (u32, u32)) -> (u32, u32) {
     match pid {
         0 => (session.process_of.get(&tid).copied().unwrap_or(0), tid),

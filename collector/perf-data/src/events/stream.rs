@@ -1,4 +1,4 @@
-//! Full traces: a stream in pieces, put together and cut at PSBs.
+//! Full traces: a stream in pieces, which are concatenated and cut at PSBs.
 
 use crate::events::{
     Before, MAX_BYTES_PER_BATCH, PartResult, PtwriteEvent, Totals, time, window, with_process,
@@ -12,17 +12,17 @@ use std::ops::Range;
 /// A full trace is decoded in parts of about this size. Source: Chosen.
 const BYTES_PER_PART: usize = 1 << 20;
 
-/// Bytes of a stream that are being put together, with the pieces they came from.
+/// Concatenated bytes of a stream, with the pieces they came from.
 #[derive(Default)]
 struct Assembly {
     bytes: Vec<u8>,
     /// Stream offset of the first byte.
     start: u64,
-    /// Offsets in `bytes` from which on they belong to a piece.
+    /// Offsets in `bytes` at which pieces begin, and the pieces' numbers.
     numbers: Vec<(usize, u32)>,
-    /// Some byte before was handed on, so that the first is a PSB's.
+    /// Earlier bytes were already decoded, so the first byte is a PSB's.
     synchronised: bool,
-    /// It begins behind a hole.
+    /// The bytes begin behind a hole.
     behind_hole: bool,
 }
 
@@ -39,7 +39,7 @@ impl Assembly {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Takes so many zeros from the end; false if there are other bytes.
+    /// Removes `count` zeros from the end; false if there are other bytes.
     fn drop_padding(&mut self, count: usize) -> bool {
         let keep = self
             .bytes
@@ -105,7 +105,7 @@ pub fn read_stream<T: Send>(
                     && end - offset < 8
                     && assembly.drop_padding((end - offset) as usize) => {}
             Some(end) if offset < end => {
-                // Read twice: by the offset it is known exactly what.
+                // These bytes were read twice, as their offset shows.
                 let twice = usize::try_from(end - offset)
                     .unwrap_or(usize::MAX)
                     .min(bytes.len());
@@ -126,7 +126,7 @@ pub fn read_stream<T: Send>(
         }
         let end = offset.saturating_add(bytes.len() as u64);
         expected = Some(expected.unwrap_or(0).max(end));
-        // If the kernel reports missing data, the last packet may be cut, and must not swallow the
+        // If the kernel reports missing data, the last packet may be cut, and must not include the
         // next bytes.
         let first = full.cuts.partition_point(|&cut| cut <= offset);
         for &cut in full.cuts[first..].iter().take_while(|&&cut| cut <= end) {
@@ -150,7 +150,7 @@ pub fn read_stream<T: Send>(
     Ok(())
 }
 
-/// Cuts for [`Ptwrites`] in `bytes[..end]`: each begins at a PSB, but for the first.
+/// Cuts for [`Ptwrites`] in `bytes[..end]`: each except the first begins at a PSB.
 fn cuts(bytes: &[u8], end: usize) -> Vec<Range<usize>> {
     let mut cuts = Vec::new();
     let mut from = 0;
@@ -183,7 +183,7 @@ fn last_psb(bytes: &[u8]) -> Option<usize> {
 }
 
 impl<T: Send> Context<'_, '_, T> {
-    /// Decodes what was put together; keeps the bytes from the last PSB on, unless it is the end.
+    /// Decodes the concatenated bytes; keeps those from the last PSB on, unless this is the end.
     fn flush(
         &self,
         assembly: &mut Assembly,
@@ -192,7 +192,7 @@ impl<T: Send> Context<'_, '_, T> {
         sink: &mut dyn FnMut(PartResult<T>) -> std::io::Result<()>,
     ) -> std::io::Result<()> {
         let len = assembly.bytes.len();
-        // A PSB may be cut itself, so it must not be looked for in the last bytes.
+        // A PSB may be cut itself, so the last bytes are not searched.
         let until = if end {
             len
         } else {
@@ -259,7 +259,7 @@ impl<T: Send> Context<'_, '_, T> {
         let mut totals = Totals::default();
         let mut events = Vec::new();
         let mut ptwrites = Ptwrites::new(bytes, session.clock);
-        // Both wrap in files that are nonsense only.
+        // Both overflow only in invalid files.
         let position = |at: usize| assembly.start.wrapping_add((part.start + at) as u64);
         let mut cuts = full.cuts[full.cuts.partition_point(|&cut| cut <= position(0))..]
             .iter()
@@ -309,7 +309,7 @@ impl<T: Send> Context<'_, '_, T> {
                 .partition_point(|(from, _)| *from < part.start + ptwrite.end)
                 .saturating_sub(1);
             let sample = assembly.numbers.get(at).map_or(0, |(_, number)| *number);
-            // At the begin of a part of a CPU's stream, the part before is unknown.
+            // At the start of a part of a CPU's stream, the previous thread is unknown.
             let switched = turn
                 .replace(now)
                 .map_or(full.thread.is_none(), |t| t != now);
@@ -333,8 +333,8 @@ impl<T: Send> Context<'_, '_, T> {
         totals.loss = ptwrites.loss();
         lost |= totals.loss.torn_at_end > 0;
         if !last {
-            // A PSB follows, which ends a pair as anything else does, and which no packet may be
-            // cut off by.
+            // A PSB follows. It tears a pair like any other packet, and a packet that it cuts off
+            // is damage.
             totals.loss.torn += std::mem::take(&mut totals.loss.torn_at_end);
             let cut = std::mem::take(&mut totals.loss.cut_bytes);
             totals.loss.bad_packets += u64::from(cut > 0);

@@ -49,7 +49,7 @@ pub fn read_windows<T: Send>(
         .zip(&before)
         .map(|(w, before)| before.and_then(|n| overlap(&windows[n].bytes, &w.bytes)))
         .collect();
-    // A pair torn at a window's end is whole in the next window, if that begins before.
+    // A pair torn at a window's end is complete in the next window, if that begins earlier.
     let mut continued = vec![false; windows.len()];
     for (n, _) in overlaps
         .iter()
@@ -112,7 +112,7 @@ fn one(
     let seen = overlap.map_or(0, |o| o.seen);
     let mut events = Vec::new();
     let mut ptwrites = Ptwrites::new(bytes, session.clock);
-    // Losses in what was seen before were told then.
+    // Losses in the part that the previous window shares were already reported.
     let mut told = seen;
     for_each(&mut ptwrites, |ptwrite, last_loss| {
         if ptwrite.end <= seen {

@@ -1,4 +1,4 @@
-//! Fields as kernels and perf fill them.
+//! Tests of fields with the values of kernels and perf.
 
 use super::*;
 use crate::sample::Identity;
@@ -24,7 +24,7 @@ fn levels_of_pebs() {
     assert_eq!(of(HIT | 0x100, 13, 1), Level::RemoteMemory);
     assert_eq!(of(HIT | 0x400, 3, 1), Level::RemoteCache);
     assert_eq!(of(HIT | 0x2000, 15, 0), Level::Uncached);
-    // "L3 miss", from nowhere that is known.
+    // "L3 miss", from an unknown source.
     assert_eq!(of(MISS | 0x40, 15, 0), Level::Past(3));
     // A store that missed the first level.
     assert_eq!(source(4, MISS | 0x8, 15, 0, 1, 1).level(), Level::Past(1));
@@ -227,7 +227,7 @@ fn names_of_pmus_and_events() {
     let events = [number(2), number(16), event(&[7, 8], "a"), event(&[], "b")].concat();
     assert!(names.read_events(&events));
     assert_eq!(names.names.get(&8).map(|n| &**n), Some("a"));
-    // The second event has no ids, and is known by its place.
+    // The second event has no ids, and is identified by its position.
     let of = |ids: [&[u64]; 2]| {
         let events = ids.map(|ids| AttrWithIds {
             attr: Attr::default(),

@@ -1,12 +1,11 @@
 //! Entry of the runtime into a process that is already running.
 //!
 //! The recorder has stopped all its threads (`ptrace`), has mapped the runtime's image there and
-//! relocated it, as the entry point of a static executable does. Then it lets one thread run
-//! [`mgz_attach`] and each thread [`mgz_attach_thread`], on a stack of the recorder's making and
-//! with all signals blocked. The kernel supplies the facts that wrappers of a preloaded library
-//! would have recorded since the start: the signals that have handlers. From then on the wrappers
-//! are called as ever, because the recorder lets the global offset tables of all modules lead to
-//! them.
+//! relocated it, as the entry point of a static executable would do. Then it lets one thread run
+//! [`mgz_attach`] and each thread [`mgz_attach_thread`], on a stack that the recorder has
+//! allocated, with all signals blocked. A preloaded runtime learns from its wrappers which signals
+//! have handlers; here the kernel is asked. From then on the wrappers are called, because the
+//! recorder redirects the global offset tables of all modules to them.
 //!
 //! The difficulty: threads may be at any instruction. A thread that is in a handler of the program
 //! gets its old alternate stack back from the kernel when the handler returns. So
@@ -38,14 +37,14 @@ unsafe extern "C" fn mgz_attach_thread() {
     naked_asm!("call {attach}", "int3", "ud2", attach = sym attach_thread)
 }
 
-/// Takes the process in. Nothing else of it runs.
+/// Attaches the runtime to the process. No other thread of it runs.
 unsafe extern "C" fn attach(request: *const Attachment) -> usize {
     // SAFETY: the recorder's structure.
     let request = unsafe { &*request };
     let again = is_attached();
     if !again {
         syscall::init_gs(request.hwcap2);
-        // SAFETY: what the kernel has told the process.
+        // SAFETY: the address is from the process's own auxiliary vector.
         unsafe { vdso::init(request.vdso as usize) };
         crate::sys::clock::check_counter_access();
         libc_symbols::know(&request.functions);
@@ -54,7 +53,7 @@ unsafe extern "C" fn attach(request: *const Attachment) -> usize {
     if !unsafe { process::adopt(&request.shared_entry, &request.own_path) } {
         return attached::NO_MEMORY;
     }
-    // SAFETY: as the recorder says.
+    // SAFETY: the recorder passes the loader's own structures.
     let loaded = unsafe {
         core::slice::from_raw_parts(
             request.modules as *const LoadedModule,
@@ -81,7 +80,7 @@ unsafe extern "C" fn attach(request: *const Attachment) -> usize {
     attached::DONE
 }
 
-/// Takes the calling thread in; `mask`: its blocked signals, `stack`: its stack pointer.
+/// Attaches the calling thread. `mask`: its blocked signals; `stack`: its stack pointer.
 unsafe extern "C" fn attach_thread(mask: u64, stack: u64) -> usize {
     if preload::shadow_stack() {
         return attached::SHADOW_STACK;
@@ -91,7 +90,7 @@ unsafe extern "C" fn attach_thread(mask: u64, stack: u64) -> usize {
     if gs != 0 && before.is_none() {
         return attached::GS_USED;
     }
-    // One that nobody told of has its creator's.
+    // A thread that the runtime does not know yet has the ring of its creator.
     let own = before.filter(|r| {
         r.control().tid.get() == syscall::gettid() && r.control().pid.get() == syscall::getpid()
     });
@@ -123,11 +122,11 @@ unsafe extern "C" fn attach_thread(mask: u64, stack: u64) -> usize {
         trigger::quiet(ring);
         trigger::disarm(ring);
     }
-    // SAFETY: nothing of this thread stands in a clone, and its old control page is used no more.
+    // SAFETY: no clone of this thread is running, and its old control page is no longer used.
     unsafe { syscall::set_gs(0) };
     thread_ring::set_up();
     let Some(ring) = thread_ring::current() else {
-        // SAFETY: as it was.
+        // SAFETY: restores the previous base.
         unsafe { syscall::set_gs(gs) };
         return attached::NO_RING;
     };

@@ -1,4 +1,5 @@
-//! The ways into a process: preloaded, attached.
+//! The three ways in which the runtime enters a process: preloaded, attached, and linked into a
+//! static executable.
 
 #[cfg(not(test))]
 pub mod attach;

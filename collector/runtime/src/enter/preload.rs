@@ -1,4 +1,4 @@
-//! The constructor, and the hook in the loader that finds modules which are loaded later.
+//! The constructor, and the hook in the loader that finds modules loaded later.
 
 use crate::record::{entry_patches, modules, phases, signals, stack_copy, thread_ring, trigger};
 use crate::sys::syscall::map;
@@ -25,7 +25,7 @@ const AT_HWCAP2: u64 = 26;
 const AT_SYSINFO_EHDR: u64 = 33;
 const AT_EXECFN: u64 = 31;
 
-/// The highest address that is known in the stack of the first thread: the program's path, above
+/// The highest known address in the stack of the first thread: the program's path, which is above
 /// all arguments.
 static STACK_TOP: AtomicUsize = AtomicUsize::new(0);
 
@@ -41,13 +41,13 @@ unsafe extern "C" fn construct_from(envp: *mut *mut u8, caller: usize) {
         return;
     }
     loader_list::know_loader(caller);
-    // musl passes nothing to constructors, but has set `environ`; the C libraries that have not yet
-    // set it pass it.
+    // musl passes nothing to constructors, but has already set `environ`. C libraries that have not
+    // set it yet pass the environment.
     let known = crate::sys::libc_symbols::environ() as *mut *mut u8;
     start(if known.is_null() { envp } else { known });
 }
 
-/// See [`construct`]: the constructor, in other words, by name.
+/// The constructor ([`construct`]) under an exported name.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mgz_start(envp: *mut *mut u8) {
     start(envp)
@@ -55,7 +55,7 @@ unsafe extern "C" fn mgz_start(envp: *mut *mut u8) {
 
 fn start(envp: *mut *mut u8) {
     crate::sys::libc_symbols::find_all();
-    // SAFETY: the process is single-threaded, and nobody has been told of its environment.
+    // SAFETY: the process is single-threaded, and no other code has seen the environment yet.
     let Some(vectors) = (unsafe { attach_to_recorder(envp) }) else {
         return;
     };
@@ -77,7 +77,7 @@ fn start(envp: *mut *mut u8) {
 pub struct Vectors {
     /// Address of its program headers.
     pub phdr: u64,
-    /// Their number.
+    /// Number of these headers.
     pub phnum: u64,
 }
 
@@ -86,7 +86,7 @@ pub struct Vectors {
 /// # Safety
 /// `envp` must be the environment as the kernel has made it; nothing else may run yet.
 pub unsafe fn attach_to_recorder(envp: *mut *mut u8) -> Option<Vectors> {
-    // The environment is compacted below; the auxiliary vector lies behind its original end.
+    // The environment is compacted below; the auxiliary vector is behind its original end.
     let mut end = envp;
     // SAFETY: the environment ends with a null pointer; the auxiliary vector follows, and ends with
     // type 0.
@@ -121,8 +121,8 @@ pub unsafe fn attach_to_recorder(envp: *mut *mut u8) -> Option<Vectors> {
     Some(Vectors { phdr, phnum })
 }
 
-/// Gives the thread of a program that is to be recorded its ring. Returns false, and the recorder
-/// knows why, if it cannot be recorded.
+/// Sets up recording and gives the calling thread its ring. Returns false, after reporting the
+/// reason to the recorder, if the program cannot be recorded.
 pub fn begin_recording() -> bool {
     if shadow_stack() {
         modules::tell_this_program(MODULE_SHADOW_STACK);
@@ -143,8 +143,8 @@ pub fn begin_recording() -> bool {
     true
 }
 
-/// The stack that the kernel has made. It grows downwards, and nothing else is mapped so close
-/// below it, whatever its limit is (the kernel's `MIN_GAP` is 128 MiB).
+/// The stack that the kernel has made for the first thread. It grows downwards, and nothing else is
+/// mapped within 8 MiB below it, whatever its limit is (the kernel's `MIN_GAP` is 128 MiB).
 fn first_stack() -> thread_ring::Stack {
     const USUAL_STACK_BYTES: usize = 8 << 20;
     match STACK_TOP
@@ -168,19 +168,19 @@ pub fn tell_hooks() {
     ]);
 }
 
-/// From now on blocks of the heap are logged, if they are to be.
+/// Starts the log of heap blocks if the recorder asks for one.
 fn take_in_heap() {
     #[cfg(mgz_cdylib)]
     process::header().inspect(|h| crate::wrap::heap::attach_heap_log(h));
 }
 
-/// A program without instrumentation has loaded a library that has some. Handlers of signals are
-/// wrapped as they stand. Threads that it has already get their rings when they meet their first
-/// probe or trigger ([`thread_join::join`](crate::record::thread_join::join)).
+/// Starts recording in a program without instrumentation that has loaded an instrumented library.
+/// Installed signal handlers are wrapped. Existing threads get their rings when they meet their
+/// first probe or trigger ([`thread_join::join`](crate::record::thread_join::join)).
 fn wake() {
     let burst = process::recorder().is_some_and(|h| h.mode == MODE_BURST);
-    // The kernel ends a thread that fails with SIGSEGV blocked. (In `burst` nobody meets a probe
-    // without a ring.)
+    // The kernel kills a thread that faults while SIGSEGV is blocked. (In `burst` no thread meets a
+    // probe before it has a ring.)
     let late = !burst && !crate::record::thread_join::all_can_join();
     if late || shadow_stack() {
         modules::tell_this_program(if late {
@@ -281,7 +281,7 @@ fn hook_loader(phdr: u64, phnum: u64) {
     }
 }
 
-/// As [`hook_loader`], where the loader's `r_debug` is known.
+/// As [`hook_loader`], for a known address of the loader's `r_debug`.
 pub fn hook(debug: u64) {
     if debug == 0 {
         return;

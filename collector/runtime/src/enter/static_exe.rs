@@ -39,7 +39,7 @@ unsafe extern "C" fn mgz_enter() {
         begin = sym begin)
 }
 
-/// Starts the runtime: `stack` is as the kernel has made it, `image` where the runtime lies.
+/// Starts the runtime: `stack` is the initial stack, `image` the address of the runtime.
 unsafe extern "C" fn begin(stack: *mut usize, bias: u64, image: usize) {
     // SAFETY: the kernel puts argc, the arguments, null, and the environment there.
     let envp = unsafe { stack.add(2 + *stack) } as *mut *mut u8;
@@ -90,15 +90,15 @@ unsafe fn entries(list: *mut *mut u8) -> usize {
         .count()
 }
 
-/// Puts the auxiliary vector right behind the environment, from which entries have been taken: that
-/// is where the C library looks for it. (A loader has read it already, and keeps its address: there
-/// it stays where it is.)
+/// Moves the auxiliary vector directly behind the environment, which is now shorter: the C library
+/// looks for it there. (In programs with a loader the vector stays where it is, since the loader
+/// has already read its address.)
 ///
 /// # Safety
 /// `envp` must be the environment on the initial stack, and `length` the number of entries that it
 /// began with.
 unsafe fn move_vector(envp: *mut *mut u8, length: usize) {
-    // SAFETY: the caller's contract: the vector lies behind the null pointer, and ends with type 0.
+    // SAFETY: the caller's contract: the vector is behind the null pointer, and ends with type 0.
     // It moves to lower addresses.
     unsafe {
         let from = envp.add(length + 1) as *mut [u64; 2];

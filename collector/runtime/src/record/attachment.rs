@@ -1,4 +1,4 @@
-//! Processes that ran already when the runtime came.
+//! Processes that were already running when the runtime was attached.
 
 use crate::record::thread_ring::Ring;
 use crate::record::{signals, thread_ring};
@@ -6,7 +6,7 @@ use crate::sys::signal_frame::Context;
 use crate::sys::syscall;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// True if this process was already running when the runtime came.
+/// True if this process was already running when the runtime was attached.
 pub(crate) static ATTACHED: AtomicBool = AtomicBool::new(false);
 
 /// See [`ATTACHED`].
@@ -14,7 +14,7 @@ pub fn is_attached() -> bool {
     ATTACHED.load(Ordering::Relaxed)
 }
 
-/// Called when the trigger's signal has come. Returns true if a window may begin. Corrects the
+/// Called when the trigger's signal has arrived. Returns true if a window may begin. Corrects the
 /// changes that the program has made without the runtime's knowledge since the last time.
 pub fn is_ready(ring: Ring, context: &mut Context) -> bool {
     if !is_attached() {
@@ -29,8 +29,8 @@ pub fn is_ready(ring: Ring, context: &mut Context) -> bool {
 }
 
 /// True if handlers of this thread run on the runtime's stack, after a correction if necessary. The
-/// correction is necessary if a handler of the program had begun before the runtime came: its
-/// return has given the thread its old stack back.
+/// correction is necessary if a handler of the program was running when the runtime was attached:
+/// its return restored the thread's old stack.
 pub(crate) fn on_own_stack(ring: Ring, context: &mut Context) -> bool {
     let here = core::ptr::from_mut(context) as usize;
     if here.wrapping_sub(ring.signal_stack()) < thread_ring::SIGNAL_STACK {
@@ -38,8 +38,8 @@ pub(crate) fn on_own_stack(ring: Ring, context: &mut Context) -> bool {
     }
     let own = ring.handler_stack();
     // The kernel restores this stack when the handler returns. (From version 6.12 on it restores
-    // the stack while the stack pointer is still this handler's, and so not from the stack that is
-    // in use.)
+    // the stack while the stack pointer still is on this handler's stack, so that stack is not
+    // the one restored from.)
     context.stack = own.map(|word| word as u64);
     // SAFETY: the stack is free, since all signals are blocked and this handler does not run on it.
     unsafe { syscall::set_signal_stack(&own) == 0 }

@@ -1,10 +1,11 @@
-//! Rate at which windows begin if recording has a budget: a share of the program's CPU time, and
-//! more of it at first.
+//! Rate at which windows begin if recording has a budget: a share of the program's CPU time, with a
+//! larger share at the start.
 //!
-//! A run of half a second has as many windows as one of many seconds has in that time: the budget
-//! of the first half second is spent evenly over it, whatever its share of the CPU time is. Then
-//! half of the share pays for windows until the whole of it pays for all that were taken, and from
-//! there on the whole. So no phase is without windows, and a long run costs no more than its share.
+//! The budget of the first half second is spent evenly over it, for any share of the CPU time,
+//! so a run of half a second has as many windows as the first half second of a long run. After
+//! that, windows are paid from half of the share until the full share covers all spending so far;
+//! from then on the full share applies. So no phase is without windows, and a long run costs no
+//! more than its share.
 //!
 //! All processes of a recording use one account in the shared memory ([`Header::spent`]).
 
@@ -38,9 +39,10 @@ pub struct Account {
 /// Source and period of the next windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowPlan {
-    /// Nanoseconds of a thread's CPU time from one to the next, on average.
+    /// Average distance between windows, nanoseconds of a thread's CPU time.
     pub period: u64,
-    /// Timers that are looked at at the tick do.
+    /// True if timers begin the windows, which the kernel checks at its ticks; false if the event
+    /// clock does.
     pub at_ticks: bool,
 }
 
@@ -57,7 +59,7 @@ pub fn account(header: &Header) -> Option<Account> {
     })
 }
 
-/// The share of so much CPU time.
+/// The budget's share of `ns` nanoseconds of CPU time.
 fn share(account: &Account, ns: u64) -> u64 {
     (u128::from(ns) * u128::from(account.share) / 1_000_000) as u64
 }
@@ -98,12 +100,12 @@ pub fn plan_windows(account: &Account) -> WindowPlan {
     }
 }
 
-/// A thread has used so much CPU time.
+/// Adds `ns` nanoseconds of a thread's CPU time to the account.
 pub fn ran(header: &Header, ns: u64) {
     header.cpu.fetch_add(ns, Ordering::Relaxed);
 }
 
-/// Recording has taken so many nanoseconds.
+/// Adds `ns` nanoseconds of recording to the account.
 pub fn spend(header: &Header, ns: u64) {
     header.spent.fetch_add(ns, Ordering::Relaxed);
 }
@@ -114,12 +116,12 @@ pub fn added(ns: u64, slots: u64) -> u64 {
     ns.min(MAX_ADDED_NS_PER_RECORD * slots)
 }
 
-/// A window of `slots` has taken `ns` nanoseconds, handlers left out, and the copy of its stack
-/// `copy` nanoseconds. The cost of windows is learned from it.
+/// Charges a window of `slots` to the account and updates the learned cost of windows. The window
+/// took `ns` nanoseconds without handlers, and the copy of its stack `copy` nanoseconds.
 pub fn window(header: &Header, ns: u64, slots: u64, copy: u64) {
     let cost = added(ns, slots) + header.signal_ns + copy.min(MAX_COPY_NS);
     spend(header, cost);
-    // Threads that learn at the same time may lose each other's lesson.
+    // A concurrent update by another thread may be lost.
     let before = header.window_ns.load(Ordering::Relaxed);
     let after = before - (before >> WINDOW_COST_WEIGHT_LOG2) + (cost >> WINDOW_COST_WEIGHT_LOG2);
     header.window_ns.store(after, Ordering::Relaxed);
@@ -140,8 +142,8 @@ mod tests {
     };
     const SECOND_NS: u64 = 1_000_000_000;
 
-    /// Runs for so long; returns the windows, what was spent, and the longest time without a
-    /// window.
+    /// Runs for `until` nanoseconds. Returns the number of windows, the time spent and the longest
+    /// time without a window.
     fn run(account: Account, until: u64) -> (u64, u64, u64) {
         let (mut now, mut windows, mut longest) = (account, 0, 0);
         while now.cpu < until {
@@ -232,7 +234,7 @@ mod tests {
             ..dear
         };
         assert!(plan_windows(&late).at_ticks && plan_windows(&late).period >= 8_000_000);
-        // More windows than there are ticks are asked for and paid for.
+        // The budget asks for more windows than there are ticks.
         let much = Account {
             share: 200_000,
             ..late

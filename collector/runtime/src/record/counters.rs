@@ -1,9 +1,9 @@
 //! Location of the threads' counters for files that only count ([`mgz_abi::counters`]).
 //!
-//! A thread's area belongs to its thread slot, and is mapped with it: above all else that a
-//! reservation has, since it takes gigabytes of addresses, though next to no memory. A forked child
-//! still has its parent's until it gets a slot of its own, whose area then lies at the same
-//! addresses: a register that holds them stays right.
+//! A thread's area belongs to its thread slot and is mapped with it. The area takes gigabytes of
+//! address space, though next to no memory. A forked child uses its parent's area until it gets a
+//! slot of its own, whose area is then mapped at the same address, so a register that holds the
+//! address stays valid.
 
 use crate::record::thread_ring::Ring;
 use crate::sys::syscall::{map, nr};
@@ -12,8 +12,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use mgz_abi::counters::{AREA, MIDDLE, area_offset};
 use mgz_abi::shared_memory::{Header, MAX_THREADS};
 
-/// The middle of the area for threads whose counts go nowhere; 0 if this process has none, and no
-/// other area either.
+/// The middle of the area for threads whose counts go nowhere; 0 if this process has no areas at
+/// all.
 static SCRAP: AtomicU64 = AtomicU64::new(0);
 
 /// See [`SCRAP`].
@@ -26,7 +26,8 @@ pub fn has_room() -> bool {
     scrap() != 0
 }
 
-/// Makes [`SCRAP`], if loads are counted. Called once at the start of a process, or of a recording.
+/// Maps the area behind [`SCRAP`] if loads are counted. Called once at the start of a process or of
+/// a recording.
 pub fn set_up() {
     let Some(header) = process::header().filter(|h| h.counters_at != 0) else {
         return;
@@ -45,7 +46,7 @@ pub fn set_up() {
     syscall::close(fd);
 }
 
-/// Maps the area of a thread slot for the ring that has it. Returns false if that cannot be done.
+/// Maps the area of a thread slot for the ring of that slot. Returns false if that cannot be done.
 pub(crate) fn provide(header: &Header, ring: Ring, fd: isize, slot: usize) -> bool {
     if header.counters_at == 0 || !has_room() {
         return true;
@@ -58,7 +59,7 @@ pub(crate) fn provide(header: &Header, ring: Ring, fd: isize, slot: usize) -> bo
     true
 }
 
-/// The address that the probes of a ring's thread are to know.
+/// The address of the counters that the probes of a ring's thread use; 0 if it has none.
 pub(crate) fn counters_address(ring: Ring) -> u64 {
     match ring.private().counters.get() {
         0 => 0,
@@ -66,7 +67,7 @@ pub(crate) fn counters_address(ring: Ring) -> u64 {
     }
 }
 
-/// Maps the area of a slot at an address where one is already, or anywhere if that is 0.
+/// Maps the area of a slot: over the previous area at `at`, or at any address if `at` is 0.
 fn map_area(header: &Header, at: usize, fd: isize, slot: usize) -> Option<usize> {
     let fixed = if at == 0 { 0 } else { map::FIXED };
     let flags = map::SHARED | map::NORESERVE | fixed;

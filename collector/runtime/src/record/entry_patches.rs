@@ -1,29 +1,26 @@
-//! Entry jumps: those of a module are written when it is loaded, and some are taken back while the
+//! Entry jumps. A module's jumps are written when it is loaded, and some are removed while the
 //! program runs.
 //!
-//! A handler that is shown an address of the original may look at the instruction there, and go on
-//! behind it. In files with handlers that may do so at a failed instruction, jumps cover no
-//! instruction that can fail, but for those in [`ModuleNote::covers`]. These are taken back, for
-//! good, before a handler is shown an address under them, whatever the signal is. From then on the
-//! original runs there where control comes from code without a clone, and its loads are not
-//! recorded (`count::ENTRIES_TAKEN_BACK`).
+//! A handler that sees an address of the original may read the instruction there and continue
+//! behind it. In files with handlers that may do so at a faulting instruction, only the jumps in
+//! [`ModuleNote::covers`] cover instructions that can fault. Such a jump is removed for good before
+//! any handler sees an address under it. From then on code without a clone enters the original
+//! there, and its loads are not recorded (`count::ENTRIES_TAKEN_BACK`).
 //!
 //! Other threads may be about to execute the jump. Its bytes lie in one aligned word of eight
-//! bytes, and one store replaces that: it is fetched as it was before the store or as it is behind
-//! it (AMD's manual says so of aligned quadwords, and just-in-time compilers count on it
-//! everywhere), and both are right, since the clone stays as it is. Nobody stands inside of the
-//! jump, where an instruction would change in two steps: a thread that a handler sends there goes
-//! on in the clone as long as the jump is there ([`Patches::stands_before`]). Bytes of another jump
-//! or of other code in the word are stored unchanged; nobody else writes to code that may be
-//! running, and there is a lock among threads.
+//! bytes, and one store replaces the word. A fetch sees the word before or after the store (AMD's
+//! manual guarantees this for aligned quadwords, and just-in-time compilers rely on it), and both
+//! are correct, since the clone does not change. No thread executes from inside the jump: a thread
+//! that a handler sends there continues in the clone as long as the jump is in place
+//! ([`Patches::stands_before`]). Other bytes in the word are stored unchanged. A lock keeps other
+//! threads from writing to the code.
 //!
-//! The code itself shows if a jump is in place. So there is no separate state that a forked child,
-//! or one that shares its creator's memory, could see otherwise.
+//! The code itself shows whether a jump is in place. So there is no separate state that could
+//! differ in a forked child or in one that shares its creator's memory.
 //!
-//! If the kernel refuses to change the page (too many mappings; in executables without a loader a
-//! filter of system calls that nobody has seen), the jump stays. A handler then sees the original's
-//! address all the same, may go on where it likes, and is right but for the bytes that it
-//! finds there.
+//! If the kernel refuses to change the page (too many mappings; in executables without a loader
+//! also a seccomp filter that the runtime has not seen), the jump stays. A handler then still sees
+//! the original's address and may continue anywhere, but reads the jump's bytes there.
 
 use crate::record::modules::ProgramHeader;
 use crate::record::thread_ring::exclusively;
@@ -41,19 +38,19 @@ static LOCK: AtomicU32 = AtomicU32::new(0);
 /// State of the permission to take jumps back: [`CAN_TAKE_BACK`], [`GIVING_UP`], [`GIVEN_UP`].
 static STATE: AtomicU32 = AtomicU32::new(CAN_TAKE_BACK);
 const CAN_TAKE_BACK: u32 = 0;
-/// They are being taken back for the last time, and no more are written that may have to be.
+/// All removable jumps are being removed for the last time, and none is written any more.
 const GIVING_UP: u32 = 1;
-/// They cannot any more.
+/// Jumps can no longer be removed.
 const GIVEN_UP: u32 = 2;
 
-/// In a new child: no other thread holds the lock. (A page that was writable at that moment stays
-/// so.)
+/// In a new child: no other thread holds the lock. (A page that another thread had made writable
+/// stays writable.)
 pub fn unlock_patches() {
     LOCK.store(0, Ordering::Relaxed);
 }
 
-/// The program is about to have the system calls refused that take jumps back: those that may have
-/// to be are taken back now, and no others of their kind are written.
+/// Removes all removable jumps now and writes no more of them, because the program is about to
+/// forbid the system calls that remove jumps.
 pub fn give_up() {
     crate::record::phases::give_up();
     if STATE.load(Ordering::SeqCst) == GIVEN_UP {
@@ -61,7 +58,7 @@ pub fn give_up() {
     }
     STATE.store(GIVING_UP, Ordering::SeqCst);
     crate::record::modules::take_all_back();
-    // (Nobody is left who has begun before.)
+    // (The lock waits for threads that are still removing jumps.)
     exclusively(&LOCK, || STATE.store(GIVEN_UP, Ordering::SeqCst));
 }
 
@@ -100,7 +97,7 @@ fn has_no_filter() -> bool {
 }
 
 /// True if the kernel allows execution of memory that was written to, as code with jumps requires.
-/// The test uses a page that nobody needs.
+/// The test uses a page of its own.
 pub fn can_be_executed() -> bool {
     // SAFETY: new memory, which nobody else knows.
     unsafe {
@@ -124,16 +121,16 @@ pub fn can_be_executed() -> bool {
 #[derive(Clone, Copy)]
 pub struct Patches {
     bias: u64,
-    /// Range of the clones, link-time addresses.
+    /// Range of the clones: first link-time address and end.
     clones: (u64, u64),
-    /// Sorted by address.
+    /// All jumps, sorted by address.
     all: &'static [Patch],
-    /// Covers of the jumps that can be taken back; sorted by address.
+    /// The bytes under the jumps that can be removed, sorted by address.
     covers: &'static [Cover],
 }
 
 impl Patches {
-    /// No module's.
+    /// The patches of a module without any.
     pub const NONE: Patches = Patches {
         bias: 0,
         clones: (0, 0),
@@ -208,7 +205,8 @@ impl Patches {
                 };
             // SAFETY: the module's constructors have not run, so none of this code is executing.
             unsafe {
-                // As it will be when one is taken back: who refuses that refuses it now.
+                // The page gets the same protection as for a later removal, so that a kernel that
+                // refuses it does so now.
                 let changeable = may_change
                     && syscall::mprotect(start, end - start, map::READ | map::WRITE | map::EXEC)
                         == 0;
@@ -236,29 +234,29 @@ impl Patches {
         true
     }
 
-    /// True if a byte of the module's code, by its link-time address, lies under a jump.
+    /// True if the byte of the module's code at a link-time address is covered by a jump.
     pub fn cover_byte(&self, at: u64) -> bool {
         let before = self.all[..self.all.partition_point(|p| u64::from(p.at) <= at)].last();
         before.is_some_and(|p| at < u64::from(p.at) + JUMP)
     }
 
-    /// True if an address of the module's code lies behind the first byte of a jump.
+    /// True if an address of the module's code is behind the first byte of a jump.
     pub fn stands_before(&self, ip: u64) -> bool {
         let at = ip - self.bias;
         let before = self.all[..self.all.partition_point(|p| u64::from(p.at) < at)].last();
         before.is_some_and(|p| at < u64::from(p.at) + JUMP && self.is_there(p))
     }
 
-    /// Takes back what a handler may look at that is shown an address of the module's code, or of
-    /// its end.
+    /// Removes the jumps near `ip`, an address of the module's code or its end that a handler is
+    /// about to see.
     pub fn show(&self, ip: u64) {
         if STATE.load(Ordering::SeqCst) == GIVEN_UP {
             return;
         }
         let at = ip - self.bias;
         let begun = &self.covers[..self.covers.partition_point(|c| u64::from(c.at) <= at)];
-        // Also what ends there, or begins with the jump's last byte: of a trap, or a system call,
-        // which has two bytes, handlers look at what stands before.
+        // This includes jumps that end at `ip` or one byte behind it: after a trap or a system call
+        // (two bytes), handlers look at the bytes before `ip`.
         for cover in begun
             .iter()
             .rev()
@@ -268,9 +266,9 @@ impl Patches {
         }
     }
 
-    /// Takes all back that can be.
+    /// Removes all removable jumps.
     pub fn take_all_back(&self) {
-        // (Another thread may be closing the module.)
+        // (Another thread may be unloading the module.)
         if syscall::is_readable(self.covers.as_ptr() as usize, size_of_val(self.covers)) {
             let page = |c: &Cover| self.address(c.at) / PAGE_SIZE as u64;
             self.covers
@@ -279,7 +277,7 @@ impl Patches {
         }
     }
 
-    /// Takes jumps back that lie in one page.
+    /// Removes jumps that lie in one page.
     fn take_back(&self, covers: &[Cover]) {
         let standing = || {
             covers
@@ -294,11 +292,11 @@ impl Patches {
                 return;
             };
             let page = self.address(first.at) as usize & !(PAGE_SIZE - 1);
-            // (The program may have made it writable and count on that.)
+            // (The program may have made the page writable and rely on that.)
             let closed = !syscall::is_writable(page);
             let mut taken = 0;
             // SAFETY: code of the module, which stays readable and executable throughout; each
-            // store replaces a jump by the old code, see above.
+            // store replaces a jump by the old code, see the module's documentation.
             unsafe {
                 if closed
                     && syscall::mprotect(page, PAGE_SIZE, map::READ | map::WRITE | map::EXEC) != 0
@@ -326,7 +324,7 @@ impl Patches {
         // SAFETY: an aligned word of the module's code; the caller's contract.
         let word = unsafe { AtomicU64::from_ptr((at & !7) as *mut u64) };
         let mut bytes = word.load(Ordering::Relaxed).to_le_bytes();
-        // (Others than those that fit were not written.)
+        // (Jumps that cross a word's end were not written.)
         if let Some(place) = bytes.get_mut((at & 7) as usize..(at & 7) as usize + JUMP as usize) {
             place.copy_from_slice(&cover.bytes);
             word.store(u64::from_le_bytes(bytes), Ordering::Release);
@@ -359,10 +357,10 @@ impl Patches {
             return true;
         }
         let at = self.address(patch.at);
-        // (Later the kernel may not be asked any more.)
+        // (Once jumps are given up, a seccomp filter may forbid the system call.)
         let readable = STATE.load(Ordering::SeqCst) == GIVEN_UP
             || syscall::is_readable(at as usize, JUMP as usize);
-        // SAFETY: code of the module, to which its tables were found to lead, and it can be read.
+        // SAFETY: the patch was found to lie in the module's code, which is readable.
         readable
             && unsafe {
                 (at as *const u8).read_volatile() == 0xe9

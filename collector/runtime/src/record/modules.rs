@@ -23,19 +23,19 @@ struct Module {
     id_first: u32,
     id_count: u32,
     map: &'static [u8],
-    /// Start of the exits of a translated clone; they end with the clone.
+    /// Start of the jumps by which a translated clone is left; they end with the clone.
     thunks: u64,
     /// The original code.
     text: (u64, u64),
     patches: Patches,
-    /// Original system calls with hooks in the clone, ascending; empty where the loader's wrappers
-    /// do their work.
+    /// Original system calls with hooks in the clone, ascending; empty in programs with a loader,
+    /// where wrappers do this work.
     calls: &'static [u32],
     /// Address of `mgz_abi::probe::HANDLER_CALL`, or 0.
     handlers: u64,
-    /// It has counters instead of records.
+    /// The module has counters instead of records.
     counts: bool,
-    /// By record: `ModuleNote::displacements`.
+    /// `ModuleNote::displacements`, one per record.
     displacements: &'static [i32],
 }
 
@@ -76,8 +76,8 @@ pub fn unlock_modules() {
 
 fn modules() -> &'static [Module] {
     let len = LEN.load(Ordering::Acquire);
-    // SAFETY: entries below LEN are complete; unloading clears `clone_end`, and what takes the
-    // place of such an entry sets it last.
+    // SAFETY: entries below LEN are complete; unloading clears `clone_end`, and a module that
+    // reuses the entry sets `clone_end` last.
     unsafe { core::slice::from_raw_parts(&raw const MODULES as *const Module, len) }
 }
 
@@ -107,7 +107,7 @@ impl ProgramHeader {
     }
 }
 
-/// Information that `dl_iterate_phdr` passes about a module.
+/// The C library's `dl_phdr_info`: what `dl_iterate_phdr` passes about a module.
 #[repr(C)]
 pub struct PhdrInfo {
     pub(crate) addr: u64,
@@ -116,7 +116,7 @@ pub struct PhdrInfo {
     pub(crate) phnum: u16,
 }
 
-/// Looks for modules that are new and for modules that are gone.
+/// Adds modules that are new, and removes those that were unloaded.
 pub fn scan() {
     let Some(iterate) = crate::sys::libc_symbols::dl_iterate_phdr() else {
         return;
@@ -133,7 +133,7 @@ pub fn scan() {
     }
 }
 
-/// True if any module has a note of the rewriter, of whatever version.
+/// True if any module has a note of the rewriter, of any version.
 pub fn any_instrumented() -> bool {
     let Some(iterate) = crate::sys::libc_symbols::dl_iterate_phdr() else {
         return true;
@@ -155,7 +155,7 @@ extern "C" fn visit_note(info: *const PhdrInfo, _size: usize, found: *mut u8) ->
     1
 }
 
-/// Takes in the executable itself, where no C library can be asked.
+/// Adds the executable itself, in programs without a C library to list it.
 pub fn add_executable(bias: u64, phdr: u64, phnum: u64) {
     add_loaded(&LoadedModule {
         bias,
@@ -165,7 +165,7 @@ pub fn add_executable(bias: u64, phdr: u64, phnum: u64) {
     });
 }
 
-/// Takes in a module that somebody else has found.
+/// Adds a module that the recorder has found.
 pub fn add_loaded(module: &LoadedModule) {
     let info = PhdrInfo {
         addr: module.bias,
@@ -177,7 +177,7 @@ pub fn add_loaded(module: &LoadedModule) {
     visit(&info, size_of::<PhdrInfo>(), (&raw mut seen).cast());
 }
 
-/// Another recorder comes, which knows no module yet.
+/// Forgets all modules, because a new recorder knows none of them.
 pub fn forget_all() {
     LEN.store(0, Ordering::Release);
 }
@@ -195,7 +195,7 @@ pub(crate) fn notes(info: &PhdrInfo) -> impl Iterator<Item = ModuleNote> {
         .iter()
         .filter(|h| h.kind == PT_NOTE)
         .filter_map(|header| {
-            // SAFETY: a PT_NOTE of a loaded module lies in one of its mapped segments.
+            // SAFETY: a PT_NOTE of a loaded module is in one of its mapped segments.
             parse_note(unsafe {
                 core::slice::from_raw_parts(
                     (info.addr + header.vaddr) as *const u8,
@@ -233,7 +233,7 @@ fn parse_note(note: &[u8]) -> Option<ModuleNote> {
     let fits = word(0)? == 4
         && word(8)? == mgz_abi::module_note::NOTE_MODULE
         && note.get(12..16)? == mgz_abi::module_note::NOTE_NAME;
-    // (Other versions have other lengths. They begin alike.)
+    // (The length depends on the version; the beginning does not.)
     let descriptor = note.get(16..)?.get(..word(4)? as usize)?;
     let mut whole = [0u8; size_of::<ModuleNote>()];
     let common = descriptor.len().min(whole.len());
@@ -242,7 +242,7 @@ fn parse_note(note: &[u8]) -> Option<ModuleNote> {
     fits.then(|| unsafe { core::ptr::read_unaligned(whole.as_ptr() as *const ModuleNote) })
 }
 
-/// Tells the recorder of a module and installs its patches.
+/// Reports a module to the recorder and installs its patches.
 fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<usize> {
     let (mut path, mut sidecar) = ([0u8; PATH_BYTES], [0u8; PATH_BYTES]);
     module_path(info, &mut path);
@@ -255,7 +255,7 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
         Patches::NONE
     };
     let len = LEN.load(Ordering::Relaxed);
-    // A place whose module is gone, once all have been used.
+    // Once all entries have been used, that of an unloaded module is reused.
     let place = if len < MAX_MODULES_PER_PROCESS {
         Some(len)
     } else {
@@ -287,7 +287,7 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
         put(place, module);
         LEN.store(len.max(place + 1), Ordering::Release);
     }
-    // Without its map nobody knows what is what in its clones: the original runs.
+    // Without its address map the clones cannot be interpreted, so the original runs.
     if result == MODULE_OK {
         result = install(info, headers, note, &patches);
     }
@@ -340,11 +340,11 @@ fn open_map(note: &ModuleNote, sidecar: &mut [u8; PATH_BYTES]) -> (u32, &'static
     }
 }
 
-/// Writes a module into a free place of the table. The lock is held.
+/// Writes a module into a free entry of the table. The lock is held.
 #[inline(always)]
 fn put(place: usize, module: Module) {
     let end = module.clone_end;
-    // SAFETY: the lock is held; nobody looks at the entry before its end is there.
+    // SAFETY: the lock is held; no reader uses the entry before `clone_end` is set.
     unsafe {
         (&raw mut MODULES[place]).write(Module {
             clone_end: 0,
@@ -355,7 +355,7 @@ fn put(place: usize, module: Module) {
     }
 }
 
-/// Installs the patches that the mode needs. The result says whether that was possible.
+/// Installs the patches that the mode needs. Returns `MODULE_OK` or the reason why that failed.
 #[inline(always)]
 fn install(
     info: &PhdrInfo,
@@ -377,7 +377,7 @@ fn install(
     if done { MODULE_OK } else { MODULE_UNPATCHED }
 }
 
-/// Number to add to the payload of each of a module's records.
+/// Displacements of a module's records: the number to add to each one's payload.
 fn displacements(bias: u64, note: &ModuleNote) -> &'static [i32] {
     if note.displacements == 0 {
         return &[];
@@ -391,8 +391,8 @@ fn displacements(bias: u64, note: &ModuleNote) -> &'static [i32] {
     }
 }
 
-/// Number to add to a record's payload for the address of a load, if there is a load whose address
-/// follows from it alone.
+/// Number to add to a record's payload to get the address of its load. `None` if the payload alone
+/// does not determine the address.
 pub fn displacement(id: u32) -> Option<i32> {
     let module = modules()
         .iter()
@@ -401,7 +401,7 @@ pub fn displacement(id: u32) -> Option<i32> {
     (displacement != mgz_abi::module_note::NO_DISPLACEMENT).then_some(displacement)
 }
 
-/// First and last byte of a module's original code.
+/// Range of a module's original code: first byte and end.
 fn text(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> (u64, u64) {
     let original = |h: &&ProgramHeader| {
         h.is_code() && !(h.vaddr..h.vaddr + h.memsz).contains(&note.clone_start)
@@ -472,7 +472,7 @@ fn sidecar_path(info: &PhdrInfo, note: &ModuleNote, path: &[u8], out: &mut [u8; 
     }
 }
 
-/// Location of the sidecar that the recorder keeps for such a file, if it keeps one. A copy that
+/// Writes the path of the sidecar that the recorder keeps for a file, if it keeps one. A copy that
 /// the program has made of its own file (in a memfd, say) has no sidecar beside it.
 fn kept_sidecar(note: &ModuleNote, out: &mut [u8; PATH_BYTES]) -> bool {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -543,8 +543,8 @@ fn open_sidecar(path: &[u8; PATH_BYTES], note: &ModuleNote) -> (u32, &'static [u
     let mut result = (MODULE_OTHER_SIDECAR, &[][..]);
     if fits {
         let end = (prelude.map_offset + prelude.map_len) as usize;
-        // SAFETY: a new shared read-only mapping; low, so that the program's own mappings lie as
-        // always.
+        // SAFETY: a new shared read-only mapping; in low memory, so that the addresses of the
+        // program's own mappings do not change.
         if let Ok(address) = unsafe {
             syscall::mmap(
                 0,
@@ -569,19 +569,19 @@ fn open_sidecar(path: &[u8; PATH_BYTES], note: &ModuleNote) -> (u32, &'static [u
     result
 }
 
-/// Tells the recorder of a program that is not recorded: `result` says why.
+/// Reports to the recorder that a program is not recorded. `result`: the reason.
 pub fn tell_program(result: u32, path: &[u8; PATH_BYTES]) {
     let _ = tell(0, &ModuleNote::default(), result, path, &[0; PATH_BYTES]);
 }
 
-/// The same of the one that runs here.
+/// As [`tell_program`], for the running program.
 pub fn tell_this_program(result: u32) {
     let mut path = [0u8; PATH_BYTES];
     read_link(c"/proc/self/exe".as_ptr().cast(), &mut path);
     tell_program(result, &path);
 }
 
-/// Returns the number of the row.
+/// Writes a module into the recorder's table. Returns the number of the row.
 fn tell(
     bias: u64,
     note: &ModuleNote,
@@ -590,7 +590,8 @@ fn tell(
     sidecar: &[u8; PATH_BYTES],
 ) -> Option<u32> {
     let header = process::recorder()?;
-    // Again if the recorder has taken this process for dead, because it was stopped over the row.
+    // Repeated if the recorder took this process for dead and skipped the row, because the process
+    // was stopped while it wrote.
     let row = loop {
         let Some(index) = claim_row(header) else {
             process::count(count::MODULES_UNTOLD, 1);
@@ -625,8 +626,8 @@ fn tell(
     Some(row)
 }
 
-/// Waits for the recorder to have looked for functions in the module of a row, if recording begins
-/// at functions. Returns true if it has.
+/// Waits until the recorder has searched the module of a row for functions, if recording begins at
+/// functions. Returns true if it has.
 fn wait_for_functions(row: u32) -> bool {
     const WAIT_FOR_RECORDER_NS: u64 = 50_000_000;
     const MAX_ATTEMPTS: u32 = 100;
@@ -650,7 +651,7 @@ fn wait_for_functions(row: u32) -> bool {
     false
 }
 
-/// Number of a free row of the recorder's table; waits for one if the recorder has many to read.
+/// Number of a free row of the recorder's table. Waits while the recorder has many rows to read;
 /// `None` if that takes too long.
 fn claim_row(header: &Header) -> Option<u32> {
     const WAIT_FOR_RECORDER_NS: u64 = 50_000_000;
@@ -662,7 +663,7 @@ fn claim_row(header: &Header) -> Option<u32> {
             header.module_count.load(Ordering::Acquire),
         );
         if index.wrapping_sub(read) < MAX_MODULES as u32 {
-            // A claimed row is written at once: the recorder reads rows in their order.
+            // A claimed row must be written at once, since the recorder reads rows in order.
             if header
                 .module_count
                 .compare_exchange(index, index + 1, Ordering::AcqRel, Ordering::Relaxed)
@@ -694,8 +695,8 @@ fn calls(bias: u64, note: &ModuleNote) -> &'static [u32] {
     }
 }
 
-/// `burst` in executables without a loader: the original's system calls that the runtime must know
-/// of raise a signal ([`caught_call`]).
+/// `burst` in executables without a loader: replaces the original's system calls with hooks by
+/// instructions that raise a signal ([`caught_call`]).
 fn catch_calls(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> bool {
     const CALL: [u8; 2] = [0x0f, 0x05];
     if !calls(info.addr, note).is_empty() && !entry_patches::can_be_executed() {
@@ -727,7 +728,7 @@ fn catch_calls(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) ->
     true
 }
 
-/// If a fault is that of a system call with hooks in original code: where the clone makes that
+/// The clone address of a system call with hooks, if a fault at `ip` is that of the original's
 /// call.
 pub fn caught_call(ip: u64) -> Option<u64> {
     let module = original(ip)?;
@@ -735,25 +736,25 @@ pub fn caught_call(ip: u64) -> Option<u64> {
     module.calls.contains(&at).then(|| entry(ip)).flatten()
 }
 
-/// Meaning of a clone address.
+/// Original instruction and probe state of a clone address.
 #[derive(Clone, Copy)]
 pub struct ClonePoint {
     /// Run-time address of the original instruction.
     pub orig: u64,
     /// Link-time address in the clone.
     pub clone: u64,
-    /// Registers that the probe there has borrowed and records that it has written.
+    /// Registers that the probe has borrowed at this point, and records that it has written.
     pub state: ProbeState,
     /// Counter update that the probe is about to make.
     pub counting: Counting,
 }
 
-/// State that a probe needs to go on with, in a file that has counters instead of records.
+/// State of an interrupted probe in a file that has counters instead of records.
 #[derive(Clone, Copy)]
 pub struct Counting {
-    /// Register with the address of the counters, or `NO_REG`.
+    /// Register that holds the address of the counters, or `NO_REG`.
     pub register: u8,
-    /// Bytes back to where it reads the counter that it writes next.
+    /// Bytes back to the instruction that reads the counter to be written next.
     pub back: u8,
 }
 
@@ -763,8 +764,8 @@ impl Counting {
         back: 0,
     };
 
-    /// Lets a probe that was interrupted go on: it reads the counter again, to which others may
-    /// have added, and finds it where the thread's counters now are.
+    /// Lets an interrupted probe continue. It reads the counter again, which may have changed, at
+    /// the present address of the thread's counters.
     pub fn resume(self, control: &Control, context: &mut crate::sys::signal_frame::Context) {
         context.registers[crate::sys::signal_frame::RIP] -= u64::from(self.back);
         if self.register != mgz_abi::address_map::NO_REG {
@@ -792,7 +793,7 @@ impl Module {
     }
 }
 
-/// True if an address lies in a clone.
+/// True if an address is in a clone.
 pub fn in_clone(ip: u64) -> bool {
     modules()
         .iter()
@@ -815,8 +816,8 @@ pub fn clone_point_at(ip: u64) -> Option<ClonePoint> {
     })
 }
 
-/// Id of the first of the two records in a slot of which one is written at this place
-/// ([`mgz_abi::address_map::STATE_HALF`]): the store of the pair's id follows in the same block.
+/// Id of the first of the two records in a slot, if only one of them is written at this point
+/// ([`mgz_abi::address_map::STATE_HALF`]). The store of the pair's id follows in the same block.
 pub fn half_id(place: &ClonePoint) -> Option<u32> {
     let module = modules()
         .iter()
@@ -848,15 +849,15 @@ fn original(ip: u64) -> Option<&'static Module> {
         .find(|m| ip >= m.text.0 && ip < m.text.1 && m.clone_end != 0)
 }
 
-/// Clone address at which control from outside continues for an original address, if no register
-/// has to be set up there.
+/// Clone address at which a thread from outside continues for an original address, if the probe
+/// state there needs no register.
 pub fn entry(ip: u64) -> Option<u64> {
     first_clone_instruction(ip)
         .filter(|(_, state)| *state == ProbeState::IDLE)
         .map(|(clone, _)| clone)
 }
 
-/// True if an entry jump stands at an original address.
+/// True if an entry jump is at an original address.
 pub fn enters_clone(ip: u64) -> bool {
     let Some(module) = original(ip) else {
         return false;
@@ -868,12 +869,12 @@ pub fn enters_clone(ip: u64) -> bool {
     (module.clone_start..module.clone_end).contains(&to)
 }
 
-/// The original code from an address on, or nothing if it lies in no instrumented file.
+/// Up to 64 bytes of the original code from an address on, or nothing if it is in no instrumented
+/// file.
 pub fn code(ip: u64) -> &'static [u8] {
     match original(ip) {
-        // SAFETY: from the first to the last byte of the module's code segments, of which this
-        // address lies in one; what follows is read only as far as instructions go on from
-        // there.
+        // SAFETY: the range ends inside the module's code segments, one of which holds this
+        // address; the bytes are read only as far as instructions follow each other.
         Some(module) => unsafe {
             core::slice::from_raw_parts(ip as *const u8, (module.text.1 - ip).min(64) as usize)
         },
@@ -902,10 +903,10 @@ pub fn original_of_back(back: u64) -> Option<u64> {
         .map(|p| p.orig)
 }
 
-/// The original call through a pointer that pushed an original return address, if the clone goes on
-/// behind it in a row.
+/// The original call through a pointer before the original return address `back`, if the clone's
+/// code behind the call is contiguous.
 pub fn call_before(back: u64) -> Option<u64> {
-    /// No call's bytes in the clone, with the way back that follows, are more.
+    /// Bound on the bytes of such a call in the clone and of the jump that follows.
     const MAX_CALL_BYTES: u64 = 64;
     let (behind, _) = first_clone_instruction(back)?;
     let call = (1..=MAX_CALL_BYTES)
@@ -916,8 +917,8 @@ pub fn call_before(back: u64) -> Option<u64> {
         .then_some(call)
 }
 
-/// The original call through a pointer whose hook a direct clone calls, if `back` is the clone's
-/// address behind that.
+/// The original call through a pointer whose hook the clone calls directly, if `back` is the
+/// clone's return address.
 pub fn hooked_call_before(back: u64) -> Option<u64> {
     /// Length of `call gs:[hook]`, bytes.
     const HOOKED: u64 = 8;
@@ -925,26 +926,26 @@ pub fn hooked_call_before(back: u64) -> Option<u64> {
     crate::sys::decode::pointer_call(code(call)).map(|_| call)
 }
 
-/// Target of an entry of a linkage table.
+/// Target of an entry of a procedure linkage table.
 #[derive(Clone, Copy)]
 pub struct LinkageTarget {
-    /// The current content of its word.
+    /// The current content of the entry's word.
     pub target: u64,
-    /// The value that it leaves in r11, if it changes r11.
+    /// The value that the entry leaves in r11, if it changes r11.
     pub r11: Option<u64>,
 }
 
-/// If an address is that of an entry of a procedure linkage table of an instrumented file: where it
-/// leads.
+/// Target of the entry of an instrumented file's procedure linkage table at an address, if there is
+/// one.
 pub fn linked(ip: u64) -> Option<LinkageTarget> {
     let module = original(ip)?;
     let stub = follow_stub(ip, |at| {
-        // SAFETY: code of the module to which control goes.
+        // SAFETY: code of this module.
         (module.text.0..module.text.1)
             .contains(&at)
             .then(|| unsafe { (at as *const u8).read() })
     })?;
-    // SAFETY: the word that the entry reads itself.
+    // SAFETY: the word that the entry itself reads.
     let target = unsafe { (stub.word as *const u64).read_unaligned() };
     Some(LinkageTarget {
         target,
@@ -969,11 +970,10 @@ pub fn is_function(ip: u64) -> bool {
     AddrMap::new(module.map).is_some_and(|map| map.is_function(ip - module.bias))
 }
 
-/// If an address lies in a way out of a clone: the original address that it leads to, whether rax
-/// is saved there, and whether a call takes it.
+/// If an address is in a jump out of a clone: the original target address, whether rax is already
+/// saved at that point, and whether the jump belongs to a call.
 pub fn way_out(ip: u64) -> Option<(u64, bool, bool)> {
-    /// Layout of what the rewriter puts there: `mov gs:[rax's place], rax; lea rax, [rip+target];
-    /// …; jmp gs:[hook]`.
+    /// Layout of such a jump: `mov gs:[rax's place], rax; lea rax, [rip+target]; …; jmp gs:[hook]`.
     const BYTES: u64 = 48;
     const DISTANCE_OFFSET: u64 = 12;
     const HOOK: u64 = 38;
@@ -995,8 +995,8 @@ pub fn way_out(ip: u64) -> Option<(u64, bool, bool)> {
     ))
 }
 
-/// If an address in original code lies behind the first byte of a patch, where only a handler can
-/// have led: the same instruction in the clone (run-time address), and the probe state there.
+/// If an address in original code is behind the first byte of a patch, which only a handler can
+/// cause: the run-time address of the same instruction in the clone, and the probe state there.
 pub fn behind_patch(ip: u64) -> Option<(u64, ProbeState, Counting)> {
     let module = original(ip).filter(|module| module.patches.stands_before(ip))?;
     let (clone, state) = first_clone_instruction(ip)?;
@@ -1004,19 +1004,19 @@ pub fn behind_patch(ip: u64) -> Option<(u64, ProbeState, Counting)> {
     Some((clone, state, counting))
 }
 
-/// A handler of the program is about to be shown an address: the original's instructions stand
-/// there from now on, if it may look at them.
+/// Removes the jumps that a handler of the program could see at an address, before the handler sees
+/// that address.
 pub fn show(ip: u64) {
-    // (Handlers of a trap, or a system call, look at the bytes before.)
+    // (Handlers of a trap or a system call look at the bytes before the address.)
     if let Some(module) = (0..=2).find_map(|before| original(ip.checked_sub(before)?)) {
         module.patches.show(ip);
     }
 }
 
-/// The code cannot be changed any more: takes back all jumps that may have to be taken back.
+/// Removes all removable jumps, because the code cannot be changed later.
 pub fn take_all_back() {
-    // Whoever installs a module's patches at the same time has them all in place by then, or begins
-    // when it is known that none may be installed.
+    // A concurrent installation has written its patches by then, or starts after patching was given
+    // up.
     exclusively(&LOCK, || {
         modules()
             .iter()

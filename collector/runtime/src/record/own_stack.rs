@@ -1,21 +1,20 @@
-//! The runtime's way off the program's stack, of which there may be no more than the program needs
-//! itself.
+//! Switch to the runtime's own stack, since the program's stack may have no more room than the
+//! program needs.
 
 /// All signals, for the kernel.
 pub(crate) static ALL_SIGNALS: u64 = !0;
 
-/// Moves the stack pointer to the top of the thread's stack of handlers, so that the runtime takes
-/// nothing of the program's stack, of which there may be no more than the program needs itself.
-/// All signals must be blocked; rbx is an address on the stack that is in use: of the
-/// kernel's frame, or of what was pushed; `$slot` a word that may be overwritten there. Changes all
-/// registers but rbx, rbp and r12 to r15.
+/// Moves the stack pointer to the top of the thread's stack for handlers, so that the runtime uses
+/// none of the program's stack. All signals must be blocked; rbx is an address on the current stack
+/// (of the kernel's frame or of pushed words), and `$slot` a word there that may be overwritten.
+/// Changes all registers but rbx, rbp and r12 to r15.
 ///
-/// The stack pointer stays where it is on that stack already (the rest of it is below),
-/// where the thread has no ring, and where the ring is its creator's: a thread that nobody has met
-/// yet, since a system call has made it just now. In a child that is new the control page is not
-/// mapped, but the stack is its own: it takes its ring over before it makes threads
-/// ([`provide`](crate::record::thread_ring::provide)). The stack pointer also stays where system
-/// calls may be handed back to the program ([`crate::sys::dispatch`]), since this makes some.
+/// The stack pointer does not move if it is on that stack already, if the thread has no ring, or if
+/// the ring is its creator's (a thread that a system call has just created). In a new child the
+/// control page is not mapped, but the stack is its own: the child takes its ring over before it
+/// creates threads ([`provide`](crate::record::thread_ring::provide)). The stack pointer also stays
+/// if system calls may be dispatched to the program ([`crate::sys::dispatch`]), since this code
+/// makes some.
 macro_rules! to_own_stack {
     ($slot:literal) => {
         concat!(
@@ -50,7 +49,7 @@ macro_rules! to_own_stack {
             "jb 22b\n",
             "jmp 29f\n",
             // The spare page: of a child of `vfork`, whose creator waits, or of a thread whose
-            // records go nowhere.
+            // records are dropped.
             "26:\n",
             "mov rcx, [rip + {owner}]\n",
             "test rcx, rcx\n",

@@ -1,5 +1,5 @@
-//! Handling of a full ring: the chunk or window is handed to the recorder, and the probe that met
-//! the guard page goes on in the next one.
+//! Handling of a full ring: the chunk or window is passed to the recorder, and the probe that hit
+//! the guard page continues in the next one.
 
 use crate::record::phases;
 use crate::record::phases::PhaseSplit;
@@ -19,7 +19,7 @@ pub fn begin_stretch(header: &Header, ring: Ring) {
     if header.mode == MODE_RING {
         if control.period_before.get() == 0 {
             control.begin_ns.set(syscall::now_ns());
-            // (A distance that was drawn and lies ahead stays unchanged while nothing is recorded.)
+            // (A distance that was drawn before stays unchanged while nothing is recorded.)
             if !ring.private().drawn.replace(true) {
                 draw(header, control);
             }
@@ -33,7 +33,7 @@ pub fn begin_stretch(header: &Header, ring: Ring) {
                         control.stretch.get(),
                         control.period_before.get(),
                     ),
-                    // Nothing is counted: as long as there is room.
+                    // Nothing is counted, so the lap is as long as possible.
                     _ => thread_ring::next_lap(header, 1 << 18, 0),
                 },
         );
@@ -68,8 +68,8 @@ fn draw(header: &Header, control: &Control) {
     control.windows.set(control.windows.get() + 1);
 }
 
-/// Hands the slots from `base` to the guard on, and begins the next stretch. `at`: the thread's
-/// position, if known. Returns false if recording is over for this thread.
+/// Passes the slots from `base` to the guard to the recorder, and begins the next stretch. `at`:
+/// the thread's position, if known. Returns false if recording is over for this thread.
 pub fn turn(header: &Header, ring: Ring, at: impl FnOnce() -> Option<ThreadPosition>) -> bool {
     if crate::sys::seccomp_state::is_sealed() {
         return false;
@@ -142,7 +142,7 @@ fn publish_parts(header: &Header, ring: Ring, slots: u64, parts: &PhaseSplit) ->
             .set(control.period_before.get() + parts.slots);
         control.slots_before.set(before + parts.slots);
         if control.period_before.get() >= control.stretch.get() {
-            // Its window would have been cut.
+            // The window at this lap's end would be incomplete.
             control.period_before.set(0);
             ring.private().drawn.set(false);
         }
@@ -151,14 +151,15 @@ fn publish_parts(header: &Header, ring: Ring, slots: u64, parts: &PhaseSplit) ->
         let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;
         let mut number = before;
         for &(from, to) in parts.all() {
-            // The recorder takes more than there are places for damage.
+            // Each part takes a place in the queue; the recorder counts more waiting chunks than
+            // there are places as damage.
             if !wait_for_place(header, ring) {
                 return false;
             }
             number += u64::from(number != before || from != 0);
             control.base.set(base + 16 * from);
             control.slots_before.set(number);
-            // (Behind a whole chunk the recorder clears ids, see below.)
+            // (After a whole chunk the recorder clears the ids, see below.)
             let cause = if to == slots {
                 CAUSE_WHOLE
             } else {
@@ -174,12 +175,12 @@ fn publish_parts(header: &Header, ring: Ring, slots: u64, parts: &PhaseSplit) ->
         }
         control.base.set(base);
         control.slots_before.set(number + 1);
-        // The recorder takes what it finds behind the cursor of a thread that was killed for slots,
-        // unless their ids are cleared.
+        // If a thread is killed, the recorder takes the content behind its cursor for slots, unless
+        // the ids are cleared.
         match *parts.all() {
             [] => clear_ids(base, slots),
             [(from, to)] if to == slots => clear_ids(base, from),
-            // All of them lie in one place, which is free once all are drained.
+            // All parts lie in one place, which is free once the recorder has read all of them.
             _ if !wait_for(header, ring, 1) => return false,
             _ => clear_ids(base, slots),
         }
@@ -215,7 +216,7 @@ pub fn publish_rest(header: &Header, ring: Ring, cause: u32) {
     let slots = (control.cursor.get() - control.base.get()) / 16;
     if header.mode == MODE_BURST {
         if crate::record::window::is_lap(ring) {
-            // Its slots are nobody's.
+            // The slots of a lap belong to no window.
             return crate::record::window::rest(header, ring);
         }
         let period = crate::record::window::period(ring);
@@ -259,7 +260,7 @@ fn publish_chunk(header: &Header, ring: Ring, slots: u64, cause: u32) {
     );
 }
 
-/// Description of the slots from `base` on, in the chunk that is filled.
+/// Description of the slots from `base` on, in the current chunk.
 fn describe(
     header: &Header,
     ring: Ring,
@@ -284,8 +285,8 @@ fn describe(
     }
 }
 
-/// Publishes a window of `burst`, of which the thread was in clones from `begin_ns` to `end_ns`,
-/// and whose trigger came as one does each `period`.
+/// Publishes a window of `burst`. The thread was in clones from `begin_ns` to `end_ns`; the
+/// window's triggers come one per `period`.
 pub fn publish_burst(
     header: &Header,
     ring: Ring,
@@ -305,14 +306,14 @@ pub fn publish_burst(
         ..describe(header, ring, place, slots, cause, end_ns)
     };
     control.chunks[(control.published.load(Ordering::Relaxed) % QUEUE as u64) as usize].set(info);
-    // The next window is another one.
+    // The slots of the next window do not follow directly, so one slot number is left out.
     control
         .slots_before
         .set(control.slots_before.get() + slots + 1);
     let published = control.published.fetch_add(1, Ordering::Release) + 1;
     header.doorbell.fetch_add(1, Ordering::Release);
-    // The recorder looks often enough at the rate that was asked for; it is called only if that
-    // goes wrong.
+    // At the requested rate the recorder polls often enough; it is woken only if the queue fills up
+    // anyway.
     let waiting = (published as u32).wrapping_sub(control.drained.load(Ordering::Relaxed));
     if waiting > header.places / 4 * 3 {
         syscall::futex_wake(header.doorbell.as_ptr());
@@ -324,7 +325,7 @@ fn publish_window(header: &Header, ring: Ring, end: u64, window: u64, stretch: u
     let control = ring.control();
     let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;
     let window = window.min(header.chunk_bytes / 16);
-    // SAFETY: the window lies inside the lap, and a chunk place holds a window; both are mapped,
+    // SAFETY: the window is inside the lap, and a chunk place holds a window; both are mapped,
     // and the recorder does not touch a place that is not published.
     unsafe {
         core::ptr::copy_nonoverlapping(
@@ -362,13 +363,13 @@ fn announce(header: &Header, control: &Control, info: ChunkInfo) {
     syscall::futex_wake(header.doorbell.as_ptr());
 }
 
-/// Waits until the queue has a free place. Nothing is dropped while the recorder lives; if it does
-/// not, the answer is false.
+/// Waits until the queue has a free place. Nothing is dropped while the recorder lives. Returns
+/// false if it does not.
 fn wait_for_place(header: &Header, ring: Ring) -> bool {
     wait_for(header, ring, CHUNKS as u32)
 }
 
-/// Waits until fewer than so many chunks wait.
+/// Waits until fewer than `most` chunks are waiting.
 fn wait_for(header: &Header, ring: Ring, most: u32) -> bool {
     let control = ring.control();
     loop {
@@ -390,8 +391,7 @@ fn wait_for(header: &Header, ring: Ring, most: u32) -> bool {
 /// Lets the calling thread's probes write into the spare ring from now on.
 pub fn give_up(ring: Ring) {
     thread_ring::begin_spare(ring);
-    // The probe that met the guard page will take its borrowed registers back from the page that
-    // %gs points at.
+    // The probe that hit the guard page restores its borrowed registers from the page at %gs.
     ring.spare().set_spilled(ring.control().spilled());
     // SAFETY: the spare control page is set up.
     unsafe { syscall::set_gs(core::ptr::from_ref(ring.spare()) as usize) };

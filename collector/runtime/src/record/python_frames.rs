@@ -1,12 +1,13 @@
 //! The Python frames of the current thread, read without calling the interpreter.
 //!
-//! The recorder tells where the process keeps them ([`FrameLayout`]). The thread itself changes its
-//! frames, and it stands in a handler here, so they are whole as far as the interpreter has written
-//! them. Each page is checked before it is read ([`Pages`]): pointers may be out of date between two
-//! instructions of the interpreter. The recorder checks what the noted addresses lead to.
+//! The recorder provides their location ([`FrameLayout`]). Only the thread itself changes its
+//! frames, and it is in a handler here, so they are consistent as far as the interpreter has
+//! written them. Each page is checked before it is read ([`Pages`]): pointers may be out of date
+//! between two instructions of the interpreter. The recorder checks what the noted addresses lead
+//! to.
 //!
-//! Only the list of threads belongs to other threads as well. It is read once per thread, and again
-//! if the thread's own entry has changed. Each of its words is checked directly before it is read.
+//! Only the list of threads is shared with other threads. It is read once per thread, and again if
+//! the thread's own entry has changed. Each of its words is checked directly before it is read.
 
 #[cfg(not(test))]
 use crate::sys::syscall::is_readable;
@@ -14,18 +15,18 @@ use core::cell::Cell;
 use mgz_abi::python_frames::{ENTRY_FRAME, FrameLayout, NO_FIELD, PythonFrame};
 use mgz_abi::shared_memory::PAGE_SIZE;
 
-/// Interpreters of a process that are looked through. Source: Chosen.
+/// Maximum number of interpreters searched in a process. Source: Chosen.
 const MAX_INTERPRETERS: usize = 8;
-/// Threads of an interpreter that are looked through. Source: Chosen.
+/// Maximum number of threads searched in an interpreter. Source: Chosen.
 const MAX_THREADS: usize = 256;
-/// A thread that is not in the list looks again after so many windows: it may be one that never
-/// runs Python. Source: Chosen.
+/// A thread that is not in the list searches again after this many windows, since it may never run
+/// Python. Source: Chosen.
 const WINDOWS_WITHOUT_LOOK: u64 = 64;
-/// Frames that are no Python, of which C code enters the interpreter, are not noted. So many frames
-/// of both kinds are looked at for each place. Source: Chosen; each entry needs a frame of its own.
+/// Frames by which C code enters the interpreter are skipped. At most this many frames of both
+/// kinds are examined for each noted frame. Source: Chosen; each entry needs a frame of its own.
 const STEPS_PER_FRAME: usize = 2;
 
-/// The thread's `pthread_t`, which the C library keeps at this place of the thread's own area.
+/// The thread's `pthread_t`, which the C library keeps in the thread's own area.
 pub fn own_thread_id() -> u64 {
     let id: u64;
     // SAFETY: each thread of a process that has a C library has this area, which begins with its own
@@ -34,7 +35,7 @@ pub fn own_thread_id() -> u64 {
     id
 }
 
-/// Notes the frames of the current thread, innermost first; returns their number. `id`: its
+/// Writes the frames of the current thread, innermost first, and returns their number. `id`: its
 /// `pthread_t`; `state`: a word of the thread, zero at first.
 pub fn thread_frames(
     layout: &FrameLayout,
@@ -79,7 +80,7 @@ pub fn thread_frames(
 enum Found {
     /// A frame of Python code.
     Frame(PythonFrame),
-    /// C code enters the interpreter: the frame noted before is the first that runs there.
+    /// C code enters the interpreter here: the frame found before is the first of that entry.
     Entry,
 }
 
@@ -149,10 +150,10 @@ struct Pages {
 }
 
 impl Pages {
-    /// Frames lie close together, so few pages are asked for more than once.
+    /// Frames lie close together, so a few remembered pages suffice.
     const KNOWN: usize = 4;
 
-    /// The address of a field of so many bytes, if it can be read.
+    /// The address of a field of `bytes` bytes, if it can be read.
     fn place(&mut self, base: u64, offset: u64, bytes: u64) -> Option<u64> {
         let at = base.checked_add(offset).filter(|at| at % bytes == 0)?;
         let page = at & !(PAGE_SIZE as u64 - 1);
@@ -177,7 +178,7 @@ impl Pages {
         Some(unsafe { (at as *const u64).read_volatile() })
     }
 
-    /// A word that other threads may free: no earlier check of its page counts.
+    /// A word that another thread may free, so earlier checks of its page do not count.
     fn foreign_word(&mut self, base: u64, offset: u64) -> Option<u64> {
         self.known = [0; Pages::KNOWN];
         self.word(base, offset)
@@ -196,7 +197,7 @@ impl Pages {
     }
 }
 
-/// System calls are left out of tests.
+/// Tests make no system calls.
 #[cfg(test)]
 fn is_readable(at: usize, _bytes: usize) -> bool {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -276,7 +277,7 @@ mod tests {
         };
         let mut out = [PythonFrame::default(); 8];
         assert_eq!(thread_frames(&layout, &Cell::new(0), 77, &mut out), 1);
-        // A thread that is not in the list looks again later.
+        // A thread that is not in the list searches again later.
         let state = Cell::new(0);
         assert_eq!(thread_frames(&layout, &state, 78, &mut out), 0);
         assert_eq!(state.get(), WINDOWS_WITHOUT_LOOK);

@@ -1,14 +1,14 @@
-//! Reuse beyond windows: behind some of them a hardware watchpoint waits until a word that the
-//! window has accessed is accessed again, and the log tells after how much of the thread's CPU time.
+//! Reuse beyond windows: after some of them a hardware watchpoint waits for the next access to a
+//! word that the window has accessed, and the log holds the CPU time of the thread in between.
 //!
-//! The word is that of a record drawn from the first half of the window whose line no later record
-//! of the window has accessed. So the watches are for accesses whose reuse the window has not seen,
-//! all equally likely.
+//! The word is that of a random record from the first half of the window. It is watched only if no
+//! later record of the window accesses its line. So all accesses whose reuse the window has not
+//! seen are watched with equal probability.
 //!
-//! There are few registers. A watch makes place for the next one with a chance that does not depend
-//! on its word, so a watch that ended without a reuse tells as much as one with a reuse: the
-//! analysis takes the word as reused later (the reservoir of RDX replaces with chances that fall;
-//! watches that last a whole run would tell of few accesses).
+//! There are few debug registers. A watch is replaced by the next one with a probability that does
+//! not depend on its word, so a watch that ends without a reuse is an unbiased observation as well:
+//! the analysis takes it as censored. (The reservoir of RDX replaces watches with falling
+//! probability; watches that last a whole run would observe few accesses.)
 
 use crate::record::params::{
     MAX_DRAWS_PER_WINDOW, REQUESTS_PER_ENDED_WATCH, UNWATCHED_STACK_BYTES, USER_ADDRESSES,
@@ -33,13 +33,13 @@ const LINE_SHIFT: u32 = CACHE_LINE.trailing_zeros();
 struct Watch {
     watchpoint: Watchpoint,
     word: Cell<u64>,
-    /// Number of the first slot of the window that has accessed it.
+    /// Number of the first slot of the window that accessed the word.
     first_slot: Cell<u64>,
-    /// CPU time of the thread when it was set.
+    /// CPU time of the thread when the watch was set.
     since: Cell<u64>,
 }
 
-/// State of a thread's watches; lies in [`crate::record::thread_ring::Private`].
+/// State of a thread's watches; is in [`crate::record::thread_ring::Private`].
 #[repr(C)]
 pub struct ReuseWatches {
     each: [Watch; WATCHES_OF_THREAD],
@@ -49,7 +49,7 @@ pub struct ReuseWatches {
 }
 
 impl ReuseWatches {
-    /// Nothing is watched.
+    /// Forgets all watches.
     pub fn reset(&self) {
         for watch in &self.each {
             watch.watchpoint.forget();
@@ -76,7 +76,7 @@ pub struct Use {
     first_slot: u64,
 }
 
-/// Choice of the word to watch behind a full window whose `slots` slots end at `end`, if it is time
+/// Chooses the word to watch after a full window whose `slots` slots end at `end`, if it is time
 /// for a watch.
 pub fn plan_watch(
     header: &Header,
@@ -92,7 +92,8 @@ pub fn plan_watch(
         return None;
     }
     if watches.random.get() == 0 {
-        // Threads that have few windows each do not all begin to count at the same one.
+        // The start value differs by thread, so that threads with few windows do not all begin at
+        // the same count.
         watches.random.set(u64::from(syscall::gettid()) << 32 | 1);
         watches.windows.set(watches.random() % every);
     }
@@ -100,7 +101,7 @@ pub fn plan_watch(
     if !watches.windows.get().is_multiple_of(every) {
         return None;
     }
-    // SAFETY: the slots were just written by this thread; the place is its own until it is
+    // SAFETY: the slots were just written by this thread; the memory is its own until it is
     // published.
     let window = unsafe {
         core::slice::from_raw_parts((end - 16 * slots) as *const RingSlot, slots as usize)
@@ -117,7 +118,7 @@ pub fn plan_watch(
     })
 }
 
-/// The word of one of the records in the first half, unless a later one has accessed its line.
+/// The word of a random record in the first half, unless a later record accesses its line.
 fn drawn(window: &[RingSlot], random: u64) -> Option<u64> {
     let at = (random % (window.len() as u64 / 2).max(1)) as usize;
     let slot = window.get(at).filter(|slot| slot.id < MARK_FIRST)?;
@@ -130,8 +131,8 @@ fn drawn(window: &[RingSlot], random: u64) -> Option<u64> {
     };
     let displacement = i64::from(modules::displacement(id)?) as u64;
     let address = of(slot, second).wrapping_add(displacement);
-    // Which load another record is of is not looked up: its payload is an address, or that of
-    // something nearby.
+    // The load of another record is not looked up: its payload is the address or something nearby,
+    // so both are compared.
     let same = |payload: u64| {
         payload >> LINE_SHIFT == address >> LINE_SHIFT
             || payload.wrapping_add(displacement) >> LINE_SHIFT == address >> LINE_SHIFT
@@ -140,7 +141,7 @@ fn drawn(window: &[RingSlot], random: u64) -> Option<u64> {
     (!window[at + 1..].iter().any(again)).then_some(address & !7)
 }
 
-/// The thread has left its window and goes on in the original code: the watch begins.
+/// Begins the watch. The thread has left its window and continues in the original code.
 pub fn begin_watch(header: &Header, ring: Ring, used: Use) {
     let watches = &ring.private().reuse;
     let free = |watch: &&Watch| !watch.watchpoint.is_armed() && !watch.watchpoint.is_refused();
@@ -164,19 +165,20 @@ pub fn begin_watch(header: &Header, ring: Ring, used: Use) {
     crate::record::budget::spend(header, header.trigger_toll.max(header.signal_ns) / 2);
 }
 
-/// True if a signal with this descriptor is that of a watch.
+/// True if a signal's descriptor is that of a watch.
 pub fn is_ours(ring: Ring, descriptor: i32) -> bool {
     let mut each = ring.private().reuse.each.iter();
     each.any(|watch| watch.watchpoint.is_ours(descriptor))
 }
 
-/// The word that the event with this descriptor watches was accessed. All signals are blocked.
+/// Handles an access to the word that the event with this descriptor watches. All signals are
+/// blocked.
 pub fn hit(ring: Ring, descriptor: i32, context: &mut Context) {
     let mut each = ring.private().reuse.each.iter();
     let Some(watch) = each.find(|watch| watch.watchpoint.is_ours(descriptor)) else {
         return;
     };
-    // Another thread's filter holds for this one, too.
+    // Another thread's filter applies to this one, too.
     if seccomp_state::is_filtered() {
         if !seccomp_state::is_sealed() {
             watch.watchpoint.clear();
@@ -201,7 +203,7 @@ pub fn hit(ring: Ring, descriptor: i32, context: &mut Context) {
     crate::record::budget::spend(header, header.trigger_toll.max(header.signal_ns));
 }
 
-/// The event's signal was taken off the queue: it is too late to identify the access.
+/// The event's signal was removed from the queue, so the access cannot be identified any more.
 pub fn missed(ring: Ring, descriptor: i32) {
     let mut each = ring.private().reuse.each.iter();
     if let Some(watch) = each.find(|watch| watch.watchpoint.is_ours(descriptor))
@@ -221,7 +223,7 @@ fn give_up(header: &Header, control: &Control, watch: &Watch) {
     }
 }
 
-/// Nothing is watched any more.
+/// Ends all watches.
 pub fn end(ring: Ring) {
     if let Some(header) = process::header()
         && ring.control().tid.get() == syscall::gettid()
@@ -232,8 +234,8 @@ pub fn end(ring: Ring) {
     forget_events(ring);
 }
 
-/// In a forked child, or where the program has closed descriptors: the events are not this
-/// process's.
+/// In a forked child, or where the program has closed descriptors: the events no longer belong to
+/// this process.
 pub fn forget_events(ring: Ring) {
     for watch in &ring.private().reuse.each {
         if let Some(event) = watch.watchpoint.forget() {
@@ -242,7 +244,8 @@ pub fn forget_events(ring: Ring) {
     }
 }
 
-/// Writes to the log how a watch has ended: by an access, with the instruction behind it, or not.
+/// Logs how a watch has ended: by an access, with the address behind the instruction, or without
+/// one.
 fn tell(
     header: &Header,
     control: &Control,
@@ -263,7 +266,7 @@ fn tell(
         cell.ip.set(access.map_or(0, |(ip, _)| ip));
         cell.bytes.set(0);
         if let Some((_, access)) = access {
-            // SAFETY: the cell is this thread's alone, and holds more than that.
+            // SAFETY: the cell belongs to this thread and is large enough.
             unsafe {
                 cell.stack
                     .get()

@@ -45,8 +45,8 @@ pub(crate) fn reserve_slot(header: &Header) -> Option<Ring> {
     Some(ring)
 }
 
-/// A reservation without a ring: the thread's probes write into the spare ring. Where low memory is
-/// used up it lies elsewhere, and the probes write to [`SCRAP`].
+/// A reservation without a ring: the thread's probes write into the spare ring. If low memory is
+/// used up, the reservation is elsewhere, and the probes write to [`SCRAP`].
 pub(crate) fn reserve_private() -> Option<Ring> {
     let anywhere = || {
         let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE;
@@ -80,8 +80,9 @@ pub(crate) fn reserve_private() -> Option<Ring> {
     Some(ring)
 }
 
-/// The ring of a new reservation of so many bytes. Signal stack, spare control page and spare ring
-/// become usable. `None`, and nothing is reserved, if the process may have no more memory.
+/// The ring of a new reservation of `bytes` bytes. Makes the signal stack, spare control page and
+/// spare ring usable. If the process may have no more memory, it frees the reservation and returns
+/// `None`.
 fn ring_in(start: usize, bytes: usize) -> Option<Ring> {
     // SAFETY: inside the caller's new reservation, of which nobody knows yet.
     unsafe {
@@ -100,14 +101,14 @@ fn ring_in(start: usize, bytes: usize) -> Option<Ring> {
     })
 }
 
-/// Reservations without a ring for threads that find no memory when they begin, where their creator
-/// could still have been told that there is none. More than one, since several may be created at
-/// once.
+/// Reservations without a ring, set aside for threads that find no memory when they start. By then
+/// it is too late to let their creation fail. There are several, since threads may be created
+/// concurrently.
 static PROVISIONS: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
 
-/// Sees to it that a new thread has memory at least for a reservation without a ring: without any
-/// its first probe would end the process. Returns false if there is none. A new child takes its
-/// ring over here, while its only thread is the calling one.
+/// Ensures that a new thread has memory at least for a reservation without a ring: without one its
+/// first probe would crash the process. Returns false if there is no memory. A new child takes its
+/// ring over here, while the calling thread is its only one.
 pub fn provide() -> bool {
     crate::record::thread_ring::notice_fork();
     for place in PROVISIONS.iter().filter(|p| p.load(Ordering::Relaxed) == 0) {
@@ -129,7 +130,7 @@ pub fn provide() -> bool {
     PROVISIONS.iter().any(|p| p.load(Ordering::Relaxed) != 0)
 }
 
-/// One of them.
+/// Takes one of [`PROVISIONS`].
 pub(crate) fn provision() -> Option<Ring> {
     PROVISIONS
         .iter()
@@ -142,7 +143,7 @@ pub(crate) fn provision() -> Option<Ring> {
 /// They overwrite each other's records there, which nobody reads.
 pub(crate) static SCRAP: AtomicUsize = AtomicUsize::new(0);
 
-/// Makes [`SCRAP`]. Called once at the start of a process.
+/// Allocates [`SCRAP`]. Called once at the start of a process.
 pub fn set_up_scrap() {
     counters::set_up();
     let bytes = SPARE_RING + PAGE_SIZE;
@@ -165,19 +166,19 @@ struct Range {
     end: usize,
 }
 
-/// For rings.
+/// The range for rings.
 static HIGHER: Range = Range {
     next: AtomicUsize::new(0x8000_0000),
     end: 0xc000_0000,
 };
-/// For threads that get none: even many must find a place to write to.
+/// The range for threads without a ring: even many of them need memory to write to.
 static HIGHEST: Range = Range {
     next: AtomicUsize::new(0xc000_0000),
     end: 0xffff_0000,
 };
 
 impl Range {
-    /// Reserves memory in the range, where nobody else has any.
+    /// Reserves unused memory in the range.
     fn take(&self, bytes: usize) -> Option<usize> {
         let bytes = bytes.next_multiple_of(PAGE_SIZE);
         loop {
@@ -214,7 +215,7 @@ pub(crate) fn hold(header: &Header, ring: Ring) {
     }
 }
 
-/// Scans for a free thread slot. Source: Chosen.
+/// Maximum number of scans for a free thread slot. Source: Chosen.
 const MAX_SCANS: usize = 40;
 /// Time between these scans: the recorder looks for dead threads some fifty times a second. Source:
 /// Chosen.
@@ -243,7 +244,7 @@ pub(crate) fn claim(header: &Header, ring: Ring) -> bool {
             Claim::Failed => break,
             Claim::Full { left } => left,
         };
-        // Slots that dead processes have left are the recorder's to take.
+        // Slots that dead processes have left are freed by the recorder.
         if !left
             || header.stop.load(Ordering::Relaxed) != 0
             || !syscall::process_exists(header.recorder)
@@ -261,7 +262,7 @@ enum Claim {
     Found,
     /// Memory cannot be mapped.
     Failed,
-    /// All slots are in use, or `left`: by threads that are no more.
+    /// All slots are in use. `left`: some of them by threads that no longer exist.
     Full {
         left: bool,
     },
@@ -281,8 +282,8 @@ fn claim_once(header: &Header, ring: Ring, fd: isize) -> Claim {
             .compare_exchange(STATE_FREE, STATE_LIVE, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
         {
-            // First of all whose it is: a process that ends meanwhile shall not leave a thread that
-            // nobody can find dead.
+            // The owner is set first: if the process dies now, the recorder must be able to find
+            // its thread dead.
             control.pid.set(syscall::getpid());
             control.tid.set(syscall::gettid());
             control.index.set(index as u32);
@@ -300,7 +301,7 @@ fn claim_once(header: &Header, ring: Ring, fd: isize) -> Claim {
     Claim::Full { left }
 }
 
-/// Maps part of the file at a fixed place of a reservation, not to be inherited by children.
+/// Maps part of the file at a fixed address of a reservation. Children do not inherit the mapping.
 fn place(address: usize, bytes: usize, fd: isize, offset: u64) -> bool {
     let flags = map::SHARED | map::FIXED | map::POPULATE;
     // SAFETY: the callers pass parts of their own reservation.
@@ -327,7 +328,8 @@ fn place_rest(header: &Header, ring: Ring, fd: isize, offset: u64) -> bool {
         done &= place_chunk(header, ring, fd, offset, k);
     }
     ring.private().mapped.set((1 << CHUNKS) - 1);
-    // A child has none of its parent's other places; nothing else may come to lie there.
+    // A child does not inherit its parent's other places. Their addresses are reserved, so that
+    // nothing else is mapped there.
     let (rest, end) = (
         ring.chunk(CHUNKS, header),
         ring.address + PAGE_SIZE + area_bytes(header),
@@ -346,8 +348,7 @@ fn place_chunk(header: &Header, ring: Ring, fd: isize, offset: u64, k: usize) ->
     place(ring.chunk(k, header), header.chunk_bytes as usize, fd, from)
 }
 
-/// `burst`: a place for a window that no window waits in, mapped. `None` while the recorder is
-/// late.
+/// `burst`: a mapped place in which no window is waiting. `None` if the recorder is late.
 pub fn free_place(header: &Header, ring: Ring) -> Option<usize> {
     let control = ring.control();
     let published = control.published.load(Ordering::Relaxed);
@@ -387,13 +388,13 @@ pub fn free_place(header: &Header, ring: Ring) -> Option<usize> {
     Some(place as usize)
 }
 
-/// The place of the queue in which an address lies.
+/// The place of the queue in which an address is.
 pub fn place_of(header: &Header, ring: Ring, address: u64) -> usize {
     (address as usize).saturating_sub(ring.address + PAGE_SIZE)
         / (header.chunk_bytes as usize + PAGE_SIZE)
 }
 
-/// `burst`: true if an address lies in a guard page of this ring. Reads no memory that a forked
+/// `burst`: true if an address is in a guard page of this ring. Reads no memory that a forked
 /// child may lack.
 pub fn in_guard(header: &Header, ring: Ring, address: u64) -> bool {
     let from = (address as usize).wrapping_sub(ring.address + PAGE_SIZE);
@@ -422,8 +423,8 @@ pub(crate) fn private_page(ring: Ring) {
     ring.control().state.store(PRIVATE, Ordering::Relaxed);
 }
 
-/// Length of the next lap, slots: laps divide the way to the next window's end (`stretch`) evenly,
-/// and none is shorter than a window.
+/// Length of the next lap, slots: laps divide the distance to the next window's end (`stretch`)
+/// evenly, and none is shorter than a window.
 pub fn next_lap(header: &Header, stretch: u64, period_before: u64) -> u64 {
     let most = lap_bytes(header) as u64 / 16;
     let period = stretch.max(1);

@@ -1,20 +1,21 @@
 //! Speed of a window's code. Samples are taken by time, so an estimate of loads needs the loads per
 //! nanosecond.
 //!
-//! The time of the window itself says little: it is short, and spent with cold caches in code that
-//! records. So after a few windows a second the thread is watched a little longer, in one of two
-//! ways.
+//! The time of the window itself is a poor measure: it is short, and spent with cold caches in code
+//! that records. So after a few windows a second the thread is measured a little longer, in one of
+//! two ways.
 //!
-//! *Watched*: where an address among the window's last records advances by a constant stride, a
-//! hardware watchpoint is put where it will be so many iterations later, and the thread goes on in
-//! the original code. Its signal tells how long those took, at the program's own speed.
+//! *Watched*: if an address among the window's last records advances by a constant stride, a
+//! hardware watchpoint is set to the address of a later iteration, and the thread continues in the
+//! original code. The watchpoint's signal gives the time of these iterations at the program's own
+//! speed.
 //!
-//! *Lap*: in turns with that, and always where no address advances so, the thread stays in the
-//! clone for another [`RECORDS_OF_LAP`] records, which lead into memory that nobody reads. The time
-//! is that of code that records, with warm caches: an upper bound.
+//! *Lap*: every second time, and whenever no address advances so, the thread stays in the clone for
+//! another [`RECORDS_OF_LAP`] records, which are written to unused memory. The time is that of code
+//! that records, with warm caches: an upper bound.
 //!
-//! Some are made over few records (`PACE_WATCHED_NEAR`, `PACE_LAP_NEAR`): they show the cost of a
-//! measurement by itself.
+//! Some measurements span few records (`PACE_WATCHED_NEAR`, `PACE_LAP_NEAR`): they show the cost of
+//! the measurement itself.
 
 use crate::record::params::{
     BYTES_OF_PLACE_LOG2, MAX_BYTES_TO_WATCHED_INSTRUCTION, MAX_DOUBLINGS_OF_WATCH,
@@ -32,47 +33,45 @@ use core::cell::Cell;
 use mgz_abi::shared_memory::*;
 use mgz_abi::slot::RingSlot;
 
-/// Measurements made at a place.
+/// Measurements of one place in the code.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct CodeSpot {
-    /// Measurements begun.
     begun: u16,
-    /// Log2 of the factor by which its watches' way is longer than [`RECORDS_OF_WATCH`].
+    /// Log2 of the factor by which its watches are longer than [`RECORDS_OF_WATCH`].
     longer: i8,
-    /// The last watch was in vain: the next measurement is a lap.
+    /// The last watch was not hit: the next measurement is a lap.
     failed: bool,
 }
 
-/// State of a thread's measurements; lies in [`crate::record::thread_ring::Private`]. Zero: none
-/// made yet.
+/// State of a thread's measurements; is in [`crate::record::thread_ring::Private`]. Zero: no
+/// measurement yet.
 #[repr(C)]
 pub struct Pace {
     watchpoint: Watchpoint,
-    /// Measurements begun.
     begun: Cell<u32>,
-    /// Full windows since the last.
+    /// Full windows since the last measurement.
     unmeasured: Cell<u32>,
-    /// Index of the place of the measurement under way.
+    /// Index of the place of the current measurement.
     place: Cell<u32>,
-    /// By [`place_of`].
+    /// The places, by the index of [`place_of`].
     places: [Cell<CodeSpot>; PLACES_OF_THREAD],
     /// Records that lie between the window's end and the watchpoint.
     records: Cell<u32>,
-    /// `PACE_*` of the measurement under way.
+    /// `PACE_*` of the current measurement.
     kind: Cell<u32>,
-    /// When it was set.
+    /// Time at which it was set.
     since: Cell<u64>,
-    /// Address at which the original code then went on.
+    /// Address at which the thread continued in the original code.
     from: Cell<u64>,
-    /// When the next measurement may be made.
+    /// Earliest time of the next measurement.
     due: Cell<u64>,
     /// The latest result, not yet published.
     result: Cell<u64>,
 }
 
 impl Pace {
-    /// Nothing has been measured.
+    /// Forgets all measurements.
     pub fn reset(&self) {
         self.watchpoint.forget();
         self.begun.set(0);
@@ -89,7 +88,7 @@ impl Pace {
         self.result.set(0);
     }
 
-    /// The place of the measurement under way.
+    /// The place of the current measurement.
     fn here(&self) -> &Cell<CodeSpot> {
         &self.places[self.place.get() as usize % PLACES_OF_THREAD]
     }
@@ -101,30 +100,29 @@ fn place_of(address: u64) -> u32 {
         >> (32 - PLACES_OF_THREAD.trailing_zeros())
 }
 
-/// Takes the latest result, as [`ChunkInfo::pace`] has it.
+/// Removes and returns the latest result, in the format of [`ChunkInfo::pace`].
 pub fn take_pace(ring: Ring) -> u64 {
     ring.private().pace.result.take()
 }
 
-/// Measurement to make behind a full window.
+/// Measurement to make after a full window.
 pub enum SpeedPlan {
-    /// Nothing now.
+    /// No measurement now.
     Nothing,
     /// A watchpoint.
     Watch {
         /// Address of the watchpoint.
         address: u64,
-        /// Records until the program comes there.
+        /// Records until the program accesses that address.
         records: u32,
-        /// `PACE_*`.
+        /// `PACE_*` constant of the measurement.
         kind: u32,
     },
-    /// A lap of so many slots.
+    /// A lap of this many slots.
     Lap(u64),
 }
 
-/// Chooses the measurement behind a window whose slots end at `end`, where the thread stands at
-/// `address`.
+/// Chooses the measurement after a window whose slots end at `end`, for a thread at `address`.
 pub fn plan_measurement(ring: Ring, address: u64, end: u64, slots: u64, now: u64) -> SpeedPlan {
     let pace = &ring.private().pace;
     if pace.watchpoint.is_armed() {
@@ -144,8 +142,8 @@ pub fn plan_measurement(ring: Ring, address: u64, end: u64, slots: u64, now: u64
     pace.due.set(now + MEASUREMENT_DISTANCE_NS);
     place.begun = place.begun.wrapping_add(1).max(1);
     let near = place.begun % MEASUREMENTS_PER_NEAR_ONE == 2;
-    // Watches are exact and noisy, laps the other way round: both are made, in turns, and a lap
-    // where a watch was in vain.
+    // Watches are unbiased but noisy, laps the other way round. So both are made in turns, and a
+    // lap after a watch that was not hit.
     let watched = !pace.watchpoint.is_refused()
         && !core::mem::take(&mut place.failed)
         && place.begun.is_multiple_of(2);
@@ -178,11 +176,12 @@ pub fn plan_measurement(ring: Ring, address: u64, end: u64, slots: u64, now: u64
 }
 
 /// An address that advances steadily in the last slots of a window: its last value, its stride, the
-/// number of slots that its last iterations took, and the number of these iterations, as far as
-/// they can be followed back. Three alone would say little about loops whose iterations differ.
+/// number of slots of its last iterations, and the number of these iterations. They are followed
+/// back as far as possible, since the minimum of three says little about loops whose iterations
+/// differ.
 fn stride(end: u64, slots: u64) -> Option<(u64, u64, u64, u64)> {
     let count = slots as usize;
-    // SAFETY: the slots were just written by this thread; the place is its own until it is
+    // SAFETY: the slots were just written by this thread; the memory is its own until it is
     // published.
     let window =
         unsafe { core::slice::from_raw_parts((end - 16 * slots) as *const RingSlot, count) };
@@ -221,7 +220,7 @@ fn stride(end: u64, slots: u64) -> Option<(u64, u64, u64, u64)> {
     None
 }
 
-/// Sets the watchpoint for a thread that is about to go on in the original code at `context`.
+/// Sets the watchpoint for a thread that is about to continue in the original code at `context`.
 pub fn watch(
     header: &Header,
     ring: Ring,
@@ -245,7 +244,7 @@ pub fn is_ours(ring: Ring, descriptor: i32) -> bool {
     ring.private().pace.watchpoint.is_ours(descriptor)
 }
 
-/// The watched address was met. All signals are blocked.
+/// Handles an access to the watched address. All signals are blocked.
 pub fn hit(ring: Ring, context: &Context) {
     let now = syscall::now_ns();
     let pace = &ring.private().pace;
@@ -280,7 +279,7 @@ fn in_vain(pace: &Pace) {
     pace.here().set(place);
 }
 
-/// A window begins, or the thread leaves its code: the watch under way is given up.
+/// Gives up the current watch, because a window begins or the thread leaves its code.
 pub fn give_up(ring: Ring) {
     let pace = &ring.private().pace;
     if pace.watchpoint.clear() {
@@ -288,7 +287,7 @@ pub fn give_up(ring: Ring) {
     }
 }
 
-/// A lap has ended after `slots` slots, of `wanted`.
+/// Handles the end of a lap after `slots` of `wanted` slots.
 pub fn lapped(ring: Ring, slots: u64, wanted: u64, ns: u64) {
     if slots >= wanted {
         let kind = if wanted == RECORDS_OF_LAP {
@@ -301,13 +300,13 @@ pub fn lapped(ring: Ring, slots: u64, wanted: u64, ns: u64) {
     }
 }
 
-/// Gives the watchpoint back.
+/// Releases the watchpoint.
 pub fn end(ring: Ring) {
     give_up(ring);
     forget_parent_event(ring);
 }
 
-/// In a forked child: the parent's event is not this process's.
+/// Forgets the parent's event in a forked child.
 pub fn forget_parent_event(ring: Ring) {
     let pace = &ring.private().pace;
     let event = pace.watchpoint.forget();

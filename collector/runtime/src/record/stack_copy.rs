@@ -1,10 +1,9 @@
 //! Copies of the stack's top for the recorder, which finds the call path of a window from them: one
 //! at the start of each window of `burst`, and one at the end of each of `ring`.
 //!
-//! Nothing is unwound here, nothing is allocated, and nobody waits: if the log is full the copy is
-//! counted as lost. The kernel is asked page by page for readable memory behind the stack pointer,
-//! since the stack may be any memory: an alternate stack, that of a coroutine, a small one at the
-//! end of a mapping.
+//! This module does not unwind, allocate or wait: if the log is full, the copy is counted as lost.
+//! The kernel is asked page by page whether memory above the stack pointer is readable, since the
+//! stack may be an alternate stack, that of a coroutine, or a small one at the end of a mapping.
 
 use crate::record::thread_ring::Ring;
 use crate::record::{modules, python_frames};
@@ -19,23 +18,23 @@ use mgz_abi::stack_log::{BEGIN, CELLS, FORK, STACK_BYTES, StackCell, StackLog, W
 /// Hardware number of the frame pointer's register.
 pub const RBP: u8 = 5;
 
-/// The process before the last fork.
+/// Id of this process. A forked child reads its parent's id here.
 static PARENT: AtomicU32 = AtomicU32::new(0);
 
 /// Position of a thread, in terms of the original code.
 #[derive(Clone, Copy)]
 pub struct ThreadPosition {
-    /// The instruction that comes next.
+    /// Address of the next instruction.
     pub ip: u64,
     /// Stack pointer.
     pub sp: u64,
-    /// The frame pointer's register.
+    /// Value of the frame pointer's register.
     pub bp: u64,
 }
 
 impl ThreadPosition {
-    /// Position of a thread that stands in a clone, where a probe may have borrowed the register.
-    /// `None` if the probe's state is not known.
+    /// Position of a thread in a clone, where a probe may have borrowed the register. `None` if the
+    /// probe's state is not known.
     pub fn in_clone(context: &mut Context, control: &Control) -> Option<ThreadPosition> {
         let place = modules::clone_point_at(context.registers[RIP])?;
         let mut bp = *context.register(RBP);
@@ -52,8 +51,8 @@ impl ThreadPosition {
     }
 }
 
-/// A process has begun, or has executed a new program: the known facts about its files are out of
-/// date.
+/// Logs that a process has begun or has executed a new program, so that facts about its files are
+/// out of date.
 pub fn begin_process(header: &Header) {
     let pid = syscall::getpid();
     PARENT.store(pid, Ordering::Relaxed);
@@ -62,7 +61,7 @@ pub fn begin_process(header: &Header) {
 
 /// Called in a forked child, which has the files of its parent.
 pub fn forked() {
-    // Its only thread's number.
+    // The id of its only thread is that of the process.
     let pid = syscall::gettid();
     let parent = PARENT.swap(pid, Ordering::Relaxed);
     if let Some(header) = process::recorder() {
@@ -70,7 +69,7 @@ pub fn forked() {
     }
 }
 
-/// Copies the stack of a window that begins with this slot; returns the nanoseconds that it took.
+/// Copies the stack of a window that begins at `first_slot`. Returns the time taken, nanoseconds.
 pub fn copy_stack(header: &Header, ring: Ring, first_slot: u64, at: ThreadPosition) -> u64 {
     let control = ring.control();
     let log = &header.stack_log;
@@ -81,8 +80,8 @@ pub fn copy_stack(header: &Header, ring: Ring, first_slot: u64, at: ThreadPositi
     let begun = clock::ticks();
     if let Some((position, cell)) = claim(log) {
         let bytes = readable(at.sp as usize, (wanted as usize).min(STACK_BYTES));
-        // SAFETY: the cell was claimed by this thread alone, and holds so many bytes; `readable` has
-        // found these bytes of the stack to be there.
+        // SAFETY: the cell was claimed by this thread alone, and is large enough; `readable` has
+        // found these bytes of the stack readable.
         unsafe {
             core::ptr::copy_nonoverlapping(at.sp as *const u8, cell.stack.get().cast::<u8>(), bytes)
         };
@@ -114,7 +113,7 @@ fn python_frames(log: &StackLog, ring: Ring, cell: &StackCell) -> usize {
     python_frames::thread_frames(&layout, &ring.private().python, id, out)
 }
 
-/// Tells of something that has no stack.
+/// Logs an event without a stack.
 fn tell(log: &StackLog, kind: u16, pid: u32, parent: u32) {
     if log.wanted.load(Ordering::Relaxed) == 0 {
         return;
@@ -131,7 +130,7 @@ fn tell(log: &StackLog, kind: u16, pid: u32, parent: u32) {
     }
 }
 
-/// Writes something else into the log, or counts it as lost.
+/// Writes another kind of cell to the log, or counts it as lost.
 pub fn write_stack_cell(log: &StackLog, write: impl FnOnce(&StackCell)) {
     if let Some((position, cell)) = claim(log) {
         write(cell);
@@ -139,12 +138,12 @@ pub fn write_stack_cell(log: &StackLog, write: impl FnOnce(&StackCell)) {
     }
 }
 
-/// A cell for the caller to write, with its position. `None`, and counted, if all of them wait for
-/// the recorder.
+/// A cell for the caller to write, with its position. If all cells wait for the recorder, counts a
+/// loss and returns `None`.
 fn claim(log: &StackLog) -> Option<(u64, &StackCell)> {
     loop {
         let at = log.head.load(Ordering::Relaxed);
-        // Other processes may have scribbled over either.
+        // Other processes can write to both counters, so neither is trusted.
         if at.wrapping_sub(log.tail.load(Ordering::Acquire)) >= CELLS as u64 {
             log.dropped.fetch_add(1, Ordering::Relaxed);
             return None;
@@ -159,7 +158,7 @@ fn claim(log: &StackLog) -> Option<(u64, &StackCell)> {
     }
 }
 
-/// Bytes from `at` on that can be read, at most so many.
+/// Number of readable bytes from `at` on, at most `most`.
 fn readable(at: usize, most: usize) -> usize {
     let Some(end) = at.checked_add(most) else {
         return 0;

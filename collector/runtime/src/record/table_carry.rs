@@ -1,9 +1,9 @@
-//! Runs the last step of a jump through a table ahead of a move into the clone.
+//! Emulates the last step of a jump through a table before a thread is moved into the clone.
 //!
-//! Between reading a jump table and the jump a register holds the entry of the *original* table.
-//! The clone has tables of its own; entered there, it would jump back to the original code at once.
-//! So the few instructions up to the jump are carried out here, on the interrupted registers, and
-//! the clone is entered where the jump leads.
+//! Between the read of a jump table and the jump, a register holds the entry of the *original*
+//! table. The clone has tables of its own, so entering it there would lead straight back to the
+//! original code. So the few instructions up to the jump are emulated here on the interrupted
+//! registers, and the clone is entered at the jump's target.
 
 use crate::sys::signal_frame::{Context, RIP};
 
@@ -12,15 +12,15 @@ const MAX_INSTRUCTIONS: usize = 16;
 
 /// Effect of an instruction.
 enum Act {
-    /// Nothing that can be seen.
+    /// No visible effect.
     Nothing,
     /// 64-bit `add`: to, from.
     Add(u8, u8),
-    /// To the address in a register.
+    /// Jump to the address in a register.
     Jump(u8),
 }
 
-/// Decodes one of the instructions that stand there, with its length.
+/// Decodes the supported instructions. Returns the effect and the length.
 fn decode(code: &[u8]) -> Option<(Act, usize)> {
     let pair = |modrm: u8, reg_ext: u8, rm_ext: u8| {
         (modrm >> 6 == 3).then_some((modrm >> 3 & 7 | reg_ext, modrm & 7 | rm_ext))
@@ -34,7 +34,7 @@ fn decode(code: &[u8]) -> Option<(Act, usize)> {
             let (to, from) = if op == 1 { (rm, reg) } else { (reg, rm) };
             Some((Act::Add(to, from), 3))
         }
-        // `notrack` stands before the jumps of programs that are made for shadow stacks.
+        // `notrack` precedes the jumps of programs that are built for shadow stacks.
         [0x3e, ref rest @ ..] => match decode(rest)? {
             (Act::Jump(register), length) => Some((Act::Jump(register), length + 1)),
             _ => None,
@@ -45,7 +45,7 @@ fn decode(code: &[u8]) -> Option<(Act, usize)> {
     }
 }
 
-/// The flags that `a + b` sets: CF, PF, AF, ZF, SF, OF in their places.
+/// The flags that `a + b` sets: CF, PF, AF, ZF, SF, OF at their bit positions.
 fn flags(a: u64, b: u64) -> u64 {
     let (sum, carry) = a.overflowing_add(b);
     let bit = |set: bool, at: u32| u64::from(set) << at;
@@ -58,7 +58,7 @@ fn flags(a: u64, b: u64) -> u64 {
 }
 
 /// If the interrupted instruction and those that follow lead straight to a jump through a register:
-/// carries them out. `code` begins at the interrupted instruction.
+/// emulates them. `code` begins at the interrupted instruction.
 pub fn carry_out(context: &mut Context, code: &[u8]) {
     const SET_BY_ADD: u64 = 0x8d5;
     let (mut jump, mut at) = (None, 0);

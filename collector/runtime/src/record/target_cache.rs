@@ -1,30 +1,30 @@
 //! Known targets of original addresses in the hooks of one thread (see `transfer_hooks`).
 //!
-//! Three tables of entries `(key, value)`. The *near* and the *far* one lead from original
-//! addresses to their clones; hooks look into both by instructions of their own. The near one has
-//! one entry for each hash, the others have two. The third, which only
-//! [`KnownTargets::recall_fact`] reads, tells other [`Fact`]s of addresses: they spare most calls
-//! of code without a clone their looks into the address map.
+//! Three tables of entries `(key, value)`. The *near* and the *far* table map original addresses to
+//! their clones; hooks look into both with inline code. The near table has one entry per hash, the
+//! others have two. The third table, which only [`KnownTargets::recall_fact`] reads, holds other
+//! [`Fact`]s about addresses: they spare most calls of code without a clone a lookup in the address
+//! map.
 //!
-//! The difficulty: only the thread itself reads and writes values, but a signal may end that
-//! anywhere, and another thread may be forgetting all keys.
+//! The difficulty: only the thread itself reads and writes values, but a signal may interrupt that
+//! anywhere, and another thread may clear all keys at the same time.
 
 use core::cell::Cell;
 
 /// Entries of the near table.
 pub const NEAR_ENTRIES: usize = 128;
-/// Bytes of the far table; the table of facts is as large, and lies behind it.
+/// Bytes of the far table; the table of facts has the same size and is behind it.
 const FAR_BYTES: usize = 16 * 1024;
-/// Bytes of the far table and that of facts.
+/// Bytes of the far table and the table of facts together.
 pub const BYTES: usize = 2 * FAR_BYTES;
 /// Entries of the far table for keys of one hash: with one, addresses that a loop calls in turns
-/// would often throw each other out.
+/// would often evict each other.
 const WAYS: usize = 2;
 /// Hashes of the far table.
 pub const FAR_SETS: usize = FAR_BYTES / 16 / WAYS;
 /// Multiplicative hash of the low half: the uppermost bits of the product. (Functions begin at
-/// multiples of 16 and lie far apart, so that low bits alone make pairs of them throw each other
-/// out at every call.)
+/// multiples of 16 and lie far apart, so with low bits alone, pairs of them would evict each other
+/// at every call.)
 pub const HASH: u32 = 0x9e37_79b1;
 
 /// A number below `places`, a power of two.
@@ -32,9 +32,9 @@ const fn hash(key: u64, places: usize) -> usize {
     ((key as u32).wrapping_mul(HASH) >> (32 - places.trailing_zeros())) as usize
 }
 
-/// The key of an entry that holds nothing, by the hash that keys of this entry have: it has another
-/// one, so that nobody finds it. (Zero has the first: were zero there, a call through a null
-/// pointer would find whatever value the entry has had.)
+/// The key of an empty entry in place `place`. It has the hash of another place, so that no lookup
+/// finds it. (Zero has hash 0, so it cannot mark an empty entry there: a call through a null
+/// pointer would find the entry's old value.)
 const fn nothing(place: usize) -> u64 {
     (place == 0) as u64
 }
@@ -51,11 +51,12 @@ const _: () = assert!(
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Fact {
-    /// A call's target that lies outside of instrumented files.
+    /// A call's target that is outside of instrumented files.
     Outside = 1 << 63,
-    /// A return address that code without a clone shall not have; the value is its replacement.
+    /// A return address that must be replaced before code without a clone sees it; the value is the
+    /// replacement.
     ReturnedTo = 1 << 62,
-    /// An entry of a linkage table, which itself has no clone. (Where it leads is read each time:
+    /// An entry of a linkage table, which itself has no clone. (Its target is read each time, since
     /// binding may change it.)
     Linked = 1 << 61,
 }
@@ -66,14 +67,13 @@ impl Fact {
     }
 }
 
-/// True if code can be at an address: the instruction that would go to any other address is
-/// refused.
+/// True if code can be at an address: a jump to any other address faults.
 pub const fn is_canonical(address: u64) -> bool {
     let upper = address as i64 >> 56;
     upper == 0 || upper == -1
 }
 
-/// A thread's tables. Before their first use all is to be forgotten.
+/// A thread's tables. Before their first use, call [`KnownTargets::forget`].
 #[derive(Clone, Copy)]
 pub struct KnownTargets {
     near: usize,
@@ -83,15 +83,15 @@ pub struct KnownTargets {
 impl KnownTargets {
     /// # Safety
     ///
-    /// There are [`NEAR_ENTRIES`] entries of 16 bytes at `near`, and [`BYTES`] at `far`, for
-    /// nothing else and as long as this is used.
+    /// There must be [`NEAR_ENTRIES`] entries of 16 bytes at `near` and [`BYTES`] bytes at `far`,
+    /// used for nothing else as long as the result is in use.
     pub const unsafe fn at(near: usize, far: usize) -> KnownTargets {
         KnownTargets { near, far }
     }
 
-    /// Forgets all. The tables' thread may be looking something up meanwhile: whoever has found a
-    /// key goes on to its value, so that values stay. (What is forgotten for a library that is
-    /// unmapped, nobody looks for who may call it.)
+    /// Clears all keys. The tables' thread may be doing a lookup: after it has found a key it reads
+    /// the value, so values stay. (No thread looks up addresses of a library that is being
+    /// unmapped, since none may call it.)
     pub fn forget(self) {
         for (table, places, ways) in [
             (self.near, NEAR_ENTRIES, 1),
@@ -99,36 +99,37 @@ impl KnownTargets {
             (self.far + FAR_BYTES, FAR_SETS, WAYS),
         ] {
             for n in 0..places * ways {
-                // SAFETY: an entry of the table, see [`KnownTargets::at`]. Its thread reads and
-                // writes it by whole words, too.
+                // SAFETY: an entry of the table, see [`KnownTargets::at`]. Its thread also reads
+                // and writes whole words.
                 unsafe { ((table + 16 * n) as *mut u64).write_volatile(nothing(n / ways)) };
             }
         }
     }
 
-    /// Notes where an original address goes on.
+    /// Adds the clone of an original address to the near table.
     pub fn note_near(self, original: u64, clone: u64) {
         let place = hash(original, NEAR_ENTRIES);
         put((self.near + 16 * place) as *mut u64, place, original, clone);
     }
 
-    /// Clone address at which an original address goes on, if the far table has it.
+    /// Clone of an original address, if the far table has it.
     pub fn recall(self, original: u64) -> Option<u64> {
         find(self.far, original)
     }
 
-    /// Notes where an original address goes on, for [`KnownTargets::recall`] and hooks.
+    /// Adds the clone of an original address to the far table, for [`KnownTargets::recall`] and
+    /// hooks.
     pub fn note(self, original: u64, clone: u64, turn: &Cell<u32>) {
         add(self.far, original, clone, turn);
     }
 
-    /// Value that was noted of an address. Facts exist only for addresses of programs.
+    /// Value of a fact about an address. Only canonical addresses have facts.
     pub fn recall_fact(self, fact: Fact, address: u64) -> Option<u64> {
         find(self.far + FAR_BYTES, fact.key(address)).filter(|_| is_canonical(address))
     }
 
-    /// Notes a fact about an address of the program. (Hooks must not find it: a call through a
-    /// pointer that has just these bits too would go to the value.)
+    /// Stores a fact about an address of the program. (Hooks must not find it: a call through a
+    /// pointer with the fact's bit set would go to the value.)
     pub fn note_fact(self, fact: Fact, address: u64, value: u64, turn: &Cell<u32>) {
         if is_canonical(address) {
             add(self.far + FAR_BYTES, fact.key(address), value, turn);
@@ -152,9 +153,9 @@ fn find(table: usize, key: u64) -> Option<u64> {
         })
 }
 
-/// Adds a key to a table of [`FAR_SETS`] hashes of this thread. One of two makes room, in turns.
-/// All other entries stay in place: another thread may be forgetting one, and would miss an entry
-/// that moves.
+/// Adds a key to a table of [`FAR_SETS`] hashes of this thread. If both entries of its hash are
+/// used, they are replaced in turns. Entries never move: another thread that clears the keys could
+/// miss a moved one.
 fn add(table: usize, key: u64, value: u64, turn: &Cell<u32>) {
     let place = hash(key, FAR_SETS);
     // SAFETY: entries of this thread's table.
@@ -169,9 +170,10 @@ fn add(table: usize, key: u64, value: u64, turn: &Cell<u32>) {
     );
 }
 
-/// Writes an entry of one of this thread's tables, for keys of this hash.
+/// Writes an entry of one of this thread's tables, in the place of its hash.
 fn put(entry: *mut u64, place: usize, key: u64, value: u64) {
-    // SAFETY: the callers' tables. The key is written last, since a signal may end this anywhere.
+    // SAFETY: the callers' tables. The key is written last, since a signal may interrupt this
+    // anywhere.
     unsafe {
         entry.write_volatile(nothing(place));
         entry.add(1).write_volatile(value);
@@ -184,10 +186,10 @@ mod tests {
     use super::*;
     use core::sync::atomic::{AtomicU32, Ordering};
 
-    /// As a new thread has them.
+    /// Tables in their initial state.
     fn tables() -> KnownTargets {
         let at = |bytes: usize| vec![0u64; bytes / 8].leak().as_ptr() as usize;
-        // SAFETY: memory of that size, which nobody else has.
+        // SAFETY: memory of that size, which nothing else uses.
         let known = unsafe { KnownTargets::at(at(16 * NEAR_ENTRIES), at(BYTES)) };
         known.forget();
         known
@@ -254,8 +256,7 @@ mod tests {
         assert_eq!(found(known, address), None);
     }
 
-    /// Test of a library that is closed, while another thread notes addresses that it does not
-    /// have.
+    /// Test of a library that is unloaded while another thread adds addresses of other libraries.
     #[test]
     fn what_is_forgotten_does_not_come_back() {
         const ROUNDS: u32 = 2000;
@@ -286,7 +287,7 @@ mod tests {
                     .iter()
                     .for_each(|&original| known.note(original, 1, &Cell::new(0)));
                 begun.store(round, Ordering::Release);
-                // Somewhere the two meet.
+                // The varying delay makes the two threads overlap at different points.
                 (0..round % 256).for_each(|_| std::hint::spin_loop());
                 open.iter()
                     .rev()

@@ -1,4 +1,4 @@
-//! Threads that were there before their process was recorded: how they get rings.
+//! Rings for threads that existed before their process was recorded.
 
 use crate::record::{signals, thread_ring};
 use crate::sys::signal_frame::Context;
@@ -6,8 +6,8 @@ use crate::sys::syscall::nr;
 use crate::sys::{process, syscall};
 use core::sync::atomic::AtomicU32;
 
-/// Gives the calling thread a ring in a process in which threads had none so far, and wraps the
-/// handlers that it has.
+/// Gives the calling thread a ring in a process in which no thread had one so far, and wraps the
+/// process's signal handlers.
 pub fn join_here() {
     let Ok(mask) = syscall::sigprocmask(0, Some(!0)) else {
         return;
@@ -32,8 +32,8 @@ pub fn join_here() {
     let _ = syscall::sigprocmask(2, Some(mask & !kept));
 }
 
-/// In a handler of the runtime: a thread that began when nobody recorded its process, and so has no
-/// ring, needs one. Returns whether it has it.
+/// Called in a handler of the runtime: gives a ring to a thread that started before its process was
+/// recorded. Returns true if the thread now has one.
 pub fn join(context: &mut Context) -> bool {
     if process::header().is_none() || syscall::gs() != 0 {
         return false;
@@ -49,7 +49,7 @@ pub fn join(context: &mut Context) -> bool {
     true
 }
 
-/// Notes the alternate stack and mask that the calling thread had before it got its ring.
+/// Stores the alternate stack and mask that the calling thread had before it got its ring.
 pub(crate) fn note_stack_and_mask(alternate: [usize; 3], mask: u64) {
     if let Some(ring) = thread_ring::ring_at(syscall::gs()) {
         let private = ring.private();
@@ -66,7 +66,7 @@ pub(crate) fn note_stack_and_mask(alternate: [usize; 3], mask: u64) {
 }
 
 /// True if all threads of this process can get their rings by [`join`]. The C library blocks all
-/// signals for a moment when it makes a thread and when one ends, so the check is repeated for a
+/// signals briefly while it creates a thread and while one ends, so the check is repeated for a
 /// while.
 pub fn all_can_join() -> bool {
     const MAX_ATTEMPTS: usize = 50;
@@ -85,8 +85,8 @@ pub fn all_can_join() -> bool {
     false
 }
 
-/// Tells of the other threads of this process: their ids, and the signals that they have blocked
-/// (all, where that cannot be read).
+/// Calls `tell` for each other thread of this process, with its id and its blocked signals (all, if
+/// they cannot be read).
 pub fn others(mut tell: impl FnMut(u32, u64)) {
     const DIRECTORY: usize = 0o2_200_000; // O_DIRECTORY, O_CLOEXEC
     // SAFETY: a zero-terminated path.
@@ -101,7 +101,7 @@ pub fn others(mut tell: impl FnMut(u32, u64)) {
     let mut buffer = [0u64; 256];
     loop {
         let bytes = size_of_val(&buffer);
-        // SAFETY: the kernel writes at most so many bytes.
+        // SAFETY: the kernel writes at most the buffer's length.
         let read = unsafe {
             let at = buffer.as_mut_ptr() as usize;
             syscall::call(nr::GETDENTS64, fd as usize, at, bytes, 0, 0, 0)

@@ -1,4 +1,4 @@
-//! Rings: where a thread's records go, and how a thread gets one.
+//! Rings: the memory for a thread's records, and how a thread gets one.
 //!
 //! Each thread has one *reservation* in low memory:
 //!
@@ -7,8 +7,8 @@
 //!                                                                                                                  | ring: lap (mirrored), guard, chunks
 //! ```
 //!
-//! `%gs` points at the control page. The *spare* control page and ring are private memory that
-//! nobody reads: `%gs` points there while records must not count (between `vfork` and `exec`, after
+//! `%gs` points at the control page. The *spare* control page and ring are private memory that is
+//! never read: `%gs` points there while records must not count (between `vfork` and `exec`, after
 //! the recorder is gone), because a probe always writes somewhere.
 //!
 //! The control page and everything behind it belong to the recorder's file and are not inherited by
@@ -33,8 +33,7 @@ use mgz_abi::shared_memory::*;
 
 /// Bytes of the stack on which the guard page's handler runs.
 pub const SIGNAL_STACK: usize = 64 * 1024;
-/// Bytes of the stack on which hooks run. Those at its bottom are no stack, but hold the far tables
-/// of the hooks.
+/// Bytes of the stack on which hooks run. The lowest bytes hold the far tables of the hooks.
 pub const HOOK_STACK: usize = 16 * 1024 + crate::record::target_cache::BYTES;
 /// Bytes for the state that is kept while handlers of the program run
 /// ([`signals::kept`](crate::record::signals)).
@@ -53,58 +52,58 @@ const BORROWERS: u32 = u32::MAX;
 /// Least length of a lap, slots.
 pub(crate) const LAP_SLOTS: u64 = 1 << 18;
 
-/// Signal settings of a thread in the program's view; lies in the second half of the spare control
-/// page.
+/// State of a thread, among it the signal settings in the program's view; is in the second half
+/// of the spare control page.
 #[repr(C)]
 pub struct Private {
-    /// True if the program has SIGSEGV blocked. It is never really blocked.
+    /// True if the program has SIGSEGV blocked. The kernel never blocks it.
     pub segv_blocked: Cell<bool>,
     /// The handler of the program that blocks SIGSEGV while it runs, see
     /// [`crate::record::signals`].
     pub shield: Cell<crate::record::signals::Shield>,
-    /// The mask of the call in which the thread waits for signals, if it does.
+    /// The signal mask of the call in which the thread waits for signals, if it is in one.
     pub waiting: Cell<Option<u64>>,
-    /// True if the program has the trigger's signal blocked. That signal is never really blocked
+    /// True if the program has the trigger's signal blocked. The kernel never blocks that signal
     /// either.
     pub trigger_blocked: Cell<bool>,
-    /// The window of `burst`.
+    /// The thread's window in `burst`.
     pub window: Cell<crate::record::window::ThreadWindow>,
-    /// Source of windows.
+    /// The thread's trigger of windows.
     pub trigger: Cell<crate::record::trigger::ThreadTrigger>,
     /// Measurements of the code's speed.
     pub pace: crate::record::speed_probe::Pace,
-    /// Watches that wait for reuses.
+    /// The thread's watches for reuses.
     pub reuse: crate::record::reuse_watch::ReuseWatches,
     /// `burst`: places of the queue that are mapped, by bit.
     pub mapped: Cell<u32>,
     /// The program's alternate stack: address, flags, size.
     pub stack: Cell<[usize; 3]>,
-    /// State to undo if the execution of a new program fails: presence of a trigger, and memory and
-    /// its bytes.
+    /// State to undo if the execution of a new program fails: presence of a trigger, and address
+    /// and length of a piece of memory.
     pub executing: Cell<(bool, usize, usize)>,
     /// Preparations for the seccomp filter that the thread is about to install.
     pub restricting: Cell<Option<crate::sys::seccomp_state::Prepared>>,
-    /// Which handlers of the program are under way.
+    /// Saved states of the program's running handlers.
     pub kept: Cell<crate::record::signals::KeptPlaces>,
     /// Known bounds of the thread's own stack.
     pub own_stack: Cell<Stack>,
-    /// Its state in CPython ([`python_frames`](crate::record::python_frames)).
+    /// The thread's state in CPython ([`python_frames`](crate::record::python_frames)).
     pub python: Cell<u64>,
-    /// Its trigger, for other threads: kind, and descriptor or number; 0 is none.
+    /// The thread's trigger, for other threads: kind, and descriptor or number; 0: none.
     pub handle: AtomicU64,
-    /// Rest of the period of a stopped timer, and its interval, nanoseconds.
+    /// Rest of the period of a paused timer, and its interval, nanoseconds.
     pub left: [AtomicU64; 2],
-    /// `ring`: how far it is to the end of the next window is drawn.
+    /// `ring`: true if the distance to the end of the next window was drawn.
     pub drawn: Cell<bool>,
     /// Next entry to replace in the tables of hooks.
     pub noted: Cell<u32>,
-    /// Address of the reservation's area of counters; 0: it has none. Stays when a new thread
-    /// comes.
+    /// Address of the reservation's area of counters; 0: none. It stays when a new thread takes the
+    /// reservation over.
     pub counters: Cell<usize>,
 }
 
 impl Private {
-    /// A new thread has the reservation. (What is mapped of it stays.)
+    /// Resets the state for a new thread. (Mappings stay.)
     fn reset(&self) {
         self.segv_blocked.set(false);
         self.shield.set(Default::default());
@@ -128,26 +127,27 @@ impl Private {
 /// Control pages of this process's reservations; 0 ends the list.
 pub(crate) static RESERVATIONS: [AtomicUsize; MAX_RESERVATIONS] =
     [const { AtomicUsize::new(0) }; MAX_RESERVATIONS];
-/// More than thread slots, since threads without a slot need a reservation as well.
+/// Greater than the number of thread slots, since threads without a slot need a reservation as
+/// well.
 pub(crate) const MAX_RESERVATIONS: usize = 1 << 16;
-/// Reservations that a new thread looks at for one to take over; those of many threads are looked
-/// at in turn. Source: Chosen.
+/// Number of reservations that a new thread checks for one to take over. Successive threads check
+/// successive ones. Source: Chosen.
 const MAX_RESERVATION_LOOKS: usize = 64;
 static NEXT_LOOK: AtomicUsize = AtomicUsize::new(0);
-/// Reservations before this one were made for another recorder, whose rings had another size.
+/// Reservations before this one were made for an earlier recorder, whose rings had another size.
 static FIRST: AtomicUsize = AtomicUsize::new(0);
 static LOCK: AtomicU32 = AtomicU32::new(0);
 
-/// Longest sleep before a lock is looked at again, nanoseconds.
+/// Longest sleep before a lock is checked again, nanoseconds.
 const LOCK_PATIENCE: u64 = 100_000_000;
 
-/// Runs `work` alone among the threads of this process, with all signals blocked.
+/// Runs `work` under a lock between the threads of this process, with all signals blocked.
 pub fn exclusively<R>(lock: &AtomicU32, work: impl FnOnce() -> R) -> R {
     // A thread of the parent may have held the lock when this process was forked.
     notice_fork();
     let _flags = PlainFlags::hold();
     let old = syscall::sigprocmask(0, Some(!0));
-    // 0: free, 1: taken, 2: taken and somebody may wait.
+    // 0: free, 1: taken, 2: taken and another thread may be waiting.
     if lock
         .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
         .is_err()
@@ -166,18 +166,18 @@ pub fn exclusively<R>(lock: &AtomicU32, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// A thread's control page, and where it stands in this process.
+/// A thread's control page, by its address in this process.
 ///
-/// A copy of an address, from which shared references to three pieces of memory are made. All that
-/// changes in them is a cell or atomic, so that references may coexist: those of a function with
-/// those of a signal handler that interrupts it, or that it calls. The right to change cells
-/// follows from the owner of the reservation:
+/// Shared references to three pieces of memory are made from the address. Everything mutable in
+/// them is a cell or atomic, so references of a function may coexist with those of a signal handler
+/// that interrupts it and of functions that it calls. The right to change cells depends on the
+/// owner of the reservation:
 ///
-/// * of a living thread: that thread alone, with signals blocked, in a handler, or where no handler
-///   of the runtime looks at the field; its probes change `cursor` and `spill` between two
+/// * reservation of a living thread: that thread alone, with signals blocked, in a handler, or if
+///   no handler of the runtime uses the field; its probes change `cursor` and `spill` between two
 ///   instructions of the program;
-/// * of a thread that has ended, or of none: the thread that holds [`LOCK`], or that has changed
-///   [`Control::state`] from STATE_FREE;
+/// * reservation of a thread that has ended, or of none: the thread that holds [`LOCK`], or that
+///   has changed [`Control::state`] from STATE_FREE;
 /// * `hooks` and the tables of known targets: any thread that unloads a module ([`forget_code`]),
 ///   by volatile writes.
 ///
@@ -191,7 +191,7 @@ pub struct Ring {
 impl Ring {
     /// The control page's fields.
     pub fn control(self) -> &'static Control {
-        // SAFETY: a Ring is only made of the address of a control page in one of this process's
+        // SAFETY: a Ring is only made from the address of a control page in one of this process's
         // reservations, which are never unmapped; zero is a valid value of all fields.
         unsafe { &*(self.address as *const Control) }
     }
@@ -208,7 +208,7 @@ impl Ring {
         unsafe { &*((self.address - SPARE_OFFSET + PAGE_SIZE / 2) as *const Private) }
     }
 
-    /// Bottom of the stack of hooks; that of handlers follows it.
+    /// Bottom of the stack of hooks; the stack of handlers is above it.
     pub fn hook_stack(self) -> usize {
         self.signal_stack() - HOOK_STACK
     }
@@ -228,7 +228,7 @@ impl Ring {
         self.address - SPARE_OFFSET - SIGNAL_STACK
     }
 
-    /// The handler's stack as the kernel is told: address, flags, size.
+    /// The handler's stack as the kernel's `stack_t`: address, flags, size.
     pub fn handler_stack(self) -> [usize; 3] {
         [self.signal_stack(), 0, SIGNAL_STACK]
     }
@@ -264,7 +264,7 @@ pub fn ring_at(gs: usize) -> Option<Ring> {
 pub fn current() -> Option<Ring> {
     let gs = syscall::gs();
     let ring = ring_at(gs)?;
-    // A vfork child shares its parent's memory, and has the spare page.
+    // A vfork child shares its parent's memory, and uses the spare page.
     if gs == ring.address {
         adopt_after_fork(ring);
         if crate::record::attachment::is_attached() && ring.control().tid.get() != syscall::gettid()
@@ -276,15 +276,15 @@ pub fn current() -> Option<Ring> {
     Some(ring)
 }
 
-/// True if the caller is a process that shares its creator's memory and knows it (the child of a
-/// `vfork`): its signal handlers and mask are its own.
+/// True if the caller is the child of a `vfork`, which shares its creator's memory: its signal
+/// handlers and mask are its own.
 pub fn borrows_memory() -> bool {
     let gs = syscall::gs();
     ring_at(gs).is_some_and(|ring| gs != ring.address) && process::borrows_memory()
 }
 
-/// In a new child of which nobody knows yet: its only thread is the calling one, and no other holds
-/// a lock.
+/// Notices that this process is a new child: the calling thread is its only one, and no other
+/// thread holds a lock.
 #[inline]
 pub fn notice_fork() {
     if process::is_forked() {
@@ -305,8 +305,8 @@ fn notice_child() {
     }
 }
 
-/// As [`notice_fork`], but the ring is taken over when it is first needed. The child's mappings
-/// until then must not lie there.
+/// As [`notice_fork`], but the ring is taken over when it is first needed. Until then its addresses
+/// are reserved against the child's mappings.
 pub fn hold_place() {
     let gs = syscall::gs();
     match (ring_at(gs), process::header()) {
@@ -318,17 +318,17 @@ pub fn hold_place() {
 }
 
 /// If this process is a new child, gives the calling (only) thread a slot of its own in place of
-/// the parent's, which is not mapped here. Returns whether that was so.
+/// the parent's, which is not mapped here. Returns true if it is one.
 #[inline]
 pub fn adopt_after_fork(ring: Ring) -> bool {
     process::is_forked() && adopt_in_child(ring)
 }
 
-// (A function that is called often has no room for it on its stack, which may be a small one.)
+// (A separate function, so that frequent callers need less stack, which may be small.)
 #[cold]
 #[inline(never)]
 fn adopt_in_child(ring: Ring) -> bool {
-    // A handler would find the ring without its memory.
+    // A handler would use the ring while its memory is missing.
     let _flags = PlainFlags::hold();
     let old = syscall::sigprocmask(0, Some(!0));
     let new = process::is_forked();
@@ -340,7 +340,7 @@ fn adopt_in_child(ring: Ring) -> bool {
                 use_private_page(ring);
             }
             begin(header, ring);
-            // The thread goes on where it was in the parent.
+            // The thread continues on its parent's stack.
             tell_stack(ring.private().own_stack.get(), 0);
         }
     }
@@ -350,9 +350,9 @@ fn adopt_in_child(ring: Ring) -> bool {
     new
 }
 
-/// To be called in a new thread with the %gs base of its creator. If this process is a child of a
-/// thread without a ring, nobody has noticed yet that the other threads of the parent are not here:
-/// forgets their reservations.
+/// To be called in a new thread with the %gs base of its creator. If this process is the child of a
+/// thread without a ring, the fork was not noticed yet: forgets the reservations of the parent's
+/// other threads, which do not exist here.
 pub fn forget_parents(gs: usize) {
     let Some(ring) = ring_at(gs).filter(|r| r.address != gs && process::is_forked()) else {
         return;
@@ -372,14 +372,14 @@ pub fn forget_parents(gs: usize) {
     }
 }
 
-/// The other threads of the parent are not in this child: their reservations and locks are free.
-/// `ring` is that of the calling thread.
+/// Frees the reservations and locks of the parent's other threads, which do not exist in this
+/// child. `ring` is that of the calling thread.
 fn forget_others(ring: Option<Ring>) {
     LOCK.store(0, Ordering::Relaxed);
     crate::record::signals::unlock_actions();
     crate::record::modules::unlock_modules();
     crate::record::phases::unlock_phases();
-    // The list ends with its first 0: pages behind it were never touched, and shall not be now.
+    // The list ends with its first 0: pages behind it were never touched, and should stay so.
     for entry in RESERVATIONS
         .iter()
         .take_while(|e| e.load(Ordering::Relaxed) != 0)
@@ -395,8 +395,8 @@ fn forget_others(ring: Option<Ring>) {
     crate::record::phases::forked();
 }
 
-/// Gives the calling thread a ring. Without one (no low memory, recorder gone) its records go
-/// nowhere and are not counted as kept.
+/// Gives the calling thread a ring. Without one (no low memory, recorder gone) its records are
+/// dropped and not counted as kept.
 pub fn set_up() {
     set_up_with(|header| {
         reuse(header, MAX_RESERVATION_LOOKS)
@@ -406,7 +406,7 @@ pub fn set_up() {
 }
 
 /// The same for the first thread of a process that runs beside its creator and shares its memory:
-/// the recorder knows its creator alone, so its records go nowhere.
+/// the recorder knows only its creator, so its records are dropped.
 pub fn set_up_borrower() {
     set_up_with(|_| {
         let ring = reuse_borrowers().or_else(|| list(reserve_private))?;
@@ -421,7 +421,7 @@ fn set_up_with(take: impl FnOnce(&Header) -> Option<Ring>) {
     };
     let ring = exclusively(&LOCK, || {
         let ring = take(header).or_else(|| list(provision))?;
-        // Under the lock, so that nobody meets a ring of this process that still names its dead
+        // Under the lock, so that no thread sees a ring of this process that still names its dead
         // owner.
         begin(header, ring);
         Some(ring)
@@ -437,7 +437,7 @@ fn set_up_with(take: impl FnOnce(&Header) -> Option<Ring>) {
         ring.address
     };
     if header.mode == MODE_BURST {
-        // That of a thread which had this reservation before.
+        // Ends the trigger of the thread that had this reservation before.
         crate::record::trigger::disarm(ring);
     }
     ring.private().reset();
@@ -455,8 +455,8 @@ pub const SS_AUTODISARM: usize = 0x8000_0000;
 fn install_signal_stack(ring: Ring) {
     let stack = ring.handler_stack();
     // SAFETY: struct stack_t is address, flags, size; the stack is part of the reservation, and
-    // nothing runs on it yet. (Who runs on the one that the thread has is a handler, with all
-    // signals blocked.)
+    // nothing runs on it yet. (Only a handler, with all signals blocked, can be running on the
+    // thread's present one.)
     unsafe {
         let set = syscall::call(
             syscall::nr::SIGALTSTACK,
@@ -481,7 +481,7 @@ fn reuse(header: &Header, looks: usize) -> Option<Ring> {
         let first = FIRST.load(Ordering::Relaxed);
         let mut at = first + NEXT_LOOK.fetch_add(1, Ordering::Relaxed) % (MAX_RESERVATIONS - first);
         if RESERVATIONS[at].load(Ordering::Acquire) == 0 {
-            // Behind the last one: from the first again.
+            // Past the last one, start again at the first.
             at = first;
             NEXT_LOOK.store(1, Ordering::Relaxed);
         }
@@ -507,7 +507,7 @@ fn reuse(header: &Header, looks: usize) -> Option<Ring> {
                     )
                     .is_ok()
                 {
-                    // SAFETY: in this process's mapping; others may have written it.
+                    // SAFETY: the page is mapped in this process; other processes may write to it.
                     let now = unsafe {
                         [
                             control.pid.as_ptr().read_volatile(),
@@ -515,12 +515,13 @@ fn reuse(header: &Header, looks: usize) -> Option<Ring> {
                         ]
                     };
                     if now != [pid, dead] {
-                        // The recorder was faster, and the slot is somebody else's by now.
+                        // The recorder was faster, and the slot already belongs to another thread.
                         control.state.store(STATE_LIVE, Ordering::Release);
                         continue;
                     }
                     close(header, ring, CAUSE_END_OF_THREAD);
-                    // Before the state, or the recorder takes the new owner for the dead one.
+                    // The id is set before the state, or the recorder would take the new owner for
+                    // the dead one.
                     control.tid.set(syscall::gettid());
                     control.state.store(STATE_LIVE, Ordering::Release);
                     return Some(ring);
@@ -546,7 +547,7 @@ fn reuse(header: &Header, looks: usize) -> Option<Ring> {
     None
 }
 
-/// The same for [`set_up_borrower`].
+/// As [`reuse`], for [`set_up_borrower`].
 fn reuse_borrowers() -> Option<Ring> {
     let made = RESERVATIONS
         .iter()
@@ -570,8 +571,8 @@ fn close(header: &Header, ring: Ring, cause: u32) {
     }
 }
 
-/// Another recorder comes: reservations that were made for the last one are taken over by nobody.
-/// Threads that have one need a new one.
+/// Forgets the reservations made for the previous recorder, because another one comes. Threads that
+/// have one need a new one.
 pub fn forget_reservations() {
     let made = RESERVATIONS
         .iter()
@@ -580,12 +581,12 @@ pub fn forget_reservations() {
         let ring = Ring {
             address: entry.load(Ordering::Relaxed),
         };
-        // Triggers of dead threads are ended here; live threads end theirs themselves.
+        // Triggers of dead threads are ended here; living threads end their own.
         if syscall::tgkill(syscall::getpid(), ring.control().tid.get(), 0) == -ESRCH {
             crate::record::trigger::disarm(ring);
         }
     }
-    // (At least one place stays, so that there is something to look at.)
+    // (At least one entry stays, so that the list is not empty.)
     FIRST.store(
         made.unwrap_or(MAX_RESERVATIONS).min(MAX_RESERVATIONS - 1),
         Ordering::Relaxed,
@@ -593,14 +594,14 @@ pub fn forget_reservations() {
     NEXT_LOOK.store(0, Ordering::Relaxed);
 }
 
-/// Forgets the targets that all threads of this process know: a module is gone.
+/// Clears the known targets of all threads of this process, because a module was unloaded.
 pub fn forget_code() {
     for entry in &RESERVATIONS {
         match entry.load(Ordering::Acquire) {
             0 => return,
             address => {
                 let ring = Ring { address };
-                // A child of which nobody knows yet has none of its parent's pages.
+                // A child whose fork was not noticed yet has none of its parent's pages.
                 if !process::is_forked() && ring.control().state.load(Ordering::Relaxed) != PRIVATE
                 {
                     transfer_hooks::forget_targets(ring);
@@ -610,7 +611,7 @@ pub fn forget_code() {
     }
 }
 
-/// Does something with every ring of this process, also of threads that have ended.
+/// Calls `work` with every ring of this process, including those of threads that have ended.
 pub fn each(mut work: impl FnMut(Ring)) {
     RESERVATIONS[FIRST.load(Ordering::Relaxed)..]
         .iter()
@@ -619,7 +620,7 @@ pub fn each(mut work: impl FnMut(Ring)) {
         .for_each(|address| work(Ring { address }));
 }
 
-/// Makes a reservation and puts it into the list.
+/// Makes a reservation and adds it to the list.
 fn list(make: impl FnOnce() -> Option<Ring>) -> Option<Ring> {
     let place = RESERVATIONS
         .iter()
@@ -629,8 +630,9 @@ fn list(make: impl FnOnce() -> Option<Ring>) -> Option<Ring> {
     Some(ring)
 }
 
-/// A private page in place of a thread slot: a thread that got none still needs a place to write
-/// to. Nothing ends at a guard page there, so only the spare ring may be written.
+/// Puts a private page in place of a thread slot: a thread without a slot still needs memory to
+/// write to. This page has no ring with a guard page behind it, so only the spare ring may be
+/// written.
 fn use_private_page(ring: Ring) {
     private_page(ring);
     begin_spare(ring);
@@ -642,8 +644,8 @@ fn use_private_page(ring: Ring) {
 /// loader.
 static SYSTEM_HOOKS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// Sets the functions that are called before and after such a system call. To be called before the
-/// first ring is made.
+/// Sets the functions that are called before and after system calls of a program without a loader.
+/// To be called before the first ring is made.
 pub fn set_system_hooks(hooks: [u64; 2]) {
     for (place, hook) in SYSTEM_HOOKS.iter().zip(hooks) {
         place.store(hook, Ordering::Relaxed);
@@ -657,7 +659,7 @@ fn system_hooks() -> [u64; 2] {
         .map(|hook| hook.load(Ordering::Relaxed))
 }
 
-/// Sets the spare ring to its start.
+/// Resets the cursor of the spare ring to its start.
 pub fn begin_spare(ring: Ring) {
     let spare = ring.spare();
     transfer_hooks::set(spare, Hooks::Closed);
@@ -665,7 +667,7 @@ pub fn begin_spare(ring: Ring) {
     spare.in_hook.set(0);
     spare.system_hooks.set(system_hooks());
     spare.counters.set(counters::scrap());
-    // Probes handle addresses of slots as 32-bit numbers.
+    // Probes treat addresses of slots as 32-bit numbers.
     let low = ring.address < 1 << 32;
     let start = if low {
         ring.address - SPARE_OFFSET + PAGE_SIZE
@@ -678,22 +680,22 @@ pub fn begin_spare(ring: Ring) {
     spare.guard.set(start + SPARE_RING as u64);
 }
 
-/// Memory for a thread's stack, as far as its creator knows.
+/// Memory of a thread's stack, as far as known from its creation.
 #[derive(Clone, Copy)]
 pub struct Stack {
-    /// Lowest address, if the program gave the memory; else 0.
+    /// Lowest address, if the program provided the memory; else 0.
     pub low: usize,
-    /// Bytes, without the guard; 0 if unknown.
+    /// Length without the guard, bytes; 0 if unknown.
     pub bytes: usize,
 }
 
 impl Stack {
-    /// Nothing is known.
+    /// An unknown stack.
     pub const UNKNOWN: Stack = Stack { low: 0, bytes: 0 };
 }
 
-/// Tells the recorder of the calling thread's stack, in which `at` is an address; 0: this
-/// function's. A thread whose records go nowhere is none to it.
+/// Reports the calling thread's stack to the recorder. `at`: an address in it; 0: use this
+/// function's frame. Threads whose records are dropped are not reported.
 pub fn tell_stack(stack: Stack, at: usize) {
     let (Some(header), Some(ring)) = (process::header(), current()) else {
         return;

@@ -1,10 +1,9 @@
 //! Marks of the time in a thread's record stream ([`MARK_TIME`]).
 //!
-//! Code of the runtime that the program calls writes them, so a signal may come at each
-//! instruction, and its handler may record. The stores of a mark are therefore a section that is
-//! left, and begun anew, if a handler interrupts it ([`back_out`]); so is one that meets the guard
-//! page. Control reaches such code from a clone by a call, where no region is in flight and the
-//! cursor is in memory.
+//! Runtime functions that the program calls write them, so a signal may arrive at each instruction,
+//! and its handler may record. The stores of a mark are therefore a section that is restarted if a
+//! handler interrupts it ([`back_out`]) or a store hits the guard page. A clone enters such code by
+//! a call, where no region is open and the cursor is in memory.
 
 use crate::record::thread_ring::{Ring, ring_at};
 use crate::sys::signal_frame::{Context, RIP};
@@ -15,8 +14,8 @@ use core::sync::atomic::{Ordering, compiler_fence};
 use mgz_abi::shared_memory::Control;
 use mgz_abi::slot::{MARK_TIME, RingSlot};
 
-// `mgz_write_mark(cursor, time)` writes a mark at the cursor, unless that has moved. Returns 1 if it
-// was written. Nothing counts before the last store of the section, which moves the cursor.
+// `mgz_write_mark(cursor, time)` writes a mark at the cursor, unless that has moved. Returns 1 if
+// it was written. The mark is committed by the last store of the section, which moves the cursor.
 global_asm!(
     ".section .text.mgz_write_mark, \"ax\", @progbits",
     ".p2align 4",
@@ -67,9 +66,9 @@ macro_rules! label {
     }};
 }
 
-/// Makes a time by `now`, and marks it in the calling thread's record stream, if there is one. `now`
-/// is called again if a handler records between it and the mark, so that marks stand in the order
-/// of their times.
+/// Takes the time from `now` and writes a mark of it into the calling thread's record stream, if
+/// there is one. If a handler records between the two, `now` is called again, so that marks are in
+/// the order of their times.
 pub fn mark_time(now: impl Fn() -> u64) -> u64 {
     while let Some(ring) = recording() {
         // SAFETY: a cell of the thread's own control page.
@@ -77,7 +76,7 @@ pub fn mark_time(now: impl Fn() -> u64) -> u64 {
         compiler_fence(Ordering::SeqCst);
         let time = now();
         // SAFETY: checks that the cursor, where the thread may write, is still there; the fault at
-        // the guard page is dealt with.
+        // the guard page is handled.
         if unsafe { mgz_write_mark(cursor, time) } != 0 {
             return time;
         }
@@ -96,7 +95,7 @@ pub fn is_interrupted(context: &Context) -> bool {
     (label!("mgz_write_mark")..label!("mgz_write_mark_end")).contains(&context.registers[RIP])
 }
 
-/// Lets a thread that is about to write a mark begin anew.
+/// Restarts the section if the thread is about to write a mark.
 pub fn back_out(context: &mut Context) {
     if is_interrupted(context) {
         context.registers[RIP] = label!("mgz_write_mark_out");

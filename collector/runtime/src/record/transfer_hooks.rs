@@ -1,11 +1,11 @@
-//! The runtime's part of translated clones: where returns, indirect calls and jumps, and calls to
-//! code without a clone go on (see `abi`, "Translated clones").
+//! The runtime's part of translated clones: targets of returns, of indirect calls and jumps, and of
+//! calls to code without a clone (see `abi`, "Translated clones").
 //!
-//! The difficulty: a hook stands between any two instructions of the program, so it may change no
-//! register, no flag and nothing on the stack, and a signal may arrive at each of its own
-//! instructions. So all that it saves lies in the control page, and [`settle_interrupted_hook`] can
-//! undo it from there at any moment: a hook that was interrupted is either done (control has
-//! reached its target) or was never met.
+//! The difficulty: a hook may run between any two instructions of the program, so it must not
+//! change any register, flag or stack word, and a signal may arrive at each of its own
+//! instructions. So everything that it saves is in the control page, from where
+//! [`settle_interrupted_hook`] can complete or undo it at any moment: an interrupted hook has
+//! either reached its target or has not begun.
 //!
 //! A small table in each control page maps original addresses to their clones, and a larger one
 //! maps the addresses that do not fit there ([`known`](crate::record::target_cache)); a miss in
@@ -30,13 +30,13 @@ const FLAGS: usize = RAX + 16;
 const TARGET: usize = RAX + 24;
 const RSP: usize = RAX + 32;
 const REST: usize = RAX + 40;
-/// Place of the program's flags while [`slow`] runs, bytes below the top of the stack of hooks:
-/// behind the vector registers. 0 until they are there.
+/// Location of the program's flags while [`slow`] runs: bytes below the top of the stack of hooks,
+/// behind the vector registers. The word is 0 until the flags are stored.
 const KEPT_FLAGS: usize = 96;
 /// Index of r11 in [`Control::hold`].
 const R11: usize = 13;
 
-/// Why [`slow`] is called; the number is [`Control::in_hook`] meanwhile.
+/// Reasons to call [`slow`]. [`Control::in_hook`] holds the number during the call.
 const RETURN: u64 = 1;
 const CALL: u64 = 2;
 const JUMP: u64 = 3;
@@ -50,9 +50,9 @@ const _: () = {
     assert!(size_of::<Control>() <= CACHE && CACHE + 16 * target_cache::NEAR_ENTRIES <= PAGE_SIZE);
 };
 
-// Flags are kept by lahf and seto, which need no stack. Of the vector registers the runtime uses
-// the legacy ones alone, whose upper halves legacy instructions leave as they are; they lie where
-// fxsave would put them, which takes three times as long. Labels whose addresses
+// Flags are saved by lahf and seto, which need no stack. The runtime uses only the legacy vector
+// registers, and legacy instructions do not change their upper halves. They are saved in the layout
+// of fxsave, which itself would take three times as long. Labels whose addresses
 // `settle_interrupted_hook` knows: see `Hook`.
 global_asm!(
     ".section .text.mgz_hooks, \"ax\", @progbits",
@@ -195,7 +195,7 @@ global_asm!(
     "mgz_hook call, {call_kind}, gs:[{target}], 0",
     "mgz_hook jump, {jump_kind}, gs:[{target}], 0",
     "mgz_hook back, {back_kind}, [rsp], 1",
-    // For clones that are met outside of a window: on in the original.
+    // Hooks of clones that run outside of a window: they continue in the original.
     "mgz_plain_return:",
     "ret",
     "mgz_plain_call:",
@@ -242,11 +242,11 @@ macro_rules! label {
 /// Behavior of a control page's hooks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Hooks {
-    /// Go on in the original, whatever comes: no window is open.
+    /// Continue in the original in any case, since no window is open.
     Closed,
-    /// Go on in clones; nobody counts what happens elsewhere (`full`, `ring`).
+    /// Continue in clones; code outside of clones is not accounted for (`full`, `ring`).
     Always,
-    /// Go on in clones, inside a window.
+    /// Continue in clones, inside a window.
     Window,
 }
 
@@ -274,7 +274,8 @@ pub fn set(control: &Control, hooks: Hooks) {
     });
 }
 
-/// A thread's tables: near in its control page, far at the bottom of the stack of hooks.
+/// A thread's tables: the near one in its control page, the far ones at the bottom of the stack of
+/// hooks.
 fn known(ring: Ring) -> KnownTargets {
     // SAFETY: the second half of a control page, and the bottom of the stack of hooks, are set
     // aside for them.
@@ -294,7 +295,7 @@ fn note_fact(ring: Ring, fact: Fact, address: u64, value: u64) {
     known(ring).note_fact(fact, address, value, &ring.private().noted);
 }
 
-/// [`modules::back_of`], remembered.
+/// Cached [`modules::back_of`].
 fn back_of(ring: Ring, original: u64) -> Option<u64> {
     known(ring)
         .recall_fact(Fact::ReturnedTo, original)
@@ -305,7 +306,7 @@ fn back_of(ring: Ring, original: u64) -> Option<u64> {
         })
 }
 
-/// [`modules::entry`], remembered.
+/// Cached [`modules::entry`].
 fn entry(ring: Ring, original: u64) -> Option<u64> {
     known(ring).recall(original).or_else(|| {
         let clone = modules::entry(original)?;
@@ -314,8 +315,7 @@ fn entry(ring: Ring, original: u64) -> Option<u64> {
     })
 }
 
-/// Returns the address at which control goes on from a hook whose table has no answer. `flags`: the
-/// program's.
+/// Returns the target of a hook whose address is not in the tables. `flags`: the program's.
 extern "C" fn slow(kind: u64, flags: u64) -> u64 {
     let gs = syscall::gs();
     let Some(ring) = thread_ring::ring_at(gs) else {
@@ -338,7 +338,7 @@ extern "C" fn slow(kind: u64, flags: u64) -> u64 {
 
 /// State of the thread at a hook.
 struct Transfer {
-    /// The thread's own control page is in use.
+    /// `%gs` points at the thread's own control page, not at the spare one.
     recording: bool,
     kind: u64,
     /// The program's stack pointer.
@@ -358,7 +358,8 @@ fn go(ring: Ring, control: &Control, transfer: &Transfer) -> u64 {
         target,
         flags,
     } = transfer;
-    // SAFETY: a return address was just pushed, or is about to be popped.
+    // SAFETY: the top of the stack is a return address that was just pushed or is about to be
+    // popped.
     let top = unsafe { (stack as *const u64).read() };
     let burst = process::header().is_some_and(|h| h.mode == MODE_BURST);
     if burst && recording && window::keeps_out(flags) {
@@ -367,8 +368,7 @@ fn go(ring: Ring, control: &Control, transfer: &Transfer) -> u64 {
     let open = recording && (!burst || window::is_open(ring));
     match kind {
         RETURN => {
-            // A clone that was called by code without one returns to what the runtime has put
-            // there.
+            // The return address may be a clone address that the runtime put there.
             let original = if modules::in_clone(top) {
                 modules::original_of_back(top).unwrap_or(top)
             } else {
@@ -422,13 +422,13 @@ fn go(ring: Ring, control: &Control, transfer: &Transfer) -> u64 {
                 }
                 return clone;
             }
-            // (An entry that is not bound yet leads back into its own file.)
+            // (An unbound entry of a linkage table leads back into its own file.)
             let leaves = modules::leaves(target);
             let is_plain = if burst || leaves {
                 leaves && linked.is_none_or(|l| modules::leaves(l.target))
             } else {
-                // A function that was left: where no window is to end it is like one of another
-                // file.
+                // A function without a clone in this file: if no window has to end, it is treated
+                // like one of another file.
                 kind == CALL && linked.is_none()
             };
             if is_plain {
@@ -443,16 +443,16 @@ fn go(ring: Ring, control: &Control, transfer: &Transfer) -> u64 {
     }
 }
 
-/// Prepares for code without a clone: its return address shall lead back. `leaves`: the code lies
-/// in no instrumented file. In a window, such code of an instrumented file may call code that has a
-/// clone, unseen.
+/// Prepares for code without a clone: replaces its return address by one that leads back to the
+/// clone. `leaves`: the code is in no instrumented file. In a window, code without a clone in an
+/// instrumented file may call functions with clones unnoticed.
 fn leave(ring: Ring, control: &Control, burst: bool, call: bool, leaves: bool, stack: u64) {
     // SAFETY: as in `go`.
     let top = unsafe { (stack as *const u64).read() };
-    // A jump to such code need not be a function's end.
+    // A jump to code in an instrumented file need not be a tail call.
     let back = match call || leaves {
-        // An address with an entry jump leads back by itself; then the program's stack keeps the
-        // original's address, for all readers.
+        // An address with an entry jump leads back to the clone anyway, so the stack keeps the
+        // original address for the program to read.
         true if !burst && modules::enters_clone(top) => None,
         true => back_of(ring, top),
         false => None,
@@ -488,9 +488,9 @@ fn leave(ring: Ring, control: &Control, burst: bool, call: bool, leaves: bool, s
     }
 }
 
-/// If a hook or a way out was interrupted, changes the registers as if it had come to its end, or
-/// had not begun: control is then at an original address, or at a place of a clone that the address
-/// map knows. Returns whether that was so.
+/// If a hook or a jump out of a clone was interrupted, changes the registers as if it had been
+/// completed or not begun: control is then at an original address, or at a clone address in the
+/// address map. Returns true if one was interrupted.
 pub fn settle_interrupted_hook(context: &mut Context) -> bool {
     let gs = syscall::gs();
     let Some(ring) = thread_ring::ring_at(gs) else {
@@ -547,7 +547,8 @@ pub fn settle_interrupted_hook(context: &mut Context) -> bool {
 struct Hook {
     kind: u64,
     start: u64,
-    /// rax is saved; rcx; the flags; the stack pointer is that of the target.
+    /// Addresses from which on rax is saved; rcx is saved; the flags are saved; the stack pointer
+    /// is the target's.
     steps: [u64; 4],
 }
 
@@ -579,13 +580,13 @@ impl Hook {
     }
 }
 
-/// Brings a hook that leads on in the original to its end.
+/// Completes a hook that continues in the original.
 #[inline(always)]
 fn end_plain(context: &mut Context, target: u64) {
     let rip = context.registers[RIP];
     if rip == label!("mgz_plain_return") {
         let stack = *context.register(4);
-        // SAFETY: a return address is about to be popped.
+        // SAFETY: the top of the stack is a return address that is about to be popped.
         context.registers[RIP] = unsafe { (stack as *const u64).read() };
         *context.register(4) = stack + 8;
     } else {
@@ -596,7 +597,7 @@ fn end_plain(context: &mut Context, target: u64) {
     }
 }
 
-/// Brings a hook to its end by changing the registers.
+/// Completes a hook by changing the registers.
 fn end(
     ring: Ring,
     control: &Control,
@@ -606,7 +607,7 @@ fn end(
     target: u64,
 ) {
     let stack = *context.register(4);
-    // `go` looks at the arguments here, and changes r11.
+    // `go` reads the arguments from here, and changes r11.
     let looked_at = [(9, 7), (8, 6), (5, 2), (1, 1), (10, 8), (11, 9), (R11, 11)];
     for (slot, register) in looked_at {
         control.hold[slot].set(*context.register(register));
@@ -632,9 +633,10 @@ fn is_address(target: u64) -> bool {
     if matches!(target as i64 >> 47, 0 | -1) || !is_canonical(target) {
         return is_canonical(target);
     }
-    // With page tables of five levels only. Whether there are, no instruction tells.
+    // Such addresses exist only with five-level page tables, which no unprivileged instruction
+    // detects.
     let page = target as usize & !(PAGE_SIZE - 1);
-    // SAFETY: nothing is replaced, and what is mapped is not used.
+    // SAFETY: the mapping replaces nothing and is not used.
     match unsafe {
         syscall::mmap(
             page,
@@ -657,9 +659,10 @@ fn is_address(target: u64) -> bool {
     }
 }
 
-/// A call to an address where no code can be fails at the call, which pushes nothing; whoever
-/// repairs the pointer calls again. Here it fails at the hook's jump. (The origin of a jump or
-/// return to such an address is unknown: it is shown at its target.)
+/// A call to a non-canonical address faults at the call, which pushes nothing, so a handler may
+/// repair the pointer and repeat the call. With a hook the hook's jump faults, so the state is set
+/// back to the call. (The origin of a jump or return to such an address is unknown, so its target
+/// is shown.)
 fn refuse(context: &mut Context, target: u64) {
     if is_address(target) {
         return;
@@ -687,10 +690,11 @@ fn restore_flags(control: &Control, context: &mut Context) {
     *flags = *flags & !FLAG_BITS | kept >> 8 & 0xd5 | (kept & 1) << 11;
 }
 
-/// All registers as the hook found them; vector registers from where it has saved them.
+/// Restores all registers as they were before the hook; vector registers from the copy that it has
+/// saved.
 fn restore_all(control: &Control, context: &mut Context) {
     restore_flags(control, context);
-    // SAFETY: the top of the stack of hooks, where the hook keeps them.
+    // SAFETY: the hook has saved the flags at the top of the stack of hooks.
     let kept = unsafe { ((control.hook_top.get() - KEPT_FLAGS as u64) as *const u64).read() };
     context.registers[signal_frame::FLAGS] |= flags::foreign(kept);
     let order: [u8; 13] = [2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
@@ -706,7 +710,7 @@ fn restore_all(control: &Control, context: &mut Context) {
     const MAGIC: u32 = 0x4650_5853;
     const SSE: u64 = 2;
     if context.extended != 0 {
-        // SAFETY: the frame's extended state begins with the legacy area; the hook's lies at the
+        // SAFETY: the frame's extended state begins with the legacy area; the hook's is at the
         // end of its stack. If the software bytes say that a header follows, its first word
         // tells which parts are not in their initial state.
         unsafe {
@@ -723,7 +727,7 @@ fn restore_all(control: &Control, context: &mut Context) {
     }
 }
 
-/// True if an address lies in a hook, or a hook is under way.
+/// True if an address is in a hook, or a hook is running.
 pub fn interrupted(rip: u64) -> bool {
     let gs = syscall::gs();
     if thread_ring::ring_at(gs).is_none() {

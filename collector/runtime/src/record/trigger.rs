@@ -1,22 +1,21 @@
-//! Trigger of windows: a signal to each thread whenever it has executed so many loads, or used a
-//! certain CPU time.
+//! Trigger of windows: a signal to each thread whenever it has executed a number of loads, or used
+//! an amount of CPU time.
 //!
-//! A counter or the task clock of one thread, by `perf_event_open` and with the kernel excluded,
-//! sends it at any rate, and only while the thread runs code of its own: no system call is ever
-//! interrupted. Where the clock is refused, or the recorder has found that its signals are dear, a
-//! POSIX timer on the thread's CPU clock does it, which the kernel looks at once per tick (250 Hz
-//! on most systems). The tick comes anyhow, so that this costs a signal and nothing else.
-//! It may come while a system call is at work. Kernels before Linux 5.10 may end the call as if the
-//! program had got a signal; since then, the signal waits until the call is over. Such signals
-//! begin no windows ([`is_behind_call`]). Periods are drawn anew all the time, so that samples do
-//! not march in step with the program.
+//! The source is a counter or the task clock of one thread, opened by `perf_event_open` with the
+//! kernel excluded. It sends signals at any rate, and only while the thread runs user code, so no
+//! system call is interrupted. If the clock is refused, or the recorder has found that its signals
+//! are expensive, the source is a POSIX timer on the thread's CPU clock, which the kernel checks
+//! once per tick (250 Hz on most systems). The tick happens anyway, so this costs only the signal.
+//! It may arrive during a system call. Kernels before Linux 5.10 may then end the call as if the
+//! program had received a signal; later ones delay the signal until the call is over. Such signals
+//! begin no windows ([`is_behind_call`]). Periods are drawn again and again, so that samples are
+//! not in step with the program.
 //!
-//! Signals cost time themselves, on some machines 50 µs each. Asked for more often than that, they
-//! would follow one another and leave the program none: their kind queues up, and if the queue is
-//! full (`RLIMIT_SIGPENDING`, which all processes of a user share) the kernel sends SIGIO instead,
-//! whose default is death. So queued signals are taken off the queue, triggers that find the thread
-//! at its last place are made fewer ([`left_over`]), and such a SIGIO is a trigger like others
-//! (`signals`).
+//! Signals cost time themselves, on some machines 50 µs each. At a higher rate they would leave the
+//! program no time: signals of this kind queue up, and if the queue is full (`RLIMIT_SIGPENDING`,
+//! shared by all processes of a user) the kernel sends SIGIO instead, which kills the process by
+//! default. So queued signals are removed from the queue, triggers that find the thread without
+//! progress become rarer ([`left_over`]), and such a SIGIO counts as a trigger (`signals`).
 
 use crate::record::params::{
     MAX_PERIOD_LOG2, MAX_TIME_OF_QUEUED_SIGNALS_NS, PERIOD_WHILE_WAITING_NS,
@@ -32,23 +31,23 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use mgz_abi::phases::{GATE_OPEN, GATE_OVER, GATE_WAITS};
 use mgz_abi::shared_memory::*;
 
-/// A thread's source of signals; lies in [`crate::record::thread_ring::Private`]. Zero is "none".
+/// A thread's source of signals; is in [`crate::record::thread_ring::Private`]. Zero is "none".
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct ThreadTrigger {
-    /// `TRIGGER_*`.
+    /// Kind of the trigger: `TRIGGER_*`.
     kind: u32,
     /// Descriptor of the event, or number of the timer.
     handle: i32,
-    /// Signals until the period is drawn anew.
+    /// Signals until the next period is drawn.
     left: u32,
-    /// The thread.
+    /// Id of the thread.
     tid: u32,
-    /// Signals in a row that found the thread no further.
+    /// Signals in a row that found the thread without progress.
     in_a_row: u16,
     /// Log2 of the factor by which the period is longer than requested.
     slower: u8,
-    /// Renewals of the period since it was last changed, without such signals.
+    /// Renewals of the period since `slower` last changed.
     calm: u8,
     /// Address at which the last signal found the thread.
     seen: u64,
@@ -70,7 +69,7 @@ static RANDOM: AtomicU64 = AtomicU64::new(0x2545_f491_4f6c_dd1d);
 /// Signal that the kernel sends instead if the queue of signals is full.
 pub const SIGIO: usize = 29;
 
-/// The signal, or 0 if this process is not sampled.
+/// Number of the trigger's signal, or 0 if this process is not sampled.
 pub fn signal() -> usize {
     match process::header() {
         Some(header) if header.mode == MODE_BURST => header.signal as usize,
@@ -100,11 +99,10 @@ fn random() -> u64 {
     x
 }
 
-/// Wanted average distance between two signals, and source of the signals: timers at the tick or
-/// not.
+/// Requested average distance between two signals, and their source: timers at the tick or not.
 fn wanted(header: &Header) -> budget::WindowPlan {
     match budget::account(header).filter(|_| !by_loads(header)) {
-        // Nothing is recorded yet: a trigger now and then looks whether that has changed.
+        // Nothing is recorded yet: an occasional trigger checks whether that has changed.
         Some(_) | None
             if !by_loads(header) && header.phases.gate.load(Ordering::Relaxed) == GATE_WAITS =>
         {
@@ -126,9 +124,9 @@ fn period(wanted: u64) -> u64 {
     wanted - wanted / 8 + random() % (wanted / 4).max(1)
 }
 
-/// Setting of a timer that the kernel checks once per tick: ±1/2 around the requested period, since
-/// few ticks make one, and half a tick less. The kernel finds such a timer expired half a tick too
-/// late on average. (If the recorder has not chosen the tick, more signals were requested than
+/// Setting of a timer that the kernel checks once per tick: ±1/2 around the requested period, which
+/// is only a few ticks long, minus half a tick, since the kernel notices such a timer's end half a
+/// tick late on average. (If the recorder has not chosen the tick, more signals were requested than
 /// there are ticks, and each one begins a window.)
 fn ticks(wanted: u64, tick: u64) -> u64 {
     (wanted / 2 + random() % wanted.max(1))
@@ -136,7 +134,7 @@ fn ticks(wanted: u64, tick: u64) -> u64 {
         .max(1)
 }
 
-/// Called once, when all is set up.
+/// Starts the first trigger. Called once, after everything is set up.
 pub fn start_trigger(ring: Ring) {
     if signal() != 0 {
         get_ready();
@@ -144,7 +142,7 @@ pub fn start_trigger(ring: Ring) {
     }
 }
 
-/// From now on threads get triggers when they are set up.
+/// Lets threads get triggers from now on when they are set up.
 pub fn get_ready() {
     RANDOM.fetch_xor(
         syscall::now_ns() << 8 ^ u64::from(syscall::getpid()),
@@ -153,7 +151,7 @@ pub fn get_ready() {
     READY.store(true, Ordering::Relaxed);
 }
 
-/// Starts the calling thread's signals.
+/// Creates the calling thread's trigger.
 pub fn arm(ring: Ring) {
     let Some(header) = process::header() else {
         return;
@@ -165,8 +163,8 @@ pub fn arm(ring: Ring) {
     {
         return;
     }
-    // The first signal may come before it is noted whose it is; its handler would take it for the
-    // program's.
+    // The first signal could arrive before the trigger is stored, and the handler would take it for
+    // the program's.
     let old = syscall::sigprocmask(0, Some(bit()));
     let by_loads = by_loads(header);
     match made(header, syscall::gettid()) {
@@ -180,7 +178,7 @@ pub fn arm(ring: Ring) {
                 Ordering::Relaxed,
             );
             set(ring, trigger);
-            // While another thread may be switching the process.
+            // Another thread may be switching the process at the same time.
             if phases::is_waiting() {
                 freeze(ring);
                 if !phases::is_waiting() {
@@ -195,7 +193,7 @@ pub fn arm(ring: Ring) {
     }
 }
 
-/// Makes a thread's trigger: as is wanted, else as can be had.
+/// Makes a thread's trigger: of the requested kind, else of the other.
 fn made(header: &Header, tid: u32) -> Option<ThreadTrigger> {
     let budget::WindowPlan { period, at_ticks } = wanted(header);
     if by_loads(header) {
@@ -207,7 +205,7 @@ fn made(header: &Header, tid: u32) -> Option<ThreadTrigger> {
     }
 }
 
-/// A ring has this trigger from now on.
+/// Stores a ring's trigger.
 fn set(ring: Ring, trigger: ThreadTrigger) {
     let handle = match trigger.kind {
         0 => 0,
@@ -217,8 +215,7 @@ fn set(ring: Ring, trigger: ThreadTrigger) {
     ring.private().handle.store(handle, Ordering::SeqCst);
 }
 
-/// Nothing is recorded for a while: a ring's trigger stands still, with the rest of its period. The
-/// ring may be another thread's.
+/// Pauses a ring's trigger and keeps the rest of its period. The ring may be another thread's.
 pub fn freeze(ring: Ring) {
     let handle = ring.private().handle.load(Ordering::SeqCst);
     match (handle >> 32) as u32 {
@@ -252,7 +249,7 @@ pub fn freeze(ring: Ring) {
     }
 }
 
-/// Recording goes on: so does a ring's trigger.
+/// Continues a ring's paused trigger.
 pub fn thaw(ring: Ring) {
     let handle = ring.private().handle.load(Ordering::SeqCst);
     match (handle >> 32) as u32 {
@@ -287,16 +284,16 @@ pub fn thaw(ring: Ring) {
     }
 }
 
-/// Threads without a ring for which another one has made a trigger: kind, and descriptor or number.
-/// 0 is free.
+/// Triggers made for threads without a ring by another thread: kind, and descriptor or number. 0 is
+/// free.
 static FOR_OTHERS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
 
 fn for_other(kind: u32, handle: i32) -> u64 {
     u64::from(kind) << 32 | u64::from(handle as u32)
 }
 
-/// Makes a trigger for another thread of this process, which has no ring yet and gets it at the
-/// first signal ([`was_for_other`]).
+/// Makes a trigger for another thread of this process, which gets its ring at the first signal
+/// ([`was_for_other`]).
 pub fn arm_for(tid: u32) {
     let Some(header) = process::header().filter(|h| !is_over(h)) else {
         return;
@@ -314,8 +311,8 @@ pub fn arm_for(tid: u32) {
     }
 }
 
-/// True if a signal that has come to a thread without a ring was made by [`arm_for`]: that trigger
-/// ends, since the thread makes its own now.
+/// True if a signal to a thread without a ring is of a trigger by [`arm_for`]. That trigger is
+/// ended, since the thread now makes its own.
 pub fn was_for_other(info: &Info) -> bool {
     let (kind, handle) = match info.code {
         SI_TIMER if info.value == VALUE => (TRIGGER_TIMER, info.address as u32 as i32),
@@ -334,7 +331,7 @@ pub fn was_for_other(info: &Info) -> bool {
     noted
 }
 
-/// Ends the signals of a ring's thread.
+/// Ends a ring's trigger.
 pub fn disarm(ring: Ring) {
     speed_probe::end(ring);
     reuse_watch::end(ring);
@@ -359,7 +356,8 @@ fn end(kind: u32, handle: i32) {
     }
 }
 
-/// Before `exec`: the new program must not get the signal. Returns whether there was a trigger.
+/// Ends a ring's trigger and its pending signals before `exec`, since the new program must not get
+/// one. Returns true if there was a trigger.
 pub fn quiet(ring: Ring) -> bool {
     if ring.private().trigger.get().kind == 0 {
         return false;
@@ -379,13 +377,13 @@ pub fn is_of_this_thread(ring: Ring) -> bool {
     trigger.kind == 0 || trigger.tid == syscall::gettid()
 }
 
-/// Number of a ring's event, if that is its trigger.
+/// Descriptor of a ring's event, if its trigger is one.
 pub fn descriptor(ring: Ring) -> Option<i32> {
     let trigger = ring.private().trigger.get();
     (trigger.kind == TRIGGER_EVENT).then_some(trigger.handle)
 }
 
-/// The program may have closed the calling thread's event: then it gets a new one.
+/// Gives the calling thread a new trigger if the program has closed its event.
 pub fn replace_if_closed(ring: Ring) {
     const F_GETFD: usize = 1;
     let is_closed = |fd| {
@@ -400,9 +398,9 @@ pub fn replace_if_closed(ring: Ring) {
     }
 }
 
-/// In a forked child: the parent's trigger is not this process's.
+/// Replaces the parent's trigger in a forked child.
 pub fn renew(ring: Ring) {
-    // Whoever held it is no thread of this process.
+    // The thread that held the lock does not exist in this process.
     RAISED.store(false, Ordering::Relaxed);
     speed_probe::forget_parent_event(ring);
     reuse_watch::forget_events(ring);
@@ -492,11 +490,11 @@ pub fn open_event(header: &Header, attributes: &[u64], tid: u32) -> Option<isize
     Some(fd)
 }
 
-/// A thread of the process has raised the limit on descriptors for a moment.
+/// Lock: a thread of the process has temporarily raised the limit on descriptors.
 static RAISED: AtomicBool = AtomicBool::new(false);
 
-/// Tries for a while to be the only thread that changes that limit. The time is bounded: a handler
-/// that calls this may have interrupted the holder.
+/// Tries for a bounded time to take the lock on the limit: the calling handler may have interrupted
+/// the holder.
 fn only_one() -> bool {
     (0..1000).any(|_| {
         let free = !RAISED.swap(true, Ordering::Acquire);
@@ -508,13 +506,13 @@ fn only_one() -> bool {
     })
 }
 
-/// Gives a descriptor a number that the program does not meet: one above its soft limit, which is
-/// raised for that moment, or, where that is as high as the hard one, a high number below it.
-/// `None`, and the descriptor closed, if there is none.
+/// Moves a descriptor to a number that the program does not use: one above its soft limit, which is
+/// raised temporarily, or, if that equals the hard limit, a high number below it. If there is none,
+/// the descriptor is closed and the result is `None`.
 fn out_of_sight(fd: isize) -> Option<isize> {
     const RLIMIT_NOFILE: usize = 7;
     const F_DUPFD_CLOEXEC: usize = 1030;
-    // Sets the limits if there are new ones; returns those before.
+    // Sets new limits, if given. Returns the previous ones.
     let limits = |new: Option<&[u64; 2]>| {
         let mut old = [0u64; 2];
         let new = new.map_or(0, |n| core::ptr::from_ref(n) as usize);
@@ -536,8 +534,8 @@ fn out_of_sight(fd: isize) -> Option<isize> {
     let copy = |least: usize| unsafe {
         syscall::call(nr::FCNTL, fd as usize, F_DUPFD_CLOEXEC, least, 0, 0, 0)
     };
-    // If two threads did this at once, one would find the limit lowered by the other, or take the
-    // raised one for the program's.
+    // If two threads did this at once, one could find the limit lowered by the other, or take the
+    // raised limit for the program's.
     let alone = only_one();
     let before = limits(None).unwrap_or_default();
     let mut high = -1;
@@ -545,10 +543,10 @@ fn out_of_sight(fd: isize) -> Option<isize> {
         && let raised = [before[1], before[1]]
         && let Some(before) = limits(Some(&raised))
     {
-        // Not the very next number: a limit may be lowered to what was open before. (The kernel's
-        // table grows with the number.)
+        // Not the next number, since the program may lower its limit to just above its open
+        // descriptors. (The kernel's table grows with the number.)
         high = copy(before[0].max((before[1] - before[1] / 4).min(1 << 14)) as usize);
-        // Another thread may have set limits in the meantime: its own ones stay.
+        // If another thread has set limits in the meantime, those stay.
         if let Some(now) = limits(Some(&before)).filter(|now| *now != raised) {
             limits(Some(&now));
         }
@@ -557,7 +555,7 @@ fn out_of_sight(fd: isize) -> Option<isize> {
         RAISED.store(false, Ordering::Release);
     }
     if high < 0 {
-        // No more than a quarter of its limit.
+        // At most a quarter of the program's numbers are above it.
         high = copy((before[0] - before[0] / 4).min(1 << 20) as usize);
     }
     syscall::close(fd);
@@ -607,7 +605,7 @@ fn timer(header: &Header, tid: u32, wanted: u64) -> Option<ThreadTrigger> {
     })
 }
 
-/// Sets a timer to so many nanoseconds from now, and again and again should its signal be lost.
+/// Sets a timer to `ns` nanoseconds, repeatedly, in case its signal is lost.
 fn set_timer(number: i32, ns: u64) {
     let time = [
         ns / 1_000_000_000,
@@ -629,18 +627,18 @@ fn set_timer(number: i32, ns: u64) {
     };
 }
 
-/// True if a timer's signal, which found the thread at this instruction of an instrumented file,
-/// came while the kernel was at work for it. (The clock leaves that time out by itself.)
+/// True if a timer's signal, which interrupted this instruction of an instrumented file, arrived
+/// during a system call. (The event clock does not count that time.)
 pub fn is_behind_call(ring: Ring, rip: u64) -> bool {
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
-    // The page before may not be mapped; a call that reaches into it counts as no call.
+    // The page before may not be mapped, so a call that begins there is ignored.
     ring.private().trigger.get().kind == TRIGGER_TIMER && rip % PAGE_SIZE as u64 >= 2
         // SAFETY: the two bytes lie on the page of an instruction that the thread is about to execute.
         && unsafe { *((rip - 2) as *const [u8; 2]) } == SYSCALL
 }
 
-/// True for the signal that the kernel sends if there is no room for the requested one. (The
-/// program's own handler gets a signal of the program, which has the same code.)
+/// True for the signal that the kernel sends if the queue is full. (A signal of the program with
+/// the same code is passed to the program's handler.)
 fn is_overflow(info: &Info) -> bool {
     const SI_KERNEL: i32 = 0x80;
     info.signal == SIGIO as i32 && info.code == SI_KERNEL
@@ -662,12 +660,12 @@ pub fn is_ours(ring: Ring, info: &Info) -> bool {
             info.code > 0 && (info.value as u32 as i32 == trigger.handle || is_overflow(info))
         }
         TRIGGER_TIMER => info.code == SI_TIMER && info.value == VALUE,
-        // One that was still under way when its thread's trigger was given up.
+        // A signal that was still pending when its thread's trigger was ended.
         _ => info.code > 0 || (info.code == SI_TIMER && info.value == VALUE),
     }
 }
 
-/// The signal has come. All signals are blocked.
+/// Handles the trigger's signal. All signals are blocked.
 pub fn came(ring: Ring, info: &Info, context: &mut Context) {
     let descriptor = info.value as u32 as i32;
     if info.code > 0 && speed_probe::is_ours(ring, descriptor) {
@@ -680,7 +678,7 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
         return process::count(count::TRIGGERS_BUSY, 1);
     }
     if process::header().is_some_and(is_over) || crate::sys::own_memory::may_code_change() {
-        // The thread goes on as if it had never been recorded.
+        // The thread continues as if it had never been recorded.
         return disarm(ring);
     }
     if !crate::record::attachment::is_ready(ring, context) {
@@ -694,7 +692,7 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
         }
         match header.phases.gate.load(Ordering::Relaxed) {
             GATE_OVER => return disarm(ring),
-            // (It was under way when another thread met the marker.)
+            // (The signal was already pending when another thread hit the marker.)
             GATE_OPEN if phases::is_waiting() => {
                 freeze(ring);
                 if !phases::is_waiting() {
@@ -725,7 +723,7 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
         trigger = with_new_period(trigger);
     }
     set(ring, trigger);
-    // Last: the window's time begins.
+    // This comes last, since the window's time begins here.
     let outcome = crate::record::window::trigger(ring, context, period);
     process::count(outcome, 1);
     if let Some(header) = process::header() {
@@ -744,7 +742,8 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
     }
 }
 
-/// A signal says that a thread has used the time of a period, and costs some itself.
+/// Charges a signal to the budget: the thread has used the time of a period, and the signal itself
+/// costs some.
 fn charge(trigger: ThreadTrigger) {
     let Some(header) = process::header().filter(|h| !by_loads(h)) else {
         return;
@@ -755,7 +754,7 @@ fn charge(trigger: ThreadTrigger) {
     }
 }
 
-/// Draws a new period, and changes to another kind of trigger where that is wanted.
+/// Draws a new period, and changes to the other kind of trigger if necessary.
 fn with_new_period(trigger: ThreadTrigger) -> ThreadTrigger {
     let Some(header) = process::header() else {
         return trigger;
@@ -800,8 +799,8 @@ fn with_new_period(trigger: ThreadTrigger) -> ThreadTrigger {
     }
 }
 
-/// The other kind of trigger for the calling thread, in place of this one. (Where events are
-/// refused there are timers alone.)
+/// The other kind of trigger for the calling thread, in place of this one. (If events are refused,
+/// only timers are used.)
 fn of_other_kind(
     header: &Header,
     before: ThreadTrigger,
@@ -828,8 +827,8 @@ fn of_other_kind(
     })
 }
 
-/// A signal that began no window: those that came in the meantime would not either. If this goes
-/// on, there are too many of them.
+/// Handles a signal that began no window: signals queued in the meantime would not either and are
+/// removed. If this happens too often, the period is doubled.
 fn left_over(ring: Ring, context: &Context, outcome: usize) {
     if ring.private().trigger.get().kind != TRIGGER_EVENT {
         return;
@@ -851,9 +850,9 @@ fn left_over(ring: Ring, context: &Context, outcome: usize) {
     set(ring, trigger);
 }
 
-/// Takes queued signals of this thread's events off the queue, unless the program uses the signal
-/// as well: it would miss its own, or see them in another order. Returns false if that took so long
-/// that they come faster than a thread can take them.
+/// Removes queued signals of this thread's events from the queue, unless the program uses the
+/// signal as well: it could miss its own, or see them in another order. Returns false if signals
+/// arrive faster than they can be removed.
 fn take_queued(ring: Ring) -> bool {
     if signals::is_used(ring, signal()) {
         return true;
@@ -876,7 +875,7 @@ fn take_queued(ring: Ring) -> bool {
                 header.periods.fetch_add(period, Ordering::Relaxed);
             }
         } else {
-            // SAFETY: the structure lives across the call; a thread may send itself any.
+            // SAFETY: the structure lives across the call; a thread may send itself any signal.
             unsafe {
                 syscall::call(
                     nr::RT_TGSIGQUEUEINFO,
@@ -897,7 +896,7 @@ fn take_queued(ring: Ring) -> bool {
     true
 }
 
-/// Takes one of the trigger's signals off the queue, if there is one. It must be blocked.
+/// Removes one of the trigger's signals from the queue, if there is one. It must be blocked.
 fn next_queued(info: Option<&mut [u64; 16]>) -> bool {
     let (set, none) = (bit(), [0u64; 2]);
     let info = info.map_or(0, |i| i.as_mut_ptr() as usize);
@@ -915,7 +914,7 @@ fn next_queued(info: Option<&mut [u64; 16]>) -> bool {
     }
 }
 
-/// True if recording is over for good: then nothing shall interrupt the thread any more.
+/// True if recording is over for good, so that the thread must not be interrupted any more.
 pub fn is_over(header: &Header) -> bool {
     header.stop.load(Ordering::Relaxed) != 0
 }

@@ -1,9 +1,9 @@
 //! A hardware watchpoint of the calling thread: an event that sends it the trigger's signal when a
 //! word is read or written.
 //!
-//! It is opened once and then set to other words, since opening takes long. It is switched off by
-//! the handler, not by `PERF_EVENT_IOC_REFRESH`, which would let it come once only: an event that
-//! has switched itself off so is never on again.
+//! It is opened once and then set to other words, since opening takes long. The handler switches it
+//! off. `PERF_EVENT_IOC_REFRESH`, which limits an event to one signal, is not used, since an event
+//! that has disabled itself in this way never works again.
 
 use crate::record::trigger::{self, IOC_DISABLE, IOC_ENABLE};
 use crate::sys::syscall;
@@ -12,13 +12,13 @@ use mgz_abi::shared_memory::Header;
 
 const IOC_MODIFY: usize = 0x4008_240b;
 
-/// See the module's text. Zero: not opened yet.
+/// The watchpoint of a thread. Zero: not opened yet.
 #[repr(C)]
 #[derive(Default)]
 pub struct Watchpoint {
     /// Descriptor of the event; 0: not opened, −1: refused.
     event: Cell<i32>,
-    /// It is set.
+    /// The watchpoint is set.
     armed: Cell<bool>,
 }
 
@@ -28,18 +28,18 @@ impl Watchpoint {
         self.event.get() < 0
     }
 
-    /// True if it is set.
+    /// True if a word is being watched.
     pub fn is_armed(&self) -> bool {
         self.armed.get()
     }
 
-    /// True if a signal with this descriptor is its own, set or not.
+    /// True if a signal's descriptor is that of this watchpoint, set or not.
     pub fn is_ours(&self, descriptor: i32) -> bool {
         let event = self.event.get();
         event > 0 && event == descriptor
     }
 
-    /// Watches the word at `address` from now on. Returns whether it could be set.
+    /// Watches the word at `address` from now on. Returns true on success.
     pub fn set(&self, header: &Header, address: u64) -> bool {
         let attributes = attributes(address);
         if self.event.get() == 0 {
@@ -58,7 +58,7 @@ impl Watchpoint {
         true
     }
 
-    /// Switches it off. Returns whether it was set.
+    /// Switches the watchpoint off. Returns true if it was set.
     pub fn clear(&self) -> bool {
         let armed = self.armed.replace(false);
         if armed {
@@ -67,7 +67,8 @@ impl Watchpoint {
         armed
     }
 
-    /// Gives it up without touching it: another process's, or what the program has closed.
+    /// Forgets the event without closing it, because it belongs to another process or the program
+    /// has closed it.
     pub fn forget(&self) -> Option<i32> {
         self.armed.set(false);
         let event = self.event.replace(0);
@@ -91,7 +92,7 @@ impl Watchpoint {
     }
 }
 
-/// Attributes of an event that comes when one of the eight bytes at `address` is read or written:
+/// Attributes of an event that fires when one of the eight bytes at `address` is read or written:
 /// type breakpoint, period 1, one wake-up each.
 fn attributes(address: u64) -> [u64; 9] {
     const BYTES: u64 = 72;

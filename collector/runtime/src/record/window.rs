@@ -1,15 +1,14 @@
-//! Windows of `burst`: a thread that a trigger has interrupted in original code goes on in the
-//! clone until its records fill a window, and is moved back.
+//! Windows of `burst`: a thread that a trigger has interrupted in original code continues in the
+//! clone until its records fill a window, and is then moved back.
 //!
-//! A window is a chunk of the thread's queue, filled from wherever makes it end at the guard page:
-//! the store that would be the first behind the window faults, and the fault's handler moves the
-//! thread to the original instruction. While no window is open, the cursor is at the guard page, so
-//! that clone code that is met all the same (a landing pad of a window that was closed meanwhile)
-//! leaves at its first record.
+//! A window is a chunk of the thread's queue, filled such that it ends at the guard page: the first
+//! store behind the window faults, and the fault's handler moves the thread to the original
+//! instruction. While no window is open, the cursor is at the guard page, so that clone code that
+//! is entered nevertheless (such as a landing pad of a closed window) is left at its first record.
 //!
-//! A window holds a gap-free part of the thread's execution in clones. Control that goes to code
-//! without a clone is noted ([`goes_away`]) and must come back to the same place ([`comes_back`])
-//! soon; if it does anything else, the window ends where control went away.
+//! A window holds a gap-free part of the thread's execution in clones. If control goes to code
+//! without a clone ([`goes_away`]), it must soon return to the same address ([`comes_back`]);
+//! otherwise the window ends where control left the clone.
 
 use crate::record::params::{MAX_PREFETCHED_BYTES, MAX_STAY_NS};
 use crate::record::speed_probe::SpeedPlan;
@@ -27,19 +26,19 @@ use mgz_abi::shared_memory::*;
 /// Why a window ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// It has all its records.
+    /// The window has all its records.
     Full,
-    /// A signal that the program handles came.
+    /// A signal arrived that the program handles.
     Signal,
-    /// Control went to code without a clone and did not come back soon, or not to the same place.
+    /// Control went to code without a clone and did not return soon, or not to the same address.
     Outside,
     /// Control returned to code without a clone.
     Returned,
-    /// Code without a clone was given the address of a function, which it might call.
+    /// Code without a clone received the address of a function, which it might call.
     Callback,
     /// The code that follows has no clone.
     NoClone,
-    /// A phase that was to be recorded is over.
+    /// A recorded phase is over.
     Phase,
 }
 
@@ -57,28 +56,28 @@ impl Why {
     }
 }
 
-/// A thread's window; lies in [`crate::record::thread_ring::Private`]. Zero is "closed".
+/// A thread's window; is in [`crate::record::thread_ring::Private`]. Zero is "closed".
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct ThreadWindow {
     open: bool,
     /// Control is in code without a clone.
     away: bool,
-    /// Address of the stack slot with the return address to which control comes back.
+    /// Address of the stack slot with the return address into the clone.
     slot: u64,
     /// Value of that slot.
     back: u64,
-    /// The cursor when it went away.
+    /// The cursor when control left the clone.
     cursor: u64,
-    /// The time stamp counter then.
+    /// The time stamp counter at that moment.
     since: u64,
-    /// Nanoseconds of the window in code without a clone.
+    /// Time of the window spent in code without a clone, nanoseconds.
     outside: u64,
-    /// Slots of the lap that it is instead of a window (`speed_probe`), or 0.
+    /// Slots of the lap, if this is a lap of `speed_probe` instead of a window; else 0.
     lap: u64,
-    /// Period of the triggers when the window's own came.
+    /// Period of the triggers when this window was opened.
     period: u64,
-    /// Nanoseconds that the copy of its stack has taken.
+    /// Duration of the copy of the stack, nanoseconds.
     copy: u64,
 }
 
@@ -87,12 +86,12 @@ pub fn is_open(ring: Ring) -> bool {
     ring.private().window.get().open
 }
 
-/// True if it is in a lap, whose slots are not kept.
+/// True if the thread is in a lap, whose slots are not kept.
 pub fn is_lap(ring: Ring) -> bool {
     ring.private().window.get().lap != 0
 }
 
-/// Period of the triggers when that of the thread's window came.
+/// Period of the triggers when the thread's window was opened.
 pub fn period(ring: Ring) -> u64 {
     ring.private().window.get().period
 }
@@ -108,14 +107,14 @@ pub fn rest(header: &Header, ring: Ring) {
     transfer_hooks::set(control, Hooks::Closed);
 }
 
-/// True if a thread with these flags must not run a clone: its probes make accesses that are not
-/// aligned, and have steps of their own.
+/// True if a thread with these flags must not run a clone: its probes make unaligned accesses and
+/// would be single-stepped.
 pub fn keeps_out(flags: u64) -> bool {
     flags & (ALIGNMENT | TRAP) != 0
 }
 
-/// Moves a thread that was interrupted in original code into the clone, by a trigger that comes
-/// each `period`. Returns the outcome as an index of [`count`].
+/// Moves a thread that was interrupted in original code into the clone. `period`: that of the
+/// triggers. Returns the outcome as an index of [`count`].
 pub fn open_window(header: &Header, ring: Ring, context: &mut Context, period: u64) -> usize {
     if keeps_out(context.registers[FLAGS]) {
         return count::TRIGGERS_OUTSIDE;
@@ -131,7 +130,7 @@ pub fn open_window(header: &Header, ring: Ring, context: &mut Context, period: u
     }
     let Some(place) = thread_ring::free_place(header, ring) else {
         if !syscall::process_exists(header.recorder) {
-            // Nobody will ever make room: the next trigger is the last.
+            // The recorder is gone, so no place will become free: the next trigger is the last.
             header.stop.store(1, Ordering::Relaxed);
         }
         return count::TRIGGERS_NO_ROOM;
@@ -173,7 +172,7 @@ pub fn open_window(header: &Header, ring: Ring, context: &mut Context, period: u
     count::WINDOWS
 }
 
-/// Sets the control page so that the thread's records from a place in a clone on begin at `base`,
+/// Sets the control page so that the thread's records from a point in a clone on begin at `base`,
 /// which is a free slot.
 pub fn set_out(
     control: &Control,
@@ -181,8 +180,7 @@ pub fn set_out(
     state: &mgz_abi::address_map::ProbeState,
     base: u64,
 ) {
-    // Slots of the region that control has passed, or would have, lie before the base and are never
-    // written.
+    // Slots of the region before the present point lie before the base and are never written.
     let mut start = base - 16 * u64::from(state.slots_done);
     if state.flags & mgz_abi::address_map::STATE_HALF != 0 {
         // SAFETY: a slot in this thread's ring.
@@ -197,7 +195,8 @@ pub fn set_out(
     }
 }
 
-/// A trigger met code without a clone at this address: the user wants to know the code's owner.
+/// Reports that a trigger found a thread in code without a clone at this address, so that the user
+/// learns which code that is.
 fn tell_elsewhere(header: &Header, ring: Ring, address: u64, period: u64) {
     let number = header.elsewhere_count.fetch_add(1, Ordering::Relaxed);
     let entry = &header.elsewhere[number as usize % ELSEWHERE_ENTRIES];
@@ -210,9 +209,9 @@ fn tell_elsewhere(header: &Header, ring: Ring, address: u64, period: u64) {
     entry.ready.store(number + 1, Ordering::Release);
 }
 
-/// Fetches the memory of a window, which the recorder has read on another processor, while the way
-/// into the clone is prepared: the first so many bytes, since the processor keeps only a few
-/// requests in flight.
+/// Prefetches the memory of a window, which the recorder has read on another processor, while the
+/// entry into the clone is prepared. Only the first bytes are prefetched, since the processor keeps
+/// few requests in flight.
 fn prefetch(from: u64, to: u64) {
     for line in (from..to.min(from + MAX_PREFETCHED_BYTES)).step_by(64) {
         // SAFETY: a hint, which cannot fault.
@@ -237,7 +236,7 @@ fn close(ring: Ring, why: Why, now: u64) {
     let mut end_ns = now;
     if window.away {
         end_ns = now.saturating_sub(clock::since(window.since));
-        // Records behind the cursor came by another way than the watched one.
+        // Records after that cursor were not reached through the expected return.
         end = end.min(window.cursor);
         if why == Why::Full {
             why = Why::Outside;
@@ -261,7 +260,7 @@ fn close(ring: Ring, why: Why, now: u64) {
     }
     crate::record::budget::window(header, inside, slots / 16, window.copy);
     control.cursor.set(control.base.get() + slots);
-    // Time elsewhere is none of the window's.
+    // Time spent outside of clones is not part of the window.
     control
         .begin_ns
         .set((control.begin_ns.get() + window.outside).min(end_ns));
@@ -276,7 +275,7 @@ fn close(ring: Ring, why: Why, now: u64) {
     rest(header, ring);
 }
 
-/// [`close`] where signals may arrive.
+/// [`close`] for code that signals may interrupt.
 pub fn close_in_hook(ring: Ring, why: Why) {
     if !is_open(ring) {
         return;
@@ -289,14 +288,14 @@ pub fn close_in_hook(ring: Ring, why: Why) {
     }
 }
 
-/// Ends the window of a thread that stands in code without a clone and will never come back to one:
-/// it returns to the original.
+/// Ends the window of a thread in code without a clone that must not return into one: it returns to
+/// the original.
 pub fn leave_for_good(ring: Ring) {
     let window = ring.private().window.get();
     let slot = window.slot as *mut u64;
     if window.open && window.away {
-        // SAFETY: a return address of the thread's own stack, which is still to be returned to unless
-        // something else stands there by now.
+        // SAFETY: a slot on the thread's own stack, changed only if it still holds that return
+        // address.
         unsafe {
             if syscall::is_readable(slot as usize, 8)
                 && slot.read() == window.back
@@ -309,13 +308,13 @@ pub fn leave_for_good(ring: Ring) {
     close_in_hook(ring, Why::Outside);
 }
 
-/// Ends the window of a thread that stands at `context`, and moves it to the original if it is in a
+/// Ends the window of a thread interrupted at `context`, and moves it to the original if it is in a
 /// clone. All signals are blocked.
 pub fn leave(ring: Ring, context: &mut Context, why: Why) {
     leave_at(ring, context, why, syscall::now_ns());
 }
 
-/// [`leave`], at a time.
+/// [`leave`], at the time `now`.
 fn leave_at(ring: Ring, context: &mut Context, why: Why, now: u64) {
     let rip = context.registers[RIP];
     if modules::in_clone(rip) {
@@ -339,8 +338,8 @@ fn leave_at(ring: Ring, context: &mut Context, why: Why, now: u64) {
     close(ring, why, now);
 }
 
-/// A probe of the clone has met the guard page: the window (or lap) is full. The thread goes on in
-/// the original code, unless the speed of the clone is to be measured.
+/// Called when a probe of the clone has hit the guard page: the window (or lap) is full. The thread
+/// continues in the original code, unless the speed of the clone is to be measured.
 pub fn full(header: &Header, ring: Ring, context: &mut Context) {
     let control = ring.control();
     let window = ring.private().window.get();
@@ -349,7 +348,7 @@ pub fn full(header: &Header, ring: Ring, context: &mut Context) {
         && window.lap == 0
         && control.guard.get() - control.base.get() == 16 * header.window;
     let now = syscall::now_ns();
-    // Triggers by loads need no speeds.
+    // With triggers by loads no speeds are needed.
     let plan = if whole && !triggers::by_loads(header) {
         speed_probe::plan_measurement(
             ring,
@@ -386,18 +385,18 @@ pub fn full(header: &Header, ring: Ring, context: &mut Context) {
     }
 }
 
-/// Lets the thread go on in the clone, with a store that lies ahead, in memory that nobody reads.
+/// Lets the thread continue in the clone with the interrupted store, in unused memory.
 fn begin_lap(header: &Header, ring: Ring, slots: u64, context: &mut Context) {
     let control = ring.control();
     let end = thread_ring::spare_end(ring);
     control.guard.set(end);
     control.base.set(end - 16 * slots);
     for page in (control.base.get()..end).step_by(PAGE_SIZE) {
-        // SAFETY: the spare ring, which nobody reads. Its pages shall not be made while time is
-        // taken.
+        // SAFETY: the spare ring, which is never read. Its pages are touched now, so that no page
+        // fault is timed.
         unsafe { (page as *mut u64).write_volatile(0) };
     }
-    // A killed thread's recorder must not take it for a window.
+    // If the thread is killed, the recorder must not take the lap for a window.
     control
         .filling
         .set(control.published.load(Ordering::Relaxed).wrapping_sub(1));
@@ -413,7 +412,7 @@ fn begin_lap(header: &Header, ring: Ring, slots: u64, context: &mut Context) {
     control.begin_ns.set(syscall::now_ns());
 }
 
-/// Control goes to code without a clone. Returns false if the window had to be closed.
+/// Handles a call of code without a clone. Returns false if the window had to be closed.
 pub fn goes_away(ring: Ring, slot: u64, back: u64) -> bool {
     let cursor = ring.control().cursor.get();
     let window = ring.private().window.get();
@@ -432,7 +431,8 @@ pub fn goes_away(ring: Ring, slot: u64, back: u64) -> bool {
     true
 }
 
-/// Control comes back from code without a clone. Returns whether that was expected there and then.
+/// Handles a return from code without a clone. Returns true if the window may continue: the return
+/// address and the time are as expected.
 pub fn comes_back(ring: Ring, slot: u64, back: u64) -> bool {
     let mut window = ring.private().window.get();
     if !window.away || window.slot != slot || window.back != back {
@@ -447,7 +447,7 @@ pub fn comes_back(ring: Ring, slot: u64, back: u64) -> bool {
     stay < MAX_STAY_NS
 }
 
-/// A trigger came, as one does each `period`: opens a window, or looks at the one that is open. All
+/// Handles a trigger: opens a window, or checks the open one. `period`: that of the triggers. All
 /// signals are blocked. Returns the outcome as an index of [`count`].
 pub fn trigger(ring: Ring, context: &mut Context, period: u64) -> usize {
     let Some(header) = process::header() else {
@@ -465,8 +465,9 @@ pub fn trigger(ring: Ring, context: &mut Context, period: u64) -> usize {
     let window = ring.private().window.get();
     if window.open && window.away {
         if modules::first_clone_instruction(rip).is_some() {
-            // Called back by a pointer that was not among the arguments, or back by another way:
-            // what was loaded here is missing, so the window ended when control went away.
+            // Code with a clone was called through a pointer that was not among the arguments, or
+            // reached by another path. Its loads are missing, so the window ended when control left
+            // the clone.
             close(ring, Why::Callback, syscall::now_ns());
             return open_window(header, ring, context, period);
         }
@@ -480,8 +481,8 @@ pub fn trigger(ring: Ring, context: &mut Context, period: u64) -> usize {
         return count::TRIGGERS_OUTSIDE;
     }
     if window.open {
-        // It has left the clone unseen: it was moved there between reading a jump table and the
-        // jump, which led to the original code.
+        // The thread has left the clone unnoticed: it was moved there between the read of a jump
+        // table and the jump, which led to the original code.
         close(ring, Why::NoClone, syscall::now_ns());
     }
     open_window(header, ring, context, period)

@@ -1,25 +1,25 @@
-//! Start of the runtime, once and by whichever way comes first.
+//! Start of the runtime, once, from whichever caller comes first.
 
 use crate::sys::{environment, libc_symbols};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 unsafe extern "C" {
-    /// Starts the runtime (`enter/preload.rs`). Known by its name alone: what is called first is
-    /// the lowest layer.
+    /// Starts the runtime (`enter/preload.rs`). Declared by name, since the lowest layer cannot
+    /// depend on `enter`.
     fn mgz_start(envp: *mut *mut u8);
 }
 
-/// True if the runtime has begun, in whichever way.
+/// True if the runtime has started.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
-/// Returns true for the first caller alone, which marks the runtime as begun.
+/// Returns true for the first caller alone, which marks the runtime as started.
 pub fn is_first() -> bool {
     !BEGUN.swap(true, Ordering::Relaxed)
 }
 
-/// To be called by wrappers that change something for good, or start something: an executable's own
-/// functions may run before all constructors (`DT_PREINIT_ARRAY`; the runtimes of sanitizers begin
-/// there). As with constructors nothing else runs then.
+/// To be called by wrappers with lasting effects: an executable's own functions may run before all
+/// constructors (`DT_PREINIT_ARRAY`, used by the runtimes of sanitizers). As with constructors, no
+/// other thread runs then.
 #[inline]
 pub fn early() {
     if !BEGUN.load(Ordering::Relaxed) && !environment::is_static() {

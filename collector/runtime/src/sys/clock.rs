@@ -1,9 +1,9 @@
-//! Short times by the time stamp counter: a stay in code without a clone is often shorter than it
-//! takes to read the kernel's clock twice.
+//! Short times from the time stamp counter: a stay in code without a clone is often shorter than
+//! two reads of the kernel's clock.
 //!
-//! The counter's rate is that of a span of the kernel's clock, from the first window of the process
-//! to its last one. Where the program has forbidden itself to read the counter ([`forbid`]), it is
-//! computed from the kernel's clock, which cannot be read without a system call then either.
+//! The counter's rate is measured against the kernel's clock, from the first window of the process
+//! to its latest one. If the program has disabled the counter for itself ([`forbid`]), its value is
+//! computed from the kernel's clock, which then needs a system call as well.
 
 use crate::sys::syscall;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,14 +11,14 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// The first reading of both.
 static NS: AtomicU64 = AtomicU64::new(0);
 static TICKS: AtomicU64 = AtomicU64::new(0);
-/// Nanoseconds in 2³² ticks; before anything is known, as of a counter of 2 GHz.
+/// Nanoseconds in 2³² ticks; initially that of a counter of 2 GHz.
 static RATE: AtomicU64 = AtomicU64::new(1 << 31);
 
 /// True if a thread of the process may not read the counter.
 static FORBIDDEN: AtomicBool = AtomicBool::new(false);
 
-/// Looks whether the process may read the counter: a program that forbids it to itself leaves that to
-/// its children and to programs that it starts.
+/// Checks whether the process may read the counter: children and executed programs inherit a
+/// prohibition.
 pub fn check_counter_access() {
     const GET_TSC: usize = 25;
     const TSC_FORBIDDEN: u32 = 2;
@@ -40,7 +40,7 @@ pub fn check_counter_access() {
     }
 }
 
-/// The program is about to forbid itself to read the counter.
+/// Called before the program forbids itself to read the counter.
 pub fn forbid() {
     if !FORBIDDEN.load(Ordering::Relaxed) {
         now_ns();
@@ -63,7 +63,7 @@ fn computed_ticks() -> u64 {
         .wrapping_add(((u128::from(ns) << 32) / rate) as u64)
 }
 
-/// The counter (SDM volume 2, RDTSC), as far as instructions before it are done.
+/// The counter (SDM volume 2, RDTSC), read after earlier instructions have completed.
 #[inline(always)]
 pub fn ticks() -> u64 {
     if FORBIDDEN.load(Ordering::Relaxed) {
@@ -73,7 +73,7 @@ pub fn ticks() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Nanoseconds that so many ticks are.
+/// Converts ticks to nanoseconds.
 #[inline(always)]
 pub fn ns(ticks: u64) -> u64 {
     ((u128::from(ticks) * u128::from(RATE.load(Ordering::Relaxed))) >> 32) as u64
@@ -85,9 +85,9 @@ pub fn since(earlier: u64) -> u64 {
     ns(ticks().saturating_sub(earlier))
 }
 
-/// Reads the kernel's clock, and learns from it.
+/// Reads the kernel's clock, and updates the known rate of the counter.
 pub fn now_ns() -> u64 {
-    /// Shorter spans say too little: reading both takes some 50 ns.
+    /// Shorter spans are too inaccurate: reading both clocks takes some 50 ns.
     const MIN_SPAN_NS: u64 = 50_000;
     if FORBIDDEN.load(Ordering::Relaxed) {
         return syscall::now_ns();

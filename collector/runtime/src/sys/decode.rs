@@ -1,7 +1,6 @@
-//! Understanding machine code: the stores of probes, and padding.
+//! Decoding of machine code: stores of probes, system calls, and padding.
 
-/// Which register holds the slot base of a probe's store, and which slot it writes; see
-/// [`decode_store`].
+/// A probe's store: the register that holds the slot base, and the slot; see [`decode_store`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store {
     /// Hardware register number.
@@ -35,9 +34,8 @@ pub fn pointer_call(code: &[u8]) -> Option<usize> {
     Some(prefixes + rex + 2 + index + distance)
 }
 
-/// Understands the store instructions that probes consist of: `mov [r+disp], reg`, `mov dword
-/// [r+disp], imm32`, and vector stores with VEX and EVEX prefixes. The slot follows from the
-/// displacement.
+/// Decodes the store instructions of probes: `mov [r+disp], reg`, `mov dword [r+disp], imm32`, and
+/// vector stores with VEX and EVEX prefixes. The slot follows from the displacement.
 pub fn decode_store(code: &[u8; 16]) -> Option<Store> {
     let mut at = 0;
     let mut extend_base = 0u8;
@@ -101,7 +99,7 @@ pub fn decode_store(code: &[u8; 16]) -> Option<Store> {
     })
 }
 
-/// Number that a probe's `mov dword [r+disp], imm32` stores.
+/// The number that a probe's `mov dword [r+disp], imm32` stores.
 pub fn stored_id(code: &[u8]) -> Option<u32> {
     let opcode = code.iter().find(|&&byte| byte & 0xf0 != 0x40)?;
     let value = code.last_chunk::<4>().filter(|_| *opcode == 0xc7)?;
@@ -117,12 +115,12 @@ pub struct NumberedCall {
     pub before: usize,
 }
 
-/// Longest way from the instruction that sets the number to the system call.
+/// Longest distance from the instruction that sets the number to the system call, bytes.
 const MOST_BEFORE: usize = 48;
 
-/// Understands code that sets the number of a system call, one of `numbers`, and goes straight on
-/// to make it, by instructions that mean the same elsewhere: C libraries and inline assembly. The
-/// jump takes the place of one instruction where it can, so that nobody comes to its middle.
+/// Decodes code that sets the number of a system call, one of `numbers`, and makes it without a
+/// branch, by instructions that can be moved: C libraries and inline assembly. The jump replaces a
+/// single instruction if possible, so that no branch can lead to its middle.
 pub fn numbered_call(code: &[u8], numbers: &[u32]) -> Option<NumberedCall> {
     let number = |at: usize| {
         let bytes = code.get(at..at + 4)?;
@@ -151,8 +149,7 @@ pub fn numbered_call(code: &[u8], numbers: &[u32]) -> Option<NumberedCall> {
     }
 }
 
-/// Length of an instruction of few common kinds that means the same wherever it stands and after
-/// which the next one follows.
+/// Length of an instruction of few common kinds that can be moved and does not branch.
 fn movable(code: &[u8]) -> Option<usize> {
     let wide = usize::from(*code.first()? == 0x66);
     let rex = usize::from(code.get(wide)? & 0xf0 == 0x40);
@@ -194,7 +191,7 @@ fn movable(code: &[u8]) -> Option<usize> {
 }
 
 /// Length of a ModRM byte and the bytes that belong to it, unless it is relative to the
-/// instruction's place.
+/// instruction's address.
 fn operand(code: &[u8]) -> Option<usize> {
     let modrm = *code.first()?;
     let (mode, rm) = (modrm >> 6, modrm & 7);

@@ -1,23 +1,23 @@
-//! Threads whose system calls the kernel hands back to the program by SIGSYS
+//! Threads whose system calls the kernel dispatches to the program by SIGSYS
 //! (`prctl(PR_SET_SYSCALL_USER_DISPATCH)`). A byte of the program, the selector, turns this on and
 //! off.
 //!
-//! Calls of the runtime are to be made all the same: around each the selector says "allow". The
-//! return from a handler cannot put it back, so it is made by a `syscall` instruction in the range
-//! that is always allowed, if there is one.
+//! Calls of the runtime must not be dispatched: around each the selector is set to "allow". The
+//! return from a handler cannot set the selector back, so it is made by a `syscall` instruction in
+//! the range that is always allowed, if there is one.
 
 use crate::sys::syscall;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use mgz_abi::shared_memory::PAGE_SIZE;
 
-/// Threads of a process that may have it at a time.
+/// Maximum number of such threads in a process at a time.
 const THREADS: usize = 64;
 /// The selector's value that lets calls pass (`SYSCALL_DISPATCH_FILTER_ALLOW`).
 const ALLOW: u8 = 0;
 
-/// A thread that has it.
+/// A thread with dispatched system calls.
 struct DispatchedThread {
-    /// Its `%fs` base, or 0: the place is free.
+    /// Its `%fs` base, or 0: the entry is free.
     thread: AtomicUsize,
     selector: AtomicUsize,
     /// An allowed `syscall` instruction, or 0.
@@ -32,8 +32,8 @@ static TABLE: [DispatchedThread; THREADS] = [const {
     }
 }; THREADS];
 
-/// True if any thread has ever had its calls handed back. From then on code that makes system calls
-/// by itself, without [`allow`], takes another way.
+/// True if any thread has ever had its calls dispatched. From then on code that makes system calls
+/// by itself, without [`allow`], is avoided.
 pub(crate) static ANY: AtomicBool = AtomicBool::new(false);
 
 fn entry() -> Option<&'static DispatchedThread> {
@@ -46,13 +46,13 @@ fn entry() -> Option<&'static DispatchedThread> {
         .find(|e| e.thread.load(Ordering::Relaxed) == thread)
 }
 
-/// True if the calling thread has its calls handed back.
+/// True if the calling thread has its calls dispatched.
 pub fn is_begun() -> bool {
     entry().is_some()
 }
 
-/// The calling thread is about to have its calls handed back. Returns whether that can be
-/// dealt with: not without a selector, since then nothing lets calls of the runtime pass.
+/// Called before the calling thread gets dispatched system calls. Returns false if the runtime
+/// cannot handle that: without a selector, calls of the runtime cannot be let through.
 pub fn begin_dispatch(range: core::ops::Range<usize>, selector: usize) -> bool {
     forget_dispatch();
     if !syscall::reads_bases_quickly() || !syscall::is_readable(selector, 1) {
@@ -74,7 +74,7 @@ pub fn begin_dispatch(range: core::ops::Range<usize>, selector: usize) -> bool {
     true
 }
 
-/// It has them no more, or is a new one.
+/// Forgets the calling thread's entry: its calls are no longer dispatched, or it is a new thread.
 pub fn forget_dispatch() {
     if let Some(entry) = entry() {
         entry.selector.store(0, Ordering::Relaxed);
@@ -83,14 +83,14 @@ pub fn forget_dispatch() {
     }
 }
 
-/// The first `syscall` instruction of a range that can be read.
+/// Address of the first readable `syscall` instruction of a range, or 0.
 fn gate(range: core::ops::Range<usize>) -> usize {
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
     let mut from = range.start;
     while from < range.end {
         let end = range.end.min((from & !(PAGE_SIZE - 1)) + PAGE_SIZE);
         if syscall::is_readable(from, end - from) {
-            // SAFETY: just asked.
+            // SAFETY: checked above.
             let code = unsafe { core::slice::from_raw_parts(from as *const u8, end - from) };
             if let Some(at) = code.windows(2).position(|w| w == SYSCALL) {
                 return from + at;
@@ -108,13 +108,13 @@ pub fn way_back() -> Option<usize> {
         .filter(|&gate| gate != 0)
 }
 
-/// The selector says "allow" while this lives.
+/// The selector is set to "allow" while this value lives.
 pub struct AllowedCalls {
     selector: *mut u8,
     before: u8,
 }
 
-/// Lets the calling thread's next calls pass, if it is one of these threads.
+/// Lets the calling thread's next calls through, if they are dispatched.
 #[inline]
 pub fn allow() -> Option<AllowedCalls> {
     if !ANY.load(Ordering::Relaxed) {

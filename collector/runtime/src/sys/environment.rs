@@ -1,4 +1,4 @@
-//! The program's environment where there is no C library to ask.
+//! The program's environment in executables without a C library to ask.
 
 /// The program's environment, in place of the C library's `environ`.
 pub(crate) static mut ENVIRONMENT: *const *const u8 = core::ptr::null();

@@ -1,45 +1,46 @@
-//! Bits of the flags register that the program may have set and that code of the runtime does not
-//! run with: a thread may check the alignment of its accesses, step by the trap flag, or copy
+//! Bits of the flags register that the program may have set and with which code of the runtime must
+//! not run: a thread may check the alignment of its accesses, step by the trap flag, or copy
 //! strings downwards.
 //!
-//! The kernel clears the last two when it enters a handler; the first stays as it is.
+//! The kernel clears the last two when it enters a handler, but not the first.
 //!
 //! A debugger that steps a thread sets the trap flag as well. If such a thread executes `popf`, the
-//! kernel takes the flag for the program's own, and the program ends when the debugger lets it go
-//! on. So the trap flag counts only in programs that set it themselves, and `popf` is executed only
-//! if one of these bits is set.
+//! kernel takes the flag for the program's own, and the program dies when the debugger lets it
+//! continue. So the trap flag is considered only in programs that set it themselves, and `popf` is
+//! executed only if one of these bits is set.
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Trap flag: a SIGTRAP behind each instruction.
+/// Trap flag: a SIGTRAP after each instruction.
 pub const TRAP: u64 = 1 << 8;
 /// Direction flag: string instructions go downwards.
 const DIRECTION: u64 = 1 << 10;
-/// Alignment check: accesses that are not aligned fail by SIGBUS.
+/// Alignment check: unaligned accesses raise SIGBUS.
 pub const ALIGNMENT: u64 = 1 << 18;
 /// Flags that the program may have set.
 const FOREIGN: u64 = TRAP | DIRECTION | ALIGNMENT;
-/// The bits that stay, as the operand of an `and`.
+/// The other bits, as the operand of an `and`.
 pub const KEPT_FLAGS: i64 = !(FOREIGN as i64);
-/// All bits but the trap flag, likewise.
+/// All bits except the trap flag, as the operand of an `and`.
 pub const NO_TRAP: i64 = !(TRAP as i64);
 
 /// Flags that are clear while code of the runtime runs.
 pub(crate) static CLEARED: AtomicU64 = AtomicU64::new(DIRECTION | ALIGNMENT);
 
-/// The program has set the trap flag: the kernel has sent the signal for a step.
+/// Called when the kernel has sent the signal for a step: the program has set the trap flag.
 pub fn program_steps_itself() {
     CLEARED.fetch_or(TRAP, Ordering::Relaxed);
 }
 
-/// The subset of `flags` that code of the runtime does not run with.
+/// The subset of `flags` with which code of the runtime must not run.
 pub fn foreign(flags: u64) -> u64 {
     flags & CLEARED.load(Ordering::Relaxed)
 }
 
-/// The instructions that clear [`CLEARED`], where one word of the stack below may be written. They
-/// change the arithmetic flags and the named register. Operands: [`CLEARED`] and [`KEPT_FLAGS`].
+/// The instructions that clear [`CLEARED`], usable where the word below the stack pointer may be
+/// written. They change the arithmetic flags and the named register. Operands: [`CLEARED`] and
+/// [`KEPT_FLAGS`].
 macro_rules! clear_foreign {
     ($free:literal) => {
         concat!(
@@ -74,8 +75,8 @@ macro_rules! push_flags {
 }
 pub(crate) use push_flags;
 
-/// The instructions that pop flags, by `popf` only if one of [`CLEARED`] is among them. Operands:
-/// that.
+/// The instructions that pop flags, by `popf` only if one of [`CLEARED`] is among them. Operand:
+/// [`CLEARED`].
 macro_rules! pop_flags {
     () => {
         concat!(
@@ -102,21 +103,21 @@ macro_rules! pop_flags {
 }
 pub(crate) use pop_flags;
 
-/// While it lives, the thread runs without [`CLEARED`]. A trap or an alignment fault while all
-/// signals are blocked would end the process.
+/// While this value lives, the thread runs without the flags of [`foreign`]. A trap or an alignment
+/// fault while all signals are blocked would end the process.
 pub struct PlainFlags {
     before: u64,
 }
 
 impl PlainFlags {
-    /// Clears those that are set.
+    /// Clears these flags, if one is set.
     #[inline]
     pub fn hold() -> PlainFlags {
         let before: u64;
-        // SAFETY: reads the flags, by way of the stack.
+        // SAFETY: reads the flags, through the stack.
         unsafe { asm!("pushfq", "pop {}", out(reg) before, options(preserves_flags)) };
         if foreign(before) != 0 {
-            // SAFETY: clears what compiled code does not depend on.
+            // SAFETY: clears flags that compiled code does not depend on.
             unsafe { set(before & !FOREIGN) };
         }
         PlainFlags { before }
@@ -128,14 +129,14 @@ impl Drop for PlainFlags {
     fn drop(&mut self) {
         if foreign(self.before) != 0 {
             // SAFETY: the bits are as the program has set them. (The direction flag is clear in
-            // what the C library's functions return to.)
+            // callers of the C library's functions.)
             unsafe { set(self.before) };
         }
     }
 }
 
 /// # Safety
-/// Compiled code must run on with these flags.
+/// Compiled code must be able to run with these flags.
 unsafe fn set(flags: u64) {
     // SAFETY: the caller's contract; the stack is used as by a call.
     unsafe { asm!("push {}", "popfq", in(reg) flags) };

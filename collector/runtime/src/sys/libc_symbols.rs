@@ -1,12 +1,11 @@
 //! Functions behind the runtime's wrappers: the definitions that come after it in the loader's
 //! order, found at the start of the program.
 //!
-//! Later it would be noticed: `dlsym` waits for a thread that loads a library, which may itself
-//! wait for the caller; it clears the text of `dlerror`; and wrappers are called where little is
-//! allowed, as in handlers. Nor is `dlsym` itself asked, or any other function by its name alone:
-//! the executable or a library before the runtime may have one of its own that is not ready yet
-//! (those of sanitizers are not before their own start). The loader's list of modules tells the
-//! same.
+//! A later look-up would have side effects: `dlsym` waits for a thread that loads a library, which
+//! may itself wait for the caller; it clears the text of `dlerror`; and wrappers are also called
+//! where little is allowed, as in handlers. Neither `dlsym` nor any other function is called by
+//! name: the executable or a library before the runtime may define one that is not ready yet (those
+//! of sanitizers are not before their own start). So the loader's list of modules is searched.
 
 use crate::sys::loader_list;
 use core::arch::global_asm;
@@ -48,7 +47,8 @@ pub fn environ() -> *const *const u8 {
     unsafe { *(address as *const *const *const u8) }
 }
 
-/// The environment where the kernel has put it, if the loader tells where that is (glibc's does).
+/// The environment where the kernel has put it, if the loader has a variable with its address
+/// (glibc's has).
 pub fn first_environment() -> *mut *mut u8 {
     let end = loader_list::of_loader(c"__libc_stack_end");
     if end == 0 {
@@ -78,11 +78,11 @@ pub fn fail(errno: isize) -> i32 {
     -1
 }
 
-/// Functions that the recorder has looked up for a runtime that it has put into a running process,
-/// which is not linked: hash of the name, address.
+/// Functions that the recorder has looked up for a runtime in a running process, which the loader
+/// has not linked: hash of the name, address.
 static mut FUNCTIONS: [[u64; 2]; MAX_FUNCTIONS] = [[0; 2]; MAX_FUNCTIONS];
 
-/// Takes the recorder's list over.
+/// Stores the recorder's list.
 pub fn know(functions: &[[u64; 2]; MAX_FUNCTIONS]) {
     // SAFETY: nothing else runs.
     unsafe { FUNCTIONS = *functions };
@@ -98,7 +98,8 @@ fn told(name: &[u8]) -> usize {
         .map_or(0, |f| f[1] as usize)
 }
 
-/// A definition that is looked for once. (Wrappers ask for it on stacks that may be small.)
+/// Looks up a definition once and caches the address. (Wrappers call this on stacks that may be
+/// small.)
 #[inline]
 fn find_once(cache: &AtomicUsize, name: &CStr, look: fn(&[u8]) -> usize) -> usize {
     match cache.load(Ordering::Relaxed) {
@@ -131,9 +132,9 @@ fn in_library_or_behind(name: &[u8]) -> usize {
     }
 }
 
-/// The definition of `name` in the C library itself, or 0. The C library would have called it in
-/// the place of a wrapper, and the runtime calls it for itself. (If no module is known to be the C
-/// library: the next one.)
+/// The definition of `name` in the C library itself, or 0. Wrappers call it in place of the C
+/// library's internal call, and the runtime for itself. (If no module is known to be the C library,
+/// the next definition.)
 pub fn find_in_library(cache: &AtomicUsize, name: &CStr) -> usize {
     find_once(cache, name, in_library_or_behind)
 }
@@ -142,33 +143,33 @@ pub fn find_in_library(cache: &AtomicUsize, name: &CStr) -> usize {
 static FOUND: [AtomicUsize; BEHIND_WRAPPERS.len()] =
     [const { AtomicUsize::new(0) }; BEHIND_WRAPPERS.len()];
 
-/// The place of a function in [`BEHIND_WRAPPERS`].
+/// Index of a function in [`BEHIND_WRAPPERS`].
 pub const fn place_behind_wrappers(name: &CStr) -> usize {
     loader_list::place_in(&BEHIND_WRAPPERS, name)
 }
 
-/// The next definition of the function at a place, or 0.
+/// The next definition of the function at an index of [`BEHIND_WRAPPERS`], or 0.
 pub fn behind(place: usize) -> usize {
     next_definition(&FOUND[place], BEHIND_WRAPPERS[place])
 }
 
-/// The C library's own definitions of them.
+/// The C library's own definitions of [`BEHIND_WRAPPERS`].
 static IN_LIBRARY: [AtomicUsize; BEHIND_WRAPPERS.len()] =
     [const { AtomicUsize::new(0) }; BEHIND_WRAPPERS.len()];
 
-/// The C library's own definition of the function at a place, or 0.
+/// The C library's own definition of the function at an index of [`BEHIND_WRAPPERS`], or 0.
 pub fn in_library(place: usize) -> usize {
     find_in_library(&IN_LIBRARY[place], BEHIND_WRAPPERS[place])
 }
 
-/// The next definition of the function at a place, if that is not the C library's own: a library of
-/// the program stands in for it, and must be asked.
+/// The next definition of the function at an index of [`BEHIND_WRAPPERS`], if it is not the C
+/// library's own: a library of the program replaces the function, and must be called.
 pub fn stand_in(place: usize) -> Option<usize> {
     let next = behind(place);
     (next != 0 && next != in_library(place)).then_some(next)
 }
 
-/// Looks them all up. To be called once, before any code of the program runs.
+/// Looks up all functions. To be called once, before any code of the program runs.
 pub fn find_all() {
     for place in 0..FOUND.len() {
         behind(place);

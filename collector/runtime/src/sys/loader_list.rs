@@ -1,15 +1,16 @@
-//! The loader's list of modules and their symbols, found without asking anybody by name: a program
-//! may define any name itself.
+//! The loader's list of modules and their symbols, found without linking to any name, since a
+//! program may define any name itself.
 //!
-//! The loader calls the runtime's constructor, and so the return address says where the loader lies;
-//! before that the kernel says it. The loader's own symbols say where the list is.
+//! The loader calls the runtime's constructor, so the return address gives the loader's address;
+//! before that the kernel gives it. The loader's own symbols give the address of the list.
 
 use crate::sys::syscall;
 use core::arch::asm;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of a page. (Not that of `mgz_abi`: the library of `mgz fix` takes in this file alone.)
+/// Bytes of a page. (Not that of `mgz_abi`, since the library of `mgz fix` includes only this
+/// file.)
 const PAGE_SIZE: usize = 4096;
 
 /// Entry of the loader's list for debuggers (`struct link_map`).
@@ -24,7 +25,7 @@ pub(crate) struct LoadedModule {
 /// Address of the loader, or 0 while it is unknown.
 static LOADER: AtomicUsize = AtomicUsize::new(0);
 
-/// Notes that code at `inside` is the loader's.
+/// Stores that code at `inside` is the loader's.
 pub(crate) fn know_loader(inside: usize) {
     /// Source: Chosen.
     const MAX_LOADER_BYTES: usize = 16 << 20;
@@ -32,7 +33,7 @@ pub(crate) fn know_loader(inside: usize) {
         .map(|n| (inside & !(PAGE_SIZE - 1)).wrapping_sub(n * PAGE_SIZE));
     let found = pages
         .take_while(|&page| syscall::is_readable(page, 8))
-        // SAFETY: just asked.
+        // SAFETY: checked above.
         .find(|&page| unsafe { *(page as *const [u8; 4]) } == *b"\x7fELF");
     if let Some(base) = found {
         LOADER.store(base, Ordering::Relaxed);
@@ -53,7 +54,7 @@ fn loader() -> usize {
 /// Address of the loader according to the kernel, or 0 without one.
 fn told_loader() -> usize {
     const AT_BASE: u64 = 7;
-    /// Entries that are looked at; the kernel has some 24.
+    /// Maximum number of entries read; the kernel has some 24.
     const ENTRIES: usize = 64;
     let fd = syscall::open_file(c"/proc/self/auxv".as_ptr().cast(), false);
     if fd < 0 {
@@ -118,7 +119,7 @@ pub(crate) fn of_loader(name: &CStr) -> usize {
 static DEBUG: AtomicUsize = AtomicUsize::new(0);
 const NO_DEBUG: usize = 1;
 
-/// Notes the address of the loader's `struct r_debug`.
+/// Stores the address of the loader's `struct r_debug`.
 pub(crate) fn know_debug(address: usize) {
     DEBUG.store(address, Ordering::Relaxed);
 }
@@ -140,13 +141,13 @@ fn loader_debug() -> usize {
     debug
 }
 
-/// The loader's modules, in its order: those that it has started the program with come first. None
-/// where its list is not to be had.
+/// The loader's modules, in its order: those loaded at the program's start come first. None if the
+/// list is not available.
 pub(crate) fn modules() -> impl Iterator<Item = &'static LoadedModule> {
     const MAP: usize = 8;
     let debug = loader_debug();
-    // SAFETY: the loader's `struct r_debug`, which lives as long as the process; so does the list,
-    // as far as it is walked here.
+    // SAFETY: the loader's `struct r_debug`, which lives as long as the process; so does the part
+    // of the list that is read here.
     let first = (debug != 0)
         .then(|| unsafe { (*((debug + MAP) as *const *const LoadedModule)).as_ref() })
         .flatten();
@@ -168,14 +169,15 @@ pub(crate) fn first_behind(name: &[u8]) -> usize {
         .unwrap_or(0)
 }
 
-/// The definition of a name that all modules use, or 0.
+/// The first definition of a name among all modules, or 0.
 pub(crate) fn first_of_all(name: &[u8]) -> usize {
     modules()
         .find_map(|module| ModuleSymbols::of(module)?.definition(name))
         .unwrap_or(0)
 }
 
-/// The definition of a name in the C library itself, whoever else may have one; 0 if there is none.
+/// The definition of a name in the C library itself, whichever other modules have one; 0 if there
+/// is none.
 pub(crate) fn of_c_library(name: &[u8]) -> usize {
     /// The parts of glibc that hold functions for the runtime; musl is its own loader.
     const NAMES: [&CStr; 5] = [
@@ -252,7 +254,7 @@ impl ModuleSymbols {
                     continue;
                 }
             };
-            // Some loaders add the bias where they find the address, some do not.
+            // Some loaders add the bias to the address in place, some do not.
             let value = value as usize;
             *field = if value < module.bias {
                 value + module.bias
@@ -277,7 +279,7 @@ impl ModuleSymbols {
         Some(unsafe { crate::sys::process::c_bytes((self.strings + at) as *const u8) })
     }
 
-    /// The address of a function or variable that the module defines for others.
+    /// The address of a function or variable that the module exports.
     pub(crate) fn definition(&self, name: &[u8]) -> Option<usize> {
         let symbol = if self.gnu_hash != 0 {
             self.by_gnu_hash(name)
@@ -289,8 +291,8 @@ impl ModuleSymbols {
         const IFUNC: u8 = 10;
         let address = self.bias.wrapping_add(symbol.value as usize);
         if symbol.info & 15 == IFUNC {
-            // SAFETY: such a symbol's function gives the address, and takes nothing (on x86 it may
-            // ask the processor itself).
+            // SAFETY: such a symbol's function returns the address and has no arguments (on x86 it
+            // may query the processor itself).
             return Some(unsafe {
                 core::mem::transmute::<usize, extern "C" fn() -> usize>(address)()
             });
@@ -358,11 +360,11 @@ impl ModuleSymbols {
         None
     }
 
-    /// The symbol at a place of the table, if it defines this name, for everybody and in its
+    /// The symbol at an index of the table, if it defines this name for other modules, in its
     /// default version.
     fn fitting(&self, index: u32, name: &[u8]) -> Option<&'static ModuleSymbol> {
         const HIDDEN: u16 = 1 << 15;
-        // SAFETY: places that the module's hash table names.
+        // SAFETY: indices from the module's hash table.
         unsafe {
             let symbol = &*(self.symbols as *const ModuleSymbol).add(index as usize);
             let is_function = matches!(symbol.info & 15, 0..=2 | 10);
@@ -386,7 +388,7 @@ impl ModuleSymbols {
     }
 }
 
-/// The place of a name in a list that has it.
+/// Index of a name in a list that contains it.
 pub(crate) const fn place_in(names: &[&CStr], name: &CStr) -> usize {
     let mut at = 0;
     loop {

@@ -3,21 +3,22 @@
 //! The ranges stay in the list, so that a search for free addresses finds none there. Mappings that
 //! the kernel has merged with the program's are split.
 
-/// Bytes of a line that are looked at. Longer ones have the path of a file. Source: Chosen.
+/// Bytes of a line that are examined. Only lines with the path of a file are longer. Source:
+/// Chosen.
 const MAX_LINE_BYTES: usize = 256;
 /// Prefix of the names of the recorder's files.
 const NAME: &[u8] = b"/memfd:mgz-";
-/// Instead of the permissions.
+/// Replaces the permissions.
 const RESERVED: &[u8] = b"---p";
 
-/// Takes text in pieces, and gives it on as it is to be shown. `own`: the first part of a range of
-/// addresses that is to be reserved.
+/// Filters the text in pieces. `own` returns the first part of an address range that is to be shown
+/// as reserved; `out` receives the filtered text.
 pub struct MappingList<O, W> {
     own: O,
     out: W,
     line: [u8; MAX_LINE_BYTES],
     length: usize,
-    /// The line is too long, and its beginning is given on.
+    /// The line is too long, and its beginning was already written.
     is_begun: bool,
 }
 
@@ -26,7 +27,7 @@ where
     O: Fn(usize, usize) -> Option<(usize, usize)>,
     W: FnMut(&[u8]),
 {
-    /// With nothing taken yet.
+    /// A filter that has received no text yet.
     pub fn new(own: O, out: W) -> Self {
         MappingList {
             own,
@@ -37,7 +38,7 @@ where
         }
     }
 
-    /// Takes more.
+    /// Filters the next piece of text.
     pub fn take(&mut self, text: &[u8]) {
         for &byte in text {
             if let Some(place) = self.line.get_mut(self.length) {
@@ -54,7 +55,7 @@ where
         }
     }
 
-    /// Gives on what is there of the last line.
+    /// Writes the rest of the last line.
     pub fn finish(&mut self) {
         self.give_line();
     }
@@ -82,7 +83,7 @@ where
     }
 }
 
-/// Both addresses of a line about a mapping, and the rest: permissions and so on.
+/// Both addresses of a line about a mapping, and the rest, from the permissions on.
 fn parse(line: &[u8]) -> Option<(usize, usize, &[u8])> {
     let (start, rest) = number(line)?;
     let (end, rest) = number(rest.strip_prefix(b"-")?)?;
@@ -90,7 +91,7 @@ fn parse(line: &[u8]) -> Option<(usize, usize, &[u8])> {
     (rest.len() > RESERVED.len() && start < end).then_some((start, end, rest))
 }
 
-/// A number to the base of 16, and the rest of the text.
+/// A hexadecimal number, and the rest of the text.
 fn number(text: &[u8]) -> Option<(usize, &[u8])> {
     let digit = |c: &u8| matches!(c, b'0'..=b'9' | b'a'..=b'f');
     let digits = text.iter().take_while(|c| digit(c)).count();
@@ -108,7 +109,7 @@ fn number(text: &[u8]) -> Option<(usize, &[u8])> {
     Some((value, &text[digits..]))
 }
 
-/// A line, its addresses as the kernel writes them.
+/// Writes a line, with its addresses in the kernel's format.
 fn give(out: &mut impl FnMut(&[u8]), start: usize, end: usize, permissions: &[u8], rest: &[u8]) {
     let mut text = [0u8; 16];
     out(hex(start, &mut text));
@@ -119,7 +120,7 @@ fn give(out: &mut impl FnMut(&[u8]), start: usize, end: usize, permissions: &[u8
     out(rest);
 }
 
-/// At least eight digits.
+/// Formats a number with at least eight hexadecimal digits.
 fn hex(number: usize, text: &mut [u8; 16]) -> &[u8] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digits = (16 - number.leading_zeros() as usize / 4).max(8);
@@ -136,7 +137,8 @@ mod tests {
     use std::string::String;
     use std::vec::Vec;
 
-    /// Text in pieces of every length, with these ranges reserved.
+    /// The filtered text, checked to be the same for pieces of every length; `own`: the reserved
+    /// ranges.
     fn shown(text: &str, own: &[(usize, usize)]) -> String {
         let first = |start: usize, end: usize| {
             let inside = own.iter().filter(|r| r.0 < end && start < r.1);

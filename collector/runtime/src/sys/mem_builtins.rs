@@ -1,5 +1,5 @@
-//! Functions that compiled Rust code expects to exist: memory functions (hidden, so that the
-//! program's stay its own), and a handler of panics.
+//! Functions that compiled Rust code expects to exist: memory functions (hidden, so that they do
+//! not replace the program's), and a handler of panics.
 
 use core::arch::asm;
 
@@ -19,7 +19,7 @@ pub unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, n: usize) -> *mut 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, n: usize) -> *mut u8 {
     if (to as usize).wrapping_sub(from as usize) >= n {
-        // SAFETY: a forward copy does not overwrite what it has yet to read.
+        // SAFETY: a forward copy does not overwrite bytes that it has not read yet.
         return unsafe { memcpy(to, from, n) };
     }
     let mut i = n;

@@ -1,21 +1,21 @@
-//! Memory of the runtime without a file, which the program is not to read or change when it goes
+//! Memory of the runtime without a file, which the program must not read or change when it walks
 //! through its mappings ([`crate::wrap::proc_files`]). Mappings of the recorder's files are
 //! recognized by the files' names.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Ranges that are noted. A thread has one; where there are more, those beyond stay as they are.
-/// Source: Chosen.
+/// Maximum number of stored ranges. A thread has one; further ranges are not protected. Source:
+/// Chosen.
 const MAX_RANGES: usize = 4096;
 
 /// First address and end; an end of 0 is free.
 static RANGES: [[AtomicUsize; 2]; MAX_RANGES] =
     [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; MAX_RANGES];
 
-/// Places of [`RANGES`] that may be in use.
+/// Number of entries of [`RANGES`] that may be in use.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// Notes a range.
+/// Adds a range.
 pub fn add_own_range(start: usize, bytes: usize) {
     let taken = |place: &&[AtomicUsize; 2]| {
         let free = place[1].compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed);
@@ -29,7 +29,7 @@ pub fn add_own_range(start: usize, bytes: usize) {
     USED.fetch_max(at + 1, Ordering::AcqRel);
 }
 
-/// The range that begins there belongs to the runtime no more.
+/// Removes the range that begins at `start`.
 pub fn remove(start: usize) {
     let noted = RANGES.iter().take(USED.load(Ordering::Acquire));
     noted
@@ -40,7 +40,7 @@ pub fn remove(start: usize) {
         });
 }
 
-/// The first part of `start..end` that is the runtime's.
+/// The first part of `start..end` that belongs to the runtime.
 pub fn first_in(start: usize, end: usize) -> Option<(usize, usize)> {
     let noted = RANGES.iter().take(USED.load(Ordering::Acquire));
     let noted = noted.map(|place| {
@@ -54,12 +54,12 @@ pub fn first_in(start: usize, end: usize) -> Option<(usize, usize)> {
         .min()
 }
 
-/// The pages of the runtime's variables that come from no file.
+/// The pages of the runtime's variables that are not backed by its file.
 #[cfg(mgz_cdylib)]
 fn own_variables() -> (usize, usize) {
     use mgz_abi::shared_memory::PAGE_SIZE;
     unsafe extern "C" {
-        // The linker's names for where they begin and end.
+        // Symbols of the linker at their start and end.
         static __bss_start: u8;
         static _end: u8;
     }
@@ -78,7 +78,7 @@ fn own_variables() -> (usize, usize) {
 /// The program has opened its memory as a file, so that code may change.
 static OPENED: AtomicBool = AtomicBool::new(false);
 
-/// Notes that. Returns whether it is news.
+/// Records that the program has opened its memory. Returns true the first time.
 pub fn note_opened() -> bool {
     !OPENED.swap(true, Ordering::AcqRel)
 }

@@ -1,4 +1,4 @@
-//! The runtime's knowledge of its process, and of its own way into it.
+//! State of the process as the runtime knows it, and the settings by which the runtime was loaded.
 
 use crate::sys::syscall;
 use crate::sys::syscall::{map, nr};
@@ -10,9 +10,9 @@ use mgz_abi::shared_memory::{
 
 /// The mapped header of the shared memory, or null if nothing is recorded.
 pub(crate) static HEADER: AtomicPtr<Header> = AtomicPtr::new(core::ptr::null_mut());
-/// The header where the process is [asleep](fall_asleep), else null.
+/// The header if the process is [asleep](fall_asleep), else null.
 static ASLEEP: AtomicPtr<Header> = AtomicPtr::new(core::ptr::null_mut());
-/// It stays so whatever is loaded.
+/// The process stays asleep regardless of the loaded code.
 static FOR_GOOD: AtomicBool = AtomicBool::new(false);
 /// The runtime's own code, as far as it is known.
 static OWN_CODE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
@@ -30,13 +30,13 @@ static mut OWN_PATH: [u8; PATH] = [0; PATH];
 /// recorder left before the runtime.
 static mut PRELOADED: (u64, usize) = (0, 0);
 
-/// Notes where the runtime's own code lies.
+/// Stores the address range of the runtime's own code.
 pub fn note_own_code(code: core::ops::Range<u64>) {
     OWN_CODE[0].store(code.start, Ordering::Relaxed);
     OWN_CODE[1].store(code.end, Ordering::Relaxed);
 }
 
-/// True if an address lies in the runtime's own code.
+/// True if an address is in the runtime's own code.
 pub fn is_own_code(address: u64) -> bool {
     let [start, end] = [0, 1].map(|n| OWN_CODE[n].load(Ordering::Relaxed));
     (start..end).contains(&address)
@@ -48,14 +48,14 @@ pub fn header() -> Option<&'static Header> {
     unsafe { HEADER.load(Ordering::Acquire).as_ref() }
 }
 
-/// The same, in a process that is asleep as well.
+/// The shared memory's header, also in a process that is asleep.
 pub fn recorder() -> Option<&'static Header> {
     // SAFETY: as in `header`.
     header().or_else(|| unsafe { ASLEEP.load(Ordering::Acquire).as_ref() })
 }
 
-/// A program without instrumentation: nothing of it is recorded, and nothing in it is changed but
-/// the environment of the programs that it starts. Wrappers pass on their arguments unchanged.
+/// Puts a program without instrumentation to sleep: it is not recorded, and only the environment of
+/// programs that it starts is changed. Wrappers pass on their arguments unchanged.
 pub fn fall_asleep() {
     ASLEEP.store(
         HEADER.swap(core::ptr::null_mut(), Ordering::AcqRel),
@@ -63,7 +63,8 @@ pub fn fall_asleep() {
     );
 }
 
-/// The program has loaded an instrumented library. Returns whether it was asleep.
+/// Wakes the process, because the program has loaded an instrumented library. Returns true if it
+/// was asleep.
 pub fn wake() -> bool {
     let header = ASLEEP.swap(core::ptr::null_mut(), Ordering::AcqRel);
     if !header.is_null() {
@@ -72,8 +73,7 @@ pub fn wake() -> bool {
     !header.is_null()
 }
 
-/// The process cannot be recorded: it is as if nobody recorded, but that programs which it starts
-/// are.
+/// Puts a process to sleep that cannot be recorded. Programs that it starts are still recorded.
 pub fn fall_asleep_for_good() {
     FOR_GOOD.store(true, Ordering::Relaxed);
     fall_asleep();
@@ -84,15 +84,15 @@ pub fn is_asleep() -> bool {
     !ASLEEP.load(Ordering::Acquire).is_null() && !FOR_GOOD.load(Ordering::Relaxed)
 }
 
-/// The process for which the tables in this address space hold: 0 right after a fork, and the
-/// creator's id in a process that shares its creator's memory (the child of a `vfork`, say).
+/// Id of the process to which the tables in this address space belong: 0 right after a fork, and
+/// the creator's id in a process that shares its creator's memory (the child of a `vfork`, say).
 pub fn owner_process() -> u32 {
     // SAFETY: null or a page that is never removed.
     unsafe { OWNER.load(Ordering::Relaxed).as_ref() }
         .map_or_else(syscall::getpid, |word| word.load(Ordering::Relaxed))
 }
 
-/// From now on the tables hold for this process. Returns whether another one was their owner.
+/// Makes this process the owner of the tables. Returns true if another one was the owner.
 pub fn take_ownership() -> bool {
     let pid = syscall::getpid();
     // SAFETY: as above.
@@ -164,9 +164,9 @@ pub fn logs_heap() -> bool {
     recorder().is_some_and(|h| h.heap_path[0] != 0)
 }
 
-/// Place of the runtime in a list of preloaded libraries. For `--heap` only the recorder can tell,
-/// and it has done so for one list. In any other list, a library that wants to be first takes
-/// precedence over the log of an allocator there.
+/// Position of the runtime in a list of preloaded libraries. For `--heap` only the recorder knows
+/// it, for one list. In any other list, a library that must be first takes precedence over the log
+/// of its allocator.
 pub fn place_among(list: &[u8]) -> usize {
     // SAFETY: as above.
     let (hash, at) = unsafe { *(&raw const PRELOADED) };
@@ -231,16 +231,16 @@ pub unsafe fn adopt(shared_entry: &[u8; PATH], own_path: &[u8; PATH]) -> bool {
     map_header()
 }
 
-/// True if the recorder is there and wants records; programs that are started otherwise must not be
-/// led to its files.
+/// True if the recorder exists and accepts records. Otherwise programs that this process starts
+/// must not be directed to its files.
 pub fn is_recorded() -> bool {
     recorder()
         .is_some_and(|h| h.stop.load(Ordering::Relaxed) == 0 && syscall::process_exists(h.recorder))
 }
 
 /// True if a program that this process starts can open the recorder's files. It cannot as another
-/// user, or if `/proc` is not visible. (The files are opened as by that program, with the effective
-/// user's rights.)
+/// user, or if `/proc` is not visible. (The check opens the files with the effective user's rights,
+/// as that program would.)
 pub fn can_reach_recorder() -> bool {
     // SAFETY: as in `own_path`; zero-terminated.
     let own = unsafe { &*(&raw const OWN_PATH) };
@@ -336,7 +336,7 @@ unsafe fn take_environment(envp: *mut *mut u8) -> bool {
     let (mut n, mut found, mut preload, mut list) = (0, false, None, None);
     while !entry(n).is_null() {
         found |= value(n, ENV_NAME).is_some_and(|path| ENV_NAME.len() + 1 + path.len() < PATH);
-        // The recorder changes the last one, which is the one that the loader looks at.
+        // The recorder changes the last one, which is the one that the loader uses.
         if value(n, "LD_PRELOAD").is_some() {
             preload = Some(n);
         }
@@ -352,7 +352,7 @@ unsafe fn take_environment(envp: *mut *mut u8) -> bool {
         unsafe { (&raw mut OWN_PATH as *mut u8).copy_from(own.as_ptr(), own.len()) };
     }
     let before = list.and_then(|list| list.get(own.len() + 1..));
-    // The entries behind the runtime in the loader's list were there before.
+    // The entries behind the runtime in the loader's list are the original ones.
     let now = preload.and_then(|i| value(i, "LD_PRELOAD")).unwrap_or(b"");
     let at = now.windows(own.len().max(1)).rposition(|w| w == own);
     let behind = at.map_or(0, |at| now.len() - at - own.len());
@@ -377,8 +377,8 @@ unsafe fn take_environment(envp: *mut *mut u8) -> bool {
         } else if preload == Some(from) && list.is_some() {
             keep = before.is_some();
             if let Some(before) = before {
-                // SAFETY: what the recorder has made of the list is longer; the string behind
-                // `before` is another one.
+                // SAFETY: the recorder's list is longer than the original; the string behind
+                // `before` is a different one.
                 unsafe {
                     let value = entry(from).add(b"LD_PRELOAD=".len());
                     value.copy_from(before.as_ptr(), before.len());
@@ -394,9 +394,9 @@ unsafe fn take_environment(envp: *mut *mut u8) -> bool {
     }
     // SAFETY: as above.
     unsafe { *envp.add(to) = core::ptr::null_mut() };
-    // A reader that looks for the auxiliary vector behind the environment finds entries without
-    // meaning, and then the vector at its old place. (An even number of entries was taken out,
-    // since the vector has pairs.)
+    // A reader that looks for the auxiliary vector behind the environment finds ignored entries,
+    // and then the vector at its old address. (An even number of entries was removed, since the
+    // vector has pairs.)
     for (k, at) in (to + 1..=n).enumerate() {
         let word = if k % 2 == 0 { AT_IGNORE } else { 0 };
         // SAFETY: as above.

@@ -1,10 +1,10 @@
-//! The area that the C library has registered for restartable sequences, while a handler of a fault
-//! goes through all memory.
+//! The area that the C library has registered for restartable sequences, during a fault handler
+//! that writes to all memory.
 //!
-//! The area lies among the thread's own variables. Crash reporters fill all that can be written to
-//! and put it back. The kernel looks at the area whenever it interrupts the thread, and ends the
-//! process if it finds nonsense there. A program that crashes is hardly interrupted; the runtime's
-//! signals come often. So the area is taken back until that handler returns.
+//! The area is among the thread's own variables. Some crash reporters overwrite all writable
+//! memory and restore it. The kernel reads the area whenever it interrupts the thread, and kills
+//! the process if the content is invalid. A crashing program is rarely interrupted, but the
+//! runtime's signals are frequent. So the area is unregistered until that handler returns.
 
 use crate::sys::libc_symbols::{behind, place_behind_wrappers};
 use crate::sys::syscall;
@@ -15,18 +15,18 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 const UNREGISTER: usize = 1;
 /// The C library's signature.
 const SIGNATURE: usize = 0x5305_3053;
-/// Bytes that an area may have been registered with.
+/// Lengths in bytes with which an area may have been registered.
 const LENGTHS: core::ops::RangeInclusive<usize> = 32..=256;
-/// Bytes of the largest stack on which a handler is looked for.
+/// Largest distance in bytes from a handler's frame to the stack pointer.
 const STACK: usize = 64 << 20;
 
-/// The thread in whose handler of a fault the process is, and the address of the handler's frame.
+/// The thread that is in a fault handler, or 0; then the address of the handler's frame.
 static THREAD: AtomicU32 = AtomicU32::new(0);
 static FRAME: AtomicUsize = AtomicUsize::new(0);
-/// The area that was taken back, and its length.
+/// The unregistered area and its length.
 static TAKEN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-/// A handler of a fault begins, with its frame there.
+/// Notes the start of a fault handler whose frame is at `frame`.
 pub fn fault_begins(thread: u32, frame: usize) {
     if TAKEN[0].load(Ordering::Relaxed) == 0 {
         FRAME.store(frame, Ordering::Relaxed);
@@ -34,7 +34,7 @@ pub fn fault_begins(thread: u32, frame: usize) {
     }
 }
 
-/// It has returned.
+/// Handles the return of that handler: the area is registered again.
 pub fn fault_ends(frame: usize) {
     if FRAME.load(Ordering::Relaxed) != frame || THREAD.load(Ordering::Relaxed) != syscall::gettid()
     {
@@ -48,8 +48,8 @@ pub fn fault_ends(frame: usize) {
     }
 }
 
-/// The calling thread may write to all memory: takes the area back, if it is in a handler of a
-/// fault.
+/// Unregisters the area if the calling thread, which may be about to write to all memory, is in a
+/// fault handler.
 pub fn take_back() {
     let stack = 0u8;
     let below = FRAME
@@ -65,9 +65,9 @@ pub fn take_back() {
     }
     // SAFETY: a variable of the C library.
     let area = syscall::fs().wrapping_add_signed(unsafe { offset.read() });
-    // (The library does not tell with what length. Another one is refused.)
+    // (The library does not reveal the registered length. The kernel refuses any other.)
     let length = LENGTHS.step_by(4).find(|&length| {
-        // SAFETY: nobody relies on the area but by looking whether it is registered.
+        // SAFETY: users of the area check first if it is registered.
         unsafe { syscall::call(nr::RSEQ, area, length, UNREGISTER, SIGNATURE, 0, 0) == 0 }
     });
     if let Some(length) = length {

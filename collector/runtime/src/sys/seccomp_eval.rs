@@ -8,13 +8,13 @@
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instruction {
-    /// Operation.
+    /// Operation code.
     pub code: u16,
     /// Number of instructions to jump if a condition holds.
     pub then: u8,
     /// Number of instructions to jump if it does not.
     pub otherwise: u8,
-    /// A number.
+    /// Operand: a constant, offset or jump distance.
     pub k: u32,
 }
 
@@ -35,7 +35,7 @@ pub fn call(number: usize, arguments: [usize; 3]) -> Data {
     data
 }
 
-/// True if a filter lets a call pass.
+/// True if a filter allows a call.
 pub fn allows(filter: &[Instruction], data: &Data) -> bool {
     const ALLOW: u32 = 0x7fff_0000;
     const LOG: u32 = 0x7ffc_0000;
@@ -43,7 +43,7 @@ pub fn allows(filter: &[Instruction], data: &Data) -> bool {
     decide(filter, data).is_some_and(|answer| matches!(answer & ACTION, ALLOW | LOG))
 }
 
-/// A filter's answer. `None` if it is none that the kernel would take.
+/// A filter's result. `None` if the kernel would not accept the filter.
 pub fn decide(filter: &[Instruction], data: &Data) -> Option<u32> {
     let (mut a, mut x, mut memory) = (0u32, 0u32, [0u32; 16]);
     let mut at = 0usize;
@@ -57,7 +57,7 @@ pub fn decide(filter: &[Instruction], data: &Data) -> Option<u32> {
         at += 1;
         let operand = if code & 8 != 0 { x } else { k };
         match code {
-            // Loads: of the data, its length, a number, memory.
+            // Loads: from the data, its length, a constant, from memory.
             0x20 => a = *data.get(k as usize / 4).filter(|_| k % 4 == 0)?,
             0x80 => a = size_of::<Data>() as u32,
             0x81 => x = size_of::<Data>() as u32,
@@ -80,7 +80,7 @@ pub fn decide(filter: &[Instruction], data: &Data) -> Option<u32> {
             0xa4 | 0xac => a ^= operand,
             0x07 => x = a,
             0x87 => a = x,
-            // Jumps, all of which lead forward.
+            // Jumps, all of them forward.
             0x05 => at = at.checked_add(k as usize)?,
             0x15 | 0x1d | 0x25 | 0x2d | 0x35 | 0x3d | 0x45 | 0x4d => {
                 let holds = match code & 0xf0 {
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn numbers_are_computed() {
-        // ((number + 3) * 2 by way of memory and x) ^ 6
+        // ((number + 3) * 2 computed with memory and x) ^ 6
         let filter = [
             instruction(0x20, 0, 0, 0),
             instruction(0x04, 3, 0, 0),

@@ -1,30 +1,30 @@
-//! Abilities that the program's seccomp filters leave the runtime.
+//! Abilities of the runtime under the program's seccomp filters.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A call that recording needs is refused.
+/// A filter refuses a call that recording needs.
 pub(crate) static NO_RECORDING: AtomicBool = AtomicBool::new(false);
 
-/// Time of [`seal`], nanoseconds: nobody may ask the kernel for another one.
+/// Time of [`seal`], nanoseconds: a later time cannot be read.
 static SEALED_NS: AtomicU64 = AtomicU64::new(0);
 
-/// There is a filter.
+/// The program has installed a filter.
 pub(crate) static FILTERED: AtomicBool = AtomicBool::new(false);
 
-/// A call that a new ring needs is refused.
+/// A filter refuses a call that a new ring needs.
 pub(crate) static NO_RINGS: AtomicBool = AtomicBool::new(false);
 
-/// Preparations for a filter, to be finished by
-/// [`settle_filter`](crate::wrap::seccomp::settle_filter) when the kernel has answered.
+/// Preparations for a filter, to be completed by
+/// [`settle_filter`](crate::wrap::seccomp::settle_filter) after the kernel's answer.
 #[derive(Clone, Copy)]
 pub struct Prepared {
-    /// Recording has ended for it.
+    /// Recording was ended because of the filter.
     pub sealed: bool,
     /// The thread's trigger was stopped.
     pub quiet: bool,
     /// New threads and children can get rings.
     pub rings: bool,
-    /// Handlers can return by the kernel.
+    /// Handlers can return through the kernel (`rt_sigreturn`).
     pub returns: bool,
 }
 
@@ -39,12 +39,12 @@ pub fn sealed_ns() -> Option<u64> {
     is_sealed().then(|| SEALED_NS.load(Ordering::Relaxed))
 }
 
-/// True if recording must end, without a system call.
+/// True if recording has ended and no system call may be made.
 pub fn is_sealed() -> bool {
     NO_RECORDING.load(Ordering::Relaxed)
 }
 
-/// True if the program has installed a filter, whatever it refuses.
+/// True if the program has installed a filter, regardless of the refused calls.
 pub fn is_filtered() -> bool {
     FILTERED.load(Ordering::Relaxed)
 }

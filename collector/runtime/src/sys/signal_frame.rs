@@ -1,4 +1,4 @@
-//! The kernel's signal frame: where registers, mask and extended state lie in it.
+//! Layout of the kernel's signal frame: registers, mask and extended state.
 
 /// Index into [`Context::registers`] for each hardware register number.
 const ORDER: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
@@ -13,7 +13,7 @@ pub const FLAGS: usize = 17;
 /// General registers, rip and flags, which a handler may change.
 pub const REGISTERS: usize = 18;
 
-/// `FP_XSTATE_MAGIC1`: the legacy part of the extended state tells of more parts behind it.
+/// `FP_XSTATE_MAGIC1`: more parts follow the legacy part of the extended state.
 pub const EXTENDED_MAGIC: u32 = 0x4650_5853;
 
 /// `ucontext_t` as the kernel lays it out.
@@ -28,9 +28,9 @@ pub struct Context {
     pub registers: [u64; 23],
     /// Address of the extended state, inside the same frame.
     pub extended: u64,
-    /// Words that mean nothing to the kernel.
+    /// Words that the kernel ignores.
     pub(crate) reserved: [u64; 8],
-    /// Signals that were blocked before.
+    /// Signals that were blocked before the handler.
     pub mask: u64,
 }
 
@@ -53,7 +53,7 @@ pub struct Info {
     pad: i32,
     /// Fault address for SIGSEGV.
     pub address: u64,
-    /// Descriptor for SIGIO's kin, value for timers.
+    /// Descriptor for signals of I/O events, value for timers.
     pub value: u64,
 }
 

@@ -165,8 +165,8 @@ pub fn open_file(path: *const u8, write: bool) -> isize {
     }
 }
 
-/// Opens whatever lies at a path for reading, without waiting for anybody or taking a terminal
-/// over.
+/// Opens the file at a path for reading, without blocking and without acquiring a controlling
+/// terminal.
 pub fn open_quietly(path: *const u8) -> isize {
     const FLAGS: usize = 0o2_000_000 | 0o4000 | 0o400; // O_CLOEXEC, O_NONBLOCK, O_NOCTTY
     // SAFETY: the kernel checks the pointer.
@@ -176,8 +176,8 @@ pub fn open_quietly(path: *const u8) -> isize {
 /// `AT_EMPTY_PATH`.
 pub const EMPTY_PATH: usize = 0x1000;
 
-/// The same by a folder's descriptor. With [`EMPTY_PATH`] and an empty path it is the file that the
-/// descriptor itself leads to, however that was opened.
+/// As [`open_quietly`], relative to a folder's descriptor. With [`EMPTY_PATH`] and an empty path it
+/// opens the file of the descriptor itself, however that was opened.
 #[allow(
     clippy::not_unsafe_ptr_arg_deref,
     reason = "the kernel is asked first whether it is readable"
@@ -187,7 +187,7 @@ pub fn open_at(dir: i32, path: *const u8, flags: usize) -> isize {
     const NO_FOLLOW: usize = 0o400_000;
     const SYMLINK_NOFOLLOW: usize = 0x100;
     let empty = is_readable(path as usize, 1) && {
-        // SAFETY: just asked.
+        // SAFETY: checked before.
         unsafe { *path == 0 }
     };
     if empty && flags & EMPTY_PATH != 0 {
@@ -256,7 +256,7 @@ pub fn is_readable(at: usize, bytes: usize) -> bool {
     let first = at & !7;
     let mut places = core::iter::once(first)
         .chain((first / PAGE_SIZE * PAGE_SIZE + PAGE_SIZE..end).step_by(PAGE_SIZE));
-    // SAFETY: the kernel reads eight bytes there and then finds nothing to do: it answers EFAULT or
+    // SAFETY: the kernel reads eight bytes there and does nothing else: it returns EFAULT or
     // EINVAL.
     places
         .all(|place| unsafe { call(nr::RT_SIGPROCMASK, NO_SUCH_HOW, place, 0, 8, 0, 0) } != -EFAULT)
@@ -270,10 +270,10 @@ pub const WAKE_OP_PRIVATE: usize = 5 | 128;
 
 /// True if memory can be written to; `at` is a multiple of 4.
 pub fn is_writable(at: usize) -> bool {
-    /// Nothing is added to the word's bits.
+    /// An `or` with 0, which leaves the word unchanged.
     const OR_NOTHING: usize = 2 << 28;
-    // SAFETY: nobody waits there; the kernel stores what it finds there, if it can, and answers
-    // EFAULT else.
+    // SAFETY: no thread waits there; the kernel writes the word's own value back, or returns
+    // EFAULT.
     unsafe { call(nr::FUTEX, at, WAKE_OP_PRIVATE, 0, 0, at, OR_NOTHING) >= 0 }
 }
 
@@ -302,7 +302,7 @@ pub fn pread(fd: isize, into: &mut [u8], offset: u64) -> isize {
 /// Size of an open file, or `None`.
 pub fn file_size(fd: isize) -> Option<u64> {
     let mut stat = [0u64; 18];
-    // SAFETY: struct stat has 144 bytes; st_size lies at offset 48.
+    // SAFETY: struct stat has 144 bytes; st_size is at offset 48.
     let r = unsafe {
         call(
             nr::FSTAT,
@@ -317,11 +317,11 @@ pub fn file_size(fd: isize) -> Option<u64> {
     (r == 0).then(|| stat[6])
 }
 
-/// Ends the process, which could not go on as it was made.
+/// Ends the process, which cannot continue as the program intended.
 pub fn end_process() {
     /// Status of such a process.
     const COULD_NOT_GO_ON: usize = 125;
-    // SAFETY: nothing of the process goes on.
+    // SAFETY: all of the process ends.
     unsafe { call(nr::EXIT_GROUP, COULD_NOT_GO_ON, 0, 0, 0, 0, 0) };
 }
 
@@ -337,14 +337,14 @@ pub fn gettid() -> u32 {
     unsafe { call(nr::GETTID, 0, 0, 0, 0, 0, 0) as u32 }
 }
 
-/// Sends a signal to a thread; signal 0 only asks. Returns 0 or −errno.
+/// Sends a signal to a thread; signal 0 only checks that the thread exists. Returns 0 or −errno.
 pub fn tgkill(pid: u32, tid: u32, signal: usize) -> isize {
     // SAFETY: no memory is involved.
     unsafe { call(nr::TGKILL, pid as usize, tid as usize, signal, 0, 0, 0) }
 }
 
 /// Makes `stack` (address, flags, size) the alternate stack of the calling thread, also while it
-/// runs on another one: the kernel looks only at the stack pointer, which is moved for the call.
+/// runs on another one: the kernel checks only the stack pointer, which is moved for the call.
 /// Returns 0 or −errno.
 ///
 /// # Safety
@@ -387,7 +387,7 @@ pub fn now_ns() -> u64 {
     time[0] * 1_000_000_000 + time[1]
 }
 
-/// Waits until `*word` is no longer `value`, or the time is over, or a signal comes.
+/// Waits until `*word` is no longer `value`, or the time has passed, or a signal arrives.
 pub fn futex_wait(word: *const u32, value: u32, nanoseconds: u64) {
     let timeout = [nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000];
     // SAFETY: the kernel checks the word's address; the timeout lives across the call.
@@ -404,13 +404,13 @@ pub fn futex_wait(word: *const u32, value: u32, nanoseconds: u64) {
     };
 }
 
-/// Wakes everyone who waits at `word`.
+/// Wakes all threads that wait at `word`.
 pub fn futex_wake(word: *const u32) {
     // SAFETY: the kernel only uses the address as a key.
     unsafe { call(nr::FUTEX, word as usize, 1, i32::MAX as usize, 0, 0, 0) };
 }
 
-/// Wakes one who waits at `word`.
+/// Wakes one thread that waits at `word`.
 pub fn futex_wake_one(word: *const u32) {
     // SAFETY: the kernel only uses the address as a key.
     unsafe { call(nr::FUTEX, word as usize, 1, 1, 0, 0, 0) };
@@ -421,7 +421,7 @@ pub fn futex_wake_one(word: *const u32) {
 pub fn sigprocmask(how: usize, set: Option<u64>) -> Result<u64, isize> {
     let mut old = 0u64;
     let pointer = set.as_ref().map_or(0, |s| s as *const u64 as usize);
-    // SAFETY: both masks live across the call and have the 8 bytes that are announced.
+    // SAFETY: both masks live across the call and have the 8 bytes that are passed as their length.
     let r = unsafe {
         call(
             nr::RT_SIGPROCMASK,
@@ -469,7 +469,7 @@ pub unsafe fn sigaction(
 pub(crate) static FSGSBASE: core::sync::atomic::AtomicBool =
     core::sync::atomic::AtomicBool::new(false);
 
-/// Notes whether the kernel lets user space read and write the `%gs` base (AT_HWCAP2 bit 1).
+/// Stores whether the kernel lets user space read and write the `%gs` base (AT_HWCAP2 bit 1).
 pub fn init_gs(hwcap2: u64) {
     FSGSBASE.store(hwcap2 & 2 != 0, core::sync::atomic::Ordering::Relaxed);
 }

@@ -1,7 +1,8 @@
 //! The clock without a system call: the kernel maps a small shared object into each process
 //! (`vdso(7)`), whose `__vdso_clock_gettime` reads it in a fraction of the time.
 //!
-//! It is found by its section headers. If anything is missing, the system call is made as before.
+//! The function is found through the object's section headers. If anything is missing, the system
+//! call is used.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,7 +12,7 @@ static CLOCK: AtomicUsize = AtomicUsize::new(0);
 const NAME: &[u8] = b"__vdso_clock_gettime\0";
 const CLOCK_MONOTONIC: i32 = 1;
 
-/// Looks the function up.
+/// Looks up the function.
 ///
 /// # Safety
 /// `image` must be what the kernel says in `AT_SYSINFO_EHDR`, or 0.
@@ -25,12 +26,12 @@ pub unsafe fn init(image: usize) {
     }
 }
 
-/// From now on the system call is made.
+/// Switches to the system call for good.
 pub fn forget_vdso() {
     CLOCK.store(0, Ordering::Relaxed);
 }
 
-/// Finds the function in an ELF image that is mapped as it lies in its file.
+/// Finds the function in an ELF image that is mapped with the layout of its file.
 ///
 /// # Safety
 /// `image` must be a complete image.
@@ -39,7 +40,7 @@ unsafe fn find(image: usize) -> Option<usize> {
     const SYMBOL_BYTES: usize = 24;
     const SHT_DYNSYM: u32 = 11;
     const PT_LOAD: u32 = 1;
-    // SAFETY: the caller's contract; the numbers are the image's own.
+    // SAFETY: the caller's contract; the offsets are the image's own.
     unsafe {
         let half = |at: usize| usize::from((at as *const u16).read_unaligned());
         let word = |at: usize| (at as *const u32).read_unaligned();

@@ -1,27 +1,27 @@
-//! System calls that make threads and programs, or set the `%gs` base ([`gs_base`]), met where they are made.
+//! Interception of system calls that make threads and programs, or set the `%gs` base
+//! ([`gs_base`]), at their `syscall` instructions.
 //!
 //! Wrappers of the C library's functions are called only by code that asks the loader for these
 //! functions by name and in the usual order. A function that `dlsym` has found on a handle, a
 //! library that is opened with `RTLD_DEEPBIND` or in a namespace of its own, a copy of the C
 //! library inside another library, the C library itself (`system`, `popen`, helper threads) and
-//! inline assembly go past them. All of these end at a `syscall` instruction whose number is set
+//! inline assembly bypass them. All of these end at a `syscall` instruction whose number is set
 //! right before it.
 //!
-//! So the code of each module that is loaded is searched for these places, and the instruction that
-//! sets the number becomes a jump to a *detour*: it runs the replaced instruction, asks [`before`],
-//! makes the call, tells [`after`], and goes back. A new thread gets its ring there, before any
-//! code of the program runs in it; a forked child its trigger; a program that is executed the
-//! runtime's environment. A call that came by a wrapper meets that a second time, and finds it
-//! done.
+//! So the code of each loaded module is searched for these places, and the instruction that sets
+//! the number becomes a jump to a *detour*: it runs the replaced instruction, calls [`before`],
+//! makes the system call, calls [`after`], and jumps back. There a new thread gets its ring, before
+//! any code of the program runs in it, a forked child its trigger, and an executed program the
+//! runtime's environment. A call that came through a wrapper is intercepted a second time, when
+//! nothing is left to be done.
 //!
-//! In C libraries, calls about signals are met as well. Handlers that somebody installs past the
-//! wrappers are the program's as any other; and the mask that the C library sets itself, around and
-//! in its threads, must not block the signals that the runtime needs: some functions that it starts
-//! threads for run with all signals blocked.
+//! In C libraries, calls about signals are intercepted as well. Handlers that are installed past
+//! the wrappers are the program's like any other; and masks that the C library sets itself must not
+//! block the signals that the runtime needs: some of its threads run with all signals blocked.
 //!
-//! Safe since no other thread runs the code: the runtime's constructor precedes all others, and
-//! modules that are loaded later are searched before their own constructors run. The jump takes the
-//! place of one instruction, so that a branch to the next instruction still finds it unchanged.
+//! This is safe since no other thread runs the code: the runtime's constructor precedes all others,
+//! and modules that are loaded later are searched before their own constructors run. The jump
+//! replaces one instruction, so that a branch to the next instruction still finds it unchanged.
 //!
 //! Not found: calls whose number is not set right before (`syscall(2)`, which has a wrapper), code
 //! that is generated at run time, and libraries without instrumentation larger than
@@ -54,8 +54,8 @@ const MAKERS: [u32; 9] = [
     nr::PRCTL as u32,
     nr::SECCOMP as u32,
 ];
-/// These calls, and those that change signals: met in C libraries alone, which are recognized by
-/// the others.
+/// These calls, and those that change signals. The latter are intercepted only in C libraries,
+/// which are recognized by the former.
 const NUMBERS: [u32; 15] = [
     MAKERS[0],
     MAKERS[1],
@@ -77,11 +77,11 @@ const NUMBERS: [u32; 15] = [
 const OPENS: [u32; 3] = [nr::OPEN as u32, nr::OPENAT as u32, nr::OPENAT2 as u32];
 
 /// Largest code of a library that is searched, bytes. The C library, the executable and
-/// instrumented files are searched whatever their size. Source: Chosen.
+/// instrumented files are searched regardless of their size. Source: Chosen.
 const MAX_LIBRARY_CODE_BYTES: u64 = 4 << 20;
-/// Code that is searched in all. Source: Chosen.
+/// Maximum amount of code that is searched in the whole process, bytes. Source: Chosen.
 const MAX_SEARCHED_BYTES: u64 = 64 << 20;
-/// Places in one module, and those that a page has room for.
+/// Maximum number of calls in one module, and then of detours in a page.
 const SITES: usize = 96;
 const IN_A_PAGE: usize = 28;
 
@@ -89,49 +89,50 @@ const IN_A_PAGE: usize = 28;
 static SEARCHED: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 /// See [`are_met`].
 static MET: AtomicBool = AtomicBool::new(false);
-/// Bytes that were searched.
+/// Number of bytes searched so far.
 static BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// Room for detours in the runtime itself, so that they take no place of the program's.
+/// Pages for detours in the runtime itself, so that they need no addresses of the program.
 const ROOM_PAGES: usize = 4;
-/// Pages of it that are in use.
+/// Number of these pages that are in use.
 static ROOM_USED: AtomicUsize = AtomicUsize::new(0);
 
-/// The recorder knows it by its name: it is the only code of the runtime that changes.
+/// The recorder finds this by its name: it is the only code of the runtime that changes.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 unsafe extern "C" fn mgz_room() {
     naked_asm!(".p2align 12", ".skip {bytes}, 0xcc", ".p2align 12, 0xcc", bytes = const ROOM_PAGES * PAGE_SIZE)
 }
 
-/// Bytes of a detour at most.
+/// Maximum length of a detour, bytes.
 const DETOUR: usize = 144;
 /// A page of detours begins with the addresses of [`before`], [`after`] and [`before_mask`].
 const POINTERS: usize = 24;
 const _: () = assert!(POINTERS + IN_A_PAGE * DETOUR <= PAGE_SIZE);
 
 hook!(
-    /// In front of such a system call, rcx its address: goes there, or behind it if the call is done.
+    /// Called before such a system call, whose address is in rcx. Continues there, or behind the
+    /// call if it is already done.
     before, prepare, before_plain, prepare_plain
 );
 hook!(
-    /// Behind it, rcx where the program goes on.
+    /// Called after the system call. rcx: the address at which the program continues.
     after, settle, after_plain, settle
 );
 
 unsafe extern "C" fn prepare(registers: *mut Saved) {
-    // SAFETY: what `before` has just saved.
+    // SAFETY: the registers that `before` has just saved.
     unsafe { prepare_by(registers, true) }
 }
 
 unsafe extern "C" fn prepare_plain(registers: *mut Saved) {
-    // SAFETY: what `before` has just saved.
+    // SAFETY: the registers that `before` has just saved.
     unsafe { prepare_by(registers, false) }
 }
 
 unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
     const CLONE_VM: u64 = 0x100;
-    // SAFETY: what `before` has just pushed.
+    // SAFETY: the registers that `before` has just pushed.
     let r = unsafe { &mut *registers };
     let awake = process::header().is_some();
     let result = match r.rax as usize {
@@ -147,7 +148,7 @@ unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
         // (The kernel reports an error to a caller that passes no arguments.)
         nr::CLONE3 if awake && r.rdi != 0 && !thread_ring::provide() => -ENOMEM,
         nr::VFORK => {
-            // A ring that is taken over is this process's: the child cannot do it for itself.
+            // A fork is noticed now, since the child of a vfork cannot take a ring over.
             thread_ring::notice_fork();
             return;
         }
@@ -180,8 +181,8 @@ unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
         nr::ARCH_PRCTL if awake => return gs_base::met(r.rdi as usize),
         number @ (nr::PRCTL | nr::SECCOMP) if awake => {
             let [first, second, third] = [r.rdi, r.rsi, r.rdx].map(|a| a as usize);
-            // Nobody asks whether the kernel has installed it: recording ends all the same. (A
-            // wrapper's call is met a second time, when nothing is left to be done.)
+            // Recording ends even if the kernel does not install the filter, since the result is
+            // not checked. (A call through a wrapper was already prepared there.)
             if let Some(prepared) = seccomp::prepare_by_number(number, first, second, third) {
                 seccomp::settle_filter(prepared, true);
             }
@@ -201,36 +202,36 @@ unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
 /// Bytes of a set of signals.
 const SET: u64 = 8;
 
-/// An action that is asked for past the wrappers. `None`: the kernel may be asked as the caller
-/// asks.
+/// Handles a `sigaction` call that bypasses the wrappers. `None`: the call may go to the kernel
+/// unchanged.
 fn action(r: &Saved) -> Option<isize> {
-    /// The C library's own two.
+    /// The C library's own two signals.
     const OWN: core::ops::RangeInclusive<u64> = 32..=33;
     let bytes = size_of::<syscall::KernelAction>();
     let valid = |at: u64| at == 0 || syscall::is_readable(at as usize, bytes);
     if r.r10 != SET || OWN.contains(&r.rdi) || !valid(r.rsi) || !valid(r.rdx) {
         return None;
     }
-    // SAFETY: null, or memory that is there.
+    // SAFETY: null, or readable memory.
     Some(unsafe { signals::system_sigaction(r.rdi as i32, r.rsi as *const _, r.rdx as *mut _) })
 }
 
-/// An alternate stack that is asked for past the wrappers.
+/// Handles a `sigaltstack` call that bypasses the wrappers.
 fn stack(r: &Saved) -> Option<isize> {
     let valid = |at: u64| at == 0 || syscall::is_readable(at as usize, size_of::<[usize; 3]>());
     if !valid(r.rdi) || !valid(r.rsi) {
         return None;
     }
-    // SAFETY: null, or memory that is there.
+    // SAFETY: null, or readable memory.
     Some(unsafe { crate::wrap::signal_calls::alternate_stack(r.rdi as *const _, r.rsi as *mut _) })
 }
 
-/// As [`before`], for masks that are set past the wrappers. The noted mask of the program stays
-/// unchanged: most of these masks are set for a moment only. Signals that the runtime needs are
-/// unblocked again at once.
+/// As [`before`], for masks that are set past the wrappers. The stored mask of the program stays
+/// unchanged, since most of these masks are only set temporarily. Signals that the runtime needs
+/// are unblocked again at once.
 ///
-/// The C library sets a mask for every jump out of a handler, which may stand at the very end of an
-/// alternate stack: so nothing is pushed, unless the mask has such a signal. (The C library's
+/// The C library sets a mask at every jump out of a handler, which may be at the very end of an
+/// alternate stack. So nothing is pushed unless the mask has such a signal. (The C library's
 /// functions use no flags across a system call.)
 #[unsafe(naked)]
 unsafe extern "C" fn before_mask() {
@@ -246,7 +247,8 @@ unsafe extern "C" fn before_mask() {
         "je 9f",
         "test rsi, rsi",
         "je 9f",
-        // A fault here goes on at the call, which fails as it would have.
+        // After a fault here the thread continues at the call, which then fails as without the
+        // runtime.
         "mgz_mask_read:",
         "mov r11, [rsi]",
         "test r11, [rip + {kept}]",
@@ -277,15 +279,14 @@ unsafe extern "C" fn before_mask() {
 /// `SIG_UNBLOCK`.
 const UNBLOCK: usize = 1;
 
-/// A new thread, a child, or the caller again.
+/// Runs after the call: in a new thread, in a child, or in the caller.
 unsafe extern "C" fn settle(_: *mut Saved) {
     exec::has_failed();
     if process::header().is_none() {
         return;
     }
     if process::is_forked() {
-        // (Without a look at the ring, which is not there yet: signals may be blocked, the fault's
-        // among them.)
+        // (The ring is not accessed, since it is not mapped yet and SIGSEGV may be blocked.)
         return threads::in_child();
     }
     let gs = syscall::gs();
@@ -322,8 +323,8 @@ fn enter(key: u64) -> bool {
     false
 }
 
-/// Takes a module's calls in. It has just been loaded, and none of its code has run yet, unless by
-/// this thread.
+/// Intercepts the calls of a module that has just been loaded. Only this thread may have run its
+/// code.
 pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: bool) {
     if process::recorder().is_none_or(|h| h.mode == mgz_abi::shared_memory::MODE_OFF)
         || !enter(key(bias, headers, name))
@@ -361,8 +362,7 @@ pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: boo
     let mut found = [(0u64, NumberedCall { room: 0, before: 0 }); SITES];
     let mut number = 0;
     for segment in headers.iter().filter(|h| h.is_code()) {
-        // SAFETY: code of a loaded module, which can be read as well (else the loader could not
-        // have mapped it from a file that has headers there).
+        // SAFETY: code of a loaded module, which can be read as well (checked here).
         if !syscall::is_readable((bias + segment.vaddr) as usize, 8) {
             continue;
         }
@@ -380,15 +380,16 @@ pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: boo
             }
         });
     }
-    // SAFETY: code of the module, in which the whole way to the system call was found.
+    // SAFETY: code of the module, in which all bytes up to the system call were decoded.
     let is_one_of = |at: u64, numbers: &[u32]| numbers.contains(&unsafe { number_at(at) });
     let is_c_library = holds(libc_symbols::in_library(
         libc_symbols::place_behind_wrappers(c"execve"),
     ));
     let found = &mut found[..number];
     let makes = found.iter().any(|f| is_one_of(f.0, &MAKERS));
-    // Calls about signals are met only in a C library, which makes threads and programs. Its calls
-    // that open files are left alone: threads may be cancelled in them, and wrappers know of them.
+    // Calls about signals are intercepted only in a C library, recognized by its calls that make
+    // threads and programs. Its calls that open files are not: threads may be cancelled in them,
+    // and wrappers handle them.
     let is_wanted = |at: u64| match is_one_of(at, &OPENS) {
         true => !is_c_library && (!makes || always),
         false => makes,
@@ -416,10 +417,10 @@ pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: boo
     }
 }
 
-/// The number that the code at a place sets, in one of the forms of [`numbered_call`].
+/// The number that the code at an address sets, in one of the forms of [`numbered_call`].
 ///
 /// # Safety
-/// That must have found it there.
+/// [`numbered_call`] must have decoded the code there.
 unsafe fn number_at(at: u64) -> u32 {
     // SAFETY: the caller's contract.
     let number = |skip: u64| unsafe { ((at + skip) as *const u32).read_unaligned() };
@@ -431,12 +432,12 @@ unsafe fn number_at(at: u64) -> u32 {
     }
 }
 
-/// True if the calls of the C library are met, so that wrappers need not do the same.
+/// True if the calls of the C library are intercepted, so that wrappers need not do the same.
 pub fn are_met() -> bool {
     MET.load(Ordering::Relaxed)
 }
 
-/// Longest way from an instruction that sets a number to the end of the system call.
+/// Longest distance from an instruction that sets a number to the end of the system call, bytes.
 const MOST_BYTES: usize = 50;
 
 /// Finds system calls with these numbers in code.
@@ -447,7 +448,7 @@ fn search(code: &[u8], mut tell: impl FnMut(usize, NumberedCall)) {
         // The nearest instruction that sets the number.
         let starts = (at.saturating_sub(MOST_BYTES - 2)..at.saturating_sub(3)).rev();
         for start in starts {
-            // It could be the rest of one with a prefix.
+            // The bytes could be the rest of an instruction with a prefix.
             let prefixed = start > 0 && matches!(code[start - 1], 0x40..=0x4f | 0x66);
             if prefixed {
                 continue;
@@ -463,10 +464,9 @@ fn search(code: &[u8], mut tell: impl FnMut(usize, NumberedCall)) {
     }
 }
 
-/// True for the call that sets bases, if its operation is known to be a different one (the loader
-/// sets `%fs`).
+/// True for `arch_prctl` if its operation is known not to set `%gs` (the loader sets `%fs`).
 fn sets_another_base(code: &[u8], at: usize, call: &NumberedCall) -> bool {
-    /// Bytes before it that are looked at.
+    /// Number of bytes before the call that are examined.
     const BYTES_BEFORE_CALL: usize = 12;
     const NUMBER: [u8; 2] = [(nr::ARCH_PRCTL & 0xff) as u8, 0];
     const MOV_EDI: u8 = 0xbf;
@@ -507,7 +507,8 @@ fn find(code: &[u8], from: usize) -> Option<usize> {
 
 /// A page for detours that can be reached from `address`.
 fn page_near(address: u64) -> Option<usize> {
-    // Both ends of the module's code, and the page's.
+    // Largest distance from `address` to the page, such that all of the module's code reaches all
+    // of the page.
     const MAX_PAGE_DISTANCE: u64 = (1 << 31) - (64 << 20);
     const SEARCH_STEP: usize = 1 << 20;
     let near = |page: usize| (page as u64).abs_diff(address) < MAX_PAGE_DISTANCE;
@@ -543,7 +544,7 @@ fn page_near(address: u64) -> Option<usize> {
     None
 }
 
-/// Lets the places of one module lead to detours. Nothing has changed if it returns false.
+/// Redirects calls of one module to detours. Returns false if nothing was changed.
 fn lead(found: &[(u64, NumberedCall)]) -> bool {
     if !entry_patches::can_be_executed() {
         return false;
@@ -555,7 +556,7 @@ fn lead(found: &[(u64, NumberedCall)]) -> bool {
     if !found.iter().all(|f| reachable(f.0)) {
         return false;
     }
-    // SAFETY: a page that nobody else uses; its code is complete before anything leads there.
+    // SAFETY: a page for this alone; its code is complete before any jump leads there.
     unsafe {
         if syscall::mprotect(page, PAGE_SIZE, map::READ | map::WRITE) != 0 {
             return false;
@@ -585,11 +586,11 @@ fn lead(found: &[(u64, NumberedCall)]) -> bool {
 /// Writes a detour.
 ///
 /// # Safety
-/// The page must be writable, and the place of the module readable.
+/// The page must be writable, and the module's code at `at` readable.
 unsafe fn write(page: usize, detour: usize, at: u64, call: &NumberedCall) {
     let mut to = detour;
     let mut put = |bytes: &[u8]| {
-        // SAFETY: the caller's contract; a detour fits in.
+        // SAFETY: the caller's contract; the page has room for a detour.
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, bytes.len()) };
         to += bytes.len();
         to
@@ -599,19 +600,19 @@ unsafe fn write(page: usize, detour: usize, at: u64, call: &NumberedCall) {
     let behind = at + call.before as u64 + 2;
     let distance =
         |from: usize, target: u64| (target.wrapping_sub(from as u64) as i32).to_le_bytes();
-    // lea rcx, [rip + what follows the jump]; jmp [before]
+    // lea rcx, [rip + address behind the jump]; jmp [before]
     let end = put(&[0x48, 0x8d, 0x0d, 6, 0, 0, 0]);
     put(&[0xff, 0x25]);
-    // SAFETY: found there.
+    // SAFETY: `at` is a decoded call.
     let is_mask = unsafe { number_at(at) } == nr::RT_SIGPROCMASK as u32;
     let entry = if is_mask { page + 16 } else { page };
     put(&distance(end + 6, entry as u64));
-    // syscall; lea rcx, [rip + the program's next instruction]; jmp [after]: REST bytes. Behind a
-    // call that makes nothing there is nothing to do.
+    // syscall; lea rcx, [rip + the program's next instruction]; jmp [after]: REST bytes. Other
+    // calls than those of [`MAKERS`] need no work afterwards.
     let start = put(&[0x0f, 0x05]) - 2;
-    // SAFETY: found there.
+    // SAFETY: as above.
     let number = unsafe { number_at(at) };
-    // Behind `prctl` and `seccomp` nothing is to be done, and a filter may forbid every call.
+    // `prctl` and `seccomp` need no work afterwards, and a filter may then forbid every call.
     let restricts = [nr::PRCTL as u32, nr::SECCOMP as u32].contains(&number);
     let end = if MAKERS.contains(&number) && !restricts {
         put(&[0x48, 0x8d, 0x0d]);
@@ -624,16 +625,16 @@ unsafe fn write(page: usize, detour: usize, at: u64, call: &NumberedCall) {
     };
     let filled = end - start;
     put(&[0x90; REST as usize][..REST as usize - filled]);
-    // Behind a call that `before` has made.
+    // Target of `before` if it has made the call itself.
     let end = put(&[0xe9]);
     put(&distance(end + 4, behind));
 }
 
-/// Lets a place lead to its detour.
+/// Redirects a call to its detour.
 fn divert(at: u64, call: &NumberedCall, detour: usize) -> bool {
     let start = at as usize & !(PAGE_SIZE - 1);
     let length = (at as usize + call.room).next_multiple_of(PAGE_SIZE) - start;
-    // SAFETY: code that nobody runs, see the module.
+    // SAFETY: code that no other thread runs, see the module's documentation.
     unsafe {
         if syscall::mprotect(start, length, map::READ | map::WRITE) != 0 {
             return false;
@@ -647,8 +648,8 @@ fn divert(at: u64, call: &NumberedCall, detour: usize) -> bool {
     true
 }
 
-/// Looks for system calls that make threads and programs in modules that are new. (In executables
-/// without a loader the clones have hooks for that.)
+/// Intercepts the system calls of new modules. (In executables without a loader the clones have
+/// hooks for that.)
 pub fn meet_calls() {
     if let Some(iterate) = crate::sys::libc_symbols::dl_iterate_phdr() {
         // SAFETY: the C library's function with a callback of its type.
@@ -663,8 +664,8 @@ extern "C" fn visit_calls(info: *const PhdrInfo, _size: usize, _data: *mut u8) -
     let inside =
         |note: ModuleNote| note.features & mgz_abi::module_note::FEATURE_SANITIZER_INSIDE != 0;
     if mgz_abi::shared_memory::is_any_sanitizer(name) || notes(info).any(inside) {
-        // Their calls are made where nothing may be changed (all threads stopped, in memory that is
-        // another process's), and set up what is none of the program's.
+        // Sanitizers make these calls where nothing may be changed (with all threads stopped, in
+        // another process's memory), and not on behalf of the program.
         return 0;
     }
     crate::wrap::call_sites::meet(info.addr, headers(info), name, instrumented);

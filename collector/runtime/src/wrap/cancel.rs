@@ -1,10 +1,10 @@
-//! Asynchronous cancellation: a thread is unwound from wherever it is, in clones as well.
+//! Asynchronous cancellation: a thread is unwound from any instruction, also in clones.
 //!
 //! The C library sends the thread a signal, whose handler it installs by a call that no wrapper
-//! hears of, when the first thread is cancelled. That handler, too, must find the interrupted code
-//! as the original has it ([`crate::record::signals`]): else registers that a clone has borrowed
-//! are taken for the program's, and records of a loop are written over. So before a thread may be
-//! cancelled anywhere, another one is cancelled that takes no notice; then the handler is there.
+//! sees, when the first thread is cancelled. That handler, too, must see the state of the original
+//! code ([`crate::record::signals`]): otherwise registers that a clone has borrowed are taken for
+//! the program's, and records of a loop are overwritten. So before a thread may be cancelled
+//! asynchronously, a helper thread is cancelled that ignores it; then the handler is installed.
 
 use crate::record::{signals, thread_ring, trigger};
 use crate::sys::errno::ENOSYS;
@@ -20,12 +20,13 @@ const NOT_YET: u32 = 0;
 const UNDER_WAY: u32 = 1;
 const DONE: u32 = 2;
 static STATE: AtomicU32 = AtomicU32::new(NOT_YET);
-/// Longest wait for another thread that prepares: a forked child may wait in vain. Source: Chosen.
+/// Longest wait for another thread that prepares: in a forked child that thread does not exist.
+/// Source: Chosen.
 const MAX_WAIT_NS: u64 = 100_000_000;
-/// The thread that is cancelled may end.
+/// Set to 1 when the helper thread may end.
 static OVER: AtomicU32 = AtomicU32::new(0);
 
-/// Before the calling thread changes how it may be cancelled.
+/// Called before the calling thread changes its type of cancellation.
 extern "C" fn prepare(kind: i32) {
     if kind != ASYNCHRONOUS || process::header().is_none() || thread_ring::current().is_none() {
         return;
@@ -50,11 +51,10 @@ fn cancel_somebody() {
     let Some(detach) = library!(c"pthread_detach", unsafe extern "C" fn(usize) -> i32) else {
         return;
     };
-    // The new thread gets no signal: neither one of the program nor that of its cancellation.
+    // The new thread gets no signal: neither the program's signals nor that of its cancellation.
     let old = syscall::sigprocmask(2, Some(!(signals::SEGV_BIT | trigger::bit())));
     let mut new = 0usize;
-    // SAFETY: a start routine that may run in any thread; the thread lives until it is told that it
-    // may end.
+    // SAFETY: a start routine that may run in any thread; the thread lives until [`OVER`] is set.
     unsafe {
         if threads::create_thread(&raw mut new as usize, 0, somebody as *const () as usize, 0) == 0
         {
@@ -69,7 +69,7 @@ fn cancel_somebody() {
     }
 }
 
-/// Does nothing, and nothing that would end it.
+/// Waits for [`OVER`]. Makes no call that is a cancellation point.
 extern "C" fn somebody(_argument: usize) -> usize {
     while OVER.load(Ordering::Acquire) == 0 {
         syscall::futex_wait(OVER.as_ptr(), 0, MAX_WAIT_NS);
@@ -82,8 +82,8 @@ extern "C" fn somebody(_argument: usize) -> usize {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_setcanceltype() {
-    // (kind edi, old rsi). The last step is a jump: who is cancelled in there finds no frame of the
-    // runtime.
+    // (kind edi, old rsi). The last step is a jump: a thread that is cancelled in the function has
+    // no frame of the runtime.
     naked_asm!(
         "push rdi", "push rsi", "sub rsp, 8",
         "call {prepare}",

@@ -1,5 +1,5 @@
-//! Programs that close all descriptors they may have, as daemons do when they begin: the event that
-//! triggers a thread's windows (`burst`) is one that they know nothing of.
+//! Programs that close all possible descriptors, as daemons do at their start: among them is the
+//! event that triggers a thread's windows (`burst`).
 
 use crate::record::{thread_ring, trigger};
 use crate::sys::errno::{EBADF, ENOSYS};
@@ -21,11 +21,13 @@ fn ring() -> Option<thread_ring::Ring> {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close() {
-    // The last step is a jump: a thread that is cancelled in there finds no frame of the runtime.
+    // The last step is a jump: a thread that is cancelled in the function has no frame of the
+    // runtime.
     naked_asm!("push rdi", "call {which}", "pop rdi", "jmp rax", which = sym which)
 }
 
-/// The C library's function, or for the runtime's own descriptor one that knows no such descriptor.
+/// The function to jump to: the C library's, or for the runtime's own descriptor one that fails
+/// with EBADF.
 extern "C" fn which(fd: i32) -> usize {
     if ring().is_some_and(|r| trigger::descriptor(r) == Some(fd)) {
         return unknown as *const () as usize;

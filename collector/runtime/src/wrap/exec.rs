@@ -1,11 +1,12 @@
-//! `exec`: the runtime's settings go on to every program that can take them, through the
-//! environment of the call, so that an instrumented program is recorded whoever starts it: a shell,
-//! `env`, `make`, `mpirun`. A program without instrumentation takes them out of its environment
-//! again before it sees that, and is left alone ([`process::fall_asleep`]). Programs that cannot
-//! take them get the environment as it is, and the recorder is told.
+//! `exec`: the runtime's settings are passed to every program that can use them, through the
+//! environment of the call. So an instrumented program is recorded whichever program starts it: a
+//! shell, `env`, `make`, `mpirun`. In a program without instrumentation the runtime removes them
+//! from the environment before the program's code runs, and does nothing else
+//! ([`process::fall_asleep`]). Programs that cannot use them get the environment unchanged, and are
+//! reported to the recorder.
 //!
-//! The new environment lies on the stack of the caller: a child that shares its parent's memory
-//! (`vfork`, `posix_spawn`) would leave anything else behind there.
+//! The new environment is on the stack of the caller: a child that shares its parent's memory
+//! (`vfork`, `posix_spawn`) would leave any other memory behind there.
 
 use crate::sys::errno::{ENOENT, ENOMEM, ENOSYS};
 use crate::sys::libc_symbols::{behind, environ, fail, library, next, place_behind_wrappers};
@@ -17,7 +18,7 @@ use mgz_abi::shared_memory::{
     MODULE_32_BIT, MODULE_PRIVILEGED, PATH_BYTES, PRELOAD_NAME, count, is_sanitizer,
 };
 
-/// Silences the trigger while `exec` is tried: the new program must not meet its signal.
+/// Silences the trigger while `exec` is tried: the new program must not receive its signal.
 struct Quiet(Option<crate::record::thread_ring::Ring>);
 
 impl Quiet {
@@ -48,25 +49,25 @@ fn length(list: Strings) -> usize {
     n
 }
 
-/// Program that is about to be executed, as far as it matters here.
+/// Kind of a program that is about to be executed.
 enum Target {
-    /// Instrumented, by software.
+    /// Instrumented for software recording.
     Instrumented(Loading),
-    /// Something that may start others.
+    /// A program without instrumentation, which may start others.
     Plain(Loading),
-    /// The loader keeps the runtime out of it.
+    /// The loader does not load the runtime into it.
     Privileged,
     /// Its loader would complain about the runtime on the program's standard error.
     Foreign,
-    /// Nothing that can be looked at.
+    /// A program that cannot be read.
     Unknown,
 }
 
-/// Interpreters of interpreters that the kernel goes through.
+/// Maximum depth of interpreters of interpreters, as in the kernel.
 const MAX_INTERPRETER_DEPTH: usize = 5;
 
-// The C library may execute programs on a stack of a few KiB (musl's `posix_spawn`). So code that
-// needs room there is in separate functions, whose frames are gone when the next one needs some.
+// The C library may execute programs on a stack of a few KiB (musl's `posix_spawn`). So code with
+// large frames is in separate functions, whose frames are released before the next one is called.
 
 /// Classifies the file that a descriptor leads to, and closes the descriptor.
 fn look(fd: isize, depth: usize) -> Target {
@@ -134,16 +135,16 @@ fn gains_privileges(fd: isize) -> bool {
     capable || mode & 0o4000 != 0 && owner != uid || mode & SET_GID == SET_GID && group != gid
 }
 
-/// [`follow`], for wrappers: the C library's own system call does it where that is met, unless the
-/// environment is too long for the stack.
+/// [`follow`], for wrappers: if the C library's own system call is intercepted, that does the work,
+/// unless the environment is too long for the stack.
 fn follow_here(list: Strings, open: impl FnOnce() -> isize) -> Option<Loading> {
     crate::sys::begin::early();
     let later = crate::wrap::call_sites::are_met() && length(list) <= MANY_ENTRIES;
     if later { None } else { follow(open) }
 }
 
-/// Loading of the program that is about to be executed, or `None` if it does not get the runtime.
-/// `path` opens it; the recorder is told of programs that cannot be followed.
+/// Requirements of the program that is about to be executed, or `None` if it does not get the
+/// runtime. `open` opens it. Programs that cannot be followed are reported to the recorder.
 #[inline(never)]
 fn follow(open: impl FnOnce() -> isize) -> Option<Loading> {
     crate::sys::begin::early();
@@ -151,7 +152,7 @@ fn follow(open: impl FnOnce() -> isize) -> Option<Loading> {
         return None;
     }
     if !process::is_recorded() {
-        // There the recorder's id means nothing.
+        // In another namespace the recorder's process id is meaningless.
         if process::recorder()
             .filter(|h| {
                 h.stop.load(Ordering::Relaxed) == 0 && !crate::sys::seccomp_state::is_filtered()
@@ -166,7 +167,7 @@ fn follow(open: impl FnOnce() -> isize) -> Option<Loading> {
         process::count(count::FORBIDDEN, 1);
         return None;
     }
-    // The program may be no file at all: opening a pipe would wait for its other end.
+    // The file is opened only now: it may be a pipe, whose opening would wait for the other end.
     let fd = open();
     if fd < 0 {
         return None;
@@ -196,7 +197,7 @@ fn follow(open: impl FnOnce() -> isize) -> Option<Loading> {
     }
 }
 
-/// Tells the recorder of a program that cannot be followed.
+/// Reports a program that cannot be followed to the recorder.
 #[inline(never)]
 fn tell_unfollowed(fd: isize, why: u32) {
     let mut name = [0u8; PATH_BYTES];
@@ -204,14 +205,14 @@ fn tell_unfollowed(fd: isize, why: u32) {
     crate::record::modules::tell_program(why, &name);
 }
 
-/// Most entries of an environment for which there is room on the stack. Source: Chosen.
+/// Largest number of entries for which a small frame on the stack is used. Source: Chosen.
 const FEW_ENTRIES: usize = 120;
-/// The same for larger environments. Source: Chosen.
+/// Largest number of entries for which a large frame is used. Source: Chosen.
 const MANY_ENTRIES: usize = 1020;
-/// Bytes of text for which there is room there.
+/// Bytes of text for which these frames have room.
 const TEXT: usize = 768;
 
-/// Calls `exec` with an environment in which the runtime's settings are, if the program is to be
+/// Calls `exec` with an environment that includes the runtime's settings, if the program is to be
 /// followed.
 fn with_environment<R>(
     follow: Option<Loading>,
@@ -245,8 +246,8 @@ struct Made<'a> {
 }
 
 impl<'a> Made<'a> {
-    /// `None` if the environment has the runtime's settings already: who came by a wrapper has them,
-    /// and a recorder that is recorded knows what it does.
+    /// `None` if the environment already has the runtime's settings, from a wrapper or from a
+    /// recorder that is itself recorded.
     fn of(list: Strings, loading: &'a Loading) -> Option<Made<'a>> {
         let n = length(list);
         // SAFETY: entries below n are strings.
@@ -257,7 +258,7 @@ impl<'a> Made<'a> {
         if (0..n).any(known) {
             return None;
         }
-        // The loader takes the last one.
+        // The loader uses the last one.
         let preload = (0..n).rfind(|&i| process::value_of(entry(i), b"LD_PRELOAD").is_some());
         Some(Made {
             list,
@@ -272,7 +273,7 @@ impl<'a> Made<'a> {
         })
     }
 
-    /// Bytes of the text of the entries that are new.
+    /// Length in bytes of the text of the new entries.
     fn text(&self) -> usize {
         let list = self.old.unwrap_or(&[]).len();
         let own = process::own_path().len();
@@ -281,7 +282,7 @@ impl<'a> Made<'a> {
         first + PRELOAD_NAME.len() + 1 + own + 1 + list + 1
     }
 
-    /// Writes pointers and the text of the entries that are new, as the recorder does it
+    /// Writes all pointers and the text of the new entries, as the recorder does
     /// (`collector/src/target/spawn.rs`).
     ///
     /// # Safety
@@ -332,7 +333,7 @@ impl<'a> Made<'a> {
         }
         if self.preload.is_none() {
             add(first);
-            // An even number of entries is to be taken out again.
+            // The runtime removes an even number of entries again.
             add(second);
         }
         add(second);
@@ -345,14 +346,14 @@ impl<'a> Made<'a> {
 fn on_stack<const N: usize, R>(made: &Made, exec: impl FnOnce(Strings) -> R) -> R {
     let mut pointers = [const { core::mem::MaybeUninit::<*const u8>::uninit() }; N];
     let mut text = [const { core::mem::MaybeUninit::<u8>::uninit() }; TEXT];
-    // SAFETY: both are large enough, as the caller has seen.
+    // SAFETY: both are large enough, as the caller has checked.
     unsafe {
         made.write(pointers.as_mut_ptr().cast(), text.as_mut_ptr().cast());
     }
     exec(pointers.as_ptr().cast())
 }
 
-/// The same in memory of its own, given back if `exec` fails.
+/// Like [`on_stack`], in newly mapped memory, which is released if `exec` fails.
 #[inline(never)]
 fn elsewhere<R>(made: &Made, text: usize, exec: impl FnOnce(Strings) -> R) -> R {
     let pointers = (made.n + 5) * 8;
@@ -369,9 +370,9 @@ fn elsewhere<R>(made: &Made, text: usize, exec: impl FnOnce(Strings) -> R) -> R 
     result
 }
 
-/// Requirements on the load of a program.
+/// Requirements on how a program is loaded.
 struct Loading {
-    /// A sanitizer's runtime has an allocator of its own, before which nobody may come.
+    /// A sanitizer's runtime has its own allocator, and no library may come before it.
     own_allocator: bool,
     /// Libraries that are to come before the runtime, as
     /// `mgz_abi::module_note::ModuleNote::before` has them; zero-terminated.
@@ -463,13 +464,13 @@ fn read_note(fd: isize) -> Option<Loading> {
 }
 
 /// Requirements of any other program: its needed libraries up to the last one that is a sanitizer's
-/// runtime, which wants to be first.
+/// runtime, which must be first.
 #[inline(never)]
 fn read_needed(fd: isize) -> Loading {
     const PT_DYNAMIC: u64 = 2;
     const DT_NEEDED: u64 = 1;
     const DT_STRTAB: u64 = 5;
-    /// Entries that are looked at.
+    /// Maximum number of entries read.
     const ENTRIES: u64 = 64;
     /// Longest name of a library.
     const NAME: usize = 128;
@@ -492,7 +493,7 @@ fn read_needed(fd: isize) -> Loading {
     for (_, name_at) in entries.filter(|entry| entry.0 == DT_NEEDED) {
         let joint = usize::from(end != 0);
         let start = end + joint;
-        // (A program with so many or so long names is not examined further.)
+        // (A program with that many or that long names is not examined further.)
         let Some(place) = all.get_mut(start..start + NAME) else {
             break;
         };
@@ -513,10 +514,11 @@ fn read_needed(fd: isize) -> Loading {
     loading
 }
 
-/// The system call, with the runtime's settings in the environment. Returns −errno, if at all.
+/// The system call, with the runtime's settings in the environment. Returns only on failure, with
+/// −errno.
 ///
 /// # Safety
-/// As the system call: the lists must be valid, or the kernel says that they are not.
+/// As the system call: invalid lists are reported by the kernel.
 pub unsafe fn system_execve(path: *const u8, argv: Strings, envp: Strings) -> isize {
     let follow = is_list(envp)
         .then(|| follow(|| syscall::open_quietly(path)))
@@ -569,9 +571,9 @@ pub unsafe fn system_execveat(
     })
 }
 
-/// Before a program is executed, with all signals blocked: changes the call so that the program gets
-/// the runtime's settings, and silences the trigger. The call is then made with the program's mask;
-/// should it fail, [`has_failed`] undoes this.
+/// Called before a program is executed, with all signals blocked. Changes the call so that the
+/// program gets the runtime's settings, and silences the trigger. The call is then made with the
+/// program's mask; if it fails, [`has_failed`] undoes this.
 pub fn prepare(r: &mut crate::wrap::raw_syscalls::Saved) {
     let at = r.rax as usize == nr::EXECVEAT;
     let list = (if at { r.r10 } else { r.rdx }) as Strings;
@@ -607,7 +609,7 @@ pub fn prepare(r: &mut crate::wrap::raw_syscalls::Saved) {
         if place == 0 {
             process::count(count::FORBIDDEN, 1);
         } else {
-            // SAFETY: there is room for both.
+            // SAFETY: the memory has room for both.
             unsafe { made.write(place as *mut *const u8, (place + pointers) as *mut u8) };
             *(if at { &mut r.r10 } else { &mut r.rdx }) = place as u64;
         }
@@ -617,7 +619,7 @@ pub fn prepare(r: &mut crate::wrap::raw_syscalls::Saved) {
     }
 }
 
-/// Behind a call: if it was to execute a program and has failed, undoes the work of [`prepare`].
+/// Called after a system call: undoes the work of [`prepare`], if an `exec` has failed.
 pub fn has_failed() {
     let Some(ring) = crate::record::thread_ring::ring_at(syscall::gs()) else {
         return;
@@ -639,7 +641,7 @@ fn new_memory(bytes: usize) -> usize {
     unsafe { syscall::mmap(0, bytes, map::READ | map::WRITE, flags, -1, 0) }.unwrap_or(0)
 }
 
-/// True if there is a list of strings that can be read.
+/// True if a list is null or its first word is readable.
 fn is_list(list: Strings) -> bool {
     list.is_null() || syscall::is_readable(list as usize, 8)
 }
@@ -674,8 +676,8 @@ fn open_in_path(file: *const u8) -> isize {
     -ENOENT
 }
 
-/// Target that gets all arguments of a wrapper: a library of the program that stands in for the
-/// function; or the C library's function, if its system call is met.
+/// Function to which a wrapper passes all arguments, if any: the replacement in a library of the
+/// program, or the C library's function, if its system call is intercepted.
 fn handed_to(place: usize) -> Option<usize> {
     crate::sys::begin::early();
     let next = behind(place);
@@ -683,7 +685,7 @@ fn handed_to(place: usize) -> Option<usize> {
     (next != 0 && (crate::wrap::call_sites::are_met() || !is_library)).then_some(next)
 }
 
-/// Hands a wrapper's arguments on as [`handed_to`] says, or goes on.
+/// Calls the function of [`handed_to`] with a wrapper's arguments and returns, if there is one.
 macro_rules! hand_on {
     ($name:literal, $ty:ty, $($argument:expr),*) => {
         if let Some(to) = handed_to(const { place_behind_wrappers($name) }) {
@@ -697,7 +699,7 @@ type Execute = unsafe extern "C" fn(*const u8, Strings, Strings) -> i32;
 type ExecuteHere = unsafe extern "C" fn(*const u8, Strings) -> i32;
 
 /// Executes a program by the C library's own `execve`, as the C library does in its own functions
-/// of the same kind: no stand-in for `execve` is called there.
+/// of the same kind: no replacement of `execve` is called there.
 ///
 /// # Safety
 /// As the C function.
@@ -883,7 +885,7 @@ unsafe extern "C" fn gather(
     r
 }
 
-/// [`handed_to`] for the variadic ones, by `kind`; 0: nobody.
+/// [`handed_to`] for the variadic functions, by `kind`; 0: none.
 extern "C" fn variadic_handed_to(kind: usize) -> usize {
     let place = match kind {
         0 => const { place_behind_wrappers(c"execl") },

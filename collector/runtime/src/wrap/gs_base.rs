@@ -1,11 +1,11 @@
 //! Programs that set the `%gs` base by a call: `arch_prctl`, `syscall` with its number, or the
-//! instruction (`call_sites`). `mgz-instrument` declines files that are seen to; this meets
-//! libraries, and numbers that nobody could see.
+//! instruction (`call_sites`). `mgz-instrument` declines files that visibly do so; this module
+//! handles libraries, and numbers that are computed.
 //!
-//! From then on the base is the thread's own, and no clone can run in it. In `burst` only an open
-//! window is one: it ends, and the thread goes on unrecorded. In `full` and `ring` clones stand on
-//! the stack and entry jumps in the code, so the process ends before the base changes, with the
-//! recorder's status for unsupported programs.
+//! From then on the base belongs to the program, and the thread can run no clone. In `burst` clones
+//! run only in an open window: it ends, and the thread continues unrecorded. In `full` and `ring`
+//! the stack has return addresses of clones and the code has entry jumps, so the process ends
+//! before the base changes, with the recorder's status for unsupported programs.
 
 use crate::record::{modules, thread_ring, window};
 use crate::sys::libc_symbols::fail;
@@ -27,7 +27,7 @@ pub unsafe extern "C" fn arch_prctl(operation: i32, address: usize) -> i32 {
     unsafe { by_number(0, operation as u32 as usize, address) as i32 }
 }
 
-/// The same by `syscall`.
+/// `arch_prctl` called through `syscall`.
 ///
 /// # Safety
 /// As the system call.
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn by_number(_number: usize, operation: usize, address: us
     }
 }
 
-/// A system call that code without a clone makes itself.
+/// Handles a system call that code without a clone makes directly.
 pub fn met(operation: usize) {
     if operation as u32 as usize == SET_GS
         && let Some(ring) = thread_ring::ring_at(syscall::gs())
@@ -51,7 +51,7 @@ pub fn met(operation: usize) {
     }
 }
 
-/// One that a clone makes, which cannot go on.
+/// Handles a system call of a clone, which cannot continue.
 pub fn met_in_clone(operation: usize) {
     if operation as u32 as usize == SET_GS && thread_ring::ring_at(syscall::gs()).is_some() {
         end();
@@ -66,9 +66,9 @@ unsafe fn system_arch_prctl(operation: usize, address: usize) -> isize {
     if let Some(ring) = thread_ring::ring_at(syscall::gs()) {
         match operation {
             SET_GS => give_way(ring),
-            // It has set none.
+            // The program has not set the base, so it is 0 in its view.
             GET_GS if syscall::is_writable(address) => {
-                // SAFETY: just asked.
+                // SAFETY: checked above.
                 unsafe { (address as *mut u64).write_unaligned(0) };
                 return 0;
             }
@@ -79,7 +79,7 @@ unsafe fn system_arch_prctl(operation: usize, address: usize) -> isize {
     unsafe { syscall::call(syscall::nr::ARCH_PRCTL, operation, address, 0, 0, 0, 0) }
 }
 
-/// Sees to it that the thread runs no clone any more.
+/// Ensures that the thread runs no clone any more.
 fn give_way(ring: thread_ring::Ring) {
     let mode = process::header().map(|header| header.mode);
     if mode == Some(MODE_BURST) {
@@ -91,7 +91,6 @@ fn give_way(ring: thread_ring::Ring) {
     }
 }
 
-/// Ends the process.
 fn end() {
     process::count(count::GS_TAKEN, 1);
     syscall::end_process();

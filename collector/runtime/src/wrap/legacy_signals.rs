@@ -1,5 +1,5 @@
-//! Functions of older systems about masks and actions. Those of the C library do not call the newer
-//! ones where they could be seen.
+//! Older functions about signal masks and actions. The C library's versions do not call the newer
+//! functions through their wrappers.
 
 use crate::record::signals::actions::change;
 use crate::record::signals::*;
@@ -9,7 +9,7 @@ use crate::sys::syscall::KernelAction;
 use crate::wrap::signal_calls::{change_mask, suspend};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Signals that interrupt system calls, as `siginterrupt` was told.
+/// Signals that interrupt system calls, set by `siginterrupt`.
 static INTERRUPTING: AtomicU64 = AtomicU64::new(0);
 
 /// `SA_RESTART` for a handler that is installed by `signal`, unless that was changed.
@@ -30,7 +30,7 @@ fn bit(signal: i32) -> Option<u64> {
     Some(1 << (signal - 1))
 }
 
-/// Changes the mask by 0 block, 1 unblock, 2 set; gives the old one.
+/// Changes the mask (`how`: 0 block, 1 unblock, 2 set) and returns the old one.
 fn mask(how: i32, set: u64) -> Result<u64, i32> {
     let mut old = 0;
     match change_mask(how, Some(set), INTERNAL, &mut old) {
@@ -125,8 +125,8 @@ pub extern "C" fn siggetmask() -> i32 {
     block(0)
 }
 
-/// The C function as BSD has it: waits with a mask. C libraries that have no other mean that of
-/// X/Open.
+/// The C function as BSD has it: waits with a mask. C libraries without `__xpg_sigpause` use this
+/// name for the X/Open function.
 #[unsafe(no_mangle)]
 pub extern "C" fn sigpause(signals: u32) -> i32 {
     ask_stand_in!(c"sigpause", unsafe extern "C" fn(u32) -> i32, signals);
@@ -155,7 +155,7 @@ pub extern "C" fn sigpause(signals: u32) -> i32 {
     unsafe { suspend(set.as_ptr()) }
 }
 
-/// The C function as X/Open has it: waits with the present mask, but for one signal.
+/// The C function as X/Open has it: waits with the present mask, except for one signal.
 #[unsafe(no_mangle)]
 pub extern "C" fn __xpg_sigpause(signal: i32) -> i32 {
     ask_stand_in!(c"__xpg_sigpause", unsafe extern "C" fn(i32) -> i32, signal);

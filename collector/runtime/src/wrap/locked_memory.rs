@@ -1,5 +1,5 @@
-//! Programs that lock their memory (`mlockall`): the areas of counters are holes of many GiB, which
-//! would all be filled. Pages are locked once they are used instead.
+//! Programs that lock their memory (`mlockall`): the areas of counters are sparse mappings of many
+//! GiB, which would all be allocated. Pages are locked when they are first used instead.
 
 use crate::sys::errno::ENOSYS;
 use crate::sys::libc_symbols::{fail, next};
@@ -16,6 +16,6 @@ pub unsafe extern "C" fn mlockall(flags: i32) -> i32 {
         return fail(ENOSYS);
     };
     let counts = process::header().is_some_and(|h| h.counters_at != 0);
-    // SAFETY: the caller's argument; how soon pages are locked is nothing that it can see.
+    // SAFETY: the caller's argument; the program cannot observe how soon pages are locked.
     unsafe { real(if counts { flags | WHEN_USED } else { flags }) }
 }

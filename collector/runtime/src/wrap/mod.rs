@@ -1,8 +1,8 @@
-//! The program's calls that the runtime stands in for.
+//! The program's calls that the runtime intercepts.
 
-/// Calls a library of the program that stands in for the function, if there is one, and returns its
-/// result: the wrapper's caller would have called that library. Its calls to the C library are met
-/// there; if they are not, the wrapper does the work itself.
+/// Calls a library of the program that replaces the function, if there is one, and returns its
+/// result: the wrapper's caller would have called that library. Its calls to the C library are
+/// intercepted at their system calls; if these are not, the wrapper does the work itself.
 #[cfg(not(test))]
 macro_rules! ask_stand_in {
     ($name:literal, $ty:ty $(, $argument:expr)*) => {
@@ -16,7 +16,7 @@ macro_rules! ask_stand_in {
 #[cfg(not(test))]
 pub(crate) use ask_stand_in;
 
-/// The library function that stands in for one of the C library's, if that can be asked.
+/// The library function that replaces one of the C library's, if it may be called.
 #[cfg(not(test))]
 pub(crate) fn stand_in(place: usize) -> Option<usize> {
     if !call_sites::are_met() {

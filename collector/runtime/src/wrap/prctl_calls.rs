@@ -1,11 +1,10 @@
-//! Requests of a program to the kernel about itself by `prctl`, of which the runtime must know
-//! before they take effect: no reading of the time stamp counter, no new executable memory, and
-//! system calls that the kernel hands back to the program.
+//! Requests of a program by `prctl` that the runtime must know before they take effect: no reads of
+//! the time stamp counter, no new executable memory, and dispatch of system calls to the program.
 //!
-//! For the last, a thread runs no clone any more. In `burst` an open window ends, and the thread
-//! goes on unrecorded. In `full` and `ring` clones stand on the stack and entry jumps in the code,
-//! so the process ends before, with the recorder's status for unsupported programs; files that are
-//! seen to ask for it are refused before they run.
+//! After the last one, a thread can run no clone. In `burst` an open window ends, and the thread
+//! continues unrecorded. In `full` and `ring` the stack has return addresses of clones and the code
+//! has entry jumps, so the process ends before the call, with the recorder's status for unsupported
+//! programs; files that visibly make this call are refused before they run.
 
 use crate::record::{entry_patches, modules, thread_ring, trigger, window};
 use crate::sys::{clock, dispatch, process, syscall};
@@ -23,10 +22,10 @@ const SET_MDWE: usize = 65;
 /// `PR_MDWE_REFUSE_EXEC_GAIN`.
 const REFUSE_EXEC_GAIN: usize = 1;
 
-/// The first words of such a call: option and arguments.
+/// The first words of a `prctl` call: option and arguments.
 pub type PrctlWords = [usize; 5];
 
-/// A call that original code is about to make.
+/// Handles a call that original code is about to make.
 pub fn met(words: PrctlWords) {
     if let [SET_DISPATCH, kind, start, length, selector] = words {
         return met_dispatch(kind, start, length, selector);
@@ -34,13 +33,13 @@ pub fn met(words: PrctlWords) {
     met_other(words);
 }
 
-/// One that a clone is about to make, at `call`. If the clone must be left: makes it, and returns its
-/// result and where the original goes on.
+/// Handles a call that a clone is about to make, at `call`. If the clone must be left, makes the
+/// call and returns its result and the address at which the original continues.
 ///
 /// # Safety
 /// As the system call.
 pub unsafe fn met_in_clone(words: PrctlWords, call: u64) -> Option<(isize, u64)> {
-    /// Bytes of the instruction.
+    /// Length of the `syscall` instruction, bytes.
     const SYSCALL: u64 = 2;
     if words[0] != SET_DISPATCH || !DISPATCH_KINDS.contains(&words[1]) {
         met(words);
@@ -93,7 +92,7 @@ fn met_dispatch(kind: usize, start: usize, length: usize, selector: usize) {
     } else {
         0..0
     };
-    // (A wrapper's call is met again where the C library makes it.)
+    // (A call through a wrapper is intercepted again in the C library.)
     if !dispatch::is_begun() {
         process::count(count::CALLS_DISPATCHED, 1);
     }
@@ -102,7 +101,7 @@ fn met_dispatch(kind: usize, start: usize, length: usize, selector: usize) {
     }
 }
 
-/// Ends the process, which cannot go on as it was made.
+/// Ends the process, which cannot continue as the program intended.
 fn end() {
     process::count(count::CALLS_DISPATCHED, 1);
     syscall::end_process();

@@ -1,18 +1,18 @@
 //! Files in which the kernel shows a process's memory: `/proc/self/maps`, `smaps` and `mem`.
 //!
-//! Some programs go through their own mappings: to look for pointers, to save everything, to write
-//! to every word and put the old values back. The runtime's memory is none of theirs. A program
-//! that opens the list of mappings is given one in which that memory is reserved, as a file in
-//! memory. The program's own memory is shown as it is at that moment.
+//! Some programs walk through their own mappings: to look for pointers, to save everything, to
+//! write to every word and restore it. The runtime's memory is not part of the program. A program
+//! that opens the list of mappings gets a list in which that memory is reserved, as a file in
+//! memory. The program's own mappings are shown as they are at that moment.
 //!
-//! A program that opens its memory as a file to write there may change code whose clone stays as it
-//! is. So in `burst` recording ends then; files in which that shows are not recorded otherwise
+//! A program that opens its memory as a file for writing may change code without its clone. So in
+//! `burst` recording ends then; in the other modes, files that visibly do so are not recorded
 //! (`count::MEMORY_OPENED`).
 //!
-//! The files are met where they are opened: in wrappers of the C library's functions, and in system
-//! calls of other code ([`crate::wrap::call_sites`], [`crate::wrap::raw_syscalls`]). Those of the C
-//! library itself are none of these: a thread may be cancelled there, and must be in code that can
-//! be unwound. If anything fails the program gets the kernel's file.
+//! The files are replaced when they are opened: in wrappers of the C library's functions, and in
+//! system calls of other code ([`crate::wrap::call_sites`], [`crate::wrap::raw_syscalls`]). System
+//! calls of the C library itself are not intercepted: a thread may be cancelled there, and must be
+//! in code that can be unwound. If anything fails, the program gets the kernel's file.
 
 use crate::record::{thread_ring, window};
 use crate::sys::errno::ENOSYS;
@@ -26,20 +26,20 @@ use mgz_abi::shared_memory::{MODE_BURST, PAGE_SIZE, count};
 
 const O_CLOEXEC: usize = 0o2_000_000;
 const O_ACCMODE: usize = 3;
-/// Opened to be looked at as a path only.
+/// The file is opened only as a path.
 const O_PATH: usize = 0o10_000_000;
 /// Source: Chosen.
 const MAX_PATH_BYTES: usize = 128;
 
-/// File that a path may lead to.
+/// Kind of file that a path may lead to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Mappings,
     Memory,
 }
 
-/// A system call that opens a file, with its arguments. `None`: the caller is to make it; else the
-/// result.
+/// A system call that opens a file, with its arguments. `None`: the caller must make the call;
+/// otherwise its result.
 pub fn open_by_number(number: usize, arguments: [usize; 4]) -> Option<isize> {
     let [a, b, c, d] = arguments;
     let path = if number == nr::OPEN { a } else { b };
@@ -47,8 +47,7 @@ pub fn open_by_number(number: usize, arguments: [usize; 4]) -> Option<isize> {
     let flags = match number {
         nr::OPEN => b,
         nr::OPENAT => c,
-        // (The first word of `struct open_how`.)
-        // SAFETY: just asked.
+        // (The first word of `struct open_how`.) SAFETY: checked before.
         _ => is_readable(c, 8).then(|| unsafe { (c as *const usize).read_unaligned() })?,
     };
     // SAFETY: the caller's arguments, for the kernel to check.
@@ -57,7 +56,7 @@ pub fn open_by_number(number: usize, arguments: [usize; 4]) -> Option<isize> {
     Some(fd)
 }
 
-/// A file has been opened: the file behind the program's descriptor may be replaced.
+/// Handles an opened file: replaces the file behind the program's descriptor if necessary.
 fn opened(fd: isize, path: usize, flags: usize) {
     if fd < 0 || flags & O_PATH != 0 || !is_own(fd, path) {
         return;
@@ -72,7 +71,7 @@ fn opened(fd: isize, path: usize, flags: usize) {
     }
 }
 
-/// File that a path may lead to, if the runtime checks it.
+/// Kind of file that a path may lead to, if the runtime checks it.
 fn kind_of_path(path: usize) -> Option<Kind> {
     if is_filtered() || process::header().is_none() {
         return None;
@@ -81,7 +80,8 @@ fn kind_of_path(path: usize) -> Option<Kind> {
 }
 
 /// A function of the C library that opens files: the last step is a jump to it, so that a thread
-/// that is cancelled in there finds no frame of the runtime. `$path` is the register with the path.
+/// that is cancelled in the function has no frame of the runtime. `$path` is the register with the
+/// path.
 macro_rules! opener {
     ($name:ident, $text:literal, $path:literal, $shown:ident, $type:ty, $which:ident) => {
         /// # Safety
@@ -173,7 +173,7 @@ extern "C" fn missing() -> usize {
     fail(ENOSYS) as isize as usize
 }
 
-/// `open` and its kin.
+/// `open` and similar functions.
 ///
 /// # Safety
 /// `real` must be such a function, with these arguments.
@@ -184,7 +184,7 @@ unsafe fn by_path(real: Function, [a, b, c, d]: [usize; 4]) -> usize {
     fd
 }
 
-/// `openat` and its kin.
+/// `openat` and similar functions.
 ///
 /// # Safety
 /// As above.
@@ -195,7 +195,7 @@ unsafe fn in_folder(real: Function, [a, b, c, d]: [usize; 4]) -> usize {
     fd
 }
 
-/// `fopen` and its kin. Nothing has been read yet when the file is replaced.
+/// `fopen` and similar functions. Nothing has been read yet when the file is replaced.
 ///
 /// # Safety
 /// As above.
@@ -228,7 +228,7 @@ fn last_part(path: usize) -> Option<LastPart> {
         if at.is_multiple_of(PAGE_SIZE) && at != path && !is_readable(at, 1) {
             return None;
         }
-        // SAFETY: just asked, for the whole page.
+        // SAFETY: checked before, for the whole page.
         match unsafe { (at as *const u8).read() } {
             0 => return Some(found),
             b'/' => found.length = 0,
@@ -269,7 +269,7 @@ fn is_own(fd: isize, path: usize) -> bool {
     let by_name = [&b"/proc/self/"[..], b"/proc/thread-self/"]
         .iter()
         .any(|name| {
-            // SAFETY: the kernel has just read it: each byte up to the first difference.
+            // SAFETY: the kernel has just read the path; bytes are read up to the first difference.
             (0..name.len()).all(|i| unsafe { ((path + i) as *const u8).read() } == name[i])
         });
     let mut text = [0u8; 64];
@@ -293,11 +293,11 @@ fn is_own(fd: isize, path: usize) -> bool {
     let process = digits.fold(0u32, |n, c| {
         n.wrapping_mul(10).wrapping_add(u32::from(c - b'0'))
     });
-    // (A thread's id leads there as well.)
+    // (The number may also be a thread's id.)
     by_name || process != 0 && syscall::tgkill(syscall::getpid(), process, 0) == 0
 }
 
-/// Puts a list in which the runtime's memory is reserved in the place of the kernel's.
+/// Replaces the kernel's list by one in which the runtime's memory is reserved.
 fn show_mappings(fd: isize, flags: usize) {
     const CLOEXEC: usize = 1;
     if is_file_size_limited() {
@@ -319,11 +319,11 @@ fn show_mappings(fd: isize, flags: usize) {
         return;
     }
     if fill(copy, fd) {
-        // Again, for reading only and from its beginning.
+        // Opens it again, for reading only and from its beginning.
         let link = link_of_descriptor(copy as i32);
         let shown = syscall::open_file(link.as_ptr(), false);
         if shown >= 0 {
-            // SAFETY: integers only; the caller's descriptor has not been given to anybody yet.
+            // SAFETY: integers only; the program has not received the descriptor yet.
             unsafe {
                 syscall::call(
                     nr::DUP3,
@@ -341,10 +341,11 @@ fn show_mappings(fd: isize, flags: usize) {
     syscall::close(copy);
 }
 
-/// True if the process may not write files as large as a list may be: it would be sent SIGXFSZ.
+/// True if the limit on file sizes is below the largest possible list: writing it would raise
+/// SIGXFSZ.
 fn is_file_size_limited() -> bool {
     const RLIMIT_FSIZE: usize = 1;
-    /// Bytes: 65,530 mappings, the kernel's limit, with 256 bytes each.
+    /// The kernel's limit of 65,530 mappings, with 256 bytes each.
     const LONGEST_LIST: u64 = 16 << 20;
     let mut limits = [0u64; 2];
     // SAFETY: the kernel fills the pair.
@@ -362,7 +363,7 @@ fn is_file_size_limited() -> bool {
     result != 0 || limits[0] < LONGEST_LIST
 }
 
-/// Writes the list in `from` to `to`, as it is to be shown. Returns whether all is there.
+/// Writes the filtered list of `from` to `to`. Returns true if it is complete.
 fn fill(to: isize, from: isize) -> bool {
     let mut out = Buffered {
         fd: to,
@@ -409,7 +410,7 @@ impl Buffered {
 
     fn flush(&mut self) {
         let length = core::mem::take(&mut self.length);
-        // SAFETY: so many bytes of the buffer.
+        // SAFETY: the bytes lie in the buffer.
         let written = unsafe {
             syscall::call(
                 nr::WRITE,
@@ -425,7 +426,8 @@ impl Buffered {
     }
 }
 
-/// The program may read its code there, or change it.
+/// Handles a program that has opened its memory as a file, in which it may read its code or change
+/// it.
 fn memory_opened(flags: usize) {
     let Some(header) = process::header() else {
         return;

@@ -1,13 +1,12 @@
-//! System calls of executables without a loader, and the runtime's way to learn of them.
+//! System calls of executables without a loader, and how the runtime intercepts them.
 //!
-//! No loader means no `LD_PRELOAD` and no functions to stand in front of. Instead, the entry point
-//! of a rewritten static executable looks for the runtime's environment variable, maps the
-//! runtime's image out of the shared memory, and jumps to `mgz_enter` (`enter/static_exe.rs`). And
-//! around each system call in the clone that may be one of those that the runtime must know of, the
-//! rewriter puts two jumps through the control page: to [`before`], which may do the call itself,
-//! and to [`after`], where new threads and children turn up (`mgz_abi::probe::GS_HOOK_BEFORE`). The
-//! call itself stays in the clone, so that it is unwound, restarted and cancelled as in the
-//! original.
+//! Without a loader there is no `LD_PRELOAD`, and there are no functions to wrap. Instead, the
+//! entry point of a rewritten static executable looks for the runtime's environment variable, maps
+//! the runtime's image from the shared memory, and jumps to `mgz_enter` (`enter/static_exe.rs`).
+//! Around each system call in the clone that may concern the runtime, the rewriter puts two jumps
+//! through the control page: to [`before`], which may make the call itself, and to [`after`], which
+//! new threads and children enter (`mgz_abi::probe::GS_HOOK_BEFORE`). The call itself stays in the
+//! clone, so that it is unwound, restarted and cancelled as in the original.
 
 use crate::record::{signals, thread_ring, trigger};
 use crate::sys::errno::ENOMEM;
@@ -45,18 +44,19 @@ pub struct Saved {
 const _: () = assert!(size_of::<Saved>().is_multiple_of(16));
 
 /// Code around a system call. If the process is recorded, the work is done on the thread's own
-/// stack, with all signals blocked: the program's may be an alternate one that has no room for it.
-/// Elsewhere it is done on the program's, by `$plain`.
+/// stack, with all signals blocked: the program's stack may be an alternate one without enough
+/// room. Otherwise it is done on the program's stack, by `$plain`.
 macro_rules! hook {
     ($(#[$doc:meta])* $name:ident, $work:ident, $plain_name:ident, $plain:ident) => {
         $(#[$doc])*
         ///
         /// # Safety
-        /// Only the code around a system call may jump here: registers are as that leaves them.
+        /// Only the code around a system call may jump here: the registers must be as that code
+        /// leaves them.
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
-            // The code around may use the red zone and every register but rcx and r11, which the
-            // system call overwrites anyway.
+            // The surrounding code may use the red zone and every register except rcx and r11,
+            // which the system call overwrites anyway.
             $crate::record::own_stack::asm_with_own_stack!(
                 "lea rsp, [rsp - 128]",
                 $crate::sys::flags::push_flags!(),
@@ -71,7 +71,7 @@ macro_rules! hook {
                 "jne 40f",
                 "cmp qword ptr [rip + {never_blocked}], 0",
                 "je 40f",
-                // These look at the mask or at the stack that the program is on.
+                // These calls depend on the mask or on the stack that the program is on.
                 "cmp rax, {sigprocmask}",
                 "je 40f",
                 "cmp rax, {sigaltstack}",
@@ -146,7 +146,7 @@ macro_rules! hook {
             )
         }
 
-        /// The same on the program's stack, where the flags are already.
+        /// The same on the program's stack, on which the flags already lie.
         #[unsafe(naked)]
         unsafe extern "C" fn $plain_name() {
             core::arch::naked_asm!(
@@ -180,11 +180,12 @@ macro_rules! hook {
 pub(crate) use hook;
 
 hook!(
-    /// Entered in front of a system call, rcx its address: goes there, or behind it if the call is done.
+    /// Entered before a system call, whose address is in rcx. Continues there, or behind the call
+    /// if it is already done.
     before, prepare, before_plain, prepare_plain
 );
 hook!(
-    /// Entered behind a system call, rcx where the program goes on.
+    /// Entered after a system call. rcx: the address at which the program continues.
     after, settle, after_plain, settle
 );
 
@@ -193,17 +194,17 @@ fn has_loader() -> bool {
 }
 
 unsafe extern "C" fn prepare(registers: *mut Saved) {
-    // SAFETY: what `before` has just saved.
+    // SAFETY: the registers that `before` has just saved.
     unsafe { prepare_by(registers, true) }
 }
 
 unsafe extern "C" fn prepare_plain(registers: *mut Saved) {
-    // SAFETY: what `before` has just saved.
+    // SAFETY: the registers that `before` has just saved.
     unsafe { prepare_by(registers, false) }
 }
 
 unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
-    // SAFETY: what `before` has just pushed.
+    // SAFETY: the registers that `before` has just pushed.
     let r = unsafe { &mut *registers };
     let result = match r.rax as usize {
         // SAFETY: the kernel's contract for these calls is that of the functions.
@@ -242,7 +243,7 @@ unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
                 r.r8 as usize,
             )
         },
-        // (A thread may be cancelled in those of a C library that is part of the executable.)
+        // (In a linked-in C library, a thread may be cancelled in these calls.)
         number @ (nr::OPEN | nr::OPENAT | nr::OPENAT2) if has_loader() => {
             let arguments = [r.rdi, r.rsi, r.rdx, r.r10].map(|a| a as usize);
             match proc_files::open_by_number(number, arguments) {
@@ -277,15 +278,16 @@ unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
     r.rcx += REST;
 }
 
-/// A new thread, a child that shares its parent's memory, or the caller again. (Children with
-/// memory of their own have got a ring when they read the hook's address.)
+/// Runs after the call: in a new thread, in a child that shares its parent's memory, or in the
+/// caller. (Children with their own memory have already got a ring when they read the hook's
+/// address.)
 unsafe extern "C" fn settle(registers: *mut Saved) {
     let gs = syscall::gs();
     let Some(ring) = thread_ring::ring_at(gs) else {
         return;
     };
     if let Some(prepared) = ring.private().restricting.take() {
-        // SAFETY: what `after` has just saved.
+        // SAFETY: the registers that `after` has just saved.
         let result = unsafe { (*registers).rax } as isize;
         // A filter may forbid all calls of the runtime.
         return seccomp::settle_filter(prepared, result >= 0);
@@ -300,7 +302,7 @@ unsafe extern "C" fn settle(registers: *mut Saved) {
     if ring.control().tid.get() != syscall::gettid() {
         threads::begin_raw(ring);
     } else if !trigger::is_of_this_thread(ring) {
-        // A child with memory of its own: the trigger is its parent's.
+        // In a child with its own memory, the trigger is its parent's.
         trigger::renew(ring);
     }
 }

@@ -1,6 +1,7 @@
-//! Programs that have system calls refused to themselves (`seccomp`). The runtime makes some of its
-//! own, and most refusals end the process; so before it meets one it makes none any more: recording
-//! ends, and the thread's probes go on in the spare ring.
+//! Programs that install filters of system calls for themselves (`seccomp`). The runtime makes some
+//! system calls of its own, and most refusals kill the process. So before a filter that would
+//! refuse them is installed, recording ends without further calls, and the thread's probes continue
+//! in the spare ring.
 
 use crate::record::{entry_patches, reuse_watch, signals, thread_ring, trigger, window};
 use crate::sys::errno::{EFAULT, EINVAL, ENOSYS};
@@ -17,25 +18,25 @@ use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 use mgz_abi::shared_memory::{PAGE_SIZE, count};
 
-/// The kernel's limit.
+/// Maximum length of a filter. Source: the kernel's `BPF_MAXINSNS`.
 const MAX_FILTER_INSTRUCTIONS: u16 = 4096;
-/// Operations of `seccomp`. The modes of `prctl` are one more.
+/// Operations of `seccomp`. The modes of `prctl` are greater by one.
 const SET_MODE_STRICT: usize = 0;
 const SET_MODE_FILTER: usize = 1;
 const SECCOMP: usize = nr::SECCOMP;
 const PRCTL: usize = nr::PRCTL;
 const PR_SET_SECCOMP: usize = 22;
 
-/// Abilities that remain once a filter is installed.
+/// Abilities of the runtime once a filter is installed.
 #[derive(Clone, Copy)]
 struct Foreseen {
-    /// Recording goes on.
+    /// Recording continues.
     recording: bool,
     /// New threads and children can get rings.
     rings: bool,
     /// Code can be changed ([`entry_patches`]).
     code: bool,
-    /// Handlers can return by the kernel.
+    /// Handlers can return through the kernel (`rt_sigreturn`).
     returns: bool,
 }
 
@@ -58,12 +59,12 @@ fn foresee(operation: usize, program: *const Program) -> Foreseen {
     if program.is_null() {
         return NOTHING_CHANGES;
     }
-    // The kernel refuses a filter that is too short, too long or unreadable. (Some ask in that way
-    // whether it has filters.)
+    // The kernel refuses a filter that is too short, too long or unreadable. (Some programs test in
+    // this way if the kernel supports filters.)
     if !crate::sys::syscall::is_readable(program as usize, size_of::<Program>()) {
         return NOTHING_CHANGES;
     }
-    // SAFETY: just asked.
+    // SAFETY: checked above.
     let Program { length, filter } = unsafe { program.read() };
     if !(1..=MAX_FILTER_INSTRUCTIONS).contains(&length)
         || !crate::sys::syscall::is_readable(
@@ -110,7 +111,7 @@ fn foresee(operation: usize, program: *const Program) -> Foreseen {
     ];
     let rings = allows(nr::OPEN, [0, READ_WRITE_CLOEXEC, 0])
         && triggers.into_iter().all(|n| allows(n, [0; 3]));
-    // Not the calls alone: some refuse memory that can be both written and executed.
+    // The arguments matter, too: some filters refuse memory that is both writable and executable.
     let protections = [map::READ | map::WRITE | map::EXEC, map::READ | map::EXEC];
     let code = allows(
         nr::FUTEX,
@@ -133,8 +134,8 @@ struct Program {
     filter: *const Instruction,
 }
 
-/// Prepares for a filter before the kernel installs it, perhaps for all threads at once.
-/// (Children inherit filter and state.)
+/// Prepares for a filter before the kernel installs it, perhaps for all threads at once. (Children
+/// inherit both the filter and this state.)
 fn prepare(operation: usize, program: *const Program) -> Prepared {
     let ring = thread_ring::current();
     let foreseen = if is_sealed() {
@@ -158,13 +159,13 @@ fn prepare(operation: usize, program: *const Program) -> Prepared {
     if let Some(ring) = ring.filter(|r| !recording && r.address == crate::sys::syscall::gs()) {
         window::close_in_hook(ring, window::Why::Outside);
     }
-    // Watches need calls that recording can do without.
+    // Watches need calls that are not required for recording.
     if let Some(ring) = ring.filter(|_| !is_filtered()) {
         reuse_watch::end(ring);
     }
     FILTERED.store(true, Ordering::Relaxed);
     let sealed = !recording && !is_sealed();
-    // Signals that come no more need no handler.
+    // A stopped trigger's signals need no handler.
     let quiet = ring.is_some_and(|ring| sealed && trigger::quiet(ring));
     if sealed {
         if !returns {
@@ -184,7 +185,7 @@ fn prepare(operation: usize, program: *const Program) -> Prepared {
     }
 }
 
-/// Finishes the preparations. Makes no system calls if the filter is `installed`.
+/// Completes the preparations. Makes no system calls if the filter is `installed`.
 pub fn settle_filter(prepared: Prepared, installed: bool) {
     if installed {
         if prepared.sealed {
@@ -204,8 +205,7 @@ pub fn settle_filter(prepared: Prepared, installed: bool) {
     }
 }
 
-/// Prepares for a filter that a system call with this number and these arguments is about to
-/// install.
+/// Prepares for a filter that a system call with this number and these arguments will install.
 pub fn prepare_by_number(
     number: usize,
     first: usize,
@@ -286,8 +286,8 @@ pub unsafe extern "C" fn syscall() {
         "call {real}",
         "add rsp, 8", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
         "jmp rax",
-        // Calls that make threads and programs are met as elsewhere (`call_sites`); a new thread
-        // goes on by the return address on its own stack.
+        // Calls that make threads and programs are handled as elsewhere (`call_sites`). A new
+        // thread continues at the return address on its own stack.
         "2:",
         "mov rax, rdi", "mov rdi, rsi", "mov rsi, rdx", "mov rdx, rcx", "mov r10, r8", "mov r8, r9", "mov r9, [rsp + 8]",
         "lea rcx, [rip + 3f]",
@@ -296,7 +296,7 @@ pub unsafe extern "C" fn syscall() {
         "syscall",
         "lea rcx, [rip + 4f]",
         "jmp {after}",
-        // `before` goes here if it has made the call.
+        // `before` continues here if it has made the call.
         ".skip {rest} - (. - 3b), 0x90",
         "4:",
         "cmp rax, -4095",
@@ -322,7 +322,7 @@ extern "C" fn failed(errno: isize) -> i32 {
     fail(errno)
 }
 
-/// The calls about signals, which are the thread's own view of them ([`crate::record::signals`]).
+/// The calls about signals, which act on the program's view of them ([`crate::record::signals`]).
 unsafe extern "C" fn signals_by_number(
     number: usize,
     first: usize,
@@ -350,7 +350,7 @@ unsafe extern "C" fn signals_by_number(
     {
         -EFAULT
     } else {
-        // SAFETY: null, or memory that is there.
+        // SAFETY: null, or readable memory.
         unsafe {
             match number {
                 nr::RT_SIGACTION => {
@@ -404,7 +404,7 @@ unsafe extern "C" fn seccomp(
     flags: usize,
     arguments: usize,
 ) -> isize {
-    // SAFETY: the symbol's type, or that of `missing`, which looks at nothing.
+    // SAFETY: the symbol's type, or that of `missing`, which ignores its arguments.
     let real = unsafe {
         core::mem::transmute::<usize, unsafe extern "C" fn(usize, usize, usize, usize) -> isize>(
             real(),

@@ -1,11 +1,11 @@
 //! Functions of the program that the C library calls in threads of its own (`SIGEV_THREAD`): when a
-//! timer expires, a message or data has come, a name is known. Nobody tells of these threads, which
-//! have the `%gs` base of whoever made them; so the functions are entered through stubs that give
-//! them a ring.
+//! timer expires, a message or data has arrived, or a name is resolved. No wrapper sees the
+//! creation of these threads, which have the `%gs` base of their creator. So the functions are
+//! entered through stubs that give the threads a ring.
 //!
-//! A stub stands for a function, with any argument: a program may change the argument of an event
-//! that it uses again, and a program with a timer for each of many things has few functions. Stubs
-//! are never given back, since a notification may come when its timer is gone.
+//! A stub belongs to a function, regardless of its argument: a program may change the argument of
+//! an event that it reuses, and a program with many timers has few functions. Stubs are never
+//! freed, since a notification may arrive after its timer was deleted.
 
 use crate::record::thread_ring::Stack;
 use crate::sys::errno::{EAGAIN, ENOMEM, ENOSYS};
@@ -15,12 +15,12 @@ use crate::wrap::threads::come_into_being;
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// Functions that can have a stub.
+/// Maximum number of functions with a stub.
 const STUBS: usize = 1024;
-/// Length of a stub: one call.
+/// Length of a stub, which is one call instruction, bytes.
 const STUB: usize = 5;
 
-/// The function of each stub; those that have none yet come last.
+/// The function of each stub; unused stubs come last.
 static FUNCTIONS: [AtomicUsize; STUBS] = [const { AtomicUsize::new(0) }; STUBS];
 
 #[unsafe(naked)]
@@ -28,7 +28,7 @@ unsafe extern "C" fn stubs() {
     naked_asm!(".rept {stubs}", "call {notify}", ".endr", stubs = const STUBS, notify = sym notify)
 }
 
-/// Which stub it was, the return address of its call says.
+/// Target of all stubs. The return address of the call identifies the stub.
 #[unsafe(naked)]
 unsafe extern "C" fn notify() {
     naked_asm!("pop rax", "push rdi", "mov rdi, rax", "call {begin}", "pop rdi", "jmp rax", begin = sym begin_notification)
@@ -43,7 +43,7 @@ extern "C" fn begin_notification(behind: usize) -> usize {
 /// The stub of a function. `None` if all are in use.
 fn stub_of(function: usize) -> Option<usize> {
     let first = stubs as *const () as usize;
-    // An event that was changed before stays.
+    // An event that already has a stub stays unchanged.
     if function == 0 || function.wrapping_sub(first) < STUBS * STUB {
         return Some(function);
     }
@@ -115,12 +115,13 @@ pub unsafe extern "C" fn mq_notify(queue: i32, event: *const [usize; 8]) -> i32 
     }
 }
 
-/// Changes the event of a `struct aiocb` in place: it is looked at when the data have come.
+/// Changes the event of a `struct aiocb` in place: the C library reads it when the data have
+/// arrived.
 ///
 /// # Safety
 /// Null or valid.
 unsafe fn change_block(block: usize) -> Result<(), ()> {
-    /// Descriptor, operation, priority, buffer and length come first.
+    /// Offset of the event: descriptor, operation, priority, buffer and length come first.
     const EVENT: usize = 32;
     if block == 0 {
         return Ok(());
@@ -171,7 +172,7 @@ macro_rules! lists {
             let Some(real) = next!($c, unsafe extern "C" fn(i32, *const usize, i32, *const [usize; 8]) -> i32) else { return fail(ENOSYS) };
             // SAFETY: the caller's arguments.
             unsafe {
-                // A caller that waits need pass no event.
+                // A caller that waits need not pass an event.
                 let event = if mode == NO_WAIT { event } else { core::ptr::null() };
                 let each: Option<unsafe fn(usize) -> Result<(), ()>> = $each;
                 let done = each.is_none_or(|each| (0..n.max(0) as usize).all(|i| each(*list.add(i)).is_ok()));

@@ -1,5 +1,5 @@
-//! Functions for the program: the C library's functions about actions, masks and alternate stacks,
-//! for its own view of them.
+//! The C library's functions about signal actions, masks and alternate stacks, acting on the
+//! program's view of them.
 
 use crate::record::signals::actions::change;
 use crate::record::signals::{program_stack, segv_mask, *};
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn sigaction(
     unsafe { change_action(signal, new, old) }
 }
 
-/// The program's view of an action, as the C library's `sigaction` has it.
+/// Sets and gets the program's view of an action, with the types of the C library's `sigaction`.
 ///
 /// # Safety
 /// As the C function.
@@ -197,8 +197,8 @@ pub extern "C" fn sigset(number: i32, handler: usize) -> usize {
     }
 }
 
-/// Changes the calling thread's mask as the program sees it, but for the signals in `kept`. Returns
-/// 0 or −errno.
+/// Changes the calling thread's mask as the program sees it, except for the signals in `kept`.
+/// Returns 0 or −errno.
 pub(crate) fn change_mask(how: i32, set: Option<u64>, kept: u64, old: &mut u64) -> isize {
     crate::sys::begin::early();
     let ring = thread_ring::current();
@@ -206,7 +206,7 @@ pub(crate) fn change_mask(how: i32, set: Option<u64>, kept: u64, old: &mut u64) 
     /// `SIG_UNBLOCK`.
     const UNBLOCK: i32 = 1;
     let real = match &ring {
-        // (One that waits has the trigger's signal blocked in earnest.)
+        // (While the program's own trigger signal is pending, the kernel really blocks it.)
         Some(_) if how == UNBLOCK => set.map(|s| s & !kept),
         Some(_) => set.map(|s| s & !(SEGV_BIT | trigger::bit() | kept)),
         None => set.map(|s| s & !kept),
@@ -222,7 +222,7 @@ pub(crate) fn change_mask(how: i32, set: Option<u64>, kept: u64, old: &mut u64) 
     };
     let had_trigger = ring.is_some_and(|r| r.private().trigger_blocked.get());
     if let (Some(ring), Some(set)) = (ring, asked) {
-        // Before one that has waited comes.
+        // This is set before the system call, which may deliver a pending signal.
         let blocks = change(had_trigger, set & trigger::bit() != 0);
         ring.private().trigger_blocked.set(blocks);
     }
@@ -284,7 +284,7 @@ type Mask = unsafe extern "C" fn(i32, *const u64, *mut u64) -> i32;
 /// As the C function.
 unsafe fn change_set(how: i32, set: *const u64, old: *mut u64) -> i32 {
     let mut before = 0;
-    // SAFETY: null or a valid sigset_t, of which the kernel knows the first eight bytes.
+    // SAFETY: null or a valid sigset_t, of which the kernel uses the first eight bytes.
     let r = change_mask(how, unsafe { set.as_ref() }.copied(), INTERNAL, &mut before);
     if r < 0 {
         return -r as i32;
@@ -308,8 +308,8 @@ pub unsafe extern "C" fn sigprocmask(how: i32, set: *const u64, old: *mut u64) -
     }
 }
 
-/// A call that waits with another mask. Handlers that end it run with that one, which they cannot
-/// be shown by the kernel: it tells of the mask behind the call.
+/// A call that waits with its own mask. Handlers that interrupt it run with that mask, but the
+/// kernel's frame only shows the mask after the call.
 struct Waiting {
     set: [u64; 16],
     null: bool,
@@ -396,8 +396,8 @@ waits! {
     epoll_pwait2, c"epoll_pwait2", (fd: i32, events: usize, n: i32, timeout: usize);
 }
 
-/// The kernel is told of the runtime's own stack; the program's is remembered and used for its
-/// handlers. Returns 0 or −errno.
+/// Sets and gets the program's alternate stack, which is stored and used for its handlers. The
+/// kernel keeps the runtime's own stack. Returns 0 or −errno.
 ///
 /// # Safety
 /// As the C function: null or valid pointers.

@@ -11,8 +11,8 @@ use core::arch::naked_asm;
 use core::sync::atomic::{AtomicU32, Ordering};
 use mgz_abi::shared_memory::PAGE_SIZE;
 
-/// Function and argument of a new thread, handed over in a place of a fixed pool or, while that is
-/// in use, in a page of its own.
+/// Function and argument of a new thread, passed in an entry of a fixed pool or, if all are in use,
+/// in a page of its own.
 struct Start {
     used: AtomicU32,
     function: usize,
@@ -37,12 +37,12 @@ const FREE_START: Start = Start {
 };
 static mut STARTS: [Start; POOL] = [FREE_START; POOL];
 
-/// Takes a place for a thread of which the stack is not known. 0 if there is no memory for one.
+/// Takes an entry for a thread whose stack is not known. 0 if there is no memory for one.
 extern "C" fn prepare(function: usize, argument: usize) -> usize {
     prepare_on(function, argument, Stack::UNKNOWN)
 }
 
-/// Takes a place. 0 if there is no memory for one.
+/// Takes an entry for a thread. 0 if there is no memory for one.
 fn prepare_on(function: usize, argument: usize, stack: Stack) -> usize {
     if process::header().is_some() && !thread_ring::provide() {
         return 0;
@@ -58,7 +58,7 @@ fn prepare_on(function: usize, argument: usize, stack: Stack) -> usize {
         trigger_blocked,
         stack,
     };
-    // SAFETY: `used` guards the places of the pool; a new page is nobody else's.
+    // SAFETY: `used` guards the entries of the pool; a new page is used by this thread alone.
     unsafe {
         for start in (0..POOL).map(|i| &raw mut STARTS[i]) {
             if (*start)
@@ -85,14 +85,14 @@ fn prepare_on(function: usize, argument: usize, stack: Stack) -> usize {
     }
 }
 
-/// Gives a place back.
+/// Frees an entry.
 extern "C" fn release(start: usize) {
-    // SAFETY: made by `prepare`, and used no more.
+    // SAFETY: made by `prepare`, and no longer used.
     unsafe {
         if start.is_multiple_of(PAGE_SIZE) && !in_pool(start) {
             syscall::munmap(start, PAGE_SIZE);
         } else {
-            // (A leak checker takes a value that still stands there for a use of it.)
+            // (A leak checker would take a remaining value for a reference.)
             (*(start as *mut Start)).argument = 0;
             (*(start as *mut Start)).used.store(0, Ordering::Release);
         }
@@ -128,8 +128,8 @@ extern "C" fn begin(start: *mut Start) -> Call {
     call
 }
 
-/// A thread or process that has just come into being by a system call and shares its creator's
-/// memory, with the %gs base of its creator.
+/// Sets up a thread or process that a system call has just created, which shares its creator's
+/// memory and %gs base.
 pub fn begin_raw(parents: thread_ring::Ring) {
     come_into_being(
         parents.private().segv_blocked.get(),
@@ -145,20 +145,20 @@ pub fn come_into_being(segv_blocked: bool, trigger_blocked: bool, stack: Stack) 
     let old = syscall::sigprocmask(0, Some(!0));
     let gs = syscall::gs();
     if let Some(ring) = own_ring(gs) {
-        // It was met at the system call that has made it.
+        // The thread was already set up at the system call that created it.
         ring.private().segv_blocked.set(segv_blocked);
         ring.private().trigger_blocked.set(trigger_blocked);
-        // Its stack was not known there.
+        // At that point its stack was not known.
         thread_ring::tell_stack(stack, 0);
         if let Ok(old) = old {
-            // (Functions that the C library starts threads for begin with all signals blocked.)
+            // (The C library starts some threads with all signals blocked.)
             let _ = syscall::sigprocmask(2, Some(old & !(1 << 10 | crate::record::trigger::bit())));
         }
         return;
     }
     let borrows = process::borrows_memory();
     if borrows && has_signal_stack() {
-        // As behind `vfork`: its creator waits for it.
+        // As after `vfork`, the creator waits for it.
         if let Some(ring) = thread_ring::ring_at(gs).filter(|r| r.address == gs) {
             crate::record::publish::give_up(ring);
         }
@@ -185,11 +185,11 @@ pub fn come_into_being(segv_blocked: bool, trigger_blocked: bool, stack: Stack) 
 
 /// The calling thread's ring, if it has one of its own.
 fn own_ring(gs: usize) -> Option<thread_ring::Ring> {
-    // (The control page of a parent is not there.)
+    // (In a new child the parent's control page is not mapped.)
     thread_ring::ring_at(gs).filter(|ring| {
         !process::is_forked()
             && ring.control().tid.get() == syscall::gettid()
-            // (A filter may refuse to say who we are.)
+            // (A filter may refuse `getpid`.)
             && (crate::sys::seccomp_state::is_sealed()
                 || ring.control().pid.get() == syscall::getpid())
     })
@@ -221,11 +221,12 @@ unsafe extern "C" fn enter() {
     naked_asm!("sub rsp, 8", "call {begin}", "add rsp, 8", "mov rdi, rdx", "jmp rax", begin = sym begin)
 }
 
-/// The stack that a thread with these attributes gets; 0: with none. The C library computes it from
-/// the attributes and its own defaults alone. (Nothing is known about other threads than its own.)
+/// The stack that a thread with these attributes gets; 0: without attributes. The C library
+/// computes it only from the attributes and its own defaults. (For threads that it does not create,
+/// nothing is known.)
 ///
 /// # Safety
-/// `attributes` must be 0 or the address of attributes of threads.
+/// `attributes` must be 0 or the address of thread attributes.
 unsafe fn asked_for(attributes: usize) -> Stack {
     type Get = unsafe extern "C" fn(usize, *mut usize) -> i32;
     type GetBoth = unsafe extern "C" fn(usize, *mut usize, *mut usize) -> i32;
@@ -237,7 +238,7 @@ unsafe fn asked_for(attributes: usize) -> Stack {
     let Some(get_size) = library!(c"pthread_attr_getstacksize", Get) else {
         return Stack::UNKNOWN;
     };
-    // More than attributes take in any library.
+    // Larger than the attributes of any C library.
     let mut own = [0u64; 32];
     let mut from = attributes;
     if attributes == 0 {
@@ -245,13 +246,13 @@ unsafe fn asked_for(attributes: usize) -> Stack {
         let Some(init) = library!(c"pthread_attr_init", unsafe extern "C" fn(usize) -> i32) else {
             return Stack::UNKNOWN;
         };
-        // SAFETY: there is room for attributes.
+        // SAFETY: `from` has room for attributes.
         if unsafe { init(from) } != 0 {
             return Stack::UNKNOWN;
         }
     } else if let Some(get) = library!(c"pthread_attr_getstack", GetBoth) {
         let (mut low, mut bytes) = (0, 0);
-        // SAFETY: the caller's attributes, and two words.
+        // SAFETY: the caller's attributes, and two words for the results.
         let got = unsafe { get(from, &raw mut low, &raw mut bytes) };
         // For attributes without a stack, glibc shows one that ends at address 0.
         if got == 0 && low != 0 && low.wrapping_add(bytes) != 0 {
@@ -259,7 +260,7 @@ unsafe fn asked_for(attributes: usize) -> Stack {
         }
     }
     let mut bytes = 0;
-    // SAFETY: attributes, and a word.
+    // SAFETY: the attributes, and a word for the result.
     if unsafe { get_size(from, &raw mut bytes) } != 0 {
         return Stack::UNKNOWN;
     }
@@ -285,7 +286,7 @@ pub unsafe extern "C" fn pthread_create(
 
 type Create = unsafe extern "C" fn(usize, usize, usize, usize) -> i32;
 
-/// The C library's own `pthread_create`, whoever stands in for it.
+/// The C library's own `pthread_create`, even if a library replaces it.
 ///
 /// # Safety
 /// As the C function.
@@ -360,8 +361,7 @@ pub unsafe extern "C" fn thrd_create(thread: usize, function: usize, argument: u
     r
 }
 
-/// `clone` with shared memory starts a thread, or a process beside this one, that nobody else tells
-/// of.
+/// `clone` with shared memory starts a thread or a concurrent process, which no other wrapper sees.
 ///
 /// # Safety
 /// As the C function.
@@ -388,7 +388,7 @@ pub unsafe extern "C" fn clone() {
         "pop r11", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
         "test rax, rax",
         "je 3f",
-        // The child runs on a stack of its own, and so does not come back here.
+        // The child runs on its own stack, so it does not return here.
         "mov r10, [rsp + 8]",
         "push rax", "sub rsp, 8", "push r10",
         "mov rcx, rax",
@@ -429,7 +429,7 @@ extern "C" fn no_clone() -> i32 {
     fail(ENOSYS)
 }
 
-/// As `enter`; a clone's function is entered with the stack as the C library's `clone` leaves it.
+/// As `enter`; the function is entered with the stack as the C library's `clone` leaves it.
 #[unsafe(naked)]
 unsafe extern "C" fn enter_clone() {
     naked_asm!("push rbp", "mov rbp, rsp", "and rsp, -16", "call {begin}", "mov rsp, rbp", "pop rbp", "mov rdi, rdx", "jmp rax", begin = sym begin)
@@ -461,11 +461,11 @@ forks!(
     fork, c"fork", (), fail(ENOSYS)
 );
 forks!(
-    /// As `fork`, without the work that is due at forks.
+    /// As `fork`, without the handlers of `pthread_atfork`.
     _Fork, c"_Fork", (), fail(ENOSYS)
 );
 forks!(
-    /// Only the child comes back, with 0.
+    /// Only the child returns, with 0.
     daemon, c"daemon", (stay, open), fail(ENOSYS)
 );
 forks!(
@@ -473,7 +473,7 @@ forks!(
     forkpty, c"forkpty", (master, name, settings, size), fail(ENOSYS)
 );
 
-/// In a child of `fork`. It may be met twice: at the system call, and by the wrapper.
+/// Called in a child of `fork`, perhaps twice: at the system call, and by the wrapper.
 pub fn in_child() {
     static LAST: AtomicU32 = AtomicU32::new(0);
     if LAST.swap(syscall::getpid(), Ordering::Relaxed) == syscall::getpid() {
@@ -504,11 +504,11 @@ pub fn in_child() {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vfork() {
     naked_asm!(
-        // A ring that is taken over is this process's: the child cannot do it for itself.
+        // A fork is noticed now, since the child of a vfork cannot take a ring over.
         "sub rsp, 8",
         "call {notice}",
         "add rsp, 8",
-        // A library's function that stands in for it.
+        // The function of a library that replaces `vfork`, if any.
         "test rax, rax",
         "jne 3f",
         "pop rdi", // the return address: the child would overwrite it

@@ -1,4 +1,5 @@
-//! C's allocation functions: the work of the stubs, and the functions that take blocks.
+//! C's allocation functions: the functions behind the stubs, and the functions with a block as
+//! argument.
 
 use super::next::next;
 use super::start;
@@ -18,16 +19,16 @@ type One = unsafe extern "C" fn(usize) -> usize;
 type Two = unsafe extern "C" fn(usize, usize) -> usize;
 type Free = unsafe extern "C" fn(usize);
 
-/// The place of a return address, with the caller's frame above it.
+/// Address of a return address on the stack, with the caller's frame above it.
 pub(super) type Slot = *const usize;
 
-/// The site of a call, if the plan has one. The library has started then.
+/// The site of a call, if the plan has one. The library is started first if necessary.
 pub(super) fn site(slot: Slot) -> Option<&'static SiteRecord> {
     start::ensure();
     sites::site(slot)
 }
 
-/// A block for a call, or 0: the next allocator is to be asked.
+/// A block for a call, or 0: the next allocator is to be called.
 pub(super) fn allocate(slot: Slot, bytes: usize, align: usize, zero: bool) -> usize {
     match site(slot) {
         Some(site) => heap::allocate(site, bytes, align, zero),
@@ -142,7 +143,7 @@ pub(super) unsafe extern "C" fn on_reallocarray(
         // SAFETY: the caller's contract.
         Some(bytes) => match unsafe { on_realloc(block, bytes, 0, slot) } {
             answer if answer.is_done() => answer,
-            // A library without the function has its `realloc`.
+            // In a library without the function, `realloc` is used.
             _ => Answer::done(next_realloc(block, bytes)),
         },
         None => {
@@ -158,7 +159,7 @@ fn next_realloc(block: usize, bytes: usize) -> usize {
     next!(c"realloc", Two).map_or(0, |next| unsafe { next(block, bytes) })
 }
 
-/// Copies a block of another allocator to its site's own memory. 0: it stays there.
+/// Copies a block of another allocator to its site's own memory. 0: the block was not moved.
 fn take_over(site: &'static SiteRecord, block: usize, bytes: usize) -> usize {
     let (Some(size), Some(free)) = (next!(c"malloc_usable_size", One), next!(c"free", Free)) else {
         return 0;
@@ -177,7 +178,7 @@ fn take_over(site: &'static SiteRecord, block: usize, bytes: usize) -> usize {
     new
 }
 
-/// The C library's `realloc` for an own block.
+/// `realloc` for a block of this library.
 fn resize(owner: Owner, block: usize, bytes: usize) -> usize {
     let Some(old) = owner.bytes(block) else {
         heap::damaged(b"realloc(): no block that is in use\n");
@@ -203,7 +204,7 @@ fn resize(owner: Owner, block: usize, bytes: usize) -> usize {
 }
 
 /// # Safety
-/// Both have as many bytes and do not overlap.
+/// Both blocks must have `bytes` bytes and must not overlap.
 unsafe fn copy(from: usize, to: usize, bytes: usize) {
     // SAFETY: the caller's contract.
     unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes) };
@@ -220,7 +221,7 @@ fn fail() {
     }
 }
 
-/// Frees a block, or hands it on.
+/// Frees an own block, or passes it on by `forward`.
 #[inline(always)]
 pub(super) fn release(block: usize, forward: impl FnOnce()) {
     match heap::owner(block) {

@@ -5,7 +5,7 @@ use crate::sys::loader_list;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// The functions that are stood in for. Those from [`OPERATORS`] on are C++'s.
+/// The replaced functions. Those from [`OPERATORS`] on are C++'s.
 pub(super) const NAMES: [&CStr; 34] = [
     c"malloc",
     c"calloc",
@@ -42,7 +42,7 @@ pub(super) const NAMES: [&CStr; 34] = [
     c"_ZdlPvSt11align_val_tRKSt9nothrow_t",
     c"_ZdaPvSt11align_val_tRKSt9nothrow_t",
 ];
-/// Place of the first function of C++.
+/// Index of the first function of C++.
 pub(super) const OPERATORS: usize = place(c"_Znwm");
 /// Functions that every C library has.
 pub(super) const REQUIRED: [usize; 4] = [
@@ -55,12 +55,12 @@ pub(super) const REQUIRED: [usize; 4] = [
 /// The next definitions, or 0.
 pub(super) static NEXT: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
 
-/// The place of a function in [`NAMES`].
+/// Index of a function in [`NAMES`].
 pub(super) const fn place(name: &CStr) -> usize {
     loader_list::place_in(&NAMES, name)
 }
 
-/// Looks all of them up, among the modules that are loaded at the start.
+/// Looks up all of them, among the modules that are loaded at the start.
 pub(super) fn find_all() {
     for (next, name) in NEXT.iter().zip(NAMES) {
         let mut found = loader_list::first_behind(name.to_bytes());
@@ -71,13 +71,13 @@ pub(super) fn find_all() {
     }
 }
 
-/// True for functions that do the same as `free`, which newer or older C libraries lack.
+/// True for functions that do the same as `free`, which some C libraries lack.
 fn is_plain_free(name: &CStr) -> bool {
     let at = place(name);
     (place(c"cfree")..=place(c"free_aligned_sized")).contains(&at)
 }
 
-/// Makes sure that the next definition of a function of C++ is known, also where its library was
+/// Makes sure that the next definition of a function of C++ is known, even if its library was
 /// loaded later.
 pub(super) fn find_operator(at: usize) {
     if NEXT[at].load(Ordering::Relaxed) != 0 {
@@ -90,7 +90,7 @@ pub(super) fn find_operator(at: usize) {
     NEXT[at].store(found, Ordering::Relaxed);
 }
 
-/// A function that does for one of C++ in a process without them.
+/// A replacement for a function of C++ in a process without a C++ library.
 fn replacement(at: usize) -> usize {
     let like = if at >= place(c"_ZdlPv") {
         c"free"

@@ -11,7 +11,7 @@ use core::arch::{asm, global_asm};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-// The plan's place. The host writes the plan into the file.
+// Section for the plan, which the host writes into the file.
 global_asm!(
     ".pushsection .mgz_plan, \"a\", @progbits",
     ".p2align 4",
@@ -21,9 +21,9 @@ global_asm!(
     ".skip {bytes}",
     ".size mgz_plan, {bytes}",
     ".popsection",
-    // No other module's definition is meant.
+    // Not the definition of another module.
     ".hidden _DYNAMIC",
-    // The loader's list of modules, by the names that glibc and musl give it.
+    // The loader's list of modules, by its names in glibc and musl.
     ".weak _r_debug",
     ".weak _dl_debug_addr",
     bytes = const CAPACITY,
@@ -38,16 +38,16 @@ static STATE: AtomicU32 = AtomicU32::new(NEW);
 mod state {
     /// There is no plan, or it is damaged.
     pub(super) const NO_PLAN: u32 = 1;
-    /// Another module defines functions of the allocator before this one or behind it.
+    /// Another module before or after this one defines functions of the allocator.
     pub(super) const OTHER_ALLOCATOR: u32 = 2;
-    /// There is no memory for data, or no call for forks.
+    /// There is no memory for data, or no function to register handlers of forks.
     pub(super) const NO_MEANS: u32 = 3;
     /// Blocks of the plan's sites are placed.
     pub(super) const ACTIVE: u32 = 4;
 }
 
-/// Shows tests and debuggers what the library does: 0 before the start, 4 if it places blocks, and a
-/// reason otherwise.
+/// Shows the library's state to tests and debuggers: 0 before the start, 4 if it places blocks, and
+/// a reason otherwise.
 #[unsafe(no_mangle)]
 static mgz_fix_state: AtomicU32 = AtomicU32::new(0);
 
@@ -55,7 +55,7 @@ static OWN_OPERATORS: AtomicBool = AtomicBool::new(false);
 static ERRNO_LOCATION: AtomicUsize = AtomicUsize::new(0);
 static ITERATE: AtomicUsize = AtomicUsize::new(0);
 
-/// True if the operators of C++ that the program calls are this library's.
+/// True if the program calls this library's operators of C++.
 pub(super) fn operators_are_own() -> bool {
     OWN_OPERATORS.load(Ordering::Relaxed)
 }
@@ -65,7 +65,7 @@ pub(super) fn errno_location() -> usize {
     ERRNO_LOCATION.load(Ordering::Relaxed)
 }
 
-/// Starts the library if that has not happened. The next definitions are known afterwards.
+/// Starts the library if it has not started yet. Afterwards the next definitions are known.
 #[inline]
 pub(super) fn ensure() {
     if STATE.load(Ordering::Acquire) != READY {
@@ -91,7 +91,7 @@ fn start() {
     STATE.store(READY, Ordering::Release);
 }
 
-/// Notes where the loader's list is, by a symbol that only loaders have.
+/// Stores the address of the loader's list, found by a symbol that only loaders have.
 fn know_list() {
     let (glibc, musl): (usize, usize);
     // SAFETY: reads addresses that the loader has written, or zeros.
@@ -127,11 +127,11 @@ fn plan() -> Option<PlanView<'static>> {
     unsafe {
         asm!("lea {}, [rip + mgz_plan]", out(reg) at, options(nostack, nomem, preserves_flags))
     };
-    // SAFETY: the section's bytes, which nobody writes.
+    // SAFETY: the section's bytes, which do not change.
     PlanView::read(unsafe { core::slice::from_raw_parts(at as *const u8, CAPACITY) })
 }
 
-/// Begins to place blocks, where that is safe. Returns the library's state.
+/// Begins to place blocks, if that is safe. Returns the library's state.
 fn begin_plan() -> u32 {
     let Some(plan) = plan() else {
         return state::NO_PLAN;
@@ -149,7 +149,7 @@ fn begin_plan() -> u32 {
         return state::NO_MEANS;
     }
     let find_object = loader_list::of_c_library(b"_dl_find_object");
-    // SAFETY: the state is not READY, so that no other thread asks.
+    // SAFETY: the state is not READY, so no other thread uses the sites.
     unsafe { sites::begin(plan, find_object, loader_list::modules()) };
     state::ACTIVE
 }
@@ -174,12 +174,12 @@ fn is_followed_by_c_library(place: usize) -> bool {
     next == own && (next != 0 || !REQUIRED.contains(&place))
 }
 
-/// Registers the handlers of forks, before any other handlers: so they run last before a fork, and
-/// first behind it.
+/// Registers the handlers of forks before any other handlers, so that they run last before a fork,
+/// and first after it.
 fn register_fork() -> bool {
     type Handler = extern "C" fn();
     type Register = unsafe extern "C" fn(Handler, Handler, Handler, usize) -> i32;
-    // glibc's function, and POSIX's without the last argument.
+    // glibc's function, and POSIX's, which has no last argument.
     let names = [c"__register_atfork", c"pthread_atfork"];
     let found = names
         .iter()
@@ -205,7 +205,7 @@ extern "C" fn in_child() {
     lock::forget_all(heap::locks());
 }
 
-/// The C library's `struct dl_phdr_info`, as far as it is used.
+/// The C library's `struct dl_phdr_info`, with the used fields.
 #[repr(C)]
 struct ProgramHeaders {
     bias: usize,
@@ -248,7 +248,7 @@ impl ProgramHeaders {
 }
 
 /// The definition of a function in any module but this one, or 0. Modules that were loaded later
-/// count.
+/// are included.
 pub(super) fn search_loaded(name: &'static CStr) -> usize {
     unsafe extern "C" fn visit(module: *const ProgramHeaders, _: usize, data: *mut usize) -> i32 {
         const DYNAMIC: u32 = 2;
@@ -280,7 +280,7 @@ pub(super) fn search_loaded(name: &'static CStr) -> usize {
     data[1]
 }
 
-/// Asks for large pages for the executable's large data.
+/// Requests large pages for the executable's large data.
 unsafe extern "C" fn advise_executable(
     module: *const ProgramHeaders,
     _: usize,

@@ -1,9 +1,9 @@
 //! The exported functions that allocate.
 //!
 //! A stub jumps to the next definition at once if the return address is known to have no site.
-//! Otherwise it asks a function of this library, and jumps if that has not done the work. So the next
-//! definition sees the program's own call, and C++ exceptions that it throws pass no frame in
-//! between.
+//! Otherwise it calls a function of this library, and jumps to the next definition if that function
+//! has not done the work. So the next definition sees the program's own call, and its C++
+//! exceptions pass no frame in between.
 
 use super::allocator::{
     on_aligned_alloc, on_calloc, on_malloc, on_memalign, on_posix_memalign, on_pvalloc, on_realloc,
@@ -49,9 +49,9 @@ const fn name(text: &'static str) -> &'static CStr {
     }
 }
 
-/// Defines a function. `$known`: code that jumps to label 2 unless the next definition can be called
-/// at once. `$ask` gets the program's first three arguments, the place of the return address, and the
-/// function's place in `NAMES`.
+/// Defines a function. `$known`: code that jumps to label 2 unless the next definition can be
+/// called at once. `$ask` gets the program's first three arguments, the address of the return
+/// address, and the function's index in `NAMES`.
 macro_rules! define {
     ($name:literal, $ask:path, [$($known:literal),*], $($operands:tt)*) => {
         global_asm!(
@@ -127,7 +127,7 @@ allocating!("aligned_alloc", on_aligned_alloc);
 allocating!("memalign", on_memalign);
 allocating!("valloc", on_valloc);
 allocating!("pvalloc", on_pvalloc);
-// These may free an own block wherever they are called.
+// These functions may free a block of this library from any call site.
 define!("realloc", on_realloc, [],);
 define!("reallocarray", on_reallocarray, [],);
 

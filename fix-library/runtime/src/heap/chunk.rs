@@ -16,7 +16,7 @@ const GRANULES: usize = CHUNK / GRANULE;
 const UNUSED: u8 = 0x80;
 const _: () = assert!(CLASSES < UNUSED as usize);
 
-/// Data on a chunk. It lies elsewhere and stays when the chunk's memory is given back.
+/// Data about a chunk. It is outside the chunk and stays when the chunk's memory is released.
 #[repr(C, align(64))]
 pub(crate) struct Chunk {
     /// Address of the memory, or 0.
@@ -26,21 +26,21 @@ pub(crate) struct Chunk {
     marks: Marks,
 }
 
-/// The part of the data that the shard's lock guards.
+/// The data guarded by the shard's lock.
 pub(super) struct Lists {
-    /// Blocks in use.
+    /// Number of blocks in use.
     live: u32,
-    /// Bytes that were handed out from the start.
+    /// Number of bytes given out, from the start.
     used: u32,
-    /// Bytes from the start that may not be zero.
+    /// Number of bytes from the start that may be non-zero.
     dirty: u32,
-    /// The next chunk of a list that has it.
+    /// The next chunk in the list of retired chunks.
     pub(super) next: *mut Chunk,
-    /// By class: first free block, as its granule and one.
+    /// By class: granule of the first free block plus one.
     free: [u32; CLASSES],
-    /// By class: blocks that were freed since the list was in order.
+    /// By class: number of blocks freed since the list was last sorted.
     unsorted: [u16; CLASSES],
-    /// By class: true if the shard's list has this chunk, and the next one there.
+    /// By class: true if this chunk is in the shard's list, and then the next chunk in that list.
     pub(super) listed: [bool; CLASSES],
     pub(super) next_listed: [*mut Chunk; CLASSES],
 }
@@ -48,14 +48,15 @@ pub(super) struct Lists {
 #[repr(C, align(16))]
 struct Marks([AtomicU8; GRANULES]);
 
-/// The places that a block may have: at `color` behind a multiple of `align`, which is a power of two.
+/// Required position of a block: `color` bytes behind a multiple of `align`, which is a power of
+/// two.
 #[derive(Clone, Copy)]
 pub(crate) struct Fit {
     pub(crate) align: usize,
     pub(crate) color: usize,
 }
 
-/// A block, and how many of its bytes may not be zero.
+/// A block, and the number of its bytes that may be non-zero.
 pub(crate) struct Taken {
     pub(crate) address: usize,
     pub(crate) dirty: usize,
@@ -64,7 +65,7 @@ pub(crate) struct Taken {
 /// The state of a block that is being freed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Freed {
-    /// Nothing in the chunk is used any more.
+    /// The chunk has no more blocks in use.
     Last,
     /// The block is on the list of this class.
     Listed(usize),
@@ -77,7 +78,7 @@ fn mark_of(class: usize) -> u8 {
 }
 
 impl Chunk {
-    /// Gives data without memory, whose marks and lists are zero, memory and an owner.
+    /// Gives memory and an owner to a chunk without memory, whose marks and lists are zero.
     ///
     /// # Safety
     /// As [`Chunk::lists`].
@@ -90,7 +91,7 @@ impl Chunk {
     }
 
     /// # Safety
-    /// The shard's lock is held, and the result ends before the next call.
+    /// The shard's lock must be held, and the result must be dropped before the next call.
     #[allow(clippy::mut_from_ref, reason = "the lock guards it")]
     pub(super) unsafe fn lists(&self) -> &mut Lists {
         // SAFETY: the caller's contract.
@@ -123,7 +124,7 @@ impl Chunk {
         (mark != 0 && mark & UNUSED == 0).then(|| usize::from(mark) - 1)
     }
 
-    /// A block behind all others, or `None` where there is no room.
+    /// A block behind all others, or `None` if there is no room.
     ///
     /// # Safety
     /// As [`Chunk::lists`].
@@ -147,7 +148,7 @@ impl Chunk {
         })
     }
 
-    /// A freed block, if the next one of the class lies at a multiple of `align`.
+    /// A freed block, if the next one of the class is at a multiple of `align`.
     ///
     /// # Safety
     /// As [`Chunk::lists`].
@@ -162,7 +163,7 @@ impl Chunk {
         if !address.is_multiple_of(align) {
             return None;
         }
-        // SAFETY: a free block, whose first bytes are the list's.
+        // SAFETY: a free block, whose first bytes hold the list's link.
         let next = unsafe { *(address as *const u32) };
         let is_link = |next: u32| {
             next == 0
@@ -210,7 +211,7 @@ impl Chunk {
         lists.free[class] = granule as u32 + 1;
     }
 
-    /// Makes the chunk as it was at first, except that its memory is not zero.
+    /// Resets the chunk to its initial state, except that its memory is not zero.
     fn reset(&self, lists: &mut Lists) {
         for granule in &self.marks.0[..lists.used as usize / GRANULE] {
             granule.store(0, Ordering::Relaxed);
@@ -220,14 +221,14 @@ impl Chunk {
         lists.unsorted = [0; CLASSES];
     }
 
-    /// Puts the free blocks of a class in the order of addresses.
+    /// Sorts the free blocks of a class by address.
     fn sort(&self, lists: &mut Lists, class: usize) {
         const LANES: usize = 16;
         lists.unsorted[class] = 0;
         lists.free[class] = 0;
         let groups = (lists.used as usize / GRANULE).div_ceil(LANES);
         for group in (0..groups).rev() {
-            // SAFETY: sixteen marks, aligned; the lock is held, so that nobody writes them.
+            // SAFETY: sixteen marks, aligned; the lock is held, so they do not change.
             let mut found = unsafe {
                 let marks = self.marks.0.as_ptr().add(group * LANES);
                 let wanted = _mm_set1_epi8((mark_of(class) | UNUSED) as i8);
@@ -242,7 +243,7 @@ impl Chunk {
         }
     }
 
-    /// Takes the memory away from an empty chunk.
+    /// Detaches the memory of an empty chunk, and returns its address.
     pub(super) fn end(&self) -> usize {
         self.base.swap(0, Ordering::Relaxed)
     }
@@ -254,7 +255,7 @@ impl Lists {
     }
 }
 
-/// Data of chunks that were never used, from a mapping of many.
+/// Unused data of chunks, from a mapping of many.
 pub(super) struct Unused {
     at: usize,
     left: usize,

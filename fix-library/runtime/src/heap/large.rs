@@ -1,4 +1,4 @@
-//! Large blocks, each in own memory of whole chunks.
+//! Large blocks, each in separate memory of whole chunks.
 
 use super::lock::Lock;
 use super::pages::map_chunks;
@@ -9,14 +9,14 @@ use crate::sys::syscall::{self, nr};
 use core::cell::UnsafeCell;
 use core::ptr::null_mut;
 
-/// Bit of an entry of the table of owners: a region, not a chunk.
+/// Bit of an entry in the table of owners: the owner is a region, not a chunk.
 pub(super) const REGION: usize = 1;
-/// Bits of a set of nodes.
+/// Number of bits in a set of nodes.
 const NODES: usize = 1024;
 const WORDS: usize = NODES / usize::BITS as usize;
 type Nodes = [usize; WORDS];
 
-/// Memory of a large block. The data lie elsewhere and stay.
+/// Memory of a large block. The data lie outside of it and are never freed.
 #[repr(C, align(64))]
 pub(crate) struct Region {
     base: usize,
@@ -33,10 +33,10 @@ struct Regions {
     kept_bytes: usize,
     /// Data without memory.
     retired: *mut Region,
-    /// Data that were never used.
+    /// Number of data entries that were never used.
     unused: usize,
     unused_end: usize,
-    /// The nodes that the process may use. Empty: not asked for yet.
+    /// The nodes that the process may use. Empty: not requested yet.
     nodes: Nodes,
 }
 
@@ -54,7 +54,7 @@ static REGIONS: Guarded = Guarded(UnsafeCell::new(Regions {
     nodes: [0; WORDS],
 }));
 
-/// A block at `color` behind a chunk's start, or 0. `zero`: its bytes are zero.
+/// A block `color` bytes behind a chunk's start, or 0. `zero`: its bytes must be zero.
 pub(super) fn allocate(site: &'static SiteRecord, bytes: usize, color: usize, zero: bool) -> usize {
     let Some(whole) = bytes
         .checked_add(color)
@@ -81,7 +81,7 @@ pub(super) fn allocate(site: &'static SiteRecord, bytes: usize, color: usize, ze
         (data.block, !kept.is_null())
     };
     if zero && was_used {
-        // SAFETY: the block is the caller's.
+        // SAFETY: the block belongs to the caller.
         unsafe { super::pool::clear(block, bytes) };
     }
     block
@@ -90,7 +90,7 @@ pub(super) fn allocate(site: &'static SiteRecord, bytes: usize, color: usize, ze
 /// Bytes of a block, or `None` if it is not in use.
 ///
 /// # Safety
-/// The region comes from the table of owners.
+/// The region must come from the table of owners.
 pub(super) unsafe fn bytes_at(region: *const Region, block: usize) -> Option<usize> {
     // SAFETY: data of regions stay.
     let data = unsafe { &*region };
@@ -117,14 +117,14 @@ pub(super) unsafe fn release(region: *mut Region, block: usize) -> bool {
         return true;
     }
     table::enter(data.base, 0);
-    // SAFETY: own memory, whose block was freed.
+    // SAFETY: this library's memory, whose block was freed.
     unsafe { syscall::unmap(data.base, data.bytes) };
     data.next = regions.retired;
     regions.retired = region;
     true
 }
 
-/// True if memory of one site does for another one.
+/// True if memory of one site can be used for another one.
 fn are_alike(a: &SiteRecord, b: &SiteRecord) -> bool {
     (a.kind, a.node) == (b.kind, b.node)
 }
@@ -152,7 +152,7 @@ impl Regions {
 
     fn create(&mut self, site: &'static SiteRecord, bytes: usize) -> *mut Region {
         let region = self.data();
-        // SAFETY: null or data of a region that nobody uses.
+        // SAFETY: null or data of an unused region.
         let Some(data) = (unsafe { region.as_mut() }) else {
             return null_mut();
         };
@@ -189,7 +189,7 @@ impl Regions {
         region
     }
 
-    /// Tells the kernel the policy of new memory. Where it refuses, the memory has none.
+    /// Sets the policy of new memory. If the kernel refuses, the memory has none.
     fn place(&mut self, site: &SiteRecord, base: usize, bytes: usize) {
         const MPOL_PREFERRED: usize = 1;
         const MPOL_INTERLEAVE: usize = 3;
@@ -217,7 +217,7 @@ impl Regions {
         const MPOL_F_MEMS_ALLOWED: usize = 4;
         if self.nodes == [0; WORDS] {
             let at = self.nodes.as_mut_ptr() as usize;
-            // SAFETY: the kernel writes as many bits as were announced.
+            // SAFETY: the kernel writes at most the stated number of bits.
             unsafe { syscall::call(nr::GET_MEMPOLICY, [0, at, NODES, 0, MPOL_F_MEMS_ALLOWED, 0]) };
         }
         self.nodes
@@ -226,6 +226,6 @@ impl Regions {
 
 fn bind(base: usize, bytes: usize, mode: usize, nodes: &Nodes) {
     let nodes = nodes.as_ptr() as usize;
-    // SAFETY: own memory, whose content stays.
+    // SAFETY: this library's memory, whose content does not change.
     unsafe { syscall::call(nr::MBIND, [base, bytes, mode, nodes, NODES, 0]) };
 }

@@ -7,26 +7,26 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
-/// Taken, and somebody sleeps.
+/// Taken, and a thread is sleeping.
 const AWAITED: u32 = 2;
 
 static SEVERAL_THREADS: AtomicU8 = AtomicU8::new(0);
 /// The C library's `__libc_single_threaded`: not zero while there is one thread.
 static SINGLE: AtomicPtr<AtomicU8> = AtomicPtr::new((&raw const SEVERAL_THREADS).cast_mut());
-/// The thread that holds all locks during a fork, as [`thread`] tells it, or 0.
+/// The thread that holds all locks during a fork, by its number from [`thread`], or 0.
 static FORKING: AtomicUsize = AtomicUsize::new(0);
 
-/// Notes where the C library tells that there is one thread.
+/// Stores the address of the C library's variable.
 pub(crate) fn know_single(at: usize) {
     SINGLE.store(at as *mut AtomicU8, Ordering::Relaxed);
 }
 
 pub(crate) fn is_single() -> bool {
-    // SAFETY: our own variable or the C library's, which both stay.
+    // SAFETY: our own variable or the C library's, both of which live forever.
     unsafe { (*SINGLE.load(Ordering::Relaxed)).load(Ordering::Relaxed) != 0 }
 }
 
-/// A number that tells the calling thread from all others that live.
+/// A number that distinguishes the calling thread from all other living ones.
 pub(crate) fn thread() -> usize {
     let at: usize;
     // SAFETY: the first word of a thread's own area holds the area's address (System V ABI).
@@ -38,7 +38,7 @@ pub(crate) fn thread() -> usize {
 
 pub(crate) struct Lock(AtomicU32);
 
-/// The lock is released with this.
+/// The lock is released when this is dropped.
 pub(crate) struct Guard<'a> {
     lock: Option<&'a Lock>,
 }
@@ -62,7 +62,7 @@ impl Lock {
             .is_ok()
     }
 
-    /// Takes the lock if nobody has it for longer than a moment.
+    /// Takes the lock unless another thread holds it for longer than a moment.
     pub(crate) fn take_soon(&self) -> Option<Guard<'_>> {
         if is_single() {
             return Some(Guard { lock: None });
@@ -83,7 +83,7 @@ impl Lock {
         })
     }
 
-    /// Takes the lock, also while there is one thread.
+    /// Takes the lock, even while there is only one thread.
     fn acquire(&self) {
         if self.attempt() {
             return;
@@ -106,13 +106,13 @@ pub(crate) fn take_all<'a>(locks: impl Iterator<Item = &'a Lock>) {
     FORKING.store(thread(), Ordering::Relaxed);
 }
 
-/// Releases them in the parent.
+/// Releases the locks in the parent.
 pub(crate) fn release_all<'a>(locks: impl Iterator<Item = &'a Lock>) {
     FORKING.store(0, Ordering::Relaxed);
     locks.for_each(Lock::release);
 }
 
-/// Releases them in the child, where nobody waits.
+/// Releases the locks in the child, where no thread waits.
 pub(crate) fn forget_all<'a>(locks: impl Iterator<Item = &'a Lock>) {
     FORKING.store(0, Ordering::Relaxed);
     locks.for_each(|lock| lock.0.store(FREE, Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! Own memory: blocks of sites with a policy.
+//! The library's memory: blocks of sites with a policy.
 
 mod chunk;
 mod large;
@@ -19,7 +19,7 @@ use pool::Pool;
 static POOLS: AtomicPtr<Pool> = AtomicPtr::new(core::ptr::null_mut());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Makes the pools of a plan. False where there is no memory for their data.
+/// Creates the pools of a plan. False if there is no memory for their data.
 pub(crate) fn begin(plan: &PlanView<'static>) -> bool {
     if plan.pools() == 0 {
         return true;
@@ -36,7 +36,7 @@ pub(crate) fn begin(plan: &PlanView<'static>) -> bool {
         let Some(site) = first else {
             return false;
         };
-        // SAFETY: the mapping has room for all pools, and stays.
+        // SAFETY: the mapping has room for all pools, and is never unmapped.
         unsafe { Pool::create(pools.add(index), site) };
     }
     COUNT.store(plan.pools(), Ordering::Relaxed);
@@ -54,17 +54,17 @@ fn pools() -> &'static [Pool] {
     if pools.is_null() {
         return &[];
     }
-    // SAFETY: `begin` has made them, and they stay.
+    // SAFETY: `begin` has created them, and they are never freed.
     unsafe { core::slice::from_raw_parts(pools, COUNT.load(Ordering::Relaxed)) }
 }
 
-/// All locks, in one order.
+/// All locks, always in the same order.
 pub(crate) fn locks() -> impl Iterator<Item = &'static Lock> {
     let pooled = pools().iter().flat_map(Pool::locks);
     core::iter::once(&large::LOCK).chain(pooled)
 }
 
-/// A block by a site's policy, or 0 where the policy does not concern it or no memory is left.
+/// A block by a site's policy, or 0 if the policy does not apply or no memory is left.
 pub(crate) fn allocate(site: &'static SiteRecord, bytes: usize, align: usize, zero: bool) -> usize {
     if !align.is_power_of_two() || align > CHUNK {
         return 0;
@@ -91,11 +91,11 @@ pub(crate) fn allocate(site: &'static SiteRecord, bytes: usize, align: usize, ze
 /// Alignment of all padded blocks.
 const GRANTED: usize = crate::plan_format::MIN_PAD as usize;
 
-/// The owner of a block, which is not another allocator's.
+/// The owner of a block of this library.
 #[derive(Clone, Copy)]
 pub(crate) struct Owner(usize);
 
-/// The owner of a block, or `None` if it is another allocator's.
+/// The owner of a block, or `None` if the block is another allocator's.
 #[inline]
 pub(crate) fn owner(block: usize) -> Option<Owner> {
     let entry = table::find(block);
@@ -111,7 +111,7 @@ impl Owner {
         self.0 as *mut chunk::Chunk
     }
 
-    /// The site whose policy the block follows.
+    /// The site whose policy applies to the block.
     pub(crate) fn site(self) -> &'static SiteRecord {
         match self.region() {
             // SAFETY: data of regions stay, and so do sites.
@@ -146,7 +146,7 @@ impl Owner {
     }
 }
 
-/// Ends the process: its heap is damaged.
+/// Ends the process, because its heap is damaged.
 #[cold]
 pub(crate) fn damaged(text: &[u8]) -> ! {
     syscall::write(2, text);

@@ -1,10 +1,10 @@
-//! Own memory from the kernel, aligned to chunks.
+//! Memory from the kernel, aligned to chunks.
 
 use crate::params::{CHUNK, ROOM_TO_GROW};
 use crate::sys::syscall;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// A good place for the next memory: behind the memory before it.
+/// Hint for the address of the next memory: behind the previous one.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 /// Maps whole chunks of zeros.
@@ -22,7 +22,7 @@ pub(crate) fn map_chunks(bytes: usize) -> Option<usize> {
     let room = bytes.checked_add(CHUNK)?;
     let start = syscall::map(0, room)?;
     let at = start.next_multiple_of(CHUNK);
-    // SAFETY: the ends of the mapping, which nobody uses.
+    // SAFETY: the unused ends of the mapping.
     unsafe {
         syscall::unmap(start, at - start);
         syscall::unmap(at + bytes, start + room - at - bytes);

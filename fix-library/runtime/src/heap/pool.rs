@@ -1,4 +1,4 @@
-//! Pools: small blocks of sites that lie together.
+//! Pools: small blocks of sites that are placed together.
 
 use super::chunk::{Chunk, Fit};
 use super::lock::{Guard, Lock, is_single, thread};
@@ -13,16 +13,16 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) struct Pool {
     /// The first site of the pool.
     site: &'static SiteRecord,
-    /// Number of blocks, where these lie at different offsets.
+    /// Number of blocks, if they have different offsets.
     count: AtomicUsize,
     shards: [Shard; SHARDS],
 }
 
 impl Pool {
-    /// Makes a pool in memory of zeros.
+    /// Creates a pool in zeroed memory.
     ///
     /// # Safety
-    /// The memory is large enough, aligned, unused and stays.
+    /// The memory must be large enough, aligned and unused, and must never be freed.
     pub(super) unsafe fn create(at: *mut Pool, site: &'static SiteRecord) {
         // SAFETY: the caller's contract.
         unsafe {
@@ -63,7 +63,8 @@ impl Pool {
         }
     }
 
-    /// A block, or 0 where it does not belong here or no memory is left. `zero`: its bytes are zero.
+    /// A block, or 0 if it does not belong here or no memory is left. `zero`: its bytes must be
+    /// zero.
     pub(super) fn allocate(&self, bytes: usize, align: usize, zero: bool) -> usize {
         let Some(size) = self.size(bytes) else {
             return 0;
@@ -91,13 +92,13 @@ impl Pool {
             return 0;
         };
         if zero {
-            // SAFETY: the block is the caller's.
+            // SAFETY: the block belongs to the caller.
             unsafe { clear(taken.address, taken.dirty.min(bytes)) };
         }
         taken.address
     }
 
-    /// The calling thread's part of the pool, or another one while that is in use.
+    /// The calling thread's part of the pool, or another one if that is in use.
     fn shard(&self) -> (&Shard, Guard<'_>) {
         /// 2⁶⁴ divided by the golden ratio.
         const SPREAD: usize = 0x9e37_79b9_7f4a_7c15;
@@ -114,7 +115,7 @@ impl Pool {
 }
 
 /// # Safety
-/// The memory is the caller's.
+/// The memory must belong to the caller.
 pub(super) unsafe fn clear(at: usize, bytes: usize) {
     if bytes > 256 {
         // SAFETY: the caller's contract.
@@ -128,7 +129,7 @@ pub(super) unsafe fn clear(at: usize, bytes: usize) {
     }
 }
 
-/// The site whose policy a block in use follows.
+/// The site whose policy applies to a block in use.
 pub(super) fn site_of(chunk: &Chunk) -> &'static SiteRecord {
     // SAFETY: shards and pools stay.
     unsafe { (*(*chunk.shard()).pool).site }
@@ -142,7 +143,7 @@ pub(super) fn bytes_at(chunk: &Chunk, address: usize) -> Option<usize> {
 /// Frees a block. False if there is no such block.
 ///
 /// # Safety
-/// The chunk comes from the table of owners.
+/// The chunk must come from the table of owners.
 pub(super) unsafe fn release(chunk: *mut Chunk, address: usize) -> bool {
     // SAFETY: data of chunks, shards and pools stay.
     unsafe { (*(*chunk).shard()).release(chunk, address) }

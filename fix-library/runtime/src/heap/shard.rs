@@ -1,4 +1,4 @@
-//! A part of a pool: chunks that one lock guards.
+//! A part of a pool: chunks guarded by one lock.
 
 use super::chunk::{Chunk, Fit, Freed, Taken, Unused};
 use super::lock::{Guard, Lock};
@@ -11,7 +11,7 @@ use crate::sys::syscall;
 use core::cell::UnsafeCell;
 use core::ptr::null_mut;
 
-/// All zero at first, apart from the owner.
+/// Initially all zero, except the owner.
 #[repr(C, align(128))]
 pub(crate) struct Shard {
     pub(super) pool: *const Pool,
@@ -21,9 +21,9 @@ pub(crate) struct Shard {
 
 /// The chunks of a shard.
 struct Chunks {
-    /// The chunk that new blocks come from, or null.
+    /// The chunk for new blocks, or null.
     current: *mut Chunk,
-    /// By class: chunks that have had free blocks.
+    /// By class: chunks that may have free blocks.
     with_free: [*mut Chunk; CLASSES],
     /// An empty chunk, or null.
     spare: *mut Chunk,
@@ -47,8 +47,8 @@ impl Shard {
         }
     }
 
-    /// A block of a class. `align`: its alignment, also where it was freed before. `None` where no
-    /// memory is left.
+    /// A block of a class. `align`: its alignment, also if it is a freed block. `None` if no memory
+    /// is left.
     pub(super) fn take(
         &self,
         _lock: &Guard,
@@ -56,7 +56,7 @@ impl Shard {
         align: usize,
         fit: Fit,
     ) -> Option<Taken> {
-        // SAFETY: the lock is held, as the argument says.
+        // SAFETY: the lock is held, as the argument shows.
         let chunks = unsafe { &mut *self.chunks.get() };
         if let Some(taken) = chunks.take_free(class, align) {
             return Some(taken);
@@ -80,7 +80,7 @@ impl Shard {
     /// Frees a block of a chunk of this shard. False if there is no such block.
     ///
     /// # Safety
-    /// The chunk is one of this shard.
+    /// The chunk must be one of this shard.
     pub(super) unsafe fn release(&self, chunk: *mut Chunk, address: usize) -> bool {
         let _lock = self.lock.take();
         // SAFETY: the lock is held; the chunk's data stay.
@@ -139,12 +139,12 @@ impl Chunks {
         if chunk.is_null() {
             return chunk;
         }
-        // SAFETY: data of a chunk that no list of memory has.
+        // SAFETY: data of a chunk that is in no list with memory.
         let data = unsafe { &*chunk };
         if let Some(base) = map_chunks(CHUNK) {
             // SAFETY: pools stay.
             if unsafe { &*shard.pool }.has_large_pages() {
-                // SAFETY: own memory, just mapped.
+                // SAFETY: just mapped by this library.
                 unsafe { syscall::advise_huge(base, CHUNK) };
             }
             // SAFETY: the lock is held, also below.
@@ -161,13 +161,13 @@ impl Chunks {
         null_mut()
     }
 
-    /// Keeps an empty chunk, or gives its memory back if there is one already.
+    /// Keeps an empty chunk, or releases its memory if there is already one.
     fn is_empty(&mut self, chunk: *mut Chunk) {
         if self.spare.is_null() {
             self.spare = chunk;
             return;
         }
-        // SAFETY: data of a chunk, which stay; nothing in the memory is used.
+        // SAFETY: data of a chunk, which stay; the memory has no blocks in use.
         unsafe {
             let base = (*chunk).end();
             table::enter(base, 0);

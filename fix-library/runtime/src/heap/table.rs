@@ -1,12 +1,12 @@
-//! The owner of an address: two levels of a table with one entry for each aligned [`CHUNK`] of the
+//! The owners of addresses: a table of two levels with one entry for each aligned [`CHUNK`] of the
 //! address space.
 
 use crate::params::CHUNK;
 use crate::sys::syscall;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// Bits of addresses in user space, without the fifth level of page tables, which programs have to
-/// ask for.
+/// Bits of addresses in user space, without the fifth level of page tables, which programs must
+/// request explicitly.
 const ADDRESS_BITS: u32 = 47;
 const CHUNK_BITS: u32 = CHUNK.trailing_zeros();
 const LOW_BITS: u32 = 13;
@@ -16,7 +16,7 @@ const HIGH: usize = 1 << (ADDRESS_BITS - CHUNK_BITS - LOW_BITS);
 type Low = [AtomicUsize; LOW];
 static TABLE: [AtomicPtr<Low>; HIGH] = [const { AtomicPtr::new(core::ptr::null_mut()) }; HIGH];
 
-/// The value that was entered for an address, or 0.
+/// The value stored for an address, or 0.
 #[inline]
 pub(crate) fn find(address: usize) -> usize {
     let Some(high) = TABLE.get(address >> (CHUNK_BITS + LOW_BITS)) else {
@@ -29,7 +29,7 @@ pub(crate) fn find(address: usize) -> usize {
     }
 }
 
-/// Enters a value for the chunk of an address. False where there is no memory for the table.
+/// Stores a value for the chunk of an address. False if there is no memory for the table.
 pub(crate) fn enter(address: usize, value: usize) -> bool {
     let Some(high) = TABLE.get(address >> (CHUNK_BITS + LOW_BITS)) else {
         return false;
@@ -44,7 +44,7 @@ pub(crate) fn enter(address: usize, value: usize) -> bool {
         match high.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => low = new,
             Err(first) => {
-                // SAFETY: nobody has seen it.
+                // SAFETY: it was never visible to other threads.
                 unsafe { syscall::unmap(new as usize, size_of::<Low>()) };
                 low = first;
             }

@@ -1,4 +1,4 @@
-//! The site that a return address belongs to.
+//! Finds the site of a return address.
 
 use crate::params::{REMEMBERED, SEARCHED_WORDS};
 use crate::plan_format::{PlanView, SiteRecord};
@@ -7,15 +7,15 @@ use crate::sys::{process, syscall};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// Return addresses by their lowest bits: the address, and above it the index of the first site with
-/// this innermost frame and one, or zero where the plan has none.
+/// Cache of return addresses, by their lowest bits: the address, and above it the index plus one of
+/// the first site with this innermost frame, or zero if the plan has none.
 pub(crate) static SEEN: [AtomicUsize; REMEMBERED] = [const { AtomicUsize::new(0) }; REMEMBERED];
 const ADDRESS_BITS: u32 = 48;
 const ADDRESS: usize = (1 << ADDRESS_BITS) - 1;
 
-/// Modules of a plan whose load address is remembered.
+/// Maximum number of modules of a plan.
 const MODULES: usize = 256;
-/// By module of the plan: its load address and one, or 0 while that is unknown.
+/// By module of the plan: its load address plus one, or 0 while that is unknown.
 static LOADED: [AtomicUsize; MODULES] = [const { AtomicUsize::new(0) }; MODULES];
 /// The C library's `_dl_find_object`, or 0.
 static FIND_OBJECT: AtomicUsize = AtomicUsize::new(0);
@@ -37,10 +37,10 @@ fn plan() -> Option<&'static PlanView<'static>> {
     unsafe { (*KNOWN.plan.get()).as_ref() }
 }
 
-/// Takes over a plan, for which the pools were made.
+/// Sets the plan, for which the pools were created.
 ///
 /// # Safety
-/// Called once, before any other thread asks for a site.
+/// To be called once, before any other thread looks up a site.
 pub(crate) unsafe fn begin(
     plan: PlanView<'static>,
     find_object: usize,
@@ -60,7 +60,7 @@ fn last_part(path: &[u8]) -> &[u8] {
     path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
 }
 
-/// Notes the load address of a module that the plan has.
+/// Stores the load address of a module if it is in the plan.
 fn note(module: &LoadedModule) {
     let Some(plan) = plan() else {
         return;
@@ -114,7 +114,7 @@ fn module_at(address: usize) -> Option<&'static LoadedModule> {
     if status != 0 {
         return None;
     }
-    // SAFETY: the loader's entry for a module whose code is being executed, so that it stays.
+    // SAFETY: the loader's entry for a module whose code is being executed, so it stays valid.
     unsafe { (found.module as *const LoadedModule).as_ref() }
 }
 
@@ -126,7 +126,7 @@ fn search(plan: &PlanView, address: usize) -> Option<usize> {
     })
 }
 
-/// The site that stands for all, if the plan has one.
+/// The site that represents all, if the plan has one.
 fn any(plan: &PlanView) -> Option<usize> {
     let last = plan.sites.last()?;
     last.is_any().then(|| plan.sites.len() - 1)
@@ -144,7 +144,7 @@ fn look_up(address: usize) -> usize {
     first.or_else(|| any(plan)).map_or(0, |index| index + 1)
 }
 
-/// The site of a call whose return address lies at `slot`, with the caller's frames above it.
+/// The site of a call whose return address is at `slot`, with the caller's frames above it.
 #[inline]
 pub(crate) fn site(slot: *const usize) -> Option<&'static SiteRecord> {
     // SAFETY: the stub's stack pointer.
@@ -180,9 +180,8 @@ fn choose(index: usize, slot: *const usize) -> Option<&'static SiteRecord> {
     found.or_else(|| any(plan).map(|index| &plan.sites[index]))
 }
 
-/// True if the return addresses of a site's outer frames follow in the stack, in their order.
-/// Addresses that earlier calls have left there may look the same. This costs no more than a block in
-/// a pool that it does not belong to.
+/// True if the return addresses of a site's outer frames follow in the stack, in order. Stale
+/// addresses of earlier calls may match as well. The only consequence is a block in the wrong pool.
 #[cold]
 fn has_outer_frames(site: &SiteRecord, slot: *const usize) -> bool {
     const PAGE: usize = 4096;
@@ -193,7 +192,7 @@ fn has_outer_frames(site: &SiteRecord, slot: *const usize) -> bool {
         if at.is_multiple_of(PAGE) && !syscall::is_readable(at, size_of::<usize>()) {
             return false;
         }
-        // SAFETY: above the stack pointer, in the same page or in one that can be read.
+        // SAFETY: above the stack pointer, in the same page or in a readable one.
         let value = unsafe { (at as *const usize).read_volatile() };
         if Some(value) == wanted {
             frame += 1;

@@ -2,7 +2,7 @@
 
 pub(crate) mod syscall;
 
-/// The loader's list of modules, as the recorder's runtime reads it.
+/// The loader's list of modules, shared with the recorder's runtime.
 #[path = "../../../../collector/runtime/src/sys/loader_list.rs"]
 pub(crate) mod loader_list;
 #[cfg(mgz_cdylib)]
@@ -11,10 +11,10 @@ mod mem_builtins;
 
 /// Strings of the process.
 pub(crate) mod process {
-    /// The bytes in front of the zero.
+    /// The bytes before the zero.
     ///
     /// # Safety
-    /// A zero-terminated string that outlives `'a`.
+    /// `p` must point at a zero-terminated string that outlives `'a`.
     pub(crate) unsafe fn c_bytes<'a>(p: *const u8) -> &'a [u8] {
         let mut n = 0;
         // SAFETY: the caller's contract.

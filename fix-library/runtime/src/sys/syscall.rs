@@ -1,4 +1,4 @@
-//! System calls, made directly: they leave the program's errno alone.
+//! System calls, made directly: they do not change the program's errno.
 
 use core::arch::asm;
 
@@ -38,7 +38,7 @@ pub(crate) unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
     result
 }
 
-/// Maps private memory of zeros. `hint`: a place that would be good, or 0.
+/// Maps private memory of zeros. `hint`: a preferred address, or 0.
 pub(crate) fn map(hint: usize, bytes: usize) -> Option<usize> {
     const READ_WRITE: usize = 3;
     const PRIVATE_ANONYMOUS: usize = 0x2 | 0x20;
@@ -52,7 +52,7 @@ pub(crate) fn map(hint: usize, bytes: usize) -> Option<usize> {
 /// Unmaps memory.
 ///
 /// # Safety
-/// The range must be own memory that is unused from now on.
+/// The range must be this library's memory, and unused from now on.
 pub(crate) unsafe fn unmap(at: usize, bytes: usize) {
     if bytes != 0 {
         // SAFETY: the caller's contract.
@@ -60,10 +60,10 @@ pub(crate) unsafe fn unmap(at: usize, bytes: usize) {
     }
 }
 
-/// Asks for large pages.
+/// Requests large pages.
 ///
 /// # Safety
-/// Whole pages of the process.
+/// The range must be whole pages of the process.
 pub(crate) unsafe fn advise_huge(at: usize, bytes: usize) {
     const MADV_HUGEPAGE: usize = 14;
     // SAFETY: the advice changes no content.
@@ -82,10 +82,10 @@ pub(crate) fn futex_wait(word: *const u32, value: u32) {
     };
 }
 
-/// Wakes one who waits at `word`.
+/// Wakes one thread that waits at `word`.
 pub(crate) fn futex_wake_one(word: *const u32) {
     const WAKE_PRIVATE: usize = 129;
-    // SAFETY: the kernel uses the address as a key only.
+    // SAFETY: the kernel uses the address only as a key.
     unsafe { call(nr::FUTEX, [word as usize, WAKE_PRIVATE, 1, 0, 0, 0]) };
 }
 
@@ -153,8 +153,8 @@ pub(crate) fn is_readable(at: usize, bytes: usize) -> bool {
     let first = at & !7;
     let mut places = core::iter::once(first).chain((first / PAGE * PAGE + PAGE..end).step_by(PAGE));
     places.all(|place| {
-        // SAFETY: the kernel reads eight bytes there and then finds nothing to do: it answers EFAULT
-        // or EINVAL.
+        // SAFETY: the kernel reads eight bytes there and does nothing else: it returns EFAULT or
+        // EINVAL.
         let result = unsafe { call(nr::RT_SIGPROCMASK, [NO_SUCH_HOW, place, 0, 8, 0, 0]) };
         result != -EFAULT
     })

@@ -17,7 +17,7 @@ fn frame(module: &str, offset: u64) -> Frame {
     }
 }
 
-/// The changes that a mechanism asks for.
+/// The changes that a mechanism suggests.
 fn changes(kind: &str) -> &'static [ProgramChange] {
     match kind {
         "list" | "tree" => &[ProgramChange::HugePages, ProgramChange::Pool],
@@ -61,7 +61,7 @@ fn nodes_of_a_finding_get_a_pool_of_their_own() {
     assert_eq!(sites[0].frames, outer);
     assert_eq!(sites[1].frames, [frame(EXECUTABLE, 0x1250)]);
     assert!(sites.iter().all(|s| s.action == Action::HugePool(1)));
-    // Another finding's nodes are not among them.
+    // The nodes of the other finding are not included.
     let other = candidates(&mut placing, "tree", &finding());
     assert_eq!(other[0].recipe.library.sites[0].action, Action::HugePool(2));
     assert!(candidates(&mut placing, "streaming", &finding()).is_empty());

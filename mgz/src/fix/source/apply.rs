@@ -1,4 +1,4 @@
-//! A patch applied to the user's tree: all of it or nothing.
+//! Applies a patch to the user's tree, all of it or nothing.
 
 use crate::fix::source::patch_file::{PatchFile, hash};
 use anyhow::{Context, bail};
@@ -68,7 +68,7 @@ fn prepare(patch: &PatchFile, root: &Path) -> anyhow::Result<Vec<Change>> {
     texts.into_iter().map(write).collect()
 }
 
-/// A new file in the folder of another one, with its rights.
+/// A new file in the folder of another one, with its permissions.
 fn beside(path: &Path, bytes: &[u8]) -> anyhow::Result<TempPath> {
     let cannot = || {
         format!(
@@ -87,7 +87,8 @@ fn beside(path: &Path, bytes: &[u8]) -> anyhow::Result<TempPath> {
     Ok(new.into_temp_path())
 }
 
-/// Gives all new files their names. If one cannot get its name, those before get their old bytes.
+/// Renames all new files to their final names. If one fails, the previous ones get their old bytes
+/// back.
 fn replace(changes: Vec<Change>) -> anyhow::Result<()> {
     for change in &changes {
         if std::fs::read(&change.path).ok().as_ref() != Some(&change.old) {
@@ -161,7 +162,7 @@ mod tests {
         assert_eq!(read(&root), ["ONE\ntwo a.c\n", "ONE\ntwo b.c\n"]);
         let mode = std::fs::metadata(root.join("a.c")).unwrap().permissions();
         assert_eq!(mode.mode() & 0o777, 0o750);
-        // A second time the files are others.
+        // The second time the files have changed.
         let error = apply(&root.join("app.patch"), None).unwrap_err();
         assert!(error.to_string().contains("was changed after the patch"));
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 type Entry<'a> = gimli::DebuggingInformationEntry<Bytes<'a>>;
 
-/// C23, which `gimli` has no name for. Source: the DWARF committee's list of languages.
+/// C23, for which `gimli` has no name. Source: the DWARF committee's list of languages.
 const LANGUAGE_C23: gimli::DwLang = gimli::DwLang(0x3e);
 
 /// A member of a structure.
@@ -48,9 +48,9 @@ pub struct Structure {
     pub members: Vec<Member>,
     /// Structures that contain it by value, by name.
     pub containers: BTreeSet<String>,
-    /// Files of the units that know it.
+    /// Source files of the units with this structure.
     pub files: BTreeSet<PathBuf>,
-    /// The reason why its layout is not certain; empty if it is.
+    /// The reason why its layout is uncertain; empty if it is certain.
     pub doubt: &'static str,
 }
 
@@ -67,7 +67,7 @@ pub struct Grid {
     pub file: PathBuf,
     /// Line of its declaration.
     pub line: u64,
-    /// Files of the units that know it.
+    /// Source files of the units with this variable.
     pub files: BTreeSet<PathBuf>,
 }
 
@@ -138,7 +138,7 @@ impl DebugInfo {
         Reader::default().run(&dwarf, debug).with_context(damaged)
     }
 
-    /// The reason why code in the program may do something else than its text says in C.
+    /// The reason why code in the program may differ from its text as C.
     pub fn is_not_c(&self) -> Option<String> {
         let file = self.other_language.as_ref()?;
         Some(format!(
@@ -147,8 +147,8 @@ impl DebugInfo {
         ))
     }
 
-    /// The structure of a type as traces name it: `struct node[100]`. The error is the reason why
-    /// there is none.
+    /// The structure of a type by its name in traces: `struct node[100]`. The error is the reason
+    /// why there is none.
     pub fn structure(&self, of_type: &str) -> Result<&Structure, String> {
         let name = of_type.split('[').next().unwrap_or_default().trim();
         let name = name.strip_prefix("struct ").unwrap_or(name);
@@ -163,7 +163,7 @@ impl DebugInfo {
     }
 }
 
-/// Collects from all units.
+/// Collects data from all units.
 #[derive(Default)]
 struct Reader {
     info: DebugInfo,
@@ -192,7 +192,7 @@ impl Reader {
         Ok(self.info)
     }
 
-    /// A function of the program that no unit has.
+    /// A function of the program that is in no unit.
     fn unknown_code(&self, file: &object::File<'_>) -> Option<String> {
         let is_covered = |address: u64| {
             let next = self.covered.partition_point(|r| r.0 <= address);
@@ -407,7 +407,7 @@ impl<'a> Unit<'_, 'a> {
         }
     }
 
-    /// The type behind names for it.
+    /// The type behind type definitions and qualifiers.
     fn bare(&self, mut at: UnitOffset) -> Option<(UnitOffset, gimli::DwTag)> {
         for _ in 0..params::MAX_TYPE_DEPTH {
             let tag = self.unit.entry(at).ok()?.tag();
@@ -434,7 +434,7 @@ impl<'a> Unit<'_, 'a> {
         }
     }
 
-    /// Lengths of an array. None if one is unknown.
+    /// Lengths of an array. `None` if one is unknown.
     fn lengths(&self, array: UnitOffset) -> Option<Vec<u64>> {
         let mut lengths = Some(Vec::new());
         self.children(array, |child| {
@@ -560,7 +560,7 @@ impl<'a> Unit<'_, 'a> {
         }
     }
 
-    /// Types of the members, or of the elements of these.
+    /// Types of the members, or of their elements.
     fn member_types(&self, at: UnitOffset) -> Vec<UnitOffset> {
         let mut types = Vec::new();
         self.children(at, |child| {

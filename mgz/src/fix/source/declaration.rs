@@ -1,7 +1,7 @@
 //! The declaration of a structure in its source, member by member.
 //!
-//! Only declarations are read that consist of plain members. Everything else is refused with the
-//! reason: bit fields, unnamed parts, member functions, attributes, and preprocessor lines.
+//! Only declarations of plain members are supported. Everything else is refused with a reason: bit
+//! fields, unnamed parts, member functions, attributes, and preprocessor lines.
 
 use crate::fix::source::debug_info::Structure;
 use crate::fix::source::token::{Kind, SourceFile};
@@ -12,7 +12,7 @@ use std::ops::Range;
 pub struct Unit {
     /// Names of its members.
     pub names: Vec<String>,
-    /// Bytes of the text that moves with it: its lines, with the comments in front of it.
+    /// Range of the text that moves with the declaration: its lines, with the comments before it.
     pub text: Range<usize>,
     /// Tokens, without the semicolon.
     pub tokens: Range<usize>,
@@ -31,7 +31,7 @@ pub struct Declaration {
     pub units: Vec<Unit>,
 }
 
-/// Words that no plain member begins with or contains.
+/// Words that never occur in a plain member.
 const OTHER_WORDS: [&str; 20] = [
     "static",
     "virtual",
@@ -56,8 +56,8 @@ const OTHER_WORDS: [&str; 20] = [
 ];
 
 impl Declaration {
-    /// Finds and reads the declaration of a structure, and compares it with the layout that the
-    /// compiler has chosen. The error is the reason why it cannot be changed.
+    /// Finds and reads the declaration of a structure, and compares it with the compiler's layout.
+    /// The error is the reason why it cannot be changed.
     pub fn find(file: &SourceFile, structure: &Structure) -> Result<Declaration, String> {
         let begins = |at: usize| {
             if !matches!(file.word(at), "struct" | "class") || file.tokens[at].in_directive {
@@ -152,8 +152,8 @@ impl Declaration {
     }
 }
 
-/// Offsets of the members in an order, by their number, and the bytes of the structure. None if an
-/// alignment is unknown.
+/// Offsets of the members in an order, by their number, and the bytes of the structure. `None` if
+/// an alignment is unknown.
 pub fn layout(structure: &Structure, order: &[usize]) -> Option<(Vec<u64>, u64)> {
     let mut offsets = vec![0; structure.members.len()];
     let (mut end, mut widest) = (0u64, 1);
@@ -203,14 +203,14 @@ fn units(file: &SourceFile, open: usize, close: usize) -> Result<Vec<Unit>, Stri
     }
 }
 
-/// The begin of the line behind a token, unless `next` or a part of a longer comment stands in the
-/// same line: then the byte behind the token.
+/// The begin of the line after a token, unless `next` or a part of a longer comment is in the
+/// token's line: then the byte behind the token.
 fn behind_line(file: &SourceFile, at: usize, next: usize) -> usize {
     let end = file.tokens[at].end;
     let line_end = file.line_end(end);
     let next = file.tokens.get(next).map_or(file.text.len(), |t| t.start);
     let comment = &file.text[end..line_end.min(next)];
-    // The last block comment must end in the line.
+    // The last block comment must end in this line.
     let is_open = comment.rfind("/*") > comment.rfind("*/");
     match next < line_end || is_open {
         true => end,

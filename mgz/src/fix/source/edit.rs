@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Follows a last line that has no end.
+/// Text after a last line without a newline.
 const NO_NEWLINE: &str = "\n\\ No newline at end of file\n";
 
 /// A replaced range of one file.
@@ -14,9 +14,9 @@ const NO_NEWLINE: &str = "\n\\ No newline at end of file\n";
 pub struct Edit {
     /// Path of the file, absolute.
     pub file: PathBuf,
-    /// First byte that is replaced.
+    /// Offset of the first replaced byte.
     pub start: usize,
-    /// The byte behind the replaced ones; `start` for an insertion.
+    /// Offset behind the replaced bytes; `start` for an insertion.
     pub end: usize,
     /// New text.
     pub text: String,
@@ -32,19 +32,19 @@ pub struct Edits {
 pub type Texts = BTreeMap<PathBuf, String>;
 
 impl Edits {
-    /// Edits in any order. None if two overlap.
+    /// Edits in any order. `None` if two overlap.
     pub fn new(edits: impl IntoIterator<Item = Edit>) -> Option<Edits> {
         let list: BTreeSet<Edit> = edits.into_iter().collect();
         let all: Vec<&Edit> = list.iter().collect();
         let is_apart = all.windows(2).all(|pair| {
             let [a, b] = pair else { return true };
-            // Insertions at one place are made one after the other.
+            // Insertions at the same offset are made in order.
             a.file != b.file || a.end <= b.start
         });
         is_apart.then_some(Edits { list })
     }
 
-    /// Both together. None if they change the same bytes in different ways.
+    /// Both together. `None` if they change the same bytes differently.
     pub fn joined(&self, other: &Edits) -> Option<Edits> {
         Edits::new(self.list.iter().chain(&other.list).cloned())
     }
@@ -64,7 +64,7 @@ impl Edits {
         self.apply_in(file, text, 0..text.len())
     }
 
-    /// The changed text of a range of a file that no edit crosses the ends of.
+    /// The changed text of a range of a file. No edit may cross the range's ends.
     fn apply_in(&self, file: &Path, text: &str, range: Range<usize>) -> String {
         let mut changed = String::new();
         let mut at = range.start;
@@ -110,7 +110,7 @@ impl Edits {
         out.finish(&lines)
     }
 
-    /// Ranges of lines that edits change. None of them touch each other.
+    /// Ranges of lines that edits change. No two are adjacent.
     fn regions(&self, file: &Path, starts: &[usize]) -> Vec<Range<usize>> {
         let last = starts.len() - 1;
         let line_of = |byte: usize| starts.partition_point(|&s| s <= byte) - 1;
@@ -138,8 +138,8 @@ enum Step {
     Add(String),
 }
 
-/// The steps from some lines to others, each with the number of the old line that it stands at. By
-/// the longest common subsequence.
+/// The steps from old to new lines by the longest common subsequence, each with the number of its
+/// old line.
 fn steps(old: &[&str], new: &[&str]) -> Vec<(usize, Step)> {
     let (rows, columns) = (old.len() + 1, new.len() + 1);
     let mut common = vec![0u32; rows * columns];
@@ -169,11 +169,11 @@ fn steps(old: &[&str], new: &[&str]) -> Vec<(usize, Step)> {
     found
 }
 
-/// Text of hunks while steps come in.
+/// Builds the text of hunks from steps.
 #[derive(Default)]
 struct Hunks {
     text: String,
-    /// Number of added lines minus that of removed ones in finished hunks.
+    /// Number of added minus removed lines in finished hunks.
     shift: isize,
     open: Option<Hunk>,
 }

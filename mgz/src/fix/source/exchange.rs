@@ -1,7 +1,7 @@
-//! Exchange of two loops, one of which is all that the other one does.
+//! Exchange of two perfectly nested loops.
 //!
-//! The order of the bodies must not matter. That is so if each statement adds to an integer, or sets
-//! an element of an array of its own for each pair of counters, and nothing else is changed.
+//! The order of the bodies must not matter. That is the case if each statement adds to an integer,
+//! or sets a different element of an array for each pair of counters, and nothing else is changed.
 
 use crate::fix::candidates::place;
 use crate::fix::source::edit::{Edit, Edits};
@@ -13,13 +13,13 @@ use crate::fix::source::names::{
 use crate::fix::source::token::{Kind, SourceFile};
 use std::ops::Range;
 
-/// Words of statements that do more than compute.
+/// Words of statements that do more than computing.
 const JUMPS: [&str; 16] = [
     "break", "continue", "goto", "return", "for", "while", "if", "do", "switch", "case", "asm",
     "new", "delete", "throw", "co_await", "co_yield",
 ];
 
-/// Exchanged loops for a walk along columns.
+/// Exchanges loops that walk along columns.
 pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
     if !matches!(finding.kind(), "column" | "pages") || finding.cause.line == 0 {
         return None;
@@ -135,7 +135,7 @@ impl Body<'_> {
         Ok(())
     }
 
-    /// Refuses names that are no counters, constants, numbers, or arrays of numbers.
+    /// Refuses names other than counters, constants, numbers, and arrays of numbers.
     fn is_known(&self, at: usize) -> Result<(), String> {
         let file = self.file;
         let name = file.word(at);

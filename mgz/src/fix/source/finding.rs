@@ -1,4 +1,4 @@
-//! Findings with the data that they are about, and the means of ways to change the source for them.
+//! Findings with their data, and the context of the source changes for them.
 
 use crate::fix::document::Cause;
 use crate::fix::source::debug_info::{DebugInfo, Structure};
@@ -9,7 +9,7 @@ use crate::fix::source::sources::{Sources, is_of_system};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// The result of one way to change the source: the edits, or the reason why there are none; and the
+/// The result of one kind of source change: the edits, or the reason why there are none, and the
 /// recipe in words.
 pub struct Made {
     /// The remedy.
@@ -37,7 +37,7 @@ impl Made {
     }
 }
 
-/// The means of all ways.
+/// The context of all source changes.
 pub struct Means<'a> {
     /// The analysis.
     pub analysis: &'a Value,
@@ -49,9 +49,9 @@ pub struct Means<'a> {
     pub tree: &'a Path,
 }
 
-/// A finding with the data that it is about.
+/// A finding with its data.
 pub struct Finding<'a> {
-    /// As the analysis has it.
+    /// The finding in the analysis.
     pub value: &'a Value,
     /// Place and object.
     pub cause: Cause,
@@ -74,7 +74,7 @@ impl Finding<'_> {
         }
     }
 
-    /// Type of the object.
+    /// Type of the object as text.
     pub fn of_type(&self) -> &str {
         self.object["type"].as_str().unwrap_or_default()
     }
@@ -98,7 +98,8 @@ impl Finding<'_> {
     }
 }
 
-/// A structure with its declaration. The error is the reason why it cannot be changed.
+/// The structure of the finding with its declaration. The error is the reason why it cannot be
+/// changed.
 pub fn declared<'a>(
     means: &mut Means<'a>,
     of_type: &str,

@@ -4,7 +4,7 @@ use crate::fix::candidates::place;
 use crate::fix::source::edit::{Edit, Edits};
 use crate::fix::source::finding::{Finding, Made, Means};
 
-/// A comment in front of the line of a container of nodes.
+/// Adds a comment before the declaration of a container of nodes.
 pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
     let advice = match finding.kind() {
         "hash_chain" => {

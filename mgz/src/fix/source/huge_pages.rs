@@ -1,4 +1,4 @@
-//! Pages of 2 MiB for a large heap block: `madvise` behind its allocation.
+//! Pages of 2 MiB for a large heap block: `madvise` after its allocation.
 
 use crate::fix::candidates::changes;
 use crate::fix::source::edit::{Edit, Edits};
@@ -77,7 +77,8 @@ fn advised(file: &SourceFile, line: u32) -> Result<Edits, String> {
     let first = file.tokens[found.statement.start].start;
     let indent = file.indent(first);
     let (pointer, bytes) = (&found.pointer, &found.bytes);
-    // The range of whole pages; the kernel takes whole huge pages of it. A failure changes nothing.
+    // The range has whole pages; the kernel uses the whole huge pages in it. A failure has no
+    // effect.
     let text = format!(
         "#ifdef MADV_HUGEPAGE\n\
          {indent}if ({pointer} && ({bytes}) > 4u << 20)\n\
@@ -140,7 +141,7 @@ fn allocation(file: &SourceFile, line: u32) -> Result<Allocation, String> {
     if !inside.clone().all(is_plain) {
         return Err("the size is computed with effects, or by a call".into());
     }
-    // The size is computed again behind the allocation.
+    // The size expression is evaluated again after the allocation.
     let is_element = |n: usize| {
         let before = if file.word(n - 2) == "(" {
             n - 3

@@ -1,10 +1,10 @@
-//! Places in a source for new lines.
+//! Positions in a source for new lines.
 
 use crate::fix::source::edit::Edit;
 use crate::fix::source::token::SourceFile;
 
-/// The edit that includes a header, behind the last header that is always included. None if the
-/// file includes it already. The error is the reason why there is no place.
+/// The edit that includes a header, after the last unconditional include. `None` if the file
+/// already includes it. The error is the reason why there is no position for it.
 pub fn include(file: &SourceFile, header: &str) -> Result<Option<Edit>, String> {
     let mut depth = 0usize;
     let mut last = None;

@@ -21,7 +21,7 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// The loop that begins at a token. None if it is no simple one.
+    /// The loop that begins at a token. `None` if it is not a simple one.
     pub fn parse(file: &SourceFile, keyword: usize) -> Option<Loop> {
         if file.word(keyword) != "for" || file.word(keyword + 1) != "(" {
             return None;
@@ -33,7 +33,7 @@ impl Loop {
             return None;
         };
         let equals = (open..one).find(|&n| file.word(n) == "=")?;
-        // A type stands in front of the counter.
+        // A type comes before the counter.
         let is_declared = equals >= open + 3 && (open + 1..equals).all(|n| file.is_word(n));
         let counter = file.word(equals - 1);
         let is_upward = match close - two {
@@ -82,7 +82,7 @@ impl Loop {
         }
     }
 
-    /// True if a word stands in a range of tokens.
+    /// True if a word is in a range of tokens.
     pub fn has(file: &SourceFile, range: &Range<usize>, word: &str) -> bool {
         range.clone().any(|n| file.word(n) == word)
     }
@@ -144,7 +144,7 @@ pub fn subscripts(file: &SourceFile, name: usize) -> Vec<Range<usize>> {
     found
 }
 
-/// Declarations of a name: the token of the name, and the words of its type in front of it.
+/// Declarations of a name: the token of the name, and the words of its type before it.
 pub fn declarations(file: &SourceFile, name: &str) -> Vec<(usize, Vec<String>)> {
     const NO_TYPES: [&str; 8] = [
         "return", "case", "goto", "else", "sizeof", "throw", "delete", "new",

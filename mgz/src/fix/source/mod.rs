@@ -1,13 +1,13 @@
 //! `mgz fix --source`: remedies that need the source, as patches.
 //!
-//! Findings become [`mod@proposals`]: a patch where it is safe, else a recipe in words with the reason.
-//! Sources are read by a small tokenizer ([`token`]) and compared with the debug information of the
-//! program ([`debug_info`]). What is not understood for sure is refused. Each kind of patch is a
-//! module: [`reorder`], [`split`], [`exchange`], [`prefetch`], [`huge_pages`], [`pad`], [`rows`],
-//! [`hints`].
+//! Findings become [`mod@proposals`]: a patch if it is safe, else a recipe in words with the
+//! reason. Sources are read by a small tokenizer ([`token`]) and compared with the debug
+//! information of the program ([`debug_info`]). Everything that is not certainly understood is
+//! refused. Each kind of patch is a module: [`reorder`], [`split`], [`exchange`], [`prefetch`],
+//! [`huge_pages`], [`pad`], [`rows`], [`hints`].
 //!
-//! `--verify` builds a copy of the tree ([`tree`]) with each patch and times it ([`verify`]).
-//! `--apply` is the only way that writes into the user's tree ([`apply`]).
+//! `--verify` builds a copy of the tree ([`tree`]) with each patch and times it ([`verify`]). Only
+//! `--apply` writes into the user's tree ([`apply`]).
 
 pub mod apply;
 pub mod debug_info;
@@ -109,7 +109,7 @@ fn output(fix: &Fix, program: &Program) -> anyhow::Result<PathBuf> {
     Ok(output)
 }
 
-/// Proposals with everything that they were made from.
+/// Proposals with all of their inputs.
 struct Proposed {
     list: Vec<Proposal>,
     sources: Sources,
@@ -176,7 +176,7 @@ fn tree_of(fix: &Fix, program: &Program, info: &DebugInfo) -> anyhow::Result<Pat
         })
 }
 
-/// Writes the patches that exclude each other the least, and prints recipes.
+/// Writes a patch of the compatible changes, and prints recipes.
 fn propose(
     fix: &Fix,
     (program, given): (&Program, &[OsString]),
@@ -208,8 +208,8 @@ fn propose(
     cli::print(text.as_bytes())
 }
 
-/// All edits that do not exclude each other, and the numbers of their proposals. The most gain
-/// comes first.
+/// All edits that do not exclude each other, and the numbers of their proposals. Those with the
+/// largest gain take precedence.
 fn joined(list: &[Proposal]) -> (Edits, BTreeSet<usize>) {
     let gain = |p: &Proposal| p.predicted.map_or(0.0, |s| s.saved_pct);
     let mut order: Vec<usize> = (0..list.len()).collect();
@@ -219,7 +219,8 @@ fn joined(list: &[Proposal]) -> (Edits, BTreeSet<usize>) {
         let (Change::Patch(edits) | Change::Comment(edits)) = &list[number].change else {
             continue;
         };
-        // Exchanged loops have other loads, of which nobody knows if they need prefetches.
+        // The loads change when loops are exchanged, so it is unknown if they still need
+        // prefetches.
         let is_again = taken
             .iter()
             .any(|&n: &usize| is_of_same_loads(&list[n], &list[number]));
@@ -243,8 +244,8 @@ fn is_of_same_loads(one: &Proposal, other: &Proposal) -> bool {
     loads(one).is_some() && loads(one) == loads(other)
 }
 
-/// Applies a patch, or that of a document, to the user's tree. None if the file is a document of a
-/// fix of the finished program.
+/// Applies a patch, or that of a document, to the user's tree. `None` if the file is a document of
+/// a fix of the finished program.
 pub fn apply_given(given: &Path, tree: Option<&Path>) -> anyhow::Result<Option<i32>> {
     let (patch, tree) = match Document::read(given) {
         Ok(Document { source: None, .. }) => return Ok(None),

@@ -30,7 +30,7 @@ pub const INTEGERS: [&str; 20] = [
 /// Words of floating types.
 pub const FLOATS: [&str; 2] = ["float", "double"];
 
-/// The type that all declarations of a name in a file have.
+/// The common type of all declarations of a name in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variable {
     /// True if the element is an integer.
@@ -43,7 +43,7 @@ pub struct Variable {
     pub dimensions: usize,
 }
 
-/// True if a `#define` in the file has the name.
+/// True if the file has a `#define` of the name.
 pub fn is_macro(file: &SourceFile, name: &str) -> bool {
     definitions(file, name).next().is_some()
 }
@@ -57,7 +57,7 @@ fn definitions<'a>(file: &'a SourceFile, name: &'a str) -> impl Iterator<Item = 
     (0..file.tokens.len()).filter(is_name)
 }
 
-/// True if a name is one integer in the whole file: by a `#define`, or in an enumeration.
+/// True if a name is the same integer in the whole file: by a `#define`, or in an enumeration.
 pub fn is_constant(file: &SourceFile, name: &str) -> bool {
     let mut found = definitions(file, name);
     match (found.next(), found.next()) {
@@ -78,7 +78,7 @@ pub fn is_constant(file: &SourceFile, name: &str) -> bool {
     }
 }
 
-/// The place of a name in an enumeration.
+/// The token of a name in an enumeration.
 fn enumerator(file: &SourceFile, name: &str) -> Option<usize> {
     (0..file.tokens.len()).find_map(|at| {
         let open = at + if file.is_word(at + 1) { 2 } else { 1 };
@@ -88,7 +88,7 @@ fn enumerator(file: &SourceFile, name: &str) -> Option<usize> {
     })
 }
 
-/// True for the number of an integer.
+/// True for an integer literal.
 pub fn is_integer_literal(file: &SourceFile, at: usize) -> bool {
     let is_number = file.tokens.get(at).is_some_and(|t| t.kind == Kind::Number);
     let word = file.word(at).to_ascii_lowercase();
@@ -99,8 +99,8 @@ pub fn is_integer_literal(file: &SourceFile, at: usize) -> bool {
     is_number && !word.contains(signs)
 }
 
-/// The variable of a name at a token, if all declarations of the name in the file are of one kind, and
-/// one of them is in scope. None if anything is not known for sure.
+/// The variable of a name at a token, if all declarations of the name in the file have the same
+/// type, and one of them is in scope. `None` if anything is uncertain.
 pub fn variable(file: &SourceFile, name: &str, at: usize) -> Option<Variable> {
     if is_macro(file, name) || has_hidden_declaration(file, name, None) {
         return None;
@@ -141,8 +141,8 @@ fn read(file: &SourceFile, at: usize, words: &[String]) -> Option<Variable> {
     })
 }
 
-/// True if a name may be declared in a form that [`declarations`] does not read. `constant`: its place
-/// in an enumeration.
+/// True if a name may be declared in a form that [`declarations`] does not read. `constant`: its
+/// token in an enumeration.
 fn has_hidden_declaration(file: &SourceFile, name: &str, constant: Option<usize>) -> bool {
     (0..file.tokens.len()).any(|n| {
         file.word(n) == name
@@ -253,8 +253,8 @@ fn is_in_scope(file: &SourceFile, declared: usize, at: usize) -> bool {
     declared < at && (parens >= 0 || has_body)
 }
 
-/// True if each bound of a loop is known to stay as it is: a number, a constant, or an integer that
-/// the body does not name. A first value is a number or a constant.
+/// True if the bounds of a loop certainly do not change: the upper one is a number, a constant, or
+/// an integer that the body does not name, and the first value a number or a constant.
 pub fn has_known_bounds(file: &SourceFile, one: &Loop) -> bool {
     let single = |range: &Range<usize>| (range.len() == 1).then_some(range.start);
     let is_fixed = |at: usize| is_integer_literal(file, at) || is_constant(file, file.word(at));
@@ -295,8 +295,8 @@ fn is_local(file: &SourceFile, name: &str) -> bool {
     declarations(file, name).iter().all(|d| depth(d.0) > 0)
 }
 
-/// The reason why no loop of a file may be changed: C++, or a word by which data or lines may be others
-/// than the text says.
+/// The reason why no loop of a file may be changed: C++, or a word by which data or lines may
+/// differ from the text.
 pub fn doubt_of_loops(file: &SourceFile) -> Option<String> {
     if file.is_cpp() {
         return Some("its source is in C++, which is not understood for sure".into());

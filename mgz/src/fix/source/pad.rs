@@ -1,7 +1,7 @@
-//! Lines of their own for structures that different threads write.
+//! Separate lines for structures that different threads write.
 //!
-//! Static data gets `alignas`. Heap blocks begin at multiples of 16 bytes only, so a structure that
-//! may be there is padded until the members of two elements never share a line.
+//! Static data gets `alignas`. Heap blocks are aligned only to 16 bytes, so a structure that may be
+//! on the heap is padded until the members of two elements never share a line.
 
 use crate::fix::source::debug_info::Structure;
 use crate::fix::source::declaration::Declaration;
@@ -12,7 +12,7 @@ use crate::fix::source::sources::Sources;
 use crate::fix::source::token::SourceFile;
 use crate::fix::source::uses;
 
-/// Padding against false sharing.
+/// Proposes padding against false sharing.
 pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
     if finding.kind() != "false_sharing" {
         return None;
@@ -42,7 +42,7 @@ pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
     Some(made)
 }
 
-/// True if a file that knows the structure allocates memory.
+/// True if a file that uses the structure allocates memory.
 fn may_be_allocated(structure: &Structure, sources: &mut Sources) -> bool {
     structure.files.iter().any(|path| {
         let Ok(file) = sources.get(path) else {
@@ -77,7 +77,7 @@ fn aligned(file: &SourceFile, declaration: &Declaration) -> Edit {
     }
 }
 
-/// A last member of unused bytes.
+/// Adds a last member of unused bytes.
 fn padded(
     file: &SourceFile,
     structure: &Structure,

@@ -1,4 +1,4 @@
-//! Patches as files: a unified diff behind lines that name the tree and the files it was made for.
+//! Patches as files: a unified diff after lines that name its tree and files.
 //!
 //! `patch -p1` and `git apply` skip these lines. `mgz fix --apply` needs them to see that the files
 //! are still the same.
@@ -10,9 +10,9 @@ use std::hash::Hasher;
 use std::path::{Component, Path, PathBuf};
 use twox_hash::XxHash3_64;
 
-/// Begin of the line with the folder that paths are relative to.
+/// Prefix of the line with the folder that paths are relative to.
 const TREE: &str = "# mgz: tree ";
-/// Begin of a line with a file's hash and path.
+/// Prefix of a line with a file's hash and path.
 const FILE: &str = "# mgz: file ";
 
 /// Hash of a file's bytes: XXH3, hex.
@@ -22,7 +22,7 @@ pub fn hash(bytes: &[u8]) -> String {
     format!("{:016x}", hash.finish())
 }
 
-/// The text of a patch. `notes`: lines in front of it.
+/// The text of a patch. `notes`: lines before it.
 pub fn text(edits: &Edits, texts: &Texts, tree: &Path, notes: &[String]) -> String {
     let mut text: String = notes.iter().map(|n| format!("# {n}\n")).collect();
     text += &format!("{TREE}{}\n", tree.display());
@@ -46,7 +46,7 @@ pub fn is_own(text: &str) -> bool {
 /// A patch that was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PatchFile {
-    /// Folder that paths are relative to; empty if the patch does not tell.
+    /// Folder that paths are relative to; empty if the patch does not name it.
     pub tree: PathBuf,
     /// Hashes of the files, by path in the tree.
     pub hashes: BTreeMap<PathBuf, String>,
@@ -57,14 +57,14 @@ pub struct PatchFile {
 /// A hunk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hunk {
-    /// First old line, from 1; the line before if there are no old lines.
+    /// First old line, from 1; the previous line if there are no old lines.
     first: usize,
     old: Vec<String>,
     new: Vec<String>,
 }
 
 impl PatchFile {
-    /// Parses a patch. Everything that is not understood for sure is an error.
+    /// Parses a patch. Everything that is not certainly understood is an error.
     pub fn parse(text: &str) -> anyhow::Result<PatchFile> {
         let mut patch = PatchFile::default();
         let mut lines = text.split_inclusive('\n').peekable();
@@ -126,7 +126,7 @@ impl PatchFile {
     }
 }
 
-/// The path without the prefix and without what tools write behind it.
+/// The path without the prefix and without text that tools add behind it.
 fn stripped<'a>(path: &'a str, prefix: &str) -> &'a str {
     let path = path.split('\t').next().unwrap_or(path);
     path.strip_prefix(prefix).unwrap_or(path)

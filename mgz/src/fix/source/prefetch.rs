@@ -1,4 +1,4 @@
-//! A `__builtin_prefetch` line in front of a load whose address is known some iterations ahead.
+//! A `__builtin_prefetch` line before a load whose address is known some iterations ahead.
 
 use crate::fix::candidates::place;
 use crate::fix::source::edit::{Edit, Edits};
@@ -11,7 +11,7 @@ use crate::fix::source::params::PREFETCH_DISTANCE;
 use crate::fix::source::token::{Kind, SourceFile};
 use std::ops::Range;
 
-/// A prefetch for loads whose addresses are known ahead.
+/// Proposes a prefetch for loads whose addresses are known ahead.
 pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
     let is_known_ahead = matches!(
         finding.kind(),
@@ -55,7 +55,7 @@ fn prefetched(file: &SourceFile, line: u32) -> Result<Edits, String> {
         .filter(is_outermost)
         .filter_map(|at| access(file, inner, at))
         .collect();
-    // The longest access has the load that the processor knows last.
+    // The longest access has the load whose address is known last.
     found.sort_by_key(|r| std::cmp::Reverse(r.len()));
     let access = (found.first())
         .ok_or("the load is no element of an array whose number is known from the counter")?;
@@ -90,7 +90,7 @@ fn prefetched(file: &SourceFile, line: u32) -> Result<Edits, String> {
     Edits::new(edits).ok_or_else(|| "the changes overlap".into())
 }
 
-/// Refuses loops that may end early or skip the load, or whose counter is not only counted.
+/// Refuses loops that may end early or skip the load, or that change the counter otherwise.
 fn check(file: &SourceFile, inner: &Loop, body: &Range<usize>) -> Result<(), String> {
     if let Some(why) = doubt_of_loops(file) {
         return Err(why);
@@ -137,7 +137,7 @@ fn check(file: &SourceFile, inner: &Loop, body: &Range<usize>) -> Result<(), Str
     Ok(())
 }
 
-/// The statement of a body that a line is in. None if other statements contain it.
+/// The statement of a body in a line. `None` if other statements contain it.
 fn statement_at(file: &SourceFile, body: &Range<usize>, line: u32) -> Option<Range<usize>> {
     let mut at = body.start;
     while at < body.end {
@@ -156,8 +156,8 @@ fn statement_at(file: &SourceFile, body: &Range<usize>, line: u32) -> Option<Ran
     None
 }
 
-/// The access that begins with a name: `table[index[i]].key`. None unless its element is known from
-/// the counter without effects.
+/// The access that begins with a name: `table[index[i]].key`. `None` unless its element follows
+/// from the counter without side effects.
 fn access(file: &SourceFile, inner: &Loop, name: usize) -> Option<Range<usize>> {
     let is_start = file.is_word(name)
         && name > 0
@@ -169,12 +169,12 @@ fn access(file: &SourceFile, inner: &Loop, name: usize) -> Option<Range<usize>> 
     if !Loop::has(file, &whole, &inner.counter) {
         return None;
     }
-    // A second subscript may follow a pointer that is not there.
+    // A second subscript may dereference an invalid pointer.
     let is_one = parts.len() == 1 && is_array(file, inner, name, false);
     (is_one && is_number(file, inner, last, true)).then_some(whole)
 }
 
-/// True for an array, or a pointer to the elements, that stays as it is in a loop.
+/// True for an array, or a pointer to the elements, that does not change in a loop.
 fn is_array(file: &SourceFile, inner: &Loop, at: usize, is_index: bool) -> bool {
     let name = file.word(at);
     let is_kept = inner.body.clone().all(|n| {
@@ -192,7 +192,7 @@ fn is_array(file: &SourceFile, inner: &Loop, at: usize, is_index: bool) -> bool 
     }
 }
 
-/// True for a number that is known ahead: sums, products and bits of the counter, constants,
+/// True for an expression that is known ahead: sums, products and bits of the counter, constants,
 /// integers that the loop does not change, and at most one level of elements of arrays.
 fn is_number(file: &SourceFile, inner: &Loop, range: &Range<usize>, may_load: bool) -> bool {
     let mut at = range.start;
@@ -238,7 +238,8 @@ fn is_number(file: &SourceFile, inner: &Loop, range: &Range<usize>, may_load: bo
     !range.is_empty()
 }
 
-/// True for sums and products: a number of an element that is loaded ahead rises with the counter.
+/// True for sums and products: the number of an element that is loaded ahead must increase with the
+/// counter.
 fn is_linear(file: &SourceFile, range: &Range<usize>) -> bool {
     range.clone().all(|n| {
         file.tokens[n].kind != Kind::Sign || matches!(file.word(n), "+" | "-" | "*" | "(" | ")")
@@ -259,11 +260,11 @@ fn ahead(file: &SourceFile, access: &Range<usize>, counter: &str) -> String {
         }
         at = token.end;
     }
-    // Comments and line ends have no place in a line.
+    // Comments and line ends must not be in a line.
     text.split_whitespace().collect::<Vec<&str>>().join(" ")
 }
 
-/// True if a name is all that stands between two brackets.
+/// True if a name alone is between two brackets.
 fn is_alone(file: &SourceFile, at: usize) -> bool {
     file.word(at - 1) == "[" && file.word(at + 1) == "]"
 }

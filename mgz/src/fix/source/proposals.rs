@@ -1,4 +1,4 @@
-//! Findings in, patches of the source out, or recipes in words where no patch is safe.
+//! Proposals for findings: patches of the source, or recipes in words if no patch is safe.
 
 use crate::fix::candidates::{cause, place};
 use crate::fix::document::{Cause, Saved};
@@ -16,7 +16,7 @@ pub enum Change {
     Patch(Edits),
     /// A comment in the source: the remedy is the user's decision.
     Comment(Edits),
-    /// None: the words say what to do, or why nothing is proposed.
+    /// No change: the words say what to do, or why nothing is proposed.
     Words,
 }
 
@@ -37,10 +37,10 @@ pub struct Proposal {
     pub words: String,
 }
 
-/// A way to change the source for a finding. None if it does not fit.
+/// A kind of source change for a finding. `None` if it does not apply.
 type Way = fn(&mut Means, &Finding) -> Option<Made>;
 
-/// All ways, the first ones first in the list of proposals.
+/// All kinds of changes, in the order of the list of proposals.
 const WAYS: [Way; 8] = [
     split::made,
     reorder,
@@ -102,7 +102,7 @@ fn proposal(finding: &Finding, made: Made, tree: &Path) -> Proposal {
     }
 }
 
-/// The advice of a finding that no way fits.
+/// The advice for a finding without an applicable change.
 fn advice(finding: &Finding) -> Proposal {
     let advice = finding.value["advice"].as_str().unwrap_or_default();
     Proposal {
@@ -137,7 +137,7 @@ fn object<'a>(analysis: &'a Value, name: &str) -> &'a Value {
         .unwrap_or(&Value::Null)
 }
 
-/// Fields in the order of their loads.
+/// Proposes fields in the order of their loads.
 fn reorder(means: &mut Means, finding: &Finding) -> Option<Made> {
     let structure = means.info.structure(finding.of_type()).ok()?;
     let heat = finding.heat();
@@ -151,7 +151,7 @@ fn reorder(means: &mut Means, finding: &Finding) -> Option<Made> {
         Ok(found) => found,
         Err(why) => {
             let units: Vec<Vec<usize>> = (0..structure.members.len()).map(|m| vec![m]).collect();
-            // Without a declaration that can be read, the recipe is all that there is.
+            // Without a readable declaration there is only the recipe.
             let order = Order::new(structure, &units, &heat).ok()?;
             let mut made = Made::patch(remedy, what_if, Err(why));
             made.recipe = order.recipe(structure);

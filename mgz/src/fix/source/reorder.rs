@@ -1,5 +1,5 @@
-//! Members of a structure in the order of their loads: those that are often loaded come first, side
-//! by side.
+//! Members of a structure in the order of their loads: those that are often loaded come first, next
+//! to each other.
 
 use crate::fix::source::debug_info::Structure;
 use crate::fix::source::declaration::{Declaration, layout};
@@ -8,7 +8,7 @@ use crate::fix::source::params;
 use crate::fix::source::token::SourceFile;
 use std::fmt::Write;
 
-/// Share of an object's loads that read a part of its elements, as the analysis knows it.
+/// Share of an object's loads that read a part of its elements, from the analysis.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Heat {
     /// Bytes from the element's begin.
@@ -30,7 +30,7 @@ pub struct Order {
     pub bytes: u64,
     /// Members that are often loaded.
     pub hot: Vec<usize>,
-    /// Mean number of lines that the hot members of an element are in, before and after.
+    /// Mean number of lines with the hot members of an element, before and after.
     pub lines: [f64; 2],
 }
 
@@ -48,7 +48,7 @@ pub fn shares(structure: &Structure, heat: &[Heat]) -> Vec<f64> {
 
 impl Order {
     /// The best order of member declarations, each given by the numbers of its members. The error
-    /// is the reason why the old order stays.
+    /// is the reason why the old order is kept.
     pub fn new(
         structure: &Structure,
         units: &[Vec<usize>],
@@ -69,7 +69,7 @@ impl Order {
                 .max()
                 .unwrap_or(1)
         };
-        // Code may see the structure as its first member, if that is a structure too.
+        // Code may access the structure as its first member, if that is a structure too.
         let is_base = structure.members.first().is_some_and(|m| m.is_structure);
         let mut order: Vec<usize> = (0..units.len()).collect();
         order.sort_by_key(|&unit| {
@@ -117,7 +117,7 @@ impl Order {
             if !text.is_empty() && !text.ends_with('\n') {
                 text.push('\n');
             }
-            // Members of one line get lines of their own.
+            // Member declarations in one line are put on separate lines.
             let is_apart = part.contains('\n') || !text.ends_with('\n');
             let part = if is_apart { part } else { part.trim_start() };
             if text.ends_with('\n') && !part.starts_with([' ', '\t', '\n', '\r']) {
@@ -139,7 +139,7 @@ impl Order {
         }])
     }
 
-    /// The order in words, with sizes and shares.
+    /// The order as text, with sizes and shares.
     pub fn recipe(&self, structure: &Structure) -> String {
         let mut text = format!(
             "struct {}: {} bytes, {} before; the members that are often loaded are in {:.2} lines of an element, {:.2} before\n",
@@ -161,7 +161,7 @@ impl Order {
     }
 }
 
-/// Mean number of cache lines that some members of an element are in, over all places of arrays and
+/// Mean number of cache lines with some members of an element, over all positions of arrays and
 /// elements.
 fn mean_lines(structure: &Structure, hot: &[usize], (offsets, bytes): (&[u64], u64)) -> f64 {
     let bytes = bytes.max(1);
@@ -203,7 +203,7 @@ mod tests {
     use crate::fix::source::edit::Texts;
     use std::path::Path;
 
-    /// A structure with members of these sizes and alignments, as compilers lay it out.
+    /// A structure with members of these sizes and alignments, in the layout of compilers.
     fn structure(members: &[(&str, u64, u64)]) -> Structure {
         let member = |&(name, bytes, align): &(&str, u64, u64)| Member {
             name: name.into(),

@@ -1,9 +1,9 @@
-//! Longer rows for an array whose columns are in few sets of a cache: a recipe in words.
+//! Longer rows for an array whose columns fall into few sets of a cache: a recipe in words.
 
 use crate::fix::source::finding::{Finding, Made, Means};
 use crate::fix::source::params::LINE_BYTES;
 
-/// The recipe: rows that are longer by a line.
+/// Proposes rows that are longer by one line.
 pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
     if finding.kind() != "conflicts" {
         return None;

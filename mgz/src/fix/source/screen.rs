@@ -42,12 +42,12 @@ pub fn proposed(
     text
 }
 
-/// Lines behind four blanks.
+/// Lines indented by four blanks.
 pub fn indented(words: &str) -> String {
     words.lines().map(|line| format!("    {line}\n")).collect()
 }
 
-/// A path as a word of a shell.
+/// A path as a shell word.
 pub fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,=@%".contains(c);
@@ -66,7 +66,7 @@ pub fn how_to_apply(patch: &Path) -> String {
     )
 }
 
-/// Says that a proposal is being tried.
+/// Prints that a proposal is being tried.
 pub fn begin(proposal: &Proposal) {
     tell!(
         "mgz: trying {}, {}",

@@ -11,12 +11,12 @@ use std::time::SystemTime;
 #[derive(Debug)]
 pub struct Sources {
     files: BTreeMap<PathBuf, Result<SourceFile, String>>,
-    /// Sources that are newer than the program are not those that it was made of.
+    /// Build time of the program. Newer sources are not those of which it was built.
     built: Option<SystemTime>,
 }
 
 impl Sources {
-    /// Sources of a program that was built at a time. None: their times are not compared.
+    /// Sources of a program that was built at a time. `None`: times are not compared.
     pub fn new(built: Option<SystemTime>) -> Sources {
         Sources {
             files: BTreeMap::new(),

@@ -1,7 +1,7 @@
-//! Arrays of structures in two: often loaded members, and the others in an array of their own.
+//! Splits of arrays of structures in two: one with often loaded members, and one with the others.
 //!
-//! That is safe where one variable holds all structures of the type, and each use of it names a
-//! member of an element: `all[i].mass` becomes `all_cold[i].mass`.
+//! That is safe if one variable holds all structures of the type, and each use of it names a member
+//! of an element: `all[i].mass` becomes `all_cold[i].mass`.
 
 use crate::fix::source::debug_info::Structure;
 use crate::fix::source::declaration::Declaration;
@@ -14,7 +14,7 @@ use crate::fix::source::token::SourceFile;
 use crate::fix::source::{sources, uses};
 use std::collections::BTreeSet;
 
-/// Hot and cold members in two arrays.
+/// Proposes two arrays, of hot and of cold members.
 pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
     if !matches!(
         finding.kind(),
@@ -202,7 +202,7 @@ impl Split<'_> {
         Ok(edits)
     }
 
-    /// True if a member is in the second array.
+    /// True if a member is in the second array; `None` if there is no such member.
     fn is_cold(&self, member: &str) -> Option<bool> {
         let units = self
             .declaration
@@ -258,7 +258,8 @@ impl Split<'_> {
         text
     }
 
-    /// Statements that allocate and free the array get a second one of the other.
+    /// Adds a second statement for the other array after each one that allocates or frees the
+    /// array.
     fn allocation(&self, name: &str, covered: &mut BTreeSet<usize>) -> Result<Vec<Edit>, String> {
         let file = self.file;
         let mut edits = Vec::new();
@@ -316,7 +317,7 @@ impl Split<'_> {
         if file.word(close + 1) != "." {
             return refused();
         }
-        // Effects in the number of the element stay, since it is evaluated once as before.
+        // Side effects in the index are kept, since it is evaluated once as before.
         match self.is_cold(file.word(close + 2)) {
             Some(true) => {
                 let end = file.tokens[at].end;
@@ -346,7 +347,7 @@ fn is_allocation(file: &SourceFile, name: &str, start: usize, end: usize) -> boo
                 && file.word(n + 2) == "*"
                 && file.word(n + 3) == name
     });
-    // Bytes that are no multiple of the element would be too few, or too many.
+    // A size that is not a multiple of the element's would be too small or too large.
     let has_effect = (call..end).any(|n| matches!(file.word(n), "++" | "--" | "="));
     let calls = (call + 1..end)
         .any(|n| file.is_word(n) && file.word(n + 1) == "(" && file.word(n) != "sizeof");

@@ -1,7 +1,8 @@
 //! Forms of C that the sources of a program may have if the layout of a structure is changed.
 //!
-//! [`uses`](super::uses) searches for known dependences. Here, everything is refused by which C can
-//! hide one: other views of memory, sizes, macros that make declarations, and text from elsewhere.
+//! [`uses`](super::uses) searches for known dependences. Here, all constructs are refused by which
+//! C can hide one: other views of memory, sizes, macros that make declarations, and text from
+//! elsewhere.
 
 use crate::fix::source::debug_info::{DebugInfo, Structure};
 use crate::fix::source::declaration::Declaration;
@@ -14,7 +15,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Words that may see a structure as other data, or the lines and names of the source.
+/// Words that may access a structure as other data, or use lines and names of the source.
 const OTHER_VIEWS: [&str; 30] = [
     "offsetof",
     "__builtin_offsetof",
@@ -47,11 +48,11 @@ const OTHER_VIEWS: [&str; 30] = [
     "line",
     "scalar_storage_order",
 ];
-/// Functions whose arguments may have sizes of types.
+/// Functions whose arguments may contain sizes of types.
 const ALLOCATORS: [&str; 4] = ["malloc", "calloc", "realloc", "aligned_alloc"];
 
-/// The reason why the layout of a structure must stay; None if all sources of the program are of the
-/// kind that is understood.
+/// The reason why the layout of a structure must not change; `None` if all sources of the program
+/// are understood.
 pub fn obstacle(
     structure: &Structure,
     names: &BTreeSet<String>,
@@ -113,7 +114,7 @@ fn known_types(info: &DebugInfo) -> BTreeSet<String> {
         .collect()
 }
 
-/// Arrays at the end, and those of at most one element, may be longer than their type says.
+/// Arrays at the end, and those of at most one element, may be longer than their type.
 fn trailing(file: &SourceFile, structure: &Structure) -> Option<String> {
     let declaration = Declaration::find(file, structure).ok()?;
     let is_array = |tokens: &Range<usize>| tokens.clone().any(|n| file.word(n) == "[");
@@ -222,7 +223,7 @@ impl Check<'_> {
         is_first && !(line > 0 && before.ends_with('\\'))
     }
 
-    /// Sizes: of builtin types everywhere, of others as bytes of new blocks.
+    /// Refuses sizes, except of builtin types, and of others in allocations.
     fn size(&self, at: usize) -> Option<String> {
         let file = self.file;
         if !matches!(file.word(at), "sizeof" | "_Alignof" | "alignof") {
@@ -275,7 +276,7 @@ impl Check<'_> {
         false
     }
 
-    /// Casts of pointers other than of new blocks, and of addresses to numbers.
+    /// Refuses casts of pointers other than of new blocks, and of addresses to numbers.
     fn cast(&self, at: usize) -> Option<String> {
         let file = self.file;
         let is_call = at > 0
@@ -304,7 +305,7 @@ impl Check<'_> {
         (!is_fine).then(|| "has a cast that may see the structure as other data".into())
     }
 
-    /// Lists of values of a type that is not known.
+    /// Refuses lists of values of an unknown type.
     fn value(&self, at: usize) -> Option<String> {
         let file = self.file;
         if file.word(at) != "{" || at < 2 {
@@ -328,7 +329,7 @@ impl Check<'_> {
         (!fine).then(|| "has a list of values of a type that is not known".into())
     }
 
-    /// Words of the declaration that a value belongs to.
+    /// Words of the declaration of a value.
     fn declared_type(&self, equals: usize) -> Vec<&str> {
         let file = self.file;
         let is_end = |n: &usize| {
@@ -343,7 +344,7 @@ impl Check<'_> {
         (start..equals).map(|n| file.word(n)).collect()
     }
 
-    /// Words of the type of `(T){…}`. None for the body of a function or statement.
+    /// Words of the type of `(T){…}`. `None` for the body of a function or statement.
     fn literal_type(&self, close: usize) -> Option<Vec<&str>> {
         let file = self.file;
         let open = (0..close)
@@ -355,7 +356,7 @@ impl Check<'_> {
         is_literal.then(|| (open + 1..close).map(|n| file.word(n)).collect())
     }
 
-    /// Names of array types: their values do not show what they are of.
+    /// Refuses names of array types, since values of them do not show their type.
     fn typedef(&self, at: usize) -> Option<String> {
         let file = self.file;
         if file.word(at) != "typedef" {
@@ -373,7 +374,7 @@ impl Check<'_> {
         None
     }
 
-    /// Macros that may declare data.
+    /// Refuses macros that may declare data.
     fn definition(&self, at: usize) -> Option<String> {
         let file = self.file;
         let is_definition = file.word(at) == "define"
@@ -450,7 +451,7 @@ impl Check<'_> {
     }
 }
 
-/// The name of an included file, and if it is in quotes.
+/// The name of an included file, and true if it is in quotes.
 fn included(file: &SourceFile, at: usize) -> Option<(String, bool)> {
     if file.tokens.get(at)?.kind == Kind::Literal {
         return Some((file.word(at).trim_matches('"').to_owned(), true));

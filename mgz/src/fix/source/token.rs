@@ -1,4 +1,4 @@
-//! Tokens of C and C++ sources. Comments are no tokens; tokens of preprocessor lines are marked.
+//! Tokens of C and C++ sources. Comments are not tokens; tokens of preprocessor lines are marked.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,11 +19,11 @@ pub enum Kind {
 /// A token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// Its kind.
+    /// Kind of the token.
     pub kind: Kind,
-    /// Its first byte in the text.
+    /// Offset of its first byte in the text.
     pub start: usize,
-    /// The byte behind it.
+    /// Offset behind its last byte.
     pub end: usize,
     /// Its line, from 1.
     pub line: u32,
@@ -42,10 +42,10 @@ pub struct SourceFile {
     pub tokens: Vec<Token>,
 }
 
-/// A text that is no C or C++ that this tokenizer knows.
+/// A text that this tokenizer cannot read as C or C++.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
-    /// Line at which it ends to be readable.
+    /// First unreadable line.
     pub line: u32,
     /// The reason.
     pub why: &'static str,
@@ -57,7 +57,7 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// Signs of two and three characters, the longest first.
+/// Operators of two and three characters, the longest first.
 const LONG_SIGNS: [&str; 24] = [
     "...", "<<=", ">>=", "->*", "::", "->", "++", "--", "&&", "||", "==", "!=", "<=", ">=", "+=",
     "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<", ">>",
@@ -95,7 +95,8 @@ impl SourceFile {
         format!("{}:{}", name.to_string_lossy(), self.line(at))
     }
 
-    /// The bracket that closes the one at `open`. None if there is none, or if brackets cross.
+    /// The bracket that closes the one at `open`. `None` if there is none, or if brackets do not
+    /// match.
     pub fn closing(&self, open: usize) -> Option<usize> {
         let mut stack = Vec::new();
         for at in open..self.tokens.len() {
@@ -128,7 +129,7 @@ impl SourceFile {
         None
     }
 
-    /// True if the name of the file is one of C++.
+    /// True if the file's name is that of a C++ source.
     pub fn is_cpp(&self) -> bool {
         let extension = self.path.extension().unwrap_or_default();
         matches!(
@@ -137,13 +138,13 @@ impl SourceFile {
         )
     }
 
-    /// First byte of the line that a byte is in.
+    /// Offset of the first byte of the line with a byte.
     pub fn line_start(&self, byte: usize) -> usize {
         self.text[..byte].rfind('\n').map_or(0, |at| at + 1)
     }
 
-    /// The byte behind the line that the end of a token is in, with its end of line. Comments and
-    /// backslashes that continue the line belong to it.
+    /// Offset behind the line, and its newline, in which a token ends. Comments and backslashes
+    /// that continue the line are part of it.
     pub fn line_end(&self, byte: usize) -> usize {
         let bytes = self.text.as_bytes();
         let (mut at, mut in_comment) = (byte, false);
@@ -170,7 +171,7 @@ impl SourceFile {
         bytes.len()
     }
 
-    /// Blanks in front of the first sign of the line that a byte is in.
+    /// Blanks at the start of the line with a byte.
     pub fn indent(&self, byte: usize) -> &str {
         let line = &self.text[self.line_start(byte)..];
         let blanks = line.len() - line.trim_start_matches([' ', '\t']).len();
@@ -178,7 +179,7 @@ impl SourceFile {
     }
 }
 
-/// The byte behind a string or character.
+/// Offset behind a string or character.
 fn literal_end(bytes: &[u8], start: usize, quote: u8) -> usize {
     let mut at = start + 1;
     while at < bytes.len() && bytes[at] != quote && bytes[at] != b'\n' {
@@ -190,14 +191,14 @@ fn literal_end(bytes: &[u8], start: usize, quote: u8) -> usize {
     }
 }
 
-/// Goes through a text.
+/// Scans a text.
 struct Scanner<'a> {
     text: &'a str,
     bytes: &'a [u8],
     at: usize,
     line: u32,
     in_directive: bool,
-    /// True if only blanks and comments stand before `at` in its line.
+    /// True if only blanks and comments are before `at` in its line.
     is_first: bool,
     tokens: Vec<Token>,
 }
@@ -308,7 +309,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Messages of `#error` and `#warning` are no tokens.
+    /// Skips messages of `#error` and `#warning`, which are not tokens.
     fn skip_message(&mut self) {
         let rest = self.text[self.at..].trim_start_matches([' ', '\t']);
         if rest.starts_with("error") || rest.starts_with("warning") {

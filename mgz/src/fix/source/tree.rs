@@ -13,15 +13,15 @@ use std::process::{Command, Stdio};
 use std::time::SystemTime;
 use tempfile::TempDir;
 
-/// Folders that no build needs.
+/// Folders that builds do not need.
 const SKIPPED: [&str; 4] = [".git", ".hg", ".svn", ".jj"];
-/// Extensions of files that compilers read.
+/// Extensions of source files.
 const SOURCES: [&str; 12] = [
     "c", "cc", "cpp", "cxx", "c++", "C", "h", "hh", "hpp", "hxx", "inc", "inl",
 ];
 
-/// The folder that all sources of a program are in: the common folder of its main files and of the
-/// program itself.
+/// The folder of all sources of a program: the common folder of its main files and of the program
+/// itself.
 pub fn common_folder<'a>(files: impl IntoIterator<Item = &'a Path>) -> Option<PathBuf> {
     let mut common: Option<PathBuf> = None;
     for file in files {
@@ -36,7 +36,7 @@ pub fn common_folder<'a>(files: impl IntoIterator<Item = &'a Path>) -> Option<Pa
             }
         });
     }
-    // The root is a folder of everything.
+    // The root folder contains everything.
     common.filter(|c| c.components().count() > 2)
 }
 
@@ -45,7 +45,7 @@ type Stamp = BTreeSet<(PathBuf, u64, Option<SystemTime>)>;
 
 /// A copied tree.
 pub struct Tree {
-    /// The user's folder.
+    /// The user's tree.
     root: PathBuf,
     copy: TempDir,
     /// Folder of the build command in the copy.
@@ -91,13 +91,13 @@ impl Tree {
         })
     }
 
-    /// The user's folder.
+    /// The user's tree.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Builds the copy with some edits, and returns the program, which lies beside the one of the
-    /// build. The inner error is the reason why there is none.
+    /// Builds the copy with some edits, and returns a copy of the built program beside the original
+    /// one of the build. The inner error is the reason why there is none.
     pub fn build(
         &mut self,
         edits: &Edits,
@@ -149,7 +149,7 @@ impl Tree {
             self.put(inside, &edits.apply(file, text))?;
             changed.push(inside.to_path_buf());
         }
-        // Lists of dependencies may be missing or name other folders, so everything is compiled.
+        // Dependency files may be missing or name other folders, so everything is compiled.
         touch(self.copy.path(), SystemTime::now())?;
         Ok(changed)
     }
@@ -186,7 +186,7 @@ impl Tree {
         )))
     }
 
-    /// Ends the command if the build has written into the user's tree: a path in it leads there.
+    /// Fails if the build has written into the user's tree, because a path in the copy leads there.
     fn check_untouched(&self, before: &Stamp) -> anyhow::Result<()> {
         let mut now = BTreeSet::new();
         stamp(&self.root, &self.root, &mut now)?;
@@ -200,7 +200,7 @@ impl Tree {
     }
 }
 
-/// Facts by which a change of a file is seen.
+/// Collects data that shows changes of files.
 fn stamp(root: &Path, folder: &Path, found: &mut Stamp) -> anyhow::Result<()> {
     for entry in entries(folder)? {
         let meta = std::fs::symlink_metadata(&entry)?;
@@ -233,7 +233,7 @@ fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Sources in a folder and those below it. Folders that cannot be read have none.
+/// Sources in a folder and those below it. Unreadable folders have none.
 pub fn sources_below(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![folder.to_path_buf()];
@@ -289,14 +289,14 @@ fn copy_folder(from: &Path, to: &Path, left: &mut u64) -> anyhow::Result<()> {
 }
 
 fn set_time(file: &Path, time: SystemTime) -> std::io::Result<()> {
-    // A file that its owner may not write still has a time.
+    // The time of a read-only file can still be set.
     match File::open(file)?.set_times(FileTimes::new().set_modified(time)) {
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Ok(()),
         done => done,
     }
 }
 
-/// Gives all sources of a folder a time, so that make and its kin compile them.
+/// Sets the time of all sources in a folder, so that make and similar tools compile them.
 fn touch(folder: &Path, time: SystemTime) -> anyhow::Result<()> {
     for entry in entries(folder)? {
         let meta = std::fs::symlink_metadata(&entry)?;

@@ -1,7 +1,7 @@
 //! Uses of a structure that depend on its layout.
 //!
-//! Members that are accessed by name follow a new layout by themselves. All else is searched in the
-//! files of the units that know the structure: values by position, bytes of the structure that are
+//! Accesses by member name follow a new layout automatically. All other uses are searched in the
+//! files of the units with the structure: values by position, bytes of the structure that are
 //! written or read, other views of its memory, and addresses of members.
 
 use crate::fix::source::debug_info::{DebugInfo, Structure};
@@ -14,13 +14,13 @@ use crate::fix::source::tree::sources_below;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Functions that may take the bytes of a structure out of the program or into it.
+/// Functions that may move the bytes of a structure out of or into the program.
 const BYTES_OUT: [&str; 24] = [
     "fread", "fwrite", "read", "write", "pread", "pwrite", "readv", "writev", "preadv", "pwritev",
     "send", "recv", "sendto", "recvfrom", "sendmsg", "recvmsg", "mmap", "ioctl", "memcmp", "shmat",
     "shm_open", "msgsnd", "msgrcv", "vmsplice",
 ];
-/// Functions and words that take a size and do not look at the bytes.
+/// Functions and words that take a size but do not depend on the bytes.
 const BYTES_STAY: [&str; 11] = [
     "memset", "qsort", "bsearch", "sizeof", "if", "while", "for", "switch", "return", "assert",
     "memalign",
@@ -37,7 +37,7 @@ const ALLOCATORS: [&str; 8] = [
     "alloca",
 ];
 
-/// The reason why the layout of a structure must stay; None if nothing depends on it.
+/// The reason why the layout of a structure must not change; `None` if nothing depends on it.
 pub fn obstacle(structure: &Structure, means: &mut Means) -> Option<String> {
     if let Some(function) = &means.info.unknown_code {
         return Some(format!(
@@ -64,7 +64,7 @@ pub fn obstacle(structure: &Structure, means: &mut Means) -> Option<String> {
             return Some(why);
         }
     }
-    // A source that is compiled has structures of its own; a header is shared.
+    // Structures in a compiled source are its own; those in a header are shared.
     let elsewhere = match means.info.main_files.contains(&structure.file) {
         true => None,
         false => use_elsewhere(structure, &names, means.tree),
@@ -72,8 +72,8 @@ pub fn obstacle(structure: &Structure, means: &mut Means) -> Option<String> {
     elsewhere.or_else(|| strict::obstacle(structure, &names, means))
 }
 
-/// A use of a structure in a source of the tree that is no part of the program: of a library, or of
-/// another program.
+/// A use of a structure in a source of the tree that is not part of the program: of a library, or
+/// of another program.
 fn use_elsewhere(structure: &Structure, names: &BTreeSet<String>, tree: &Path) -> Option<String> {
     for path in sources_below(tree) {
         if structure.files.contains(&path) {
@@ -94,7 +94,7 @@ fn use_elsewhere(structure: &Structure, names: &BTreeSet<String>, tree: &Path) -
     None
 }
 
-/// Names of the structure and of those that contain it.
+/// Names of the structure and of structures that contain it.
 fn names(structure: &Structure, info: &DebugInfo) -> BTreeSet<String> {
     let mut names = BTreeSet::from([structure.name.clone()]);
     names.extend(structure.aliases.iter().cloned());
@@ -136,7 +136,7 @@ impl Scan<'_> {
         None
     }
 
-    /// Values by position behind a name of the structure.
+    /// Refuses values by position after a name of the structure.
     fn name(&self, at: usize) -> Option<String> {
         let file = self.file;
         let by_position = Some("has values of its members by position".to_owned());
@@ -260,7 +260,7 @@ impl Scan<'_> {
         true
     }
 
-    /// Calls that take bytes.
+    /// Refuses calls that use the bytes of the structure.
     fn call(&self, at: usize) -> Option<String> {
         let file = self.file;
         let word = file.word(at);
@@ -308,8 +308,8 @@ impl Scan<'_> {
         None
     }
 
-    /// True for values in C++ that do not name their type: `return {1, 2}`, `emplace_back(1, 2)`, and
-    /// `auto [a, b]`, which takes members by position.
+    /// True for C++ values without a named type: `return {1, 2}`, `emplace_back(1, 2)`, and `auto
+    /// [a, b]`, which takes members by position.
     fn is_value_by_position(&self, at: usize) -> bool {
         let file = self.file;
         let next = file.word(at + 1);
@@ -334,7 +334,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Casts of pointers, other than to `void *` and of new memory.
+    /// Refuses casts of pointers, other than to `void *` and of new memory.
     fn cast(&self, at: usize) -> Option<String> {
         let file = self.file;
         if file.word(at) != "(" || at == 0 {
@@ -358,7 +358,7 @@ impl Scan<'_> {
             .then(|| "casts a pointer, so that the structure may be seen as other data".to_owned())
     }
 
-    /// Addresses of members: code may go on to the member behind.
+    /// Refuses addresses of members, since code may continue to the next member.
     fn address_of_member(&self, at: usize) -> Option<String> {
         let file = self.file;
         if file.word(at) != "&" || at == 0 {
@@ -383,7 +383,7 @@ impl Scan<'_> {
             }
             next += 1;
         }
-        // The address of an element of an array is inside of the member.
+        // The address of an element of an array is inside the member.
         let member = member.filter(|m| self.members.contains(m) && file.word(next - 1) == *m)?;
         Some(format!(
             "takes the address of {member}, and code may go on from there to the next member"

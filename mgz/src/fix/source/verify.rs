@@ -1,4 +1,4 @@
-//! `--verify`: patches are built in a copy of the tree and timed, as fixes of finished programs are.
+//! `--verify`: patches are built in a copy of the tree and timed like fixes of finished programs.
 
 use crate::cli::{self, Fix};
 use crate::fix::bench::{Bench, Clock, Tested};
@@ -141,7 +141,7 @@ pub fn command(
     cli::print(text.as_bytes())
 }
 
-/// Tries each patch by itself. `original`: the unpatched program and the hash of its bytes.
+/// Tries each patch alone. `original`: the unpatched program and the hash of its bytes.
 fn try_all(
     proposed: &Proposed,
     bench: &Bench,
@@ -224,7 +224,7 @@ fn try_one(
     Ok(())
 }
 
-/// Lines in front of the patch.
+/// Lines before the patch.
 fn notes(document: &Document) -> Vec<String> {
     let kept = (document.candidates.iter()).filter(|t| t.outcome == Outcome::Kept);
     let saved = document.result.saved;

@@ -1,7 +1,6 @@
 //! Names of sampled instructions.
 //!
-//! An instruction may lie in a clone, which no debug information tells of; then its original is
-//! named.
+//! An instruction may lie in a clone, which has no debug information; then its original is named.
 
 use crate::import::modules::{Modules, same_build_id};
 use crate::import::paths::file_of;
@@ -17,11 +16,11 @@ use std::sync::Arc;
 
 /// A mapped file.
 pub struct MappedFile {
-    /// Path as it was mapped.
+    /// Path in the recording's mappings.
     pub path: PathBuf,
-    /// Path of the file that it was made of, if it is instrumented; else its own.
+    /// Path of the original, if the file is instrumented; else its own.
     original: String,
-    /// It is here, as it was when it was mapped.
+    /// The file exists on this machine, unchanged since it was mapped.
     pub is_here: bool,
     sidecar: Option<Arc<Sidecar>>,
 }
@@ -34,7 +33,7 @@ pub struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    /// Looks at each mapped file.
+    /// Examines each mapped file.
     pub fn of(session: &'a Session<'a>, modules: &'a Modules) -> Files<'a> {
         let mut sidecars: HashMap<usize, Option<Arc<Sidecar>>> = HashMap::new();
         let mut list: BTreeMap<&str, MappedFile> = BTreeMap::new();
@@ -79,7 +78,7 @@ impl<'a> Files<'a> {
     }
 }
 
-/// True if a path has an ELF file, with this build id if one was noted.
+/// True if there is an ELF file at a path, with this build id if one was recorded.
 fn is_here(path: &Path, noted: Option<&str>) -> bool {
     // (Opening a pipe would wait for its writer.)
     if !std::fs::metadata(path).is_ok_and(|m| m.is_file()) {
@@ -101,7 +100,7 @@ fn is_here(path: &Path, noted: Option<&str>) -> bool {
     noted.is_none_or(|noted| same_build_id(noted, &own))
 }
 
-/// Looks instructions up, each once.
+/// Looks up instructions, each only once.
 pub struct Code<'l, 'a> {
     files: &'l Files<'a>,
     lookup: CodeLookup<'l>,
@@ -110,7 +109,7 @@ pub struct Code<'l, 'a> {
     nothing: Arc<CodeNames>,
 }
 
-/// Passes a lookup of code in these files on.
+/// Calls `work` with a lookup of code in these files.
 pub fn with_lookup<T>(files: &Files<'_>, work: impl FnOnce(Code<'_, '_>) -> T) -> T {
     // Addresses are translated before they are looked up.
     let same = |_: &Path, _: u64| None;
@@ -187,7 +186,7 @@ impl Code<'_, '_> {
     }
 }
 
-/// From the functions at an address, the innermost first.
+/// Names from the functions at an address, the innermost first.
 fn of_frames(module: String, frames: &[FunctionLine]) -> CodeNames {
     let (Some(inner), Some(outer)) = (frames.first(), frames.last()) else {
         return CodeNames {

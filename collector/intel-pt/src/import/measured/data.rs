@@ -1,7 +1,7 @@
 //! Names of accessed memory: variables, else the mapping.
 //!
-//! Mappings of data are in a recording only if perf was asked for them (`perf mem` does). Variables
-//! are known from the mapping of their module's code.
+//! Mappings of data are in a recording only if perf was told to record them (`perf mem` does so).
+//! Addresses of variables follow from the mapping of their module's code.
 
 use crate::import::measured::code::Files;
 use crate::import::paths::file_of;
@@ -14,9 +14,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The variables of a module, as a process has it.
+/// The variables of a module as loaded into a process.
 struct Loaded {
-    /// When it was mapped.
+    /// Time of the mapping, nanoseconds.
     begin_ns: u64,
     bias: u64,
     module: Arc<ModuleData>,
@@ -30,7 +30,7 @@ struct ModuleData {
     names: HashMap<usize, Arc<ObjectNames>>,
 }
 
-/// Looks accessed addresses up.
+/// Looks up accessed addresses.
 pub struct Data<'l, 'a> {
     session: &'l Session<'l>,
     files: &'l Files<'a>,
@@ -72,7 +72,7 @@ impl ModuleData {
 }
 
 impl<'l, 'a> Data<'l, 'a> {
-    /// Nothing is read before it is asked for.
+    /// A lookup; files are read only when needed.
     pub fn new(session: &'l Session<'l>, files: &'l Files<'a>) -> Data<'l, 'a> {
         Data {
             session,
@@ -84,7 +84,7 @@ impl<'l, 'a> Data<'l, 'a> {
         }
     }
 
-    /// The names of what a process had at an address.
+    /// The names of a process's memory at an address and time.
     pub fn names(&mut self, process: u32, time: u64, address: u64) -> Arc<ObjectNames> {
         if !self.processes.contains_key(&process) {
             let loaded = self.loaded(process);
@@ -146,7 +146,7 @@ impl<'l, 'a> Data<'l, 'a> {
     }
 }
 
-/// The names of memory that no variable names.
+/// The names of memory without a variable.
 fn of_mapping(mapping: &Mapping) -> ObjectNames {
     let path = mapping.path.as_str();
     let kind = match path {
@@ -156,7 +156,7 @@ fn of_mapping(mapping: &Mapping) -> ObjectNames {
         _ => "anonymous",
     };
     let name = match kind {
-        // Nothing else tells two of them apart.
+        // Only the address distinguishes anonymous mappings.
         "anonymous" => format!("{:#x}", mapping.start),
         _ => path.to_owned(),
     };

@@ -1,8 +1,8 @@
 //! Memory samples of a recording, for `measured.parquet`.
 //!
-//! A sample tells addresses. Their names are looked up here, while the files of the recording may
-//! still be at hand, so that the table needs nothing else. A file that is another by now names
-//! nothing.
+//! A sample contains addresses. Their names are looked up here, while the files of the recording
+//! may still exist, so that the table is self-contained. Files that have changed since are not
+//! used.
 //!
 //! * [`code`]: names of instructions.
 //! * [`data`]: names of accessed memory.
@@ -55,7 +55,7 @@ pub fn write(
     Ok(Some(counts))
 }
 
-/// Counts a row.
+/// Adds a row to the counts.
 fn count(counts: &mut Measured, sample: &MemorySample, row: &MeasuredRow) {
     counts.loads += u64::from(sample.operation == Operation::Load);
     counts.stores += u64::from(sample.operation == Operation::Store);
@@ -109,7 +109,7 @@ fn row(
     }
 }
 
-/// Sentences about missing parts.
+/// Sentences about missing names or samples.
 pub fn problems(counts: &Measured) -> Vec<String> {
     let mut list = Vec::new();
     if counts.unnamed > 0 {

@@ -1,11 +1,11 @@
 //! Phases: which parts of a run are recorded ([`mgz_abi::phases`]).
 //!
-//! Markers and the functions that were asked for are met by traps ([`traps`]). The thread that
-//! meets one switches its whole process. In `burst`, triggers of all threads stand still while
-//! nothing is recorded, with the rest of their periods, so that a short phase has its share of
-//! windows. In `full` and `ring` the probes go on writing: slots that were written outside of
-//! phases are dropped when a chunk or lap is full. The thread that meets the marker begins a new
-//! one at once; the positions of the others are noted ([`Control::boundaries`]).
+//! Markers and requested functions are detected by traps ([`traps`]). The thread that hits one
+//! switches its whole process. In `burst`, the triggers of all threads are paused while nothing is
+//! recorded and keep the rest of their periods, so that a short phase has its share of windows. In
+//! `full` and `ring` the probes continue writing: slots that were written outside of phases are
+//! dropped when a chunk or lap is full. The thread that hits the marker begins a new chunk or lap
+//! at once; the positions of the others are stored ([`Control::boundaries`]).
 
 pub mod traps;
 
@@ -19,15 +19,15 @@ use mgz_abi::module_note::ModuleNote;
 use mgz_abi::phases::*;
 use mgz_abi::shared_memory::*;
 
-/// Why the process does not record: bits of it.
+/// Bit set of the reasons why the process does not record: [`FOR_MARKER`], [`FOR_FUNCTION`].
 static WAITS: AtomicU32 = AtomicU32::new(0);
-/// For a start marker.
+/// The process waits for a start marker.
 const FOR_MARKER: u32 = 1;
-/// For one of the functions.
+/// The process waits for one of the functions.
 const FOR_FUNCTION: u32 = 2;
 /// Held by the thread that switches.
 static LOCK: AtomicU32 = AtomicU32::new(0);
-/// The process has told of its phases.
+/// The process has reported its phases to the recorder.
 static TELLS: AtomicBool = AtomicBool::new(false);
 /// Number of markers of modules so far, by kind.
 static STARTS: AtomicU32 = AtomicU32::new(0);
@@ -38,7 +38,7 @@ pub fn unlock_phases() {
     LOCK.store(0, Ordering::Relaxed);
 }
 
-/// A new child goes on in the state of its parent.
+/// Reports a new child, which starts in the state of its parent.
 pub fn forked() {
     if TELLS.load(Ordering::Relaxed)
         && let Some(header) = process::header()
@@ -57,7 +57,7 @@ pub fn is_on(header: &Header) -> bool {
     !is_waiting() && header.phases.gate.load(Ordering::Relaxed) == GATE_OPEN
 }
 
-/// A module was loaded; none of its code has run yet.
+/// Handles a newly loaded module, none of whose code has run yet.
 pub fn take_in(place: &traps::LoadedModule) {
     let Some(header) = process::header().filter(|h| h.mode != MODE_OFF) else {
         return;
@@ -76,7 +76,7 @@ pub fn take_in(place: &traps::LoadedModule) {
     }
 }
 
-/// The recorder has looked for functions in a module; none of its code has run yet.
+/// Handles a module in which the recorder has looked for functions. None of its code has run yet.
 pub fn take_in_functions(place: &traps::LoadedModule) {
     if let Some(header) = process::header().filter(|h| h.mode != MODE_OFF)
         && !entered_before()
@@ -102,8 +102,8 @@ fn markers(bias: u64, note: &ModuleNote) -> &'static [Marker] {
     }
 }
 
-/// All modules of a new program are known; none of its code has run yet. A program that has start
-/// markers waits for the first one, but not if it ran before it was `attached` to.
+/// Called when all modules of a new program are known and none of its code has run yet. A program
+/// that has start markers waits for the first one, but not if it ran before it was `attached` to.
 pub fn begin_phases(attached: bool) {
     let Some(header) = process::header().filter(|h| h.mode != MODE_OFF) else {
         return;
@@ -133,7 +133,7 @@ pub fn begin_phases(attached: bool) {
     }
 }
 
-/// Tells the recorder of a change.
+/// Reports a change to the recorder.
 fn tell(header: &Header, what: u32) {
     const PROCESS_CPU: usize = 2;
     let mut time = [0u64; 2];
@@ -160,7 +160,7 @@ fn tell(header: &Header, what: u32) {
     row.ready.store(number + 1, Ordering::Release);
 }
 
-/// If a fault is that of a trap: switches the process and lets the thread go on. All signals are
+/// Switches the process if a fault is that of a trap, and lets the thread continue. All signals are
 /// blocked.
 pub fn hit(context: &mut Context) -> bool {
     let Some((what, length)) = traps::at(context.registers[RIP]) else {
@@ -189,8 +189,8 @@ pub fn hit(context: &mut Context) -> bool {
     true
 }
 
-/// The process can change its code no more: recording begins at functions that were not entered yet
-/// no more.
+/// Removes the traps at functions, because the process can no longer change its code. Recording
+/// then cannot begin at functions that were not entered before.
 pub fn give_up() {
     if WAITS.load(Ordering::Relaxed) & FOR_FUNCTION != 0 {
         exclusively(&LOCK, traps::take_functions_back);
@@ -200,7 +200,7 @@ pub fn give_up() {
     }
 }
 
-/// The calling thread's ring, if it records there.
+/// The calling thread's ring, if the thread records into it.
 fn own_ring() -> Option<Ring> {
     let gs = syscall::gs();
     ring_at(gs).filter(|ring| ring.address == gs && ring.control().tid.get() == syscall::gettid())
@@ -241,7 +241,7 @@ fn switch(header: &Header, context: &mut Context, waits: u32, told: u32) {
     }
 }
 
-/// Does something with the rings of the process's other threads.
+/// Calls `work` with the rings of the process's other threads.
 fn others(own: Option<Ring>, mut work: impl FnMut(Ring)) {
     let pid = syscall::getpid();
     thread_ring::each(|ring| {
@@ -255,10 +255,10 @@ fn others(own: Option<Ring>, mut work: impl FnMut(Ring)) {
     });
 }
 
-/// Notes how far another thread is.
+/// Stores the position of another thread as a phase boundary.
 fn note(ring: Ring, on: bool) {
     let control = ring.control();
-    // SAFETY: words of the control page, which their owner changes.
+    // SAFETY: words of the control page, which the other thread may change.
     let read = |cell: &core::cell::Cell<u64>| unsafe { cell.as_ptr().read_volatile() };
     let (mut base, mut cursor) = (read(&control.base), read(&control.cursor));
     for _ in 0..3 {
@@ -277,8 +277,8 @@ fn note(ring: Ring, on: bool) {
         .store(number.saturating_add(1), Ordering::Release);
 }
 
-/// The thread stands at a marker, or at the entry of a function: its slots so far and the slots
-/// that follow do not belong together.
+/// Ends the chunk or lap of the calling thread, which is at a marker or at the entry of a function,
+/// so that slots before and after are kept apart.
 fn turn_here(header: &Header, ring: Ring, context: &mut Context) {
     let control = ring.control();
     let place = modules::clone_point_at(context.registers[RIP]);
@@ -306,21 +306,21 @@ fn turn_here(header: &Header, ring: Ring, context: &mut Context) {
 pub struct PhaseSplit {
     count: usize,
     parts: [(u64, u64); BOUNDARIES + 1],
-    /// Slots of all of them.
+    /// Number of slots in all parts.
     pub slots: u64,
-    /// The next one begins outside.
+    /// The next chunk or lap begins outside of phases.
     pub outside: bool,
 }
 
 impl PhaseSplit {
-    /// First slot and end of each, from the base on.
+    /// First slot and end of each part, counted from the base.
     pub fn all(&self) -> &[(u64, u64)] {
         &self.parts[..self.count]
     }
 }
 
-/// If not all `slots` from the base on belong to a phase, or the next ones do not: which do. The
-/// boundaries are used up.
+/// Parts of the `slots` from the base on that belong to phases. `None` if all of them do and the
+/// next slots do as well. Consumes the boundaries.
 pub fn split_by_phase(header: &Header, ring: Ring, slots: u64) -> Option<PhaseSplit> {
     let control = ring.control();
     let began_outside = control.outside.get() != 0;
@@ -341,7 +341,7 @@ pub fn split_by_phase(header: &Header, ring: Ring, slots: u64) -> Option<PhaseSp
             outside: !is_on(header),
         };
         for part in phase_pieces(control.base.get(), slots, began_outside, known) {
-            // Behind the last known switch, nobody knows which slots belong to phases.
+            // Slots behind the last stored boundary cannot be assigned to phases.
             if number > BOUNDARIES && part.1 == slots {
                 header
                     .phases
@@ -361,8 +361,8 @@ pub fn split_by_phase(header: &Header, ring: Ring, slots: u64) -> Option<PhaseSp
     }))
 }
 
-/// Counts the loads of a stretch where the gate opens or closes by them: `all` slots from the base
-/// on, of which `inside` belong to phases.
+/// Counts the loads of a stretch, if their number opens or closes the gate: `all` slots from the
+/// base on, of which `inside` belong to phases.
 pub fn count_loads(header: &Header, ring: Ring, all: u64, inside: u64) {
     let phases = &header.phases;
     let (start, stop) = (
@@ -378,14 +378,14 @@ pub fn count_loads(header: &Header, ring: Ring, all: u64, inside: u64) {
         1 + u64::from(unsafe { base.add(slot as usize).read() }.is_pair())
     };
     let loads: u64 = (0..all).map(records).sum();
-    // (Parts of a stretch are rare; its loads are taken to be evenly in it.)
+    // (Stretches in parts are rare; their loads are assumed to be spread evenly.)
     let in_phases = (u128::from(loads) * u128::from(inside) / u128::from(all.max(1))) as u64;
     let before = phases.loads[0].fetch_add(loads - in_phases, Ordering::Relaxed);
     let recorded = phases.loads[1].fetch_add(in_phases, Ordering::Relaxed);
     move_gate(header, before + loads + recorded, recorded + in_phases);
 }
 
-/// `burst`: a trigger stands for so many loads.
+/// `burst`: counts the `loads` that a trigger stands for.
 pub fn count_trigger(header: &Header, loads: u64) {
     let phases = &header.phases;
     if phases.start_loads.load(Ordering::Relaxed) == 0

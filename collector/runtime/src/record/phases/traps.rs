@@ -1,10 +1,10 @@
-//! Traps where a phase begins or ends: at markers for as long as the process lives, at functions
-//! until one of them is entered.
+//! Traps at the instructions where a phase begins or ends: at markers for as long as the process
+//! lives, at functions until one of them is entered.
 //!
 //! A trap is [`TRAP`] in the place of an instruction's first byte, in the original and in the
-//! clone. A marker's instruction does nothing, so whoever meets it goes on behind it. That of a
-//! function's entry gets its byte back; other threads may be executing it, and see the byte before
-//! or behind the store.
+//! clone. A marker's instruction does nothing, so a thread that hits it continues behind it. At a
+//! function's entry the original byte is restored; other threads that execute it see the byte
+//! before or after the store.
 
 use crate::record::entry_patches::Patches;
 use crate::record::modules;
@@ -20,7 +20,6 @@ use mgz_abi::shared_memory::{Header, MODE_BURST, PAGE_SIZE};
 /// Kind of a trap: `START`, `STOP`, or this.
 pub const FUNCTION: u8 = 3;
 
-/// A trap.
 struct Trap {
     address: AtomicU64,
     /// Kind of the trap; bytes of the instruction; its first byte; and the page's protection.
@@ -44,7 +43,7 @@ fn traps() -> &'static [Trap] {
 /// Kind of the trap at an address, and the length of the instruction there. The trap may have been
 /// taken back.
 pub fn at(address: u64) -> Option<(u8, u8)> {
-    // The last one, should a module have been loaded where another one was.
+    // The last trap wins, in case a module was loaded at the address of an earlier one.
     let found = traps()
         .iter()
         .rev()
@@ -53,7 +52,7 @@ pub fn at(address: u64) -> Option<(u8, u8)> {
     Some((about[0], about[1]))
 }
 
-/// Puts a trap. Nobody may be executing the page unless it stays executable.
+/// Writes a trap. If the page does not stay executable, no thread may be executing it.
 ///
 /// # Safety
 /// `address` must be that of an instruction of a loaded module's code.
@@ -63,9 +62,10 @@ unsafe fn put(address: u64, what: u8, length: u8, protection: usize) -> bool {
         return false;
     };
     let page = address as usize & !(PAGE_SIZE - 1);
-    // As it will be when a function's is taken back: who refuses that refuses it now.
+    // The page gets the same protection as for a later removal, so that a kernel that refuses it
+    // does so now.
     let open = map::READ | map::WRITE | map::EXEC;
-    // SAFETY: the caller's contract; the page is given back as it was.
+    // SAFETY: the caller's contract; the page's protection is restored.
     unsafe {
         if syscall::mprotect(page, PAGE_SIZE, open) != 0 {
             return false;
@@ -84,7 +84,7 @@ unsafe fn put(address: u64, what: u8, length: u8, protection: usize) -> bool {
     true
 }
 
-/// Gives all functions' entries their bytes back. The caller holds the lock of phases.
+/// Restores the bytes at all functions' entries. The caller holds the lock of phases.
 pub fn take_functions_back() {
     for trap in traps() {
         let [what, _, byte, protection] = trap.about.load(Ordering::Relaxed).to_le_bytes();
@@ -94,8 +94,7 @@ pub fn take_functions_back() {
             continue;
         }
         let page = address as usize & !(PAGE_SIZE - 1);
-        // SAFETY: code in which a trap was put, or what lies there now, which is not changed: one
-        // byte is replaced if it is the trap.
+        // SAFETY: the byte is readable, and it is replaced only if it is a trap.
         unsafe {
             let place = AtomicU8::from_ptr(address as *mut u8);
             if place.load(Ordering::Relaxed) != TRAP {
@@ -121,7 +120,7 @@ pub struct LoadedModule<'a> {
 }
 
 impl LoadedModule<'_> {
-    /// The protection of original code at a link-time address; `None` if it is none.
+    /// The protection of original code at a link-time address; `None` if the address is not code.
     fn protection(&self, at: u64) -> Option<usize> {
         const PF_W: u32 = 2;
         let segment = self
@@ -136,8 +135,8 @@ impl LoadedModule<'_> {
         Some(map::READ | map::EXEC | writable)
     }
 
-    /// Puts a trap at an instruction of the original and at its clone. Returns whether all that is
-    /// needed is there.
+    /// Writes a trap at an instruction of the original and at its clone. Returns true if all
+    /// necessary traps are in place.
     fn put(&self, header: &Header, at: u64, what: u8, length: u8) -> bool {
         let address = self.bias + at;
         let Some(protection) = self.protection(at) else {
@@ -146,8 +145,8 @@ impl LoadedModule<'_> {
         let burst = header.mode == MODE_BURST;
         let clone = modules::first_clone_instruction(address).map(|(clone, _)| clone);
         let jumped_over = !burst && self.patches.cover_byte(at);
-        // A marker is copied as it is, and in front of it there is nothing of a probe. (The original's
-        // may lie under an entry jump by now.)
+        // A marker is copied unchanged, with no probe in front of it. (The original may already be
+        // covered by an entry jump.)
         let same = |clone: &u64| {
             // SAFETY: the instruction and its copy.
             let bytes = |from: u64| unsafe {
@@ -172,7 +171,7 @@ impl LoadedModule<'_> {
     }
 }
 
-/// Puts the traps of a new module's markers; returns how many could not be put.
+/// Writes the traps at a new module's markers. Returns how many failed.
 pub fn at_markers(header: &Header, place: &LoadedModule, markers: &[Marker]) -> u64 {
     let left = markers
         .iter()
@@ -180,7 +179,7 @@ pub fn at_markers(header: &Header, place: &LoadedModule, markers: &[Marker]) -> 
     left.count() as u64
 }
 
-/// The same of the functions that the recorder has found in it.
+/// The same for the functions that the recorder has found in the module.
 pub fn at_functions(header: &Header, place: &LoadedModule, phases: &Phases) -> u64 {
     let [a, b, c, d, e, f, g, h, ..] = place.note.sidecar_id;
     let sidecar = u64::from_le_bytes([a, b, c, d, e, f, g, h]);

@@ -25,7 +25,8 @@ static LOCK: AtomicU32 = AtomicU32::new(0);
 /// the program's own requests.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// The signals that the runtime needs, and so are never really blocked; none where it handles none.
+/// The signals that the runtime needs and that are therefore never blocked in the kernel; 0 if it
+/// handles no signals.
 pub(crate) static NEVER_BLOCKED: AtomicU64 = AtomicU64::new(0);
 
 /// In a new child: no other thread holds the lock.
@@ -33,7 +34,7 @@ pub fn unlock_actions() {
     LOCK.store(0, Ordering::Relaxed);
 }
 
-/// Installs the guard page's handler. Called once, before any instrumented code runs.
+/// Installs the handler for guard pages (SIGSEGV). Called once, before any instrumented code runs.
 pub fn install() {
     // SAFETY: `on_segv` is a signal handler; single-threaded.
     unsafe {
@@ -46,7 +47,7 @@ pub fn install() {
     INSTALLED.store(true, Ordering::Relaxed);
     install_trigger();
     NEVER_BLOCKED.store(SEGV_BIT | trigger::bit(), Ordering::Relaxed);
-    // A blocked SIGSEGV may be inherited; the thread's view keeps it.
+    // A blocked SIGSEGV may be inherited; the program's view of the mask keeps it.
     if let (Ok(old), Some(ring)) = (
         syscall::sigprocmask(1, Some(SEGV_BIT)),
         thread_ring::current(),
@@ -55,8 +56,8 @@ pub fn install() {
     }
 }
 
-/// Installs the trigger's handler, also for the signal that the kernel may send in its place, if
-/// the program does not use that.
+/// Installs the trigger's handler, and for the signal that the kernel may send instead, if the
+/// program does not use that one.
 fn install_trigger() {
     let signal = trigger::signal();
     if signal == 0 {
@@ -85,13 +86,13 @@ fn install_trigger() {
     }
 }
 
-/// As [`install`], in a process that runs already: its handlers are wrapped as if they had been
-/// installed with the runtime in place.
+/// As [`install`], in a process that is already running: its handlers are wrapped as if they had
+/// been installed through the runtime.
 pub fn adopt() {
     install();
     for signal in 1..=64 {
         let mut now = KernelAction::default();
-        // SAFETY: asks only.
+        // SAFETY: only reads the action.
         let known = unsafe { syscall::sigaction(signal, None, Some(&mut now)) } == 0;
         let ours = [
             on_segv as *const () as usize,
@@ -114,7 +115,7 @@ pub fn adopt() {
 pub fn wrap_internal() {
     for signal in (1..=64).filter(|s| INTERNAL & 1 << (s - 1) != 0) {
         let mut now = KernelAction::default();
-        // SAFETY: asks only.
+        // SAFETY: only reads the action.
         let known = unsafe { syscall::sigaction(signal, None, Some(&mut now)) } == 0;
         if known
             && !matches!(now.handler, SIG_DFL | SIG_IGN)
@@ -126,8 +127,8 @@ pub fn wrap_internal() {
     }
 }
 
-/// If the program has got past the wrappers and handles SIGSEGV itself: takes the signal back, and
-/// remembers the program's action.
+/// Reinstalls the runtime's handler of SIGSEGV if the program has bypassed the wrappers and
+/// installed its own, and remembers the program's action.
 pub fn take_segv_back() {
     let mut now = KernelAction::default();
     // SAFETY: `on_segv` is a signal handler.
@@ -143,8 +144,8 @@ pub fn take_segv_back() {
     }
 }
 
-/// Lets the handler of SIGSEGV return without a system call, or with it as usual. A filter forbids
-/// the usual return of handlers: the handler then blocks no signals, since it could not restore the
+/// Lets the handler of SIGSEGV return without a system call if `on`, because a seccomp filter
+/// forbids the usual return. The handler then blocks no signals, since it could not restore the
 /// mask.
 pub fn return_without_kernel(on: bool) {
     let mut action = segv_action();
@@ -203,21 +204,20 @@ fn unhandled(signal: usize, wanted: &KernelAction) -> KernelAction {
     }
 }
 
-/// The program's view of a signal's action, read under no lock: of one that the runtime handles
-/// itself all signals are blocked in this thread, and a torn read would need the program to race
-/// `sigaction` against its own signal.
+/// The program's view of a signal's action, read without the lock: this thread has all signals
+/// blocked, and a torn read would require the program to race `sigaction` against its own signal.
 pub(crate) fn seen(signal: usize) -> KernelAction {
     // SAFETY: a copy of plain numbers.
     unsafe { (&raw const ACTIONS[signal.min(64)]).read() }
 }
 
-/// The same, under the lock.
+/// As [`seen`], under the lock.
 pub(crate) fn action_of_signal(signal: usize) -> KernelAction {
     thread_ring::exclusively(&LOCK, || seen(signal))
 }
 
-/// A handler that is used once (`SA_RESETHAND`) begins: the kernel has reset its own action; for
-/// SIGSEGV it kept the runtime's.
+/// Resets the action of a one-shot handler (`SA_RESETHAND`) that begins. The kernel has reset its
+/// own action, but for SIGSEGV kept the runtime's.
 pub(crate) fn reset(signal: usize) {
     thread_ring::exclusively(&LOCK, || {
         // SAFETY: the table is changed under the lock; `on_trigger` is a signal handler.
@@ -297,7 +297,7 @@ pub(crate) fn change(
     })
 }
 
-/// If nobody records, the program's request goes to the kernel unchanged.
+/// Passes the program's request to the kernel unchanged, because nothing is recorded.
 #[inline(never)]
 fn change_unrecorded(
     s: usize,
@@ -313,8 +313,8 @@ fn change_unrecorded(
     unsafe { syscall::sigaction(s, new.as_ref(), old) }
 }
 
-/// The child of a `vfork` drops handlers before `exec`: the table, which is its parent's, stays as
-/// it is.
+/// The child of a `vfork` drops handlers before `exec`. The table belongs to its parent and does
+/// not change.
 #[inline(never)]
 fn change_of_borrower(
     s: usize,

@@ -16,7 +16,7 @@ use mgz_abi::slot::RingSlot;
 /// State that is kept while a handler of the program runs.
 pub(crate) struct Delivery {
     signal: i32,
-    /// It was recording.
+    /// The thread was recording.
     recording: bool,
     /// The ring and place in the clone that were interrupted.
     interrupted: Option<(Ring, modules::ClonePoint)>,
@@ -36,19 +36,19 @@ const FAULTS: u64 = 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 11 | 1 << 31;
 const SIGTRAP: usize = 5;
 /// `si_code` of a step of the trap flag.
 const TRAP_TRACE: i32 = 2;
-/// SIGABRT, whose handlers report crashes as those of faults do.
+/// SIGABRT, whose handlers report crashes like those of faults.
 const ABORTS: u64 = 1 << 6;
 /// Result of [`deliver`]: the handler returns to the kernel itself.
 pub(crate) const DIRECT: usize = 2;
 /// Result of [`deliver`]: the handler is called from code of the file, which unwinders know.
 pub(crate) const THROUGH_FILE: usize = 3;
 
-/// Addresses to enter: the program's handler, and the file's code that calls it
+/// The addresses to enter: the program's handler, and the file's code that calls it
 /// (`mgz_abi::probe::HANDLER_CALL`); then the signals to block.
 pub(crate) type Entered = [usize; 3];
 
-/// The calling thread's ring, unless it is still its creator's: a thread that nobody has met yet,
-/// since a system call has made it just now.
+/// The calling thread's ring, unless it is still its creator's: that of a thread that a system call
+/// has just created.
 fn own_ring() -> Option<Ring> {
     let sealed = crate::sys::seccomp_state::is_sealed();
     thread_ring::current().filter(|ring| {
@@ -56,9 +56,10 @@ fn own_ring() -> Option<Ring> {
     })
 }
 
-/// Prepares the frame for the program's handler. Returns 0 if none is to run, 1 if `entered` names
-/// it, [`DIRECT`] if it names it and nothing is to be done behind it, [`THROUGH_FILE`] if it is to
-/// be called from there, or the address of a moved frame on which to start again.
+/// Prepares the frame for the program's handler. Returns 0 if none is to run, 1 if `entered` holds
+/// the handler, [`DIRECT`] if the handler in `entered` needs no work after its return,
+/// [`THROUGH_FILE`] if it is to be called from the file's code, or the address of a moved frame on
+/// which to start again.
 pub(crate) unsafe extern "C" fn deliver(
     signal: i32,
     info: *mut Info,
@@ -74,8 +75,8 @@ pub(crate) unsafe extern "C" fn deliver(
     let is_step = s == SIGTRAP && unsafe { (*info).code } == TRAP_TRACE;
     if is_step {
         flags::program_steps_itself();
-        // A stand-in for a function of the C library, or for the way into one, is no code of the
-        // program.
+        // The runtime's replacement of a function of the C library, or its entry stub, is not code
+        // of the program.
         if process::is_own_code(c.registers[RIP]) {
             return 0;
         }
@@ -95,7 +96,7 @@ pub(crate) unsafe extern "C" fn deliver(
         actions::reset(s);
     }
     if action.handler == SIG_DFL || action.handler == SIG_IGN {
-        // Changed by another thread since the kernel chose this handler.
+        // Another thread has changed the action since the kernel chose this handler.
         return 0;
     }
     if let Some(ring) = ring {
@@ -105,7 +106,8 @@ pub(crate) unsafe extern "C" fn deliver(
     if is_step && modules::in_clone(c.registers[RIP]) {
         process::count(count::STEPS_IN_CLONES, 1);
     }
-    // In the spare ring nothing counts, but what a probe has borrowed must come back all the same.
+    // Records in the spare ring do not count, but registers that a probe has borrowed must still be
+    // restored.
     let recording = ring.is_some_and(|r| syscall::gs() == r.address);
     let interrupted = interrupted(ring, c.registers[RIP]);
     let mut before = [0u64; REGISTERS];
@@ -120,13 +122,13 @@ pub(crate) unsafe extern "C" fn deliver(
     // SAFETY: the kernel's frame.
     let info = unsafe { &mut *info };
     if FAULTS >> signal & 1 == 1 && info.code > 0 && info.address == came {
-        // The address is the instruction's own.
+        // For these faults the address is that of the instruction itself.
         info.address = c.registers[RIP];
     }
     let mut mask = handler_mask(ring, c, &action, s);
-    // Unwinders find no frames for a runtime that no loader knows, so it must leave none behind.
-    // (Executables without a loader have code to call handlers from.) A handler of a thread without
-    // a ring needs no work after its return either.
+    // Unwinders find no frames for a runtime that no loader knows, so it must not be on the
+    // handler's stack. (Executables without a loader have code that calls handlers.) A handler of a
+    // thread without a ring needs no work after its return either.
     let direct =
         ring.is_none() || crate::record::attachment::is_attached() && interrupted.is_none();
     if let Some(ring) = ring {
@@ -169,13 +171,13 @@ fn leave_window(ring: Ring, c: &mut Context) {
         return;
     }
     if window::keeps_out(c.registers[FLAGS]) {
-        // Its way back must not lead to a clone.
+        // The window must not return to a clone later.
         window::leave_for_good(ring);
     }
     window::leave(ring, c, window::Why::Signal);
 }
 
-/// The place in a clone at which the thread was interrupted.
+/// The point in a clone at which the thread was interrupted.
 #[inline(always)]
 fn interrupted(ring: Option<Ring>, rip: u64) -> Option<(Ring, modules::ClonePoint)> {
     let ring = ring.filter(|_| modules::in_clone(rip))?;
@@ -193,7 +195,7 @@ struct InClone {
     begun: RingSlot,
 }
 
-/// Changes the registers to those of the original. The result is the state of the clone's probe.
+/// Changes the registers to those of the original. Returns the state of the clone's probe.
 #[inline(always)]
 fn show_original(
     signal: i32,
@@ -234,7 +236,7 @@ fn show_original(
     clone
 }
 
-/// Shows the handler the program's own signal mask and stack. The result is the shield before it.
+/// Shows the handler the program's own signal mask and stack. Returns the previous shield.
 #[inline(always)]
 fn show_program(ring: Ring, c: &mut Context, mask: u64) -> Shield {
     let private = ring.private();
@@ -263,13 +265,13 @@ fn handler_mask(ring: Option<Ring>, c: &Context, action: &KernelAction, signal: 
     came_from | action.mask | own
 }
 
-/// The mask with which the thread waited, if the signal has ended such a call: it holds for the
-/// handler, and not behind it.
+/// The signal mask of an interrupted call that waits with its own mask. It applies to the handler,
+/// not after it.
 fn waiting(ring: Ring, context: &Context) -> Option<u64> {
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
     let mask = ring.private().waiting.get()?;
-    // Before the call, or behind it, the frame's own mask is right.
-    // SAFETY: code that has just been executed, two bytes of it at least.
+    // Before and after the call, the frame's own mask is right. SAFETY: the thread has just
+    // executed these two bytes or will.
     let interrupted = context.registers[RAX] == (-EINTR) as u64
         && unsafe { ((context.registers[RIP] - 2) as *const [u8; 2]).read() } == SYSCALL;
     if !interrupted {
@@ -279,10 +281,10 @@ fn waiting(ring: Ring, context: &Context) -> Option<u64> {
     Some(mask)
 }
 
-/// The program's handler has returned. All signals are blocked.
+/// Called when the program's handler has returned. All signals are blocked.
 pub(crate) unsafe extern "C" fn returned(context: *mut Context) {
     let frame = context as usize - 8;
-    // SAFETY: the kernel's frame, whose first word is where it is returned to.
+    // SAFETY: the kernel's frame, whose first word is the return address.
     let c = unsafe {
         (frame as *mut usize).write(crate::record::signals::entry::restorer_address());
         choose_way_back(context);
@@ -314,7 +316,7 @@ pub(crate) unsafe extern "C" fn returned(context: *mut Context) {
     }
 }
 
-/// Puts the interrupted clone back, if that is where the thread goes on.
+/// Restores the interrupted state of the clone, if the thread continues there.
 fn settle(delivery: &Delivery, c: &mut Context) {
     let Delivery {
         signal,
@@ -344,13 +346,13 @@ fn settle(delivery: &Delivery, c: &mut Context) {
         append(ring, mark(mgz_abi::slot::MARK_SIGNAL_RETURN));
     }
     if recording() && half(&place).is_some() {
-        // The first of two records stands before the handler's already.
+        // The first of the two records was already committed before the handler's records.
         append(ring, SECOND_ONLY_MARK);
     }
     if recording() {
         go_on_with(ring, *begun);
     }
-    // If recording has ended, perhaps just now, the region goes on in the spare ring.
+    // If recording has ended, perhaps just now, the region continues in the spare ring.
     let control = if recording() {
         ring.control()
     } else {
@@ -368,7 +370,7 @@ pub const SECOND_ONLY_MARK: RingSlot = RingSlot {
     id: mgz_abi::slot::MARK_REPEAT,
 };
 
-/// Id of a record that is written while the slot that it shares is not.
+/// Id of a record that is already written while the slot that it shares is incomplete.
 fn half(place: &modules::ClonePoint) -> Option<u32> {
     if place.state.flags & mgz_abi::address_map::STATE_HALF == 0 {
         None
@@ -396,8 +398,8 @@ pub(crate) fn commit_half(control: &mgz_abi::shared_memory::Control, place: &mod
     control.cursor.set(control.cursor.get() + 16);
 }
 
-/// Content of the slot at the cursor. Between the stores of a record its slot is not committed: the
-/// handler's records are written over it.
+/// Content of the slot at the cursor. Between the stores of a record its slot is not committed, so
+/// the handler's records overwrite it.
 fn begun(control: &mgz_abi::shared_memory::Control) -> RingSlot {
     if control.cursor.get() >= control.guard.get() {
         return RingSlot::default();
@@ -406,7 +408,8 @@ fn begun(control: &mgz_abi::shared_memory::Control) -> RingSlot {
     unsafe { (control.cursor.get() as *const RingSlot).read_volatile() }
 }
 
-/// Puts the result of [`begun`] into the present slot of the interrupted record.
+/// Writes the result of [`begun`] back into the slot at the cursor, where the interrupted record
+/// continues.
 fn go_on_with(ring: Ring, begun: RingSlot) {
     if make_room(ring) {
         // SAFETY: below the guard, in this thread's ring.
@@ -414,8 +417,8 @@ fn go_on_with(ring: Ring, begun: RingSlot) {
     }
 }
 
-/// A handler has sent the thread to an instruction that a patch overwrites (it has skipped the one
-/// before): it goes on in the clone, as if it had come there with nothing recorded yet.
+/// If a handler has sent the thread to an instruction that a patch overwrites (by skipping the one
+/// before), the thread continues in the clone, with nothing recorded yet.
 fn avoid_patch(context: &mut Context) {
     let Some(ring) = thread_ring::current() else {
         return;
@@ -451,7 +454,7 @@ fn avoid_patch(context: &mut Context) {
     counting.resume(control, context);
 }
 
-/// Puts the clone's registers back, with the region's base where the ring now is.
+/// Restores the clone's registers, with the region's base in the current ring.
 fn resume(
     control: &mgz_abi::shared_memory::Control,
     context: &mut Context,
@@ -473,7 +476,7 @@ fn resume(
     }
 }
 
-/// Undoes the clone's work so far on the original instruction.
+/// Undoes the changes that the clone has made so far for the current original instruction.
 pub fn take_back(context: &mut Context, state: &mgz_abi::address_map::ProbeState) {
     const RCX: u8 = 1;
     const RSP: u8 = 4;
@@ -486,7 +489,7 @@ pub fn take_back(context: &mut Context, state: &mgz_abi::address_map::ProbeState
     }
 }
 
-/// Commits the slots of the region in flight to the page that %gs points at.
+/// Commits the slots of the current region to the control page at %gs.
 pub fn commit(
     control: &mgz_abi::shared_memory::Control,
     context: &mut Context,
@@ -505,8 +508,8 @@ pub fn commit(
         .set(control.cursor.get() + 16 * u64::from(state.slots_done));
 }
 
-/// Returns true if there is a free slot at the cursor; if not, recording ends here. All signals are
-/// blocked.
+/// Ensures that there is a free slot at the cursor. Otherwise recording ends for this thread, and
+/// the result is false. All signals are blocked.
 fn make_room(ring: Ring) -> bool {
     let control = ring.control();
     if control.cursor.get() < control.guard.get() {

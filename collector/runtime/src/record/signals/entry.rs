@@ -11,9 +11,9 @@ use core::arch::naked_asm;
 use core::sync::atomic::AtomicBool;
 use mgz_abi::probe::HANDLER_FRAME;
 
-/// Returns from a handler: `rt_sigreturn`, in the very bytes by which unwinders know a signal
-/// frame. They look the byte before a return address up, so that must not belong to a function with
-/// unwind data: hence the `nop`, see [`restorer_address`].
+/// Returns from a handler: `rt_sigreturn`, in exactly the bytes by which unwinders recognize a
+/// signal frame. Unwinders look up the byte before a return address, so it must not belong to a
+/// function with unwind data: hence the `nop`, see [`restorer_address`].
 #[unsafe(naked)]
 unsafe extern "C" fn restorer() {
     naked_asm!(
@@ -24,7 +24,7 @@ unsafe extern "C" fn restorer() {
     )
 }
 
-/// The same by a `syscall` instruction of the program ([`dispatch`]).
+/// As [`restorer`], through a `syscall` instruction of the program ([`dispatch`]).
 #[unsafe(naked)]
 unsafe extern "C" fn restorer_by_gate() {
     extern "C" fn gate() -> usize {
@@ -39,7 +39,8 @@ unsafe extern "C" fn restorer_by_gate() {
         gate = sym gate)
 }
 
-/// Lets a handler of this frame return by the program's own `syscall` instruction, if it must.
+/// Chooses the return address of a frame: if necessary, the handler returns through the program's
+/// own `syscall` instruction.
 ///
 /// # Safety
 /// `context` must lie in the kernel's frame.
@@ -68,7 +69,8 @@ pub(crate) unsafe extern "C" fn on_segv() {
         "and rsp, -16",
         clear_foreign!("rcx"),
         "call {segv}",
-        // 0: done. Else the stack pointer of a copy of the frame, on which the program's handler shall run.
+        // 0: done. Otherwise the stack pointer of a copy of the frame, on which the program's
+        // handler is to run.
         "test rax, rax",
         "jne 2f",
         "mov rsp, rbx",
@@ -97,8 +99,8 @@ pub(crate) unsafe extern "C" fn on_segv() {
 pub(crate) static RETURNS_ALONE: AtomicBool = AtomicBool::new(false);
 
 /// Returns from a handler that blocks no signals without a system call: restores the extended state
-/// and all registers out of the kernel's frame, at whose first word the stack pointer is. (`iretq`
-/// fails on a shadow stack, which no process has here: see docs/design/thread-state.md.)
+/// and all registers from the kernel's frame, to whose first word the stack pointer points.
+/// (`iretq` fails on a shadow stack, which no process has here: see docs/design/thread-state.md.)
 #[unsafe(naked)]
 unsafe extern "C" fn return_alone() {
     naked_asm!(
@@ -176,9 +178,8 @@ pub(crate) unsafe extern "C" fn on_trigger() {
     )
 }
 
-/// Offset from the stack pointer to where the kernel has saved register number `n` of
-/// [`Context::registers`] when a handler has returned to [`on_signal`]: the context begins at the
-/// stack pointer.
+/// Offset from the stack pointer to the saved register number `n` of [`Context::registers`] when a
+/// handler has returned to [`on_signal`]. The context then begins at the stack pointer.
 const fn saved(n: usize) -> usize {
     core::mem::offset_of!(Context, registers) + 8 * n
 }
@@ -189,7 +190,7 @@ const fn low(n: usize) -> usize {
 }
 
 const fn high(n: usize) -> usize {
-    // One byte more would be needed from here on.
+    // The encoding above has two bytes.
     assert!(saved(n) < 0x2000);
     saved(n) >> 7
 }
@@ -198,18 +199,18 @@ const fn high(n: usize) -> usize {
 /// address.
 const _: () = assert!(HANDLER_FRAME == 8);
 
-/// Offset of the interrupted flags in the kernel's context.
+/// Offset of the interrupted thread's flags in the kernel's context.
 const FLAGS_AT: usize = core::mem::offset_of!(Context, registers) + 8 * FLAGS;
 
-/// Sets the alignment check for the program's handler if it was set where the signal came: the
-/// kernel leaves it as it is. rdx is the handler's context.
+/// Sets the alignment check for the program's handler if it was set in the interrupted code, as the
+/// kernel does. rdx is the handler's context.
 macro_rules! handler_flags {
     () => {
         "mov eax, [rdx + {flags}]\nand eax, {alignment}\nje 8f\npushfq\nor [rsp], rax\npopfq\n8:"
     };
 }
 
-/// `rt_sigprocmask` for [`on_signal`] in a process with system calls that are handed back.
+/// `rt_sigprocmask` for [`on_signal`] in a process with dispatched system calls.
 ///
 /// # Safety
 /// `mask` is a mask.
@@ -221,16 +222,16 @@ unsafe extern "C" fn set_mask(how: usize, mask: *const u64) {
 /// Entry for every signal that the program handles: `(signal, info, context)`, with all signals
 /// blocked.
 ///
-/// The handler runs on the stack that it would have without the runtime, with nothing of the
-/// runtime below the kernel's frame: it is entered by a jump, and returns to here because the
-/// frame's first word, where the restorer's address was, says so. Unwinders find a signal frame
-/// there: the call frame information says that this function's caller is the interrupted code, with
-/// its registers where the kernel has saved them. That information covers one block of assembly, so
-/// the function is long.
+/// The handler runs on the same stack as without the runtime, with nothing of the runtime below the
+/// kernel's frame. It is entered by a jump, and returns here because the frame's first word, which
+/// held the restorer's address, is replaced. Unwinders find a signal frame here: the call frame
+/// information says that this function's caller is the interrupted code, with its registers where
+/// the kernel has saved them. That information covers one block of assembly, so the function is
+/// long.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn on_signal() {
     // rsp is at the frame's first word (the restorer's address), as after a call: the kernel has
-    // aligned it. The interrupted code's registers are in the frame, so that all may be used.
+    // aligned it. The interrupted code's registers are in the frame, so all registers may be used.
     asm_with_own_stack!(
         ".cfi_startproc",
         ".cfi_signal_frame",
@@ -257,7 +258,7 @@ pub(crate) unsafe extern "C" fn on_signal() {
         "ja 2f",
         "test rax, rax",
         "je 3f",
-        // Not before the program's stack is in use again: signals may wait.
+        // Only once the program's stack is in use again, since signals may be pending.
         "mov eax, {sigprocmask}",
         "mov edi, 2", // SIG_SETMASK
         "xor edx, edx",
@@ -298,7 +299,8 @@ pub(crate) unsafe extern "C" fn on_signal() {
         "lea rsp, [rsp + 16]",
         "jmp 6f",
         ".cfi_remember_state",
-        // DW_CFA_def_cfa_expression: what is saved as rsp. Then one DW_CFA_expression each: saved at rsp + offset.
+        // DW_CFA_def_cfa_expression: the saved rsp. Then one DW_CFA_expression for each register:
+        // saved at rsp + offset.
         ".cfi_escape 0x0f, 4, 0x77, {rsp_low}, {rsp_high}, 6",
         ".cfi_escape 0x10, 8, 3, 0x77, {r8_low}, {r8_high}",
         ".cfi_escape 0x10, 9, 3, 0x77, {r9_low}, {r9_high}",
@@ -317,10 +319,10 @@ pub(crate) unsafe extern "C" fn on_signal() {
         ".cfi_escape 0x10, 2, 3, 0x77, {rcx_low}, {rcx_high}",
         ".cfi_escape 0x10, 7, 3, 0x77, {rsp_low}, {rsp_high}",
         ".cfi_escape 0x10, 16, 3, 0x77, {rip_low}, {rip_high}",
-        // Unwinders look the byte before a return address up.
+        // Unwinders look up the byte before a return address.
         "nop",
         "6:",
-        // The handler may have left any flags. The word below is that of its return address.
+        // The handler may have left any flags. The word below held its return address.
         clear_foreign!("rcx"),
         "lea rbx, [rsp - 8]",
         "mov eax, {sigprocmask}",
@@ -344,7 +346,7 @@ pub(crate) unsafe extern "C" fn on_signal() {
         "ret",
         ".cfi_endproc",
         ;
-        // The kernel ignores those words of the frame.
+        // The kernel ignores these words of the frame.
         reserved = const core::mem::offset_of!(Context, reserved),
         kept = const KEPT_FLAGS,
         cleared = sym CLEARED,

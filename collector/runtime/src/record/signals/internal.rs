@@ -1,5 +1,5 @@
 //! The runtime's own signals: faults of probes (a full ring, a full window, a new child) and
-//! triggers. All others are the program's.
+//! triggers. All other signals are the program's.
 
 use crate::record::signals::actions::burst;
 use crate::record::signals::delivery::{append, commit, commit_half};
@@ -16,15 +16,15 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use mgz_abi::shared_memory::{MODE_BURST, PAGE_SIZE};
 use mgz_abi::slot::RingSlot;
 
-/// The register that holds the address of the call there.
+/// At that instruction this register holds the address of the system call.
 const RCX: u8 = 1;
 
 /// Instruction at which the runtime reads a mask of the program, which may not be mapped; 0: no
 /// read yet.
 pub(crate) static READS_MASK: AtomicUsize = AtomicUsize::new(0);
 
-/// Handles SIGSEGV. Returns 0 when the fault is dealt with, or the address of a copy of the frame
-/// for the program's handler.
+/// Handles SIGSEGV. Returns 0 if the fault is handled, or the address of a copy of the frame for
+/// the program's handler.
 pub(crate) unsafe extern "C" fn segv(
     _signal: i32,
     info: *mut Info,
@@ -36,7 +36,7 @@ pub(crate) unsafe extern "C" fn segv(
     unsafe { choose_way_back(context) };
     if i.code > 0 {
         if c.registers[RIP] == READS_MASK.load(Ordering::Relaxed) as u64 {
-            // At the system call, which says so to who has made it.
+            // The fault is reported at the system call, to the code that made it.
             c.registers[RIP] = *c.register(RCX);
             return 0;
         }
@@ -61,8 +61,8 @@ pub(crate) unsafe extern "C" fn segv(
                 && syscall::gs() == ring.address
                 && window::is_open(ring)
             {
-                // It is in the original code although its window is open: what was loaded there is
-                // missing.
+                // The thread runs original code although its window is open, so the loads of that
+                // code are missing.
                 window::leave(ring, c, window::Why::NoClone);
             }
             c.registers[RIP] = clone;
@@ -88,8 +88,8 @@ pub(crate) unsafe extern "C" fn segv(
     move_frame(context, &action)
 }
 
-/// Dies as the program would have, with the default action: by the same fault (`again`), or by the
-/// same signal, or one that the kernel would have sent.
+/// Dies as the program would have, with the default action: by repeating the fault (`again`), or by
+/// SIGSEGV sent to the thread.
 pub(crate) fn die(context: &mut Context, again: bool) {
     let default = KernelAction {
         restorer: restorer_address(),
@@ -104,8 +104,7 @@ pub(crate) fn die(context: &mut Context, again: bool) {
     }
 }
 
-/// Shows the interrupted instruction where the program would have died, and keeps the records of
-/// the region in flight.
+/// Makes the original instruction the place of death, and keeps the records of the current region.
 fn note_death(context: &mut Context) {
     let Some(ring) = thread_ring::current() else {
         return;
@@ -204,15 +203,15 @@ pub fn go_on(control: &mgz_abi::shared_memory::Control, start: u64, context: &mu
     true
 }
 
-/// Sends the program's own signal again, which it has blocked, and blocks it in earnest: it waits where the
-/// program can ask for it, until the mask changes. No trigger comes meanwhile. Returns whether that
-/// was done.
+/// Sends the program's own signal again and blocks it in the kernel, because the program has it
+/// blocked: it stays pending there until the mask changes. No trigger arrives meanwhile. Returns
+/// true if the signal was sent.
 fn wait_for_program(info: *mut Info, context: &mut Context) -> bool {
     const SI_TKILL: i32 = -6;
     // SAFETY: the kernel's frame.
     let (signal, code) = unsafe { ((*info).signal as usize, (*info).code) };
     let (pid, tid) = (syscall::getpid() as usize, syscall::gettid() as usize);
-    // SAFETY: the kernel's own structure; a thread may send itself any.
+    // SAFETY: the kernel's own structure; a thread may send itself any signal.
     let to_process = code != SI_TKILL
         && unsafe { syscall::call(nr::RT_SIGQUEUEINFO, pid, signal, info as usize, 0, 0, 0) } == 0;
     let sent = to_process
@@ -224,8 +223,8 @@ fn wait_for_program(info: *mut Info, context: &mut Context) -> bool {
     sent
 }
 
-/// Handles the trigger's signal. Returns 0 when all is done, or the address of a copy of the frame
-/// for the program's handler: the program may use the signal for itself as well.
+/// Handles the trigger's signal. Returns 0 if the signal is handled, or the address of a copy of
+/// the frame for the program's handler: the program may use the signal for itself as well.
 pub(crate) unsafe extern "C" fn triggered(
     signal: i32,
     info: *mut Info,
@@ -241,7 +240,7 @@ pub(crate) unsafe extern "C" fn triggered(
             trigger::came(ring, i, c);
             return 0;
         }
-        // One that an earlier attachment's trigger had sent when it ended.
+        // A signal that the trigger of an earlier attachment sent before it ended.
         Some(_) if i.code > 0 && crate::record::attachment::is_attached() => return 0,
         None if syscall::gs() == 0 && trigger::was_for_other(i) => {
             crate::record::thread_join::join(c);

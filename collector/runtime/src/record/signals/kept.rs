@@ -1,23 +1,23 @@
 //! State that is kept while a handler of the program runs, apart from its stack: an alternate stack
 //! may be only as large as the handler needs.
 //!
-//! It is found again by the address of the kernel's frame. A handler that is left by a jump never
-//! returns, and nobody says so: its place is taken when no other is free. Should it have been the
-//! place of a handler that does return, that thread goes on in the original code, as if the handler
-//! had changed something.
+//! The state is found by the address of the kernel's frame. A handler that is left by a jump never
+//! returns and is not noticed: its entry is reused when no other is free. If the entry of a handler
+//! is reused that does return, its thread continues in the original code, as if the handler had
+//! changed something.
 
 use crate::record::signals::delivery::Delivery;
 use crate::record::thread_ring;
 use crate::record::thread_ring::Ring;
 
-/// Handlers of a thread, one inside the other, of which all is remembered.
+/// Maximum number of nested handlers of a thread whose state is kept.
 pub(crate) const KEPT_HANDLERS: usize = 24;
 
-/// One of a thread's places.
+/// One of a thread's entries.
 struct KeptHandler {
     /// Address of the kernel's frame.
     frame: usize,
-    /// Counts the handlers of the thread.
+    /// Number of the handler, counted per thread.
     number: u64,
     delivery: Delivery,
 }
@@ -26,7 +26,7 @@ const _: () = assert!(
     KEPT_HANDLERS * size_of::<KeptHandler>() <= thread_ring::KEPT_BYTES && KEPT_HANDLERS <= 32
 );
 
-/// Which of a thread's places are in use, by bit, and the number of handlers so far.
+/// Bit set of a thread's used entries, and the number of handlers so far.
 #[derive(Clone, Copy, Default)]
 pub struct KeptPlaces {
     used: u32,
@@ -41,14 +41,14 @@ fn used_places(used: u32) -> impl Iterator<Item = usize> + Clone {
     (0..KEPT_HANDLERS).filter(move |index| used >> index & 1 != 0)
 }
 
-/// The place of the handler that has this frame.
+/// Index of the entry of the handler with this frame.
 fn find(ring: Ring, used: u32, frame: usize) -> Option<usize> {
-    // SAFETY: places that are in use were written whole; all signals are blocked.
+    // SAFETY: entries in use are completely written; all signals are blocked.
     used_places(used).find(|&index| unsafe { (*place_at(ring, index)).frame } == frame)
 }
 
-/// A place for a handler whose frame is at `frame`: its old one, a free one, one of a handler whose
-/// frame lay deeper in the stack, or that of the oldest.
+/// An entry for a handler whose frame is at `frame`: its old one, a free one, that of a handler
+/// whose frame was deeper in the stack, or the oldest.
 fn choose(ring: Ring, used: u32, frame: usize) -> usize {
     let free = (!used).trailing_zeros() as usize;
     if let Some(index) = find(ring, used, frame) {
@@ -67,11 +67,11 @@ fn choose(ring: Ring, used: u32, frame: usize) -> usize {
         .unwrap_or(0)
 }
 
-/// Remembers the state of the handler whose frame is at `frame`. All signals are blocked.
+/// Stores the state of the handler whose frame is at `frame`. All signals are blocked.
 pub(crate) fn keep(ring: Ring, frame: usize, delivery: Delivery) {
     let places = ring.private().kept.get();
     let index = choose(ring, places.used, frame);
-    // SAFETY: a place in memory that belongs to the thread, and that nobody uses meanwhile.
+    // SAFETY: an entry that belongs to the thread and is not in use.
     unsafe {
         place_at(ring, index).write(KeptHandler {
             frame,
@@ -86,7 +86,7 @@ pub(crate) fn keep(ring: Ring, frame: usize, delivery: Delivery) {
 }
 
 /// Removes and returns the state of the handler whose frame is at `frame`. The handler has
-/// returned, so its place is free from now on. All signals are blocked.
+/// returned, so its entry is freed. All signals are blocked.
 pub(crate) fn take_delivery(ring: Ring, frame: usize) -> Option<&'static Delivery> {
     let places = ring.private().kept.get();
     let index = find(ring, places.used, frame)?;

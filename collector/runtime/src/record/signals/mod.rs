@@ -1,11 +1,11 @@
 //! Signals: the program's requests, the actions that the kernel gets, and the view of the program's
 //! handlers.
 //!
-//! The guard page needs SIGSEGV: it is never really blocked, and its action is always the
+//! The guard page needs SIGSEGV, so the kernel never blocks it, and its action is always the
 //! runtime's; the program keeps its own view of both ([`actions`], [`segv_mask`]). The runtime's
-//! own signals are its faults and triggers ([`internal`]). Every handler of the program is
-//! entered through [`delivery`], which shows it the original instruction and registers if a clone
-//! was interrupted, and puts things back afterwards.
+//! own signals are its faults and triggers ([`internal`]). Every handler of the program is entered
+//! through [`delivery`], which shows it the original instruction and registers if a clone was
+//! interrupted, and restores the clone's state afterwards.
 
 pub(crate) mod actions;
 pub(crate) mod delivery;

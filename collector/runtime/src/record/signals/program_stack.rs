@@ -1,5 +1,5 @@
-//! The program's alternate stack: the kernel has the runtime's stack. So this module keeps the
-//! program's request, and puts its handlers' frames where the kernel would.
+//! The program's alternate stack. The kernel uses the runtime's stack instead, so this module
+//! stores the program's request, and puts its handlers' frames where the kernel would.
 
 use crate::record::signals::{SA_ONSTACK, internal};
 use crate::record::thread_ring;
@@ -51,11 +51,11 @@ pub(crate) fn set_stack(ring: Ring, wanted: [usize; 3], sp: usize) -> isize {
     0
 }
 
-/// Shows a handler the program's alternate stack, where the kernel shows that of the runtime.
+/// Replaces the runtime's alternate stack in a handler's frame by the program's.
 pub(crate) fn show_stack(ring: Ring, c: &mut Context) {
     let stack = &ring.private().stack;
     let [address, flags, size] = stack.get();
-    // The kernel shows no flags here for a disabled stack.
+    // The kernel sets no other flags here for a disabled stack.
     c.stack = if flags & thread_ring::SS_DISABLE != 0 {
         [0; 3]
     } else {
@@ -66,8 +66,8 @@ pub(crate) fn show_stack(ring: Ring, c: &mut Context) {
     }
 }
 
-/// Behind a handler the program has the alternate stack that the frame names, as the kernel would
-/// see to it; the kernel gets the runtime's.
+/// Restores the program's alternate stack from a returning handler's frame, as the kernel would.
+/// The kernel keeps the runtime's stack.
 pub(crate) fn restore_stack(ring: Ring, c: &mut Context) {
     let shown = c.stack.map(|word| word as usize);
     let wanted = if shown[2] == 0 {
@@ -77,18 +77,18 @@ pub(crate) fn restore_stack(ring: Ring, c: &mut Context) {
     };
     if ring.private().stack.get() != wanted {
         let sp = c.registers[RSP] as usize;
-        // A stack that is refused leaves the old one in place; the kernel reports no error either.
+        // An invalid stack leaves the old one in place without an error, as in the kernel.
         let _ = set_stack(ring, wanted, sp);
     }
     c.stack = ring.handler_stack().map(|word| word as u64);
 }
 
-/// Copies the frame from the runtime's stack to where the program's handler shall run: the
-/// program's alternate stack, or the interrupted one, at the very place where the kernel would have
-/// put it. The runtime's stack is free again at once, even if the handler never returns. Returns 0
-/// if the program has died, as it would have.
+/// Copies the frame from the runtime's stack to the stack for the program's handler: the program's
+/// alternate stack or the interrupted one, at the same address where the kernel would have put it.
+/// The runtime's stack is free again at once, even if the handler never returns. Returns 0 if the
+/// program has died, as it would have.
 pub(crate) fn move_frame(context: *mut Context, action: &KernelAction) -> usize {
-    /// Bytes below a stack pointer that belong to the function that runs (System V ABI).
+    /// Bytes below the stack pointer that belong to the running function (System V ABI).
     const RED_ZONE: usize = 128;
     // SAFETY: the kernel's frame.
     let c = unsafe { &mut *context };
@@ -107,7 +107,7 @@ pub(crate) fn move_frame(context: *mut Context, action: &KernelAction) -> usize 
             alternate = Some(stack);
         }
     }
-    // The extended state is aligned to 64, and what lies before it has its length.
+    // The extended state is aligned to 64, and the part before it keeps its length.
     let extended = c.extended as usize;
     let before = extended.wrapping_sub(start);
     let target = if before < bytes {

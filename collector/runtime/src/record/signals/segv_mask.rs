@@ -1,9 +1,9 @@
-//! Handlers that run with SIGSEGV blocked, as the program believes: a fault there ends the process,
-//! and asking for the mask shows it.
+//! Handlers that run with SIGSEGV blocked in the program's view: a fault there ends the process,
+//! and the program sees the signal in its mask.
 //!
-//! The signal is never really blocked. So the mask that a handler's frame would have restored is
-//! noted with the thread, until the handler returns or is left otherwise: by a jump that restores a
-//! mask, by a context, or by anything else that takes the stack pointer out of its frame.
+//! The kernel never blocks the signal. So the mask that a handler's frame would have restored is
+//! stored per thread, until the handler returns or is left otherwise: by a jump that restores a
+//! mask, by a context switch, or by anything else that moves the stack pointer out of its frame.
 
 use crate::record::signals::SEGV_BIT;
 use crate::record::thread_ring;
@@ -13,11 +13,11 @@ use crate::sys::syscall;
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// True if this process has ever had state that a jump may leave. Most programs jump more often
-/// than they wait or block SIGSEGV in a handler.
+/// True if this process has ever had state that a jump may have to undo. Most programs jump more
+/// often than they wait or block SIGSEGV in a handler.
 static MAY_LEAVE: AtomicBool = AtomicBool::new(false);
 
-/// From now on jumps are looked at.
+/// Makes jumps check for state to undo from now on.
 pub(crate) fn expect_jumps() {
     MAY_LEAVE.store(true, Ordering::Relaxed);
 }
@@ -26,11 +26,11 @@ pub(crate) fn expect_jumps() {
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Shield {
-    /// Address of its frame: the handler uses the stack below.
+    /// Address of the handler's frame: the handler uses the stack below.
     frame: usize,
     /// True if the program had the signal blocked when the handler began.
     before: bool,
-    /// Somebody has sent the signal while it was blocked.
+    /// The signal was sent while it was blocked.
     pending: bool,
 }
 
@@ -40,8 +40,8 @@ impl Shield {
         let [address, flags, size] = private.stack.get();
         let on_alternate =
             |at: usize| flags & thread_ring::SS_DISABLE == 0 && at.wrapping_sub(address) < size;
-        // A handler on the alternate stack is left by whoever is on another one; from one on the
-        // thread's own stack a second one may have come there.
+        // On another stack, the thread has left a handler on the alternate stack. A handler on the
+        // thread's own stack may have been interrupted by one on the alternate stack.
         self.frame != 0
             && if on_alternate(self.frame) {
                 on_alternate(sp) && sp < self.frame
@@ -56,7 +56,7 @@ pub(crate) fn is_blocked(private: &Private, sp: usize) -> bool {
     private.segv_blocked.get() || private.shield.get().covers(private, sp)
 }
 
-/// A handler begins, whose frame begins at `frame` and which blocks these signals. Returns the
+/// Begins a handler whose frame is at `frame` and which blocks the signals in `mask`. Returns the
 /// shield for [`lower`].
 pub(crate) fn raise(private: &Private, frame: usize, mask: u64) -> Shield {
     let outer = private.shield.get();
@@ -71,20 +71,21 @@ pub(crate) fn raise(private: &Private, frame: usize, mask: u64) -> Shield {
     outer
 }
 
-/// That handler has returned. `blocked`: true if the mask that it returns to blocks the signal.
+/// Ends the handler of [`raise`], which has returned. `blocked`: true if the mask that it returns
+/// to blocks the signal.
 pub(crate) fn lower(private: &Private, outer: Shield, sp: usize, blocked: bool) {
     private.shield.set(Shield {
         pending: private.shield.get().pending,
         ..outer
     });
-    // An outer handler's block is noted in its shield.
+    // If an outer handler blocks the signal, its shield reports that.
     if !blocked || !outer.covers(private, sp) {
         private.segv_blocked.set(blocked);
     }
     send(private, sp);
 }
 
-/// The program's mask is set, with or without SIGSEGV: that holds until the handler returns.
+/// Sets the program's mask, with SIGSEGV `blocked` or not. It applies until the handler returns.
 pub(crate) fn set(private: &Private, blocked: bool) {
     private.shield.set(Shield {
         pending: private.shield.get().pending,
@@ -94,7 +95,7 @@ pub(crate) fn set(private: &Private, blocked: bool) {
     send(private, 0);
 }
 
-/// Somebody has sent SIGSEGV while the program had it blocked: it waits.
+/// Keeps a SIGSEGV pending that was sent while the program had it blocked.
 pub(crate) fn keep(private: &Private) {
     private.shield.set(Shield {
         pending: true,
@@ -102,7 +103,7 @@ pub(crate) fn keep(private: &Private) {
     });
 }
 
-/// Sends the thread a signal that has waited, if it is not blocked any more.
+/// Sends the thread a pending signal, if it is no longer blocked.
 fn send(private: &Private, sp: usize) {
     if private.shield.get().pending && !is_blocked(private, sp) {
         private.shield.set(Shield {
@@ -117,8 +118,8 @@ fn send(private: &Private, sp: usize) {
     }
 }
 
-/// The thread leaves a handler, if it is in one, by a jump: with the mask of before if that
-/// `restores` one, else with the handler's.
+/// Called when the thread jumps, perhaps out of a handler. If the jump `restores` a mask, the
+/// previous one applies, else the handler's.
 fn leave(restores: bool) {
     if !MAY_LEAVE.load(Ordering::Relaxed) {
         return;
@@ -129,7 +130,7 @@ fn leave(restores: bool) {
     else {
         return;
     };
-    // A handler that came right before or behind a call that waits leaves that as well.
+    // If the handler interrupted a waiting call, the jump leaves that call as well.
     private.waiting.set(None);
     let here = core::ptr::from_ref(&restores) as usize;
     if private.shield.get().covers(private, here) {
@@ -138,22 +139,22 @@ fn leave(restores: bool) {
     }
 }
 
-/// Before a jump to a buffer of the C library.
+/// Called before a jump to a `jmp_buf` of the C library.
 extern "C" fn before_jump(buffer: *const u64) {
-    /// Eight registers, then whether a mask follows.
+    /// Index of the flag that says if a mask follows: behind eight registers.
     const RESTORES: usize = 8;
     // SAFETY: the program's buffer.
     leave(unsafe { *buffer.add(RESTORES) } as u32 != 0);
 }
 
-/// Before a change to a context (`ucontext_t`): its mask comes with it, and must not block the
-/// signals that the runtime needs. (It is not noted that the program believes it blocked: a context
-/// may be left by ways that nobody sees, and a fault would end the process wrongly.)
+/// Called before a switch to a context (`ucontext_t`), whose mask must not block the signals that
+/// the runtime needs. (The program's view does not record them as blocked: a context may be left
+/// unnoticed, and a later fault would then end the process wrongly.)
 extern "C" fn before_context(context: *mut crate::sys::signal_frame::Context) {
     leave(true);
     let kept = SEGV_BIT | crate::record::trigger::bit();
-    // SAFETY: the program's context; the C library's begins as the kernel's, and the mask lies
-    // where that has it. (It may be read only: few have such a mask.)
+    // SAFETY: the program's context; the C library's structure begins like the kernel's, with the
+    // mask at the same offset. (It is written only if necessary, since it may be read-only.)
     unsafe {
         if (*context).mask & kept != 0 && thread_ring::current().is_some() {
             (*context).mask &= !kept;
@@ -161,8 +162,7 @@ extern "C" fn before_context(context: *mut crate::sys::signal_frame::Context) {
     }
 }
 
-/// Functions that never come back, or come back to their caller's frame: they are entered by a
-/// jump.
+/// Functions that never return, or return into their caller's frame. They are entered by a jump.
 macro_rules! jumps {
     ($($name:ident, $c:literal, $before:ident, $argument:literal;)*) => {$(
         /// # Safety

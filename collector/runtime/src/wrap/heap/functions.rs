@@ -1,10 +1,10 @@
-//! The allocator's functions. The image for heap blocks exports them, so that the program calls them
-//! in the place of the allocator's own.
+//! The allocator's functions. The image for heap blocks exports them, so that the program calls
+//! them instead of the allocator's own.
 //!
-//! Each is entered by a stub. For most blocks the stub only counts bytes, or looks at the filter of
-//! logged blocks, and jumps to the real function. Otherwise it hands over stack and frame pointer:
-//! the word at the stack pointer is the return address, from which the recorder unwinds in the copy
-//! of the stack. No frame of the runtime stands in between.
+//! Each is entered by a stub. For most blocks the stub only counts bytes, or checks the filter of
+//! logged blocks, and jumps to the real function. Otherwise it passes on the stack and frame
+//! pointer: the word at the stack pointer is the return address, from which the recorder unwinds in
+//! the copy of the stack. No frame of the runtime is in between.
 
 use super::params::MIN_ALWAYS_LOGGED_BYTES;
 use super::sampling::{self, KNOWN, Left};
@@ -15,18 +15,18 @@ use core::arch::{asm, global_asm, naked_asm};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use mgz_abi::heap_log::{ALL, BUDGET};
 
-/// Blocks from this size on go past the thread's counter and are all logged. 0: the stubs decide
-/// nothing.
+/// Blocks of at least this size bypass the thread's counter and are all logged. 0: the stubs do not
+/// filter.
 pub(super) static FROM: AtomicUsize = AtomicUsize::new(0);
 static MALLOC: AtomicUsize = AtomicUsize::new(0);
 static CALLOC: AtomicUsize = AtomicUsize::new(0);
 static REALLOC: AtomicUsize = AtomicUsize::new(0);
 static FREE: AtomicUsize = AtomicUsize::new(0);
-/// Function for blocks that the filter does not know; 0: each end is looked at.
+/// Function for freed blocks that are not in the filter; 0: each freed block is checked.
 static FREE_UNKNOWN: AtomicUsize = AtomicUsize::new(0);
 
-// A thread's `Left`. The image is preloaded, so that it has a place at a constant distance from the
-// thread pointer.
+// A thread's `Left`. The image is preloaded, so it is at a constant distance from the thread
+// pointer.
 global_asm!(
     ".pushsection .tbss.mgz_heap_left, \"awT\", @nobits",
     ".p2align 4",
@@ -43,7 +43,7 @@ global_asm!(
 pub(super) fn left() -> &'static Left {
     let at: usize;
     // SAFETY: the first word of a thread's own area holds the area's address (System V ABI), and is
-    // there before anything is allocated.
+    // set before any allocation.
     unsafe {
         asm!(
             "mov {at}, qword ptr fs:[0]",
@@ -62,7 +62,7 @@ pub(super) fn count_bytes(bytes: usize) {
     left.set(left.get().wrapping_sub(bytes as i64));
 }
 
-/// The log is there: from now on the stubs decide.
+/// Lets the stubs filter from now on, since the log is open.
 pub(super) fn begin(which: u32) {
     if which == ALL {
         return;
@@ -92,7 +92,7 @@ pub(super) fn begin(which: u32) {
 const NURSERY_BYTES: usize = 1 << 16;
 #[repr(align(16))]
 struct Nursery(core::cell::UnsafeCell<[u8; NURSERY_BYTES]>);
-// SAFETY: parts are handed out once each, by an atomic.
+// SAFETY: each part is given out once, by an atomic.
 unsafe impl Sync for Nursery {}
 static NURSERY_MEMORY: Nursery = Nursery(core::cell::UnsafeCell::new([0; NURSERY_BYTES]));
 static NURSERY_USED: AtomicUsize = AtomicUsize::new(0);
@@ -113,7 +113,7 @@ fn from_nursery(bytes: usize) -> usize {
     block
 }
 
-/// The next definition of a function. `None` while it is being looked up, and where there is none.
+/// The next definition of a function. `None` while it is being looked up, or if there is none.
 pub(crate) fn real(cache: &AtomicUsize, name: &core::ffi::CStr) -> Option<usize> {
     let known = cache.load(Ordering::Relaxed);
     if known != 0 {
@@ -147,7 +147,7 @@ type One = unsafe extern "C" fn(usize) -> usize;
 type Two = unsafe extern "C" fn(usize, usize) -> usize;
 type Three = unsafe extern "C" fn(usize, usize, usize) -> usize;
 
-/// A function of the C library that hands its stack and frame pointer to `$then` behind its own
+/// A function of the C library that passes its stack and frame pointer to `$then` after its own
 /// arguments.
 macro_rules! stub {
     ($name:ident, $sp:literal, $bp:literal, $then:path) => {
@@ -293,7 +293,8 @@ unsafe extern "C" fn on_calloc(count: usize, each: usize, sp: usize, bp: usize) 
 
 unsafe extern "C" fn on_realloc(block: usize, bytes: usize, sp: usize, bp: usize) -> usize {
     if in_nursery(block) {
-        // SAFETY: as above. The nursery has no sizes: what lies behind the block is copied with it.
+        // SAFETY: as above. The nursery stores no sizes, so bytes behind the block are copied as
+        // well.
         let new = unsafe { on_malloc(bytes, sp, bp) };
         let length = bytes.min(NURSERY_MEMORY.0.get() as usize + NURSERY_BYTES - block);
         if new != 0 {
@@ -337,7 +338,7 @@ unsafe extern "C" fn on_reallocarray(
     allocated(new, count.saturating_mul(each), sp, bp)
 }
 
-/// A block could not be resized: it was said to be freed, but lives on.
+/// Logs a block again that could not be resized: its end was logged, but it still exists.
 #[cold]
 fn still_there(block: usize, sp: usize, bp: usize) {
     if block != 0
@@ -411,7 +412,7 @@ unsafe extern "C" fn on_free(block: usize) {
     let Some(real) = real!(FREE, c"free", unsafe extern "C" fn(usize)) else {
         return;
     };
-    // Told first: another thread may get the block at once.
+    // Logged first, since another thread may get the block at once.
     freed(block);
     // SAFETY: the caller's argument.
     unsafe { real(block) };

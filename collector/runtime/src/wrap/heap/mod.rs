@@ -1,8 +1,8 @@
-//! Heap blocks: the allocator's functions, wrapped so that the recorder hears of each block. Only
-//! the runtime that is preloaded for `--heap` exports them.
+//! Heap blocks: the allocator's functions, wrapped so that the recorder can log blocks. Only the
+//! runtime that is preloaded for `--heap` exports them.
 //!
 //! The wrappers are in [`functions`], the choice of blocks in [`sampling`] and [`pace`]. Nothing is
-//! allocated here, and errno stays.
+//! allocated here, and errno does not change.
 
 pub(crate) mod functions;
 pub(crate) mod named;
@@ -30,24 +30,24 @@ use pace::HeapAccount;
 static LOG: AtomicPtr<Head> = AtomicPtr::new(core::ptr::null_mut());
 /// A page with the process id, which the kernel clears in forked children.
 static PROCESS_PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
-/// Blocks that are logged: [`heap_log::SAMPLE`], [`heap_log::ALL`] or [`BUDGET`].
+/// Selection of logged blocks: [`heap_log::SAMPLE`], [`heap_log::ALL`] or [`BUDGET`].
 static WHICH: AtomicU32 = AtomicU32::new(heap_log::SAMPLE);
 /// Time stamp when the log was opened.
 static BEGAN: AtomicU64 = AtomicU64::new(0);
 /// Blocks are marked in the record streams of their threads.
 static MARKS: AtomicBool = AtomicBool::new(false);
-/// The process before the last fork.
+/// Id of this process. A forked child reads its parent's id here.
 static PARENT: AtomicU32 = AtomicU32::new(0);
-/// The recorder.
+/// Process id of the recorder.
 static RECORDER: AtomicU32 = AtomicU32::new(0);
 
-/// Nap of a waiting thread. Source: Chosen.
+/// Length of one sleep of a waiting thread, nanoseconds. Source: Chosen.
 const NAP_NS: u64 = 100_000;
-/// Naps until an event has room, or until the recorder has read the mappings of a new process.
-/// Source: Chosen.
+/// Maximum number of sleeps until an event has room, or until the recorder has read the mappings of
+/// a new process. Source: Chosen.
 const MAX_NAPS: usize = 30_000;
 
-/// Opens the log, if the recorder keeps one, and tells of the process.
+/// Opens the log, if the recorder keeps one, and logs the process.
 pub fn attach_heap_log(header: &Header) {
     if header.heap_path[0] == 0 {
         return;
@@ -118,7 +118,7 @@ pub fn attach_heap_log(header: &Header) {
     }
 }
 
-/// Makes the table of the addresses of logged blocks.
+/// Allocates the table of the addresses of logged blocks.
 fn keep_addresses(which: u32) {
     let places = if which == BUDGET { 1 << 16 } else { 1 << 20 };
     // SAFETY: a new mapping, which is never removed.
@@ -136,8 +136,8 @@ fn keep_addresses(which: u32) {
     }
 }
 
-/// Waits until the recorder has taken the event at `at`, for which it reads the mappings: at the
-/// program's end it would be too late.
+/// Waits until the recorder has read the event at `at` and with it the process's mappings: after
+/// the program's end it would be too late.
 fn wait_for_look_at_mappings(head: &Head, at: u64) {
     head.bell.fetch_add(1, Ordering::Release);
     syscall::futex_wake(head.bell.as_ptr());
@@ -158,7 +158,7 @@ fn recorder_lives() -> bool {
     syscall::process_exists(RECORDER.load(Ordering::Relaxed))
 }
 
-/// This process; tells the recorder first if it has just come into being by a fork.
+/// Id of this process. After a fork, logs the fork first.
 fn process() -> Option<u32> {
     // SAFETY: null or a page that is never removed.
     let word = unsafe { PROCESS_PAGE.load(Ordering::Relaxed).as_ref() }?;
@@ -186,7 +186,7 @@ pub fn forked() {
     process();
 }
 
-/// Bytes from `at` on that can be read, at most [`STACK`].
+/// Number of readable bytes from `at` on, at most [`STACK`].
 fn readable(at: usize) -> usize {
     let next = (at | (PAGE_SIZE - 1)) + 1;
     if at + STACK <= next {
@@ -212,7 +212,7 @@ struct Event {
     weight: f32,
 }
 
-/// The present time, later than that of each event before.
+/// The current time, made later than that of each earlier event.
 fn next_time(head: &Head) -> u64 {
     let now = syscall::now_ns();
     let later = |last: u64| now.max(last.saturating_add(1));
@@ -226,7 +226,7 @@ fn next_time(head: &Head) -> u64 {
     later(last)
 }
 
-/// The same for an event of a block, at which the calling thread's records are marked.
+/// [`next_time`] for an event of a block. It is also marked in the calling thread's records.
 fn block_time() -> u64 {
     // SAFETY: null or a mapping that is never removed.
     let Some(head) = (unsafe { LOG.load(Ordering::Acquire).as_ref() }) else {
@@ -239,7 +239,7 @@ fn block_time() -> u64 {
     }
 }
 
-/// Notes the innermost Python frames of the current thread; returns their number.
+/// Writes the innermost Python frames of the current thread, and returns their number.
 fn note_python(head: &Head, pid: u32, out: &mut [PythonFrame]) -> usize {
     let Some(layout) = head.python.of(pid) else {
         return 0;
@@ -248,7 +248,7 @@ fn note_python(head: &Head, pid: u32, out: &mut [PythonFrame]) -> usize {
     python_frames::thread_frames(&layout, &Cell::new(0), id, out)
 }
 
-/// Writes an event; gives its position. `None` if there was no room for seconds or nothing is
+/// Writes an event and returns its position. `None` if there was no room for seconds or nothing is
 /// logged.
 fn log_event(event: &Event) -> Option<u64> {
     let &Event { sp, bp, .. } = event;
@@ -298,9 +298,9 @@ fn log_event(event: &Event) -> Option<u64> {
         );
         // Stack pointers are multiples of eight, so that whole words are there.
         for word in (0..(stack - unit * UNIT).min(UNIT)).step_by(8) {
-            // SAFETY: the unit was claimed and lies in the mapping; `readable` has found these
-            // bytes of the stack to be there. Volatile, or the loop would become a call
-            // of memcpy, which is slow for so few bytes.
+            // SAFETY: the unit was claimed and is in the mapping; `readable` has found these
+            // bytes of the stack readable. Volatile, or the loop would become a call of memcpy,
+            // which is slow for so few bytes.
             unsafe {
                 ((to + word) as *mut u64)
                     .write_volatile(((from + word) as *const u64).read_volatile())
@@ -332,7 +332,7 @@ fn log_event(event: &Event) -> Option<u64> {
     Some(at)
 }
 
-/// A block was allocated by a call that no stub has counted.
+/// Handles a block from a call that no stub has counted.
 fn allocated(block: usize, bytes: usize, sp: usize, bp: usize) -> usize {
     if bytes < FROM.load(Ordering::Relaxed) {
         functions::count_bytes(bytes);
@@ -340,7 +340,7 @@ fn allocated(block: usize, bytes: usize, sp: usize, bp: usize) -> usize {
     counted(block, bytes, sp, bp)
 }
 
-/// A block was allocated, and the thread's counter knows.
+/// Handles a block that the thread's counter includes.
 fn counted(block: usize, bytes: usize, sp: usize, bp: usize) -> usize {
     // SAFETY: null or a mapping that is never removed.
     if block != 0
@@ -376,10 +376,11 @@ fn sample(head: &Head, block: usize, bytes: usize, sp: usize, bp: usize) {
     head.spent.fetch_add(took, Ordering::Relaxed);
 }
 
-/// Longer logging of a block is cut to this: another thread had the processor. Source: Chosen.
+/// Time to log a block counts at most as this, since in longer ones another thread had the
+/// processor. Source: Chosen.
 const MAX_LOGGING_NS: u64 = 20_000;
 
-/// Bytes from one logged block to the next, on average.
+/// Average number of allocated bytes per logged block.
 fn mean(head: &Head) -> u64 {
     if WHICH.load(Ordering::Relaxed) == BUDGET {
         pace::mean(&account(head))
@@ -388,7 +389,8 @@ fn mean(head: &Head) -> u64 {
     }
 }
 
-/// The budget's account. CPU time is known where windows come by it.
+/// The budget's account. CPU time is known if triggers count it; otherwise the elapsed time is
+/// used.
 fn account(head: &Head) -> HeapAccount {
     let cpu = process::header().map_or(0, |h| h.cpu.load(Ordering::Relaxed));
     HeapAccount {
@@ -432,7 +434,7 @@ fn count_unlogged() {
     }
 }
 
-/// A block could not be resized: it was said to be freed, but lives on.
+/// Logs a block again that could not be resized: its end was logged, but it still exists.
 #[cold]
 fn still_there(block: usize, bytes: usize, sp: usize, bp: usize) {
     // SAFETY: null or a mapping that is never removed.
@@ -446,7 +448,7 @@ fn still_there(block: usize, bytes: usize, sp: usize, bp: usize) {
     }
 }
 
-/// A block ends. Returns whether it was logged.
+/// Logs the end of a block, if the block was logged. Returns true if so.
 #[inline]
 fn freed(block: usize) -> bool {
     let ends = block != 0

@@ -2,9 +2,9 @@
 //! stand in for them.
 //!
 //! The image exports some functions under placeholder names. Before a run the recorder writes the
-//! user's names over those in a copy of the image and makes its table of symbols anew, so that the
-//! loader finds the stand-ins first. Each hands all six integer arguments on to the next definition
-//! of its name.
+//! user's names over those in a copy of the image and rebuilds its symbol table, so that the loader
+//! finds the spare functions first. Each passes all six integer arguments to the next definition of
+//! its name.
 
 use crate::wrap::heap::{allocated, freed, real};
 use core::arch::naked_asm;
@@ -22,8 +22,8 @@ const LETTER: AtomicU8 = AtomicU8::new(b'?');
     reason = "the start of an array"
 )]
 const NAME: [AtomicU8; HOOK_NAME] = [LETTER; HOOK_NAME];
-/// Names of the functions that the stand-ins stand for, zero-terminated. Atomics, since the
-/// recorder writes them into the file: the compiler must not think that it knows them.
+/// Names of the functions that the spare functions replace, zero-terminated. They are atomics, so
+/// that the compiler does not assume their values: the recorder writes them into the file.
 #[used]
 #[unsafe(no_mangle)]
 pub static mgz_heap_hook_names: [[AtomicU8; HOOK_NAME]; HOOKS] = [NAME; HOOKS];
@@ -64,7 +64,7 @@ unsafe extern "C" fn stand_in<const HOOK: usize>(
         return 0;
     };
     let kind = HOOK / (HOOKS / 6);
-    // Told before the block is free: another thread may get it at once.
+    // Logged before the block is freed, since another thread may get it at once.
     match kind {
         REALLOC | FREE => {
             freed(a);
@@ -74,7 +74,7 @@ unsafe extern "C" fn stand_in<const HOOK: usize>(
         }
         _ => {}
     }
-    // SAFETY: the function's definition that comes next, with what the program gave; more than six
+    // SAFETY: the next definition of the function, with the program's arguments; more than six
     // arguments or floating-point ones are excluded by the option's description.
     let block = unsafe { core::mem::transmute::<usize, Six>(next)(a, b, c, d, e, f) };
     let bytes = match kind {
@@ -89,7 +89,7 @@ unsafe extern "C" fn stand_in<const HOOK: usize>(
 macro_rules! stand_in {
     ($name:ident, $hook:literal) => {
         /// # Safety
-        /// As the function that it stands for.
+        /// As the function that it replaces.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name() {

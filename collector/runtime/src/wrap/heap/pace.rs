@@ -8,12 +8,12 @@ use super::params::{
     MIN_CPU_TIME_OF_RATE_NS, MIN_MEAN_BYTES, MIN_TIME_OF_CORRECTION_NS, TIME_SHARE_OF_CORRECTION,
 };
 
-/// State of the account.
+/// State of the budget account.
 #[derive(Clone, Copy, Debug)]
 pub struct HeapAccount {
     /// CPU time of the program so far, nanoseconds.
     pub cpu: u64,
-    /// Nanoseconds that logging took where blocks were allocated.
+    /// Nanoseconds that logging took inside of allocation calls.
     pub spent: u64,
     /// Blocks that were logged.
     pub blocks: u64,
@@ -25,7 +25,7 @@ fn share(ns: u64) -> f64 {
     ns as f64 * (CPU_SHARE_PPM as f64 / 1e6)
 }
 
-/// Bytes from one logged block to the next that the budget allows, on average.
+/// Average distance in allocated bytes between logged blocks that the budget allows.
 pub fn mean(account: &HeapAccount) -> u64 {
     let ahead = (account.cpu / TIME_SHARE_OF_CORRECTION).max(MIN_TIME_OF_CORRECTION_NS);
     let spent = account.spent + account.blocks * COST_ELSEWHERE_NS;
@@ -41,8 +41,8 @@ pub fn mean(account: &HeapAccount) -> u64 {
 mod tests {
     use super::*;
 
-    /// CPU seconds of a program that allocates so many bytes a second: share of the time that
-    /// logging took, and the blocks that were logged.
+    /// Simulates `seconds` CPU seconds of a program that allocates `rate` bytes a second. Returns
+    /// the share of the time that logging took, and the number of logged blocks.
     fn run(seconds: f64, rate: impl Fn(f64) -> f64) -> (f64, u64) {
         const BLOCK_COST_NS: u64 = 500;
         let mut account = HeapAccount {
@@ -59,7 +59,7 @@ mod tests {
                 let spent = account.spent + account.blocks * COST_ELSEWHERE_NS;
                 return (spent as f64 / 1e9 / seconds, account.blocks);
             }
-            // The account hears of CPU time now and then.
+            // The account's CPU time is updated only from time to time.
             account.cpu = (now * 500.0) as u64 * 2_000_000;
             account.blocks += 1;
             account.bytes += mean;

@@ -13,7 +13,7 @@ pub(super) const LOGGED_BLOCKS_BEFORE_GROWTH_LOG2: u32 = 16;
 /// The filter has 2 to the power of this many bytes. Source: the stubs, which take 16 bits of an
 /// address.
 pub(super) const FILTER_BYTES_LOG2: u32 = 16;
-/// An address may have this many places in the table of logged blocks. Source: Chosen.
+/// An address may be in one of this many entries of the table of logged blocks. Source: Chosen.
 pub(super) const MAX_PROBES: usize = 64;
 
 // Budget.
@@ -28,10 +28,10 @@ pub(super) const TIME_SHARE_OF_CORRECTION: u64 = 4;
 /// This share of the budget, as a power of one half, is spent even if the budget is exhausted.
 /// Source: Chosen.
 pub(super) const EXHAUSTED_SHARE_LOG2: u32 = 4;
-/// A logged block costs this much elsewhere: its end is logged too, and the recorder unwinds its
-/// stack. Source: Chosen.
+/// A logged block costs this much outside of allocation calls: its end is logged too, and the
+/// recorder unwinds its stack. Source: Chosen.
 pub(super) const COST_ELSEWHERE_NS: u64 = 1_500;
-/// An allocation rate is known from this CPU time on. Source: Chosen.
+/// The allocation rate is estimated from this CPU time on. Source: Chosen.
 pub(super) const MIN_CPU_TIME_OF_RATE_NS: u64 = 1_000_000;
 /// The mean is at most this many bytes. Source: Chosen.
 pub(super) const MAX_MEAN_BYTES: u64 = 1 << 34;

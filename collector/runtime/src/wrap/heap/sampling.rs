@@ -1,14 +1,14 @@
 //! Sampling of heap blocks: a Poisson process by bytes chooses the blocks that are logged.
 //!
-//! A thread counts down the bytes that it allocates; a block that takes the counter to zero or below
-//! is logged, and the next distance is drawn from an exponential distribution. So a block of s bytes
-//! is logged with probability 1 − exp(−s / mean), independent of earlier blocks, and stands for the
-//! inverse of that. The mean is that of the draw. The next draw may have another one, since it
-//! follows from the past alone: it grows with the allocated bytes, or a budget decides it
-//! ([`pace`](super::pace)).
+//! A thread counts down the bytes that it allocates; a block that takes the counter to zero or
+//! below is logged, and the next distance is drawn from an exponential distribution. So a block of
+//! s bytes is logged with probability 1 − exp(−s / mean), independent of earlier blocks, and
+//! represents the inverse of that number of blocks. The mean is that of the draw. The next draw may
+//! use a different mean, since that depends only on the past: it grows with the allocated bytes, or
+//! a budget decides it ([`pace`](super::pace)).
 //!
 //! Addresses of logged blocks are kept in a table, since only their ends are logged. Most calls of
-//! `free` are of other blocks; a byte in a small filter tells them apart.
+//! `free` are of other blocks; a byte in a small filter distinguishes them.
 
 use super::params::{
     FILTER_BYTES_LOG2, LOGGED_BLOCKS_BEFORE_GROWTH_LOG2, MAX_PROBES, MIN_MEAN_BYTES,
@@ -41,12 +41,12 @@ fn random() -> u64 {
     x ^ x >> 31
 }
 
-/// Begins a sequence of its own.
+/// Seeds the generator, so that each process has a different sequence.
 pub fn seed(with: u64) {
     RANDOM.fetch_add(with.wrapping_mul(0xbf58_476d_1ce4_e5b9), Ordering::Relaxed);
 }
 
-/// −ln of a number that is even in (0, 1), drawn by its bits.
+/// −ln of a number that is uniform in (0, 1), made of random bits.
 fn exponential(bits: u64) -> f64 {
     const LN_2: f64 = core::f64::consts::LN_2;
     let bits = bits | 1;
@@ -70,7 +70,7 @@ fn distance(mean: u64) -> i64 {
 
 /// 1 − exp(−x).
 fn complement_of_exp(x: f64) -> f64 {
-    // Beyond, nothing is left in 32 bits.
+    // For larger exponents the result rounds to 1 in 32 bits.
     const CERTAIN_EXPONENT: f64 = 17.5;
     const HALVINGS: i32 = 6;
     let series = |x: f64| {
@@ -90,7 +90,7 @@ fn complement_of_exp(x: f64) -> f64 {
     1.0 - exp
 }
 
-/// Number of blocks that a block of so many bytes stands for, drawn with a mean.
+/// Number of blocks that a block of `bytes` represents, drawn with a mean.
 fn stands_for(bytes: usize, mean: u64) -> f32 {
     (1.0 / complement_of_exp(bytes as f64 / mean.max(1) as f64)) as f32
 }
@@ -98,14 +98,14 @@ fn stands_for(bytes: usize, mean: u64) -> f32 {
 /// Block that a thread logs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Taken {
-    /// Number of blocks that it stands for.
+    /// Number of blocks that it represents.
     pub weight: f32,
-    /// Bytes that it stands for, from the block that was logged before it on.
+    /// Number of allocated bytes that it represents, since the last logged block.
     pub mean: u64,
 }
 
-/// The thread's counter has come to zero by a block of so many bytes: the block, if it is logged.
-/// `mean`: of the next draw.
+/// Handles a block of `bytes` that takes the thread's counter to zero or below. Returns the block
+/// if it is to be logged. `mean`: that of the next draw.
 pub fn take(left: &Left, bytes: usize, mean: u64) -> Option<Taken> {
     let mut drawn = left.mean.replace(mean);
     if drawn == 0 {
@@ -117,7 +117,7 @@ pub fn take(left: &Left, bytes: usize, mean: u64) -> Option<Taken> {
         }
     }
     left.bytes.set(distance(mean));
-    // A block of no bytes has no loads.
+    // A block of zero bytes has no loads.
     if bytes == 0 {
         return None;
     }
@@ -128,7 +128,7 @@ pub fn take(left: &Left, bytes: usize, mean: u64) -> Option<Taken> {
     })
 }
 
-/// Number of blocks that a logged block of so many bytes stands for, if `mean` was in force.
+/// Number of blocks that a logged block of `bytes` represents, if it was drawn with `mean`.
 #[cold]
 pub fn weight(bytes: usize, mean: u64) -> f32 {
     match bytes {
@@ -137,24 +137,25 @@ pub fn weight(bytes: usize, mean: u64) -> f32 {
     }
 }
 
-/// A place whose address was taken out.
+/// An entry whose address was removed.
 const REMOVED: u64 = 1;
-/// Entries of the filter stay there once they have got so far.
+/// Entries of the filter keep this value once they have reached it.
 const PERMANENT_COUNT: u8 = u8::MAX;
 
-/// Numbers of logged blocks by bits 4 to 19 of their addresses: neighbors share a cache line. The
-/// stubs read it.
+/// Filter: number of logged blocks by bits 4 to 19 of their addresses. Neighbors share a cache
+/// line. The stubs read it.
 pub static KNOWN: [AtomicU8; 1 << FILTER_BYTES_LOG2] =
     [const { AtomicU8::new(0) }; 1 << FILTER_BYTES_LOG2];
-/// The table, or null.
+/// The table of addresses of logged blocks, or null.
 static TABLE: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
-/// Its places, a power of two.
+/// Number of its entries, a power of two.
 static PLACES: AtomicUsize = AtomicUsize::new(0);
 
 /// Keeps addresses in this memory.
 ///
 /// # Safety
-/// `places` zero words, a power of two, for nothing else and for good.
+/// `memory` must have `places` zero words, a power of two, which are used for nothing else for the
+/// life of the process.
 pub unsafe fn keep_in(memory: *mut u64, places: usize) {
     PLACES.store(places, Ordering::Relaxed);
     TABLE.store(memory.cast(), Ordering::Release);
@@ -175,12 +176,12 @@ fn places(table: *mut AtomicU64, block: usize) -> impl Iterator<Item = &'static 
     })
 }
 
-/// Calls of `free` for the block's address are never told to be of unlogged blocks.
+/// Makes the filter report the block's address as logged for good.
 pub fn always_look(block: usize) {
     filter(block).store(PERMANENT_COUNT, Ordering::Relaxed);
 }
 
-/// A block is logged. Returns false if there is no room for its address.
+/// Adds a logged block. Returns false if there is no room for its address.
 pub fn insert(block: usize) -> bool {
     let table = TABLE.load(Ordering::Acquire);
     if table.is_null() {
@@ -201,7 +202,7 @@ pub fn insert(block: usize) -> bool {
     put
 }
 
-/// A block ends: whether it was logged.
+/// Removes a block that ends. Returns true if it was logged.
 #[inline(always)]
 pub fn remove(block: usize) -> bool {
     filter(block).load(Ordering::Relaxed) != 0 && remove_slowly(block)
@@ -303,7 +304,7 @@ mod tests {
     fn ends_are_told_apart() {
         const TABLE_PLACES: usize = 1 << 14;
         let memory: &'static mut [u64] = Box::leak(vec![0; TABLE_PLACES].into_boxed_slice());
-        // SAFETY: memory of its own, which stays.
+        // SAFETY: memory for this alone, which is never freed.
         unsafe { keep_in(memory.as_mut_ptr(), TABLE_PLACES) };
         let block = |n: usize| 0x10_0000 + 16 * n;
         for n in (0..10_000).step_by(10) {

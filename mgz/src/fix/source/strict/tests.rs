@@ -1,4 +1,4 @@
-//! Sources that may have a new layout, and those that may not.
+//! Tests with sources that allow a new layout, and with others.
 
 use super::*;
 
