@@ -269,6 +269,29 @@ struct Describer<'a> {
 }
 
 impl Describer<'_> {
+    /// Estimates for a part of the run with these samples.
+    fn hats(&self, list: &[usize], part: &IntervalCounts, seen: Option<&Kinds>) -> Hats {
+        let basis = self.basis;
+        // Resonance of the sampling period with the program also affects parts of the run.
+        let marked = list
+            .iter()
+            .filter_map(|&s| self.samples.get(s))
+            .map(|s| s.sample)
+            .filter(|&s| basis.incidence.has(s));
+        let windows = basis.shares.as_ref().map(|shares| shares.windows(marked));
+        let design = basis.places.design.map(|d| Design {
+            samples: list.len() as u64,
+            windows,
+            ..d
+        });
+        let executed = basis.executed(part.loads().map(|(group, c)| (group, c.rows + c.implied)));
+        RegionEstimator {
+            design,
+            ..basis.places
+        }
+        .make(seen, basis.incidence.scale(), &part.counts, executed, None)
+    }
+
     /// Describes an extent. `seen` has the blocks that its samples have seen.
     fn node(
         &self,
@@ -300,23 +323,7 @@ impl Describer<'_> {
         let hats = if exact {
             Hats::default()
         } else {
-            // Resonance of the sampling period with the program also affects parts of the run.
-            let marked = infos()
-                .map(|s| s.sample)
-                .filter(|&s| basis.incidence.has(s));
-            let windows = basis.shares.as_ref().map(|shares| shares.windows(marked));
-            let design = basis.places.design.map(|d| Design {
-                samples: list.len() as u64,
-                windows,
-                ..d
-            });
-            let executed =
-                basis.executed(part.loads().map(|(group, c)| (group, c.rows + c.implied)));
-            RegionEstimator {
-                design,
-                ..basis.places
-            }
-            .make(seen, basis.incidence.scale(), counts, executed, None)
+            self.hats(list, part, seen)
         };
         // A window's time belongs to the load that it counts for, so the time of a part of a window
         // is unknown.

@@ -47,11 +47,8 @@ pub fn command(
 ) -> anyhow::Result<i32> {
     let proposed = make(fix, (program, given))?;
     let texts = proposed.sources.texts();
-    if proposed
-        .list
-        .iter()
-        .all(|p| !matches!(p.change, Change::Patch(_)))
-    {
+    let is_patch = |p: &Proposal| matches!(p.change, Change::Patch(_));
+    if !proposed.list.iter().any(is_patch) {
         let none = Default::default();
         let text = screen::proposed(&program.name(), &proposed.list, &none, &proposed.no_finding);
         cli::print(text.as_bytes())?;

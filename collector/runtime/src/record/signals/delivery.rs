@@ -120,11 +120,7 @@ pub(crate) unsafe extern "C" fn deliver(
     shown.copy_from_slice(&c.registers[..REGISTERS]);
     modules::show(c.registers[RIP]);
     // SAFETY: the kernel's frame.
-    let info = unsafe { &mut *info };
-    if FAULTS >> signal & 1 == 1 && info.code > 0 && info.address == came {
-        // For these faults the address is that of the instruction itself.
-        info.address = c.registers[RIP];
-    }
+    show_fault_address(signal, unsafe { &mut *info }, came, c.registers[RIP]);
     let mut mask = handler_mask(ring, c, &action, s);
     // Unwinders find no frames for a runtime that no loader knows, so it must not be on the
     // handler's stack. (Executables without a loader have code that calls handlers.) A handler of a
@@ -161,6 +157,13 @@ pub(crate) unsafe extern "C" fn deliver(
         _ if direct => DIRECT,
         Some(_) => THROUGH_FILE,
         None => 1,
+    }
+}
+
+/// Replaces the address of a fault that is the address of the instruction itself.
+fn show_fault_address(signal: i32, info: &mut Info, came: u64, shown: u64) {
+    if FAULTS >> signal & 1 == 1 && info.code > 0 && info.address == came {
+        info.address = shown;
     }
 }
 
