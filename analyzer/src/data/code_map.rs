@@ -160,8 +160,8 @@ impl CodeMap {
         map
     }
 
-    /// Where a function of a trace's code is: the number of its module in the manifest (of the first,
-    /// if several have the same code) and its link-time address.
+    /// Module and link-time address of a function. Modules are numbered as in the manifest; of several
+    /// with the same code, it is the first.
     pub fn function_start(&self, function: u32) -> Option<(u32, u64)> {
         self.function_starts
             .get(function as usize)
