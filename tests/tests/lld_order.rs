@@ -6,16 +6,16 @@ use mgz_tests::tools::{self, LIMIT};
 use std::path::Path;
 use std::process::Command;
 
-/// A hot function calls `twist`, which `cold` functions separate from it. The hot variables are apart
-/// as well. Two files have a local function of one name.
+/// A hot function calls `twist`. Functions that do not run are between the two, and so is a variable
+/// between those that both read. Two files have a local function of one name.
 const PROGRAM: &str = r#"
 #include <stdio.h>
 #define APART __attribute__((noinline))
 extern long other(long n);
-static unsigned first[512];
-static char gap[1 << 16];
-static unsigned second[512];
-APART static unsigned twist(unsigned at) { return first[at & 511] * 3 + second[at & 511]; }
+unsigned first[512];
+char gap[1 << 16];
+extern unsigned second[512];
+APART unsigned twist(unsigned at) { return first[at & 511] * 3 + second[at & 511]; }
 APART static long mix(long n) { return n * 7 + gap[n & 65535]; }
 APART long cold_a(long n) { for (long i = 0; i < n; i++) gap[i & 65535]++; return n; }
 APART long cold_b(long n) { fprintf(stderr, "%ld\n", n); return n + gap[3]; }
@@ -36,6 +36,7 @@ int main(int argc, char **argv) {
 "#;
 
 const OTHER: &str = r#"
+unsigned second[512];
 static long seen[64];
 __attribute__((noinline)) static long mix(long n) { return seen[n & 63] + 1; }
 __attribute__((noinline)) long other(long n) { seen[n & 63] = n; return mix(n); }
