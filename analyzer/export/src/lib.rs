@@ -8,6 +8,7 @@
 pub mod accesses;
 pub mod dhat;
 pub mod import;
+pub mod lld_order;
 pub mod perfetto;
 pub mod pprof;
 pub mod profile;
@@ -43,6 +44,8 @@ Examples:
   mgz export trace --to collapsed | flamegraph.pl > loads.svg
   mgz export trace --to sarif -o mgz.sarif
       findings beside the lines of a pull request
+  mgz export trace --to lld-order -o order
+      then: clang -fuse-ld=lld -Wl,--symbol-ordering-file=order …
   mgz export full --to drmemtrace -o drmemtrace.app.dir
   mgz export full --to ramulator2 --behind 32K:8:plru:stride,1M:16 -o misses.trace
 
@@ -67,6 +70,8 @@ pub enum To {
     Dhat,
     /// Findings for code hosts (SARIF 2.1.0).
     Sarif,
+    /// Functions and variables in an order for linkers (ld.lld --symbol-ordering-file).
+    LldOrder,
     /// Valgrind's lackey: every access of a complete trace.
     Lackey,
     /// Dinero's traces: every access of a complete trace.
@@ -94,6 +99,7 @@ impl To {
                 bytes.push(b'\n');
                 Ok(bytes)
             }),
+            To::LldOrder => Writer::Symbols(lld_order::order_symbols),
             To::Pprof => Writer::Profile(|profile, _| Ok(pprof::encode_pprof(profile)?)),
             To::Perfetto => Writer::Profile(|profile, _| Ok(perfetto::encode_perfetto(profile))),
             To::Firefox => Writer::Profile(|profile, _| {
@@ -131,6 +137,7 @@ impl To {
             | To::Callgrind
             | To::Dhat
             | To::Sarif
+            | To::LldOrder
             | To::Lackey
             | To::Din
             | To::Drmemtrace
@@ -156,6 +163,8 @@ enum Writer {
     Accesses(Format),
     /// From the tables and findings of the analysis.
     Analysis(fn(&Analysis, &ExportArguments) -> anyhow::Result<Vec<u8>>),
+    /// From windows and the tables of the analysis: an order of symbols.
+    Symbols(fn(&Trace, &Analysis) -> anyhow::Result<lld_order::Order>),
     /// From loads by place, class, object, thread and time.
     Profile(fn(&Profile, &ExportArguments) -> anyhow::Result<Vec<u8>>),
 }
@@ -252,11 +261,15 @@ pub fn run(arguments: &ExportArguments) -> anyhow::Result<ExitCode> {
     let (analysis, mut damage) = analysis(&trace, arguments.misses)?;
     let bytes = match to.writer() {
         Writer::Analysis(write) => write(&analysis, arguments)?,
+        Writer::Symbols(write) => {
+            let order = write(&trace, &analysis)?;
+            add_damage(order.damaged, &mut damage);
+            tell(&order.notes);
+            order.text.into_bytes()
+        }
         Writer::Profile(write) => {
             let profile = profile::build(&trace, &analysis);
-            if profile.damaged && damage.is_empty() {
-                damage.push("part of the trace could not be read".into());
-            }
+            add_damage(profile.damaged, &mut damage);
             tell(&profile.notes);
             write(&profile, arguments)?
         }
@@ -278,6 +291,12 @@ pub fn run(arguments: &ExportArguments) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::from(1)
     })
+}
+
+fn add_damage(damaged: bool, damage: &mut Vec<String>) {
+    if damaged && damage.is_empty() {
+        damage.push("part of the trace could not be read".into());
+    }
 }
 
 fn tell(notes: &[String]) {

@@ -134,6 +134,8 @@ pub struct CodeMap {
     has_stores: bool,
     /// By piece: the innermost position outside of system headers.
     users: Vec<Option<LineName>>,
+    /// By function: its module and address. The list may be shorter than the functions.
+    function_starts: Vec<Option<(u32, u64)>>,
     /// Functions.
     pub functions: Vec<FunctionName>,
     /// Source lines.
@@ -156,6 +158,15 @@ impl CodeMap {
         let mut map = CodeMap::default();
         map.nowhere = Some(map.unknown("[unknown module]"));
         map
+    }
+
+    /// Module and link-time address of a function. Modules are numbered as in the manifest; of several
+    /// with the same code, it is the first.
+    pub fn function_start(&self, function: u32) -> Option<(u32, u64)> {
+        self.function_starts
+            .get(function as usize)
+            .copied()
+            .flatten()
     }
 
     /// Names of the functions that a piece is in: its own, the one with its machine code, and those
@@ -290,6 +301,9 @@ impl CodeMap {
                 None => format!("[{:#x}]", function.start),
             };
             numbers[at] = self.functions.len() as u32;
+            self.function_starts.resize(self.functions.len(), None);
+            self.function_starts
+                .push(Some((self.modules.len() as u32, function.start)));
             self.functions.push(FunctionName {
                 function: text,
                 module: module.into(),

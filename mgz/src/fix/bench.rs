@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use mgz_models::statistics::median;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The time that is compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +61,10 @@ pub struct Bench {
     pub clock: Clock,
     /// The program's threads run in parallel.
     pub is_parallel: bool,
+    /// The original.
+    program: PathBuf,
+    /// Its first run.
+    reference: Ran,
 }
 
 /// Result of a test.
@@ -73,6 +77,20 @@ pub enum Tested {
 
 /// A pair of times in seconds, or the difference in behaviour.
 type Pair = Result<(f64, f64), String>;
+
+/// The refusal of a program that differs from run to run.
+fn not_repeatable(program: &Path, difference: &str, comparison: &Comparison) -> anyhow::Error {
+    let remedy = match comparison {
+        Comparison::Exact => {
+            "make it repeatable, for example by a fixed seed, or compare with --check CMD"
+        }
+        Comparison::Command(_) => "let the command of --check accept it",
+    };
+    anyhow::anyhow!(
+        "{}: {difference} without any fix, so that nothing tells what a fix changes; {remedy}",
+        program.display()
+    )
+}
 
 impl Bench {
     /// Runs the original twice. Refuses a program whose fixes could not be judged.
@@ -90,11 +108,17 @@ impl Bench {
         let first = run()?;
         if !first.status.success() {
             let terminal = match workload.has_input() {
-                true => "",
-                false => "; it had no input and no terminal: give it its input with --stdin FILE",
+                true => "it runs without a terminal",
+                false => {
+                    "it runs without a terminal and without input: give it input with --stdin FILE"
+                }
+            };
+            let said = match workload::last_line(first.output.path()) {
+                none if none.is_empty() => String::new(),
+                last => format!("; its last line: {last}"),
             };
             bail!(
-                "{shown}: ends with {}, so that nothing tells a good run from a bad one; give arguments with which it succeeds{terminal}",
+                "{shown}: ends with {}, so that nothing tells a good run from a bad one; give arguments with which it succeeds; {terminal}{said}",
                 status_in_words(first.status)
             );
         }
@@ -107,15 +131,7 @@ impl Bench {
         }
         let second = run()?;
         if let Some(difference) = comparison.difference(&first, &second)? {
-            let remedy = match &comparison {
-                Comparison::Exact => {
-                    "make it repeatable, for example by a fixed seed, or compare with --check CMD"
-                }
-                Comparison::Command(_) => "let the command of --check accept it",
-            };
-            bail!(
-                "{shown}: {difference} without any fix, so that nothing tells what a fix changes; {remedy}"
-            );
+            return Err(not_repeatable(program, &difference, &comparison));
         }
         let limit = workload::limit(first.seconds.max(second.seconds));
         Ok(Bench {
@@ -125,6 +141,8 @@ impl Bench {
             limit,
             clock: Clock::default(),
             is_parallel: first.is_parallel(),
+            program: program.to_path_buf(),
+            reference: first,
         })
     }
 
@@ -134,15 +152,26 @@ impl Bench {
             true => [original, candidate],
             false => [candidate, original],
         };
-        let run = |file: &Path| self.workload.run(file, Some(self.limit));
-        let (Some(first), Some(second)) = (run(order[0])?, run(order[1])?) else {
-            return Ok(Err("it takes more than ten times as long".into()));
-        };
+        let mut runs = Vec::with_capacity(order.len());
+        for file in order {
+            match self.workload.run(file, Some(self.limit))? {
+                Some(ran) => runs.push(ran),
+                None if file == self.program => {
+                    return Ok(Err("the program itself took more than ten times as long as before, so that nothing was measured".into()));
+                }
+                None => return Ok(Err("it takes more than ten times as long".into())),
+            }
+        }
         let (before, after) = match number.is_multiple_of(2) {
-            true => (&first, &second),
-            false => (&second, &first),
+            true => (&runs[0], &runs[1]),
+            false => (&runs[1], &runs[0]),
         };
         if let Some(difference) = self.comparison.difference(before, after)? {
+            if original == self.program
+                && let Some(own) = self.comparison.difference(&self.reference, before)?
+            {
+                return Err(not_repeatable(original, &own, &self.comparison));
+            }
             return Ok(Err(format!("it behaves in another way: {difference}")));
         }
         Ok(Ok((self.clock.seconds(before), self.clock.seconds(after))))

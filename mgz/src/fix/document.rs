@@ -44,7 +44,7 @@ impl Subject {
     }
 
     /// True if both are from one build.
-    fn is_same_build(&self, other: &Subject) -> bool {
+    pub fn is_same_build(&self, other: &Subject) -> bool {
         match self.build_id.is_empty() || other.build_id.is_empty() {
             true => self.hash == other.hash,
             false => self.build_id == other.build_id,

@@ -31,6 +31,7 @@ use builder::Builder;
 use candidates::Candidate;
 use compare::Comparison;
 use document::{Document, Subject};
+use mgz_annotations_schema::sidecar::Sidecar;
 use mgz_annotations_schema::tell;
 use mgz_collector::machine::identity;
 use search::{Found, Search};
@@ -259,7 +260,16 @@ fn trace(
     is_parallel: bool,
 ) -> anyhow::Result<(PathBuf, Option<TempDir>)> {
     if let Some(given) = &fix.trace {
-        return Ok((report::locate_report(given).0, None));
+        let trace = report::locate_report(given).0;
+        let manifest = report::manifest(&trace)?;
+        if !is_of(&trace, &manifest, &Subject::read(&program.file)?) {
+            bail!(
+                "{}: is no recording of this build of {}; record this build, or leave --trace out",
+                trace.display(),
+                program.file.display()
+            );
+        }
+        return Ok((trace, None));
     }
     let folder = tempfile::Builder::new()
         .prefix("mgz-fix-")
@@ -291,9 +301,24 @@ fn trace(
         Recorded::Trace(status) => format!("ends with status {status} while it is recorded"),
         Recorded::Nothing(_) => "was not recorded".to_owned(),
     };
-    let said = std::fs::read_to_string(folder.path().join("stderr")).unwrap_or_default();
-    let last = said.lines().last().unwrap_or_default();
+    let last = workload::last_line(folder.path());
     bail!("{}: {why}: {last}", program.file.display())
+}
+
+/// True if a program is among the recorded files of a trace: addresses and lines of another build are
+/// those of other code.
+fn is_of(trace: &Path, manifest: &Value, program: &Subject) -> bool {
+    let modules = manifest["modules"].as_array().into_iter().flatten();
+    let sidecars = modules.filter_map(|module| module["sidecar"].as_str());
+    let mut headers = sidecars.filter_map(|name| Sidecar::read_header(&trace.join(name)).ok());
+    headers.any(|(_, header)| {
+        let recorded = Subject {
+            path: header.input.path,
+            build_id: header.input.build_id,
+            hash: header.input.hash,
+        };
+        recorded.is_same_build(program)
+    })
 }
 
 /// Analyses a trace.

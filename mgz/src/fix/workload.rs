@@ -126,6 +126,14 @@ impl Workload {
     }
 }
 
+/// The last line that a run has written to standard error, in [`Ran::output`].
+pub fn last_line(output: &Path) -> String {
+    let said = std::fs::read(output.join(STREAMS[1])).unwrap_or_default();
+    let said = String::from_utf8_lossy(&said);
+    let last = said.lines().rev().find(|line| !line.trim().is_empty());
+    last.unwrap_or_default().to_owned()
+}
+
 /// Stops the command if a key or a signal has requested it.
 pub fn stop_if_asked() -> anyhow::Result<()> {
     match signals::is_stopped() {
