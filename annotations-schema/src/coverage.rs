@@ -163,9 +163,8 @@ pub struct Program {
 
 /// Smaller shares are not reported. Source: Chosen.
 const MIN_SHARE: f64 = 0.05;
-/// A library with a smaller share of the time reads hardly anything for the program. Source:
-/// Chosen.
-const MIN_LIBRARY_SHARE: f64 = 0.01;
+/// A library with a smaller share of the time is not worth recording. Source: Chosen.
+const MIN_LIBRARY_SHARE: f64 = 0.02;
 /// With fewer samples, shares are unknown. Source: Chosen.
 const MIN_LOOKS: u64 = 20;
 /// Maximum number of files, functions and programs named in a sentence. Source: Chosen.
@@ -204,15 +203,17 @@ fn library(path: &str) -> String {
 }
 
 /// Arguments of `--libs` for the libraries that are already instrumented, since it includes only
-/// the libraries that it names. Their files have the names by which they are requested.
+/// the libraries that it names. Their files have the names by which they are requested, in the folder
+/// `PROGRAM.libs`. Libraries of modules that the program opens are not among them.
 fn taken<'a>(instrumented: impl Iterator<Item = &'a str>) -> Vec<String> {
-    instrumented
-        .filter(|path| {
-            let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-            is_library(path) && folder.ends_with(".libs")
-        })
-        .map(|path| short(path).to_owned())
-        .collect()
+    let all: Vec<&str> = instrumented.collect();
+    let is_taken = |path: &&&str| {
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let of = folder.strip_suffix(".libs");
+        is_library(path) && of.is_some_and(|of| !is_library(of) && all.contains(&of))
+    };
+    let taken = all.iter().filter(is_taken);
+    taken.map(|path| short(path).to_owned()).collect()
 }
 
 /// Code that the trace lacks.
@@ -300,7 +301,8 @@ fn is_sanitizer(path: &str) -> bool {
 }
 
 fn is_library(path: &str) -> bool {
-    short(path).contains(".so") && !short(path).starts_with("ld-")
+    let name = short(path);
+    (name.ends_with(".so") || name.contains(".so.")) && !name.starts_with("ld-")
 }
 
 fn list(names: impl IntoIterator<Item = String>) -> String {
@@ -350,8 +352,6 @@ pub fn missing_libraries(lacks: &[Lack]) -> &[String] {
 /// waited for others.
 pub fn worth_taking_in(manifest: &Manifest) -> Vec<(String, f64)> {
     /// Source: Chosen.
-    const MIN_TIME_SHARE: f64 = 0.02;
-    /// Source: Chosen.
     const MIN_LIBRARY_LOOKS: u64 = 2;
     let coverage = &manifest.coverage;
     if coverage.time_samples < MIN_LOOKS {
@@ -366,7 +366,7 @@ pub fn worth_taking_in(manifest: &Manifest) -> Vec<(String, f64)> {
         .filter(|f| alone || !is_for_waiting(&f.path))
         .filter(|f| f.samples.is_some_and(|n| n >= MIN_LIBRARY_LOOKS))
         .filter_map(|f| Some((f.as_option(), coverage.share_of(f)?)))
-        .filter(|(_, share)| *share >= MIN_TIME_SHARE)
+        .filter(|(_, share)| *share >= MIN_LIBRARY_SHARE)
         .collect()
 }
 
@@ -898,6 +898,33 @@ mod tests {
             said[0].contains("`--libs=liblzma.so.5,libc.so.6` takes them in"),
             "{said:?}"
         );
+    }
+
+    #[test]
+    fn libraries_of_opened_modules_are_not_the_remedys() {
+        let instrumented = |path: &str| LoadedFile {
+            instrumented: true,
+            ..file(path, None)
+        };
+        let libc = LoadedFile {
+            reads_for: vec!["memcpy".into()],
+            ..file("/lib/libc.so.6", Some(30))
+        };
+        let manifest = Manifest {
+            coverage: Coverage {
+                time_samples: 1000,
+                files: vec![
+                    instrumented("/c/python3.11"),
+                    instrumented("/c/_core.cpython-311.so"),
+                    instrumented("/c/_core.cpython-311.so.libs/libopenblas.so"),
+                    instrumented("/site-packages/numpy.libs/libgfortran.so.5"),
+                    libc,
+                ],
+                ..Coverage::default()
+            },
+            ..Manifest::default()
+        };
+        assert_eq!(missing_libraries(&lacks(&manifest)), ["libc.so.6"]);
     }
 
     #[test]

@@ -26,6 +26,10 @@ pub struct MemoryCosts {
     /// Other guests of a virtual machine may use most of that cache.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub larger_sets: Vec<SetCosts>,
+    /// Other programs ran during the measurement, and left less than half of the last cache. Another
+    /// run measures again.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub disturbed: bool,
     /// Sentences on missing or unusual values.
     pub notes: Vec<String>,
 }
@@ -142,6 +146,13 @@ impl LevelCosts {
 const MIN_RATIO_OF_MEMORY: f64 = 1.3;
 
 impl MemoryCosts {
+    /// True if much less of the last cache is left than its size: less than half.
+    pub fn has_little_of_last_cache(&self) -> bool {
+        let size = self.levels.iter().map(|l| l.size).max().unwrap_or(0);
+        self.held_by_last_cache()
+            .is_some_and(|held| 2 * held < size)
+    }
+
     /// Size of the working sets that fit into the last cache, if it is less than the cache's size,
     /// bytes. `None` if it is not known to be less.
     pub fn held_by_last_cache(&self) -> Option<u64> {
@@ -250,6 +261,9 @@ mod tests {
             ..MemoryCosts::default()
         };
         assert_eq!(costs.held_by_last_cache(), Some(32 << 20));
+        assert!(costs.has_little_of_last_cache());
+        costs.levels[0].size = 60 << 20;
+        assert!(!costs.has_little_of_last_cache());
         costs.larger_sets.pop();
         assert_eq!(costs.held_by_last_cache(), None);
         costs.larger_sets = vec![set(16, 130.0)];

@@ -189,7 +189,7 @@ Examples:
       lines that begin with Time may differ
   mgz fix --trace app.mgz -- ./app input.dat
       the findings of an earlier mgz run
-  mgz fix --apply fix.json -o app.fixed -- ./app
+  mgz fix --apply app.fix.json -o app.fixed -- ./app
       the same fix again, without measuring
   mgz fix --source -- ./app input.dat
       changes of the source: app.patch, and recipes where no patch is safe
@@ -216,7 +216,7 @@ pub struct Fix {
     /// The fixed program [default: NAME.fixed]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Document of what was tried and measured [default: fix.json beside the fixed program]
+    /// Document of what was tried and measured [default: NAME.fix.json beside the fixed program]
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Pairs of runs per comparison, at most; clear cases take four
@@ -236,7 +236,8 @@ pub struct Fix {
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
     /// Apply the fix of this document without measuring, or change the sources by this patch
-    #[arg(long, value_name = "FIX", num_args = 0..=1, default_missing_value = "fix.json", conflicts_with_all = ["json", "check", "files", "stdin", "trace", "pairs", "source", "verify"])]
+    /// [default: the fix in this folder]
+    #[arg(long, value_name = "FIX", num_args = 0..=1, default_missing_value = ".", conflicts_with_all = ["json", "check", "files", "stdin", "trace", "pairs", "source", "verify"])]
     pub apply: Option<PathBuf>,
     /// Write changes of the source instead of a fixed program: a patch [default: NAME.patch], and
     /// recipes in words where no patch is safe

@@ -28,11 +28,14 @@ pub fn show(json: bool) -> anyhow::Result<i32> {
     cli::print(text.as_bytes())
 }
 
-/// Measures this machine if it was never measured. Ranks of a job are skipped, since they would
-/// disturb each other.
+/// Measures this machine if it was never measured, or if other programs disturbed the measurement.
+/// Ranks of a job are skipped, since they would disturb each other.
 pub fn before_run() {
     let is_off = std::env::var_os(OFF).is_some_and(|v| !v.is_empty());
-    if is_off || cache_folder().is_none() || own_rank().is_some() || memory_costs::kept().is_some()
+    if is_off
+        || cache_folder().is_none()
+        || own_rank().is_some()
+        || !memory_costs::is_to_be_measured()
     {
         return;
     }
@@ -49,8 +52,12 @@ fn line(costs: &MemoryCosts) -> String {
         Some(format!("{} {}", level.name(), number(latency[1])))
     };
     let levels: Vec<String> = costs.levels.iter().filter_map(known).collect();
+    let until = match costs.disturbed {
+        true => "until a run when nothing else runs",
+        false => "for this and later runs",
+    };
     format!(
-        "latencies of this machine were measured, for this and later runs: {} ns",
+        "latencies of this machine were measured, {until}: {} ns",
         levels.join(", ")
     )
 }
@@ -181,5 +188,10 @@ mod tests {
     #[test]
     fn the_first_run_says_one_line() {
         assert!(line(&costs()).ends_with("later runs: L1 1.7, memory 110 ns"));
+        let disturbed = MemoryCosts {
+            disturbed: true,
+            ..costs()
+        };
+        assert!(line(&disturbed).contains("until a run when nothing else runs"));
     }
 }

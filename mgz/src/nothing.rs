@@ -16,7 +16,10 @@ pub fn remedy(manifest: &Value, command: &[String]) -> String {
     if let Some(others) = other_programs(&manifest.coverage.programs, given) {
         return others;
     }
-    let short = format!("a short program is recorded whole by `mgz run --full -- {command}`");
+    let short = match manifest.mode.has_all_loads() {
+        true => "the program's own code executed no load".to_owned(),
+        false => format!("a short program is recorded whole by `mgz run --full -- {command}`"),
+    };
     let Some(first) = lacks.first() else {
         return format!("nothing was recorded; {short}");
     };
@@ -117,6 +120,16 @@ mod tests {
         assert!(
             said.contains("`mgz run --libs=libwork.so.1 -- ./app`"),
             "{said}"
+        );
+    }
+
+    #[test]
+    fn full_is_no_remedy_for_a_run_that_was_full() {
+        let mut manifest = serde_json::to_value(Manifest::default()).unwrap();
+        manifest["mode"] = json!("full");
+        assert_eq!(
+            remedy(&manifest, &["./app".into()]),
+            "nothing was recorded; the program's own code executed no load"
         );
     }
 

@@ -44,11 +44,12 @@ pub fn run_program(run: &Run) -> anyhow::Result<i32> {
             program.file.display()
         );
     }
+    let had_run = folder.join(TRACE).exists();
     let status = match record(run, &program, &folder, &mut signals::wait_for)? {
         Recorded::Trace(status) => status,
         Recorded::Nothing(status) | Recorded::Refused(status) => return Ok(status),
     };
-    match show(run, &program, &folder) {
+    match show(run, &program, &folder, had_run) {
         Ok(()) => Ok(status),
         // The program has run, so its status is returned, unless it was 0: a missing report must be
         // visible.
@@ -290,8 +291,9 @@ fn recorded(mut command: Command, trace: &Path, wait: Wait) -> anyhow::Result<Re
     })
 }
 
-/// Analyses the trace, writes the report, and prints the findings.
-fn show(run: &Run, program: &Program, folder: &Path) -> anyhow::Result<()> {
+/// Analyses the trace, writes the report, and prints the findings. `had_run` is true if the folder had
+/// an earlier run, which is replaced.
+fn show(run: &Run, program: &Program, folder: &Path, had_run: bool) -> anyhow::Result<()> {
     let (file, trace) = (folder.join(REPORT), &folder.join(TRACE));
     let options = HtmlOptions {
         source: !run.no_source,
@@ -318,8 +320,12 @@ fn show(run: &Run, program: &Program, folder: &Path) -> anyhow::Result<()> {
         ),
         false => String::new(),
     };
+    let replaced = match had_run {
+        true => " (replaces the earlier one; -o DIR keeps both)",
+        false => "",
+    };
     tell!(
-        "mgz: report: {}; every table: {tables}{fixes}",
+        "mgz: report: {}{replaced}; every table: {tables}{fixes}",
         file.display()
     );
     if !run.no_open && has_display() && std::io::stderr().is_terminal() {

@@ -198,15 +198,15 @@ fn a_gather_becomes_faster_and_the_fix_can_be_applied_again() {
     assert_eq!(code(&output), 0, "{said}");
     assert!(said.contains("times as fast ("), "{said}");
     let document: Value =
-        serde_json::from_slice(&std::fs::read(place.path("fix.json")).unwrap()).unwrap();
+        serde_json::from_slice(&std::fs::read(place.path("app.fix.json")).unwrap()).unwrap();
     assert_eq!(document["format"], "mgz-fix");
     assert!(document["result"]["times_as_fast_lo"].as_f64().unwrap() > 1.01);
     let candidates = document["candidates"].as_array().unwrap();
     assert!(candidates.iter().any(|c| c["outcome"] == "kept"), "{said}");
     let has_library = document["recipe"]["library"]["sites"] != serde_json::json!([]);
     let files: &[&str] = match has_library {
-        true => &["app.fixed", "app.fixed.so", "fix.json"],
-        false => &["app.fixed", "fix.json"],
+        true => &["app.fix.json", "app.fixed", "app.fixed.so"],
+        false => &["app.fix.json", "app.fixed"],
     };
     assert_eq!(place.written(), files);
     let kept = std::fs::read_to_string(place.path("cache/mgz/fixes")).unwrap();
@@ -223,7 +223,7 @@ fn a_gather_becomes_faster_and_the_fix_can_be_applied_again() {
     };
     assert_eq!(run("app"), run("app.fixed"));
     // Applying the fix again gives the same bytes.
-    let again = place.fix(&["--apply", "fix.json", "-o", "again", "--", "./app"]);
+    let again = place.fix(&["--apply", "app.fix.json", "-o", "again", "--", "./app"]);
     assert_eq!(code(&again), 0, "{}", text(&again.stderr));
     assert_eq!(
         std::fs::read(place.path("again")).unwrap(),
@@ -278,5 +278,5 @@ fn mismatches_are_refused(place: &Place, document: Value) {
     assert!(changed("program", Some("build_id"), "00".into()).contains("another build"));
     assert!(changed("cpu", None, "none".into()).contains("another processor"));
     assert!(changed("version", None, 99.into()).contains("another version"));
-    assert!(changed("format", None, "x".into()).contains("is no fix.json"));
+    assert!(changed("format", None, "x".into()).contains("is no document of mgz fix"));
 }

@@ -133,7 +133,7 @@ fn a_structure_with_cold_members_becomes_faster() {
     }
     assert_eq!(code(&output), 0, "{said}");
     let document: Value =
-        serde_json::from_slice(&std::fs::read(place.path("fix.json")).unwrap()).unwrap();
+        serde_json::from_slice(&std::fs::read(place.path("app.fix.json")).unwrap()).unwrap();
     let candidates = document["candidates"].as_array().unwrap();
     let kept: Vec<&str> = (candidates.iter())
         .filter(|c| c["outcome"] == "kept")

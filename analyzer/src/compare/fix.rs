@@ -1,7 +1,7 @@
 //! A fix of `mgz fix` that leads from the base to the new build: its predicted gain next to the
 //! measured ones.
 //!
-//! `mgz fix` notes fixes in `fixes` in the cache folder and in `fix.json`. Both name the original
+//! `mgz fix` notes fixes in `fixes` in the cache folder and in `NAME.fix.json`. Both name the original
 //! program and the fixed one by build id and hash, and the files that a patch changes.
 
 use crate::compare::entries::{EntryKind, Metric, RunEntries};
@@ -165,17 +165,22 @@ impl Record {
     }
 }
 
-/// Files that may hold records: the one in the cache, and `fix.json` in the current folder and next
-/// to programs.
+/// Files that may hold records: the one in the cache, and documents of fixes in the current folder and
+/// next to programs. Version 0.1 called them `fix.json`, which is read until version 0.3.
 fn places<'a>(programs: impl Iterator<Item = &'a Original>) -> Vec<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME")
         .filter(|v| !v.is_empty())
         .map(PathBuf::from)
         .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
-    let folders = programs.filter_map(|p| Some(Path::new(&p.path).parent()?.to_path_buf()));
-    let documents: BTreeSet<PathBuf> = folders.chain([PathBuf::from(".")]).collect();
-    let documents = documents.into_iter().map(|folder| folder.join("fix.json"));
-    documents
+    let here = Path::new(".");
+    let of_program = |program: &'a Original| {
+        let folders = [here].into_iter().chain(Path::new(&program.path).parent());
+        let name = program.name().unwrap_or_default().to_string_lossy();
+        let names = ["fix.json".to_owned(), format!("{name}.fix.json")];
+        folders.flat_map(move |folder| names.clone().map(|name| folder.join(name)))
+    };
+    let documents: BTreeSet<PathBuf> = programs.flat_map(of_program).collect();
+    (documents.into_iter())
         .chain(cache.map(|c| c.join("mgz").join("fixes")))
         .collect()
 }

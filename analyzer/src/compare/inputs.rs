@@ -12,10 +12,17 @@ use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::Module;
 use mgz_annotations_schema::sidecar::Sidecar;
 use std::collections::HashMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// The traces and partial results that a path stands for.
 pub fn expand(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    if is_program(path) {
+        let shown = path.display();
+        bail!(
+            "{shown}: is a program; record it first: mgz run -o new.mgz -- {shown}, and compare new.mgz"
+        );
+    }
     let trace = folder_of(path.to_path_buf());
     if is_trace(&trace) || trace.is_file() {
         return Ok(vec![trace]);
@@ -44,6 +51,16 @@ pub fn expand(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
         );
     }
     Ok(all)
+}
+
+/// True if a file is a program: an ELF file or a script.
+fn is_program(path: &Path) -> bool {
+    let begins = |with: &[u8]| {
+        let mut bytes = [0; 4];
+        let read = std::fs::File::open(path).and_then(|mut file| file.read(&mut bytes));
+        read.is_ok_and(|n| bytes[..n].starts_with(with))
+    };
+    path.is_file() && (begins(b"\x7fELF") || begins(b"#!"))
 }
 
 /// Reads a trace or partial result.
@@ -151,4 +168,23 @@ fn counted(path: &str, trace: &Trace) -> anyhow::Result<RunEntries> {
         warnings: trace.warnings.clone(),
         ..RunEntries::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_to_be_recorded_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("run.sh");
+        std::fs::write(&script, "#!/bin/sh\n").unwrap();
+        for program in [std::env::current_exe().unwrap(), script] {
+            let error = expand(&program).unwrap_err().to_string();
+            assert!(error.contains("mgz run -o new.mgz -- /"), "{error}");
+        }
+        let partial = folder.path().join("part");
+        std::fs::write(&partial, "x").unwrap();
+        assert_eq!(expand(&partial).unwrap(), [partial]);
+    }
 }

@@ -21,6 +21,7 @@ mod prices;
 mod seen;
 mod sharing;
 pub(crate) mod sites;
+pub(crate) mod unrolled;
 mod users;
 mod visits;
 mod waiting;
@@ -39,6 +40,7 @@ pub use context::Observed;
 use fields::Fields;
 use mechanisms::{Layout, Remedy};
 use mgz_annotations_schema::ProgramChange;
+use mgz_annotations_schema::manifest::Manifest;
 pub use objects::AllocationSite;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -253,14 +255,13 @@ pub(crate) struct Looked<'a> {
     pub(crate) predicted: Option<&'a Predicted>,
 }
 
-/// Finds everything. `waited` is the load right before each window's trigger. `by_time` is true if
-/// windows were taken by time.
+/// Finds everything. `waited` is the load right before each window's trigger.
 pub(crate) fn find_findings<'a>(
     code: &'a CodeMap,
     (objects, paths): (Option<&'a Resolver>, Option<&'a CallPaths>),
     (windows, observed, waited): (&'a [Window], Observed<'a>, &Waited),
     (outcome, predicted): (&'a EngineOutcome, Option<&'a Predicted>),
-    by_time: bool,
+    manifest: &Manifest,
     hierarchy: Hierarchy,
 ) -> (Findings, Option<Looked<'a>>) {
     let mut samples: Vec<(u32, u32)> = windows.iter().map(|w| (w.thread, w.sample)).collect();
@@ -280,15 +281,14 @@ pub(crate) fn find_findings<'a>(
     let fields = fields::of_objects(&context);
     if count < params::MIN_WINDOWS_FOR_FINDING {
         let findings = Findings {
-            none: format!(
-                "too few windows to tell ({count}): let the program run longer, or record more of it with mgz run --overhead 10% (mgz-record --rate 2000)"
-            ),
+            none: too_few(count, manifest.mode.has_all_loads()),
             fields,
             ..Findings::default()
         };
         return (findings, None);
     }
     let causes = causes(&context);
+    let by_time = manifest.triggers_by_time();
     let times = by_time.then(|| TimeShares::new(outcome, code));
     let (mut list, kept, doubt) = findings_of_causes(&context, &causes, times.as_ref(), waited);
     fusion::join(&kept, &mut list);
@@ -462,6 +462,18 @@ fn remedy(cause: &Cause, object: &str) -> String {
     }
 }
 
+/// The reason why so few windows have no findings, and the remedy.
+fn too_few(windows: usize, is_whole_run: bool) -> String {
+    match is_whole_run {
+        true => {
+            "too few loads to tell, although all were recorded: give the program more work".into()
+        }
+        false => format!(
+            "too few windows to tell ({windows}): let the program run longer, or record more of it with mgz run --overhead 10% (mgz-record --rate 2000)"
+        ),
+    }
+}
+
 /// For example `the 900 windows that were recorded`. Findings use only a part of the windows if
 /// there are many, or if some have no loads.
 fn looked_at(count: usize, recorded: usize) -> String {
@@ -543,6 +555,12 @@ mod tests {
         let mut list = vec![split.clone(), join.clone(), other.clone()];
         settle(&mut list);
         assert_eq!(list, [split, other]);
+    }
+
+    #[test]
+    fn whole_runs_cannot_be_recorded_further() {
+        assert!(!too_few(1, true).contains("--overhead"));
+        assert!(too_few(7, false).contains("(7): let the program run longer"));
     }
 
     #[test]

@@ -7,9 +7,8 @@
 use crate::data::group::Group;
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
-use crate::misses::{Hierarchy, Misses, Predicted, Range, caches};
+use crate::misses::{Hierarchy, Misses, Predicted, Range, caches, is_vague};
 use crate::util::fast_hash::Mixed;
-use crate::util::human::bytes;
 use std::collections::HashMap;
 
 /// Misses of load instructions in the rows that were read.
@@ -221,9 +220,14 @@ impl Price {
             let of = format!(
                 "of the loads miss the {} of {}",
                 level.level,
-                bytes(level.size)
+                level.size_in_words()
             );
-            Some(format!("{} {of}", share(level.ratio?)))
+            let ratio = level.ratio?;
+            let [lo, _, hi] = ratio.map(|part| 100.0 * part);
+            Some(match is_vague(ratio) {
+                true => format!("how many {of} is not known ({lo:.0}–{hi:.0} %)"),
+                false => format!("{} {of}", share(ratio)),
+            })
         };
         match self.misses.as_ref().and_then(of) {
             Some(text) => text,

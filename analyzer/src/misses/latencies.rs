@@ -22,6 +22,8 @@ pub enum LatencySource {
 pub struct Hierarchy {
     /// First level first.
     pub caches: Vec<Cache>,
+    /// Bytes of the last cache by the processor, if measurements show that less is left.
+    processor_size: Option<u64>,
     /// By level: additional nanoseconds of a load that misses it.
     waits: Vec<Range>,
     source: LatencySource,
@@ -42,6 +44,7 @@ pub(crate) fn tlb(costs: Option<&MemoryCosts>) -> Hierarchy {
     let walk = costs.and_then(MemoryCosts::page_walk);
     Hierarchy {
         caches: (1..).zip(entries).map(level).collect(),
+        processor_size: None,
         waits: vec![
             params::NS_OF_FIRST_TLB_MISS,
             walk.unwrap_or(params::NS_OF_PAGE_WALK),
@@ -63,6 +66,7 @@ impl Hierarchy {
                 let held = costs.and_then(MemoryCosts::held_by_last_cache);
                 let mut hierarchy = Hierarchy {
                     caches,
+                    processor_size: None,
                     waits,
                     source: LatencySource::Measured,
                     overlap: costs.and_then(MemoryCosts::overlap),
@@ -77,6 +81,7 @@ impl Hierarchy {
                     .map(|level| [assumed(level, caches.len()); 3])
                     .collect(),
                 caches,
+                processor_size: None,
                 source: LatencySource::Assumed,
                 overlap: None,
             },
@@ -90,12 +95,20 @@ impl Hierarchy {
             return;
         };
         let set = self.caches[last].ways * self.caches[last].line;
+        self.processor_size = Some(self.caches[last].size);
         self.caches[last].size = held.max(set) / set.max(1) * set;
         let beyond = self.waits[last][1];
         self.waits[last][0] = 0.0;
         if let Some(before) = last.checked_sub(1) {
             self.waits[before][2] += beyond;
         }
+    }
+
+    /// Bytes of a cache by the processor, if measurements show that less is left. Level 0 is the
+    /// first.
+    pub(crate) fn processor_size(&self, level: usize) -> Option<u64> {
+        let is_last = level + 1 == self.caches.len();
+        self.processor_size.filter(|_| is_last)
     }
 
     /// Share of a latency that remains if several loads overlap, as measured on the machine.

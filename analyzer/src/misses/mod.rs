@@ -33,10 +33,16 @@ pub(crate) use row_misses::replicate_spread;
 pub(crate) use variants::Variant;
 pub use watched_reuses::WatchedReuses;
 
+use crate::util::human::bytes;
 use serde::Serialize;
 
 /// Lower end of the 95 % interval, estimate, upper end.
 pub type Range = [f64; 3];
+
+/// True if an interval of misses per load is so wide that they are not known.
+pub(crate) fn is_vague([lo, _, hi]: Range) -> bool {
+    hi - lo > params::MAX_KNOWN_WIDTH
+}
 
 /// Predicted misses of a row at each cache level.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -64,6 +70,9 @@ pub struct LevelMisses {
     pub level: String,
     /// Bytes of the cache.
     pub size: u64,
+    /// Bytes of the cache by the processor, if measurements show that less is left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processor_size: Option<u64>,
     /// Misses per load, 0 to 1.
     pub ratio: Option<Range>,
     /// Share of the whole run's misses at this level, 0 to 1.
@@ -85,9 +94,37 @@ pub struct CurvePoint {
     pub ratio: Range,
 }
 
+impl LevelMisses {
+    /// For example `11.3MiB (measured; the processor says 32.0MiB)`.
+    pub(crate) fn size_in_words(&self) -> String {
+        let differs = |whole| format!(" (measured; the processor says {})", bytes(whole));
+        let note = self.processor_size.map_or_else(String::new, differs);
+        format!("{}{note}", bytes(self.size))
+    }
+}
+
 impl Misses {
     /// The last level before memory.
     pub fn last(&self) -> Option<&LevelMisses> {
         self.levels.last()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_that_is_not_the_processors_is_explained() {
+        let mut level = LevelMisses {
+            size: 11_863_040,
+            ..LevelMisses::default()
+        };
+        assert_eq!(level.size_in_words(), "11.3MiB");
+        level.processor_size = Some(32 << 20);
+        assert_eq!(
+            level.size_in_words(),
+            "11.3MiB (measured; the processor says 32.0MiB)"
+        );
     }
 }

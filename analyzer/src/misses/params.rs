@@ -223,3 +223,6 @@ pub(super) const WAIT_SHARE_SAVED_BY_PREFETCH: f64 = 0.9;
 /// logical CPUs that share the level. Source: Chosen.
 pub(super) const COMMON_CACHES: [(u64, u64, u32); 3] =
     [(32 << 10, 8, 1), (1 << 20, 16, 1), (32 << 20, 16, 16)];
+
+/// Misses per load whose interval is wider are not known. Source: Chosen.
+pub(super) const MAX_KNOWN_WIDTH: f64 = 0.5;

@@ -395,6 +395,7 @@ impl Predicted {
             .map(|at| LevelMisses {
                 level: caches::name(&self.hierarchy.caches[at]),
                 size: self.hierarchy.caches[at].size,
+                processor_size: self.hierarchy.processor_size(at),
                 ratio: Some(self.ratio(sum, at)),
                 share: self.share(sum, at),
                 count: None,

@@ -1,6 +1,7 @@
 //! A finding on the screen: two lines of headline, one of evidence, one of remedy.
 
 use crate::findings::{Finding, Observation};
+use crate::misses::is_vague;
 use crate::output::findings::{cost, gain, object_of, with_module};
 use crate::output::paint::Paint;
 use crate::output::readable::{clauses, whole_clauses, within};
@@ -14,8 +15,6 @@ const INDENT: usize = 3;
 const MIN_WARNING_PCT: f64 = 10.0;
 /// Minimum misses per load that count as evidence, percent. Source: Chosen.
 const MIN_EVIDENCE_PCT: f64 = 1.0;
-/// A wider interval of misses has almost no information, percent. Source: Chosen.
-const VAGUE_INTERVAL_PCT: f64 = 50.0;
 /// Minimum columns for a function and for an object.
 const NAME: usize = 24;
 
@@ -170,8 +169,9 @@ fn evidence(finding: &Finding, room: usize) -> String {
 fn missed(finding: &Finding) -> Option<String> {
     let levels = finding.misses.as_ref()?.levels.iter().rev();
     let known: Vec<(&str, [f64; 3])> = levels
-        .filter_map(|l| Some((l.level.as_str(), l.ratio?.map(|part| 100.0 * part))))
-        .filter(|(_, [lo, value, hi])| *value >= MIN_EVIDENCE_PCT && hi - lo <= VAGUE_INTERVAL_PCT)
+        .filter_map(|l| Some((l.level.as_str(), l.ratio.filter(|ratio| !is_vague(*ratio))?)))
+        .map(|(level, ratio)| (level, ratio.map(|part| 100.0 * part)))
+        .filter(|(_, [_, value, _])| *value >= MIN_EVIDENCE_PCT)
         .collect();
     let certain = known.iter().find(|(_, range)| range[0] >= MIN_EVIDENCE_PCT);
     let (level, [lo, value, hi]) = certain.or(known.first())?;

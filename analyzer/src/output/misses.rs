@@ -1,14 +1,12 @@
 //! Predicted misses as text and as a flat table.
 
-use crate::misses::{LevelMisses, Misses, Range, WatchedReuses};
+use crate::misses::{LevelMisses, Misses, Range, WatchedReuses, is_vague};
 use crate::output::names;
 use crate::output::text::{Style, head, heading, push, row, tail, text_table};
 use crate::report::Analysis;
 use crate::util::human::{bytes, counted};
 use serde::Serialize;
 
-/// A wider interval has almost no information. Source: Chosen.
-const VAGUE_INTERVAL: f64 = 0.5;
 /// A share from which on it counts as all.
 const ALL: f64 = 0.995;
 /// Minimum misses per load that a finding mentions. Source: Chosen.
@@ -134,7 +132,7 @@ pub(crate) fn summary(misses: &Misses) -> String {
     let levels: Vec<String> = misses
         .levels
         .iter()
-        .map(|l| format!("{} {} {} %", l.level, bytes(l.size), within(l.ratio)))
+        .map(|l| format!("{} {} {}", l.level, l.size_in_words(), known(l.ratio)))
         .collect();
     let bound = misses.memory_bound_pct.map_or(String::new(), |b| {
         format!("; waits for memory ≈ {:.0} % of the time", b[1])
@@ -166,14 +164,11 @@ pub(crate) fn watched(seen: &WatchedReuses) -> Option<String> {
 pub(crate) fn in_words(misses: &Misses) -> Option<String> {
     let worth = |l: &&LevelMisses| {
         l.ratio
-            .is_some_and(|r| r[1] >= MIN_NAMED_MISSES || r[2] - r[0] > VAGUE_INTERVAL)
+            .is_some_and(|r| r[1] >= MIN_NAMED_MISSES || is_vague(r))
     };
     let levels: Vec<&LevelMisses> = misses.levels.iter().filter(worth).collect();
     let last = levels.last()?;
-    if levels
-        .iter()
-        .all(|l| l.ratio.is_some_and(|r| r[2] - r[0] > VAGUE_INTERVAL))
-    {
+    if levels.iter().all(|l| l.ratio.is_some_and(is_vague)) {
         let text = "Misses: not known; no window tells when its lines come again.";
         return Some(text.to_owned());
     }
@@ -181,7 +176,7 @@ pub(crate) fn in_words(misses: &Misses) -> Option<String> {
         .map(|l| format!("{} {}", l.level, known(l.ratio)))
         .collect();
     let share = match last.share {
-        Some(share) if share[2] - share[0] > VAGUE_INTERVAL => String::new(),
+        Some(share) if is_vague(share) => String::new(),
         Some(share) if share[0] >= ALL => format!("; all {} misses", last.level),
         Some(share) => format!("; {} % of all {} misses", within(Some(share)), last.level),
         None => String::new(),
@@ -193,7 +188,7 @@ pub(crate) fn in_words(misses: &Misses) -> Option<String> {
 /// A ratio in percent; unknown if its interval has almost no information.
 fn known(ratio: Option<Range>) -> String {
     match ratio {
-        Some([lo, _, hi]) if hi - lo > VAGUE_INTERVAL => {
+        Some(ratio @ [lo, _, hi]) if is_vague(ratio) => {
             format!("not known ({}–{} %)", pct(lo), pct(hi))
         }
         ratio => format!("{} %", within(ratio)),

@@ -76,14 +76,14 @@ fn place(row: &PythonRow, most: usize) -> String {
     }
 }
 
-/// The hottest lines for the first screen.
+/// The hottest lines of the user's own code for the first screen.
 pub(crate) fn on_screen(analysis: &Analysis, width: usize, style: Style) -> Vec<String> {
     let by_time = analysis.summary.trace.by_time;
     let share = |r: &PythonRow| match by_time {
         true => r.time.value.unwrap_or(0.0),
         false => r.share,
     };
-    let lines = analysis.python.iter().flat_map(|tables| &tables.lines);
+    let lines = analysis.python.iter().flat_map(|tables| &tables.own_lines);
     let rows: Vec<&PythonRow> = lines
         .filter(|r| share(r) >= MIN_SCREEN_PCT)
         .take(SCREEN_ROWS)

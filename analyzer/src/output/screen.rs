@@ -3,7 +3,7 @@
 
 use crate::data::memory_units::LINE_BYTES;
 use crate::findings::Finding;
-use crate::misses::LevelMisses;
+use crate::misses::{LevelMisses, is_vague};
 use crate::output::findings::{self, with_module};
 use crate::output::generated;
 use crate::output::headline::{HeadlineLayout, headline, is_named, reasons};
@@ -30,8 +30,6 @@ const NAMED: usize = 2;
 const WHOLE_RUN_SHARE: f64 = 0.95;
 /// Minimum share of the time for mentioning a name.
 const WORTH_A_NAME: f64 = 0.01;
-/// A wider interval of misses has almost no information. Source: Chosen.
-const VAGUE_INTERVAL: f64 = 0.5;
 /// Minimum cost of a finding after the first one to be shown, percent of the time.
 const MIN_COST_PCT: f64 = 5.0;
 /// Functions with a smaller share are left out, percent. Source: Chosen.
@@ -170,13 +168,15 @@ fn memory(analysis: &Analysis) -> String {
 
 /// Misses of the run in one level of the cache.
 fn missed(level: &LevelMisses) -> String {
-    let ratio = level.ratio.map(|ratio| ratio.map(|part| 100.0 * part));
-    match ratio {
-        Some([lo, value, hi]) if hi - lo <= 100.0 * VAGUE_INTERVAL => {
-            format!("{} {}", level.level, within(value, Some((lo, hi))))
-        }
-        _ => format!("{} not known", level.level),
-    }
+    let text = match level
+        .ratio
+        .map(|ratio| (ratio, ratio.map(|part| 100.0 * part)))
+    {
+        None => "not known".into(),
+        Some((ratio, [lo, _, hi])) if is_vague(ratio) => format!("not known ({lo:.0}–{hi:.0} %)"),
+        Some((_, [lo, value, hi])) => within(value, Some((lo, hi))),
+    };
+    format!("{} {text}", level.level)
 }
 
 /// Share of the time that was recorded, to which all shares refer, and the rest with its remedy.

@@ -66,7 +66,7 @@ pub(crate) fn row(cells: Vec<String>, left: usize) -> Vec<Cell> {
 #[derive(Clone, Copy)]
 pub(crate) struct Meaning {
     /// True if windows are triggered by time: shares are of time.
-    by_time: bool,
+    pub(crate) by_time: bool,
     /// True if distances are inside windows.
     windows: bool,
 }

@@ -152,11 +152,12 @@ pub(crate) fn object_table(rows: &[ObjectRow], meaning: Meaning, style: Style, o
         t.add_row(cells);
     }
     push(out, &t);
-    out.push_str(&of_samples(rows));
+    out.push_str(&of_samples(rows, meaning.by_time));
 }
 
-/// Estimates for sites whose blocks were logged only as a sample.
-fn of_samples(rows: &[ObjectRow]) -> String {
+/// Estimates for sites whose blocks were logged only as a sample. `by_time`: the table has them as
+/// shares of the time.
+fn of_samples(rows: &[ObjectRow], by_time: bool) -> String {
     const MAX_SITES: usize = 5;
     let mut sites: Vec<(&ObjectRow, [f64; 3])> = rows
         .iter()
@@ -167,6 +168,12 @@ fn of_samples(rows: &[ObjectRow]) -> String {
         .collect();
     if rows.iter().all(|row| row.sampled.is_none()) {
         return String::new();
+    }
+    const LOGGED: &str = "(mgz-record --heap=all logs each.)\n";
+    if by_time && !sites.is_empty() {
+        return format!(
+            "Small heap blocks are a sample. Loads of the others count for the heap as a whole; time% of a site contains theirs, estimated. {LOGGED}"
+        );
     }
     sites.sort_by(|a, b| b.1[0].total_cmp(&a.1[0]));
     let listed: Vec<String> = sites
@@ -185,7 +192,7 @@ fn of_samples(rows: &[ObjectRow]) -> String {
         format!("with the others, estimated: {}", listed.join(", "))
     };
     format!(
-        "Small heap blocks are a sample, and loads of the others count for the heap as a whole; {what}. (mgz-record --heap=all logs each.)\n"
+        "Small heap blocks are a sample, and loads of the others count for the heap as a whole; {what}. {LOGGED}"
     )
 }
 

@@ -195,7 +195,7 @@ impl RowCounts<'_> {
                     (self.objects, self.paths),
                     (self.windows, observed, trace.waited()),
                     (self.outcome, self.predicted),
-                    trace.manifest.triggers_by_time(),
+                    &trace.manifest,
                     hierarchy(trace, self.questions),
                 );
                 if let Some(looked) = looked {

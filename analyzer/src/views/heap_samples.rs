@@ -5,8 +5,10 @@
 //! loads of logged blocks, with that weight, estimate the loads of all blocks of their site
 //! (Horvitz–Thompson). The trace attributes loads of other blocks to the heap as a whole. They are
 //! divided among the sites in proportion to these estimates, up to their number.
+//! Shares of the time are estimates anyway, so those of sites and heap are moved accordingly.
 
 use crate::data::object_map::Sampled;
+use crate::estimate::time_shares::TimeShare;
 use crate::views::objects::ObjectRow;
 use mgz_models::statistics::ROUNDED_NORMAL_QUANTILE_OF_95_PCT;
 use serde::Serialize;
@@ -77,7 +79,7 @@ pub(crate) fn divide(rows: &mut [ObjectRow], total: u64) {
         .filter_map(|r| r.sampled.as_ref())
         .map(|s| s.unlogged)
         .sum();
-    for row in rows {
+    for row in rows.iter_mut() {
         let own = share(row);
         let Some(all) = &mut row.sampled else {
             continue;
@@ -91,6 +93,43 @@ pub(crate) fn divide(rows: &mut [ObjectRow], total: u64) {
         all.pct_lo = Some(own + part / (1.0 + error));
         // The upper end is limited to the loads that can be divided.
         all.pct_hi = Some(own + (part * (1.0 + error)).min(to_divide));
+    }
+    if rows.iter().any(|row| row.time.value.is_some()) {
+        move_times(rows, to_divide);
+    }
+}
+
+/// Moves shares of the time from the heap as a whole (`to_divide`) to the sites of its blocks.
+fn move_times(rows: &mut [ObjectRow], to_divide: f64) {
+    let mut moved = [0.0; 3];
+    for row in rows.iter_mut() {
+        let ends = row
+            .sampled
+            .and_then(|all| Some([all.pct_lo?, all.pct?, all.pct_hi?]));
+        let Some(ends) = ends else {
+            continue;
+        };
+        let own = row.time.value.unwrap_or(0.0);
+        moved = std::array::from_fn(|end| moved[end] + ends[end] - own);
+        let lo = row.time.lo.map_or(ends[0], |lo| lo.max(ends[0]));
+        let hi = row.time.hi.map_or(ends[2], |hi| hi.max(ends[2]));
+        row.time = TimeShare {
+            value: Some(ends[1]),
+            lo: Some(lo),
+            hi: Some(hi),
+            of_runs: None,
+        };
+    }
+    // The heap as a whole keeps the rest.
+    let left = moved.map(|part| (1.0 - part / to_divide.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0));
+    for row in rows.iter_mut().filter(|row| is_container(row)) {
+        let time = row.time;
+        row.time = TimeShare {
+            value: time.value.map(|v| v * left[1]),
+            lo: time.lo.map(|lo| lo * left[2]),
+            hi: time.hi.map(|hi| hi * left[0]),
+            of_runs: None,
+        };
     }
 }
 
@@ -134,5 +173,39 @@ mod tests {
         assert!(width(1) > width(0), "fewer blocks, wider interval");
         assert_eq!(of(2).pct, None);
         assert!(rows[3].sampled.is_none() && rows[4].sampled.is_none());
+    }
+
+    /// Windows that began in blocks that were not logged count for the site of these blocks.
+    #[test]
+    fn the_time_of_the_heap_is_that_of_its_sites() {
+        let site = AllBlocks::of(
+            Sampled {
+                logged: 100,
+                bytes: 3200.0,
+                stand_for: 320_000.0,
+            },
+            60,
+            60,
+        );
+        let mut rows = [
+            row("heap", "make a.c:4", 60, Some(site)),
+            row("heap", "[heap]", 5940, None),
+        ];
+        for (row, pct) in rows.iter_mut().zip([0.0, 99.0]) {
+            row.time = TimeShare {
+                value: Some(pct),
+                lo: Some(pct),
+                hi: Some(pct + 1.0),
+                of_runs: None,
+            };
+        }
+        divide(&mut rows, 6000);
+        let [make, heap] = rows.map(|row| row.time);
+        assert!((make.value.unwrap() - 99.0).abs() < 1e-9, "{make:?}");
+        assert!(make.lo.unwrap() < 99.0 && make.hi.unwrap() >= 99.0);
+        assert!(
+            heap.value.unwrap() < 1e-9 && heap.hi.unwrap() > 1.0,
+            "{heap:?}"
+        );
     }
 }

@@ -28,6 +28,9 @@ pub struct PythonTables {
     pub functions: Vec<PythonRow>,
     /// By line.
     pub lines: Vec<PythonRow>,
+    /// By line of the user's own code: windows that began in a library count for the line that
+    /// called it. Those without such a line count as in `lines`.
+    pub own_lines: Vec<PythonRow>,
 }
 
 /// A function or line of Python.
@@ -133,9 +136,23 @@ pub fn python_tables(
     let has = |s: &&SampleInfo| s.loads > 0 && of.by_leaf.contains_key(&paths.of(s.sample));
     Some(PythonTables {
         windows: samples.iter().filter(has).count() as u64,
-        functions: of.table(|place| Place { line: 0, ..place }),
-        lines: of.table(|place| place),
+        functions: of.table(|place| Place { line: 0, ..place }, innermost),
+        lines: of.table(|place| place, innermost),
+        own_lines: of.table(|place| place, innermost_own),
     })
+}
+
+fn innermost<'p, 'a>(places: &'p [Place<'a>]) -> Option<&'p Place<'a>> {
+    places.first()
+}
+
+fn innermost_own<'p, 'a>(places: &'p [Place<'a>]) -> Option<&'p Place<'a>> {
+    places.iter().find(|p| is_own(p.file)).or(places.first())
+}
+
+/// True if a source file of Python is the user's own.
+fn is_own(file: &str) -> bool {
+    !mgz_annotations_schema::sources::is_system(file) && !file.starts_with('<')
 }
 
 /// Input data of the tables.
@@ -156,12 +173,17 @@ impl<'a> Of<'a> {
             .map_or(&[], Vec::as_slice)
     }
 
-    fn table(&self, key: impl Fn(Place<'a>) -> Place<'a>) -> Vec<PythonRow> {
+    /// `counts`: the place that a window counts for, among those of the call in which it began.
+    fn table(
+        &self,
+        key: impl Fn(Place<'a>) -> Place<'a>,
+        counts: for<'p> fn(&'p [Place<'a>]) -> Option<&'p Place<'a>>,
+    ) -> Vec<PythonRow> {
         let all = self.by_leaf.values().flatten().map(|&place| key(place));
         let list: Vec<Place> = all.collect::<BTreeSet<_>>().into_iter().collect();
         let numbers: HashMap<Place, usize, Mixed> = list.iter().copied().zip(0..).collect();
         let number = |place: &Place<'a>| numbers.get(&key(*place)).copied();
-        let inner = |sample: u32| self.places(sample).first().and_then(number);
+        let inner = |sample: u32| counts(self.places(sample)).and_then(number);
         let with_calls = |sample: u32| -> Vec<usize> {
             let found: BTreeSet<usize> = self.places(sample).iter().filter_map(number).collect();
             found.into_iter().collect()
@@ -192,8 +214,7 @@ impl<'a> Of<'a> {
             function: place.function.into(),
             file: place.file.into(),
             line: place.line,
-            own: !mgz_annotations_schema::sources::is_system(place.file)
-                && !place.file.starts_with('<'),
+            own: is_own(place.file),
             time: time.as_ref().map(|t| t[at]).unwrap_or_default(),
             with_calls_pct: match &total {
                 Some(total) => total[at].value,
@@ -307,6 +328,18 @@ mod tests {
                 ("step".into(), 0, 20, Some(40.0)),
                 ("<module>".into(), 0, 10, Some(60.0)),
             ]
+        );
+        let rows = |rows: &[PythonRow]| -> Vec<_> {
+            let row = |r: &PythonRow| (r.function.clone(), r.line, r.loads);
+            rows.iter().filter(|r| r.loads > 0).map(row).collect()
+        };
+        let mut paths = paths;
+        "/usr/lib/python3.11/step.py".clone_into(&mut paths.calls[2].file);
+        let found = python_tables(&paths, &samples, None, &code, &[]).unwrap();
+        // `step` is a library's here, which line 9 calls.
+        assert_eq!(
+            rows(&found.own_lines),
+            [("<module>".into(), 9, 20), ("<module>".into(), 10, 10)]
         );
         let none = python_tables(&paths, &samples[3..], None, &code, &[]);
         assert!(none.is_none());

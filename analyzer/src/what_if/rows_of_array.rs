@@ -1,7 +1,9 @@
 //! Arrays of rows: the address of an element by row and column.
 
 use crate::data::memory_units::LINE_BYTES;
+use crate::findings::context::Context;
 use crate::findings::sites::SiteFacts;
+use crate::findings::unrolled::row_step;
 use crate::what_if::remedy::Load;
 
 /// Shape of an array.
@@ -27,17 +29,18 @@ struct Cell {
 }
 
 impl Shape {
-    /// The shape from the column-wise walks of some load instructions: their step is the length of
-    /// a row.
-    pub(crate) fn seen<'a>(sites: impl Iterator<Item = &'a SiteFacts>) -> Option<Shape> {
-        let of = |facts: &SiteFacts| {
-            let row = facts.regular_step()?.unsigned_abs();
-            let element = u64::from(facts.size).max(1);
-            (row >= 2 * LINE_BYTES && row >= 2 * element)
-                .then_some((facts.rows, Shape { row, element }))
-        };
-        let most = sites.filter_map(of).max_by_key(|(rows, s)| (*rows, s.row));
-        most.map(|m| m.1)
+    /// The shape that the column-wise walks of some load instructions show: they move by a row.
+    pub(crate) fn seen<'a>(
+        context: &Context,
+        sites: impl Iterator<Item = &'a SiteFacts>,
+    ) -> Option<Shape> {
+        let step = |facts: &SiteFacts| facts.regular_step().map(i64::unsigned_abs);
+        let element = |facts: &SiteFacts| u64::from(facts.size).max(1);
+        let is_column = |row: u64, element: u64| row >= 2 * LINE_BYTES && row >= 2 * element;
+        let walks = sites.filter(|f| step(f).is_some_and(|step| is_column(step, element(f))));
+        let main = walks.max_by_key(|f| (f.rows, step(f)))?;
+        let (row, element) = (row_step(context, main), element(main));
+        is_column(row, element).then_some(Shape { row, element })
     }
 
     fn cell(&self, load: &Load) -> Option<Cell> {

@@ -1,13 +1,15 @@
-//! The document of a fix, `fix.json`. `docs/reference/fix.md` has its definition.
+//! The document of a fix, `NAME.fix.json`. `docs/reference/fix.md` has its definition.
 
 use crate::fix::bench::Clock;
-use crate::fix::sequential::Speedup;
+use crate::fix::params;
+use crate::fix::sequential::{Speedup, Verdict};
 use anyhow::{Context, bail};
 use mgz_collector::machine::identity;
 use mgz_fix_library::Plan;
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use std::hash::Hasher;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use twox_hash::XxHash3_64;
 
 /// Value of `format`.
@@ -136,6 +138,20 @@ pub struct Measured {
     pub seconds_after: f64,
 }
 
+impl Measured {
+    /// The decision on a candidate, and its reason.
+    pub fn decision(&self, verdict: Verdict) -> (Outcome, String) {
+        if verdict == Verdict::Faster {
+            return (Outcome::Kept, "its gain is above 1 %".into());
+        }
+        let reason = match self.saved.saved_pct_hi > 100.0 * params::MIN_GAIN {
+            true => "a gain above 1 % is not certain: its interval begins lower",
+            false => "no gain above 1 % was measured",
+        };
+        (Outcome::Dropped, reason.into())
+    }
+}
+
 /// Decision on a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -247,12 +263,54 @@ pub struct Document {
     pub source: Option<SourceFix>,
 }
 
+/// End of the name of a document, and the whole name in version 0.1, which is read until version
+/// 0.3.
+const NAME_ENDS: &str = "fix.json";
+
+/// Name of the document of a program's fix.
+pub fn file_name(program: &str) -> String {
+    let name = program.rsplit('/').next().unwrap_or(program);
+    format!("{name}.{NAME_ENDS}")
+}
+
+/// The document in a folder: that of the program if one is given, else the only one.
+pub fn find_in(folder: &Path, program: Option<&OsString>) -> anyhow::Result<PathBuf> {
+    let old = folder.join(NAME_ENDS);
+    if let Some(program) = program {
+        let own = folder.join(file_name(&program.to_string_lossy()));
+        return Ok(if own.exists() || !old.exists() {
+            own
+        } else {
+            old
+        });
+    }
+    let entries = std::fs::read_dir(folder)
+        .with_context(|| format!("{}: cannot be read", folder.display()))?;
+    let mut found: Vec<PathBuf> = (entries.filter_map(|e| Some(e.ok()?.path())))
+        .filter(|path| path.to_string_lossy().ends_with(&format!(".{NAME_ENDS}")))
+        .collect();
+    found.sort();
+    match &found[..] {
+        [] if old.exists() => Ok(old),
+        [one] => Ok(one.clone()),
+        [] => bail!(
+            "{}: has no fix; give --apply a document of mgz fix",
+            folder.display()
+        ),
+        [first, ..] => bail!(
+            "{}: has several fixes; name one: --apply {}",
+            folder.display(),
+            first.display()
+        ),
+    }
+}
+
 impl Document {
     /// Reads a document of this version.
     pub fn read(path: &Path) -> anyhow::Result<Document> {
         let text =
             std::fs::read(path).with_context(|| format!("{}: cannot be read", path.display()))?;
-        let no_fix = || format!("{}: is no fix.json of mgz fix", path.display());
+        let no_fix = || format!("{}: is no document of mgz fix", path.display());
         let value: serde_json::Value = serde_json::from_slice(&text).with_context(no_fix)?;
         if value["format"] != FORMAT {
             bail!(no_fix());
@@ -294,6 +352,58 @@ fn named(text: &str) -> &str {
 mod tests {
     use super::*;
     use mgz_fix_library::{Action, Frame, SitePolicy};
+
+    #[test]
+    fn a_gain_is_dropped_if_its_interval_begins_too_low() {
+        let of = |lo: f64, value: f64, hi: f64, verdict| {
+            let measured = Measured {
+                speedup: Speedup {
+                    value: 1.0,
+                    lo: 1.0,
+                    hi: 1.0,
+                },
+                saved: Saved {
+                    saved_pct: value,
+                    saved_pct_lo: lo,
+                    saved_pct_hi: hi,
+                },
+                pairs: 20,
+                seconds_before: 1.0,
+                seconds_after: 1.0,
+            };
+            measured.decision(verdict)
+        };
+        let (outcome, reason) = of(0.8, 5.0, 9.0, Verdict::NotFaster);
+        assert_eq!(outcome, Outcome::Dropped);
+        assert_eq!(
+            reason,
+            "a gain above 1 % is not certain: its interval begins lower"
+        );
+        let (_, reason) = of(-3.0, -1.0, 0.5, Verdict::NotFaster);
+        assert_eq!(reason, "no gain above 1 % was measured");
+        assert_eq!(of(2.0, 5.0, 9.0, Verdict::Faster).0, Outcome::Kept);
+    }
+
+    #[test]
+    fn a_folder_has_a_document_per_program() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str| std::fs::write(dir.path().join(name), "{}").unwrap();
+        let found = |program: Option<&str>| {
+            let path = find_in(dir.path(), program.map(OsString::from).as_ref())?;
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            anyhow::Ok(name)
+        };
+        assert!(found(None).is_err());
+        write("fix.json");
+        assert_eq!(found(None).unwrap(), "fix.json");
+        assert_eq!(found(Some("./app")).unwrap(), "fix.json");
+        write("app.fix.json");
+        assert_eq!(found(None).unwrap(), "app.fix.json");
+        write("other.fix.json");
+        assert_eq!(found(Some("./app")).unwrap(), "app.fix.json");
+        let several = found(None).unwrap_err().to_string();
+        assert!(several.contains("app.fix.json"), "{several}");
+    }
 
     fn load(address: &str, distance: u32) -> PrefetchedLoad {
         PrefetchedLoad {

@@ -49,23 +49,25 @@ use workload::Workload;
 const NOTHING_KEPT: i32 = 4;
 /// The kernel's folder of machine facts.
 const SYSTEM: &str = "/sys";
-/// Name of the document beside the fixed program.
-const DOCUMENT: &str = "fix.json";
 
 /// Runs the command.
 pub fn command(fix: &Fix) -> anyhow::Result<i32> {
     if fix.source || fix.verify.is_some() {
         return source::command(fix);
     }
-    if let Some(given) = &fix.apply
+    let named = || fix.program.first().context("no program given");
+    let given = match &fix.apply {
+        Some(given) if given.is_dir() => Some(document::find_in(given, fix.program.first())?),
+        given => given.clone(),
+    };
+    if let Some(given) = &given
         && let Some(status) = source::apply_given(given, fix.tree.as_deref())?
     {
         return Ok(status);
     }
-    let name = fix.program.first().context("no program given")?;
-    let program = Program::find(name)?;
+    let program = Program::find(named()?)?;
     let places = Places::new(fix, &program)?;
-    match &fix.apply {
+    match &given {
         Some(document) => apply(document, &program, &places),
         None => search(fix, &program, &places),
     }
@@ -102,7 +104,7 @@ impl Places {
             .map_or_else(|| PathBuf::from("."), Path::to_path_buf);
         let document = match &fix.json {
             Some(file) => std::path::absolute(file)?,
-            None => folder.join(DOCUMENT),
+            None => folder.join(document::file_name(&program.name())),
         };
         if let Ok(old) = Document::read(&document)
             && Path::new(&old.output) != output

@@ -56,18 +56,25 @@ pub fn predicted(saved: Option<Saved>) -> String {
     )
 }
 
-/// For example `38 % (31–44) less time`.
+/// For example `38 % (31–44) less time`. Whether a number is above 1 % can be seen.
 fn less_time(saved: Saved) -> String {
-    let Saved {
-        saved_pct,
-        saved_pct_lo,
-        saved_pct_hi,
-    } = saved;
-    match saved_pct < 0.0 {
-        false => format!("{saved_pct:.0} % ({saved_pct_lo:.0}–{saved_pct_hi:.0}) less time"),
+    let number = |pct: f64| match pct.abs() {
+        0.05..1.95 => format!("{pct:.1}"),
+        _ => format!("{pct:.0}"),
+    };
+    let [value, lo, hi] = [saved.saved_pct, saved.saved_pct_lo, saved.saved_pct_hi];
+    match value < 0.0 {
+        false => format!(
+            "{} % ({}–{}) less time",
+            number(value),
+            number(lo),
+            number(hi)
+        ),
         true => format!(
-            "{:.0} % ({:.0}–{:.0}) more time",
-            -saved_pct, -saved_pct_hi, -saved_pct_lo
+            "{} % ({}–{}) more time",
+            number(-value),
+            number(-hi),
+            number(-lo)
         ),
     }
 }
@@ -208,6 +215,17 @@ mod tests {
             patch: String::new(),
             words: String::new(),
         }
+    }
+
+    #[test]
+    fn ends_of_intervals_show_if_they_are_above_one_percent() {
+        let saved = |saved_pct, saved_pct_lo, saved_pct_hi| Saved {
+            saved_pct,
+            saved_pct_lo,
+            saved_pct_hi,
+        };
+        assert_eq!(less_time(saved(5.1, 0.84, 9.2)), "5 % (0.8–9) less time");
+        assert_eq!(less_time(saved(-5.1, -9.2, -0.01)), "5 % (0–9) more time");
     }
 
     #[test]

@@ -7,7 +7,6 @@ use crate::fix::combine::{Maker, together};
 use crate::fix::document::{Measured, Outcome, Recipe, Tried};
 use crate::fix::params;
 use crate::fix::screen;
-use crate::fix::sequential::Verdict;
 use std::path::Path;
 
 /// Everything that was tried, and the best combination.
@@ -83,10 +82,7 @@ impl Search<'_> {
             Tested::Different(why) => tried.reason = why,
             Tested::Timed(verdict, measured) => {
                 tried.measured = Some(measured);
-                (tried.outcome, tried.reason) = match verdict {
-                    Verdict::Faster => (Outcome::Kept, "its gain is above 1 %".into()),
-                    _ => (Outcome::Dropped, "no gain above 1 % was measured".into()),
-                };
+                (tried.outcome, tried.reason) = measured.decision(verdict);
             }
         }
         Ok(tried)

@@ -6,6 +6,7 @@ use crate::findings::context::Context;
 use crate::findings::mechanisms::{APART, Remedy, Rule, Told, misses};
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
+use crate::findings::unrolled;
 use crate::util::fast_hash::Mixed;
 use crate::util::human::bytes;
 use mgz_annotations_schema::ProgramChange;
@@ -112,17 +113,13 @@ fn block(cache: u64, element: u64, step: i64) -> u64 {
 }
 
 fn tell(context: &Context, cause: &Cause) -> Told {
-    let element = cause
-        .sites
-        .first()
-        .and_then(|s| context.sites.get(s))
-        .map_or(8, |f| f.size);
-    let step = cause.step.unwrap_or(0).unsigned_abs();
-    let step_bytes = cause.step.unwrap_or(0);
+    let main = cause.sites.first().and_then(|s| context.sites.get(s));
+    let element = main.map_or(8, |f| f.size);
+    let row = main.map_or(0, |f| unrolled::row_step(context, f));
     let level = cause.price.level.unwrap_or(0);
     let cache = context.prices.hierarchy.caches.get(level);
     let side = cache.map_or(params::DEFAULT_BLOCK_SIDE, |c| {
-        block(c.size, u64::from(element), step_bytes)
+        block(c.size, u64::from(element), row as i64)
     });
     let name = context.prices.name(level);
     let (part, subscript) = match by_columns(&cause.line.file) {
@@ -132,7 +129,7 @@ fn tell(context: &Context, cause: &Cause) -> Told {
     Told {
         mechanism: format!(
             "each load of the inner loop moves by {} at a time, over whole {part}s, so that only {element} of the 64 bytes of each line are used when it is fetched",
-            bytes(step),
+            bytes(row),
         ),
         evidence: misses(context, cause),
         advice: format!(

@@ -5,6 +5,7 @@ use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::mechanisms::{APART, Rule, Told, misses};
 use crate::findings::sites::SiteFacts;
+use crate::findings::unrolled;
 use crate::util::human::bytes;
 use mgz_annotations_schema::ProgramChange;
 
@@ -23,7 +24,8 @@ fn claims(_: &Context, facts: &SiteFacts) -> Option<i64> {
 }
 
 fn tell(context: &Context, cause: &Cause) -> Told {
-    let step = cause.step.unwrap_or(0).unsigned_abs();
+    let main = cause.sites.first().and_then(|s| context.sites.get(s));
+    let step = main.map_or(0, |f| unrolled::row_step(context, f));
     Told {
         mechanism: format!(
             "the loop moves by {} and so comes to a new page with each load: pages from at least {} of memory are used",

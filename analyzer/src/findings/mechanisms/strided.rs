@@ -7,6 +7,7 @@ use crate::findings::context::Context;
 use crate::findings::mechanisms::{Layout, Remedy, Rule, Told, misses};
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
+use crate::findings::unrolled;
 use crate::findings::windows::NO_OFFSET;
 use mgz_annotations_schema::ProgramChange;
 use std::collections::BTreeMap;
@@ -31,7 +32,8 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
     {
         return None;
     }
-    let used: u64 = used(context, facts.main_object(), step)
+    let object = facts.main_object();
+    let used: u64 = used(context, object, (step, step.unsigned_abs()), |_| true)
         .iter()
         .map(|r| r.1 - r.0)
         .sum();
@@ -43,12 +45,17 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
 }
 
 /// Ranges of bytes that loads with this step read in an object's elements. Offsets are relative to
-/// the first byte read, unless the type is known.
-fn used(context: &Context, object: u32, step: i64) -> Vec<(u64, u64)> {
-    let element = step.unsigned_abs();
+/// the first byte read, unless the type is known. `counts`: the load instructions to look at.
+fn used(
+    context: &Context,
+    object: u32,
+    (step, element): (i64, u64),
+    counts: impl Fn(&SiteFacts) -> bool,
+) -> Vec<(u64, u64)> {
     let mut start = u64::MAX;
     let sites: Vec<u32> = (context.sites.values())
         .filter(|f| f.main_object() == object && f.regular_step().map(i64::abs) == Some(step.abs()))
+        .filter(|f| counts(f))
         .map(|f| f.site)
         .collect();
     let mut offsets: BTreeMap<u64, u64> = BTreeMap::new();
@@ -100,11 +107,18 @@ fn fields(element: &Element, (from, to): (u64, u64)) -> String {
 
 fn tell(context: &Context, cause: &Cause) -> Told {
     let step = cause.step.unwrap_or(LINE_BYTES as i64);
-    let object = cause.objects.first().map_or(0, |o| o.0);
-    let ranges = used(context, object, step);
-    let bytes: u64 = ranges.iter().map(|r| r.1 - r.0).sum();
-    let of = step.unsigned_abs();
+    let main = cause.sites.first().and_then(|s| context.sites.get(s));
+    let object = main.map_or(0, SiteFacts::main_object);
     let element = context.element(object);
+    let of = match main.is_some_and(|f| unrolled::are_apart(context, f, element.bytes)) {
+        true => element.bytes,
+        false => step.unsigned_abs(),
+    };
+    // Other loops over the same elements read other fields.
+    let main_loop: Vec<_> = cause.inner.first().copied().into_iter().collect();
+    let of_loop = |f: &SiteFacts| context.users.is_in(f.group.piece(), &main_loop);
+    let ranges = used(context, object, (step, of), of_loop);
+    let bytes: u64 = ranges.iter().map(|r| r.1 - r.0).sum();
     let known = Some(element).filter(|e| e.bytes == of && !e.fields.is_empty());
     let texts: Vec<String> = ranges
         .iter()
@@ -118,12 +132,97 @@ fn tell(context: &Context, cause: &Cause) -> Told {
         Some(_) => texts.join(", "),
         None => format!("relative offsets {}", texts.join(", ")),
     };
+    let is_part = main.is_some_and(|f| unrolled::row_step(context, f) < step.unsigned_abs());
+    let unit = match is_part && known.is_none() {
+        true => "",
+        false => " element's",
+    };
     Told {
         mechanism: format!(
-            "{bytes} of each element's {of} bytes are read ({places}), but whole lines are fetched",
+            "{bytes} of each{unit} {of} bytes are read ({places}), but whole lines are fetched",
         ),
         evidence: misses(context, cause),
         advice: "split the elements: keep the fields that this loop reads in an array of their own (structure of arrays, or hot and cold parts)".into(),
         layout: Some(Layout::SplitElements),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::data::code_map::{CodeMap, FunctionName, LineName, LinePiece};
+    use crate::data::group::{AccessClass, Group};
+    use crate::findings::cause::causes;
+    use crate::findings::context::{Context, Observed};
+    use crate::findings::windows::{NO_OFFSET, Row, Window};
+    use crate::misses::{Hierarchy, caches};
+
+    /// Two functions inlined into one, each with a loop over elements of 128 bytes.
+    fn code() -> CodeMap {
+        let line = |function: &str| LineName {
+            function: function.into(),
+            file: "a.c".into(),
+            line: 3,
+            ..LineName::default()
+        };
+        let piece = |line| LinePiece {
+            function: 0,
+            line,
+            loops: vec![line, 9],
+            chain: Vec::new(),
+        };
+        let mut code = CodeMap::new();
+        code.functions = vec![FunctionName::default()];
+        code.lines = vec![line("total"), line("count")];
+        code.pieces = vec![piece(0), piece(1)];
+        code
+    }
+
+    /// A window of a loop that reads fields at these offsets.
+    fn window(piece: u32, fields: &'static [u64]) -> Window {
+        let element = |i: u64| {
+            fields.iter().map(move |field| Row {
+                site: 10 * piece + *field as u32,
+                address: (1 << 20) + i * 128 + field,
+                group: Group::new(piece, AccessClass::Strided),
+                size: 8,
+                into: NO_OFFSET,
+                first: true,
+                ..Row::default()
+            })
+        };
+        Window {
+            rows: (0..100).flat_map(element).collect(),
+            ..Window::default()
+        }
+    }
+
+    fn told(windows: &[Window]) -> Vec<(String, String)> {
+        let code = code();
+        let observed = Observed::new(&code, windows, None);
+        let hierarchy = Hierarchy::new(caches::typical(), None);
+        let context = Context::new(&code, (None, None), (windows, observed), (hierarchy, None));
+        let tell = |cause| super::tell(&context, cause).mechanism;
+        let mut told: Vec<(String, String)> = (causes(&context).iter())
+            .filter(|cause| cause.rule.kind == "strided")
+            .map(|cause| (cause.line.function.clone(), tell(cause)))
+            .collect();
+        told.sort();
+        told
+    }
+
+    #[test]
+    fn each_loop_tells_the_fields_that_it_reads_itself() {
+        let read = |bytes: u64, places: &str| {
+            format!(
+                "{bytes} of each element's 128 bytes are read (relative offsets {places}), but whole lines are fetched"
+            )
+        };
+        assert_eq!(
+            told(&[window(0, &[24]), window(1, &[48, 56])]),
+            [
+                ("count".into(), read(16, "0–15")),
+                ("total".into(), read(8, "0–7")),
+            ]
+        );
     }
 }

@@ -39,14 +39,14 @@ fn make(costs: &Costs, spec: &Spec) -> Result<Box<dyn Remedy>, String> {
         found.iter().any(|o| o.site == f.site) || users.is_in(piece, &loops)
     };
     let all: Vec<&SiteFacts> = costs.context.sites.values().filter(in_loops).collect();
-    let shape = Shape::seen(found.iter().copied()).ok_or_else(|| {
+    let shape = Shape::seen(&costs.context, found.iter().copied()).ok_or_else(|| {
         format!(
             "{}: none of its loads walks along a column, with a regular step of at least two lines",
             spec.target
         )
     })?;
     let walk = |facts: &SiteFacts| {
-        let own = Shape::seen(std::iter::once(facts));
+        let own = Shape::seen(&costs.context, std::iter::once(facts));
         let step = facts.regular_step().map(i64::unsigned_abs);
         let along_rows = step == Some(u64::from(facts.size)) && facts.is_in_order();
         match own {

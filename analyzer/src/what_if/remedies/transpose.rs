@@ -28,7 +28,7 @@ pub(super) fn shapes(costs: &Costs, spec: &Spec) -> Result<BTreeMap<u32, Shape>,
             row,
             element: u64::from(element.max(1)),
         });
-        let shape = given.or_else(|| Shape::seen(sites()));
+        let shape = given.or_else(|| Shape::seen(&costs.context, sites()));
         shapes.extend(shape.map(|shape| (object, shape)));
     }
     match shapes.is_empty() {

@@ -2,6 +2,7 @@
 //! by streams, and page walks. `docs/design/memory-costs.md` explains the method.
 
 mod buffer;
+mod busy;
 mod kernels;
 mod levels;
 mod plan;
@@ -43,6 +44,13 @@ const WALKED_STEPS: usize = WALKED_PAGES / 2;
 pub fn kept() -> Option<MemoryCosts> {
     let (host, cpu) = (identity::host(), identity::cpu());
     load(&cache_folder()?, (&host, &cpu), &caches())
+}
+
+/// True if this machine was never measured, or if other programs disturbed the measurement and none
+/// runs now.
+pub fn is_to_be_measured() -> bool {
+    let loads = || std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    kept().is_none_or(|costs| costs.disturbed && busy::is_quiet(&loads()))
 }
 
 /// Measures this machine in about the given time, and keeps the costs in the user's cache folder.
@@ -98,6 +106,8 @@ fn measure_pinned(
     if !platform::pin() {
         notes.push("the thread could not be kept on one processor".into());
     }
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let before = busy::busy_ns(&read("/proc/stat"));
     let begin = platform::raw_ns();
     let deadline = Deadline(begin + time.as_nanos() as u64);
     let mut samples = vec![LevelSamples::default(); plans.len()];
@@ -134,7 +144,7 @@ fn measure_pinned(
     if virtual_machine {
         notes.push("virtual machine: other guests add noise, which the quartiles show".into());
     }
-    Some(MemoryCosts {
+    let mut costs = MemoryCosts {
         measured: clock::utc_now(),
         virtual_machine,
         huge_pages: chosen(
@@ -144,8 +154,19 @@ fn measure_pinned(
         levels,
         page_walk_ns: Spread::of(&walks),
         larger_sets,
+        disturbed: false,
         notes,
-    })
+    };
+    let after = busy::busy_ns(&read("/proc/stat"));
+    let is_busy = busy::others_ran((before, after), platform::raw_ns() - begin);
+    costs.disturbed = is_busy && costs.has_little_of_last_cache();
+    if costs.disturbed {
+        costs.notes.push(
+            "other programs ran, and left less than half of the last cache: mgz run measures again when nothing else runs"
+                .into(),
+        );
+    }
+    Some(costs)
 }
 
 fn larger_set(plan: &LevelPlan, deadline: Deadline) -> SetCosts {

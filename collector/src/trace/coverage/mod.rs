@@ -332,8 +332,8 @@ fn files<'a>(
     let instrumented: BTreeSet<&str> = manifest.modules.iter().map(|m| m.path.as_str()).collect();
     paths.retain(|p| p.starts_with('/') && !p.starts_with("//") && !p.starts_with("/memfd:"));
     paths.extend(&instrumented);
-    let needed: BTreeSet<String> = instrumented
-        .iter()
+    let needed: BTreeSet<String> = rewritten(&instrumented)
+        .into_iter()
         .flat_map(|path| linked_closure(Path::new(path)))
         .map(|path| path.display().to_string())
         .collect();
@@ -358,6 +358,20 @@ fn files<'a>(
     functions::enter_functions(&mut files);
     find_by_name(&mut files);
     files
+}
+
+/// The files whose libraries `mgz-instrument --libs` finds: instrumented programs, or libraries if the
+/// program is not instrumented. Modules that a program opens are instrumented by themselves.
+fn rewritten<'a>(instrumented: &BTreeSet<&'a str>) -> Vec<&'a str> {
+    let is_program = |path: &&&str| {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        !name.ends_with(".so") && !name.contains(".so.")
+    };
+    let programs: Vec<&str> = instrumented.iter().filter(is_program).copied().collect();
+    match programs.is_empty() {
+        true => instrumented.iter().copied().collect(),
+        false => programs,
+    }
 }
 
 /// Marks the files that are of interest, and that an instrumented file opens by name.
@@ -455,6 +469,14 @@ mod tests {
         ] {
             assert_eq!(code(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn libraries_are_those_of_the_program_if_it_is_instrumented() {
+        let module = "/c/core.cpython-311.so";
+        let of = |paths: &[&'static str]| rewritten(&paths.iter().copied().collect());
+        assert_eq!(of(&["/c/python.soft", module]), ["/c/python.soft"]);
+        assert_eq!(of(&[module]), [module]);
     }
 
     #[test]

@@ -4,13 +4,13 @@ use crate::cli::{self, Fix};
 use crate::fix::bench::{Bench, Clock, Tested};
 use crate::fix::combine::{Maker, together};
 use crate::fix::document::{self, Document, Outcome, PatchedFile, SourceFix, Subject, Tried};
-use crate::fix::sequential::{Test, Verdict};
+use crate::fix::sequential::Test;
 use crate::fix::source::edit::{Edits, Texts};
 use crate::fix::source::patch_file::{self, hash};
 use crate::fix::source::proposals::{Change, Proposal};
 use crate::fix::source::tree::Tree;
 use crate::fix::source::{Proposed, make, screen};
-use crate::fix::{DOCUMENT, NOTHING_KEPT, comparison_of, params, records, workload_of};
+use crate::fix::{NOTHING_KEPT, comparison_of, params, records, workload_of};
 use crate::program::Program;
 use crate::report;
 use anyhow::bail;
@@ -212,10 +212,7 @@ fn try_one(
         Tested::Different(why) => tried.reason = why,
         Tested::Timed(verdict, measured) => {
             tried.measured = Some(measured);
-            (tried.outcome, tried.reason) = match verdict {
-                Verdict::Faster => (Outcome::Kept, "its gain is above 1 %".into()),
-                _ => (Outcome::Dropped, "no gain above 1 % was measured".into()),
-            };
+            (tried.outcome, tried.reason) = measured.decision(verdict);
         }
     }
     Ok(())
@@ -250,7 +247,7 @@ fn files(edits: &Edits, texts: &Texts) -> Vec<PatchedFile> {
 fn write(fix: &Fix, document: &Document, patch: &str, output: &Path) -> anyhow::Result<()> {
     let file = match &fix.json {
         Some(file) => std::path::absolute(file)?,
-        None => output.with_file_name(DOCUMENT),
+        None => output.with_file_name(document::file_name(&document.program.path)),
     };
     crate::fix::workload::stop_if_asked()?;
     report::write_private(output, patch.as_bytes())?;
