@@ -1,7 +1,8 @@
 //! A trace in the making: everything met while a program runs goes into its manifest.
 
-use crate::convert::ConvertError;
+use crate::convert::early_sidecars::EarlySidecars;
 use crate::convert::online::Carried;
+use crate::convert::{Begun, ConvertError};
 use crate::objects::Objects;
 use crate::objects::heap::names::AddressNames;
 use crate::objects::heap::{CallFrame, Heap};
@@ -93,6 +94,8 @@ pub struct Recording {
     pub(crate) generated_code: NamedProcesses,
     /// The same.
     pub(crate) names: ThreadNames,
+    /// The same: sidecars for the conversion.
+    early: EarlySidecars,
 }
 
 /// Picoseconds that the stubs in front of the allocator take for a block, from its allocation to its
@@ -112,6 +115,7 @@ impl Recording {
             watch: coverage::CoverageWatch::default(),
             generated_code: NamedProcesses::default(),
             names: ThreadNames::default(),
+            early: EarlySidecars::default(),
         }
     }
 
@@ -250,8 +254,12 @@ impl Recording {
                 String::new()
             }
         };
-        let header = Sidecar::read_header(&self.folder.path().join(&sidecar))
-            .map_or_else(|_| Header::default(), |(_, header)| header);
+        let path = self.folder.path().join(&sidecar);
+        if !sidecar.is_empty() && self.manifest.mode != TraceMode::Count {
+            self.early.read(&id, path.clone());
+        }
+        let header =
+            Sidecar::read_header(&path).map_or_else(|_| Header::default(), |(_, header)| header);
         let module = Module {
             path: seen.path.display().to_string(),
             build_id: header.input.build_id,
@@ -388,7 +396,10 @@ impl Recording {
         let mut maps: BTreeMap<PathBuf, Option<Sidecar>> = BTreeMap::new();
         for module in &self.manifest.modules {
             let sidecar = (!module.sidecar.is_empty())
-                .then(|| Sidecar::read(&self.folder.path().join(&module.sidecar)).ok())
+                .then(|| {
+                    let path = self.folder.path().join(&module.sidecar);
+                    Sidecar::read_address_map(&path).ok()
+                })
                 .flatten();
             maps.insert(module.path.clone().into(), sidecar);
         }
@@ -511,7 +522,11 @@ impl Recording {
         carried: Option<Carried>,
     ) {
         let path = self.folder.path().to_owned();
-        match convert::convert_rest(&path, &self.manifest, options, carried) {
+        let begun = Begun {
+            carried,
+            sidecars: self.early.take(),
+        };
+        match convert::convert_rest(&path, &self.manifest, options, begun) {
             Ok(outcome) => {
                 self.converted(&outcome);
                 let places = outcome.places.as_ref();
