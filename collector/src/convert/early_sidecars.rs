@@ -25,7 +25,12 @@ pub(crate) struct EarlySidecars {
 impl EarlySidecars {
     /// Has a sidecar read.
     pub(crate) fn read(&mut self, id: &str, path: PathBuf) {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let processors = std::thread::available_parallelism();
+        self.read_beside(processors.map_or(1, usize::from), id, path);
+    }
+
+    /// As [`EarlySidecars::read`], with so many processors.
+    fn read_beside(&mut self, processors: usize, id: &str, path: PathBuf) {
         if processors < 2 || self.asked.iter().any(|asked| asked == id) {
             return;
         }
@@ -72,5 +77,41 @@ fn yield_to_others() {
     unsafe {
         let nothing: libc::sched_param = std::mem::zeroed();
         libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const nothing);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    /// Asks for a sidecar, a damaged one and one that is missing. Returns what was read.
+    fn read(processors: usize) -> SidecarsById {
+        let folder = tempfile::tempdir().unwrap();
+        let (whole, damaged) = (folder.path().join("a"), folder.path().join("b"));
+        std::fs::write(&whole, Sidecar::default().to_bytes().unwrap()).unwrap();
+        std::fs::write(&damaged, "no sidecar").unwrap();
+        let mut early = EarlySidecars::default();
+        early.read_beside(processors, "damaged", damaged);
+        early.read_beside(processors, "missing", folder.path().join("c"));
+        early.read_beside(processors, "whole", whole.clone());
+        early.read_beside(processors, "whole", whole);
+        let has_read = |early: &EarlySidecars| {
+            let read = lock(&early.read);
+            read.as_ref().is_some_and(|read| !read.is_empty())
+        };
+        let begin = Instant::now();
+        while processors > 1 && !has_read(&early) && begin.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let taken = early.take();
+        assert!(early.take().is_empty());
+        taken
+    }
+
+    #[test]
+    fn whole_sidecars_are_read_where_a_processor_is_idle() {
+        assert_eq!(read(2).into_keys().collect::<Vec<_>>(), ["whole"]);
+        assert!(read(1).is_empty());
     }
 }
