@@ -487,8 +487,8 @@ fn into_trace(
             session.convert(cli, outcome.window_log.as_ref(), carried);
         }
     };
-    if let Err(error) = beside(|| objects.write(), || convert(&mut session)) {
-        session.problem(format!("{error:#}"));
+    if let Err(problem) = beside(|| objects.write(), || convert(&mut session)) {
+        session.problem(problem);
     }
     let nothing = no_samples::why(&session.manifest, &cli.output, cli);
     session.manifest.no_samples = nothing.unwrap_or_default();

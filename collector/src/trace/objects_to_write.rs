@@ -4,7 +4,6 @@ use crate::objects::Instance;
 use crate::objects::heap::names::AddressNames;
 use crate::objects::heap::{CallFrame, Heap};
 use crate::objects::write::{Blocks, write_objects};
-use anyhow::Context;
 use mgz_abi::address_map::AddrMap;
 use mgz_annotations_schema::manifest::Module;
 use mgz_annotations_schema::sidecar::Sidecar;
@@ -21,12 +20,12 @@ pub(crate) struct ObjectsToWrite<'h> {
 }
 
 impl ObjectsToWrite<'_> {
-    /// Names the objects and writes them.
-    pub(crate) fn write(&self) -> anyhow::Result<()> {
+    /// Names the objects and writes them. Where that fails, a sentence says so.
+    pub(crate) fn write(&self) -> Result<(), String> {
         let blocks = self.heap.map(|heap| self.blocks(heap)).unwrap_or_default();
-        write_objects(&self.folder, &self.instances, &blocks).with_context(|| {
+        write_objects(&self.folder, &self.instances, &blocks).map_err(|error| {
             format!(
-                "{}: data objects could not be written",
+                "{}: data objects could not be written: {error:#}",
                 self.folder.display()
             )
         })
