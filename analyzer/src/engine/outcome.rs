@@ -91,7 +91,7 @@ impl Driver {
         let mut windows = WindowEngine::new();
         let (mut strides, mut incidence) = (Vec::new(), Vec::new());
         let mut fetches = Vec::new();
-        let mut lines = LineVisits::default();
+        let mut lines = Vec::new();
         let mut tables: Vec<Vec<Footprints>> = vec![Vec::new()];
         let mut reuse: Vec<ReuseTotals> = vec![ReuseTotals::new(None)];
         for worker in workers {
@@ -99,7 +99,7 @@ impl Driver {
             fetches::add_fetches(&mut fetches, worker.fetches.counts());
             strides.push(worker.strides);
             incidence.push(worker.incidence);
-            lines.merge(worker.lines);
+            lines.push(worker.lines);
             for (number, bucket) in worker.buckets.into_iter().enumerate() {
                 if tables.len() <= number {
                     tables.push(Vec::new());
@@ -109,6 +109,7 @@ impl Driver {
                 reuse[number].merge(bucket.reuse);
             }
         }
+        let mut lines = LineVisits::merged(lines);
         lines.sort();
         reuse
             .iter_mut()

@@ -291,24 +291,44 @@ pub struct Grouped {
 
 const NO_PLACE: u32 = u32::MAX;
 
-/// Sorts the sightings of each target if necessary, and returns the results of `of`.
+/// Numbers of marks, in ascending order. The marks of all address spaces are counted through. (There
+/// are far fewer than 2^32, see [`Incidence`].)
+type MarkNumbers = Vec<u32>;
+
+/// Makes the sightings of each target, sorts them if necessary, and returns the results of `of`.
 fn kinds_of(
-    seen: Vec<Vec<Sighting>>,
+    seen: Vec<MarkNumbers>,
     incidence: &Incidence,
     of: impl Fn(&[Sighting], &mut Distinct) -> Kinds + Sync,
 ) -> Vec<Kinds> {
     // Marks are in order of addresses and samples. Only numbers that include an address space may
     // break the order.
     let kinds = seen.into_par_iter().map_init(
-        || Distinct::new(incidence),
-        |distinct, mut list| {
+        || (Distinct::new(incidence), Vec::new()),
+        |(distinct, list), numbers| {
+            write_sightings(incidence, &numbers, list);
             if !list.is_sorted_by_key(|s| s.number) {
                 list.par_sort_unstable();
             }
-            of(&list, distinct)
+            of(list, distinct)
         },
     );
     kinds.collect()
+}
+
+/// Writes the sightings of marks to `list`.
+fn write_sightings(incidence: &Incidence, numbers: &[u32], list: &mut Vec<Sighting>) {
+    list.clear();
+    list.reserve_exact(numbers.len());
+    let mut numbers = numbers.iter().map(|&number| number as usize).peekable();
+    let mut begin = 0;
+    for (space, marks) in incidence.spaces().iter().enumerate() {
+        let end = begin + marks.len();
+        while let Some(number) = numbers.next_if(|&number| number < end) {
+            list.push(sighting(space, &marks[number - begin]));
+        }
+        begin = end;
+    }
 }
 
 /// The sighting of a mark.
@@ -416,19 +436,16 @@ impl Grouped {
             let room = |(list, &size): (usize, &usize)| {
                 Vec::with_capacity(if thread_of[list] == thread { size } else { 0 })
             };
-            let mut seen: Vec<Vec<Sighting>> = sizes.iter().enumerate().map(room).collect();
-            for (space, marks) in incidence.spaces().iter().enumerate() {
-                for mark in marks {
-                    let one = sighting(space, mark);
-                    lists
-                        .of(mark.group)
-                        .iter()
-                        .for_each(|&list| seen[list as usize].push(one));
-                }
+            let mut seen: Vec<MarkNumbers> = sizes.iter().enumerate().map(room).collect();
+            for (number, mark) in (0..).zip(incidence.spaces().iter().flatten()) {
+                lists
+                    .of(mark.group)
+                    .iter()
+                    .for_each(|&list| seen[list as usize].push(number));
             }
             seen
         };
-        let mut filled: Vec<Vec<Vec<Sighting>>> =
+        let mut filled: Vec<Vec<MarkNumbers>> =
             (0..shares_of.len()).into_par_iter().map(fill).collect();
         let seen = thread_of
             .iter()
@@ -461,15 +478,15 @@ impl Grouped {
         shares: Option<&Shares>,
         mut targets: impl FnMut(u32, &Mark) -> &'a [u32],
     ) -> Grouped {
-        let mut seen: Vec<Vec<Sighting>> = Vec::new();
+        let mut seen: Vec<MarkNumbers> = Vec::new();
+        let mut numbers = 0..;
         for (space, marks) in incidence.spaces().iter().enumerate() {
-            for mark in marks {
-                let one = sighting(space, mark);
+            for (mark, number) in marks.iter().zip(numbers.by_ref()) {
                 for &target in targets(space as u32, mark) {
                     if seen.len() <= target as usize {
                         seen.resize(target as usize + 1, Vec::new());
                     }
-                    seen[target as usize].push(one);
+                    seen[target as usize].push(number);
                 }
             }
         }

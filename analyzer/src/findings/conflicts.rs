@@ -44,7 +44,10 @@ pub(super) fn find_conflicts(
     measured: (Option<&TimeShares>, &Waited),
 ) -> Vec<Finding> {
     let mut groups: BTreeMap<Group, Counted> = BTreeMap::new();
-    for (&(group, _), lines) in &outcome.lines.groups {
+    // Sums of fractions depend on their order.
+    let mut of_parts: Vec<_> = outcome.lines.groups.iter().collect();
+    of_parts.sort_unstable_by_key(|(key, _)| **key);
+    for (&(group, _), lines) in of_parts {
         let of = groups.entry(group).or_default();
         of.late += f64::from(lines.late);
         let mut more = lines.conflicts.map(f64::from);

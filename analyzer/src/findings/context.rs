@@ -200,7 +200,7 @@ impl<'a> Context<'a> {
     pub fn is_named(&self, facts: &SiteFacts, names: &[&str]) -> bool {
         self.is_called(facts, |text| {
             let head = text.split(['<', '(']).next().unwrap_or(text);
-            names.iter().any(|name| has_word(head, name))
+            has_word(head, names)
         })
     }
 
@@ -216,14 +216,14 @@ impl<'a> Context<'a> {
     }
 }
 
-/// True if a path contains a name at the begin of a word: `btree` is in `alloc::btree_map`, not in
-/// `sum_subtree`.
-fn has_word(path: &str, name: &str) -> bool {
-    let begins = |at: usize| {
-        let before = path[..at].chars().next_back();
-        !before.is_some_and(char::is_alphanumeric)
-    };
-    path.match_indices(name).any(|(at, _)| begins(at))
+/// True if a path contains one of `names` at the begin of a word: `btree` is in
+/// `alloc::btree_map`, not in `sum_subtree`.
+fn has_word(path: &str, names: &[&str]) -> bool {
+    let mut before = None;
+    path.char_indices().any(|(at, char)| {
+        let is_begin = !before.replace(char).is_some_and(char::is_alphanumeric);
+        is_begin && names.iter().any(|name| path[at..].starts_with(name))
+    })
 }
 
 #[cfg(test)]
@@ -232,11 +232,14 @@ mod tests {
 
     #[test]
     fn names_begin_words() {
-        assert!(has_word("alloc::collections::btree::map::insert", "btree"));
-        assert!(has_word("std::__lower_bound", "lower_bound"));
-        assert!(has_word("std::_Rb_tree_increment", "_Rb_tree"));
-        assert!(has_word("std::map", "std::map"));
-        assert!(!has_word("sum_subtree", "btree"));
-        assert!(!has_word("", "btree"));
+        assert!(has_word(
+            "alloc::collections::btree::map::insert",
+            &["btree"]
+        ));
+        assert!(has_word("std::__lower_bound", &["lower_bound"]));
+        assert!(has_word("std::_Rb_tree_increment", &["_Rb_tree"]));
+        assert!(has_word("std::map", &["std::map"]));
+        assert!(!has_word("sum_subtree", &["btree"]));
+        assert!(!has_word("", &["btree"]));
     }
 }

@@ -16,6 +16,8 @@ use std::collections::HashMap;
 /// Positions of the user's code.
 pub struct Users<'a> {
     code: &'a CodeMap,
+    /// By piece: true if it is the user's.
+    own: Vec<bool>,
     /// By piece of system code: the piece of the user's code that it is attributed to.
     near: HashMap<u32, u32, Mixed>,
     /// By piece of system code: its caller, from call paths of windows that began in it.
@@ -26,9 +28,7 @@ impl<'a> Users<'a> {
     /// Relates system code to the user code around it in windows and on call paths.
     pub fn new(code: &'a CodeMap, windows: &[Window], paths: Option<&CallPaths>) -> Users<'a> {
         let mut beside: HashMap<(u32, u32), u64, Mixed> = HashMap::default();
-        let own: Vec<bool> = (0..code.pieces.len() as u32)
-            .map(|piece| is_own(code, piece))
-            .collect();
+        let own = own_pieces(code);
         for window in windows {
             let mut last = None;
             let mut waiting: Vec<u32> = Vec::new();
@@ -55,9 +55,10 @@ impl<'a> Users<'a> {
             .into_iter()
             .map(|(piece, best)| (piece, best.1))
             .collect();
-        let callers = paths.map_or_else(HashMap::default, |p| callers(code, windows, p));
+        let callers = paths.map_or_else(HashMap::default, |p| callers((code, &own), windows, p));
         Users {
             code,
+            own,
             near,
             callers,
         }
@@ -65,7 +66,7 @@ impl<'a> Users<'a> {
 
     /// Piece of the user's code that a piece is attributed to.
     pub fn piece(&self, piece: u32) -> u32 {
-        if is_own(self.code, piece) {
+        if self.own.get(piece as usize) == Some(&true) {
             return piece;
         }
         self.near.get(&piece).copied().unwrap_or(piece)
@@ -111,8 +112,13 @@ impl<'a> Users<'a> {
     }
 }
 
-/// By piece of system code: its most frequent caller, if windows began in it.
-fn callers(code: &CodeMap, windows: &[Window], paths: &CallPaths) -> HashMap<u32, LineName, Mixed> {
+/// By piece of system code: its most frequent caller, if windows began in it. `own`: as of
+/// [`own_pieces`].
+fn callers(
+    (code, own): (&CodeMap, &[bool]),
+    windows: &[Window],
+    paths: &CallPaths,
+) -> HashMap<u32, LineName, Mixed> {
     let mut found: HashMap<u32, HashMap<Position, u64>, Mixed> = HashMap::default();
     for window in windows {
         let leaf = paths.of(window.sample);
@@ -123,7 +129,8 @@ fn callers(code: &CodeMap, windows: &[Window], paths: &CallPaths) -> HashMap<u32
         let mut pieces: Vec<u32> = window.rows.iter().map(|r| r.group.piece()).collect();
         pieces.sort_unstable();
         pieces.dedup();
-        for piece in pieces.into_iter().filter(|&p| !is_own(code, p)) {
+        let is_own = |piece: &u32| own.get(*piece as usize) == Some(&true);
+        for piece in pieces.into_iter().filter(|piece| !is_own(piece)) {
             let call = function_of(code, piece).and_then(|f| paths.find(leaf, f));
             if let Some(position) = call.and_then(|c| paths.caller_of(c)) {
                 *found.entry(piece).or_default().entry(position).or_default() += 1;
@@ -153,18 +160,49 @@ pub(crate) fn function_of(code: &CodeMap, piece: u32) -> Option<&str> {
     Some(&function.function)
 }
 
-/// True if a piece is the user's, or if its position is unknown.
-fn is_own(code: &CodeMap, piece: u32) -> bool {
-    let at = code.pieces.get(piece as usize);
-    let line = at.and_then(|p| code.lines.get(p.line as usize));
-    // The interpreter's sources may be known, but its users are the lines of Python.
-    if line.is_some_and(|l| is_interpreter(&l.module)) {
-        return false;
+/// By piece: true if it is the user's, or if its position is unknown.
+fn own_pieces(code: &CodeMap) -> Vec<bool> {
+    // Most neighbours have the same module and file.
+    let mut last: Option<((&str, &str), CodeOrigin)> = None;
+    let own = (0..).zip(&code.pieces).map(|(piece, at)| {
+        let Some(line) = code.lines.get(at.line as usize) else {
+            return code.user(piece).is_some();
+        };
+        let place = (line.module.as_str(), line.file.as_str());
+        let origin = match last {
+            Some((same, origin)) if same == place => origin,
+            _ => CodeOrigin::of(place.0, place.1),
+        };
+        last = Some((place, origin));
+        match origin {
+            CodeOrigin::Interpreter => false,
+            CodeOrigin::User => true,
+            CodeOrigin::System => code.user(piece).is_some(),
+        }
+    });
+    own.collect()
+}
+
+/// Origin of code by its module and source file.
+#[derive(Clone, Copy, PartialEq)]
+enum CodeOrigin {
+    User,
+    System,
+    /// Its sources may be known; its users are the lines of Python.
+    Interpreter,
+}
+
+impl CodeOrigin {
+    fn of(module: &str, file: &str) -> CodeOrigin {
+        if is_interpreter(module) {
+            return CodeOrigin::Interpreter;
+        }
+        let is_system = mgz_annotations_schema::sources::is_system(file)
+            || is_library(module)
+            || is_installed_module(module, file);
+        match is_system {
+            true => CodeOrigin::System,
+            false => CodeOrigin::User,
+        }
     }
-    code.user(piece).is_some()
-        || line.is_some_and(|l| {
-            !mgz_annotations_schema::sources::is_system(&l.file)
-                && !is_library(&l.module)
-                && !is_installed_module(&l.module, &l.file)
-        })
 }

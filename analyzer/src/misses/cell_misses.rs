@@ -46,29 +46,14 @@ impl VisitTable<'_> {
         without: Option<usize>,
         watches: Watches,
     ) -> ByGroup {
-        let units = match watches {
-            Watches::Used => &self.units[..],
-            Watches::LeftOut => &[],
-        };
-        let estimate = Estimate::new(self, without, units);
-        let curves = estimate.curves();
-        let has_bursts = estimate.bursts.values().any(|b| b.part > 0.0);
-        let is_doubtful = !units.is_empty() || has_bursts;
-        let least = (without.is_none() && is_doubtful).then(|| estimate.least_curves());
-        // Caches fill earlier if walks and bursts return less often than estimated.
-        let is_seldom = has_bursts
-            || self.laps.iter().any(|laps| !laps.is_empty())
-            || estimate
-                .at_random
-                .iter()
-                .any(|[least, _, most]| least < most);
-        let most = (without.is_none() && is_seldom).then(|| estimate.most_curves());
+        let estimate = Estimate::new(self, without, watches);
+        let curves = estimate.all_curves(watches);
         let far: Vec<Ends> = (0..self.cells.len())
             .into_par_iter()
             .map(|cell| {
                 let filled = |curves: &Vec<Vec<f64>>| estimate.filled(cell, curves, capacities);
-                let (full, latest) = (filled(&curves), least.as_ref().map(filled));
-                let soonest = most.as_ref().map(filled);
+                let (full, latest) = (filled(&curves.middle), curves.least.as_ref().map(filled));
+                let soonest = curves.most.as_ref().map(filled);
                 let times = |at: usize| {
                     let [v, early, late] = full[at];
                     Times {
@@ -133,7 +118,7 @@ impl Estimate<'_, '_> {
                         let watched = 1.0 - part * (1.0 - wait.watched);
                         crowd.survives + part * self.survive(cell, rest, Wait { watched, ..wait })
                     }
-                    _ => self.survive(cell, &self.fits[cell], wait),
+                    _ => self.survive(cell, &self.samples.fits[cell], wait),
                 };
                 full + (1.0 - full) * survives
             };
@@ -150,7 +135,7 @@ impl Estimate<'_, '_> {
     /// Misses of all groups if every late visit missed.
     fn near(&self, capacities: &[f64]) -> ByGroup {
         let of_group = |&group: &Group| {
-            let near = &self.nears[&group];
+            let near = &self.samples.nears[&group];
             let known = |&c: &f64| near.far(c);
             let ratio: Vec<f64> = capacities.iter().map(known).collect();
             let doubt = |sign: f64| {
@@ -173,7 +158,7 @@ impl Estimate<'_, '_> {
     fn mixed(&self, far: &[Ends], all: &mut ByGroup) -> HashMap<Group, Ends, Mixed> {
         let mut mixed: HashMap<Group, Ends, Mixed> = HashMap::default();
         for (((group, object), cell), ends) in self.table.cells.iter().zip(far) {
-            let share = cell.visits(self.without) / self.late[group].max(1.0);
+            let share = cell.visits(self.without) / self.samples.late[group].max(1.0);
             let blank = || vec![0.0; ends[1].len()];
             let of = mixed
                 .entry(*group)

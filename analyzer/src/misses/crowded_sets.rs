@@ -25,11 +25,11 @@ fn grid() -> impl Iterator<Item = f64> {
 pub(crate) struct LateVisit {
     pub(crate) line: CacheLine,
     /// Replicate and thread of its sample, and the number of the thread's samples.
-    pub(crate) part: usize,
+    pub(crate) part: u8,
     pub(crate) thread: u32,
-    pub(crate) samples: usize,
+    pub(crate) samples: u32,
     /// Samples of the thread that saw the line, this one included.
-    pub(crate) met: usize,
+    pub(crate) met: u32,
     /// Cell of the visit. None if the cell is too rare to be kept separate.
     pub(crate) cell: Option<u32>,
 }
@@ -37,8 +37,8 @@ pub(crate) struct LateVisit {
 impl LateVisit {
     /// Probability that random visits do not touch the line for `v` sample lengths.
     fn survives(&self, v: f64) -> f64 {
-        let left = (1.0 - v / self.samples.max(1) as f64).max(0.0);
-        left.powf(self.met.max(1) as f64 - 1.0)
+        let left = (1.0 - v / f64::from(self.samples.max(1))).max(0.0);
+        left.powf(f64::from(self.met.max(1)) - 1.0)
     }
 }
 
@@ -89,10 +89,13 @@ pub(crate) fn find_crowded_sets(
             if let (Some(crowd), None) =
                 (&mut of_cells[cell as usize], filled[set_of(cache, visit)])
             {
-                let seen = (visit.samples.max(2) - 1, visit.met.max(1) - 1);
+                let seen = (
+                    visit.samples.max(2) as usize - 1,
+                    visit.met.max(1) as usize - 1,
+                );
                 crowd
                     .rest
-                    .add(visit.part, &[seen; params::SEARCH_RADII.len()]);
+                    .add(visit.part.into(), &[seen; params::SEARCH_RADII.len()]);
             }
         }
         for crowd in of_cells.iter_mut().flatten() {
@@ -112,10 +115,10 @@ fn set_of(cache: &Sets, visit: &LateVisit) -> usize {
 /// At each point of the grid: expected number of lines that a visit represents and that at least
 /// one of that many samples sees.
 fn chances_of(visit: &LateVisit, each: f64) -> [f64; SAMPLE_LENGTHS] {
-    let met = visit.met.max(1) as f64;
+    let met = f64::from(visit.met.max(1));
     let mut chances = [0.0; SAMPLE_LENGTHS];
     for (chance, v) in chances.iter_mut().zip(grid()) {
-        let left = (1.0 - v / visit.samples.max(1) as f64).max(0.0);
+        let left = (1.0 - v / f64::from(visit.samples.max(1))).max(0.0);
         *chance = each * (1.0 - left.powf(met)) / met;
     }
     chances
@@ -149,7 +152,7 @@ fn filled(cache: &Sets, threads: usize, late: &[LateVisit], each: f64) -> Vec<Op
     let mut means = vec![[0.0; SAMPLE_LENGTHS]; threads];
     let mut known: HashMap<(u32, u32), [f64; SAMPLE_LENGTHS], Mixed> = HashMap::default();
     for visit in late {
-        let chances = known.entry((visit.samples as u32, visit.met as u32));
+        let chances = known.entry((visit.samples, visit.met));
         let chances = chances.or_insert_with(|| chances_of(visit, each));
         let of_thread = &mut means[visit.thread as usize];
         let add = |to: &mut [f64; SAMPLE_LENGTHS], of: f64| {

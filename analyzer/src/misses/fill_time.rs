@@ -28,10 +28,10 @@ impl Estimate<'_, '_> {
         capacities: &[f64],
     ) -> Vec<[f64; 3]> {
         let base = self.near_of(cell).reach as f64;
-        let weight = self.sums[cell].0.max(f64::MIN_POSITIVE);
+        let weight = self.samples.sums[cell].0.max(f64::MIN_POSITIVE);
         // -0 is the neutral element of floating-point sums.
         let mut rates = [-0.0; GRID_POINTS];
-        for (&other, &rate) in &self.beside[cell] {
+        for &(other, rate) in &self.samples.beside[cell] {
             let curve = &curves[other as usize];
             (rates.iter_mut().zip(curve)).for_each(|(sum, lines)| *sum += rate * lines);
         }
@@ -79,7 +79,7 @@ impl Estimate<'_, '_> {
             soonest,
         } = times;
         let plain = self.plain(cell, v);
-        let at = |v: f64| watched_reuses::between(&self.watched[cell], v);
+        let at = |v: f64| watched_reuses::between(&self.watches.watched[cell], v);
         let watched = at(v)[1];
         if self.without.is_some() {
             // Replicates serve only to compare values.
@@ -93,7 +93,7 @@ impl Estimate<'_, '_> {
         }
         if soonest < v {
             let seldom = self.seldom(cell, soonest);
-            for at_random in self.at_random[cell] {
+            for at_random in self.samples.at_random[cell] {
                 most = most.max(misses(Wait {
                     at_random,
                     ..seldom
@@ -115,7 +115,7 @@ impl Estimate<'_, '_> {
                 ..self.plain(cell, latest)
             }) - doubt
         };
-        let pace = self.pace_ends[cell];
+        let pace = self.watches.pace_ends[cell];
         let lowest = at(latest * pace)[0];
         let ends = if lowest >= 1.0 {
             let later = if latest > v { at_latest(1.0) } else { least };

@@ -131,19 +131,42 @@ pub struct Part {
     pub error: f64,
 }
 
+impl Part {
+    /// The factors by which the function's weight may be wrong.
+    pub fn factors(&self) -> Factors {
+        factors(self.error)
+    }
+}
+
+/// The greatest and the least factor by which a weight may be wrong.
+pub type Factors = [f64; 2];
+
+/// Factors of a weight. `error`: half the width of the interval of its logarithm.
+pub fn factors(error: f64) -> Factors {
+    [error.exp(), (-error).exp()]
+}
+
 /// Errors of a/b, downwards and upwards, if each function's parts of a and b are wrong by the same
-/// factor. `parts` has the part of a, the part of b, and half the width of the interval of the
-/// factor's logarithm.
-pub fn spread(a: f64, b: f64, parts: impl Iterator<Item = (f64, f64, f64)>) -> (f64, f64) {
+/// factor. `parts`: part of a, part of b, and the factors.
+pub fn spread(a: f64, b: f64, parts: impl Iterator<Item = (f64, f64, Factors)>) -> (f64, f64) {
     let value = a / b;
     let (mut down, mut up) = (0f64, 0f64);
-    for (in_a, in_b, error) in parts.filter(|p| p.2 > 0.0) {
+    // Parts of nothing, and exact weights, add no error.
+    for (in_a, in_b, factors) in parts.filter(|p| (p.0, p.1) != (0.0, 0.0) && p.2[1] < 1.0) {
         let with = |factor: f64| (a + in_a * (factor - 1.0)) / (b + in_b * (factor - 1.0));
-        let ends = [with(error.exp()), with((-error).exp())];
-        up = up.hypot(ends[0].max(ends[1]).max(value) - value);
-        down = down.hypot(value - ends[0].min(ends[1]).min(value));
+        let ends = factors.map(with);
+        up = hypot(up, ends[0].max(ends[1]).max(value) - value);
+        down = hypot(down, value - ends[0].min(ends[1]).min(value));
     }
     (down, up)
+}
+
+/// The root of the sum of two squares. `a` is not negative.
+fn hypot(a: f64, b: f64) -> f64 {
+    match b == 0.0 {
+        true => a,
+        false => a.hypot(b),
+    }
 }
 
 #[cfg(test)]
@@ -152,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_ratio_of_one_function_does_not_depend_on_its_weight() {
-        let (down, up) = spread(10.0, 40.0, [(10.0, 40.0, 2.0)].into_iter());
+        let (down, up) = spread(10.0, 40.0, [(10.0, 40.0, factors(2.0))].into_iter());
         assert!(down < 1e-12 && up < 1e-12);
     }
 
@@ -160,15 +183,19 @@ mod tests {
     fn a_ratio_of_two_lies_between_theirs() {
         // Two functions have the same number of loads. One always misses, the other never.
         let parts = [
-            (50.0, 50.0, params::UNKNOWN_PACE_LOG_ERROR),
-            (0.0, 50.0, params::UNKNOWN_PACE_LOG_ERROR),
+            (50.0, 50.0, factors(params::UNKNOWN_PACE_LOG_ERROR)),
+            (0.0, 50.0, factors(params::UNKNOWN_PACE_LOG_ERROR)),
         ];
         let (down, up) = spread(50.0, 100.0, parts.into_iter());
         assert!(
             (0.4..0.6).contains(&up) && (0.4..0.6).contains(&down),
             "{down} {up}"
         );
-        let known = spread(50.0, 100.0, parts.map(|p| (p.0, p.1, 0.0)).into_iter());
+        let known = spread(
+            50.0,
+            100.0,
+            parts.map(|p| (p.0, p.1, factors(0.0))).into_iter(),
+        );
         assert_eq!(known, (0.0, 0.0));
     }
 }

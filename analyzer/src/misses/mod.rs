@@ -7,6 +7,7 @@ pub mod caches;
 mod cell_misses;
 mod crowded_sets;
 mod fill_time;
+mod from_samples;
 mod latencies;
 mod load_weights;
 mod pace_bias;

@@ -132,6 +132,11 @@ impl Near {
         }
     }
 
+    /// Forgets the counts, which only [`Near::late_reuses`] needs.
+    pub(crate) fn settle(&mut self) {
+        (self.known, self.censored) = (Vec::new(), Vec::new());
+    }
+
     /// Share of the accesses with a distance of at least `distance` lines, which may be beyond the
     /// reach.
     pub(crate) fn far(&self, distance: f64) -> f64 {

@@ -5,7 +5,7 @@ use crate::data::memory_units::LINE_BYTES;
 use crate::engine::EngineOutcome;
 use crate::estimate::Estimate;
 use crate::misses::cell_misses::ByGroup;
-use crate::misses::load_weights::{self, LoadWeights, Part};
+use crate::misses::load_weights::{self, Factors, LoadWeights, Part};
 use crate::misses::pace_bias::SpeedFactors;
 use crate::misses::params;
 use crate::misses::predictor::Watches;
@@ -51,6 +51,8 @@ pub struct Predicted {
     of_objects: HashMap<u32, (f64, f64), Mixed>,
     /// Sums of the whole run.
     whole: Sum,
+    /// By function of the whole run, in the order of [`Sum::functions`].
+    whole_factors: Vec<Factors>,
     pub(super) exact: bool,
     /// Number of points of the curve; zero if it is not requested.
     curve: u32,
@@ -106,6 +108,11 @@ impl Sum {
         for (sum, of) in self.loads_without.iter_mut().zip(&weighed.loads) {
             *sum += all - of;
         }
+    }
+
+    /// By function.
+    fn factors(&self) -> Vec<Factors> {
+        self.functions.values().map(Part::factors).collect()
     }
 }
 
@@ -293,6 +300,7 @@ impl Predicted {
         let mut groups: Vec<Group> = self.groups.keys().copied().collect();
         groups.sort_unstable();
         self.whole = self.sum(groups.into_iter());
+        self.whole_factors = self.whole.factors();
     }
 
     fn sum(&self, groups: impl Iterator<Item = Group>) -> Sum {
@@ -391,12 +399,16 @@ impl Predicted {
             return None;
         }
         let prefetchable = (sum.late > 0.0).then(|| sum.sequence / sum.late);
+        let factors = match self.exact {
+            true => Vec::new(),
+            false => sum.factors(),
+        };
         let levels: Vec<LevelMisses> = (0..self.hierarchy.caches.len())
             .map(|at| LevelMisses {
                 level: caches::name(&self.hierarchy.caches[at]),
                 size: self.hierarchy.caches[at].size,
                 processor_size: self.hierarchy.processor_size(at),
-                ratio: Some(self.ratio(sum, at)),
+                ratio: Some(self.ratio((sum, &factors), at)),
                 share: self.share(sum, at),
                 count: None,
                 prefetchable,
@@ -406,7 +418,7 @@ impl Predicted {
             .filter(|_| sum.loads >= params::MIN_LOAD_SHARE_FOR_CURVE * self.whole.loads)
             .map(|at| CurvePoint {
                 size: LINE_BYTES << at,
-                ratio: self.ratio(sum, self.hierarchy.caches.len() + at),
+                ratio: self.ratio((sum, &factors), self.hierarchy.caches.len() + at),
             })
             .collect();
         Some(Misses {
@@ -418,7 +430,7 @@ impl Predicted {
         })
     }
 
-    fn ratio(&self, sum: &Sum, at: usize) -> Range {
+    fn ratio(&self, (sum, factors): (&Sum, &[Factors]), at: usize) -> Range {
         let value = sum.value[at] / sum.loads;
         if self.exact {
             return [value; 3];
@@ -432,9 +444,9 @@ impl Predicted {
             value - sum.least[at] / sum.loads,
             sum.most[at] / sum.loads - value,
         );
-        let parts = sum.functions.values().map(|part| {
+        let parts = (sum.functions.values().zip(factors)).map(|(part, factors)| {
             let misses = part.misses.get(at).copied().unwrap_or(0.0);
-            (misses, part.loads, part.error)
+            (misses, part.loads, *factors)
         });
         let (down, up) = load_weights::spread(sum.value[at], sum.loads, parts);
         ends(
@@ -464,9 +476,10 @@ impl Predicted {
         let among = |misses: f64| misses / (misses + others).max(f64::MIN_POSITIVE);
         let (less, more) = (value - among(sum.least[at]), among(sum.most[at]) - value);
         let misses = |part: Option<&Part>| part.and_then(|p| p.misses.get(at)).copied();
-        let parts = self.whole.functions.iter().map(|(function, whole)| {
+        let whole = self.whole.functions.iter().zip(&self.whole_factors);
+        let parts = whole.map(|((function, whole), factors)| {
             let here = misses(sum.functions.get(function)).unwrap_or(0.0);
-            (here, misses(Some(whole)).unwrap_or(0.0), whole.error)
+            (here, misses(Some(whole)).unwrap_or(0.0), *factors)
         });
         let (down, up) = load_weights::spread(sum.value[at].min(all), all, parts);
         Some(ends(

@@ -4,15 +4,16 @@
 //! [`reuse_distance`](super::reuse_distance)). Its line survives `v` sample lengths if no access
 //! touches it for that time.
 
-use crate::data::group::{AccessClass, Group};
+use crate::data::group::AccessClass;
+use crate::misses::from_samples::{Bursts, FromSamples};
 use crate::misses::params;
+use crate::misses::predictor::Watches;
 use crate::misses::reuse_distance::Near;
 use crate::misses::survival_curve::{Fit, grid};
-use crate::misses::visit_table::{VisitTable, near_of};
-use crate::misses::watched_reuses::{self, Unit};
-use crate::stages::line_visits::part;
-use crate::util::fast_hash::Mixed;
-use std::collections::HashMap;
+use crate::misses::visit_table::VisitTable;
+use crate::misses::watched_reuses;
+use crate::stages::line_visits::PARTS;
+use std::sync::{Arc, OnceLock};
 
 /// One set of assumptions from which survival is computed.
 #[derive(Clone, Copy)]
@@ -31,146 +32,135 @@ pub(super) struct Wait {
     pub(super) watched: f64,
 }
 
-/// Use of data in bursts that are longer than a sample.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Bursts {
-    /// Rate of reuse within a burst over the mean rate of all samples.
-    pub(super) times: f64,
-    /// Share of the random visits that belong to such bursts.
-    pub(super) part: f64,
-}
-
-impl Bursts {
-    /// The largest possible share.
-    pub(super) fn most(self) -> f64 {
-        if self.part > 0.0 { 1.0 } else { 0.0 }
-    }
-}
-
 /// An estimate from all replicates, or from all but one.
 pub(super) struct Estimate<'t, 'a> {
     pub(super) table: &'t VisitTable<'a>,
     pub(super) without: Option<usize>,
-    pub(super) nears: HashMap<Group, Near, Mixed>,
-    /// By cell.
-    pub(super) fits: Vec<Fit>,
-    /// Late visits by group.
-    pub(super) late: HashMap<Group, f64, Mixed>,
-    /// By cell: the sum of its shares over all samples, and the same sum weighted by each sample's
-    /// lines.
-    pub(super) sums: Vec<(f64, f64)>,
-    /// By cell: rate of new lines from each other cell in its samples, weighted by the cell's own
-    /// visits.
-    pub(super) beside: Vec<HashMap<u32, f64, Mixed>>,
-    /// By cell: lower end, estimate and upper end of the share of its visits that return at random.
-    pub(super) at_random: Vec<[f64; 3]>,
-    /// By group: see [`Estimate::find_bursts`].
-    pub(super) bursts: HashMap<Group, Bursts, Mixed>,
+    pub(super) samples: Arc<FromSamples>,
+    pub(super) watches: Arc<FromWatches>,
+}
+
+/// The part of an estimate that watchpoints tell.
+pub(super) struct FromWatches {
     /// By cell: factors by which watchpoints change its survival, along the grid. Empty if they
     /// give no estimate.
-    pub(super) watched: Vec<Vec<[f64; 3]>>,
+    pub(super) watched: Vec<Arc<Vec<[f64; 3]>>>,
     /// By cell: the error of the time of watches, as a factor.
     pub(super) pace_ends: Vec<f64>,
     /// By cell: a lower bound from watches, along the grid, for the survival of its code's late
     /// visits, and the cell's share of these visits.
-    pub(super) floors: Vec<(Vec<f64>, f64)>,
+    pub(super) floors: Vec<(Arc<Vec<f64>>, f64)>,
+}
+
+impl FromWatches {
+    /// Nothing, for so many cells.
+    fn nothing(cells: usize) -> FromWatches {
+        FromWatches {
+            watched: vec![Arc::default(); cells],
+            pace_ends: vec![params::PACE_INTERVAL_FACTOR; cells],
+            floors: vec![(Arc::default(), 1.0); cells],
+        }
+    }
+}
+
+/// Survival of cells along the grid. It does not depend on capacities.
+pub(super) struct Curves {
+    /// The estimate.
+    pub(super) middle: Vec<Vec<f64>>,
+    /// As low as watches allow, if there are any, or bursts.
+    pub(super) least: Option<Vec<Vec<f64>>>,
+    /// With walks that return as rarely as possible, if there are any, or bursts.
+    pub(super) most: Option<Vec<Vec<f64>>>,
+}
+
+/// Parts of estimates that predictions for several capacities share: from all replicates, then
+/// without one each.
+#[derive(Default)]
+pub(super) struct SharedParts {
+    samples: [OnceLock<Arc<FromSamples>>; PARTS + 1],
+    watches: [OnceLock<Arc<FromWatches>>; PARTS + 1],
+    curves: [OnceLock<Arc<Curves>>; PARTS + 1],
 }
 
 impl<'t, 'a> Estimate<'t, 'a> {
     pub(super) fn new(
         table: &'t VisitTable<'a>,
         without: Option<usize>,
-        units: &[Unit],
+        watches: Watches,
     ) -> Estimate<'t, 'a> {
-        let near = |&group: &Group| {
-            let mut near = near_of(table.lines, group, without);
-            // A replicate has its own counts, but the reach of all data.
-            near.reach = table.reach.get(&group).copied().unwrap_or(near.reach);
-            (group, near)
-        };
-        let mut late: HashMap<Group, f64, Mixed> = HashMap::default();
-        for ((group, _), far) in &table.cells {
-            *late.entry(*group).or_default() += far.visits(without);
-        }
-        let fits = table.cells.iter().map(|c| c.1.fit(c.1.radius(), without));
+        let at = number_of(without);
+        let samples = || Arc::new(FromSamples::new(table, without));
         let mut estimate = Estimate {
             table,
             without,
-            nears: table.groups.iter().map(near).collect(),
-            fits: fits.collect(),
-            late,
-            sums: vec![(0.0, 0.0); table.cells.len()],
-            beside: vec![HashMap::default(); table.cells.len()],
-            at_random: Vec::new(),
-            bursts: HashMap::default(),
-            watched: vec![Vec::new(); table.cells.len()],
-            pace_ends: vec![params::PACE_INTERVAL_FACTOR; table.cells.len()],
-            floors: vec![(Vec::new(), 1.0); table.cells.len()],
+            samples: table.shared.samples[at].get_or_init(samples).clone(),
+            watches: Arc::new(FromWatches::nothing(table.cells.len())),
         };
-        estimate.look_beside();
-        estimate.at_random = (0..table.cells.len())
-            .map(|cell| estimate.part_at_random(cell))
-            .collect();
-        estimate.bursts = estimate.find_bursts();
-        for unit in units {
-            if unit.walks && without.is_some() {
-                continue;
-            }
-            if unit.walks {
-                let floors = unit.floors(without);
-                for &(cell, part) in &unit.tells {
-                    estimate.floors[cell as usize] = (floors.clone(), part);
-                }
-                continue;
-            }
-            let factors = unit.factors(without, |v, cells| estimate.mean(v, cells));
-            for &(cell, _) in &unit.tells {
-                estimate.pace_ends[cell as usize] = unit.pace_ends();
-                estimate.watched[cell as usize].clone_from(&factors);
-            }
+        if watches == Watches::Used {
+            let found = || Arc::new(estimate.from_watches());
+            estimate.watches = table.shared.watches[at].get_or_init(found).clone();
         }
         estimate
     }
 
-    pub(super) fn near_of(&self, cell: usize) -> &Near {
-        &self.nears[&self.table.cells[cell].0.0]
-    }
-
-    /// New lines of a sample that one late visit of each cell represents.
-    fn stands_for(&self) -> Vec<f64> {
-        let mut accesses: HashMap<Group, f64, Mixed> = HashMap::default();
-        let samples = self.table.lines.samples.iter();
-        for of in samples.filter(|s| Some(part(s.sample)) != self.without) {
-            *accesses.entry(of.group).or_default() += f64::from(of.accesses);
-        }
-        let of_cell = |cell: usize| {
-            let (near, group) = (self.near_of(cell), self.table.cells[cell].0.0);
-            let accesses = accesses.get(&group).copied().unwrap_or(0.0);
-            accesses * near.far(f64::INFINITY) / self.late[&group].max(1.0)
-        };
-        (0..self.table.cells.len()).map(of_cell).collect()
-    }
-
-    /// Sums up, for each cell, the lines of its samples and the late visits of the other cells
-    /// there.
-    fn look_beside(&mut self) {
-        let stands_for = self.stands_for();
-        for (sample, cells) in self.table.beside.iter().enumerate() {
-            if Some(part(sample as u32)) == self.without {
+    fn from_watches(&self) -> FromWatches {
+        let mut found = FromWatches::nothing(self.table.cells.len());
+        for unit in &self.table.units {
+            if unit.walks && self.without.is_some() {
                 continue;
             }
-            let lines = self.table.distinct[sample];
-            for &(cell, weight) in cells {
-                let sum = &mut self.sums[cell as usize];
-                *sum = (sum.0 + weight, sum.1 + weight * lines);
-                let beside = &mut self.beside[cell as usize];
-                for &(other, count) in cells {
-                    *beside.entry(other).or_default() +=
-                        weight * count * stands_for[other as usize];
+            if unit.walks {
+                let floors = Arc::new(unit.floors(self.without));
+                for &(cell, part) in &unit.tells {
+                    found.floors[cell as usize] = (floors.clone(), part);
                 }
+                continue;
+            }
+            let factors = Arc::new(unit.factors(self.without, |v, cells| self.mean(v, cells)));
+            for &(cell, _) in &unit.tells {
+                found.pace_ends[cell as usize] = unit.pace_ends();
+                found.watched[cell as usize] = factors.clone();
             }
         }
+        found
     }
+
+    /// Survival of all cells.
+    pub(super) fn all_curves(&self, watches: Watches) -> Arc<Curves> {
+        let is_shared = watches == Watches::Used || self.table.units.is_empty();
+        let curves = || Arc::new(self.computed_curves(watches));
+        match is_shared {
+            true => self.table.shared.curves[number_of(self.without)]
+                .get_or_init(curves)
+                .clone(),
+            false => curves(),
+        }
+    }
+
+    fn computed_curves(&self, watches: Watches) -> Curves {
+        let bursts = &self.samples.bursts;
+        let has_bursts = bursts.values().any(|b| b.part > 0.0);
+        let has_units = watches == Watches::Used && !self.table.units.is_empty();
+        // Caches fill sooner if walks and bursts return more rarely than estimated.
+        let is_seldom = has_bursts
+            || self.table.laps.iter().any(|laps| !laps.is_empty())
+            || (self.samples.at_random.iter()).any(|[least, _, most]| least < most);
+        let is_whole = self.without.is_none();
+        Curves {
+            middle: self.curves(),
+            least: (is_whole && (has_units || has_bursts)).then(|| self.least_curves()),
+            most: (is_whole && is_seldom).then(|| self.most_curves()),
+        }
+    }
+
+    pub(super) fn near_of(&self, cell: usize) -> &Near {
+        self.samples.near_of(self.table, cell)
+    }
+}
+
+/// Place among [`SharedParts`].
+fn number_of(without: Option<usize>) -> usize {
+    without.map_or(0, |part| part + 1)
 }
 
 impl Estimate<'_, '_> {
@@ -181,7 +171,7 @@ impl Estimate<'_, '_> {
         for &cell in cells {
             let cell = cell as usize;
             let visits = self.table.cells[cell].1.visits(self.without);
-            let of = |wait: Wait| self.survive(cell, &self.fits[cell], wait);
+            let of = |wait: Wait| self.survive(cell, &self.samples.fits[cell], wait);
             // The model alone assumes no long bursts. Watches are compared with it to find them.
             let plain = Wait {
                 in_bursts: 0.0,
@@ -205,7 +195,7 @@ impl Estimate<'_, '_> {
         Wait {
             v,
             of_loops: v,
-            at_random: self.at_random[cell][1],
+            at_random: self.samples.at_random[cell][1],
             in_bursts: self.bursts_of(cell).part,
             laps: 1,
             watched: 1.0,
@@ -231,7 +221,7 @@ impl Estimate<'_, '_> {
         let just_fits = (plain.v < forever && edges[1] >= forever).then(|| both(forever));
         let does_not = (plain.v >= forever && edges[0] < forever).then(|| both(edges[0]));
         ([0, 2].into_iter())
-            .map(move |end| self.at_random[cell][end])
+            .map(move |end| self.samples.at_random[cell][end])
             .filter(move |&end| end != plain.at_random)
             .map(move |at_random| Wait { at_random, ..plain })
             .chain(
@@ -252,69 +242,8 @@ impl Estimate<'_, '_> {
             .chain(edges.map(|of_loops| Wait { of_loops, ..plain }))
     }
 
-    /// Share of the visits that return at random: lower end, estimate, upper end. Random visits
-    /// return just before the reach as often as their rate predicts. Loops do not return there.
-    pub(super) fn part_at_random(&self, cell: usize) -> [f64; 3] {
-        let of_sample = self.sums[cell].1 / self.sums[cell].0.max(1.0);
-        let of_line = self.fits[cell].rate() / of_sample.max(1.0);
-        let from = |part: f64| {
-            let (reuses, lines) = self.near_of(cell).late_reuses(part);
-            let expected = of_line * lines;
-            if expected <= 0.0 {
-                return [0.0, 1.0, 1.0];
-            }
-            let off = params::STANDARD_ERRORS_IN_HALF_INTERVAL * (reuses + 1.0).sqrt();
-            [reuses - off, reuses, reuses + off].map(|r| (r / expected).clamp(0.0, 1.0))
-        };
-        // Reuse at one of the two distances does not imply reuse at the other.
-        let ([least, value, most], last) = (
-            from(params::LATE_REUSES_REACH_SHARE),
-            from(params::LATEST_REUSES_REACH_SHARE),
-        );
-        [least.min(last[0]), value, most.max(last[2])]
-    }
-
-    /// Compares late reuses just before the reach of samples with those that the mean rate
-    /// predicts. A surplus means that data is used in bursts which outlast a sample. Their length
-    /// is unknown: it lies between slightly more than a sample and the gap between two samples.
-    pub(super) fn find_bursts(&self) -> HashMap<Group, Bursts, Mixed> {
-        let mut sums: HashMap<Group, (f64, f64), Mixed> = HashMap::default();
-        for (cell, fit) in self.fits.iter().enumerate() {
-            let of_sample = self.sums[cell].1 / self.sums[cell].0.max(1.0);
-            let visits = self.table.cells[cell].1.visits(self.without);
-            let sum = sums.entry(self.table.cells[cell].0.0).or_default();
-            *sum = (
-                sum.0 + visits,
-                sum.1 + visits * fit.hazard() / of_sample.max(1.0),
-            );
-        }
-        let of_group = |(group, (visits, hazards)): (Group, (f64, f64))| {
-            let (reuses, lines) = self.nears[&group].late_reuses(params::LATEST_REUSES_REACH_SHARE);
-            let expected = hazards / visits.max(1.0) * lines;
-            let least = (reuses - params::STANDARD_ERRORS_IN_HALF_INTERVAL * (reuses + 1.0).sqrt())
-                / expected;
-            // Bursts may be short or long, so half of the visits are counted as in bursts.
-            let certain = params::MIN_REUSE_RATIO_OF_CERTAIN_BURSTS;
-            let surely = (least - params::MIN_REUSE_RATIO_OF_BURSTS)
-                / (certain - params::MIN_REUSE_RATIO_OF_BURSTS);
-            let bursts = Bursts {
-                times: reuses / expected,
-                part: surely.clamp(0.0, 1.0) * params::VISIT_SHARE_OF_CERTAIN_BURSTS,
-            };
-            (
-                group,
-                if expected > 0.0 {
-                    bursts
-                } else {
-                    Bursts::default()
-                },
-            )
-        };
-        sums.into_iter().map(of_group).collect()
-    }
-
     pub(super) fn bursts_of(&self, cell: usize) -> Bursts {
-        let of = self.bursts.get(&self.table.cells[cell].0.0);
+        let of = self.samples.bursts.get(&self.table.cells[cell].0.0);
         of.copied().unwrap_or_default()
     }
 
@@ -348,19 +277,22 @@ impl Estimate<'_, '_> {
     /// Estimated survival, by cell and along the grid.
     pub(super) fn curves(&self) -> Vec<Vec<f64>> {
         self.by_cell(|cell, v| {
-            let watched = watched_reuses::between(&self.watched[cell], v)[1];
+            let watched = watched_reuses::between(&self.watches.watched[cell], v)[1];
             let wait = Wait {
                 watched,
                 ..self.plain(cell, v)
             };
-            self.survive(cell, &self.fits[cell], wait)
+            self.survive(cell, &self.samples.fits[cell], wait)
         })
     }
 
     /// Lower bound of the survival, as far as watches permit.
     pub(super) fn least_curves(&self) -> Vec<Vec<f64>> {
         self.by_cell(|cell, v| {
-            let watched = watched_reuses::between(&self.watched[cell], v * self.pace_ends[cell])[0];
+            let watched = watched_reuses::between(
+                &self.watches.watched[cell],
+                v * self.watches.pace_ends[cell],
+            )[0];
             let wait = Wait {
                 watched,
                 in_bursts: self.bursts_of(cell).most(),
@@ -378,7 +310,7 @@ impl Estimate<'_, '_> {
     /// bursts.
     pub(super) fn most_curves(&self) -> Vec<Vec<f64>> {
         self.by_cell(|cell, v| {
-            let watched = watched_reuses::between(&self.watched[cell], v)[1];
+            let watched = watched_reuses::between(&self.watches.watched[cell], v)[1];
             let wait = Wait {
                 watched,
                 ..self.seldom(cell, v)
@@ -391,9 +323,9 @@ impl Estimate<'_, '_> {
     fn either_way(&self, cell: usize, wait: Wait, of: fn(f64, f64) -> f64) -> f64 {
         let survives = |at_random| {
             let wait = Wait { at_random, ..wait };
-            self.survive(cell, &self.fits[cell], wait)
+            self.survive(cell, &self.samples.fits[cell], wait)
         };
-        let [least, value, most] = self.at_random[cell];
+        let [least, value, most] = self.samples.at_random[cell];
         let mut found = survives(value);
         for at_random in [least, most].into_iter().filter(|&r| r != value) {
             found = of(found, survives(at_random));
@@ -410,7 +342,7 @@ impl Estimate<'_, '_> {
     }
 
     pub(super) fn by_cell(&self, at: impl Fn(usize, f64) -> f64) -> Vec<Vec<f64>> {
-        (0..self.fits.len())
+        (0..self.samples.fits.len())
             .map(|cell| grid().map(|v| at(cell, v)).collect())
             .collect()
     }
@@ -421,13 +353,14 @@ impl Estimate<'_, '_> {
     /// samples show how the array was swept.
     pub(super) fn swept_in_parts(&self, cell: usize, v: f64, latest: f64) -> Option<f64> {
         let strided = self.table.cells[cell].0.0.class() == AccessClass::Strided;
-        if !strided || self.fits[cell].evidence <= 0.0 || !self.table.laps[cell].is_empty() {
+        if !strided || self.samples.fits[cell].evidence <= 0.0 || !self.table.laps[cell].is_empty()
+        {
             return None;
         }
         // Watched words without another access were not swept again, unless the walk goes back and
         // forth.
-        let at_random = self.at_random[cell][1];
-        let (floors, part) = &self.floors[cell];
+        let at_random = self.samples.at_random[cell][1];
+        let (floors, part) = &self.watches.floors[cell];
         let alone = match at_random < params::MIN_RETURN_SHARE_OF_TO_AND_FRO {
             true => watched_reuses::floor_of(
                 floors,
@@ -438,6 +371,6 @@ impl Estimate<'_, '_> {
         };
         let bursts = self.bursts_of(cell);
         let times = if bursts.part > 0.0 { bursts.times } else { 1.0 };
-        Some(alone.max(at_random * self.fits[cell].at_random(v * times)))
+        Some(alone.max(at_random * self.samples.fits[cell].at_random(v * times)))
     }
 }

@@ -10,6 +10,7 @@ use crate::misses::crowded_sets::{self, Crowded, LateVisit};
 use crate::misses::params;
 use crate::misses::reuse_distance::Near;
 use crate::misses::sample_places::{Threads, samples_of_threads};
+use crate::misses::survival_bounds::SharedParts;
 use crate::misses::survival_curve::Far;
 use crate::misses::walk_laps::{self, Lap};
 use crate::misses::watch_survival::LineOverWord;
@@ -34,6 +35,8 @@ pub(crate) struct VisitTable<'a> {
     pub(super) distinct: Vec<f64>,
     /// By cell: visits in sequence, and all visits.
     sequence: Vec<(f64, f64)>,
+    /// By group: distances inside samples, of all replicates.
+    pub(super) nears: HashMap<Group, Near, Mixed>,
     /// By group: reach of the samples.
     pub(super) reach: HashMap<Group, u64, Mixed>,
     /// Walks that return, by cell.
@@ -45,6 +48,7 @@ pub(crate) struct VisitTable<'a> {
     pub(super) units: Vec<Unit>,
     /// Number of watches in these units.
     pub(super) used: u64,
+    pub(super) shared: SharedParts,
 }
 
 /// Number of visits whose objects one thread finds. Source: Chosen, since answers are cached by
@@ -252,10 +256,12 @@ impl<'a> VisitTable<'a> {
         let mut groups: Vec<Group> = lines.groups.keys().map(|k| k.0).collect();
         groups.sort_unstable();
         groups.dedup();
-        let reach: HashMap<Group, u64, Mixed> = groups
+        let nears: HashMap<Group, Near, Mixed> = groups
             .iter()
-            .map(|&g| (g, near_of(lines, g, None).reach))
+            .map(|&g| (g, near_of(lines, g, None)))
             .collect();
+        let reach: HashMap<Group, u64, Mixed> =
+            groups.iter().map(|&g| (g, nears[&g].reach)).collect();
         let threads = Threads::new(samples, by_process);
         let keys = late_keys(lines, &reach, &object);
         let kept = most_frequent(&keys);
@@ -266,6 +272,7 @@ impl<'a> VisitTable<'a> {
             cells: kept.into_iter().map(|key| (key, Far::default())).collect(),
             beside: vec![Vec::new(); threads.end()],
             distinct: vec![0.0; threads.end()],
+            nears,
             reach,
             laps: Vec::new(),
             caches: *caches,
@@ -273,9 +280,14 @@ impl<'a> VisitTable<'a> {
             groups,
             units: Vec::new(),
             used: 0,
+            shared: SharedParts::default(),
         };
         table.count_lines();
-        let late = table.add_visits(&sorted(lines, &keys, &numbers, &threads), &threads);
+        let number_of_late = keys.iter().flatten().count();
+        let visits = sorted(lines, &keys, &numbers, &threads);
+        drop(keys);
+        let late = table.add_visits(&visits, number_of_late, &threads);
+        drop(visits);
         let late_of_cells = late_of(&table.beside, table.cells.len());
         for of_sample in &mut table.beside {
             of_sample.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
@@ -308,9 +320,10 @@ impl<'a> VisitTable<'a> {
         }
     }
 
-    /// Adds the late visits to their cells and samples, and lists them. `visits` are sorted.
-    fn add_visits(&mut self, visits: &[Ordered], threads: &Threads) -> Vec<LateVisit> {
-        let mut late: Vec<LateVisit> = Vec::new();
+    /// Adds the late visits to their cells and samples, and lists them. `visits` are sorted; `most`:
+    /// number of late ones at most.
+    fn add_visits(&mut self, visits: &[Ordered], most: usize, threads: &Threads) -> Vec<LateVisit> {
+        let mut late: Vec<LateVisit> = Vec::with_capacity(most);
         for same in visits.chunk_by(|a, b| (a.0, a.1, a.2) == (b.0, b.1, b.2)) {
             let thread = same[0].2;
             let samples = &threads.samples[thread as usize];
@@ -323,10 +336,10 @@ impl<'a> VisitTable<'a> {
                 let seen = nearby.of(place as usize);
                 late.push(LateVisit {
                     line,
-                    part: part(sample),
+                    part: part(sample) as u8,
                     thread,
-                    samples: samples.len(),
-                    met: seen[params::SEARCH_RADII.len() - 1].1 + 1,
+                    samples: samples.len() as u32,
+                    met: seen[params::SEARCH_RADII.len() - 1].1 as u32 + 1,
                     cell,
                 });
                 if let Some(cell) = cell {
@@ -363,31 +376,53 @@ impl<'a> VisitTable<'a> {
             late: *late,
         };
         let of_cells: Vec<CellVisits> = self.cells.iter().zip(late).map(cell).collect();
-        let in_samples = |of: Code| self.in_samples(|group| code(group) == of);
+        let known = self.in_samples(code);
+        let in_samples = |of: Code| {
+            known
+                .get(&of)
+                .copied()
+                .unwrap_or_else(|| CodeSums::default().in_samples())
+        };
         (self.units, self.used) = watched_reuses::units(&of_cells, watched, &in_samples);
     }
 
-    /// Sums the reuses inside samples over the groups of some code.
-    fn in_samples(&self, is_of: impl Fn(Group) -> bool) -> InSamples {
-        let same = (self.lines.groups.iter()).filter(|((group, _), _)| is_of(*group));
-        let (again, same_word) = same.fold((0.0, 0.0), |sum, (_, lines)| {
-            (
-                sum.0 + f64::from(lines.again),
-                sum.1 + f64::from(lines.same_word),
-            )
-        });
-        let same = self.reach.iter().filter(|(group, _)| is_of(**group));
-        let (mut reuses, mut exposed) = (0.0, 0.0);
-        for &group in same.map(|s| s.0) {
-            let of_group =
-                near_of(self.lines, group, None).late_reuses(params::LATEST_REUSES_REACH_SHARE);
-            (reuses, exposed) = (reuses + of_group.0, exposed + of_group.1);
+    /// By code: sums of the reuses inside samples over its groups.
+    fn in_samples(&self, code: &dyn Fn(Group) -> Code) -> HashMap<Code, InSamples, Mixed> {
+        let codes: HashMap<Group, Code, Mixed> = self
+            .groups
+            .iter()
+            .map(|&group| (group, code(group)))
+            .collect();
+        let mut sums: HashMap<Code, CodeSums, Mixed> = HashMap::default();
+        for ((group, _), lines) in &self.lines.groups {
+            let of_code = sums.entry(codes[group]).or_default();
+            of_code.again += f64::from(lines.again);
+            of_code.same_word += f64::from(lines.same_word);
         }
-        InSamples {
-            times: LineOverWord::new(again, same_word),
-            reuses,
-            hazard: reuses / f64::max(exposed, 1.0) * lines_of(self.lines, &self.distinct, is_of),
+        // Sums of fractions depend on their order.
+        for group in self.reach.keys() {
+            let of_group = self.nears[group].late_reuses(params::LATEST_REUSES_REACH_SHARE);
+            let of_code = sums.entry(codes[group]).or_default();
+            of_code.reuses += of_group.0;
+            of_code.exposed += of_group.1;
         }
+        for of in &self.lines.samples {
+            let weight = f64::from(of.accesses);
+            let distinct = self.distinct.get(of.sample as usize).copied();
+            let of_code = sums
+                .entry(
+                    codes
+                        .get(&of.group)
+                        .copied()
+                        .unwrap_or_else(|| code(of.group)),
+                )
+                .or_default();
+            of_code.lines += weight * distinct.unwrap_or(0.0);
+            of_code.accesses += weight;
+        }
+        sums.into_iter()
+            .map(|(code, sums)| (code, sums.in_samples()))
+            .collect()
     }
 
     /// Adds the walks that return, by cell. Samples contain short laps completely, so the reuses of
@@ -418,16 +453,28 @@ impl<'a> VisitTable<'a> {
     }
 }
 
-/// Mean number of lines in the samples of some groups. `distinct` has the number of lines by
-/// sample.
-fn lines_of(lines: &LineVisits, distinct: &[f64], is_of: impl Fn(Group) -> bool) -> f64 {
-    let (mut sum, mut weights) = (0.0, 0.0);
-    for of in lines.samples.iter().filter(|of| is_of(of.group)) {
-        let weight = f64::from(of.accesses);
-        sum += weight * distinct.get(of.sample as usize).copied().unwrap_or(0.0);
-        weights += weight;
+/// Sums over the groups of some code.
+#[derive(Clone, Copy, Default)]
+struct CodeSums {
+    again: f64,
+    same_word: f64,
+    /// Late reuses, and the lines over which each access could have been reused there.
+    reuses: f64,
+    exposed: f64,
+    /// Lines of the samples, weighted by the accesses in them, and these accesses.
+    lines: f64,
+    accesses: f64,
+}
+
+impl CodeSums {
+    fn in_samples(self) -> InSamples {
+        let lines = self.lines / f64::max(self.accesses, 1.0);
+        InSamples {
+            times: LineOverWord::new(self.again, self.same_word),
+            reuses: self.reuses,
+            hazard: self.reuses / f64::max(self.exposed, 1.0) * lines,
+        }
     }
-    sum / f64::max(weights, 1.0)
 }
 
 /// By cell and replicate: sum over the samples of the cell's share of the sample's late visits.

@@ -17,6 +17,7 @@ use crate::stages::walks::Walks;
 use crate::util::fast_hash::Mixed;
 use mgz_models::util::hash::spread;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 /// Replicates of samples, for the errors of estimates.
 pub const PARTS: usize = 8;
@@ -520,10 +521,30 @@ impl LineVisits {
         self.watched.sort_unstable_by_key(|w| w.pair);
     }
 
+    /// The visits of several workers together.
+    pub fn merged(parts: Vec<LineVisits>) -> LineVisits {
+        let visits: usize = parts.iter().map(|part| part.visits.len()).sum();
+        let mut parts = parts.into_iter();
+        let mut all = LineVisits {
+            work: Work::default(),
+            ..parts.next().unwrap_or_default()
+        };
+        // A list that grew as it likes would take twice the memory.
+        all.visits.reserve_exact(visits - all.visits.len());
+        parts.for_each(|part| all.merge(part));
+        all.thin();
+        all
+    }
+
     /// Adds the visits of `other`.
     pub fn merge(&mut self, other: LineVisits) {
         for (key, lines) in other.groups {
-            self.groups.entry(key).or_default().merge(&lines);
+            match self.groups.entry(key) {
+                Entry::Occupied(mut mine) => mine.get_mut().merge(&lines),
+                Entry::Vacant(free) => {
+                    free.insert(lines);
+                }
+            }
         }
         self.walks.merge(other.walks);
         self.samples.extend(other.samples);
@@ -626,6 +647,37 @@ mod tests {
             .map(|v| (v.line.number(), v.before))
             .collect();
         assert_eq!(of_found, visits);
+    }
+
+    /// Samples that several workers have counted give the same as those of one.
+    #[test]
+    fn workers_together_have_counted_what_one_would_have() {
+        let count = |samples: &[u32]| {
+            let mut found = LineVisits::default();
+            for &sample in samples {
+                let address: Vec<u64> = (0..200u64)
+                    .map(|row| (row * row * u64::from(sample + 3)) % 977 * 32)
+                    .collect();
+                let group: Vec<Group> = (0..200).map(|row| Group::from_raw(row % 3)).collect();
+                found.begin(0, sample, &[Sets { sets: 4, ways: 8 }; LEVELS], &[]);
+                let rows = ColumnSlices {
+                    address: &address,
+                    size: &[8; 200],
+                    group: &group,
+                    implied: &[0; 200],
+                };
+                found.run(&rows, &[]);
+                found.finish();
+            }
+            found
+        };
+        let parts = [&[5u32, 0][..], &[], &[9, 40, 1]].map(count);
+        let mut whole = count(&[5, 0, 9, 40, 1]);
+        let mut merged = LineVisits::merged(parts.to_vec());
+        assert!(merged.groups == whole.groups && merged.visits == whole.visits);
+        (merged.sort(), whole.sort());
+        assert_eq!(merged.samples, whole.samples);
+        assert!(LineVisits::merged(Vec::new()).visits.is_empty());
     }
 
     /// A watch is used if the last row in its line is in its word.

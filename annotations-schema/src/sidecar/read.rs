@@ -138,6 +138,25 @@ impl Sidecar {
         split(&map).map(|(id, header, _)| (id, header))
     }
 
+    /// Reads the header and the address map. The tables are empty.
+    pub fn read_address_map(path: &Path) -> Result<Sidecar, SidecarError> {
+        let file = std::fs::File::open(path)?;
+        // SAFETY: as in `read`.
+        let bytes = unsafe { memmap2::Mmap::map(&file)? };
+        let (id, header, body) = split(&bytes)?;
+        let source = Source {
+            body,
+            columns: &header.columns,
+        };
+        let map = source.bytes(source.find("map", "map")?)?;
+        Ok(Sidecar {
+            id,
+            map,
+            header,
+            ..Sidecar::default()
+        })
+    }
+
     /// Parses the bytes of a sidecar and checks every index in it.
     pub fn from_bytes(bytes: &[u8]) -> Result<Sidecar, SidecarError> {
         let (id, header, body) = split(bytes)?;

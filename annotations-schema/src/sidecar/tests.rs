@@ -97,6 +97,17 @@ fn a_sidecar_survives_the_round_trip() {
 }
 
 #[test]
+fn an_address_map_is_read_alone() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), small().to_bytes().unwrap()).unwrap();
+    let read = Sidecar::read_address_map(file.path()).unwrap();
+    assert_eq!((read.map, read.id), (small().map, small().id));
+    assert!(read.sites.is_empty() && read.functions.is_empty() && read.strings.is_empty());
+    std::fs::write(file.path(), "no sidecar").unwrap();
+    assert!(Sidecar::read_address_map(file.path()).is_err());
+}
+
+#[test]
 fn numbers_of_all_sizes_come_back_in_every_form() {
     let wide = [0, 1, -1, 63, -64, 64, i64::MAX, i64::MIN, i64::MAX, 5];
     let check = |plain: Vec<u8>, encoded: [Vec<u8>; 2], size: usize| {

@@ -32,6 +32,7 @@ use mgz_annotations_schema::manifest::{HeapLogging, Manifest, SPILL_DIR, Thread}
 use mgz_annotations_schema::spill::ThreadKey;
 use mgz_annotations_schema::tell;
 use std::ffi::OsStr;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 
 impl From<Refusal> for Failure {
@@ -478,12 +479,17 @@ fn into_trace(
     if outcome.ended_early {
         session.manifest.program_status = "ended by --exit-after".into();
     }
-    session.write_objects(outcome.heap.as_ref(), &outcome.outside);
-    session.cover();
-    if session.manifest.mode == TraceMode::Count {
-        session.count(&outcome.counts);
-    } else {
-        session.convert(cli, outcome.window_log.as_ref(), carried);
+    let objects = session.objects_to_write(outcome.heap.as_ref(), &outcome.outside);
+    let convert = |session: &mut Recording| {
+        session.cover();
+        if session.manifest.mode == TraceMode::Count {
+            session.count(&outcome.counts);
+        } else {
+            session.convert(cli, outcome.window_log.as_ref(), carried);
+        }
+    };
+    if let Err(problem) = beside(|| objects.write(), || convert(&mut session)) {
+        session.problem(problem);
     }
     let nothing = no_samples::why(&session.manifest, &cli.output, cli);
     session.manifest.no_samples = nothing.unwrap_or_default();
@@ -505,6 +511,18 @@ fn into_trace(
         0
     } else {
         outcome.status.exit_status()
+    })
+}
+
+/// Runs `other` in a thread beside `main`, or behind it if the system has no more threads.
+fn beside<T: Send>(other: impl Fn() -> T + Sync, main: impl FnOnce()) -> T {
+    std::thread::scope(|scope| {
+        let begun = std::thread::Builder::new().spawn_scoped(scope, &other);
+        main();
+        match begun {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            Err(_) => other(),
+        }
     })
 }
 

@@ -10,6 +10,7 @@
 //! another version are such an error; damaged or torn spill segments are left out, counted and
 //! named.
 
+pub(crate) mod early_sidecars;
 mod encode;
 mod expand;
 pub(crate) mod online;
@@ -26,6 +27,7 @@ pub(crate) use crate::util::folder::make_dir;
 pub use crate::convert::speed::measure::{Executed, ExecutedLoads};
 pub use encode::Compression;
 
+use crate::convert::early_sidecars::SidecarsById;
 use crate::convert::online::Carried;
 use crate::paths::waiting::LoadLocator;
 use mgz_annotations_schema::TraceMode;
@@ -220,16 +222,24 @@ pub fn convert(
     manifest: &Manifest,
     options: &ConvertOptions,
 ) -> Result<ConvertOutcome, ConvertError> {
-    convert_rest(trace, manifest, options, None)
+    convert_rest(trace, manifest, options, Begun::default())
 }
 
-/// As [`convert`], where the first records of a thread were expanded while the program ran: the
-/// outcome counts these too.
+/// Work for the conversion that was done while the program ran.
+#[derive(Default)]
+pub(crate) struct Begun {
+    /// The first records of a thread were expanded: the outcome counts these too.
+    pub(crate) carried: Option<Carried>,
+    /// Some sidecars were read.
+    pub(crate) sidecars: SidecarsById,
+}
+
+/// As [`convert`], for the rest of the work.
 pub(crate) fn convert_rest(
     trace: &Path,
     manifest: &Manifest,
     options: &ConvertOptions,
-    carried: Option<Carried>,
+    begun: Begun,
 ) -> Result<ConvertOutcome, ConvertError> {
     let spill_dir = trace.join(SPILL_DIR);
     let files = spill::list(&spill_dir).map_err(io(&spill_dir))?;
@@ -246,13 +256,13 @@ pub(crate) fn convert_rest(
             });
         }
     }
-    let sidecars = sidecars(trace, manifest)?;
+    let sidecars = sidecars(trace, manifest, begun.sidecars)?;
     let samples = trace.join(SAMPLES_DIR);
     make_dir(&samples).map_err(io(&samples))?;
     remove_parts(&samples);
     let is_burst = manifest.mode == TraceMode::Burst;
     let (source, places) = rayon::join(
-        || expand::ExpansionSource::new(manifest, &sidecars, files, carried),
+        || expand::ExpansionSource::new(manifest, &sidecars, files, begun.carried),
         || is_burst.then(|| LoadLocator::new(&manifest.modules, &sidecars)),
     );
     let mut source = source?;
@@ -328,12 +338,17 @@ fn per_window(manifest: &Manifest) -> Option<PerWindow> {
     })
 }
 
-/// The sidecars of the manifest's modules by identity.
-fn sidecars(trace: &Path, manifest: &Manifest) -> Result<BTreeMap<String, Sidecar>, ConvertError> {
+/// The sidecars of the manifest's modules by identity. `early`: those that were read.
+fn sidecars(
+    trace: &Path,
+    manifest: &Manifest,
+    mut early: SidecarsById,
+) -> Result<SidecarsById, ConvertError> {
     let mut wanted: BTreeMap<&str, &Module> = BTreeMap::new();
     for module in manifest.modules.iter().filter(|m| !m.sidecar.is_empty()) {
         wanted.entry(&module.sidecar_id).or_insert(module);
     }
+    early.retain(|id, sidecar| sidecar.id_hex() == *id && wanted.remove(id.as_str()).is_some());
     let read = |(id, module): (&str, &Module)| {
         let path = trace.join(&module.sidecar);
         let sidecar = Sidecar::read(&path).map_err(|error| ConvertError::Sidecar {
@@ -349,7 +364,9 @@ fn sidecars(trace: &Path, manifest: &Manifest) -> Result<BTreeMap<String, Sideca
         }
         Ok((id.to_owned(), sidecar))
     };
-    wanted.into_par_iter().map(read).collect()
+    let read: Result<SidecarsById, ConvertError> = wanted.into_par_iter().map(read).collect();
+    early.extend(read?);
+    Ok(early)
 }
 
 /// Removes parts, finished or not.

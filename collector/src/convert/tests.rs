@@ -295,7 +295,11 @@ fn rows_sent_while_a_program_runs_and_rows_kept_are_all_rows() {
         if sent < first.len() {
             write(dir.path(), 20, 21, &first[sent..]);
         }
-        let outcome = convert_rest(dir.path(), &manifest, &options, carried).unwrap();
+        let begun = Begun {
+            carried,
+            ..Begun::default()
+        };
+        let outcome = convert_rest(dir.path(), &manifest, &options, begun).unwrap();
         let mut got = streamed(&pipe);
         got.extend(of_first(rows(dir.path())));
         assert!(got == all, "{sent} segments sent");

@@ -47,14 +47,26 @@ pub fn function_at(sidecar: &Sidecar, address: u64) -> Option<String> {
     })
 }
 
+/// Sidecars of files, each read once.
+#[derive(Default)]
+struct ReadSidecars(RefCell<HashMap<PathBuf, Option<Rc<Sidecar>>>>);
+
+impl ReadSidecars {
+    fn of(&self, path: &Path, read: impl FnOnce() -> Option<Sidecar>) -> Option<Rc<Sidecar>> {
+        let mut known = self.0.borrow_mut();
+        let read = || read().map(Rc::new);
+        known.entry(path.to_owned()).or_insert_with(read).clone()
+    }
+}
+
 impl Recording {
-    /// The sidecar of an instrumented file.
-    fn sidecar_of(&self, path: &Path) -> Option<Sidecar> {
+    /// The file with the sidecar of an instrumented file.
+    fn sidecar_of(&self, path: &Path) -> Option<PathBuf> {
         let modules = self.manifest.modules.iter();
         let module = modules
             .filter(|m| !m.sidecar.is_empty())
             .find(|m| Path::new(&m.path) == path)?;
-        Sidecar::read(&self.folder.path().join(&module.sidecar)).ok()
+        Some(self.folder.path().join(&module.sidecar))
     }
 
     /// Writes the paths of the samples, and enters in the manifest how many are known. `places`:
@@ -65,21 +77,20 @@ impl Recording {
         samples: &[SampleSeen],
         places: Option<&LoadLocator>,
     ) {
-        // Sidecars are read on demand, since large ones take long and few are needed.
-        let known: RefCell<HashMap<PathBuf, Option<Rc<Sidecar>>>> = RefCell::default();
-        let sidecar = |path: &Path| {
-            let mut known = known.borrow_mut();
-            let read = || self.sidecar_of(path).map(Rc::new);
-            known.entry(path.to_owned()).or_insert_with(read).clone()
+        // Large tables take long to read, and hardly ever are they needed.
+        let (maps, tables) = (ReadSidecars::default(), ReadSidecars::default());
+        let original = |path: &Path, address: u64| {
+            let read = || Sidecar::read_address_map(&self.sidecar_of(path)?).ok();
+            original(&*maps.of(path, read)?, address)
         };
-        let original = |path: &Path, address: u64| original(&*sidecar(path)?, address);
         let elsewhere = |path: &Path, address: u64| {
             if generated::is_generated(path) {
                 return generated::function(&self.generated_code, path, address);
             }
             let is_elsewhere = paths.elsewhere.contains(path);
             is_elsewhere.then(|| {
-                let name = sidecar(path).and_then(|sidecar| function_at(&sidecar, address));
+                let read = || Sidecar::read(&self.sidecar_of(path)?).ok();
+                let name = (tables.of(path, read)).and_then(|tables| function_at(&tables, address));
                 name.unwrap_or_else(|| format!("fn_{address:x}"))
             })
         };

@@ -1,11 +1,11 @@
 //! A trace in the making: the manifest collects facts while a program runs.
 
-use crate::convert::ConvertError;
+use crate::convert;
+use crate::convert::early_sidecars::EarlySidecars;
 use crate::convert::online::Carried;
+use crate::convert::{Begun, ConvertError};
 use crate::objects::Objects;
-use crate::objects::heap::names::AddressNames;
-use crate::objects::heap::{CallFrame, Heap};
-use crate::objects::write::Blocks;
+use crate::objects::heap::Heap;
 use crate::options::args::{Cli, OutputFormat};
 use crate::program::modules;
 use crate::soft::drain::count::CountsByProcess;
@@ -13,13 +13,12 @@ use crate::soft::outcome::{ModuleSeen, RunEvent, RunOutcome};
 use crate::soft::shared_memory::Outside;
 use crate::soft::window_log::WindowLog;
 use crate::trace::dir::Folder;
+use crate::trace::objects_to_write::ObjectsToWrite;
 use crate::trace::progress::Ticker;
 use crate::trace::thread_names::ThreadNames;
 use crate::trace::{counted, coverage, dir, summary};
 use crate::util::clock::monotonic_ns;
 use crate::util::failure::Failure;
-use crate::{convert, objects};
-use mgz_abi::address_map::AddrMap;
 use mgz_abi::shared_memory;
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::coverage::sentences;
@@ -93,6 +92,8 @@ pub struct Recording {
     pub(crate) generated_code: NamedProcesses,
     /// Names of threads, only while a program runs.
     pub(crate) names: ThreadNames,
+    /// The same: sidecars for the conversion.
+    early: EarlySidecars,
 }
 
 /// Picoseconds that the stubs in front of the allocator take for a block, from its allocation to
@@ -112,6 +113,7 @@ impl Recording {
             watch: coverage::CoverageWatch::default(),
             generated_code: NamedProcesses::default(),
             names: ThreadNames::default(),
+            early: EarlySidecars::default(),
         }
     }
 
@@ -250,8 +252,12 @@ impl Recording {
                 String::new()
             }
         };
-        let header = Sidecar::read_header(&self.folder.path().join(&sidecar))
-            .map_or_else(|_| Header::default(), |(_, header)| header);
+        let path = self.folder.path().join(&sidecar);
+        if !sidecar.is_empty() && self.manifest.mode != TraceMode::Count {
+            self.early.read(&id, path.clone());
+        }
+        let header =
+            Sidecar::read_header(&path).map_or_else(|_| Header::default(), |(_, header)| header);
         let module = Module {
             path: seen.path.display().to_string(),
             build_id: header.input.build_id,
@@ -337,9 +343,13 @@ impl Recording {
             .for_each(|p| self.problem(p));
     }
 
-    /// Writes the known data objects, and names the files in which triggers came elsewhere. Each
-    /// failure is recorded as a problem.
-    pub(crate) fn write_objects(&mut self, heap: Option<&Heap>, outside: &Outside) {
+    /// The known data objects, to be named and written. Names the files in which triggers came
+    /// elsewhere, and reports losses of heap blocks.
+    pub(crate) fn objects_to_write<'h>(
+        &mut self,
+        heap: Option<&'h Heap>,
+        outside: &Outside,
+    ) -> ObjectsToWrite<'h> {
         let placed = ModuleMap::new(&self.manifest.modules, |_| Some(0));
         let processes: BTreeSet<u32> = self.manifest.threads.iter().map(|t| t.process).collect();
         let mut modules = Vec::new();
@@ -355,12 +365,14 @@ impl Recording {
         let (instances, problems) = std::mem::take(&mut self.objects).finish(&modules);
         problems.into_iter().for_each(|p| self.problem(p));
         self.manifest.totals.outside = self.watch.place_outside(outside);
-        let blocks = heap.map(|heap| self.name_heap(heap)).unwrap_or_default();
-        if let Err(error) = objects::write::write_objects(self.folder.path(), &instances, &blocks) {
-            self.problem(format!(
-                "{}: data objects could not be written: {error:#}",
-                self.folder.path().display()
-            ));
+        if let Some(heap) = heap {
+            self.account_heap(heap);
+        }
+        ObjectsToWrite {
+            folder: self.folder.path().to_owned(),
+            modules: self.manifest.modules.clone(),
+            instances,
+            heap,
         }
     }
 
@@ -383,37 +395,8 @@ impl Recording {
         (self.manifest.coverage, self.generated_code) = watch.finish(&self.manifest);
     }
 
-    /// Heap blocks with the names of their sites; reports losses of them.
-    pub(crate) fn name_heap(&mut self, heap: &Heap) -> Blocks {
-        let mut maps: BTreeMap<PathBuf, Option<Sidecar>> = BTreeMap::new();
-        for module in &self.manifest.modules {
-            let sidecar = (!module.sidecar.is_empty())
-                .then(|| Sidecar::read(&self.folder.path().join(&module.sidecar)).ok())
-                .flatten();
-            maps.insert(module.path.clone().into(), sidecar);
-        }
-        let original = |path: &Path, address: u64| {
-            let map = AddrMap::new(&maps.get(path)?.as_ref()?.map)?;
-            map.at_clone(address).map(|(step, _)| step.orig)
-        };
-        let mut names = AddressNames::new(&original);
-        let named = names.sites(&heap.stacks);
-        let file_name = |path: &Path| {
-            let name = path.file_name().unwrap_or_default();
-            name.to_string_lossy().into_owned()
-        };
-        // Addresses are those of the original, so the original's name is used.
-        let module = |path: &Path| match maps.get(path) {
-            Some(Some(sidecar)) => file_name(Path::new(&sidecar.header.input.path)),
-            _ => file_name(path),
-        };
-        let known = |stack: &Vec<CallFrame>| stack.iter().all(|f| !f.file.as_os_str().is_empty());
-        let returns = named.returns.iter().map(|stack| {
-            let frame = |f: &CallFrame| format!("{}+{:#x}", module(&f.file), f.address);
-            let texts = stack.iter().filter(|_| known(stack)).map(frame);
-            texts.collect::<Vec<String>>().join(" < ")
-        });
-        let returns = returns.collect();
+    /// Reports losses of heap blocks, and the cost of their log.
+    fn account_heap(&mut self, heap: &Heap) {
         for (what, n) in [("heap_events", heap.lost), ("heap_lives", heap.forgotten)] {
             if n > 0 {
                 *self
@@ -440,11 +423,6 @@ impl Recording {
             self.manifest.recording_seconds += log.ns as f64 / 1e9;
         } else if heap.allocations == 0 && heap.lost == 0 {
             self.problem("no heap blocks were logged: the program allocates none, brings its own allocator, or is static".into());
-        }
-        Blocks {
-            sites: named.sites,
-            returns,
-            lives: heap.lives.clone(),
         }
     }
 
@@ -511,7 +489,11 @@ impl Recording {
         carried: Option<Carried>,
     ) {
         let path = self.folder.path().to_owned();
-        match convert::convert_rest(&path, &self.manifest, options, carried) {
+        let begun = Begun {
+            carried,
+            sidecars: self.early.take(),
+        };
+        match convert::convert_rest(&path, &self.manifest, options, begun) {
             Ok(outcome) => {
                 self.converted(&outcome);
                 let places = outcome.places.as_ref();

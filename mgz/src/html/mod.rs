@@ -17,7 +17,7 @@ use flate2::write::GzEncoder;
 use serde_json::{Map, Value};
 use std::io::Write;
 use std::panic::resume_unwind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::ScopedJoinHandle;
 
 /// The viewer: markup, style and code in one file.
@@ -119,27 +119,44 @@ pub fn report_parts(analysis: &Value, manifest: &Value, options: &HtmlOptions) -
         run.insert("command".into(), options.command.clone().into());
     }
     let mut parts = vec![("run", Value::Object(run))];
-    for name in TABLES {
-        let rows = all.get(name).and_then(Value::as_array);
-        let rows = rows.map(Vec::as_slice).unwrap_or_default();
-        parts.push((name, columns::columns_of_rows(rows)));
-    }
-    for name in PARTS {
-        if let Some(value) = all.get(name).filter(|v| !v.is_null()) {
-            parts.push((name, value.clone()));
+    // Files are read beside the tables.
+    let code = std::thread::scope(|scope| {
+        let reading = || match options.source {
+            true => code_parts(all, manifest, options.trace.as_deref()),
+            false => Vec::new(),
+        };
+        let begun = std::thread::Builder::new().spawn_scoped(scope, reading);
+        for name in TABLES {
+            let rows = all.get(name).and_then(Value::as_array);
+            let rows = rows.map(Vec::as_slice).unwrap_or_default();
+            parts.push((name, columns::columns_of_rows(rows)));
         }
-    }
-    if options.source {
-        let lines = all.get("lines").and_then(Value::as_array);
-        let lines = lines.map(Vec::as_slice).unwrap_or_default();
-        let python = all
-            .get("python")
-            .and_then(|tables| tables["lines"].as_array());
-        let with_python = [lines, python.map(Vec::as_slice).unwrap_or_default()].concat();
-        parts.push(("sources", sources::source_lines(&with_python, manifest)));
-        if let Some(trace) = &options.trace {
-            parts.push(("disassembly", machine::machine_code(lines, manifest, trace)));
+        for name in PARTS {
+            if let Some(value) = all.get(name).filter(|v| !v.is_null()) {
+                parts.push((name, value.clone()));
+            }
         }
+        match begun {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            // The system has no more threads.
+            Err(_) => reading(),
+        }
+    });
+    parts.extend(code);
+    parts
+}
+
+/// Source lines that were hit, and the machine code of the hottest.
+fn code_parts(all: &Map<String, Value>, manifest: &Value, trace: Option<&Path>) -> Vec<Part> {
+    let lines = all.get("lines").and_then(Value::as_array);
+    let lines = lines.map(Vec::as_slice).unwrap_or_default();
+    let python = all
+        .get("python")
+        .and_then(|tables| tables["lines"].as_array());
+    let with_python = [lines, python.map(Vec::as_slice).unwrap_or_default()].concat();
+    let mut parts = vec![("sources", sources::source_lines(&with_python, manifest))];
+    if let Some(trace) = trace {
+        parts.push(("disassembly", machine::machine_code(lines, manifest, trace)));
     }
     parts
 }
