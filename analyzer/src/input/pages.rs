@@ -2,8 +2,8 @@
 //!
 //! The pages that the `parquet` crate gives are unpacked, each into memory of its own. Here, pages are
 //! listed by their headers alone, and unpacked one by one into memory that is used again. Files are
-//! untrusted: headers are checked before memory is allocated for their pages. Whatever is not read here
-//! (dictionaries, newer headers, other compressions) is left to the crate, which also reports errors.
+//! untrusted: headers are checked before memory is allocated for their pages. Other forms (dictionaries,
+//! newer headers, other compressions) are left to the crate, which also reports errors.
 
 use crate::input::run_length::{take, varint, zigzag};
 use parquet::basic::{CompressionCodec, Encoding};

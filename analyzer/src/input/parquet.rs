@@ -352,7 +352,7 @@ impl RowGroup {
         })
     }
 
-    /// What the file says of a column.
+    /// The metadata of a column.
     fn described(&self, name: &str) -> Result<&ColumnChunkMetaData, String> {
         let known = COLUMNS.iter().position(|c| c.0 == name);
         let place = known.map(|at| self.part.columns[at]);
