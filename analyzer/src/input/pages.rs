@@ -203,7 +203,8 @@ impl Unpacker {
             CompressionCodec::UNCOMPRESSED => stored.len(),
             CompressionCodec::LZ4_RAW => {
                 let to = &mut self.buffer[..page.size];
-                lz4_flex::block::decompress_into(stored, to).ok()?
+                let size = i32::try_from(page.size).ok()?;
+                lz4::block::decompress_to_buffer(stored, Some(size), to).ok()?
             }
             CompressionCodec::ZSTD => {
                 if self.zstd.is_none() {
