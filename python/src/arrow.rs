@@ -1,24 +1,24 @@
 //! Tables and streams of rows through Arrow's C stream interface.
 
 use crate::failed_by;
+use arrow_array::ffi_stream::FFI_ArrowArrayStream;
+use arrow_array::{RecordBatch, RecordBatchIterator};
+use arrow_schema::{ArrowError, SchemaRef};
 use mgz_analyzer::data::frame::{Frame, json_rows};
-use polars_arrow::array::Array;
-use polars_arrow::datatypes::{ArrowDataType, Field};
-use polars_arrow::ffi::{ArrowArrayStream, export_iterator};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-pub(crate) type Batch = Result<Box<dyn Array>, polars_error::PolarsError>;
+pub(crate) type Batch = Result<RecordBatch, ArrowError>;
 
 fn capsule<'py>(
     py: Python<'py>,
-    batches: Box<dyn Iterator<Item = Batch> + Send>,
-    of: ArrowDataType,
+    batches: impl Iterator<Item = Batch> + Send + 'static,
+    of: SchemaRef,
 ) -> PyResult<Bound<'py, PyCapsule>> {
-    let field = Field::new("".into(), of, false);
-    let stream: ArrowArrayStream = export_iterator(batches, field);
+    let batches = RecordBatchIterator::new(batches, of);
+    let stream = FFI_ArrowArrayStream::new(Box::new(batches));
     PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
 }
 
@@ -55,15 +55,15 @@ impl PyFrame {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let _ = requested_schema;
         let records = self.0.records();
-        let of = records.dtype().clone();
-        capsule(py, Box::new(std::iter::once(Ok(records.boxed()))), of)
+        let of = records.schema();
+        capsule(py, std::iter::once(Ok(records)), of)
     }
 }
 
 /// Rows that are read on demand, again for each consumer.
 #[pyclass(frozen, module = "mgz._mgz")]
 pub(crate) struct Stream {
-    pub(crate) of: ArrowDataType,
+    pub(crate) of: SchemaRef,
     pub(crate) start: Arc<dyn Fn() -> Receiver<Batch> + Send + Sync>,
 }
 
@@ -80,6 +80,6 @@ impl Stream {
         // Nothing is read before the first batch is requested, since some consumers need only the
         // schema.
         let batches = std::iter::once_with(move || start().into_iter()).flatten();
-        capsule(py, Box::new(batches), self.of.clone())
+        capsule(py, batches, self.of.clone())
     }
 }

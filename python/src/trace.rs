@@ -2,6 +2,7 @@
 
 use crate::arrow::{Batch, PyFrame, Stream};
 use crate::{failed, failed_by};
+use arrow_schema::ArrowError;
 use clap::Parser;
 use mgz_analyzer::cli::Arguments;
 use mgz_analyzer::commands::counted::is_counted;
@@ -106,7 +107,8 @@ impl Trace {
 fn reading(asked: Arc<(Arc<input::Trace>, Conditions, Vec<RowColumn>)>) -> Receiver<Batch> {
     let (sender, receiver) = sync_channel(2);
     let failed = sender.clone();
-    let error = |sentence: String| polars_error::PolarsError::ComputeError(sentence.into());
+    // It becomes a C string.
+    let error = |sentence: String| ArrowError::ExternalError(sentence.replace('\0', " ").into());
     let started = std::thread::Builder::new()
         .name("mgz rows".into())
         .spawn(move || {

@@ -10,8 +10,9 @@ use crate::filter::{Conditions, Filter, Filtered};
 use crate::input::source::ChunkSource;
 use crate::input::{ColumnSet, Trace};
 use crate::output::document::Document;
-use polars_arrow::array::{Array, PrimitiveArray, StructArray, Utf8Array};
-use polars_arrow::datatypes::{ArrowDataType, Field};
+use arrow_array::types::{ArrowPrimitiveType, UInt32Type, UInt64Type};
+use arrow_array::{ArrayRef, LargeStringArray, PrimitiveArray, RecordBatch, RecordBatchOptions};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -90,29 +91,29 @@ impl RowColumn {
         ROW_COLUMNS.iter().find(|c| c.1 == self).map_or("", |c| c.0)
     }
 
-    fn data_type(self) -> ArrowDataType {
+    fn data_type(self) -> DataType {
         match self {
             RowColumn::Process
             | RowColumn::Thread
             | RowColumn::Sample
             | RowColumn::Size
             | RowColumn::Implied
-            | RowColumn::Line => ArrowDataType::UInt32,
-            RowColumn::FromNs | RowColumn::ToNs | RowColumn::Address => ArrowDataType::UInt64,
+            | RowColumn::Line => DataType::UInt32,
+            RowColumn::FromNs | RowColumn::ToNs | RowColumn::Address => DataType::UInt64,
             RowColumn::Access
             | RowColumn::Class
             | RowColumn::Function
             | RowColumn::Module
             | RowColumn::File
-            | RowColumn::Object => ArrowDataType::LargeUtf8,
+            | RowColumn::Object => DataType::LargeUtf8,
         }
     }
 }
 
-/// The type of a batch.
-pub fn row_type(columns: &[RowColumn]) -> ArrowDataType {
-    let field = |c: &RowColumn| Field::new(c.name().into(), c.data_type(), false);
-    ArrowDataType::Struct(columns.iter().map(field).collect())
+/// The columns of a batch.
+pub fn row_type(columns: &[RowColumn]) -> SchemaRef {
+    let field = |c: &RowColumn| Field::new(c.name(), c.data_type(), false);
+    Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()))
 }
 
 /// Rows that wait for the next batch. Data that is the same for a run of rows is stored once per
@@ -137,7 +138,7 @@ pub fn send(
     trace: &Trace,
     conditions: &Conditions,
     columns: &[RowColumn],
-    each: &mut dyn FnMut(Box<dyn Array>) -> bool,
+    each: &mut dyn FnMut(RecordBatch) -> bool,
 ) -> anyhow::Result<Vec<String>> {
     if is_watched(&trace.folder) {
         return Err(refuse_watched(&trace.folder, "rows"));
@@ -252,13 +253,15 @@ impl Waiting {
         columns: &[RowColumn],
         code: &CodeMap,
         owners: Option<&Owners>,
-    ) -> Box<dyn Array> {
+    ) -> RecordBatch {
         let length = self.rows.address.len();
         let arrays = columns.iter().map(|&c| self.column(c, code, owners));
-        let arrays: Vec<Box<dyn Array>> = arrays.collect();
-        let batch = StructArray::new(row_type(columns), length, arrays, None);
+        let options = RecordBatchOptions::new().with_row_count(Some(length));
+        let batch =
+            RecordBatch::try_new_with_options(row_type(columns), arrays.collect(), &options)
+                .expect("columns of the rows' length, whose types are those of the schema");
         *self = Waiting::default();
-        Box::new(batch)
+        batch
     }
 
     fn by_run<T: Copy>(&self, value: impl Fn(&(usize, u32, u32, u32, u64, u64)) -> T) -> Vec<T> {
@@ -266,7 +269,7 @@ impl Waiting {
         self.runs.iter().flat_map(of).collect()
     }
 
-    fn column(&self, column: RowColumn, code: &CodeMap, owners: Option<&Owners>) -> Box<dyn Array> {
+    fn column(&self, column: RowColumn, code: &CodeMap, owners: Option<&Owners>) -> ArrayRef {
         let groups = &self.rows.group;
         let function = |group: Group| -> &FunctionName {
             let piece = &code.pieces[group.piece() as usize];
@@ -276,14 +279,14 @@ impl Waiting {
             &code.lines[code.pieces[group.piece() as usize].line as usize]
         };
         match column {
-            RowColumn::Process => whole(self.by_run(|run| run.1)),
-            RowColumn::Thread => whole(self.by_run(|run| run.2)),
-            RowColumn::Sample => whole(self.by_run(|run| run.3)),
-            RowColumn::FromNs => whole(self.by_run(|run| run.4)),
-            RowColumn::ToNs => whole(self.by_run(|run| run.5)),
-            RowColumn::Address => whole(self.rows.address.clone()),
-            RowColumn::Size => whole(self.rows.size.clone()),
-            RowColumn::Implied => whole(self.implied.clone()),
+            RowColumn::Process => whole::<UInt32Type>(self.by_run(|run| run.1)),
+            RowColumn::Thread => whole::<UInt32Type>(self.by_run(|run| run.2)),
+            RowColumn::Sample => whole::<UInt32Type>(self.by_run(|run| run.3)),
+            RowColumn::FromNs => whole::<UInt64Type>(self.by_run(|run| run.4)),
+            RowColumn::ToNs => whole::<UInt64Type>(self.by_run(|run| run.5)),
+            RowColumn::Address => whole::<UInt64Type>(self.rows.address.clone()),
+            RowColumn::Size => whole::<UInt32Type>(self.rows.size.clone()),
+            RowColumn::Implied => whole::<UInt32Type>(self.implied.clone()),
             RowColumn::Access => texts(groups.iter().map(|group| match group.is_store() {
                 true => "store",
                 false => "load",
@@ -292,7 +295,7 @@ impl Waiting {
             RowColumn::Function => texts(groups.iter().map(|&g| function(g).function.as_str())),
             RowColumn::Module => texts(groups.iter().map(|&g| function(g).module.as_str())),
             RowColumn::File => texts(groups.iter().map(|&g| line(g).file.as_str())),
-            RowColumn::Line => whole(groups.iter().map(|&g| line(g).line).collect()),
+            RowColumn::Line => whole::<UInt32Type>(groups.iter().map(|&g| line(g).line).collect()),
             RowColumn::Object => {
                 let name = |o: u32| owners.map_or_else(String::new, |owners| owners.object(o).name);
                 let mut names = HashMap::new();
@@ -305,10 +308,10 @@ impl Waiting {
     }
 }
 
-fn whole<T: polars_arrow::types::NativeType>(values: Vec<T>) -> Box<dyn Array> {
-    PrimitiveArray::from_vec(values).boxed()
+fn whole<T: ArrowPrimitiveType>(values: Vec<T::Native>) -> ArrayRef {
+    Arc::new(PrimitiveArray::<T>::new(values.into(), None))
 }
 
-fn texts<'a>(values: impl Iterator<Item = &'a str>) -> Box<dyn Array> {
-    Utf8Array::<i64>::from_iter_values(values).boxed()
+fn texts<'a>(values: impl Iterator<Item = &'a str>) -> ArrayRef {
+    Arc::new(LargeStringArray::from_iter_values(values))
 }

@@ -3,7 +3,7 @@
 use crate::data::group::Group;
 use crate::data::memory_units::LINE_BYTES;
 use crate::data::samples::{Beginning, Waited};
-use polars_buffer::Buffer;
+use arrow_buffer::ScalarBuffer;
 
 /// Borrowed columns of rows, all of one length.
 #[derive(Clone, Copy, Debug)]
@@ -75,16 +75,16 @@ fn expect<T>(values: &[T]) {
 #[derive(Clone, Default)]
 pub struct RowColumns {
     /// Start address.
-    pub address: Buffer<u64>,
+    pub address: ScalarBuffer<u64>,
     /// Bytes.
-    pub size: Buffer<u32>,
+    pub size: ScalarBuffer<u32>,
     /// Line piece and class.
     pub group: Vec<Group>,
     /// Implied Constant loads.
-    pub implied: Buffer<u16>,
+    pub implied: ScalarBuffer<u16>,
     /// Number of the load instruction in the whole trace, see
     /// [`crate::data::code_map::CodeMap::site`]; empty if not requested.
-    pub site: Buffer<u32>,
+    pub site: ScalarBuffer<u32>,
 }
 
 impl RowColumns {
@@ -149,7 +149,7 @@ pub struct Chunk {
     /// Number of the chunk's loads before each store.
     pub loads_before: Vec<u32>,
     /// `time_ns` of loads and stores in the order of the trace; empty if not requested.
-    pub time: Buffer<u64>,
+    pub time: ScalarBuffer<u64>,
     /// Number of the piece of the trace.
     pub piece: usize,
     /// Samples, in order.
@@ -179,12 +179,12 @@ pub struct Chunk {
 
 impl Chunk {
     /// `time_ns` of some loads; empty if times were not requested.
-    pub(crate) fn load_times(&self, loads: std::ops::Range<usize>) -> Buffer<u64> {
+    pub(crate) fn load_times(&self, loads: std::ops::Range<usize>) -> ScalarBuffer<u64> {
         if self.time.len() != self.loads.address.len() + self.stores.address.len() {
-            return Buffer::new();
+            return ScalarBuffer::default();
         }
         if self.loads_before.is_empty() {
-            return self.time.clone().sliced(loads);
+            return self.time.slice(loads.start, loads.len());
         }
         let before = |&n: &u32| n as usize <= loads.start;
         let mut stores = self.loads_before.partition_point(before);

@@ -7,6 +7,7 @@ pub mod counted;
 pub(crate) mod executions;
 pub mod measured;
 pub mod objects;
+mod pages;
 pub(crate) mod parquet;
 pub(crate) mod plain_column;
 pub mod reuse_pairs;

@@ -9,20 +9,23 @@ use crate::data::group::Group;
 use crate::data::rows::{Chunk, RowColumns, Run};
 use crate::data::samples::Waited;
 use crate::input::catch_panic::quietly;
+use crate::input::plain_column::Number;
 use crate::input::run_length::Steps;
 use crate::input::source::ChunkSource;
 use crate::input::{TraceError, plain_column};
+use arrow_buffer::ScalarBuffer;
+use arrow_schema::DataType;
 use mgz_annotations_schema::expand::RowBatch;
 use mgz_annotations_schema::manifest::COLUMNS;
-use polars_arrow::array::{BooleanArray, PrimitiveArray};
-use polars_arrow::bitmap::Bitmap;
-use polars_arrow::datatypes::{ArrowDataType, Field};
-use polars_arrow::types::NativeType;
-use polars_buffer::Buffer;
-use polars_parquet::read::{
-    BasicDecompressor, ColumnChunkMetadata, FileMetadata, PageReader, column_iter_to_arrays,
-    infer_schema, read_metadata,
+use parquet::arrow::parquet_to_arrow_schema;
+use parquet::column::reader::ColumnReaderImpl;
+use parquet::data_type::{BoolType, DataType as StoredType};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{
+    ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader,
+    ParquetStatisticsPolicy,
 };
+use parquet::file::serialized_reader::SerializedPageReader;
 use rayon::prelude::*;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -63,9 +66,9 @@ pub struct ColumnSet {
 struct PartFile {
     path: PathBuf,
     bytes: u64,
-    metadata: FileMetadata,
-    /// Arrow fields of the columns, in the order of [`COLUMNS`].
-    fields: Vec<Field>,
+    metadata: ParquetMetaData,
+    /// Numbers of the columns in the file, in the order of [`COLUMNS`].
+    columns: [usize; COLUMNS.len()],
 }
 
 /// One row group of a part.
@@ -162,7 +165,7 @@ pub(crate) fn list(folder: &Path, damage: &mut Vec<String>) -> Result<Vec<RowGro
         match open(&path) {
             Ok(part) => {
                 let part = Arc::new(part);
-                pieces.extend((0..part.metadata.row_groups.len()).map(|group| RowGroup { part: part.clone(), group }));
+                pieces.extend((0..part.metadata.num_row_groups()).map(|group| RowGroup { part: part.clone(), group }));
             }
             Err(cause) => damage.push(format!(
                 "{}: {cause}; this part is skipped (a recorder that was killed leaves its last part unfinished; else record again)",
@@ -173,51 +176,72 @@ pub(crate) fn list(folder: &Path, damage: &mut Vec<String>) -> Result<Vec<RowGro
     Ok(pieces)
 }
 
-fn arrow_type(name: &str) -> ArrowDataType {
+fn arrow_type(name: &str) -> DataType {
     match name {
-        "u8" => ArrowDataType::UInt8,
-        "u16" => ArrowDataType::UInt16,
-        "u32" => ArrowDataType::UInt32,
-        "bool" => ArrowDataType::Boolean,
-        _ => ArrowDataType::UInt64,
+        "u8" => DataType::UInt8,
+        "u16" => DataType::UInt16,
+        "u32" => DataType::UInt32,
+        "bool" => DataType::Boolean,
+        _ => DataType::UInt64,
     }
 }
 
+/// The metadata of a part, without what is not read of it.
+fn read_metadata(file: &File) -> Result<ParquetMetaData, String> {
+    let options = ParquetMetaDataOptions::new()
+        .with_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll)
+        .with_column_stats_policy(ParquetStatisticsPolicy::SkipAll)
+        .with_size_stats_policy(ParquetStatisticsPolicy::SkipAll);
+    let reader = ParquetMetaDataReader::new().with_metadata_options(Some(options));
+    quietly(|| reader.parse_and_finish(file))
+        .and_then(|r| r.map_err(|e| e.to_string()))
+        .map_err(|e| format!("damaged or unfinished Parquet file ({e})"))
+}
+
 fn open(path: &Path) -> Result<PartFile, String> {
-    let mut file = File::open(path).map_err(|e| e.to_string())?;
+    let file = File::open(path).map_err(|e| e.to_string())?;
     let bytes = file.metadata().map_err(|e| e.to_string())?.len();
     if bytes < 12 {
         return Err("not a Parquet file (too short)".into());
     }
-    let metadata = quietly(|| read_metadata(&mut file))
-        .and_then(|r| r.map_err(|e| e.to_string()))
-        .map_err(|e| format!("damaged or unfinished Parquet file ({e})"))?;
-    let schema = quietly(|| infer_schema(&metadata)).and_then(|r| r.map_err(|e| e.to_string()))?;
-    let mut fields = Vec::new();
-    for (name, kind) in COLUMNS {
-        let Some(field) = schema.get(name) else {
+    let metadata = read_metadata(&file)?;
+    let stored = metadata.file_metadata().schema_descr();
+    let schema = quietly(|| parquet_to_arrow_schema(stored, None))
+        .and_then(|r| r.map_err(|e| e.to_string()))?;
+    let mut columns = [0; COLUMNS.len()];
+    for (column, (name, kind)) in columns.iter_mut().zip(COLUMNS) {
+        let Ok(field) = schema.field_with_name(name) else {
             return Err(format!("column {name:?} is missing"));
         };
-        if *field.dtype() != arrow_type(kind) {
+        if *field.data_type() != arrow_type(kind) {
             return Err(format!(
                 "column {name:?} has type {:?}, expected {kind}",
-                field.dtype()
+                field.data_type()
             ));
         }
-        fields.push(field.clone());
+        let place = stored
+            .columns()
+            .iter()
+            .position(|c| c.path().parts() == [name]);
+        *column = place.ok_or_else(|| format!("column {name:?} is missing"))?;
     }
     Ok(PartFile {
         path: path.to_path_buf(),
         bytes,
         metadata,
-        fields,
+        columns,
     })
 }
+
+/// Rows that the general decoder reads at once: it makes room for them before it knows that they are
+/// there. Source: Chosen.
+const ROWS_AT_ONCE: usize = 1 << 16;
 
 impl RowGroup {
     /// Number of rows according to the file.
     pub(crate) fn rows(&self) -> usize {
-        self.part.metadata.row_groups[self.group].num_rows()
+        let rows = self.part.metadata.row_group(self.group).num_rows();
+        rows.try_into().unwrap_or(0)
     }
 
     pub(crate) fn error(&self, cause: String) -> PartError {
@@ -315,7 +339,7 @@ impl RowGroup {
             time: if columns.time {
                 self.times()?
             } else {
-                Buffer::new()
+                ScalarBuffer::default()
             },
             module: self.steps::<u16>("module")?,
             site: self.numbers("site")?,
@@ -328,88 +352,79 @@ impl RowGroup {
         })
     }
 
+    /// The metadata of a column.
+    fn described(&self, name: &str) -> Result<&ColumnChunkMetaData, String> {
+        let known = COLUMNS.iter().position(|c| c.0 == name);
+        let place = known.map(|at| self.part.columns[at]);
+        let columns = self.part.metadata.row_group(self.group).columns();
+        place
+            .and_then(|place| columns.get(place))
+            .ok_or_else(|| format!("column {name:?} is missing"))
+    }
+
     /// A column and its bytes.
-    pub(crate) fn column(&self, name: &str) -> Result<(&ColumnChunkMetadata, Buffer<u8>), String> {
-        let group = &self.part.metadata.row_groups[self.group];
-        let mut found = group
-            .columns_under_root_iter(name)
-            .ok_or_else(|| format!("column {name:?} is missing"))?;
-        let column = found
-            .next()
-            .ok_or_else(|| format!("column {name:?} is missing"))?;
-        let range = column.byte_range();
-        if range.start > range.end || range.end > self.part.bytes {
+    pub(crate) fn column(&self, name: &str) -> Result<(&ColumnChunkMetaData, Vec<u8>), String> {
+        let column = self.described(name)?;
+        let (start, length) = column.byte_range();
+        if start
+            .checked_add(length)
+            .is_none_or(|end| end > self.part.bytes)
+        {
             return Err(format!("column {name:?} lies beyond the end of the file"));
         }
-        let length = range.end - range.start;
         let mut bytes = Vec::with_capacity(length as usize);
         let mut read = || -> io::Result<usize> {
             let mut file = File::open(&self.part.path)?;
-            file.seek(SeekFrom::Start(range.start))?;
+            file.seek(SeekFrom::Start(start))?;
             file.take(length).read_to_end(&mut bytes)
         };
         match read() {
-            Ok(read) if read as u64 == length => Ok((column, bytes.into())),
+            Ok(read) if read as u64 == length => Ok((column, bytes)),
             Ok(_) => Err(format!("column {name:?} lies beyond the end of the file")),
             Err(error) => Err(format!("column {name:?}: {error}")),
         }
     }
 
-    /// Decodes a column into arrays and checks lengths and nulls.
-    fn arrays(&self, name: &str) -> Result<Vec<Box<dyn polars_arrow::array::Array>>, String> {
-        let field = self
-            .part
-            .fields
-            .iter()
-            .find(|f| f.name.as_str() == name)
-            .ok_or_else(|| format!("column {name:?} is missing"))?;
-        let (column, bytes) = self.column(name)?;
-        let pages = PageReader::new(io::Cursor::new(bytes), column, Vec::new(), usize::MAX);
-        let pages = BasicDecompressor::new(pages, Vec::new());
-        let kind = &column.descriptor().descriptor.primitive_type;
-        let (arrays, _) = column_iter_to_arrays(vec![pages], vec![kind], field.clone(), None)
-            .map_err(|e| format!("column {name:?}: {e}"))?;
-        let rows: usize = arrays.iter().map(|a| a.len()).sum();
+    /// Decodes a column of any form, and checks lengths and nulls.
+    fn decoded<T: StoredType>(&self, name: &str) -> Result<Vec<T::T>, String> {
+        let failed = |e: ParquetError| format!("column {name:?}: {e}");
+        let column = self.described(name)?;
+        let file = File::open(&self.part.path).map_err(|e| format!("column {name:?}: {e}"))?;
+        let pages = SerializedPageReader::new(Arc::new(file), column, self.rows(), None);
+        let pages = Box::new(pages.map_err(failed)?);
+        let mut reader = ColumnReaderImpl::<T>::new(column.column_descr_ptr(), pages);
+        let (mut values, mut levels, mut rows) = (Vec::new(), Vec::new(), 0);
+        while rows <= self.rows() {
+            levels.clear();
+            let read = reader.read_records(ROWS_AT_ONCE, Some(&mut levels), None, &mut values);
+            let (records, present, _) = read.map_err(failed)?;
+            if present != records {
+                return Err(format!("column {name:?} has empty fields"));
+            }
+            if records == 0 {
+                break;
+            }
+            rows += records;
+        }
         if rows != self.rows() {
             return Err(format!(
                 "column {name:?} has {rows} rows, expected {}",
                 self.rows()
             ));
         }
-        if arrays.iter().any(|a| a.null_count() > 0) {
-            return Err(format!("column {name:?} has empty fields"));
-        }
-        Ok(arrays)
+        Ok(values)
     }
 
-    pub(crate) fn numbers<T: NativeType + plain_column::Number>(
-        &self,
-        name: &str,
-    ) -> Result<Buffer<T>, String> {
+    pub(crate) fn numbers<T: Number>(&self, name: &str) -> Result<ScalarBuffer<T>, String> {
         let (column, bytes) = self.column(name)?;
         if let Some(values) = plain_column::numbers::<T>(bytes, column, self.rows()) {
             return Ok(values.into());
         }
-        let arrays = self.arrays(name)?;
-        let plain: Vec<&PrimitiveArray<T>> = arrays
-            .iter()
-            .map(|a| {
-                a.as_any()
-                    .downcast_ref::<PrimitiveArray<T>>()
-                    .ok_or_else(|| format!("column {name:?} has another type"))
-            })
-            .collect::<Result<_, String>>()?;
-        Ok(match plain.as_slice() {
-            [one] => one.values().clone(),
-            many => many
-                .iter()
-                .flat_map(|a| a.values().iter().copied())
-                .collect::<Vec<T>>()
-                .into(),
-        })
+        let values = self.decoded::<T::Stored>(name)?;
+        Ok(values.into_iter().map(T::narrowed).collect())
     }
 
-    fn times(&self) -> Result<Buffer<u64>, String> {
+    fn times(&self) -> Result<ScalarBuffer<u64>, String> {
         let name = "time_ns";
         let (column, bytes) = self.column(name)?;
         match plain_column::unsteady(bytes, column, self.rows()) {
@@ -418,11 +433,16 @@ impl RowGroup {
         }
     }
 
+<<<<<<< HEAD
     /// A column whose values mostly stay the same or advance by a constant step.
     pub(crate) fn steps<T: NativeType + plain_column::Number>(
         &self,
         name: &str,
     ) -> Result<Steps, String> {
+=======
+    /// A column that mostly stays the same or advances evenly.
+    pub(crate) fn steps<T: Number>(&self, name: &str) -> Result<Steps, String> {
+>>>>>>> 841ed1b4 (Parquet and Arrow of one project)
         let (column, bytes) = self.column(name)?;
         match plain_column::steps::<T>(bytes, column, self.rows()) {
             Some(steps) => Ok(steps),
@@ -434,18 +454,12 @@ impl RowGroup {
 
     /// A Boolean column; `None` if no bit is set.
     pub(crate) fn flags(&self, name: &str) -> Result<Option<Vec<bool>>, String> {
-        let arrays = self.arrays(name)?;
-        let maps: Vec<Bitmap> = arrays
-            .iter()
-            .map(|a| {
-                a.as_any()
-                    .downcast_ref::<BooleanArray>()
-                    .map(|b| b.values().clone())
-                    .ok_or_else(|| format!("column {name:?} has another type"))
-            })
-            .collect::<Result<_, String>>()?;
-        let any = maps.iter().any(|m| m.set_bits() > 0);
-        Ok(any.then(|| maps.iter().flat_map(|m| m.iter()).collect()))
+        let (column, bytes) = self.column(name)?;
+        if let Some(flags) = plain_column::flags(bytes, column, self.rows()) {
+            return Ok(flags);
+        }
+        let flags = self.decoded::<BoolType>(name)?;
+        Ok(flags.contains(&true).then_some(flags))
     }
 }
 
@@ -469,15 +483,23 @@ pub(crate) struct Decoded {
     thread: Steps,
     seq: Steps,
     sample: Steps,
-    time: Buffer<u64>,
+    time: ScalarBuffer<u64>,
     module: Steps,
+<<<<<<< HEAD
     site: Buffer<u32>,
     address: Buffer<u64>,
     size: Buffer<u32>,
     class: Buffer<u8>,
     /// True for each store; none if there are no stores.
+=======
+    site: ScalarBuffer<u32>,
+    address: ScalarBuffer<u64>,
+    size: ScalarBuffer<u32>,
+    class: ScalarBuffer<u8>,
+    /// Stores; none if no row is one.
+>>>>>>> 841ed1b4 (Parquet and Arrow of one project)
     store: Option<Vec<bool>>,
-    implied: Buffer<u16>,
+    implied: ScalarBuffer<u16>,
     rows: usize,
 }
 
@@ -566,9 +588,14 @@ impl Decoded {
     }
 
     /// Load instructions, numbered over all modules.
+<<<<<<< HEAD
     fn instructions(&self, code: &CodeMap) -> Buffer<u32> {
         // With one module (nearly always) sites already have these numbers, and unknown ones are
         // above all known ones.
+=======
+    fn instructions(&self, code: &CodeMap) -> ScalarBuffer<u32> {
+        // With one module (nearly always) sites are numbered already; unknown ones are above all known ones.
+>>>>>>> 841ed1b4 (Parquet and Arrow of one project)
         if code.modules() == 1 && self.module.runs().all(|(module, _)| module == 0) {
             return self.site.clone();
         }
@@ -681,5 +708,109 @@ impl<'a> Cursor<Box<dyn Iterator<Item = (u64, usize)> + 'a>> {
             (self.value, self.end) = (value, self.end + rows);
         }
         self.end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_array::{
+        ArrayRef, BooleanArray, RecordBatch, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
+    };
+    use parquet::arrow::ArrowWriter;
+    use parquet::basic::{Compression, Encoding};
+    use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder, WriterVersion};
+
+    const ROWS: u64 = 1000;
+
+    fn value(row: u64) -> u64 {
+        row / 3 * 7 % 250
+    }
+
+    /// A part by the crate's writer. `empty`: the row whose fields are empty.
+    fn part(folder: &Path, properties: WriterPropertiesBuilder, empty: Option<u64>) -> RowGroup {
+        let values = || (0..ROWS).map(|row| (empty != Some(row)).then(|| value(row)));
+        let columns = COLUMNS.map(|(name, kind)| {
+            let cells: ArrayRef = match kind {
+                "u8" => Arc::new(values().map(|v| v.map(|v| v as u8)).collect::<UInt8Array>()),
+                "u16" => Arc::new(
+                    values()
+                        .map(|v| v.map(|v| v as u16))
+                        .collect::<UInt16Array>(),
+                ),
+                "u32" => Arc::new(
+                    values()
+                        .map(|v| v.map(|v| v as u32))
+                        .collect::<UInt32Array>(),
+                ),
+                "bool" => Arc::new(
+                    values()
+                        .map(|v| v.map(|v| v % 2 == 1))
+                        .collect::<BooleanArray>(),
+                ),
+                _ => Arc::new(values().collect::<UInt64Array>()),
+            };
+            (name, cells, empty.is_some())
+        });
+        let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+        let file = File::create(folder.join("part.parquet")).unwrap();
+        let properties = properties
+            .set_data_page_row_count_limit(300)
+            .set_write_batch_size(100);
+        let mut writer =
+            ArrowWriter::try_new(file, batch.schema(), Some(properties.build())).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+        let mut damage = Vec::new();
+        let groups = list(folder, &mut damage).unwrap();
+        assert_eq!((groups.len(), damage), (1, Vec::new()));
+        groups[0].clone()
+    }
+
+    #[test]
+    fn columns_of_all_forms_have_the_same_values() {
+        let folder = tempfile::tempdir().unwrap();
+        let plain = || WriterProperties::builder().set_dictionary_enabled(false);
+        let forms = [
+            plain(),
+            plain().set_compression(Compression::LZ4_RAW),
+            plain().set_compression(Compression::SNAPPY),
+            plain().set_encoding(Encoding::DELTA_BINARY_PACKED),
+            plain().set_writer_version(WriterVersion::PARQUET_2_0),
+            WriterProperties::builder(),
+        ];
+        for (form, properties) in forms.into_iter().enumerate() {
+            // DELTA_BINARY_PACKED is for numbers alone.
+            let properties = properties.set_column_encoding(
+                "store".into(),
+                match form {
+                    4 => Encoding::RLE,
+                    _ => Encoding::PLAIN,
+                },
+            );
+            let group = part(folder.path(), properties, None);
+            for (name, kind) in COLUMNS {
+                let want = (0..ROWS)
+                    .map(value)
+                    .map(|v| if kind == "bool" { v % 2 } else { v });
+                let got = group.plain(name).unwrap();
+                assert_eq!(got, want.collect::<Vec<_>>(), "form {form}, {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn empty_fields_are_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        for empty in [0, 700, ROWS - 1] {
+            let group = part(folder.path(), WriterProperties::builder(), Some(empty));
+            for (name, _) in COLUMNS {
+                let error = group.plain(name).unwrap_err();
+                assert!(error.contains("empty fields"), "{name}: {error}");
+            }
+        }
+        // Columns that may have empty fields, and have none, are read.
+        let group = part(folder.path(), WriterProperties::builder(), Some(ROWS));
+        assert_eq!(group.plain("address").unwrap().len() as u64, ROWS);
     }
 }

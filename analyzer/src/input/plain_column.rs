@@ -5,41 +5,47 @@
 //! array and convert that one. Pages are untrusted: their headers are checked before memory is
 //! allocated for them.
 
+use crate::input::pages::{Page, Pages, Unpacker};
 use crate::input::run_length::{Steps, differences};
-use polars_buffer::Buffer;
-use polars_parquet::parquet::compression::{Compression, DecompressionContext, decompress};
-use polars_parquet::parquet::page::{
-    CompressedDataPage, CompressedPage, DataPageHeader, FormatEncoding,
-};
-use polars_parquet::read::{ColumnChunkMetadata, PageReader, PhysicalType};
-use std::cell::RefCell;
-use std::io::Cursor;
+use arrow_buffer::ArrowNativeType;
+use parquet::basic::{Encoding, Type};
+use parquet::data_type::{DataType, Int32Type, Int64Type};
+use parquet::file::metadata::ColumnChunkMetaData;
 use std::ops::Range;
 
 /// A number of a column.
-pub(crate) trait Number: Copy + Into<u64> {
-    /// Physical type in files.
-    const STORED: PhysicalType;
+pub(crate) trait Number: ArrowNativeType + Into<u64> {
+    /// Its type in files.
+    type Stored: DataType;
     /// Bytes of a stored number.
     const BYTES: usize;
     /// All bits of a number.
     const MASK: u64;
     /// Reads a number from its bytes in a file.
     fn from_file(bytes: &[u8]) -> Self;
+<<<<<<< HEAD
     /// Appends the numbers in the range `some`. `split` has their bytes by rank.
+=======
+    /// From a number in a file.
+    fn narrowed(stored: <Self::Stored as DataType>::T) -> Self;
+    /// Appends the numbers `some`. `split`: their bytes by rank.
+>>>>>>> 841ed1b4 (Parquet and Arrow of one project)
     fn join(split: &[u8], some: Range<usize>, to: &mut Vec<Self>);
 }
 
 macro_rules! number {
     ($($type:ident, $stored:ident, $bytes:literal);*) => {$(
         impl Number for $type {
-            const STORED: PhysicalType = PhysicalType::$stored;
+            type Stored = $stored;
             const BYTES: usize = $bytes;
             const MASK: u64 = $type::MAX as u64;
             #[inline(always)]
             fn from_file(bytes: &[u8]) -> $type {
                 // The lowest bytes are used: smaller numbers are stored as 32 bits.
                 <$type>::from_le_bytes(std::array::from_fn(|i| bytes[i]))
+            }
+            fn narrowed(stored: <$stored as DataType>::T) -> $type {
+                stored as $type
             }
             fn join(split: &[u8], some: Range<usize>, to: &mut Vec<$type>) {
                 // A chunk is not empty: without numbers, the size is one.
@@ -51,7 +57,7 @@ macro_rules! number {
         }
     )*};
 }
-number!(u8, Int32, 4; u16, Int32, 4; u32, Int32, 4; u64, Int64, 8);
+number!(u8, Int32Type, 4; u16, Int32Type, 4; u32, Int32Type, 4; u64, Int64Type, 8);
 
 /// Numbers from their bytes by rank, the lowest first. All ranks have the same length.
 mod join {
@@ -89,23 +95,30 @@ mod join {
     }
 }
 
+<<<<<<< HEAD
 /// Pages of a column chunk and their encodings, if all are among `encodings`. `None` if the general
 /// decoder should read it, which also reports errors.
 fn pages<T: Number>(
     bytes: Buffer<u8>,
     column: &ColumnChunkMetadata,
+=======
+/// The pages of the column chunk in `bytes`, whose values are of the type `stored` and whose encodings
+/// are among these. `None` if the general decoder should read it, which also reports errors.
+fn pages(
+    bytes: Vec<u8>,
+    column: &ColumnChunkMetaData,
+>>>>>>> 841ed1b4 (Parquet and Arrow of one project)
     rows: usize,
-    encodings: &[FormatEncoding],
-) -> Option<Vec<(CompressedDataPage, FormatEncoding)>> {
-    let descriptor = &column.descriptor().descriptor;
-    if descriptor.max_def_level != 0
-        || descriptor.max_rep_level != 0
-        || descriptor.primitive_type.physical_type != T::STORED
-    {
+    stored: Type,
+    encodings: &[Encoding],
+) -> Option<Pages> {
+    let kind = column.column_descr();
+    if kind.max_def_level() != 0 || kind.max_rep_level() != 0 || kind.physical_type() != stored {
         return None;
     }
-    let mut pages = Vec::new();
+    let pages = Pages::of(column, bytes)?;
     let mut values = 0usize;
+<<<<<<< HEAD
     for page in PageReader::new(Cursor::new(bytes), column, Vec::new(), usize::MAX) {
         let Ok(CompressedPage::Data(page)) = page else {
             return None;
@@ -172,46 +185,63 @@ impl Unpacker {
         let unpacked = &mut self.buffer[..size];
         decompress(compression, stored, unpacked, &mut self.context).ok()?;
         Some(unpacked)
+=======
+    for page in pages.list() {
+        values = values.checked_add(page.values)?;
+>>>>>>> 841ed1b4 (Parquet and Arrow of one project)
     }
+    let known = pages.list().iter().all(|p| encodings.contains(&p.encoding));
+    (known && values == rows).then_some(pages)
 }
 
 /// The pages of a column chunk that is stored as numbers.
 fn pages_of_numbers<T: Number>(
-    bytes: Buffer<u8>,
-    column: &ColumnChunkMetadata,
+    bytes: Vec<u8>,
+    column: &ColumnChunkMetaData,
     rows: usize,
-) -> Option<Vec<(CompressedDataPage, FormatEncoding)>> {
-    let pages = pages::<T>(
+) -> Option<Pages> {
+    const ENCODINGS: [Encoding; 2] = [Encoding::PLAIN, Encoding::BYTE_STREAM_SPLIT];
+    let stored = T::Stored::get_physical_type();
+    let pages = pages(bytes, column, rows, stored, &ENCODINGS)?;
+    let whole = |page: &Page| page.values.checked_mul(T::BYTES) == Some(page.size);
+    pages.list().iter().all(whole).then_some(pages)
+}
+
+/// The pages of a column chunk that is stored as differences.
+fn pages_of_differences<T: Number>(
+    bytes: Vec<u8>,
+    column: &ColumnChunkMetaData,
+    rows: usize,
+) -> Option<Pages> {
+    const ENCODINGS: [Encoding; 1] = [Encoding::DELTA_BINARY_PACKED];
+    pages(
         bytes,
         column,
         rows,
-        &[FormatEncoding::PLAIN, FormatEncoding::BYTE_STREAM_SPLIT],
-    )?;
-    let whole = |page: &CompressedDataPage| {
-        page.num_values().checked_mul(T::BYTES) == Some(page.uncompressed_size())
-    };
-    pages.iter().all(|(page, _)| whole(page)).then_some(pages)
+        T::Stored::get_physical_type(),
+        &ENCODINGS,
+    )
 }
 
 /// The values of a column chunk in `bytes`; `None` if the general decoder should read it.
 pub(crate) fn numbers<T: Number>(
-    bytes: Buffer<u8>,
-    column: &ColumnChunkMetadata,
+    bytes: Vec<u8>,
+    column: &ColumnChunkMetaData,
     rows: usize,
 ) -> Option<Vec<T>> {
     let pages = pages_of_numbers::<T>(bytes, column, rows)?;
     let mut all: Vec<T> = Vec::with_capacity(rows);
     let mut unpacker = Unpacker::new();
-    for (mut page, encoding) in pages {
-        let some = 0..page.num_values();
-        append(unpacker.unpack(&mut page)?, encoding, some, &mut all);
+    for page in pages.list() {
+        let plain = unpacker.unpack(&pages, page)?;
+        append(plain, page.encoding, 0..page.values, &mut all);
     }
     (all.len() == rows).then_some(all)
 }
 
 /// Appends some of the numbers of an unpacked page.
-fn append<T: Number>(plain: &[u8], encoding: FormatEncoding, some: Range<usize>, to: &mut Vec<T>) {
-    if encoding == FormatEncoding::PLAIN {
+fn append<T: Number>(plain: &[u8], encoding: Encoding, some: Range<usize>, to: &mut Vec<T>) {
+    if encoding == Encoding::PLAIN {
         let bytes = plain.get(some.start * T::BYTES..some.end * T::BYTES);
         let bytes = bytes.unwrap_or_default().chunks_exact(T::BYTES);
         to.extend(bytes.map(T::from_file));
@@ -220,6 +250,7 @@ fn append<T: Number>(plain: &[u8], encoding: FormatEncoding, some: Range<usize>,
     }
 }
 
+<<<<<<< HEAD
 /// Some pages of a column chunk. Each is unpacked when its rows are requested.
 struct Pages {
     /// Pages after the unpacked one.
@@ -229,16 +260,59 @@ struct Pages {
     encoding: FormatEncoding,
     plain: Vec<u8>,
     context: DecompressionContext,
+=======
+/// The truth values of a column chunk, or none of them if no bit is set; `None` if it is to be left to
+/// the general decoder.
+pub(crate) fn flags(
+    bytes: Vec<u8>,
+    column: &ColumnChunkMetaData,
+    rows: usize,
+) -> Option<Option<Vec<bool>>> {
+    let pages = pages(bytes, column, rows, Type::BOOLEAN, &[Encoding::PLAIN])?;
+    let whole = |page: &Page| page.values.div_ceil(8) == page.size;
+    if !pages.list().iter().all(whole) {
+        return None;
+    }
+    let mut all: Option<Vec<bool>> = None;
+    let mut done = 0;
+    let mut unpacker = Unpacker::new();
+    for page in pages.list() {
+        let bits = unpacker.unpack(&pages, page)?;
+        if all.is_some() || bits.iter().any(|&byte| byte != 0) {
+            let all = all.get_or_insert_with(|| {
+                let mut all = Vec::with_capacity(rows);
+                all.resize(done, false);
+                all
+            });
+            let bits = bits
+                .iter()
+                .flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1));
+            all.extend(bits.take(page.values));
+        }
+        done += page.values;
+    }
+    // Bits behind the last value do not count.
+    Some(all.filter(|all| all.contains(&true)))
+>>>>>>> 841ed1b4 (Parquet and Arrow of one project)
 }
 
-impl Pages {
-    fn new(pages: Vec<(CompressedDataPage, FormatEncoding)>) -> Pages {
-        Pages {
-            rest: pages.into_iter(),
+/// The pages of a column chunk, unpacked one at a time, as their rows are asked for.
+struct PagedColumn {
+    pages: Pages,
+    /// Number of pages up to the unpacked one.
+    used: usize,
+    /// Rows of that page.
+    rows: Range<usize>,
+    unpacker: Unpacker,
+}
+
+impl PagedColumn {
+    fn new(pages: Pages) -> PagedColumn {
+        PagedColumn {
+            pages,
+            used: 0,
             rows: 0..0,
-            encoding: FormatEncoding::PLAIN,
-            plain: Vec::new(),
-            context: DecompressionContext::Unset,
+            unpacker: Unpacker::new(),
         }
     }
 
@@ -249,28 +323,26 @@ impl Pages {
             return Some(false);
         }
         loop {
-            let (mut page, encoding) = self.rest.next()?;
-            self.rows = self.rows.end..self.rows.end + page.num_values();
+            let page = self.pages.list().get(self.used)?;
+            self.used += 1;
+            self.rows = self.rows.end..self.rows.end + page.values;
             if self.rows.contains(&row) {
-                self.encoding = encoding;
-                self.unpack(&mut page)?;
+                self.unpacker.unpack(&self.pages, page)?;
                 return Some(true);
             }
         }
     }
 
-    fn unpack(&mut self, page: &mut CompressedDataPage) -> Option<()> {
-        let (size, compression) = (page.uncompressed_size(), page.compression());
-        let stored: &[u8] = page.slice_mut();
-        if compression == Compression::Uncompressed {
-            self.plain.clear();
-            self.plain
-                .extend_from_slice(Some(stored).filter(|s| s.len() == size)?);
-        } else {
-            self.plain.resize(size, 0);
-            decompress(compression, stored, &mut self.plain, &mut self.context).ok()?;
+    /// The unpacked page's encoding and bytes. Empty before the first one.
+    fn plain(&self) -> (Encoding, &[u8]) {
+        match self
+            .used
+            .checked_sub(1)
+            .and_then(|at| self.pages.list().get(at))
+        {
+            Some(page) => (page.encoding, self.unpacker.unpacked(&self.pages, page)),
+            None => (Encoding::PLAIN, &[]),
         }
-        Some(())
     }
 
     /// The part of some rows that is in the unpacked page, relative to its first row.
@@ -279,19 +351,24 @@ impl Pages {
     }
 }
 
+<<<<<<< HEAD
 /// Numbers of a column chunk that are read in the order of rows. Only one page is unpacked at a
 /// time.
 pub(crate) struct PagedNumbers(Pages);
+=======
+/// Numbers of a column chunk that are read in the order of rows: of its pages one is unpacked.
+pub(crate) struct PagedNumbers(PagedColumn);
+>>>>>>> 841ed1b4 (Parquet and Arrow of one project)
 
 impl PagedNumbers {
     /// Reads the column chunk in `bytes`; `None` if another decoder should read it.
     pub(crate) fn new<T: Number>(
-        bytes: Buffer<u8>,
-        column: &ColumnChunkMetadata,
+        bytes: Vec<u8>,
+        column: &ColumnChunkMetaData,
         rows: usize,
     ) -> Option<PagedNumbers> {
         let pages = pages_of_numbers::<T>(bytes, column, rows)?;
-        Some(PagedNumbers(Pages::new(pages)))
+        Some(PagedNumbers(PagedColumn::new(pages)))
     }
 
     /// Appends the values of some rows, which must not be before those of the last call; `None` if
@@ -305,7 +382,8 @@ impl PagedNumbers {
             self.0.upto(rows.start)?;
             let part = self.0.part(&rows);
             rows.start += part.len();
-            append(&self.0.plain, self.0.encoding, part, to);
+            let (encoding, plain) = self.0.plain();
+            append(plain, encoding, part, to);
         }
         Some(())
     }
@@ -313,7 +391,7 @@ impl PagedNumbers {
 
 /// The same for times, which are stored as differences.
 pub(crate) struct PagedTimes {
-    pages: Pages,
+    column: PagedColumn,
     /// Times of the unpacked page.
     times: Vec<u64>,
 }
@@ -321,12 +399,12 @@ pub(crate) struct PagedTimes {
 impl PagedTimes {
     /// Reads the column chunk in `bytes`; `None` if another decoder should read it.
     pub(crate) fn new(
-        bytes: Buffer<u8>,
-        column: &ColumnChunkMetadata,
+        bytes: Vec<u8>,
+        column: &ColumnChunkMetaData,
         rows: usize,
     ) -> Option<PagedTimes> {
         Some(PagedTimes {
-            pages: Pages::new(pages_of_differences(bytes, column, rows)?),
+            column: PagedColumn::new(pages_of_times(bytes, column, rows)?),
             times: Vec::new(),
         })
     }
@@ -335,11 +413,12 @@ impl PagedTimes {
     /// the column is damaged.
     pub(crate) fn values(&mut self, mut rows: Range<usize>, to: &mut Vec<u64>) -> Option<()> {
         while !rows.is_empty() {
-            if self.pages.upto(rows.start)? {
+            if self.column.upto(rows.start)? {
                 self.times.clear();
-                differences::<u64>(&self.pages.plain, self.pages.rows.len(), &mut self.times)?;
+                let plain = self.column.plain().1;
+                differences::<u64>(plain, self.column.rows.len(), &mut self.times)?;
             }
-            let part = self.pages.part(&rows);
+            let part = self.column.part(&rows);
             rows.start += part.len();
             to.extend_from_slice(self.times.get(part)?);
         }
@@ -348,6 +427,7 @@ impl PagedTimes {
 }
 
 /// The pages of a column chunk that is stored as differences, most of which differ.
+<<<<<<< HEAD
 fn pages_of_differences(
     bytes: Buffer<u8>,
     column: &ColumnChunkMetadata,
@@ -363,36 +443,43 @@ fn pages_of_differences(
         .iter()
         .all(|(page, _)| believed(page))
         .then_some(pages)
+=======
+fn pages_of_times(bytes: Vec<u8>, column: &ColumnChunkMetaData, rows: usize) -> Option<Pages> {
+    let pages = pages_of_differences::<u64>(bytes, column, rows)?;
+    // Blocks of the usual sizes whose differences are all the same have up to 51 values per byte.
+    // Larger ones could claim any amount of memory.
+    let believed = |page: &Page| page.values <= page.size.saturating_mul(64);
+    pages.list().iter().all(believed).then_some(pages)
+>>>>>>> 841ed1b4 (Parquet and Arrow of one project)
 }
 
 /// The values of a column chunk that is stored as differences; `None` if another decoder should
 /// read it.
 pub(crate) fn steps<T: Number>(
-    bytes: Buffer<u8>,
-    column: &ColumnChunkMetadata,
+    bytes: Vec<u8>,
+    column: &ColumnChunkMetaData,
     rows: usize,
 ) -> Option<Steps> {
     let mut steps = Steps::default();
     let mut unpacker = Unpacker::new();
-    for (mut page, _) in pages::<T>(bytes, column, rows, &[FormatEncoding::DELTA_BINARY_PACKED])? {
-        let values = page.num_values();
-        differences::<T>(unpacker.unpack(&mut page)?, values, &mut steps)?;
+    let pages = pages_of_differences::<T>(bytes, column, rows)?;
+    for page in pages.list() {
+        differences::<T>(unpacker.unpack(&pages, page)?, page.values, &mut steps)?;
     }
     (steps.rows() == rows).then_some(steps)
 }
 
 /// All values of a column whose differences mostly differ, such as times.
 pub(crate) fn unsteady(
-    bytes: Buffer<u8>,
-    column: &ColumnChunkMetadata,
+    bytes: Vec<u8>,
+    column: &ColumnChunkMetaData,
     rows: usize,
 ) -> Option<Vec<u64>> {
-    let pages = pages_of_differences(bytes, column, rows)?;
+    let pages = pages_of_times(bytes, column, rows)?;
     let mut all = Vec::with_capacity(rows);
     let mut unpacker = Unpacker::new();
-    for (mut page, _) in pages {
-        let values = page.num_values();
-        differences::<u64>(unpacker.unpack(&mut page)?, values, &mut all)?;
+    for page in pages.list() {
+        differences::<u64>(unpacker.unpack(&pages, page)?, page.values, &mut all)?;
     }
     (all.len() == rows).then_some(all)
 }

@@ -11,9 +11,8 @@ use crate::input::plain_column::{Number, PagedNumbers, PagedTimes};
 use crate::input::run_length::Steps;
 use crate::input::{Data, Trace, quietly};
 use crate::util::due::Due;
+use arrow_buffer::ScalarBuffer;
 use mgz_annotations_schema::row_stream::Batch;
-use polars_arrow::types::NativeType;
-use polars_buffer::Buffer;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::ops::Range;
@@ -491,13 +490,18 @@ impl Columns {
 }
 
 /// A column of a row group.
-enum Column<T> {
+enum Column<T: Number> {
     Paged(&'static str, PagedNumbers),
+<<<<<<< HEAD
     /// All values, if the recorder did not store the column in its usual form.
     Whole(Buffer<T>),
+=======
+    /// All values: it is not stored as the recorder stores it.
+    Whole(ScalarBuffer<T>),
+>>>>>>> 841ed1b4 (Parquet and Arrow of one project)
 }
 
-impl<T: Number + NativeType> Column<T> {
+impl<T: Number> Column<T> {
     fn open(group: &RowGroup, name: &'static str) -> Result<Column<T>, String> {
         let (column, bytes) = group.column(name)?;
         Ok(match PagedNumbers::new::<T>(bytes, column, group.rows()) {
@@ -520,7 +524,7 @@ impl<T: Number + NativeType> Column<T> {
 /// Times of a row group.
 enum Times {
     Paged(PagedTimes),
-    Whole(Buffer<u64>),
+    Whole(ScalarBuffer<u64>),
 }
 
 impl Times {

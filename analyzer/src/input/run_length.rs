@@ -192,18 +192,18 @@ impl RunReader<'_> {
 }
 
 /// Takes bytes from the front.
-fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
+pub(crate) fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
     let (front, rest) = bytes.split_at_checked(count)?;
     *bytes = rest;
     Some(front)
 }
 
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
+pub(crate) fn varint(bytes: &mut &[u8]) -> Option<u64> {
     leb128::decode(u64::BITS, || bytes.split_off_first().copied())
 }
 
 /// A number with its sign in the lowest bit, modulo 2⁶⁴.
-fn zigzag(bytes: &mut &[u8]) -> Option<u64> {
+pub(crate) fn zigzag(bytes: &mut &[u8]) -> Option<u64> {
     Some(leb128::unzigzag(varint(bytes)?).cast_unsigned())
 }
 
@@ -471,17 +471,12 @@ mod tests {
                 column.close().unwrap();
                 group.close().unwrap();
                 writer.close().unwrap();
-                let metadata =
-                    polars_parquet::read::read_metadata(&mut std::io::Cursor::new(&file)).unwrap();
-                let column = metadata.row_groups[0]
-                    .columns_under_root_iter("v")
-                    .unwrap()
-                    .next()
+                let metadata = parquet::file::metadata::ParquetMetaDataReader::new()
+                    .parse_and_finish(&bytes::Bytes::from(file.clone()))
                     .unwrap();
-                let range = column.byte_range();
-                let bytes = polars_buffer::Buffer::from(
-                    file[range.start as usize..range.end as usize].to_vec(),
-                );
+                let column = metadata.row_group(0).column(0);
+                let (start, length) = column.byte_range();
+                let bytes = file[start as usize..][..length as usize].to_vec();
                 if narrow {
                     let steps =
                         crate::input::plain_column::steps::<u32>(bytes.clone(), column, count)

@@ -19,7 +19,7 @@ use crate::util::fast_hash::Mixed;
 use crate::what_if::memory::Memory;
 use crate::what_if::pages;
 use crate::what_if::remedy::{Load, Remedy};
-use polars_buffer::Buffer;
+use arrow_buffer::ScalarBuffer;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -36,15 +36,15 @@ const MAX_KEPT_ROWS: usize = 4 << 20;
 
 /// Moved addresses by piece of the trace.
 #[derive(Default)]
-struct MovedRows(Mutex<HashMap<usize, Buffer<u64>>>);
+struct MovedRows(Mutex<HashMap<usize, ScalarBuffer<u64>>>);
 
 impl MovedRows {
-    fn of(&self, piece: usize) -> Option<Buffer<u64>> {
+    fn of(&self, piece: usize) -> Option<ScalarBuffer<u64>> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.get(&piece).cloned()
     }
 
-    fn keep(&self, piece: usize, address: &Buffer<u64>) {
+    fn keep(&self, piece: usize, address: &ScalarBuffer<u64>) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let rows: usize = kept.values().map(|of| of.len()).sum();
         if rows + address.len() <= MAX_KEPT_ROWS {
@@ -179,8 +179,13 @@ impl Moved<'_> {
         }
     }
 
+<<<<<<< HEAD
     /// The addresses of a chunk's loads after a plan.
     fn moved(&self, plan: &Plan, chunk: &Chunk) -> Buffer<u64> {
+=======
+    /// The addresses of a chunk's loads behind a plan.
+    fn moved(&self, plan: &Plan, chunk: &Chunk) -> ScalarBuffer<u64> {
+>>>>>>> 841ed1b4 (Parquet and Arrow of one project)
         let mut address = chunk.loads.address.clone().to_vec();
         let mut recent = Recent::default();
         for run in &chunk.runs {

@@ -2,6 +2,10 @@
 //! are the instructions that occurred, and a manifest.
 
 use anyhow::Context;
+use arrow_array::{
+    ArrayRef, BooleanArray, RecordBatch, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
+};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use mgz_analyzer::data::memory_units::PAGE_BYTES;
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::{
@@ -9,13 +13,9 @@ use mgz_annotations_schema::manifest::{
     Thread,
 };
 use mgz_annotations_schema::sidecar::{Function, Header, Input, NO_RECORD, NONE, Sidecar, Site};
-use polars_arrow::array::{Array, BooleanArray, PrimitiveArray};
-use polars_arrow::datatypes::{ArrowDataType, ArrowSchema, Field};
-use polars_arrow::record_batch::RecordBatchT;
-use polars_parquet::write::{
-    CompressionOptions, Encoding, FileWriter, StatisticsOptions, Version, WriteOptions,
-    row_group_iter,
-};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, Encoding};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +24,8 @@ use std::sync::Arc;
 const GROUP: usize = 1 << 18;
 /// Row groups of a part.
 const GROUPS: usize = 64;
+/// Bytes of a page, about.
+const PAGE_LIMIT_BYTES: usize = 256 << 10;
 /// A class that is not known.
 const UNKNOWN_CLASS: u8 = 3;
 
@@ -65,13 +67,13 @@ struct Rows {
     sample: u32,
     parts: usize,
     groups: usize,
-    file: Option<FileWriter<std::io::BufWriter<std::fs::File>>>,
+    file: Option<ArrowWriter<std::fs::File>>,
 }
 
 /// Writes a trace.
 pub struct TraceWriter {
     folder: PathBuf,
-    schema: ArrowSchema,
+    schema: SchemaRef,
     threads: BTreeMap<(u32, u32), Rows>,
     sites: HashMap<u64, u32>,
     order: Vec<(u64, u32)>,
@@ -79,22 +81,24 @@ pub struct TraceWriter {
     pub manifest: Manifest,
 }
 
-fn options() -> WriteOptions {
-    WriteOptions {
-        statistics: StatisticsOptions::empty(),
-        version: Version::V1,
-        compression: CompressionOptions::Lz4Raw,
-        data_page_size: Some(256 << 10),
-    }
+fn properties() -> WriterProperties {
+    WriterProperties::builder()
+        .set_compression(Compression::LZ4_RAW)
+        .set_dictionary_enabled(false)
+        .set_encoding(Encoding::PLAIN)
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_offset_index_disabled(true)
+        .set_data_page_size_limit(PAGE_LIMIT_BYTES)
+        .build()
 }
 
-fn arrow_type(name: &str) -> ArrowDataType {
+fn arrow_type(name: &str) -> DataType {
     match name {
-        "u8" => ArrowDataType::UInt8,
-        "u16" => ArrowDataType::UInt16,
-        "u32" => ArrowDataType::UInt32,
-        "bool" => ArrowDataType::Boolean,
-        _ => ArrowDataType::UInt64,
+        "u8" => DataType::UInt8,
+        "u16" => DataType::UInt16,
+        "u32" => DataType::UInt32,
+        "bool" => DataType::Boolean,
+        _ => DataType::UInt64,
     }
 }
 
@@ -112,10 +116,10 @@ impl TraceWriter {
             std::fs::create_dir_all(&path)
                 .with_context(|| format!("{}: cannot make the folder", path.display()))?;
         }
-        let fields = COLUMNS.map(|(name, kind)| Field::new(name.into(), arrow_type(kind), false));
+        let fields = COLUMNS.map(|(name, kind)| Field::new(name, arrow_type(kind), false));
         Ok(TraceWriter {
             folder: folder.to_path_buf(),
-            schema: ArrowSchema::from_iter(fields.into_iter().map(|f| (f.name.clone(), f))),
+            schema: Arc::new(Schema::new(fields.to_vec())),
             threads: BTreeMap::new(),
             sites: HashMap::new(),
             order: Vec::new(),
@@ -259,7 +263,7 @@ impl TraceWriter {
 /// Writes the waiting rows as a row group.
 fn flush(
     folder: &Path,
-    schema: &ArrowSchema,
+    schema: &SchemaRef,
     (process, thread): (u32, u32),
     rows: &mut Rows,
 ) -> anyhow::Result<()> {
@@ -280,44 +284,37 @@ fn flush(
             let to = std::fs::File::create(&path)
                 .with_context(|| format!("{}: cannot write", path.display()))?;
             rows.parts += 1;
-            rows.file.insert(FileWriter::try_new(
-                std::io::BufWriter::new(to),
-                schema.clone(),
-                options(),
-            )?)
+            let file = ArrowWriter::try_new(to, schema.clone(), Some(properties()))?;
+            rows.file.insert(file)
         }
     };
-    let u32s = |values: Vec<u32>| PrimitiveArray::from_vec(values).boxed();
-    let u64s = |values: Vec<u64>| PrimitiveArray::from_vec(values).boxed();
-    let arrays: Vec<Box<dyn Array>> = vec![
+    let u16s = |value: u16| Arc::new(UInt16Array::from_value(value, length));
+    let u32s = |values: Vec<u32>| Arc::new(UInt32Array::from(values));
+    let u64s = |values: Vec<u64>| Arc::new(UInt64Array::from(values));
+    let arrays: Vec<ArrayRef> = vec![
         u32s(vec![process; length]),
         u32s(vec![thread; length]),
         u64s(columns.seq),
         u32s(vec![rows.sample; length]),
         u64s(columns.time),
-        PrimitiveArray::from_vec(vec![0u16; length]).boxed(),
+        u16s(0),
         u64s(columns.ip),
         u32s(columns.site),
         u64s(columns.address),
         u32s(columns.size),
-        PrimitiveArray::from_vec(vec![UNKNOWN_CLASS; length]).boxed(),
-        BooleanArray::from_slice(&columns.store).boxed(),
-        PrimitiveArray::from_vec(vec![0u16; length]).boxed(),
+        Arc::new(UInt8Array::from_value(UNKNOWN_CLASS, length)),
+        Arc::new(BooleanArray::from(columns.store)),
+        u16s(0),
     ];
-    let types = file.parquet_schema().fields().to_vec();
-    let encodings = vec![vec![Encoding::Plain]; arrays.len()];
-    let batch = RecordBatchT::new(length, Arc::new(schema.clone()), arrays);
-    file.write(
-        length as u64,
-        row_group_iter(batch, encodings.into(), types, options()),
-    )?;
+    file.write(&RecordBatch::try_new(schema.clone(), arrays)?)?;
+    file.flush()?;
     rows.groups += 1;
     Ok(())
 }
 
 fn close(rows: &mut Rows) -> anyhow::Result<()> {
-    if let Some(mut file) = rows.file.take() {
-        file.end(None)?;
+    if let Some(file) = rows.file.take() {
+        file.close()?;
     }
     rows.groups = 0;
     Ok(())

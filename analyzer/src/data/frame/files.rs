@@ -1,23 +1,18 @@
 //! Tables in CSV and Parquet files.
 
 use super::{Column, Frame, frame, json};
-use polars_arrow::array::{Array, new_empty_array};
-use polars_arrow::compute::concatenate::concatenate;
-use polars_arrow::datatypes::{ArrowSchema, Field};
-use polars_arrow::record_batch::RecordBatchT;
-use polars_parquet::read::{
-    BasicDecompressor, FileMetadata, Filter, PageReader, RowGroupMetadata, column_iter_to_arrays,
-    infer_schema, read_metadata,
-};
-use polars_parquet::write::{
-    CompressionOptions, FileWriter, StatisticsOptions, Version, WriteOptions, ZstdLevel,
-    get_dtype_encoding, row_group_iter,
-};
+use arrow_array::{ArrayRef, RecordBatch, new_empty_array};
+use arrow_schema::SchemaRef;
+use arrow_select::concat::concat;
+use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::{ArrowWriter, ProjectionMask};
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::metadata::ParquetMetaDataReader;
+use parquet::file::properties::WriterProperties;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{BufWriter, Cursor, Read, Seek, SeekFrom, Write};
-use std::sync::Arc;
+use std::io::{BufWriter, Write};
 
 fn sentence(error: impl std::fmt::Display) -> String {
     error.to_string()
@@ -60,7 +55,7 @@ pub(crate) fn write_csv(table: &Frame, to: File) -> Result<(), String> {
             if at > 0 {
                 line.push(',');
             }
-            if let Some(text) = json(&*column.cells, row).and_then(plain) {
+            if let Some(text) = json(&column.cells, row).and_then(plain) {
                 line.push_str(&quoted(&text));
             }
         }
@@ -68,37 +63,21 @@ pub(crate) fn write_csv(table: &Frame, to: File) -> Result<(), String> {
     to.flush().map_err(sentence)
 }
 
-/// Rows of a row group. Source: The default of most writers.
+/// Rows of a row group, and those that are read at once. Source: The default of most writers.
 const GROUP: usize = 1 << 20;
 
 /// Writes a table as Parquet.
 pub(crate) fn write_parquet(table: &Frame, to: File) -> Result<(), String> {
-    let options = WriteOptions {
-        statistics: StatisticsOptions::default(),
-        version: Version::V1,
-        compression: CompressionOptions::Zstd(Some(ZstdLevel::try_new(3).map_err(sentence)?)),
-        data_page_size: None,
-    };
-    let fields: Vec<Field> = table.columns.iter().map(Column::field).collect();
-    let encodings: Vec<_> = fields
-        .iter()
-        .map(|f| get_dtype_encoding(&f.dtype))
-        .collect();
-    let fields = fields.into_iter().map(|f| (f.name.clone(), f));
-    let schema = ArrowSchema::from_iter(fields);
+    let level = ZstdLevel::try_new(3).map_err(sentence)?;
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(level))
+        .set_max_row_group_row_count(Some(GROUP))
+        .build();
+    let records = table.records();
     let mut writer =
-        FileWriter::try_new(BufWriter::new(to), schema.clone(), options).map_err(sentence)?;
-    let types = writer.parquet_schema().fields().to_vec();
-    let schema = Arc::new(schema);
-    for from in (0..table.rows).step_by(GROUP) {
-        let rows = GROUP.min(table.rows - from);
-        let cells = table.columns.iter().map(|c| c.cells.sliced(from, rows));
-        let batch = RecordBatchT::new(rows, schema.clone(), cells.collect());
-        let group = row_group_iter(batch, encodings.clone().into(), types.clone(), options);
-        writer.write(rows as u64, group).map_err(sentence)?;
-    }
-    writer.end(None).map_err(sentence)?;
-    writer.into_inner().flush().map_err(sentence)
+        ArrowWriter::try_new(to, records.schema(), Some(properties)).map_err(sentence)?;
+    writer.write(&records).map_err(sentence)?;
+    writer.close().map(drop).map_err(sentence)
 }
 
 /// Reads a Parquet file.
@@ -112,99 +91,62 @@ pub fn read_columns(from: File, names: &[&str], rows: Option<usize>) -> Result<F
 }
 
 /// Names of the columns of a Parquet file.
-pub(crate) fn column_names(mut from: File) -> Result<Vec<String>, String> {
-    let metadata = read_metadata(&mut from).map_err(sentence)?;
-    let fields = metadata.schema().fields();
+pub(crate) fn column_names(from: File) -> Result<Vec<String>, String> {
+    let metadata = ParquetMetaDataReader::new();
+    let metadata = metadata.parse_and_finish(&from).map_err(sentence)?;
+    let fields = metadata.file_metadata().schema().get_fields();
     Ok(fields.iter().map(|f| f.name().to_owned()).collect())
 }
 
-/// Reads columns, all if none are named. Files are untrusted: byte ranges and lengths are checked.
-fn read(mut from: File, names: Option<&[&str]>, most: usize) -> Result<Frame, String> {
-    let metadata = read_metadata(&mut from).map_err(sentence)?;
-    let schema = infer_schema(&metadata).map_err(sentence)?;
-    let fields: Vec<&Field> = match names {
-        None => schema.iter_values().collect(),
+/// Reads columns, all if none are named.
+fn read(from: File, names: Option<&[&str]>, most: usize) -> Result<Frame, String> {
+    // The types are those of Parquet itself: another writer's Arrow types are as many as it likes.
+    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+    let file = ParquetRecordBatchReaderBuilder::try_new_with_options(from, options);
+    let file = file.map_err(sentence)?;
+    let schema = file.schema().clone();
+    let wanted: Vec<usize> = match names {
+        None => (0..schema.fields().len()).collect(),
         Some(names) => names
             .iter()
             .map(|name| {
-                let field = schema.get(name);
-                field.ok_or_else(|| format!("column {name:?} is missing"))
+                let place = schema.index_of(name);
+                place.map_err(|_| format!("column {name:?} is missing"))
             })
             .collect::<Result<_, _>>()?,
     };
-    let columns = fields.into_iter().map(|field| {
+    let mask = ProjectionMask::roots(file.parquet_schema(), wanted.iter().copied());
+    let reader = file
+        .with_projection(mask)
+        .with_batch_size(GROUP)
+        .with_limit(most)
+        .build()
+        .map_err(sentence)?;
+    let batches = reader.collect::<Result<Vec<RecordBatch>, _>>();
+    let batches = batches.map_err(sentence)?;
+    let columns = wanted.into_iter().map(|at| {
         Ok(Column {
-            name: field.name.to_string(),
-            cells: read_column(&mut from, &metadata, field, most)?,
+            name: schema.field(at).name().clone(),
+            cells: cells_of(&batches, &schema, at)?,
         })
     });
     frame(columns.collect::<Result<_, String>>()?)
 }
 
-/// The cells of a column in all row groups.
-fn read_column(
-    from: &mut File,
-    metadata: &FileMetadata,
-    field: &Field,
-    most: usize,
-) -> Result<Box<dyn Array>, String> {
-    let (mut cells, mut left) = (Vec::new(), most);
-    for group in &metadata.row_groups {
-        let rows = group.num_rows().min(left);
-        if rows > 0 {
-            cells.extend(read_cells(from, group, field, rows)?);
-            left -= rows;
-        }
-    }
-    match &cells[..] {
-        [] => Ok(new_empty_array(field.dtype.clone())),
-        [_] => Ok(cells.remove(0)),
-        _ => {
-            let cells: Vec<&dyn Array> = cells.iter().map(|c| &**c).collect();
-            concatenate(&cells).map_err(sentence)
-        }
-    }
-}
-
-/// The first cells of a column in a row group.
-fn read_cells(
-    from: &mut File,
-    group: &RowGroupMetadata,
-    field: &Field,
-    rows: usize,
-) -> Result<Vec<Box<dyn Array>>, String> {
-    let name = field.name.as_str();
-    let columns: Vec<_> = group
-        .columns_under_root_iter(name)
-        .into_iter()
-        .flatten()
-        .collect();
-    let mut pages = Vec::with_capacity(columns.len());
-    for column in &columns {
-        let range = column.byte_range();
-        let length = range.end.saturating_sub(range.start);
-        let mut bytes = Vec::new();
-        from.seek(SeekFrom::Start(range.start)).map_err(sentence)?;
-        from.take(length)
-            .read_to_end(&mut bytes)
-            .map_err(sentence)?;
-        if bytes.len() as u64 != length {
-            return Err(format!("column {name:?} lies beyond the end of the file"));
-        }
-        let read = PageReader::new(Cursor::new(bytes.into()), column, Vec::new(), usize::MAX);
-        pages.push(BasicDecompressor::new(read, Vec::new()));
-    }
-    let types = columns
+/// The cells of a column in all batches.
+fn cells_of(batches: &[RecordBatch], schema: &SchemaRef, at: usize) -> Result<ArrayRef, String> {
+    let field = schema.field(at);
+    let cells: Vec<&ArrayRef> = batches
         .iter()
-        .map(|c| &c.descriptor().descriptor.primitive_type)
-        .collect();
-    let first = (rows < group.num_rows()).then(|| Filter::new_limited(rows));
-    let (cells, _) = column_iter_to_arrays(pages, types, field.clone(), first)
-        .map_err(|e| format!("column {name:?}: {e}"))?;
-    match cells.iter().map(|c| c.len()).sum::<usize>() {
-        length if length == rows => Ok(cells),
-        length => Err(format!(
-            "column {name:?} has {length} rows, expected {rows}"
-        )),
+        .map(|batch| batch.column_by_name(field.name()))
+        .collect::<Option<_>>()
+        .ok_or_else(|| format!("column {:?} is missing", field.name()))?;
+    match cells[..] {
+        [] => Ok(new_empty_array(field.data_type())),
+        [cells] => Ok(cells.clone()),
+        _ => {
+            let cells: Vec<_> = cells.into_iter().map(|c| &**c).collect();
+            concat(&cells).map_err(sentence)
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! Columns of JSON values.
 
 use super::{Cells, Column};
-use polars_arrow::array::{Array, ListArray, StructArray, Utf8Array};
-use polars_arrow::bitmap::Bitmap;
-use polars_arrow::datatypes::{ArrowDataType, Field};
-use polars_arrow::offset::Offsets;
+use arrow_array::{ArrayRef, LargeListArray, LargeStringArray, StructArray};
+use arrow_buffer::{NullBuffer, OffsetBuffer};
+use arrow_schema::{DataType, Field, Fields};
 use serde_json::Value;
+use std::sync::Arc;
 
 /// Type of a column's values. It does not depend on the values: files of all traces have the same
 /// types, even for tables without rows.
@@ -31,28 +31,24 @@ pub enum ColumnKind {
 type Values<'a> = [&'a Value];
 
 impl ColumnKind {
-    fn data_type(self) -> ArrowDataType {
+    fn data_type(self) -> DataType {
         match self {
-            ColumnKind::Whole => ArrowDataType::UInt64,
-            ColumnKind::Signed => ArrowDataType::Int64,
-            ColumnKind::Number => ArrowDataType::Float64,
-            ColumnKind::Text => ArrowDataType::LargeUtf8,
-            ColumnKind::Flag => ArrowDataType::Boolean,
-            ColumnKind::List(item) => {
-                let item = Field::new("item".into(), item.data_type(), true);
-                ArrowDataType::LargeList(Box::new(item))
-            }
-            ColumnKind::Record(fields) => {
-                let field = |&(name, kind): &(&'static str, ColumnKind)| {
-                    Field::new(name.into(), kind.data_type(), true)
-                };
-                ArrowDataType::Struct(fields.iter().map(field).collect())
-            }
+            ColumnKind::Whole => DataType::UInt64,
+            ColumnKind::Signed => DataType::Int64,
+            ColumnKind::Number => DataType::Float64,
+            ColumnKind::Text => DataType::LargeUtf8,
+            ColumnKind::Flag => DataType::Boolean,
+            ColumnKind::List(item) => DataType::LargeList(Arc::new(item.field("item"))),
+            ColumnKind::Record(fields) => DataType::Struct(fields_of(fields)),
         }
     }
 
+    fn field(self, name: &str) -> Field {
+        Field::new(name, self.data_type(), true)
+    }
+
     /// The values as an array. It is an error if one has another kind.
-    fn array(self, values: &Values) -> Result<Box<dyn Array>, String> {
+    fn array(self, values: &Values) -> Result<ArrayRef, String> {
         Ok(match self {
             ColumnKind::Whole => self.cells(values, Value::as_u64)?.array(),
             ColumnKind::Signed => self.cells(values, Value::as_i64)?.array(),
@@ -60,10 +56,10 @@ impl ColumnKind {
             ColumnKind::Flag => self.cells(values, Value::as_bool)?.array(),
             ColumnKind::Text => {
                 let texts: Vec<Option<&str>> = self.cells(values, Value::as_str)?;
-                Utf8Array::<i64>::from(texts).boxed()
+                Arc::new(LargeStringArray::from(texts))
             }
-            ColumnKind::List(item) => self.lists(*item, values)?.boxed(),
-            ColumnKind::Record(fields) => self.records(fields, values)?.boxed(),
+            ColumnKind::List(item) => Arc::new(self.lists(*item, values)?),
+            ColumnKind::Record(fields) => Arc::new(self.records(fields, values)?),
         })
     }
 
@@ -81,19 +77,14 @@ impl ColumnKind {
         values.iter().map(cell).collect()
     }
 
-    fn lists(self, item: ColumnKind, values: &Values) -> Result<ListArray<i64>, String> {
+    fn lists(self, item: ColumnKind, values: &Values) -> Result<LargeListArray, String> {
         let lists = self.cells(values, Value::as_array)?;
         let lengths = lists.iter().map(|list| list.map_or(0, Vec::len));
-        let offsets = Offsets::try_from_lengths(lengths).map_err(|e| e.to_string())?;
+        let offsets = OffsetBuffer::from_lengths(lengths);
         let items: Vec<&Value> = lists.iter().flatten().copied().flatten().collect();
         let items = item.array(&items)?;
-        let there = there(&lists);
-        Ok(ListArray::new(
-            self.data_type(),
-            offsets.into(),
-            items,
-            there,
-        ))
+        let field = Arc::new(item.field("item"));
+        LargeListArray::try_new(field, offsets, items, there(&lists)).map_err(|e| e.to_string())
     }
 
     fn records(
@@ -114,18 +105,16 @@ impl ColumnKind {
             kind.array(&cells.collect::<Vec<_>>())
         };
         let columns = fields.iter().map(column).collect::<Result<_, _>>()?;
-        let there = there(&records);
-        Ok(StructArray::new(
-            self.data_type(),
-            values.len(),
-            columns,
-            there,
-        ))
+        StructArray::try_new(fields_of(fields), columns, there(&records)).map_err(|e| e.to_string())
     }
 }
 
+fn fields_of(fields: &[(&str, ColumnKind)]) -> Fields {
+    fields.iter().map(|(name, kind)| kind.field(name)).collect()
+}
+
 /// The bitmap of the cells that are not empty. None if no cell is empty.
-fn there<T>(cells: &[Option<T>]) -> Option<Bitmap> {
+fn there<T>(cells: &[Option<T>]) -> Option<NullBuffer> {
     let all = cells.iter().all(Option::is_some);
     (!all).then(|| cells.iter().map(Option::is_some).collect())
 }

@@ -7,18 +7,24 @@ pub(crate) use files::{column_names, write_csv, write_parquet};
 pub use files::{read_columns, read_parquet};
 pub use kinds::{ColumnKind, column};
 
-use polars_arrow::array::{
-    Array, BooleanArray, ListArray, PrimitiveArray, StructArray, Utf8Array, Utf8ViewArray,
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    ArrowPrimitiveType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
-use polars_arrow::datatypes::{ArrowDataType, Field};
-use polars_arrow::types::NativeType;
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Float64Array, Int64Array, LargeStringArray, PrimitiveArray,
+    RecordBatch, RecordBatchOptions, UInt64Array,
+};
+use arrow_schema::{DataType, Field, Schema};
 use serde_json::{Map, Value};
+use std::sync::Arc;
 
 /// A named column.
 #[derive(Clone, Debug)]
 pub struct Column {
     name: String,
-    cells: Box<dyn Array>,
+    cells: ArrayRef,
 }
 
 impl Column {
@@ -36,42 +42,42 @@ impl Column {
     }
 
     fn field(&self) -> Field {
-        Field::new(self.name.as_str().into(), self.cells.dtype().clone(), true)
+        Field::new(&self.name, self.cells.data_type().clone(), true)
     }
 }
 
 /// Plain values that make a column.
 pub trait Cells {
     /// The values as an array.
-    fn array(self) -> Box<dyn Array>;
+    fn array(self) -> ArrayRef;
 }
 
 macro_rules! cells_of_numbers {
-    ($($number:ty),*) => {$(
+    ($($number:ty, $array:ident);*) => {$(
         impl Cells for Vec<$number> {
-            fn array(self) -> Box<dyn Array> {
-                PrimitiveArray::from_vec(self).boxed()
+            fn array(self) -> ArrayRef {
+                Arc::new($array::from(self))
             }
         }
 
         impl Cells for Vec<Option<$number>> {
-            fn array(self) -> Box<dyn Array> {
-                PrimitiveArray::from(self).boxed()
+            fn array(self) -> ArrayRef {
+                Arc::new($array::from(self))
             }
         }
     )*};
 }
-cells_of_numbers!(u64, i64, f64);
+cells_of_numbers!(u64, UInt64Array; i64, Int64Array; f64, Float64Array);
 
 impl Cells for Vec<String> {
-    fn array(self) -> Box<dyn Array> {
-        Utf8Array::<i64>::from_slice(self).boxed()
+    fn array(self) -> ArrayRef {
+        Arc::new(LargeStringArray::from(self))
     }
 }
 
 impl Cells for Vec<Option<bool>> {
-    fn array(self) -> Box<dyn Array> {
-        BooleanArray::from(self).boxed()
+    fn array(self) -> ArrayRef {
+        Arc::new(BooleanArray::from(self))
     }
 }
 
@@ -93,11 +99,13 @@ impl Frame {
         self.rows
     }
 
-    /// The table as one array of records.
-    pub fn records(&self) -> StructArray {
-        let fields = self.columns.iter().map(Column::field).collect();
+    /// The table as one batch of records.
+    pub fn records(&self) -> RecordBatch {
+        let fields: Vec<Field> = self.columns.iter().map(Column::field).collect();
         let cells = self.columns.iter().map(|c| c.cells.clone()).collect();
-        StructArray::new(ArrowDataType::Struct(fields), self.rows, cells, None)
+        let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
+        RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), cells, &options)
+            .expect("columns of one length, whose types are those of the schema")
     }
 
     fn cells(&self, name: &str) -> Result<&dyn Array, String> {
@@ -126,14 +134,8 @@ pub fn frame(columns: Vec<Column>) -> Result<Frame, String> {
     Ok(Frame { columns, rows })
 }
 
-/// Cells of one type. None if they have another one.
-fn typed<T: Array>(cells: &dyn Array) -> Option<&T> {
-    cells.as_any().downcast_ref()
-}
-
-fn numbers_of<T: NativeType>(cells: &dyn Array) -> Option<&PrimitiveArray<T>> {
-    let is_plain = *cells.dtype() == T::PRIMITIVE.into();
-    typed(cells).filter(|_| is_plain)
+fn numbers_of<T: ArrowPrimitiveType>(cells: &dyn Array) -> Option<&PrimitiveArray<T>> {
+    cells.as_primitive_opt()
 }
 
 /// A cell as JSON. None if it is empty, or of a type that JSON does not have.
@@ -141,24 +143,25 @@ fn json(cells: &dyn Array, at: usize) -> Option<Value> {
     if cells.is_null(at) {
         return None;
     }
-    Some(match cells.dtype() {
-        ArrowDataType::Boolean => typed::<BooleanArray>(cells)?.value(at).into(),
-        ArrowDataType::UInt64 => numbers_of::<u64>(cells)?.value(at).into(),
-        ArrowDataType::UInt32 => numbers_of::<u32>(cells)?.value(at).into(),
-        ArrowDataType::Int64 => numbers_of::<i64>(cells)?.value(at).into(),
-        ArrowDataType::Float64 => numbers_of::<f64>(cells)?.value(at).into(),
-        ArrowDataType::LargeUtf8 => typed::<Utf8Array<i64>>(cells)?.value(at).into(),
-        ArrowDataType::Utf8View => typed::<Utf8ViewArray>(cells)?.value(at).into(),
-        ArrowDataType::LargeList(_) => {
-            let items = typed::<ListArray<i64>>(cells)?.value(at);
-            let items = (0..items.len()).map(|item| json(&*items, item));
-            items.map(Option::unwrap_or_default).collect()
-        }
-        ArrowDataType::Struct(fields) => {
-            let values = typed::<StructArray>(cells)?.values();
+    let list = |items: ArrayRef| -> Value {
+        let items = (0..items.len()).map(|item| json(&items, item));
+        items.map(Option::unwrap_or_default).collect()
+    };
+    Some(match cells.data_type() {
+        DataType::Boolean => cells.as_boolean().value(at).into(),
+        DataType::UInt64 => cells.as_primitive::<UInt64Type>().value(at).into(),
+        DataType::UInt32 => cells.as_primitive::<UInt32Type>().value(at).into(),
+        DataType::Int64 => cells.as_primitive::<Int64Type>().value(at).into(),
+        DataType::Float64 => cells.as_primitive::<Float64Type>().value(at).into(),
+        DataType::LargeUtf8 => cells.as_string::<i64>().value(at).into(),
+        DataType::Utf8 => cells.as_string::<i32>().value(at).into(),
+        DataType::LargeList(_) => list(cells.as_list::<i64>().value(at)),
+        DataType::List(_) => list(cells.as_list::<i32>().value(at)),
+        DataType::Struct(fields) => {
+            let values = cells.as_struct().columns();
             let named = fields.iter().zip(values).map(|(field, cells)| {
-                let cell = json(&**cells, at).unwrap_or_default();
-                (field.name.to_string(), cell)
+                let cell = json(cells, at).unwrap_or_default();
+                (field.name().clone(), cell)
             });
             Value::Object(named.collect())
         }
@@ -174,7 +177,7 @@ pub fn json_rows(frame: &Frame) -> Vec<Value> {
 /// One row as a JSON object.
 pub fn json_row(frame: &Frame, at: usize) -> Value {
     let cells = frame.columns.iter().map(|column| {
-        let cell = json(&*column.cells, at).unwrap_or_default();
+        let cell = json(&column.cells, at).unwrap_or_default();
         (column.name.clone(), cell)
     });
     Value::Object(cells.collect::<Map<_, _>>())
@@ -186,47 +189,42 @@ pub fn has(table: &Frame, name: &str) -> bool {
 }
 
 /// Whole numbers; negative ones count as empty.
-fn whole_of<T: NativeType>(cells: &dyn Array) -> Option<Vec<Option<u64>>>
+fn whole_of<T: ArrowPrimitiveType>(cells: &dyn Array) -> Option<Vec<Option<u64>>>
 where
-    u64: TryFrom<T>,
+    u64: TryFrom<T::Native>,
 {
     let cells = numbers_of::<T>(cells)?;
-    Some(
-        cells
-            .iter()
-            .map(|cell| u64::try_from(*cell?).ok())
-            .collect(),
-    )
+    Some(cells.iter().map(|cell| u64::try_from(cell?).ok()).collect())
 }
 
 /// A column of whole numbers; negative ones count as empty.
 pub fn whole(table: &Frame, name: &str) -> Result<Vec<Option<u64>>, String> {
     let cells = table.cells(name)?;
-    whole_of::<u64>(cells)
-        .or_else(|| whole_of::<u32>(cells))
-        .or_else(|| whole_of::<i64>(cells))
-        .or_else(|| whole_of::<i32>(cells))
-        .or_else(|| whole_of::<u16>(cells))
-        .or_else(|| whole_of::<u8>(cells))
-        .or_else(|| whole_of::<i16>(cells))
-        .or_else(|| whole_of::<i8>(cells))
+    whole_of::<UInt64Type>(cells)
+        .or_else(|| whole_of::<UInt32Type>(cells))
+        .or_else(|| whole_of::<Int64Type>(cells))
+        .or_else(|| whole_of::<Int32Type>(cells))
+        .or_else(|| whole_of::<UInt16Type>(cells))
+        .or_else(|| whole_of::<UInt8Type>(cells))
+        .or_else(|| whole_of::<Int16Type>(cells))
+        .or_else(|| whole_of::<Int8Type>(cells))
         .ok_or_else(|| format!("column {name:?} has no whole numbers"))
 }
 
 /// A long column of whole numbers. A column of 64-bit numbers without empty cells is copied at
 /// once.
 pub fn many_numbers(table: &Frame, name: &str) -> Result<Vec<u64>, String> {
-    match numbers_of::<u64>(table.cells(name)?) {
-        Some(cells) if cells.null_count() == 0 => Ok(cells.values().as_slice().to_vec()),
+    match numbers_of::<UInt64Type>(table.cells(name)?) {
+        Some(cells) if cells.null_count() == 0 => Ok(cells.values().to_vec()),
         _ => numbers(table, name),
     }
 }
 
 /// A column of 32-bit floating-point numbers without empty cells.
 pub(crate) fn many_floats(table: &Frame, name: &str) -> Result<Vec<f32>, String> {
-    numbers_of::<f32>(table.cells(name)?)
+    numbers_of::<Float32Type>(table.cells(name)?)
         .filter(|cells| cells.null_count() == 0)
-        .map(|cells| cells.values().as_slice().to_vec())
+        .map(|cells| cells.values().to_vec())
         .ok_or_else(|| format!("column {name:?} has no floating-point numbers"))
 }
 
@@ -241,13 +239,13 @@ pub fn numbers(table: &Frame, name: &str) -> Result<Vec<u64>, String> {
 /// A column of floating-point numbers.
 pub(crate) fn floats(table: &Frame, name: &str) -> Result<Vec<Option<f64>>, String> {
     let cells = table.cells(name)?;
-    if let Some(cells) = numbers_of::<f64>(cells) {
-        return Ok(cells.iter().map(|cell| cell.copied()).collect());
+    if let Some(cells) = numbers_of::<Float64Type>(cells) {
+        return Ok(cells.iter().collect());
     }
-    numbers_of::<f32>(cells)
+    numbers_of::<Float32Type>(cells)
         .map(|cells| {
             let cells = cells.iter();
-            cells.map(|cell| cell.map(|&c| c.into())).collect()
+            cells.map(|cell| cell.map(f64::from)).collect()
         })
         .ok_or_else(|| format!("column {name:?} has no floating-point numbers"))
 }
@@ -262,7 +260,9 @@ pub(crate) fn flags(table: &Frame, name: &str) -> Result<Vec<bool>, String> {
 
 /// A column of truth values.
 pub(crate) fn maybe_flags(table: &Frame, name: &str) -> Result<Vec<Option<bool>>, String> {
-    typed::<BooleanArray>(table.cells(name)?)
+    table
+        .cells(name)?
+        .as_boolean_opt()
         .map(|cells| cells.iter().collect())
         .ok_or_else(|| format!("column {name:?} has no truth values"))
 }
@@ -270,10 +270,10 @@ pub(crate) fn maybe_flags(table: &Frame, name: &str) -> Result<Vec<Option<bool>>
 /// A column of texts.
 pub fn texts<'a>(table: &'a Frame, name: &str) -> Result<Vec<Option<&'a str>>, String> {
     let cells = table.cells(name)?;
-    if let Some(cells) = typed::<Utf8ViewArray>(cells) {
+    if let Some(cells) = cells.as_string_opt::<i64>() {
         return Ok(cells.iter().collect());
     }
-    typed::<Utf8Array<i64>>(cells)
+    (cells.as_string_opt::<i32>())
         .map(|cells| cells.iter().collect())
         .ok_or_else(|| format!("column {name:?} has no texts"))
 }

@@ -20,7 +20,7 @@ use crate::reuse::{NOT_TOUCHED, Narrow, ReuseEngine, ReuseSink};
 use crate::stages::reuse::by_page::ZoomSums;
 use crate::stages::reuse::by_region::{HeatRegions, HeatSums};
 use crate::stages::windows::Levels;
-use polars_buffer::Buffer;
+use arrow_buffer::ScalarBuffer;
 use std::sync::Arc;
 
 /// Largest window of the reuse metrics: `1 << REUSE_LEVELS` accesses.
@@ -506,8 +506,13 @@ pub(crate) struct SampleOrigin {
     /// The stack of the thread.
     pub(crate) stack: OwnStack,
     /// `time_ns` of the rows; empty if unknown.
+<<<<<<< HEAD
     pub(crate) times: Buffer<u64>,
     /// `time_ns` of the first row, and estimated nanoseconds per row for the others.
+=======
+    pub(crate) times: ScalarBuffer<u64>,
+    /// `time_ns` of the first row, and nanoseconds per row: an estimate for the others.
+>>>>>>> 841ed1b4 (Parquet and Arrow of one project)
     pub(crate) clock: (u64, f64),
     /// Regions of a heat map; none if no map is made.
     pub(crate) heat: Option<Arc<HeatRegions>>,
