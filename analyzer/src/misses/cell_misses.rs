@@ -61,6 +61,7 @@ impl VisitTable<'_> {
             || estimate
                 .at_random
                 .iter()
+                .chain(&estimate.returns)
                 .any(|[least, _, most]| least < most);
         let most = (without.is_none() && is_seldom).then(|| estimate.most_curves());
         let far: Vec<Ends> = (0..self.cells.len())

@@ -8,6 +8,7 @@ mod cell_misses;
 mod crowded_sets;
 mod fill_time;
 mod latencies;
+mod line_returns;
 mod load_weights;
 mod pace_bias;
 mod params;
