@@ -286,7 +286,14 @@ impl Estimate<'_, '_> {
             from(params::LATE_REUSES_REACH_SHARE),
             from(params::LATEST_REUSES_REACH_SHARE),
         );
-        [least.min(last[0]), value, most.max(last[2])]
+        // Late reuses inside an episode do not tell how the episode itself returns.
+        let has_episodes = self.returns[cell][2] < params::MAX_RETURN_SHARE_OF_EPISODES;
+        let least = if has_episodes {
+            0.0
+        } else {
+            least.min(last[0])
+        };
+        [least, value, most.max(last[2])]
     }
 
     /// Compares late reuses just before the reach of samples with those that the mean rate
