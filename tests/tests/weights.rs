@@ -362,7 +362,6 @@ fn the_stated_factor_of_executed_loads_holds_where_code_is_spread_over_small_fun
     let only = build("spread", &apart, "count").unwrap();
     let at = |name: &str| dir.path().join(name);
     let totals = |trace: &str| rows::read_trace(&at(trace)).unwrap().manifest.totals;
-    let mut factors = Vec::new();
     for args in [["table", "120000"], ["web", "45000000"]] {
         record(&only, &at("count"), &["--count", "--force"], &args);
         record(&app, &at("burst"), &["--force"], &args);
@@ -371,13 +370,9 @@ fn the_stated_factor_of_executed_loads_holds_where_code_is_spread_over_small_fun
         let loads = found.loads_executed_estimate.expect("known");
         let factor = 1.0 + found.loads_executed_error.unwrap();
         assert!(
-            (1.0 / factor..=factor).contains(&(loads / truth)),
+            (1.0 / factor..=factor).contains(&(loads / truth)) && factor < 12.0,
             "{}: {loads:.3e} of {truth:.3e}, within a factor of {factor:.2}",
             args[0]
         );
-        factors.push(factor);
     }
-    // On some processors (AMD EPYC) the speed of `web` is measured poorly, and its factor shows
-    // that.
-    assert!(factors.iter().any(|&factor| factor < 12.0), "{factors:?}");
 }

@@ -264,14 +264,7 @@ pub(crate) fn find_findings<'a>(
     manifest: &Manifest,
     hierarchy: Hierarchy,
 ) -> (Findings, Option<Looked<'a>>) {
-    let mut samples: Vec<(u32, u32)> = windows.iter().map(|w| (w.thread, w.sample)).collect();
-    samples.sort_unstable();
-    samples.dedup();
-    // Long samples and full traces are read in pieces.
-    let count = match samples.len() {
-        few if few < params::MIN_WINDOWS_FOR_FINDING => windows.len(),
-        many => many,
-    };
+    let count = count_windows(windows);
     let context = Context::new(
         code,
         (objects, paths),
@@ -474,6 +467,21 @@ fn too_few(windows: usize, is_whole_run: bool) -> String {
     }
 }
 
+/// Number of windows that findings rest on. Long samples and full traces are read in pieces. If there
+/// are few samples, each whole piece counts; the end of a sample that is cut off is no window.
+fn count_windows(windows: &[Window]) -> usize {
+    let mut samples: Vec<(u32, u32)> = windows.iter().map(|w| (w.thread, w.sample)).collect();
+    samples.sort_unstable();
+    samples.dedup();
+    let is_whole = |w: &&Window| w.rows.len() >= params::MAX_ROWS_OF_WINDOW;
+    match samples.len() {
+        few if few < params::MIN_WINDOWS_FOR_FINDING => {
+            few.max(windows.iter().filter(is_whole).count())
+        }
+        many => many,
+    }
+}
+
 /// For example `the 900 windows that were recorded`. Findings use only a part of the windows if
 /// there are many, or if some have no loads.
 fn looked_at(count: usize, recorded: usize) -> String {
@@ -545,6 +553,27 @@ mod tests {
             layout,
             ..Finding::default()
         }
+    }
+
+    /// Six samples of 1,300 rows are cut into twelve pieces, and are six windows.
+    #[test]
+    fn the_ends_of_samples_are_no_windows() {
+        let piece = |sample: u32, rows: usize| Window {
+            sample,
+            rows: vec![windows::Row::default(); rows],
+            ..Window::default()
+        };
+        let cut = |samples: u32, rows: usize| -> Vec<Window> {
+            let of = |sample| {
+                let whole = (0..rows / 1000).map(move |_| piece(sample, 1000));
+                whole.chain((rows % 1000 > 0).then(|| piece(sample, rows % 1000)))
+            };
+            (0..samples).flat_map(of).collect()
+        };
+        assert_eq!(count_windows(&cut(6, 1300)), 6);
+        assert_eq!(count_windows(&cut(6, 300)), 6);
+        assert_eq!(count_windows(&cut(1, 40_300)), 40);
+        assert_eq!(count_windows(&cut(20, 1300)), 20);
     }
 
     #[test]

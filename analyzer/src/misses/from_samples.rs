@@ -40,6 +40,9 @@ pub(super) struct FromSamples {
     pub(super) beside: Vec<Vec<(u32, f64)>>,
     /// By cell: lower end, estimate and upper end of the share of its visits that return at random.
     pub(super) at_random: Vec<[f64; 3]>,
+    /// By cell: lower end, estimate and upper end of the share of the coincidences that are
+    /// returns.
+    pub(super) returns: Vec<[f64; 3]>,
     /// By group: see [`FromSamples::find_bursts`].
     pub(super) bursts: HashMap<Group, Bursts, Mixed>,
 }
@@ -69,6 +72,7 @@ impl FromSamples {
             sums: vec![(0.0, 0.0); table.cells.len()],
             beside: Vec::new(),
             at_random: Vec::new(),
+            returns: table.returns_of_cells(without),
             bursts: HashMap::default(),
         };
         found.look_beside(table);
@@ -142,7 +146,14 @@ impl FromSamples {
             from(params::LATE_REUSES_REACH_SHARE),
             from(params::LATEST_REUSES_REACH_SHARE),
         );
-        [least.min(last[0]), value, most.max(last[2])]
+        // Late reuses inside an episode do not tell how the episode itself returns.
+        let has_episodes = self.returns[cell][2] < params::MAX_RETURN_SHARE_OF_EPISODES;
+        let least = if has_episodes {
+            0.0
+        } else {
+            least.min(last[0])
+        };
+        [least, value, most.max(last[2])]
     }
 
     /// Compares late reuses just before the reach of samples with those that the mean rate

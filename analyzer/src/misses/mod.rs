@@ -9,6 +9,7 @@ mod crowded_sets;
 mod fill_time;
 mod from_samples;
 mod latencies;
+mod line_returns;
 mod load_weights;
 mod pace_bias;
 mod params;

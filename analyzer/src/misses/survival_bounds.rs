@@ -28,6 +28,8 @@ pub(super) struct Wait {
     pub(super) in_bursts: f64,
     /// Index into `Lap::again`: lower end, estimate or upper end.
     pub(super) laps: usize,
+    /// Share of the coincidences of samples that are returns.
+    pub(super) returns: f64,
     /// Factor by which watchpoints lower the survival.
     pub(super) watched: f64,
 }
@@ -144,7 +146,9 @@ impl<'t, 'a> Estimate<'t, 'a> {
         // Caches fill sooner if walks and bursts return more rarely than estimated.
         let is_seldom = has_bursts
             || self.table.laps.iter().any(|laps| !laps.is_empty())
-            || (self.samples.at_random.iter()).any(|[least, _, most]| least < most);
+            || (self.samples.at_random.iter())
+                .chain(&self.samples.returns)
+                .any(|[least, _, most]| least < most);
         let is_whole = self.without.is_none();
         Curves {
             middle: self.curves(),
@@ -192,12 +196,15 @@ impl Estimate<'_, '_> {
 
     /// The most likely assumptions.
     pub(super) fn plain(&self, cell: usize, v: f64) -> Wait {
+        let returns = self.samples.returns[cell][1];
         Wait {
             v,
             of_loops: v,
             at_random: self.samples.at_random[cell][1],
-            in_bursts: self.bursts_of(cell).part,
+            // Episodes that samples see end are no bursts that outlast a sample.
+            in_bursts: self.bursts_of(cell).part * returns,
             laps: 1,
+            returns,
             watched: 1.0,
         }
     }
@@ -224,6 +231,12 @@ impl Estimate<'_, '_> {
             .map(move |end| self.samples.at_random[cell][end])
             .filter(move |&end| end != plain.at_random)
             .map(move |at_random| Wait { at_random, ..plain })
+            .chain(
+                ([0, 2].into_iter())
+                    .map(move |end| self.samples.returns[cell][end])
+                    .filter(move |&end| end != plain.returns)
+                    .map(move |returns| Wait { returns, ..plain }),
+            )
             .chain(
                 (has_laps.then_some([0, 2]).into_iter().flatten())
                     .map(move |laps| Wait { laps, ..plain }),
@@ -255,13 +268,14 @@ impl Estimate<'_, '_> {
             .sum::<f64>()
             .min(1.0);
         let in_laps = laps().map(|l| l.waits(wait.v, wait.laps)).sum::<f64>();
-        // Other samples also count the visits of laps. The remaining visits are rarer by the same
-        // share.
-        let v = wait.v * (1.0 - again);
+        // Other samples also count the visits of laps, and several visits of one episode. The
+        // remaining visits are rarer by the same share.
+        let rarer = (1.0 - again) * wait.returns;
+        let v = wait.v * rarer;
         // Both are slow to compute, and one of the shares is often zero.
         let part = |part: f64, of: &dyn Fn() -> f64| if part == 0.0 { 0.0 } else { part * of() };
         let in_loops = part(1.0 - wait.at_random, &|| {
-            fit.in_loops(wait.of_loops * (1.0 - again))
+            fit.in_loops(wait.of_loops * rarer)
         });
         let at_random = part(wait.at_random, &|| fit.at_random(v));
         let all = |at_random: f64| in_laps + (1.0 - again) * (at_random + in_loops);
@@ -269,8 +283,8 @@ impl Estimate<'_, '_> {
         if wait.in_bursts == 0.0 {
             return survives;
         }
-        let times = self.bursts_of(cell).times;
-        let in_bursts = part(wait.at_random, &|| fit.at_random(v * times));
+        let in_bursts = wait.v * (1.0 - again) * self.bursts_of(cell).times;
+        let in_bursts = part(wait.at_random, &|| fit.at_random(in_bursts));
         survives.min(all(at_random + wait.in_bursts * (in_bursts - at_random)))
     }
 
@@ -337,6 +351,7 @@ impl Estimate<'_, '_> {
         Wait {
             laps: 0,
             in_bursts: 0.0,
+            returns: self.samples.returns[cell][0],
             ..self.plain(cell, v)
         }
     }

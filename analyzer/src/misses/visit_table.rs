@@ -7,6 +7,7 @@ use crate::data::object_map::Recent;
 use crate::data::reuse_pairs::WatchEnd;
 use crate::data::samples::SampleInfo;
 use crate::misses::crowded_sets::{self, Crowded, LateVisit};
+use crate::misses::line_returns::{self, Coincidences, ReturnsOfVisit};
 use crate::misses::params;
 use crate::misses::reuse_distance::Near;
 use crate::misses::sample_places::{Threads, samples_of_threads};
@@ -37,6 +38,10 @@ pub(crate) struct VisitTable<'a> {
     sequence: Vec<(f64, f64)>,
     /// By group: distances inside samples, of all replicates.
     pub(super) nears: HashMap<Group, Near, Mixed>,
+    /// By cell: coincidences of its late visits with visits of other samples.
+    pub(super) coincidences: Vec<Coincidences>,
+    /// Returns that visits represent, by group.
+    pub(super) returns: HashMap<Group, ReturnsOfVisit, Mixed>,
     /// By group: reach of the samples.
     pub(super) reach: HashMap<Group, u64, Mixed>,
     /// Walks that return, by cell.
@@ -273,6 +278,8 @@ impl<'a> VisitTable<'a> {
             beside: vec![Vec::new(); threads.end()],
             distinct: vec![0.0; threads.end()],
             nears,
+            coincidences: vec![Coincidences::default(); numbers.len()],
+            returns: line_returns::returns_of_visits(lines, &keys),
             reach,
             laps: Vec::new(),
             caches: *caches,
@@ -328,12 +335,21 @@ impl<'a> VisitTable<'a> {
             let thread = same[0].2;
             let samples = &threads.samples[thread as usize];
             let mut nearby = Nearby::new(same, samples.len());
+            let of_late = || same.iter().filter_map(|visit| visit.4.cell());
+            let returns: f64 = of_late().map(|cell| self.returns_of(cell)).sum();
+            let late_visits = of_late().count();
             for &(line, .., place, late_visit) in same {
                 let Some(cell) = late_visit.cell() else {
                     continue;
                 };
                 let sample = samples[place as usize];
                 let seen = nearby.of(place as usize);
+                if let Some(cell) = cell {
+                    let (met, others) = (same.len() - 1, samples.len() - 1);
+                    let returns = returns - self.returns_of(Some(cell));
+                    let of_cell = &mut self.coincidences[cell as usize];
+                    of_cell.add(part(sample), (met, others), late_visits - 1, returns);
+                }
                 late.push(LateVisit {
                     line,
                     part: part(sample) as u8,
@@ -348,6 +364,12 @@ impl<'a> VisitTable<'a> {
             }
         }
         late
+    }
+
+    /// Returns that a late visit represents. Visits of rare cells are taken for one return each.
+    fn returns_of(&self, cell: Option<u32>) -> f64 {
+        let of = cell.and_then(|cell| self.returns.get(&self.cells[cell as usize].0.0));
+        of.map_or(1.0, |of| of.late)
     }
 
     /// Adds a late visit of a cell that is kept separate. `seen` is that of [`Far::add`].
@@ -442,6 +464,15 @@ impl<'a> VisitTable<'a> {
             laps.retain(|lap| lap.samples * of_sample > params::MIN_LAP_OVER_REACH * reach);
         }
         self.laps = laps;
+    }
+
+    /// By cell: lower end, estimate and upper end of the share of its coincidences that are returns.
+    pub(super) fn returns_of_cells(&self, without: Option<usize>) -> Vec<[f64; 3]> {
+        let of = |((key, _), met): (&(Key, Far), &Coincidences)| {
+            let each = self.returns.get(&key.0).copied().unwrap_or_default();
+            met.returns(each, without)
+        };
+        self.cells.iter().zip(&self.coincidences).map(of).collect()
     }
 
     /// By cell: late visits in sequence, and all late visits.

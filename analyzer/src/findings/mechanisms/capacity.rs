@@ -35,8 +35,14 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
         .get(level.filter(|l| *l > 0)?)?;
     let seen = context.seen(&[facts.site]);
     let comes_again = seen.again as f64 >= params::MIN_SHARE_OF_LINES_AGAIN * seen.lines as f64;
-    let most = params::MAX_CAPACITY_EXTENT_OVER_CACHE * cache.size as f64;
-    (comes_again && seen.extent as f64 <= most).then_some(APART)
+    (comes_again && is_just_above(seen.extent, cache.size)).then_some(APART)
+}
+
+/// True if an extent is greater than a cache, but not by much. An extent that windows have seen is a
+/// lower bound. One below the cache's size shows no working set above it.
+fn is_just_above(extent: u64, cache: u64) -> bool {
+    let most = params::MAX_CAPACITY_EXTENT_OVER_CACHE * cache as f64;
+    extent > cache && extent as f64 <= most
 }
 
 fn tell(context: &Context, cause: &Cause) -> Told {
@@ -59,5 +65,18 @@ fn tell(context: &Context, cause: &Cause) -> Told {
             bytes(size / 2)
         ),
         layout: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_working_set_below_the_cache_is_not_just_above_it() {
+        const MIB: u64 = 1 << 20;
+        assert!(!is_just_above(4 * MIB, 11 * MIB));
+        assert!(is_just_above(12 * MIB, 11 * MIB));
+        assert!(!is_just_above(40 * MIB, 11 * MIB));
     }
 }

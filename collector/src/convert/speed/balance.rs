@@ -12,9 +12,14 @@
 //!
 //! Both sources are combined by maximum likelihood: the measured logarithms have normal errors, and
 //! the difference between windows in and out has the variance of independent draws.
+//!
+//! Some windows contradict this. If most of them begin in one piece of code and none ends there, no
+//! speeds bring ways in and out into balance: the search would make that piece ever slower. Speeds
+//! then stay as measured.
 
 use crate::convert::speed::params::{
-    MAX_LOG_CHANGE_AT_END, MAX_ROUNDS_OF_BALANCE, WINDOWS_WITHOUT_RETURN,
+    MAX_BALANCE_SHIFT_IN_ERRORS, MAX_LOG_CHANGE_AT_END, MAX_ROUNDS_OF_BALANCE,
+    WINDOWS_WITHOUT_RETURN,
 };
 
 /// The speed of a piece of code.
@@ -27,7 +32,8 @@ pub(crate) struct Rate {
 }
 
 /// The speeds of maximum likelihood. `moves`: for each window, the indices in `rates` of the code
-/// that it begins and ends in. Rates that are not finite are returned unchanged.
+/// that it begins and ends in. Rates are returned unchanged if they
+/// are not finite, or if no balance is near them.
 pub(crate) fn balanced(moves: &[(usize, usize)], rates: &[Rate]) -> Vec<Rate> {
     let n = rates.len();
     if moves.iter().all(|m| m.0 == m.1)
@@ -46,6 +52,7 @@ pub(crate) fn balanced(moves: &[(usize, usize)], rates: &[Rate]) -> Vec<Rate> {
     let middle = rates.iter().map(|r| r.log).sum::<f64>() / n as f64;
     let mut logs: Vec<f64> = rates.iter().map(|r| r.log).collect();
     let mut factor = vec![0.0; n * n];
+    let mut is_found = false;
     for _ in 0..MAX_ROUNDS_OF_BALANCE {
         let speed: Vec<f64> = logs.iter().map(|x| (x - middle).exp()).collect();
         let way = |from: usize, to: usize| count[from * n + to] * speed[from];
@@ -88,8 +95,15 @@ pub(crate) fn balanced(moves: &[(usize, usize)], rates: &[Rate]) -> Vec<Rate> {
             .zip(&gradient)
             .for_each(|(log, step)| *log -= share * step);
         if most < MAX_LOG_CHANGE_AT_END {
+            is_found = true;
             break;
         }
+    }
+    let shift = |&(from, _): &(usize, usize)| (logs[from] - rates[from].log) / rates[from].sigma;
+    let squares: f64 = moves.iter().map(|m| shift(m).powi(2)).sum();
+    let is_near = squares <= MAX_BALANCE_SHIFT_IN_ERRORS.powi(2) * moves.len() as f64;
+    if !is_found || !is_near {
+        return rates.to_vec();
     }
     let sigma = |c: usize| {
         let mut unit = vec![0.0; n];
@@ -252,6 +266,24 @@ mod tests {
             (found[0].log - 0.3).abs() < 0.1 && (found[1].log + 1.0).abs() < 0.5,
             "{found:?}"
         );
+    }
+
+    /// Windows begin in one function, and end in a hundred others. No speeds balance them.
+    #[test]
+    fn code_that_no_window_returns_to_keeps_its_speed() {
+        for (returns, log_error) in [(0, 0.6), (0, 1.0), (30, 0.6), (30, 1.0)] {
+            let moves: Vec<(usize, usize)> = (0..340)
+                .map(|k| (0, if k < returns { 0 } else { 1 + k % 100 }))
+                .collect();
+            let rates = vec![
+                Rate {
+                    log: -1.0,
+                    sigma: log_error,
+                };
+                101
+            ];
+            assert_eq!(balanced(&moves, &rates), rates);
+        }
     }
 
     #[test]

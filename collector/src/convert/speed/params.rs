@@ -77,6 +77,10 @@ pub(super) const MAX_BALANCED_FUNCTIONS: usize = 128;
 pub(super) const MAX_ROUNDS_OF_BALANCE: usize = 60;
 /// The search ends when no logarithm changes by more than this. Source: Chosen.
 pub(super) const MAX_LOG_CHANGE_AT_END: f64 = 1e-6;
+/// Balanced speeds are at most this many standard errors from the measured ones (root mean square
+/// over the windows). Windows that ask for more do not begin by time alone. Source: Chosen, as the
+/// normal distribution's 1.96, rounded.
+pub(super) const MAX_BALANCE_SHIFT_IN_ERRORS: f64 = 2.0;
 /// This many windows may leave a piece of code without a return, besides chance, because a run
 /// begins and ends somewhere. Source: Chosen.
 pub(super) const WINDOWS_WITHOUT_RETURN: f64 = 1.0;
