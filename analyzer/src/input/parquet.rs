@@ -433,16 +433,8 @@ impl RowGroup {
         }
     }
 
-<<<<<<< HEAD
     /// A column whose values mostly stay the same or advance by a constant step.
-    pub(crate) fn steps<T: NativeType + plain_column::Number>(
-        &self,
-        name: &str,
-    ) -> Result<Steps, String> {
-=======
-    /// A column that mostly stays the same or advances evenly.
     pub(crate) fn steps<T: Number>(&self, name: &str) -> Result<Steps, String> {
->>>>>>> 841ed1b4 (Parquet and Arrow of one project)
         let (column, bytes) = self.column(name)?;
         match plain_column::steps::<T>(bytes, column, self.rows()) {
             Some(steps) => Ok(steps),
@@ -485,19 +477,11 @@ pub(crate) struct Decoded {
     sample: Steps,
     time: ScalarBuffer<u64>,
     module: Steps,
-<<<<<<< HEAD
-    site: Buffer<u32>,
-    address: Buffer<u64>,
-    size: Buffer<u32>,
-    class: Buffer<u8>,
-    /// True for each store; none if there are no stores.
-=======
     site: ScalarBuffer<u32>,
     address: ScalarBuffer<u64>,
     size: ScalarBuffer<u32>,
     class: ScalarBuffer<u8>,
-    /// Stores; none if no row is one.
->>>>>>> 841ed1b4 (Parquet and Arrow of one project)
+    /// True for each store; none if there are no stores.
     store: Option<Vec<bool>>,
     implied: ScalarBuffer<u16>,
     rows: usize,
@@ -588,14 +572,9 @@ impl Decoded {
     }
 
     /// Load instructions, numbered over all modules.
-<<<<<<< HEAD
-    fn instructions(&self, code: &CodeMap) -> Buffer<u32> {
+    fn instructions(&self, code: &CodeMap) -> ScalarBuffer<u32> {
         // With one module (nearly always) sites already have these numbers, and unknown ones are
         // above all known ones.
-=======
-    fn instructions(&self, code: &CodeMap) -> ScalarBuffer<u32> {
-        // With one module (nearly always) sites are numbered already; unknown ones are above all known ones.
->>>>>>> 841ed1b4 (Parquet and Arrow of one project)
         if code.modules() == 1 && self.module.runs().all(|(module, _)| module == 0) {
             return self.site.clone();
         }

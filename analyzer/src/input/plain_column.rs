@@ -23,13 +23,9 @@ pub(crate) trait Number: ArrowNativeType + Into<u64> {
     const MASK: u64;
     /// Reads a number from its bytes in a file.
     fn from_file(bytes: &[u8]) -> Self;
-<<<<<<< HEAD
-    /// Appends the numbers in the range `some`. `split` has their bytes by rank.
-=======
     /// From a number in a file.
     fn narrowed(stored: <Self::Stored as DataType>::T) -> Self;
-    /// Appends the numbers `some`. `split`: their bytes by rank.
->>>>>>> 841ed1b4 (Parquet and Arrow of one project)
+    /// Appends the numbers in the range `some`. `split` has their bytes by rank.
     fn join(split: &[u8], some: Range<usize>, to: &mut Vec<Self>);
 }
 
@@ -95,19 +91,11 @@ mod join {
     }
 }
 
-<<<<<<< HEAD
-/// Pages of a column chunk and their encodings, if all are among `encodings`. `None` if the general
-/// decoder should read it, which also reports errors.
-fn pages<T: Number>(
-    bytes: Buffer<u8>,
-    column: &ColumnChunkMetadata,
-=======
 /// The pages of the column chunk in `bytes`, whose values are of the type `stored` and whose encodings
 /// are among these. `None` if the general decoder should read it, which also reports errors.
 fn pages(
     bytes: Vec<u8>,
     column: &ColumnChunkMetaData,
->>>>>>> 841ed1b4 (Parquet and Arrow of one project)
     rows: usize,
     stored: Type,
     encodings: &[Encoding],
@@ -118,77 +106,8 @@ fn pages(
     }
     let pages = Pages::of(column, bytes)?;
     let mut values = 0usize;
-<<<<<<< HEAD
-    for page in PageReader::new(Cursor::new(bytes), column, Vec::new(), usize::MAX) {
-        let Ok(CompressedPage::Data(page)) = page else {
-            return None;
-        };
-        let DataPageHeader::V1(header) = page.header() else {
-            return None;
-        };
-        let encoding = header.encoding;
-        // No codec packs a byte into less than 1/256, except zstd for zeros, which the general
-        // decoder can read.
-        let possible = page.uncompressed_size()
-            <= page
-                .compressed_size()
-                .saturating_mul(256)
-                .saturating_add(64);
-        if !possible || !encodings.contains(&encoding) {
-            return None;
-        }
-        values = values.checked_add(page.num_values())?;
-        pages.push((page, encoding));
-    }
-    (values == rows).then_some(pages)
-}
-
-/// Maximum bytes of a buffer that is kept. Source: Chosen.
-const MAX_KEPT_BYTES: usize = 16 << 20;
-
-thread_local! {
-    /// The last unpacked column. Clearing a new buffer would take half as long as unpacking.
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Unpacks pages one by one.
-struct Unpacker {
-    context: DecompressionContext,
-    buffer: Vec<u8>,
-}
-
-impl Drop for Unpacker {
-    fn drop(&mut self) {
-        if self.buffer.len() <= MAX_KEPT_BYTES {
-            BUFFER.set(std::mem::take(&mut self.buffer));
-        }
-    }
-}
-
-impl Unpacker {
-    fn new() -> Unpacker {
-        Unpacker {
-            context: DecompressionContext::Unset,
-            buffer: BUFFER.take(),
-        }
-    }
-
-    fn unpack<'a>(&'a mut self, page: &'a mut CompressedDataPage) -> Option<&'a [u8]> {
-        let (size, compression) = (page.uncompressed_size(), page.compression());
-        let stored: &[u8] = page.slice_mut();
-        if compression == Compression::Uncompressed {
-            return Some(stored).filter(|s| s.len() == size);
-        }
-        if self.buffer.len() < size {
-            self.buffer.resize(size, 0);
-        }
-        let unpacked = &mut self.buffer[..size];
-        decompress(compression, stored, unpacked, &mut self.context).ok()?;
-        Some(unpacked)
-=======
     for page in pages.list() {
         values = values.checked_add(page.values)?;
->>>>>>> 841ed1b4 (Parquet and Arrow of one project)
     }
     let known = pages.list().iter().all(|p| encodings.contains(&p.encoding));
     (known && values == rows).then_some(pages)
@@ -250,17 +169,6 @@ fn append<T: Number>(plain: &[u8], encoding: Encoding, some: Range<usize>, to: &
     }
 }
 
-<<<<<<< HEAD
-/// Some pages of a column chunk. Each is unpacked when its rows are requested.
-struct Pages {
-    /// Pages after the unpacked one.
-    rest: std::vec::IntoIter<(CompressedDataPage, FormatEncoding)>,
-    /// Rows of the unpacked page, its encoding, its bytes.
-    rows: Range<usize>,
-    encoding: FormatEncoding,
-    plain: Vec<u8>,
-    context: DecompressionContext,
-=======
 /// The truth values of a column chunk, or none of them if no bit is set; `None` if it is to be left to
 /// the general decoder.
 pub(crate) fn flags(
@@ -293,10 +201,9 @@ pub(crate) fn flags(
     }
     // Bits behind the last value do not count.
     Some(all.filter(|all| all.contains(&true)))
->>>>>>> 841ed1b4 (Parquet and Arrow of one project)
 }
 
-/// The pages of a column chunk, unpacked one at a time, as their rows are asked for.
+/// The pages of a column chunk. Each is unpacked when its rows are requested.
 struct PagedColumn {
     pages: Pages,
     /// Number of pages up to the unpacked one.
@@ -351,14 +258,9 @@ impl PagedColumn {
     }
 }
 
-<<<<<<< HEAD
 /// Numbers of a column chunk that are read in the order of rows. Only one page is unpacked at a
 /// time.
-pub(crate) struct PagedNumbers(Pages);
-=======
-/// Numbers of a column chunk that are read in the order of rows: of its pages one is unpacked.
 pub(crate) struct PagedNumbers(PagedColumn);
->>>>>>> 841ed1b4 (Parquet and Arrow of one project)
 
 impl PagedNumbers {
     /// Reads the column chunk in `bytes`; `None` if another decoder should read it.
@@ -427,30 +329,12 @@ impl PagedTimes {
 }
 
 /// The pages of a column chunk that is stored as differences, most of which differ.
-<<<<<<< HEAD
-fn pages_of_differences(
-    bytes: Buffer<u8>,
-    column: &ColumnChunkMetadata,
-    rows: usize,
-) -> Option<Vec<(CompressedDataPage, FormatEncoding)>> {
-    let pages = pages::<u64>(bytes, column, rows, &[FormatEncoding::DELTA_BINARY_PACKED])?;
-    // Blocks of the usual sizes with equal differences have up to 51 values per byte. The limit
-    // prevents allocations of any size.
-    let believed = |page: &CompressedDataPage| {
-        page.num_values() <= page.uncompressed_size().saturating_mul(64)
-    };
-    pages
-        .iter()
-        .all(|(page, _)| believed(page))
-        .then_some(pages)
-=======
 fn pages_of_times(bytes: Vec<u8>, column: &ColumnChunkMetaData, rows: usize) -> Option<Pages> {
     let pages = pages_of_differences::<u64>(bytes, column, rows)?;
-    // Blocks of the usual sizes whose differences are all the same have up to 51 values per byte.
-    // Larger ones could claim any amount of memory.
+    // Blocks of the usual sizes with equal differences have up to 51 values per byte. The limit
+    // prevents allocations of any size.
     let believed = |page: &Page| page.values <= page.size.saturating_mul(64);
     pages.list().iter().all(believed).then_some(pages)
->>>>>>> 841ed1b4 (Parquet and Arrow of one project)
 }
 
 /// The values of a column chunk that is stored as differences; `None` if another decoder should

@@ -492,13 +492,8 @@ impl Columns {
 /// A column of a row group.
 enum Column<T: Number> {
     Paged(&'static str, PagedNumbers),
-<<<<<<< HEAD
     /// All values, if the recorder did not store the column in its usual form.
-    Whole(Buffer<T>),
-=======
-    /// All values: it is not stored as the recorder stores it.
     Whole(ScalarBuffer<T>),
->>>>>>> 841ed1b4 (Parquet and Arrow of one project)
 }
 
 impl<T: Number> Column<T> {

@@ -179,13 +179,8 @@ impl Moved<'_> {
         }
     }
 
-<<<<<<< HEAD
     /// The addresses of a chunk's loads after a plan.
-    fn moved(&self, plan: &Plan, chunk: &Chunk) -> Buffer<u64> {
-=======
-    /// The addresses of a chunk's loads behind a plan.
     fn moved(&self, plan: &Plan, chunk: &Chunk) -> ScalarBuffer<u64> {
->>>>>>> 841ed1b4 (Parquet and Arrow of one project)
         let mut address = chunk.loads.address.clone().to_vec();
         let mut recent = Recent::default();
         for run in &chunk.runs {

@@ -506,13 +506,8 @@ pub(crate) struct SampleOrigin {
     /// The stack of the thread.
     pub(crate) stack: OwnStack,
     /// `time_ns` of the rows; empty if unknown.
-<<<<<<< HEAD
-    pub(crate) times: Buffer<u64>,
-    /// `time_ns` of the first row, and estimated nanoseconds per row for the others.
-=======
     pub(crate) times: ScalarBuffer<u64>,
-    /// `time_ns` of the first row, and nanoseconds per row: an estimate for the others.
->>>>>>> 841ed1b4 (Parquet and Arrow of one project)
+    /// `time_ns` of the first row, and estimated nanoseconds per row for the others.
     pub(crate) clock: (u64, f64),
     /// Regions of a heat map; none if no map is made.
     pub(crate) heat: Option<Arc<HeatRegions>>,
