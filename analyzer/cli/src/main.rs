@@ -83,16 +83,6 @@ fn keep_memory(at_random: bool) {
     }
 }
 
-/// Gives freed memory back to the system between the screen and the report. The screen's tables and
-/// the report's are of other sizes, so that the heap would grow by those of the report.
-fn give_back_memory() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: the call changes only memory that nobody has.
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
-
 fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     let arguments = &cli.analysis;
     if let Some(shell) = arguments.completions {
@@ -296,7 +286,6 @@ fn answer(trace: &Trace, arguments: &Arguments) -> anyhow::Result<Answer> {
             printed: show_tables(&analysis, arguments),
             warnings: analysis.warnings,
         });
-        give_back_memory();
     };
     let early = arguments.is_screen_with_report().then(|| EarlyScreen {
         rows: arguments.screen_rows(),

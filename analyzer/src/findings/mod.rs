@@ -566,7 +566,7 @@ mod tests {
         let cut = |samples: u32, rows: usize| -> Vec<Window> {
             let of = |sample| {
                 let whole = (0..rows / 1000).map(move |_| piece(sample, 1000));
-                whole.chain((rows % 1000 > 0).then(|| piece(sample, rows % 1000)))
+                whole.chain((!rows.is_multiple_of(1000)).then(|| piece(sample, rows % 1000)))
             };
             (0..samples).flat_map(of).collect()
         };

@@ -13,7 +13,7 @@ pub(crate) fn row_step(context: &Context, main: &SiteFacts) -> u64 {
     let step = main.regular_step().unwrap_or(0).unsigned_abs();
     let offsets = offsets(context, main, step);
     let copies = (2..=offsets.len() as u64).rev();
-    let mut rows = copies.filter(|n| step % n == 0).map(|n| step / n);
+    let mut rows = copies.filter(|&n| step.is_multiple_of(n)).map(|n| step / n);
     rows.find(|&row| are_copies(&offsets, step, row))
         .unwrap_or(step)
 }

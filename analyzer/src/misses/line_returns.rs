@@ -223,7 +223,7 @@ mod tests {
                 let random = load.wrapping_mul(0xd134_2543_de82_ef95).rotate_left(29);
                 let random = random.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 30;
                 let lines = if load % 4 < hot { 2000 } else { 40_000 };
-                random % lines << 6
+                (random % lines) << 6
             };
             let [low, value, high] = with_table(address, |table| table.returns_of_cells(None)[0]);
             assert!(

@@ -99,13 +99,13 @@ impl<'t, 'a> Estimate<'t, 'a> {
             watches: Arc::new(FromWatches::nothing(table.cells.len())),
         };
         if watches == Watches::Used {
-            let found = || Arc::new(estimate.from_watches());
+            let found = || Arc::new(estimate.watched_parts());
             estimate.watches = table.shared.watches[at].get_or_init(found).clone();
         }
         estimate
     }
 
-    fn from_watches(&self) -> FromWatches {
+    fn watched_parts(&self) -> FromWatches {
         let mut found = FromWatches::nothing(self.table.cells.len());
         for unit in &self.table.units {
             if unit.walks && self.without.is_some() {

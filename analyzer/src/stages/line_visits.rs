@@ -675,7 +675,8 @@ mod tests {
         let mut whole = count(&[5, 0, 9, 40, 1]);
         let mut merged = LineVisits::merged(parts.to_vec());
         assert!(merged.groups == whole.groups && merged.visits == whole.visits);
-        (merged.sort(), whole.sort());
+        merged.sort();
+        whole.sort();
         assert_eq!(merged.samples, whole.samples);
         assert!(LineVisits::merged(Vec::new()).visits.is_empty());
     }

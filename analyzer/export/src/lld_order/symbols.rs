@@ -148,7 +148,7 @@ fn placed_symbol(file: &Elf<'_>, symbol: &Symbol<'_>) -> Option<Placed> {
     let is_plain = !name.is_empty()
         && !name.starts_with('#')
         && !name.contains(|c: char| c.is_whitespace() || c == char::REPLACEMENT_CHARACTER);
-    (SORTED_SECTIONS.iter().any(|s| begins(&s)) && is_plain && symbol.size > 0).then_some(Placed {
+    (SORTED_SECTIONS.iter().any(begins) && is_plain && symbol.size > 0).then_some(Placed {
         start: symbol.value,
         bytes: symbol.size,
         name,
