@@ -67,12 +67,13 @@ RULES = [
     ),
     rule(
         "loops that return after equal times",
-        ["survival_bounds.rs:part_at_random", "survival_curve.rs:in_loops"],
+        ["from_samples.rs:part_at_random", "survival_curve.rs:in_loops"],
         patches=[
             (
-                "survival_bounds.rs",
-                "pub(super) fn part_at_random(&self, cell: usize) -> [f64; 3] {\n",
-                "pub(super) fn part_at_random(&self, cell: usize) -> [f64; 3] {\n        if OFF { return [1.0; 3]; }\n",
+                "from_samples.rs",
+                "fn part_at_random(&self, table: &VisitTable<'_>, cell: usize) -> [f64; 3] {\n",
+                "fn part_at_random(&self, table: &VisitTable<'_>, cell: usize) -> [f64; 3] {\n"
+                "        if OFF { return [1.0; 3]; }\n",
             )
         ],
     ),
@@ -81,9 +82,9 @@ RULES = [
         ["survival_bounds.rs:either_way"],
         patches=[
             (
-                "survival_bounds.rs",
-                "[least.min(last[0]), value, most.max(last[2])]",
-                "if OFF { return [value; 3]; }\n        [least.min(last[0]), value, most.max(last[2])]",
+                "from_samples.rs",
+                "[least, value, most.max(last[2])]",
+                "if OFF { return [value; 3]; }\n        [least, value, most.max(last[2])]",
             )
         ],
     ),
@@ -92,9 +93,20 @@ RULES = [
         [],
         patches=[
             (
-                "survival_bounds.rs",
-                "[least.min(last[0]), value, most.max(last[2])]",
-                "if OFF { return [least, value, most]; }\n        [least.min(last[0]), value, most.max(last[2])]",
+                "from_samples.rs",
+                "let last = from(params::LATEST_REUSES_REACH_SHARE);",
+                "let last = if OFF { [least, value, most] } else { from(params::LATEST_REUSES_REACH_SHARE) };",
+            )
+        ],
+    ),
+    rule(
+        "returns of lines used in episodes",
+        ["line_returns.rs"],
+        patches=[
+            (
+                "line_returns.rs",
+                "let floor = each.any.clamp(0.0, 1.0);",
+                "if OFF { return [1.0; 3]; }\n        let floor = each.any.clamp(0.0, 1.0);",
             )
         ],
     ),
@@ -104,14 +116,14 @@ RULES = [
         patches=[
             (
                 "survival_bounds.rs",
-                "if !strided || self.fits[cell].evidence",
-                "if OFF || !strided || self.fits[cell].evidence",
+                "if !strided || self.samples.fits[cell].evidence",
+                "if OFF || !strided || self.samples.fits[cell].evidence",
             )
         ],
     ),
     rule(
         "bursts that are longer than a sample",
-        ["survival_bounds.rs:find_bursts", "survival_bounds.rs:bursts_of"],
+        ["from_samples.rs:find_bursts", "survival_bounds.rs:bursts_of"],
         {"VISIT_SHARE_OF_CERTAIN_BURSTS": "0.0"},
     ),
     # Laps of walks.
@@ -126,8 +138,8 @@ RULES = [
         patches=[
             (
                 "survival_bounds.rs",
-                "let v = wait.v * (1.0 - again);",
-                "let v = if OFF { wait.v } else { wait.v * (1.0 - again) };",
+                "let rarer = (1.0 - again) * wait.returns;",
+                "let rarer = if OFF { 1.0 } else { 1.0 - again } * wait.returns;",
             )
         ],
     ),
@@ -167,9 +179,9 @@ RULES = [
         ["survival_bounds.rs:least_curves"],
         patches=[
             (
-                "cell_misses.rs",
-                "(without.is_none() && is_doubtful)",
-                "(without.is_none() && is_doubtful && !OFF)",
+                "survival_bounds.rs",
+                "(is_whole && (has_units || has_bursts))",
+                "(is_whole && (has_units || has_bursts) && !OFF)",
             )
         ],
     ),
@@ -178,9 +190,9 @@ RULES = [
         ["survival_bounds.rs:most_curves", "survival_bounds.rs:seldom"],
         patches=[
             (
-                "cell_misses.rs",
-                "(without.is_none() && is_seldom)",
-                "(without.is_none() && is_seldom && !OFF)",
+                "survival_bounds.rs",
+                "(is_whole && is_seldom)",
+                "(is_whole && is_seldom && !OFF)",
             )
         ],
     ),

@@ -142,10 +142,8 @@ impl FromSamples {
             [reuses - off, reuses, reuses + off].map(|r| (r / expected).clamp(0.0, 1.0))
         };
         // Reuse at one of the two distances does not imply reuse at the other.
-        let ([least, value, most], last) = (
-            from(params::LATE_REUSES_REACH_SHARE),
-            from(params::LATEST_REUSES_REACH_SHARE),
-        );
+        let [least, value, most] = from(params::LATE_REUSES_REACH_SHARE);
+        let last = from(params::LATEST_REUSES_REACH_SHARE);
         // Late reuses inside an episode do not tell how the episode itself returns.
         let has_episodes = self.returns[cell][2] < params::MAX_RETURN_SHARE_OF_EPISODES;
         let least = if has_episodes {
