@@ -867,12 +867,11 @@ mod tests {
             };
             said(Coverage {
                 files: vec![libc],
-                time_samples: 500,
                 ..Coverage::default()
             })
         };
-        assert_eq!(of(4), Vec::<String>::new());
-        assert_eq!(of(10).len(), 1);
+        assert_eq!(of(19), Vec::<String>::new());
+        assert_eq!(of(20).len(), 1);
     }
 
     #[test]

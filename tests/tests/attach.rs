@@ -130,12 +130,21 @@ fn a_running_process_is_sampled_again_and_again() {
             continue;
         };
         let name = |turn: u32| dir.path().join(format!("trace{turn}"));
+        let mut failure = String::new();
         let done = tools::run_beside(Command::new(&app.path).arg(LONG), None, LIMIT, |pid| {
             tools::until_used(pid, BEGUN);
             for turn in 0..3 {
                 // On a busy machine the threads get little CPU time.
                 for seconds in ["0.4", "1.6", "6.4"] {
-                    succeeded(&attach(pid, &name(turn), &["--duration", seconds]));
+                    let attached = attach(pid, &name(turn), &["--duration", seconds]);
+                    if tools::code(&attached) != 0 {
+                        // The program's end, below, tells whether recording broke it.
+                        failure =
+                            format!("turn {turn}: {}", String::from_utf8_lossy(&attached.stderr));
+                        // SAFETY: a plain system call, on a process that this test started.
+                        unsafe { libc::kill(pid, libc::SIGUSR2) };
+                        return;
+                    }
                     if is_enough(&app, &rows::read_trace(&name(turn)).unwrap()) {
                         break;
                     }
@@ -147,9 +156,10 @@ fn a_running_process_is_sampled_again_and_again() {
         assert_eq!(
             (tools::code(&done), &*done.stdout),
             (7, &b"fine\n"[..]),
-            "{}",
+            "{failure}{}",
             String::from_utf8_lossy(&done.stderr)
         );
+        assert_eq!(failure, "");
         for turn in 0..3 {
             let trace = rows::read_trace(&name(turn)).unwrap();
             let m = &trace.manifest;
