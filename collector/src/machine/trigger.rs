@@ -193,11 +193,11 @@ impl WindowTrigger {
 /// `--trigger`.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// Retired loads, counted by the PMU; every --period of them
+    /// Retired loads, counted by the PMU; a window every --period loads
     Loads,
     /// CPU time in user space; --rate times a second
     CpuTime,
-    /// CPU time, looked at at the kernel's tick: costs less on virtual machines; --rate times a
+    /// CPU time, checked at the kernel's tick, which costs less on virtual machines; --rate times a
     /// second, at most every other tick
     Ticks,
 }

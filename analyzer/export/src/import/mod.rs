@@ -22,7 +22,7 @@ Examples:
   mgz import drmemtrace.app.*.dir --from drmemtrace -o app.trace
   mgz analyze app.trace; mgz analyze reuse app.trace; mgz report app.trace
 
-Functions and lines are not known: pages of code stand for functions. docs/reference/export.md tells more.";
+Functions and lines are unknown; pages of code take the place of functions. docs/reference/export.md has the details.";
 
 /// The tool that made the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

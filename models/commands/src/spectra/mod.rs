@@ -30,7 +30,7 @@ Examples:
       by function, and by eighths of the run
   mgz-analyze spectra trace --format json | jq .advice
 
-docs/reference/models.md says what the advice rests on.";
+docs/reference/models.md explains how the advice is found.";
 
 /// Arguments of `spectra`.
 #[derive(Debug, Args)]
@@ -45,10 +45,11 @@ pub struct SpectraArguments {
     /// Block sizes, powers of two.
     #[arg(long, value_delimiter = ',', default_value = "64,4K,2M", value_parser = block_size)]
     pub granularity: Vec<u64>,
-    /// Also by function: the signature of the reuses by its accesses, and what it touches.
+    /// Also by function: the signature of the reuses by its accesses, and the bytes that it
+    /// touches.
     #[arg(long)]
     pub functions: bool,
-    /// Also by interval: N parts of each thread's run, of equally many rows.
+    /// Also by interval: N parts of each thread's run with the same number of rows.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub intervals: Option<u32>,
     /// Counts recorded stores as accesses too.
