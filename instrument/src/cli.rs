@@ -105,7 +105,7 @@ pub struct Args {
     /// Annotation sidecar [default: OUT.mgza]
     #[arg(long, value_name = "FILE")]
     pub annotations: Option<PathBuf>,
-    /// How the instrumented code makes records
+    /// Method of recording
     #[arg(long, value_enum, default_value = "auto")]
     pub backend: Backend,
     /// Instrument also the libraries that BINARY needs: all but the C library, or those in LIST
@@ -755,7 +755,7 @@ fn libraries(
     for (n, library) in chosen.iter().enumerate() {
         if library.name.contains('/') {
             let why = format!(
-                "it is needed by its path ({}), where the loader takes it from whatever the search path says, so that a rewritten one is not found; link the program with -l and a search path instead (or give the library a DT_SONAME and link again), or instrument it by itself and put it there",
+                "it is needed by its path ({}), so that the loader ignores the search path and does not find a rewritten one; link the program with -l and a search path instead (or give the library a DT_SONAME and link again), or instrument it by itself and put it there",
                 library.name
             );
             all.declined.insert(library.name.clone(), why);

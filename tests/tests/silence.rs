@@ -516,7 +516,7 @@ fn where_nothing_instrumented_runs() {
             ],
         );
         assert!(
-            said.contains("what it starts is recorded"),
+            said.contains("programs that it starts are recorded"),
             "it is told before the run: {said}"
         );
         refused(

@@ -183,7 +183,7 @@ fn refusals(app: &Instrumented, dir: &Path) {
         "scan",
     ];
     let said = analyze(&burst, &filtered).unwrap_err();
-    assert!(said.contains("a filter leaves a part of it"), "{said}");
+    assert!(said.contains("a filter selects a part of it"), "{said}");
     let said = refused("nothing");
     assert!(
         said.contains("--weights-from") && said.contains("not a trace folder"),

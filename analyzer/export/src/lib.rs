@@ -237,14 +237,14 @@ pub fn run(arguments: &ExportArguments) -> anyhow::Result<ExitCode> {
     let mode = &trace.manifest.mode;
     if *mode == TraceMode::Count {
         bail!(
-            "{}: mgz-analyze export takes rows of loads, and a trace of mgz-record --count has numbers of loads only; record with another --mode",
+            "{}: mgz-analyze export needs rows of loads, and a trace of mgz-record --count has only numbers of loads; record with another --mode",
             folder.display()
         );
     }
     if let Writer::Accesses(format) = to.writer() {
         if !mode.has_all_loads() {
             bail!(
-                "{}: --to {} means every access of the run, and this trace is sampled (mode {mode}); record with mgz-record --mode full",
+                "{}: --to {} needs every access of the run, and this trace is sampled (mode {mode}); record with mgz-record --mode full",
                 folder.display(),
                 to.name()
             );
@@ -253,7 +253,7 @@ pub fn run(arguments: &ExportArguments) -> anyhow::Result<ExitCode> {
     }
     if arguments.behind.is_some() {
         bail!(
-            "--behind leaves accesses out, which --to {} has none of; choose {}",
+            "--behind filters accesses, and --to {} has no accesses; choose {}",
             to.name(),
             To::of_accesses()
         );

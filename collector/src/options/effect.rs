@@ -428,7 +428,7 @@ pub fn behind_program(cli: &Cli) -> Option<String> {
     }
     let program = cli.program[0].to_string_lossy();
     Some(format!(
-        "{} behind {program} {} to {program}; options of mgz-record stand before the program (`--` before it says that this is meant)",
+        "{} behind {program} {} to {program}; options of mgz-record stand before the program (write `--` before the program if this is intended)",
         first.join(", "),
         if first.len() == 1 { "goes" } else { "go" }
     ))

@@ -136,7 +136,7 @@ impl<'a> Tracker<'a> {
                 continue;
             }
             if !self.shared.add_function(id, function.start) {
-                self.problem("--from-function: more functions fit than can be watched; those beyond the first 4096 are not; give a narrower expression".into());
+                self.problem("--from-function: more functions match than can be watched; only the first 4096 are; give a narrower expression".into());
                 break;
             }
             self.functions += 1;

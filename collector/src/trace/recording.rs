@@ -67,7 +67,7 @@ pub fn report(manifest: &Manifest, trace: &Path, format: OutputFormat, for_run: 
 /// Adds the sentences that come from the recorder alone.
 fn full(manifest: &Manifest, shown: &str, text: &mut String) {
     if let Some(times) = manifest.totals.triggers.get("slowed") {
-        text.push_str(&format!("mgz-record: triggers left a thread no time and were made half as many, {times} times; ask for fewer (--rate)\n"));
+        text.push_str(&format!("mgz-record: triggers took all the time of a thread, so their number was halved {times} times; ask for fewer (--rate)\n"));
     }
     if !manifest.no_samples.is_empty() {
         text.push_str(&format!("mgz-record: {}\n", manifest.no_samples));
@@ -408,11 +408,11 @@ impl Recording {
             }
         }
         if heap.lost > 0 {
-            self.problem(format!("{} calls of the allocator were not logged: their heap blocks are taken for others or for none", heap.lost));
+            self.problem(format!("{} calls of the allocator were not logged: loads of their heap blocks count for other blocks or for none", heap.lost));
         }
         if heap.forgotten > 0 {
             self.problem(format!(
-                "{} heap blocks were more than are kept: loads of them are of the heap as a whole",
+                "{} heap blocks are beyond the limit of the log: their loads count for the heap as a whole",
                 heap.forgotten
             ));
         }

@@ -140,7 +140,7 @@ fn thread_demand(
     };
     if let Some(at) = flags.steps {
         return Some(ThreadDemand {
-            what: format!("it sets the trap flag (at {at:#x}), by which it steps through itself"),
+            what: format!("it sets the trap flag (at {at:#x}), to single-step itself"),
             counts_steps: true,
             needs_original: true,
             soft_only: false,

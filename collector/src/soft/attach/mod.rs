@@ -99,7 +99,7 @@ impl Candidate {
             // The other runtime has the addresses of the functions that ours would replace, and
             // removes its threads' alternate stacks.
             return Err(Refused(format!(
-                "{}: a sanitizer's runtime is part of it, which cannot be told of the recorder any more once it runs; record the program from its start, or link that runtime as a shared library (clang -shared-libsan)",
+                "{}: a sanitizer's runtime is part of it, which cannot learn of the recorder once it runs; record the program from its start, or link that runtime as a shared library (clang -shared-libsan)",
                 inside.path.display()
             )));
         }

@@ -178,7 +178,7 @@ fn machine() -> anyhow::Result<Vec<LevelSpec>> {
     let remedy = "name the caches with --level SIZE:WAYS";
     for entry in std::fs::read_dir(folder).with_context(|| {
         format!(
-            "{}: this machine does not tell its caches; {remedy}",
+            "{}: the caches of this machine are unknown; {remedy}",
             folder.display()
         )
     })? {
@@ -214,7 +214,7 @@ fn machine() -> anyhow::Result<Vec<LevelSpec>> {
     levels.sort_by_key(|l| l.0);
     anyhow::ensure!(
         !levels.is_empty(),
-        "{}: this machine does not tell its caches; {remedy}",
+        "{}: the caches of this machine are unknown; {remedy}",
         folder.display()
     );
     Ok(levels.into_iter().map(|l| l.1.into()).collect())

@@ -92,7 +92,7 @@ pub fn run_spectra(arguments: &SpectraArguments) -> anyhow::Result<(Document, bo
         .collect();
     anyhow::ensure!(
         arguments.intervals.is_none() || rows_of.values().any(|&rows| rows > 0),
-        "{}: the manifest does not tell how many rows each thread has, so the run cannot be cut into intervals; leave out --intervals, or record again",
+        "{}: the manifest does not have the number of rows of each thread, so the run cannot be cut into intervals; leave out --intervals, or record again",
         arguments.trace.display()
     );
     let mut rows_seen: HashMap<(u32, u32), u64> = HashMap::new();
