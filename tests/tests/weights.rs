@@ -236,7 +236,7 @@ fn calibrated_traces_have_their_weights_with_them() {
         assert_eq!(output.status.code(), Some(125));
         String::from_utf8(output.stderr).unwrap()
     };
-    assert!(refused(&["--calibrate", "--mode", "full"]).contains("count by themselves"));
+    assert!(refused(&["--calibrate", "--mode", "full"]).contains("have counts already"));
 }
 
 /// A file that only counts is refused for other purposes, with a message.

@@ -44,9 +44,9 @@ impl Format {
             Format::Champsim => Some(
                 "the file has accesses alone: no branches, no registers, no other instructions; instructions per cycle mean nothing",
             ),
-            Format::Drmemtrace => Some(
-                "the file has only the instructions that access memory, with lengths of 1",
-            ),
+            Format::Drmemtrace => {
+                Some("the file has only the instructions that access memory, with lengths of 1")
+            }
             Format::Lackey | Format::Din | Format::Ramulator2 => None,
         }
     }

@@ -266,7 +266,10 @@ impl Messages {
             None => None,
         };
         if questions.objects && objects.is_none() && self.damage.is_empty() {
-            self.warnings.push("the trace has no data objects (no objects.parquet), so there is no table of them".into());
+            self.warnings.push(
+                "the trace has no data objects (no objects.parquet), so there is no table of them"
+                    .into(),
+            );
         }
         objects
     }

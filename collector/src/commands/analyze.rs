@@ -39,7 +39,7 @@ pub fn record_and_analyze(cli: &Cli, pt: Option<IntelPt>) -> Result<i32, Failure
         && cli.mode != Some(Mode::Full)
     {
         return Err(Failure::own(format!(
-            "--analyze={command}: {command} takes every load of the run, and a run is recorded by samples without --mode full; add it"
+            "--analyze={command}: {command} needs every load of the run, and only --mode full records it; add it"
         )));
     }
     // Signals that end the recorder are held from here on, so that the folder in memory is removed.

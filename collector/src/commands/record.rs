@@ -303,7 +303,7 @@ fn check_files(asked: Mode, instrumented: &[modules::Instrumented]) -> Result<()
             .find(|m| m.note.features & FEATURE_BURST_ONLY != 0)
     {
         return Err(Failure::own(format!(
-            "{}: it steps through itself by the trap flag, checks the alignment of its accesses, or has its system calls handed back to it (mgz-instrument said which and where), and its clones would be seen or fail; record with --mode burst, where such threads run the original",
+            "{}: it single-steps itself by the trap flag, checks the alignment of its accesses, or has its system calls handed back to it (see the message of mgz-instrument), so that it would notice its clones or they would fail; record with --mode burst, where such threads run the original",
             only.path.display()
         )));
     }
@@ -337,7 +337,7 @@ fn heap_off(
         return match by_budget {
             true => Ok(Some("sanitizer")),
             false => Err(Failure::own(format!(
-                "{path}: --heap wraps the allocator, and a sanitizer's runtime has one of its own that nobody may come before; build the program without -fsanitize, or record without --heap"
+                "{path}: --heap wraps the allocator, and a sanitizer's runtime has its own allocator, which must come first; build the program without -fsanitize, or record without --heap"
             ))),
         };
     }

@@ -204,7 +204,7 @@ fn machine() -> anyhow::Result<Vec<LevelSpec>> {
         ) {
             let shape = Shape::new(bytes, ways, line).with_context(|| {
                 format!(
-                    "{}: this machine's description cannot be; {remedy}",
+                    "{}: the description of this machine's caches is invalid; {remedy}",
                     path.display()
                 )
             })?;
