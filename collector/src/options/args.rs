@@ -401,7 +401,7 @@ impl Cli {
 pub enum Mode {
     /// Every record, in order, nothing dropped
     Full,
-    /// The number of all loads by function and line; no addresses (--count)
+    /// Counts of all loads by function and line; no addresses (--count)
     Count,
     /// The last --window records of every --period records; the same ones in every run
     Ring,
