@@ -43,13 +43,14 @@ pub struct Arguments {
     /// Prints every table instead of one screen.
     #[arg(long)]
     pub all: bool,
-    /// Bytes of a block of reuse distance: a power of two.
+    /// Block size of reuse distances, in bytes: a power of two.
     #[arg(long, default_value_t = LINE_BYTES, value_parser = block)]
     pub block: u64,
     /// Format of the result.
     #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
     pub format: OutputFormat,
-    /// Folder for --format csv and parquet; made if need be. With json: also write DIR/analysis.json.
+    /// Folder for --format csv and parquet; created if missing. With json: also writes
+    /// DIR/analysis.json.
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
     /// Rows of the function and line tables on stdout.
@@ -62,19 +63,18 @@ pub struct Arguments {
     /// Page size at which the location zoom ends: a power of two.
     #[arg(long, default_value_t = crate::views::location::STOP, value_name = "BYTES", value_parser = block)]
     pub stop: u64,
-    /// Adds the table of data objects, if the trace has them (--zoom does so as well).
+    /// Adds the table of data objects, if the trace has them (also added by --zoom).
     #[arg(long)]
     pub objects: bool,
-    /// Adds the table of call paths: by way of whom the program came to where windows began, with
-    /// shares of time and what the loads touch.
+    /// Adds the table of call paths at the starts of windows, with their shares of the time and the
+    /// memory that their loads touch.
     #[arg(long)]
     pub call_paths: bool,
-    /// Adds the tables of functions, lines, loops and objects by call path: by way of whom the
-    /// program came to the loads of each.
+    /// Adds the tables of functions, lines, loops and objects by call path.
     #[arg(long)]
     pub by_path: bool,
-    /// Adds the table of cache misses by function, line, loop and object. Those of samples are
-    /// predicted, with an interval that holds in nine cases of ten.
+    /// Adds the table of cache misses by function, line, loop and object. Misses of sampled traces
+    /// are predicted, with an interval that holds in nine cases of ten.
     #[arg(long)]
     pub misses: bool,
     /// Predicts misses of these caches instead of the recording machine's:
@@ -85,36 +85,36 @@ pub struct Arguments {
     /// The part of the run to analyse.
     #[command(flatten)]
     pub filters: Filters,
-    /// Time zoom: goes down to this node (an id such as 0.3.2) instead of to the worst one, and on
-    /// from there.
+    /// Time zoom: goes down to this node (an id such as 0.3.2) instead of the worst one, and
+    /// continues from there.
     #[arg(long, value_name = "ID", requires = "zoom")]
     pub node: Option<String>,
     /// Estimator for footprints of the whole run from samples.
     #[arg(long, value_enum, default_value_t = Estimator::Recapture)]
     pub estimator: Estimator,
-    /// A trace of the same command that has counted its loads (mgz-record --count, --mode full or
-    /// --mode ring): its numbers are those of the run, the functions and the lines, and windows are
-    /// weighted by them. Default: the one that mgz-record --calibrate has put into the trace.
+    /// A trace of the same command with counted loads (mgz-record --count, --mode full or --mode
+    /// ring). Its counts are shown for the run, the functions and the lines, and windows are
+    /// weighted by them. Default: the counts that mgz-record --calibrate has put into the trace.
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["partial", "merge"])]
     pub weights_from: Option<PathBuf>,
-    /// A trace of memory samples of the same command (mgz-record --import of a recording of perf
-    /// mem): what the processor measured stands beside what is predicted. Default: the trace's own
-    /// memory samples.
+    /// A trace with memory samples of the same command (mgz-record --import of a recording of perf
+    /// mem): the misses that the processor measured are shown beside the predicted ones. Default:
+    /// the trace's own memory samples.
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["partial", "merge"], value_parser = trace())]
     pub measured: Option<PathBuf>,
-    /// Writes what one pass over the trace finds to FILE instead of showing it, to be merged with
-    /// others by --merge.
+    /// Writes the results of one pass over the trace to FILE instead of showing them, to be merged
+    /// by --merge.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["zoom", "objects"])]
     pub partial: Option<PathBuf>,
-    /// Shows partial results (of --partial) merged, instead of a trace. With --partial FILE: writes
-    /// the merged result.
+    /// Merges partial results (of --partial) and shows the result. With --partial FILE: writes it
+    /// instead.
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["trace", "zoom", "objects"])]
     pub merge: Vec<PathBuf>,
-    /// Does not read the sidecars: code is not named, addresses are analysed all the same.
+    /// Does not read the sidecars: addresses are analysed, but code has no names.
     #[arg(long)]
     pub no_annotations: bool,
-    /// Memory for footprints, e.g. 512M; what is beyond goes to scratch files (in TMPDIR). Default:
-    /// a quarter of what is available.
+    /// Memory for footprints, e.g. 512M; the rest goes to temporary files (in TMPDIR). Default: a
+    /// quarter of the available memory.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub memory: Option<u64>,
     /// Threads to use; 0: one per CPU.
@@ -180,19 +180,20 @@ pub struct Filters {
     /// Only processes with this id or name.
     #[arg(long, value_name = "PROCESS", conflicts_with_all = ["partial", "merge"])]
     pub process: Vec<String>,
-    /// Only loads of functions whose name matches, and what was inlined from such.
+    /// Only loads of functions whose name matches, also where they were inlined.
     #[arg(long, value_name = "REGEX", conflicts_with_all = ["partial", "merge"])]
     pub function: Vec<Regex>,
     /// Only loads from data objects whose name matches.
     #[arg(long, value_name = "REGEX", conflicts_with_all = ["partial", "merge"])]
     pub object: Vec<Regex>,
-    /// Only loads from addresses of this range, first and last: 0x7f0000001000-0x7f0000001fff.
+    /// Only loads from this range of addresses, with its first and last address:
+    /// 0x7f0000001000-0x7f0000001fff.
     #[arg(long, value_name = "FIRST-LAST", conflicts_with_all = ["partial", "merge"], value_parser = addresses)]
     pub addresses: Vec<(u64, u64)>,
     /// Only from this time on, in seconds after the first sample.
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["partial", "merge"], value_parser = seconds)]
     pub from: Option<f64>,
-    /// Only up to this time.
+    /// Only up to this time, in seconds after the first sample.
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["partial", "merge"], value_parser = seconds)]
     pub to: Option<f64>,
 }

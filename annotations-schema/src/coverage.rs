@@ -255,7 +255,7 @@ fn lack_of(mut text: String, files: &[&LoadedFile], coverage: &Coverage) -> Lack
         let instrumented = coverage.files.iter().filter(|f| f.instrumented);
         libraries = taken(instrumented.map(|f| f.path.as_str()));
         libraries.extend(needed);
-        text.push_str(&format!("; `--libs={}` takes them in", libraries.join(",")));
+        text.push_str(&format!("; `--libs={}` records them", libraries.join(",")));
     }
     if let Some(waiting) = files.iter().find(|f| is_for_waiting(&f.path)) {
         text.push_str(&format!(
@@ -513,7 +513,7 @@ fn reading_functions(coverage: &Coverage) -> Option<Lack> {
     let functions = files.iter().flat_map(|f| f.reads_for.iter().cloned());
     let names: Vec<&str> = files.iter().map(|f| short(&f.path)).collect();
     let text = format!(
-        "what the program lets {} read and copy ({}) is not in this trace",
+        "data that the program lets {} read and copy ({}) are not in this trace",
         names.join(", "),
         list(functions)
     );
@@ -609,7 +609,7 @@ fn outside(manifest: &Manifest) -> Option<Lack> {
             _ => name.to_owned(),
         });
         text.push_str(&format!(
-            "; `--libs={}` takes that library in as well",
+            "; `--libs={}` instruments that library too",
             libraries.join(",")
         ));
     }
@@ -687,7 +687,7 @@ mod tests {
         assert_eq!(
             said(coverage),
             [
-                "60% of the time was in files that are not instrumented (liblzma.so.5.4.1 40%, libm.so.6 14%, ld-linux-x86-64.so.2 6%), whose loads are not in this trace; `--libs=liblzma,libm.so.6` takes them in"
+                "60% of the time was in files that are not instrumented (liblzma.so.5.4.1 40%, libm.so.6 14%, ld-linux-x86-64.so.2 6%), whose loads are not in this trace; `--libs=liblzma,libm.so.6` records them"
             ]
         );
     }
@@ -833,7 +833,7 @@ mod tests {
         assert_eq!(
             said(coverage),
             [
-                "what the program lets libasan.so.8.0.0 read and copy (strcmp) is not in this trace; libasan.so.8.0.0 is a sanitizer's runtime, which is never instrumented: build the program without -fsanitize to see what the C library does in its place"
+                "data that the program lets libasan.so.8.0.0 read and copy (strcmp) are not in this trace; libasan.so.8.0.0 is a sanitizer's runtime, which is never instrumented: build the program without -fsanitize to see what the C library does in its place"
             ]
         );
     }
@@ -853,7 +853,7 @@ mod tests {
         assert_eq!(
             said(coverage),
             [
-                "what the program lets libc.so.6 read and copy (memcmp, memcpy, strchr, strcmp and 1 more) is not in this trace; `--libs=libc.so.6` takes them in"
+                "data that the program lets libc.so.6 read and copy (memcmp, memcpy, strchr, strcmp and 1 more) are not in this trace; `--libs=libc.so.6` records them"
             ]
         );
     }
@@ -894,7 +894,7 @@ mod tests {
         };
         let said = said(coverage);
         assert!(
-            said[0].contains("`--libs=liblzma.so.5,libc.so.6` takes them in"),
+            said[0].contains("`--libs=liblzma.so.5,libc.so.6` records them"),
             "{said:?}"
         );
     }
@@ -973,7 +973,7 @@ mod tests {
                 ]
             )
             .unwrap(),
-            "900 of 1,000 triggers came where no window can begin (of 256 that were seen: /usr/lib/liblzma.so.5.4.1 75%, /usr/bin/xz 2%); `--libs=liblzma` takes that library in as well"
+            "900 of 1,000 triggers came where no window can begin (of 256 that were seen: /usr/lib/liblzma.so.5.4.1 75%, /usr/bin/xz 2%); `--libs=liblzma` instruments that library too"
         );
         assert_eq!(
             with(20, 20, &[]).unwrap(),

@@ -42,17 +42,17 @@ const EXAMPLES_HELP: &str = "\
 Rewrites an x86-64 program so that it can record the addresses that it loads from.
 
 Examples:
-  mgz-instrument ./app                        ./app.inst and ./app.inst.mgza
+  mgz-instrument ./app                        writes ./app.inst and ./app.inst.mgza
   mgz-instrument -o /tmp/gzip /usr/bin/gzip   a stripped program of the system
   mgz-instrument --libs -o xz /usr/bin/xz
-      its libraries as well, into xz.libs/
+      instruments its libraries too, into xz.libs/
   mgz-instrument --functions '^hash_' ./app   only some functions
-  mgz-instrument --prefetch plan.json ./app   ./app.fixed, with prefetches
+  mgz-instrument --prefetch plan.json ./app   writes ./app.fixed with prefetches
   mgz-record -o trace -- ./app.inst           then record, and
   mgz-analyze trace                           look at the result
 
-The original code stays in the file. Code that is not understood is left as it is: it is not recorded, and \
-nothing else changes.";
+The original code stays in the file. Code that mgz-instrument does not understand is left unchanged, and its \
+loads are not recorded.";
 
 const AFTER: &str = "\
 Exit status: 0 done, 1 error, 2 wrong usage, 3 declined (the file cannot be instrumented safely; the message \
@@ -76,7 +76,7 @@ pub enum Modes {
     Ring,
     /// burst, full and ring: calls and returns are translated, which makes full and ring slower
     Burst,
-    /// count alone (mgz-record --count), which then costs little: no addresses can be recorded
+    /// count alone (mgz-record --count): costs little, but no addresses can be recorded
     Count,
 }
 
@@ -99,57 +99,57 @@ pub struct Args {
     /// Instrumented file [default: BINARY.inst]
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
-    /// Replace OUT even if it is a file that mgz-instrument has not made
+    /// Replace OUT even if mgz-instrument did not make it
     #[arg(long)]
     pub force: bool,
     /// Annotation sidecar [default: OUT.mgza]
     #[arg(long, value_name = "FILE")]
     pub annotations: Option<PathBuf>,
-    /// Kind of records
+    /// Method of recording
     #[arg(long, value_enum, default_value = "auto")]
     pub backend: Backend,
-    /// Instrument the libraries that BINARY needs as well: all but the C library, or those in LIST
+    /// Instrument also the libraries that BINARY needs: all but the C library, or those in LIST
     /// (names like liblzma.so.5 or liblzma, separated by commas)
     #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub libs: Option<String>,
-    /// Let $ORIGIN in the library search path of OUT mean BINARY's folder, so that OUT may lie
-    /// elsewhere and finds the libraries that BINARY finds
+    /// Make $ORIGIN in OUT's library search path refer to BINARY's folder, so that OUT finds the
+    /// same libraries from another folder
     #[arg(long)]
     pub keep_origin: bool,
     /// Instrument only functions whose name matches (functions without a name are called
     /// fn_ADDRESS, in hex)
     #[arg(long, value_name = "REGEX")]
     pub functions: Option<String>,
-    /// Leave functions alone whose name matches
+    /// Do not instrument functions whose name matches
     #[arg(long, value_name = "REGEX")]
     pub exclude: Option<String>,
     /// Instrument nothing: OUT is BINARY with one more needed library, NAME, before all others
-    /// ($ORIGIN in it means OUT's folder)
+    /// ($ORIGIN in NAME means OUT's folder)
     #[arg(long, value_name = "NAME", requires = "output")]
     pub needed: Option<String>,
-    /// Ask the servers of DEBUGINFOD_URLS, by debuginfod-find, for debug information that is not on
-    /// this machine
+    /// Fetch debug information that is not on this machine from the servers in DEBUGINFOD_URLS
+    /// (needs debuginfod-find)
     #[arg(long)]
     pub debuginfod: bool,
     /// Record stores as well
     #[arg(long)]
     pub stores: bool,
-    /// Record calls of memcpy, memmove and memset in the C library as what they do: a read of all
-    /// bytes, and with --stores a write, at the caller's line (soft backend)
+    /// Record the accesses of memcpy, memmove and memset in the C library at the caller's line: a
+    /// read of all bytes, and with --stores a write (soft backend)
     #[arg(long)]
     pub copies: bool,
-    /// Modes of mgz-record that the soft backend's code shall serve [default: burst]
+    /// Modes of mgz-record that the instrumented code supports (soft backend) [default: burst]
     #[arg(long = "for", value_enum, value_name = "MODES")]
     pub modes: Option<Modes>,
-    /// Record nothing: put prefetches of the loads in PLAN, a JSON file, into a program that runs
-    /// by itself (all: of every load for which one can be placed); OUT is then BINARY.fixed by
-    /// default
+    /// Record nothing: insert prefetches for the loads listed in PLAN, a JSON file (all: for every
+    /// load where one can be placed), into a program that runs without mgz-record; OUT is then
+    /// BINARY.fixed by default
     #[arg(long, value_name = "PLAN", conflicts_with_all = ["annotations", "backend", "libs", "functions", "exclude", "debuginfod", "stores", "copies", "modes", "naive"])]
     pub prefetch: Option<PathBuf>,
     /// Form of the report on stdout
     #[arg(long, value_enum, default_value = "text")]
     pub format: ReportFormat,
-    /// No report: only errors are printed
+    /// Print only errors, no report
     #[arg(short, long, conflicts_with = "format")]
     pub quiet: bool,
     /// One record per load, nothing shared (for tests of mgz itself)
@@ -755,7 +755,7 @@ fn libraries(
     for (n, library) in chosen.iter().enumerate() {
         if library.name.contains('/') {
             let why = format!(
-                "it is needed by its path ({}), where the loader takes it from whatever the search path says, so that a rewritten one is not found; link the program with -l and a search path instead (or give the library a DT_SONAME and link again), or instrument it by itself and put it there",
+                "it is needed by its path ({}), so that the loader ignores the search path and does not find a rewritten one; link the program with -l and a search path instead (or give the library a DT_SONAME and link again), or instrument it by itself and put it there",
                 library.name
             );
             all.declined.insert(library.name.clone(), why);

@@ -18,38 +18,39 @@ const FIX_FAILED: i32 = 1;
 const EXAMPLES_HELP: &str = "\
 Examples:
   mgz run -- ./app input.dat
-      what is slow about memory in app: app.mgz/report.html
-  mgz run --heap -- ./app input.dat     the same with more of its heap blocks
-  mgz run --libs -- xz -k big.tar       its libraries too
+      record app and write a report, app.mgz/report.html
+  mgz run --heap -- ./app input.dat     log more of its heap blocks
+  mgz run --libs -- xz -k big.tar       record its libraries too
   mgz run --overhead 5% -- ./app        more windows, for narrower intervals
-  mgz run -- ./train.py                 the interpreter of a script
+  mgz run -- ./train.py                 a script: record its interpreter
   mgz report trace
-      a report of a trace that mgz-record has made: trace.html
+      write trace.html, the report of a trace made by mgz-record
   mgz serve app.mgz
-      the same, and what is selected in it is analysed again
+      show the report in a browser and analyse what you select there
   mgz compare old.mgz -- new.mgz
-      what is better, worse or the same in another build
-  mgz compare --html diff.html old.mgz -- new.mgz   the same to look at
+      compare two builds: what is better, worse or the same
+  mgz compare --html diff.html old.mgz -- new.mgz   the same as an HTML report
   mgz what-if app.mgz/trace --remedy 'split of particles'
-      the time that a remedy would save
+      predict the time that a remedy would save
   mgz fix -- ./app input.dat
-      a faster copy of app, if its findings lead to one: app.fixed
+      write app.fixed, a faster copy of app, if a remedy helps
   mgz doctor
-      what this machine can record, and the remedy for the rest
+      show what this machine can record, and the remedy for what it cannot
   mgz doctor --measure
-      how long loads take here, by cache level
+      measure how long loads take on this machine, by cache level
   mgz record --mode full -- ./app.inst
-      the single steps: mgz instrument, mgz record, mgz analyze";
+      the steps of mgz run one by one: mgz instrument, mgz record, mgz analyze";
 
 const AFTER: &str = "\
-Exit status of run: that of the program, 128+n if signal n ended it; 3 if the program cannot be instrumented \
-safely; 125 if mgz itself fails, 126 if the program cannot be executed, 127 if it is not found. With report: 0 \
-done, 1 error, or part of the trace was damaged and skipped.
+Exit status of mgz run: that of the program, or 128+n if signal n ended it; 3 if the program cannot be \
+instrumented safely; 125 if mgz itself fails; 126 if the program cannot be executed; 127 if it is not found. \
+Exit status of mgz report: 0 done; 1 error, or part of the trace was damaged and skipped.
 
-A report holds the command line, paths, function names and the source lines that were hit: look before you share it.";
+A report contains the command line, paths, function names and source lines of recorded loads: check it before \
+you share it.";
 
-/// Shows how a program uses memory: instruments it, records its loads, analyses them and makes a
-/// report to look at.
+/// Shows how a program uses memory: instruments it, records its loads, analyses them and writes a
+/// report.
 #[derive(Debug, Parser)]
 #[command(name = "mgz", version, before_help = EXAMPLES_HELP, after_help = AFTER, max_term_width = 110, subcommand_required = true, arg_required_else_help = true)]
 pub struct Cli {
@@ -65,9 +66,10 @@ pub enum Command {
     Run(Run),
     /// Make a report of a trace
     Report(Report),
-    /// Show a report that analyses again what is selected in it: a part of the time, a thread, data
+    /// Show a report in a browser and analyse what you select there: a time range, a thread, data
     Serve(Serve),
-    /// Try what findings advise on the finished program, and keep what is measured to be faster
+    /// Try the remedies of the findings on the compiled program, and keep those that measurably
+    /// save time
     Fix(Fix),
     /// Show what this machine can record, and the remedy for what it cannot
     Doctor(Doctor),
@@ -80,22 +82,22 @@ pub enum Command {
     /// Run mgz-analyze
     #[command(disable_help_flag = true)]
     Analyze(Rest),
-    /// Show many traces of one job by rank: mgz-analyze ranks
+    /// Compare the ranks of a parallel job (runs mgz-analyze ranks)
     #[command(disable_help_flag = true)]
     Ranks(Rest),
-    /// Tell what is better, worse or the same in another build: mgz-analyze compare
+    /// Compare two builds: what is better, worse or the same (runs mgz-analyze compare)
     #[command(disable_help_flag = true)]
     Compare(Rest),
-    /// Write a trace in a format of other tools: mgz-analyze export
+    /// Write a trace in the format of another tool (runs mgz-analyze export)
     #[command(disable_help_flag = true)]
     Export(Rest),
-    /// Make a trace of one of another tool: mgz-analyze import
+    /// Make a trace from a trace of another tool (runs mgz-analyze import)
     #[command(disable_help_flag = true)]
     Import(Rest),
-    /// Ask a trace in SQL: mgz-analyze query
+    /// Query a trace in SQL (runs mgz-analyze query)
     #[command(disable_help_flag = true)]
     Query(Rest),
-    /// Predict the time that a remedy would save: mgz-analyze what-if
+    /// Predict the time that a remedy would save (runs mgz-analyze what-if)
     #[command(disable_help_flag = true)]
     WhatIf(Rest),
     /// Print a completion script
@@ -111,8 +113,8 @@ pub enum Command {
 /// `mgz doctor`.
 #[derive(Debug, clap::Args)]
 pub struct Doctor {
-    /// Measure latencies and bandwidths of the caches and of memory instead, and keep them for the
-    /// traces that follow
+    /// Measure the latencies and bandwidths of the caches and of memory instead, and keep them for
+    /// later traces
     #[arg(long)]
     pub measure: bool,
     /// Print the measurement as JSON
@@ -123,29 +125,29 @@ pub struct Doctor {
 /// `mgz run`.
 #[derive(Debug, Default, clap::Args)]
 pub struct Run {
-    /// Folder for report and trace; those of an earlier run are replaced [default: NAME.mgz]
+    /// Folder for the report and the trace; replaces those of an earlier run [default: NAME.mgz]
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
-    /// Log more of the program's heap blocks, by which data are named by where they were allocated:
-    /// those of 4 KiB and more and a sample of smaller ones, or all [default: budget]
+    /// Log more of the program's heap blocks, so that data are named by their allocation sites:
+    /// blocks of 4 KiB and more and a sample of smaller ones, or all blocks [default: budget]
     #[arg(long, value_enum, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "sampled")]
     pub heap: Option<HeapBlocks>,
-    /// Log no heap blocks: the allocator stays as it is
+    /// Log no heap blocks and do not wrap the allocator
     #[arg(long, conflicts_with = "heap")]
     pub no_heap: bool,
-    /// Instrument the libraries that the program needs as well: all but the C library, or those in
-    /// LIST [default: those of a program that has less code than they have, and those that took 2 %
-    /// of the time or more in an earlier run]
+    /// Instrument also the libraries that the program needs: all but the C library, or those in
+    /// LIST [default: those that took 2 % of the time or more in an earlier run; and all but
+    /// libraries of languages and the system, if they have more code than the program]
     #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub libs: Option<String>,
-    /// Instrument the program's file alone, even if most of the code is in its libraries
+    /// Instrument only the program's own file, even if most of the code is in its libraries
     #[arg(long, conflicts_with = "libs")]
     pub no_libs: bool,
-    /// Record stores too: shows which lines threads take from each other
+    /// Record stores too: shows which cache lines threads take from each other
     #[arg(long)]
     pub stores: bool,
-    /// Ask the servers of DEBUGINFOD_URLS, by debuginfod-find, for debug information that is not on
-    /// this machine
+    /// Fetch debug information that is not on this machine from the servers in DEBUGINFOD_URLS
+    /// (needs debuginfod-find)
     #[arg(long)]
     pub debuginfod: bool,
     /// Percent of the program's CPU time that recording may cost [default: 1]
@@ -154,12 +156,11 @@ pub struct Run {
     /// Record every load, in order (small inputs: the trace grows fast)
     #[arg(long, conflicts_with = "overhead")]
     pub full: bool,
-    /// Put the instrumented file beside the program instead of into the cache: for programs that
-    /// look for their files where they themselves lie
+    /// Put the instrumented file beside the program instead of into the cache folder: for programs
+    /// that look for files in their own folder
     #[arg(long)]
     pub beside: bool,
-    /// Leave extension modules of Python as they are; else those that the program imports are
-    /// instrumented too
+    /// Do not instrument the Python extension modules that the program imports
     #[arg(long)]
     pub no_modules: bool,
     /// Leave the source lines out of the report
@@ -188,24 +189,24 @@ Examples:
   mgz fix --check 'diff -r -I ^Time' -- ./app
       lines that begin with Time may differ
   mgz fix --trace app.mgz -- ./app input.dat
-      the findings of an earlier mgz run
+      takes the findings of an earlier mgz run
   mgz fix --apply app.fix.json -o app.fixed -- ./app
-      the same fix again, without measuring
+      applies the same fix again, without measuring
   mgz fix --source -- ./app input.dat
-      changes of the source: app.patch, and recipes where no patch is safe
+      writes app.patch for the sources, and recipes where no patch is safe
   mgz fix --verify 'make' -- ./app input.dat
       builds a copy of the sources with each patch, and keeps what is faster
   mgz fix --apply app.patch
-      changes the sources, all of them or none";
+      applies the patch to the sources, completely or not at all";
 
 const FIX_AFTER: &str = "\
-Each remedy becomes a copy of the program. It is run in turn with the original, with the same arguments, and its \
-output and exit status must be the same. A remedy is kept if the 95 % interval of its gain lies above 1 %. Then the \
-kept ones are joined and measured together. Times are CPU times of a program with one thread, and wall times of one with more \
-threads: let nothing else run meanwhile.
+mgz makes a copy of the program with each remedy. It runs the copy and the original in turn with the same \
+arguments; output and exit status must be the same. A remedy is kept if the 95 % interval of its gain lies above \
+1 %. The kept remedies are then joined and measured together. Times are CPU times of a program with one thread, \
+and wall times of a program with more threads: let nothing else run meanwhile.
 
-The program runs some 20 to 100 times. It must succeed, take 0.1 s or more, and print the same each time. It gets \
-no terminal. To undo a fix, delete the written files.
+The program runs some 20 to 100 times. It must succeed, take 0.1 s or more, and print the same each time. It \
+gets no terminal. To undo a fix, delete the written files.
 
 Exit status: 0 a fix was written, 1 error or refused, 4 nothing was kept and nothing was written.";
 
@@ -216,41 +217,41 @@ pub struct Fix {
     /// The fixed program [default: NAME.fixed]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Document of what was tried and measured [default: NAME.fix.json beside the fixed program]
+    /// JSON file with what was tried and measured [default: NAME.fix.json beside the fixed program]
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Pairs of runs per comparison, at most; clear cases take four
+    /// Maximum number of pairs of runs per comparison; clear cases take four
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = pairs)]
     pub pairs: usize,
-    /// Let a command compare the runs: it gets two folders with stdout, stderr and the files of
-    /// --files, and succeeds if they are equivalent [default: all bytes are the same]
+    /// Command that compares two runs: it gets two folders with stdout, stderr and the files of
+    /// --files, and succeeds if they are equivalent [default: all bytes must be the same]
     #[arg(long, value_name = "CMD")]
     pub check: Option<String>,
-    /// A file or folder that the program writes and that is compared too
+    /// A file or folder that the program writes; it is compared too
     #[arg(long, value_name = "PATH")]
     pub files: Vec<PathBuf>,
     /// Standard input of each run [default: that of mgz if it is a file or a pipe, else empty]
     #[arg(long, value_name = "FILE")]
     pub stdin: Option<PathBuf>,
-    /// Take the findings of this recording of the same build instead of making one
+    /// Take the findings of this earlier recording of the same build instead of recording again
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
-    /// Apply the fix of this document without measuring, or change the sources by this patch
+    /// Apply the fix of this JSON file without measuring, or apply this patch to the sources
     /// [default: the fix in this folder]
     #[arg(long, value_name = "FIX", num_args = 0..=1, default_missing_value = ".", conflicts_with_all = ["json", "check", "files", "stdin", "trace", "pairs", "source", "verify"])]
     pub apply: Option<PathBuf>,
-    /// Write changes of the source instead of a fixed program: a patch [default: NAME.patch], and
-    /// recipes in words where no patch is safe
+    /// Write a patch for the sources [default: NAME.patch] instead of a fixed program, and recipes
+    /// in words where no patch is safe
     #[arg(long)]
     pub source: bool,
-    /// Build a copy of the sources with each patch by this command, and keep what is measured to be
-    /// faster
+    /// Build a copy of the sources with each patch by this command, and keep the patches that
+    /// measurably save time
     #[arg(long, value_name = "BUILD COMMAND")]
     pub verify: Option<String>,
     /// Folder of the sources [default: the common folder of the sources and the program]
     #[arg(long, value_name = "DIR")]
     pub tree: Option<PathBuf>,
-    /// Do not note predicted and measured gains in the cache folder (also MGZ_NO_KEEP=1)
+    /// Do not store predicted and measured gains in the cache folder (also MGZ_NO_KEEP=1)
     #[arg(long)]
     pub no_keep: bool,
     /// The program and its arguments
@@ -273,7 +274,7 @@ fn pairs(text: &str) -> Result<usize, String> {
 /// `mgz report`.
 #[derive(Debug, clap::Args)]
 pub struct Report {
-    /// The folder that mgz-record wrote, or that of -o of mgz run
+    /// The folder that mgz-record or mgz run wrote
     pub trace: PathBuf,
     /// The report [default: TRACE.html, or report.html in the folder of mgz run]
     #[arg(short, long, value_name = "FILE")]
@@ -290,7 +291,7 @@ pub struct Report {
 /// `mgz serve`.
 #[derive(Debug, clap::Args)]
 pub struct Serve {
-    /// The folder that mgz-record wrote, or that of -o of mgz run
+    /// The folder that mgz-record or mgz run wrote
     pub trace: PathBuf,
     /// Port on 127.0.0.1 [default: a free one]
     #[arg(

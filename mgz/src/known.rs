@@ -86,9 +86,9 @@ impl Known {
         self.libraries.extend(new);
         match &named[..] {
             [] => None,
-            [one] => Some(format!("{one} is taken in by the next run")),
+            [one] => Some(format!("{one} is instrumented too in the next run")),
             [first @ .., last] => Some(format!(
-                "{} and {last} are taken in by the next run",
+                "{} and {last} are instrumented too in the next run",
                 first.join(", ")
             )),
         }
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(
             known.learn_libraries(&run).as_deref(),
             Some(
-                "libm.so.6 (4 % of the time) and libz.so.1 (2 % of the time) are taken in by the next run"
+                "libm.so.6 (4 % of the time) and libz.so.1 (2 % of the time) are instrumented too in the next run"
             )
         );
         assert_eq!(known.learn_libraries(&run), None);

@@ -20,7 +20,7 @@ const OFF: &str = "MGZ_NO_MEASURE";
 /// Measures this machine, prints the result and stores it.
 pub fn show(json: bool) -> anyhow::Result<i32> {
     let costs = memory_costs::measure_and_keep(ASKED_FOR)?
-        .context("the kernel does not tell the caches of this machine, so nothing is measured")?;
+        .context("the kernel does not report the caches of this machine, so nothing is measured")?;
     let text = match json {
         true => document(&costs)?,
         false => table(&costs),

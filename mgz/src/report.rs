@@ -136,7 +136,7 @@ pub fn analysis(trace: &Path, options: &HtmlOptions, data: &Path) -> anyhow::Res
 
 /// Reads the analysis's output.
 pub fn read_report_data(trace: &Path, data: &Path) -> anyhow::Result<Value> {
-    let bytes = std::fs::read(data).context("what mgz-analyze has written is gone")?;
+    let bytes = std::fs::read(data).context("the output of mgz-analyze is gone")?;
     if bytes.is_empty() {
         bail!("{}: could not be analysed", trace.display());
     }

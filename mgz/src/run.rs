@@ -32,7 +32,7 @@ pub fn run_program(run: &Run) -> anyhow::Result<i32> {
     tools::find_tool("mgz-analyze")?;
     if let Some(script) = &program.script {
         tell!(
-            "mgz: {} is a script: what is recorded is its interpreter, {}; programs that it starts are recorded if they are instrumented",
+            "mgz: {} is a script: its interpreter, {}, is recorded; programs that it starts are recorded if they are instrumented",
             script.display(),
             program.file.display()
         );
@@ -55,7 +55,7 @@ pub fn run_program(run: &Run) -> anyhow::Result<i32> {
         // visible.
         Err(error) => {
             tell!(
-                "mgz: {error:#}; the trace is whole: mgz report {}",
+                "mgz: {error:#}; the trace is complete: mgz report {}",
                 folder.display()
             );
             Ok(if status == 0 { FAILED } else { status })
@@ -159,7 +159,7 @@ fn hook(run: &Run, program: &Program, rest: &[OsString]) -> Option<Hook> {
     }
     if let Some(flag) = python::ignores_hook(program.first.iter().chain(rest)) {
         tell!(
-            "mgz: with -{flag} Python reads nothing that mgz gives it, so that extension modules are not instrumented; those in which time goes are named below"
+            "mgz: with -{flag} Python ignores the hook of mgz, so that extension modules are not instrumented; those that take time are named below"
         );
         return None;
     }
@@ -189,7 +189,7 @@ fn folder(given: Option<&Path>, program: &Program) -> anyhow::Result<PathBuf> {
     };
     if folder.join("manifest.json").exists() {
         bail!(
-            "{} is a trace by itself; give another folder with -o DIR, or make a report of it: mgz report {}",
+            "{} is a trace; give another folder with -o DIR, or make a report of it: mgz report {}",
             folder.display(),
             folder.display()
         );

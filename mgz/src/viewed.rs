@@ -27,7 +27,7 @@ pub fn command(name: &'static str, arguments: Vec<OsString>) -> anyhow::Result<i
     let code = status
         .code()
         .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-    let bytes = std::fs::read(data.path()).context("what mgz-analyze has written is gone")?;
+    let bytes = std::fs::read(data.path()).context("the output of mgz-analyze is gone")?;
     if bytes.is_empty() {
         // The subcommand has printed the reason.
         return Ok(if code == 0 { 1 } else { code });

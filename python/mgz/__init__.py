@@ -1,4 +1,4 @@
-"""Memory behaviour of programs: traces of loads, recorded by the commands of mgz, as tables.
+"""Traces of mgz as tables: how programs use memory.
 
 >>> import mgz
 >>> trace = mgz.open("app.mgz/trace")        # doctest: +SKIP
@@ -10,7 +10,7 @@ footprint (distinct addresses), ``D`` reuse distance (distinct blocks between tw
 block), ``_hat`` an estimate for the whole run, ``_lo`` and ``_hi`` the ends of its 95 % interval,
 ``_pct`` percent, ``_ns`` nanoseconds.
 
-Errors are :class:`Error`, with the sentence that the commands print.
+Errors raise :class:`Error`, with the message that the commands print.
 """
 
 from mgz import distributed, models

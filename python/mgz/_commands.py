@@ -19,7 +19,7 @@ Word = str | os.PathLike[str]
 
 
 class CommandError(Error):
-    """A command failed. The text is what it printed."""
+    """A command failed. The text is its output on standard error."""
 
     def __init__(self, sentence: str, status: int) -> None:
         super().__init__(sentence)
@@ -28,7 +28,7 @@ class CommandError(Error):
 
 
 def find(name: str) -> str:
-    """The file of a command: the one that was installed with this package, or one in PATH."""
+    """The file of a command: installed with this package, or else found in PATH."""
     try:
         files = importlib.metadata.files("mgz") or []
     except importlib.metadata.PackageNotFoundError:
@@ -57,9 +57,9 @@ def command(
     words
         its arguments.
     capture
-        return what it writes to standard output; else that is left as it is.
+        return its standard output; otherwise standard output is not redirected.
 
-    Raises :class:`CommandError` with what it wrote to standard error if it fails.
+    Raises :class:`CommandError` with its output on standard error if it fails.
     """
     line = [find(name), *(os.fspath(word) for word in words)]
     done = subprocess.run(
@@ -98,7 +98,7 @@ def run(
     output
         folder for the report and the trace; by default NAME.mgz.
     heap
-        also log heap blocks, so that data are named by where they were allocated.
+        also log heap blocks, so that data are named by their allocation sites.
     libs
         also instrument libraries: all but the C library, or those of a list.
     full
@@ -125,10 +125,10 @@ Run = Path | Trace
 
 
 def compare(base: Run | Sequence[Run], new: Run | Sequence[Run], *words: Word) -> dict[str, Any]:
-    """Compares another build, as ``mgz compare --format json`` prints it: better, worse and equal parts.
+    """Compares two builds: better, worse and equal parts, as in ``mgz compare --format json``.
 
     base, new
-        a trace, or several runs of the same: traces, folders of ``mgz run``, files of
+        one run, or several runs of one build: traces, folders of ``mgz run``, files of
         ``mgz-analyze --partial``.
     words
         more options of the command, such as ``"--misses"``.

@@ -15,17 +15,17 @@ from mgz._trace import Path, Trace
 
 
 class Report:
-    """A report: one HTML file. In a notebook it is shown in a frame of its own.
+    """A report: one HTML file. A notebook shows it in its own frame.
 
-    The frame is sandboxed: the report's scripts run, and can reach neither the notebook nor the
-    network nor files.
+    The frame is sandboxed: the report's scripts run, but cannot access the notebook, the network
+    or files.
     """
 
     def __init__(self, page: str, height: int) -> None:
         self.html = page
         """The whole page."""
         self.height = height
-        """Of the frame, in pixels."""
+        """Height of the frame, in pixels."""
 
     @staticmethod
     def of(trace: Path, file: Path | None, height: int) -> Report:
@@ -36,7 +36,7 @@ class Report:
             return Report(target.read_text(encoding="utf-8"), height)
 
     def save(self, file: Path) -> None:
-        """Writes the page to a file that its user alone can read."""
+        """Writes the page to a file that only the current user can read."""
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8") as out:
             out.write(self.html)
@@ -66,5 +66,5 @@ def run_cell(line: str, cell: str) -> Trace:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """``%load_ext mgz`` makes ``%%mgz`` known."""
+    """``%load_ext mgz`` registers ``%%mgz``."""
     shell.register_magic_function(run_cell, magic_kind="cell", magic_name="mgz")

@@ -13,15 +13,15 @@ from mgz._trace import Path
 
 
 class Ranks:
-    """What many traces of one job have found together: by rank, and how metrics are spread.
+    """The results of many traces of one job: metrics by rank, and their spread over ranks.
 
-    ``_min``, ``_median``, ``_mean``, ``_max`` are over ranks; ``imbalance`` is the greatest value over
-    the mean, 1 where all ranks are alike.
+    ``_min``, ``_median``, ``_mean``, ``_max`` are over ranks; ``imbalance`` is the greatest value
+    divided by the mean, 1 if all ranks are equal.
     """
 
     def __init__(self, file: Path) -> None:
         self.path = os.fspath(file)
-        """The file, which ``mgz-analyze ranks`` reads as well."""
+        """The file; ``mgz-analyze ranks`` can read it too."""
         self._found = _mgz.RanksResult(self.path)
         self._tables: dict[str, Table] | None = None
 
@@ -34,7 +34,7 @@ class Ranks:
 
     @property
     def summary(self) -> Summary:
-        """Number of ranks, loads of all, imbalance of the loads, number of gaps."""
+        """Number of ranks, total loads, imbalance of the loads, number of gaps."""
         return Summary(self.json()["summary"])
 
     @property
@@ -54,12 +54,12 @@ class Ranks:
 
     @property
     def metrics(self) -> Table:
-        """One row per metric: how it is spread over ranks."""
+        """One row per metric: its spread over ranks."""
         return self.tables["metrics"]
 
     @property
     def functions(self) -> Table:
-        """One row per function: how loads, footprint and reuse distance are spread over ranks."""
+        """One row per function: the spread of loads, footprint and reuse distance over ranks."""
         return self.tables["functions"]
 
     @property
@@ -79,7 +79,7 @@ class Ranks:
 
     @property
     def clusters(self) -> Table:
-        """Groups of ranks that are alike, the greatest first."""
+        """Groups of similar ranks, the largest first."""
         return self.tables["clusters"]
 
     @property
@@ -89,7 +89,7 @@ class Ranks:
 
     @property
     def gaps(self) -> Table:
-        """What has no result, and why."""
+        """Inputs without a result, and the reasons."""
         return self.tables["gaps"]
 
     def json(self) -> dict[str, Any]:
@@ -98,11 +98,11 @@ class Ranks:
         return document
 
     def text(self, rows: int = 20) -> str:
-        """What ``mgz-analyze ranks`` prints."""
+        """The output of ``mgz-analyze ranks``."""
         return self._found.text(rows)
 
     def save(self, file: Path) -> None:
-        """Keeps the result in a file, to be merged with others."""
+        """Writes the result to a file, to be merged with others."""
         shutil.copyfile(self.path, file)
 
     def __repr__(self) -> str:

@@ -17,9 +17,8 @@ _SHOWN = 20
 class Table:
     """A table: columns of one length.
 
-    Everything that takes Arrow's C stream interface takes it without a copy: ``polars.DataFrame(t)``,
-    ``pyarrow.table(t)``, ``duckdb.from_arrow(t)``. Without such a library, :meth:`to_dicts` has the
-    rows.
+    Libraries with Arrow's C stream interface read it without a copy: ``polars.DataFrame(t)``,
+    ``pyarrow.table(t)``, ``duckdb.from_arrow(t)``. Without such a library, use :meth:`to_dicts`.
     """
 
     def __init__(self, name: str, frame: Frame) -> None:
@@ -36,7 +35,7 @@ class Table:
         return len(self._frame)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:
-        """A capsule with an ``ArrowArrayStream``. The requested schema is not met."""
+        """A capsule with an ``ArrowArrayStream``. The requested schema is ignored."""
         return self._frame.__arrow_c_stream__(requested_schema)
 
     def to_dicts(self) -> list[dict[str, Any]]:
@@ -62,15 +61,15 @@ class Table:
         return self.to_dicts()[key]
 
     def to_polars(self) -> Any:
-        """A ``polars.DataFrame``; polars has to be installed."""
+        """A ``polars.DataFrame``; requires polars."""
         import polars
 
         return polars.DataFrame(self)
 
     def to_pandas(self) -> Any:
-        """A ``pandas.DataFrame``; pandas has to be installed, pyarrow need not.
+        """A ``pandas.DataFrame``; requires pandas, but not pyarrow.
 
-        Whole numbers with gaps are of pandas' type ``UInt64``.
+        Columns of whole numbers with missing values have pandas' type ``UInt64``.
         """
         import pandas
 
@@ -105,9 +104,9 @@ class Table:
 
 
 class Rows:
-    """Recorded rows that are read while they are taken, each time anew.
+    """Recorded rows. They are read from the trace each time that they are consumed.
 
-    ``polars.DataFrame(rows)`` and all else that takes Arrow's C stream interface reads them.
+    Libraries with Arrow's C stream interface read them: ``polars.DataFrame(rows)``.
     """
 
     def __init__(self, stream: Stream, columns: Sequence[str]) -> None:
@@ -116,7 +115,7 @@ class Rows:
         """Names of the columns."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:
-        """A capsule with an ``ArrowArrayStream``. The requested schema is not met."""
+        """A capsule with an ``ArrowArrayStream``. The requested schema is ignored."""
         return self._stream.__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
@@ -124,7 +123,7 @@ class Rows:
 
 
 class Summary(Mapping[str, Any]):
-    """The numbers of a whole run by name, as they stand below ``summary`` in the JSON."""
+    """The numbers of a whole run by name, as in ``summary`` of the JSON."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = dict(values)
@@ -151,7 +150,7 @@ class Summary(Mapping[str, Any]):
 
 
 class Finding(Mapping[str, Any]):
-    """Something that is slow about memory: where, why, and what to try."""
+    """A cause of slow memory accesses: where, why, and what to try."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = dict(values)
@@ -172,7 +171,7 @@ class Finding(Mapping[str, Any]):
 
     @property
     def score(self) -> float:
-        """Percent of the time (or of the loads) that it is estimated to cost."""
+        """Estimated cost in percent of the time (or of the loads)."""
         return float(self["score"])
 
     @property
@@ -183,7 +182,7 @@ class Finding(Mapping[str, Any]):
 
     @property
     def finding(self) -> str:
-        """What was found, as a sentence."""
+        """The finding as a sentence."""
         return str(self["finding"])
 
     @property
@@ -196,12 +195,12 @@ class Finding(Mapping[str, Any]):
 
 
 class Findings(Sequence[Finding]):
-    """The findings of a run, the most important first. ``none`` says why there are none."""
+    """The findings of a run, the most important first."""
 
     def __init__(self, findings: Sequence[Finding], none: str) -> None:
         self._findings = list(findings)
         self.none = none
-        """Why there are none; empty where there are some."""
+        """The reason if there are no findings, else empty."""
 
     @overload
     def __getitem__(self, key: int) -> Finding: ...
@@ -241,7 +240,7 @@ def _cell(value: object) -> str:
 
 
 def table_html(names: Sequence[str], rows: Sequence[Mapping[str, Any]], all_rows: int) -> str:
-    """A table as HTML that stands by itself: no script, no style from elsewhere."""
+    """A table as self-contained HTML, without scripts and style sheets."""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
     body = "".join(
         "<tr>"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mgz._notebook import Report
 
 Path = str | os.PathLike[str]
-#: What rows and analyses are of: ``thread``, ``process``, ``function``, ``object`` (names or
+#: Selects a part of the trace: ``thread``, ``process``, ``function``, ``object`` (names or
 #: regular expressions, one or several), ``start``, ``end`` (seconds after the first sample).
 Filter = Mapping[str, "str | int | float | Sequence[str | int]"]
 
@@ -41,7 +41,7 @@ def _words(filter: Filter | None) -> list[str]:
 
 
 class Analysis:
-    """What was found in a trace, or in several that were merged."""
+    """The analysis of a trace, or of several merged ones."""
 
     def __init__(self, found: _mgz.Analysis) -> None:
         self._found = found
@@ -97,12 +97,12 @@ class Analysis:
 
     @property
     def objects(self) -> Table:
-        """One row per data object, most loads first; empty if the trace tells of none."""
+        """One row per data object, most loads first; empty if the trace has none."""
         return self.tables["objects"]
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences about what is missing or doubtful."""
+        """Sentences about missing or doubtful results."""
         return self._found.warnings
 
     def json(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class Analysis:
         return document
 
     def text(self, all: bool = False, rows: int = 20) -> str:
-        """What ``mgz-analyze`` prints: one screen; with ``all``, every table, cut to ``rows`` rows."""
+        """The output of ``mgz-analyze``: one screen, or with ``all`` every table, ``rows`` rows each."""
         return self._found.text(all, rows)
 
     def __repr__(self) -> str:
@@ -122,9 +122,9 @@ class Analysis:
 
 
 class Trace:
-    """An opened trace. Nothing is analysed before it is asked for, and nothing twice.
+    """An opened trace. Properties analyse it when they are first used, and keep the result.
 
-    Other threads of Python run while a trace is analysed.
+    Other Python threads can run during an analysis.
     """
 
     def __init__(self, path: Path, annotations: bool = True) -> None:
@@ -139,7 +139,7 @@ class Trace:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """What the recorder wrote down; see docs/reference/trace.md."""
+        """The manifest that the recorder wrote; see docs/reference/trace.md."""
         document: dict[str, Any] = json.loads(self._trace.manifest())
         return document
 
@@ -161,16 +161,16 @@ class Trace:
         objects
             also the table of data objects; by default if the trace has any.
         misses
-            also predict cache misses from samples. (Of full traces they are counted in any case.)
+            also predict cache misses of sampled traces. (Misses of full traces are always counted.)
         caches
-            predict misses of these, for example ``"L1=32K/8,L2=1M/16"`` (size/ways) or ``"zen4"``.
+            predict misses of these caches, for example ``"L1=32K/8,L2=1M/16"`` (size/ways) or ``"zen4"``.
         block
-            bytes of a block of reuse distance, a power of two.
+            block size of reuse distances in bytes, a power of two.
         filter
-            only a part of the trace: ``thread``, ``process``, ``function``, ``object``, ``start``,
+            analyse only a part of the trace: ``thread``, ``process``, ``function``, ``object``, ``start``,
             ``end``.
         weights_from
-            a trace of the same command that has counted its loads.
+            a trace of the same command with counted loads.
         """
         if objects is None:
             objects = (self.path / "objects.parquet").exists()
@@ -211,7 +211,7 @@ class Trace:
 
     @property
     def objects(self) -> Table:
-        """One row per data object, most loads first; empty if the trace tells of none."""
+        """One row per data object, most loads first; empty if the trace has none."""
         return self.analyse().objects
 
     @property
@@ -221,7 +221,7 @@ class Trace:
 
     @property
     def time_tree(self) -> Table:
-        """The time zoom as rows, parents first: ``id`` is the way from the root, ``0.3.2``.
+        """The time zoom as rows, parents first: ``id`` is the path from the root, ``0.3.2``.
 
         ``from_ns`` and ``to_ns`` are nanoseconds of the recording machine's clock.
         """
@@ -257,8 +257,8 @@ class Trace:
 
         Returns one dictionary per row and size: ``size`` in bytes, ``miss_ratio`` from 0 to 1 with
         its 95 % interval ``lo`` and ``hi`` (of a full trace they are equal; ``None``: unknown), and
-        what names the row. From samples the ratios are predicted; docs/design/miss-prediction.md
-        tells what is not known to the prediction.
+        the names of the row. Ratios of sampled traces are predicted; docs/design/miss-prediction.md
+        describes the limits of the prediction.
         """
         sizes = [int(size) for size in sizes]
         if not sizes or sizes != sorted(set(sizes)) or sizes[0] < 64:
@@ -292,15 +292,15 @@ class Trace:
         columns
             some of ``process``, ``thread``, ``sample``, ``from_ns``, ``to_ns`` (the time, in ns,
             in which the row's part of a sample was recorded), ``access`` (``load``, ``store``),
-            ``address``, ``size`` (bytes), ``class``, ``implied`` (loads at constant places that the
-            row stands for as well), ``function``, ``module``, ``file``, ``line``, ``object``;
+            ``address``, ``size`` (bytes), ``class``, ``implied`` (number of loads
+            at constant places that the row also represents), ``function``, ``module``, ``file``, ``line``, ``object``;
             ``None``: all.
         filter
-            as of :meth:`analyse`.
+            as in :meth:`analyse`.
 
-        The rows are read while they are taken, some batches ahead: memory does not grow with the
-        trace. An error while reading, such as a damaged file, is raised by who takes them, after
-        all that could be read.
+        The rows are read when they are consumed, some batches ahead, so memory does not grow with
+        the trace. An error while reading, such as a damaged file, is raised in the consumer, after
+        all rows that could be read.
         """
         names = _mgz.Trace.row_columns() if columns is None else list(columns)
         return Rows(self._trace.rows(names, _words(filter)), names)
@@ -309,9 +309,9 @@ class Trace:
         """The report as one HTML file; in a notebook it is shown in a sandboxed frame.
 
         file
-            where to keep it; ``None``: it is not kept.
+            where to write it; ``None``: it is not kept.
         height
-            of the frame, in pixels.
+            height of the frame, in pixels.
         """
         from mgz._notebook import Report
 
@@ -325,10 +325,10 @@ class Trace:
 
 
 def open(path: Path, annotations: bool = True) -> Trace:
-    """Opens a trace: the folder that mgz-record wrote, or that of ``mgz run``.
+    """Opens a trace: the folder that mgz-record or ``mgz run`` wrote.
 
     annotations
-        read the sidecars. Without them code is not named, and addresses are analysed all the same.
+        read the sidecars. Without them addresses are analysed, but code has no names.
     """
     return Trace(path, annotations)
 
@@ -337,7 +337,7 @@ def merge(files: Sequence[Path], to: Path | None = None) -> Analysis:
     """Merges partial results of ``mgz-analyze --partial``.
 
     files
-        the partial results; the order changes nothing but the order of equals.
+        the partial results; their order affects only the order of equal rows.
     to
         also write the merged partial result there.
     """

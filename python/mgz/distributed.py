@@ -1,8 +1,8 @@
-"""Many traces, analysed where they lie, by Dask or by this process alone.
+"""Analyses many traces where they are stored, by Dask or by this process alone.
 
-Tasks get paths and return paths: what a trace has found is a file of some ten kilobytes in a folder
-that all workers see, and a tree of merges makes one of them. A task whose file is there already does
-nothing, so a reduction that was cut off goes on where it was.
+Tasks receive and return paths: the result of a trace is a file of some ten kilobytes in a folder
+that all workers can access, and a tree of merges joins the files. A task whose file exists already
+does nothing, so an interrupted analysis continues where it stopped.
 """
 
 from __future__ import annotations
@@ -219,28 +219,29 @@ def analyze(
     workdir: Path | None = None,
     progress: bool | Callable[[int, int], None] = False,
 ) -> Ranks:
-    """Analyses many traces of one job, and merges what they have found.
+    """Analyses many traces of one job and merges the results.
 
     paths
-        folders of traces, or one pattern of them (``"job/trace.*"``); paths that all workers see, or
-        URLs of fsspec (``s3://…``). Tasks get these, not what they name.
+        folders of traces, or one pattern of them (``"job/trace.*"``): paths that all workers can
+        access, or URLs of fsspec (``s3://…``). Tasks receive the paths, not the files.
     client
-        a ``dask.distributed.Client``; ``None``: this process does all by itself. The result is the same
-        to the byte.
+        a ``dask.distributed.Client``; ``None``: this process does everything. The result is the same,
+        byte by byte.
     fanin
-        results that one task merges.
+        number of results that one task merges.
     retries
-        times that Dask tries a failed task again. Tasks of workers that die are done by others in any
-        case.
+        number of times that Dask repeats a failed task. Tasks of workers that die are always
+        repeated by others.
     block
-        bytes of a block of reuse distance, a power of two.
+        block size of reuse distances in bytes, a power of two.
     workdir
-        folder or URL for results, seen by all workers; by default ``mgz-ranks`` beside the first trace.
-        What is done there is not done again.
+        folder or URL for results that all workers can access; by default ``mgz-ranks`` beside the
+        first trace. Results that exist there are used again.
     progress
-        ``True``: count tasks on standard error; a function is called with the tasks done and all.
+        ``True``: count tasks on standard error; a function is called with the numbers of finished
+        tasks and of all tasks.
 
-    A trace that cannot be analysed, or whose task fails, is a named gap of the result, see
+    A trace that cannot be analysed, or whose task fails, is a gap of the result, see
     :attr:`Ranks.gaps`. Raises :class:`mgz.Error` if there is no result at all.
     """
     if fanin < 2:

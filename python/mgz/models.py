@@ -1,11 +1,11 @@
 """The locality models on streams of addresses.
 
 ``accesses`` is a one-dimensional, contiguous array of 64-bit whole numbers: a NumPy array, an
-``array.array`` of type ``Q``, anything with the buffer protocol; a list is copied into one. Where it
-says so it may be an opened trace of ``mgz-record --mode full`` too, whose loads are taken with their
-sizes, each thread for itself. In an array each access touches the one block that its address is in.
+``array.array`` of type ``Q``, anything with the buffer protocol; a list is copied into one. Some
+functions also accept an opened trace of ``mgz-record --mode full``: they use its loads with their
+sizes, separately for each thread. In an array, each access touches the one block of its address.
 
-Other threads of Python run meanwhile.
+Other Python threads can run meanwhile.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def reuse_distances(addresses: object, block: int = 64) -> Table:
     block
         bytes of a block, a power of two.
 
-    Returns n rows: ``distance``, the number of distinct other blocks since the access before to the
-    same block, and ``interval``, the number of accesses since then (1: the one before); both empty
-    for the first touch of a block.
+    Returns n rows: ``distance``, the number of distinct other blocks since the previous access to
+    the same block, and ``interval``, the number of accesses since then (1: the previous access was
+    to the same block). Both are empty for the first touch of a block.
     """
     return Table("reuse_distances", _mgz.reuse_distances(_accesses(addresses), block))
 
@@ -59,8 +59,8 @@ def reuse_histogram(accesses: object, block: int = 64) -> Table:
     block
         bytes of a block, a power of two.
 
-    Returns a row for each bin that is not empty: distances ``from`` up to but without ``to``, in
-    blocks, and their ``count``. The last row, without ``from`` and ``to``, counts first touches.
+    Returns a row for each bin that is not empty: distances from ``from`` up to, but not
+    including, ``to``, in blocks, and their ``count``. The last row, without ``from`` and ``to``, counts first touches.
     """
     return Table("reuse_histogram", _mgz.reuse_histogram(_accesses(accesses), block))
 
@@ -106,14 +106,14 @@ def footprint_curve(addresses: object, windows: Sequence[int], block: int = 64) 
 def simulate(
     accesses: object, levels: str | Sequence[str | tuple[int, int] | tuple[int, int, int]]
 ) -> Table:
-    """A hierarchy of caches, exactly simulated, as ``mgz-analyze cache`` does it.
+    """Simulates a hierarchy of caches exactly, as ``mgz-analyze cache`` does.
 
     accesses
         array of addresses, or a full trace, whose threads share the last level.
     levels
-        levels as behind ``mgz-analyze cache --level``, first level first:
-        ``["32K:8:plru:next-line", "1M:16:exclusive"]``, or one text with commas between; also
-        (bytes, ways) or (bytes, ways, bytes of a line). ``stride`` needs a trace.
+        levels as for ``mgz-analyze cache --level``, first level first:
+        ``["32K:8:plru:next-line", "1M:16:exclusive"]``, or one string with commas between;
+        also (bytes, ways) or (bytes, ways, bytes of a line). ``stride`` needs a trace.
 
     Returns a row for each level: ``level`` from 1, ``size`` in bytes, ``ways``, ``line`` in bytes,
     ``policy``, ``inclusion``, ``prefetch``, ``accesses`` that reached it, ``misses``, and

@@ -286,7 +286,7 @@ fn profiles_have_the_loads_of_the_analysis() {
         let sampled = place.mgz(&["export", "ring", "--to", format, "-o", "out"]);
         let message = String::from_utf8_lossy(&sampled.stderr).into_owned();
         assert_eq!(code(&sampled), 1, "{message}");
-        assert!(message.contains("means every access"), "{message}");
+        assert!(message.contains("needs every access"), "{message}");
     }
 }
 

@@ -410,7 +410,7 @@ fn a_library_with_much_of_the_time_is_taken_in_by_the_next_run() {
     };
     let first = run();
     assert!(
-        first.contains("libm.so.6 (") && first.contains("is taken in by the next run"),
+        first.contains("libm.so.6 (") && first.contains("is instrumented too in the next run"),
         "{first}"
     );
     let second = run();

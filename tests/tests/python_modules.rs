@@ -228,7 +228,11 @@ fn modules_are_left_where_that_is_asked_for() {
     let script = "import sys; sys.path.append('modules'); import _walk; print(_walk, sys.path); _walk.walk(60)";
     for (options, arguments, reason) in [
         (&["--no-modules"][..], &["-c", script][..], None),
-        (&[], &["-I", "-c", script], Some("with -I Python reads")),
+        (
+            &[],
+            &["-I", "-c", script],
+            Some("with -I Python ignores the hook"),
+        ),
         (&[], &["-X", "dev", "-S", "-c", script], Some("with -S")),
     ] {
         let (plain, run) = (place.python(arguments), place.mgz(options, arguments));

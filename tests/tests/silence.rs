@@ -272,7 +272,7 @@ fn what_generated_code_does_is_counted_and_said() {
         );
         assert!(
             said.contains(
-                "1 threads were not recorded: the program makes them where they cannot be met"
+                "1 threads were not recorded: the program creates them where the recorder does not find them"
             ),
             "{said}"
         );
@@ -516,7 +516,7 @@ fn where_nothing_instrumented_runs() {
             ],
         );
         assert!(
-            said.contains("what it starts is recorded"),
+            said.contains("programs that it starts are recorded"),
             "it is told before the run: {said}"
         );
         refused(

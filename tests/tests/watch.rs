@@ -158,7 +158,7 @@ fn reuses_are_those_of_the_source() {
 
     let refused = analyze(&["reuse", shown, "--rdx", "--accesses-from", shown]);
     assert!(
-        refused.0 == 1 && (counted || refused.2.contains("does not tell how many accesses")),
+        refused.0 == 1 && (counted || refused.2.contains("has no number of executed accesses")),
         "{}",
         refused.2
     );

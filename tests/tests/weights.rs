@@ -183,7 +183,7 @@ fn refusals(app: &Instrumented, dir: &Path) {
         "scan",
     ];
     let said = analyze(&burst, &filtered).unwrap_err();
-    assert!(said.contains("a filter leaves a part of it"), "{said}");
+    assert!(said.contains("a filter selects a part of it"), "{said}");
     let said = refused("nothing");
     assert!(
         said.contains("--weights-from") && said.contains("not a trace folder"),
@@ -236,7 +236,7 @@ fn calibrated_traces_have_their_weights_with_them() {
         assert_eq!(output.status.code(), Some(125));
         String::from_utf8(output.stderr).unwrap()
     };
-    assert!(refused(&["--calibrate", "--mode", "full"]).contains("count by themselves"));
+    assert!(refused(&["--calibrate", "--mode", "full"]).contains("have counts already"));
 }
 
 /// A file that only counts is refused for other purposes, with a message.

@@ -269,7 +269,7 @@ fn answer(trace: &Trace, arguments: &Arguments) -> anyhow::Result<Answer> {
         questions.counted = find_counts(trace, given).map_err(anyhow::Error::msg)?;
     } else if given.is_some() {
         anyhow::bail!(
-            "--weights-from: what another run has counted is of the whole run, and a filter leaves a part of it; leave one of the two out"
+            "--weights-from: the counts are of the whole run, and a filter selects a part of it; leave one of the two out"
         );
     } else if of_trace(&trace.folder).is_some() {
         tell!(

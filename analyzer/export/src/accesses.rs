@@ -42,11 +42,11 @@ impl Format {
     pub fn lacks(self) -> Option<&'static str> {
         match self {
             Format::Champsim => Some(
-                "the file has accesses alone: no branches, no registers, no other instructions; instructions per cycle say nothing",
+                "the file has accesses alone: no branches, no registers, no other instructions; instructions per cycle mean nothing",
             ),
-            Format::Drmemtrace => Some(
-                "the file has the instructions that access memory alone, and their lengths stand as 1",
-            ),
+            Format::Drmemtrace => {
+                Some("the file has only the instructions that access memory, with lengths of 1")
+            }
             Format::Lackey | Format::Din | Format::Ramulator2 => None,
         }
     }

@@ -49,7 +49,7 @@ Examples:
   mgz export full --to drmemtrace -o drmemtrace.app.dir
   mgz export full --to ramulator2 --behind 32K:8:plru:stride,1M:16 -o misses.trace
 
-docs/reference/export.md tells what stands where in each format.";
+docs/reference/export.md describes the contents of each format.";
 
 /// Output formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -60,13 +60,13 @@ pub enum To {
     Firefox,
     /// speedscope: loads in time.
     Speedscope,
-    /// Stacks in a line each, for flame graphs.
+    /// One line for each stack, for flame graphs.
     Collapsed,
     /// Callgrind: loads and misses by line.
     Callgrind,
     /// Perfetto: windows, and loads per time.
     Perfetto,
-    /// DHAT: heap blocks and what was read of them.
+    /// DHAT: heap blocks and the reads of them.
     Dhat,
     /// Findings for code hosts (SARIF 2.1.0).
     Sarif,
@@ -182,12 +182,12 @@ pub struct ExportArguments {
     /// The file, or the folder of drmemtrace; without it: standard output.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Formats of every access: writes only what misses in these caches, as lines: levels as with
-    /// mgz-analyze cache (32K:8:plru:stride,1M:16:exclusive), or as with mgz-analyze --caches
-    /// (L1=32K/8,L2=1M/16, or a name).
+    /// For formats with every access: writes only the lines that miss in these caches. Levels are
+    /// written as for mgz-analyze cache (32K:8:plru:stride,1M:16:exclusive), or as for mgz-analyze
+    /// --caches (L1=32K/8,L2=1M/16, or a name).
     #[arg(long, value_name = "CACHES", value_parser = caches)]
     pub behind: Option<Behind>,
-    /// Adds predicted misses of a sampled trace. (Of full traces they are always there.)
+    /// Adds predicted misses of a sampled trace (full traces always have misses).
     #[arg(long)]
     pub misses: bool,
     /// SARIF: folder that paths are given relative to.
@@ -237,14 +237,14 @@ pub fn run(arguments: &ExportArguments) -> anyhow::Result<ExitCode> {
     let mode = &trace.manifest.mode;
     if *mode == TraceMode::Count {
         bail!(
-            "{}: mgz-analyze export takes rows of loads, and a trace of mgz-record --count has numbers of loads only; record with another --mode",
+            "{}: mgz-analyze export needs rows of loads, and a trace of mgz-record --count has only numbers of loads; record with another --mode",
             folder.display()
         );
     }
     if let Writer::Accesses(format) = to.writer() {
         if !mode.has_all_loads() {
             bail!(
-                "{}: --to {} means every access of the run, and this trace is sampled (mode {mode}); record with mgz-record --mode full",
+                "{}: --to {} needs every access of the run, and this trace is sampled (mode {mode}); record with mgz-record --mode full",
                 folder.display(),
                 to.name()
             );
@@ -253,7 +253,7 @@ pub fn run(arguments: &ExportArguments) -> anyhow::Result<ExitCode> {
     }
     if arguments.behind.is_some() {
         bail!(
-            "--behind leaves accesses out, which --to {} has none of; choose {}",
+            "--behind filters accesses, and --to {} has no accesses; choose {}",
             to.name(),
             To::of_accesses()
         );

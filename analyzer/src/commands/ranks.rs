@@ -21,10 +21,10 @@ Examples:
   mgz-analyze ranks trace.*
       all ranks of a job, analysed one after the other
   mgz-analyze ranks trace.7 --partial 7.ranks
-      what one rank has found, for example by a job of its own
+      the result of one rank, for example from a job of its own
   mgz-analyze ranks *.ranks                     the same tables from such files
-  mgz ranks *.ranks --html ranks.html           also a report to look at
-  mgz-analyze ranks 1?.ranks --partial 1x.ranks   a node of a tree of merges
+  mgz ranks *.ranks --html ranks.html           also an HTML report
+  mgz-analyze ranks 1?.ranks --partial 1x.ranks   merges some results first
 
 --partial does nothing if FILE holds the result of the same traces already.";
 
@@ -38,16 +38,18 @@ pub struct RanksArguments {
     /// Writes the result to FILE, to be merged with others, instead of showing it.
     #[arg(long, value_name = "FILE")]
     pub partial: Option<PathBuf>,
-    /// Goes on without inputs that cannot be read. Each is named as a gap, and the status is 1.
+    /// Continues without inputs that cannot be read. Each is shown as a gap, and the exit status is
+    /// 1.
     #[arg(long)]
     pub keep_going: bool,
-    /// Names something that has no result, such as a rank whose job has failed: NAME or NAME=WHY.
+    /// Shows NAME as a gap: something without a result, such as a rank that failed: NAME or
+    /// NAME=WHY.
     #[arg(long, value_name = "NAME=WHY")]
     pub gap: Vec<String>,
-    /// Bytes of a block of reuse distance: a power of two.
+    /// Block size of reuse distances, in bytes: a power of two.
     #[arg(long, default_value_t = LINE_BYTES, value_parser = super::block_size)]
     pub block: u64,
-    /// Also writes a report to look at to FILE. (It is mgz ranks that does so: mgz-analyze has no viewer.)
+    /// Also writes an HTML report to FILE (only mgz ranks can: mgz-analyze has no viewer).
     #[arg(long, value_name = "FILE", conflicts_with = "partial")]
     pub html: Option<PathBuf>,
     /// For `mgz ranks --html`: writes the JSON of all that a report shows to FILE.

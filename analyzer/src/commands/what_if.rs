@@ -35,25 +35,25 @@ Examples:
   mgz what-if trace --remedy 'transpose of grid by 32K' --format json
 
 Kinds of remedies, each with its target:
-  smaller-elements of OBJECT by N   1/N of the bytes; half of them if left out
+  smaller-elements of OBJECT by N   each element takes 1/N of the bytes; N is 2 if left out
   split of OBJECT                   each field in an array of its own
-  interleave of OBJECT              arrays of one name become an array of structures
-  hot-cold of OBJECT                fields that are often read are apart
-  pack of OBJECT                    no bytes in structures that nobody reads
+  interleave of OBJECT              arrays become one array of structures
+  hot-cold of OBJECT                fields that are often read are apart from the others
+  pack of OBJECT                    structures have no bytes that nobody reads
   reorder of OBJECT                 fields that are often read come first
-  transpose of OBJECT by BYTES      rows, of so many bytes, become columns
-  exchange-loops of CODE            walks along columns go along rows
-  pool of OBJECT                    nodes in the order of their first visits
-  sort of CODE                      loads in the order of their addresses
-  prefetch of CODE                  addresses that are known are prefetched
-  pad of OBJECT by BYTES            rows, of so many bytes, get a line more
+  transpose of OBJECT by BYTES      rows of this many bytes become columns
+  exchange-loops of CODE            the outer loop becomes the inner loop
+  pool of OBJECT                    nodes are in the order of their first visits
+  sort of CODE                      loads come in the order of their addresses
+  prefetch of CODE                  addresses are prefetched some iterations ahead
+  pad of OBJECT by BYTES            rows of this many bytes are longer by a cache line
   huge-pages of OBJECT              its memory has pages of 2 MiB
 
-OBJECT is a name of mgz-analyze --objects, or a part of one, or a part of a type. CODE is FILE:LINE or a function. BYTES \
-are only needed if no walk along columns shows them.
+OBJECT is a name that mgz-analyze --objects shows, or a part of it, or a part of a type. CODE is FILE:LINE or a \
+function. BYTES are those of a row; they are only needed if no column-wise walk shows them.
 
-The recorded loads are moved as the remedy moves data, misses are predicted once more by the same model, and \
-the difference of the waits is the time saved. docs/guide/what-if.md explains the numbers and their limits.
+mgz moves the recorded addresses as the remedy would move the data, predicts the misses at the new addresses, \
+and compares the waits. docs/guide/what-if.md explains the numbers and their limits.
 
 Exit status: 0 done; 1 error, or part of the trace was damaged and skipped; 2 wrong usage.";
 

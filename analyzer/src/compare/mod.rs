@@ -41,15 +41,15 @@ Examples:
       several runs a side: narrower intervals
   mgz compare base/ -- new/                           folders of traces
   mgz compare --fail-if 'F>10%,time.kernel>5%,misses.L2>5%' old -- new
-  mgz compare --html changes.html old -- new          also a report to look at
+  mgz compare --html changes.html old -- new          also an HTML report
   mgz compare --format markdown old -- new >> \"$GITHUB_STEP_SUMMARY\"
 
-Conditions are METRIC[.NAME]>PERCENT%: METRIC is time, share, cpu, loads, F, growth, D50, D90, D99, size \
-(of an object) or misses.L1, misses.L2, …; NAME is a function, an object, FILE:LINE, or * for any; \
-without it the run.
+Conditions are METRIC[.NAME]>PERCENT%: METRIC is time, share, cpu, loads, F, growth, D50, D90, D99, size (of an \
+object) or misses.L1, misses.L2, …; NAME is a function, an object, FILE:LINE, or * for any of them; without \
+NAME, the condition is about the whole run.
 docs/reference/compare.md has the definitions and the keys of the JSON.
 
-Exit status: 0 done; 1 error; 2 wrong usage; 3 a number is worse, not by chance, and beyond its limit.";
+Exit status: 0 done; 1 error; 2 wrong usage; 3 a number is worse, not by chance, by more than its limit.";
 
 /// Formats of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -77,26 +77,27 @@ pub struct CompareArguments {
     /// Traces to compare with it.
     #[arg(last = true, required = true, value_name = "NEW")]
     pub new: Vec<PathBuf>,
-    /// Ends with status 3 if one of these numbers is worse, not by chance, by more than that.
+    /// Ends with status 3 if one of these numbers is worse, not by chance, by more than its limit.
     #[arg(long, value_name = "CONDITIONS", value_parser = conditions)]
     pub fail_if: Option<Gate>,
     /// Format of the result.
     #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
     pub format: CompareFormat,
-    /// Also writes it to FILE in another format: FORMAT=FILE. May be given several times.
+    /// Also writes the comparison to FILE in another format: FORMAT=FILE. May be given several
+    /// times.
     #[arg(long, value_name = "FORMAT=FILE", value_parser = also)]
     pub also: Vec<Also>,
     /// Rows of the table.
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub rows: usize,
-    /// Compares predicted misses of sampled traces too. (Of full traces they are counted, and
-    /// always compared.)
+    /// Compares predicted misses of sampled traces too (misses of full traces are counted, and
+    /// always compared).
     #[arg(long)]
     pub misses: bool,
     /// Threads to use; 0: one per CPU.
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub threads: usize,
-    /// Also writes a report to look at to FILE. (It is mgz compare that does so: mgz-analyze has no viewer.)
+    /// Also writes an HTML report to FILE (only mgz compare can: mgz-analyze has no viewer).
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// For `mgz compare --html`: writes the JSON of all that a report shows to FILE.

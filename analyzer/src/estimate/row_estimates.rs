@@ -21,7 +21,7 @@ pub enum Estimator {
     /// Capture and recapture of addresses in samples; does not overestimate.
     #[default]
     Recapture,
-    /// ρ·F, as the MemGaze report has it; without intervals.
+    /// ρ·F, as in the MemGaze report; without intervals.
     Memgaze,
 }
 

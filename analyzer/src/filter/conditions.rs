@@ -74,7 +74,7 @@ pub enum FilterError {
     },
     /// The trace has no data objects.
     #[error(
-        "--object: the trace tells of no data objects (it has no objects.parquet), so none can be chosen; record again with this mgz-record, or leave the option out"
+        "--object: the trace has no data objects (no objects.parquet), so none can be chosen; record again with this mgz-record, or leave the option out"
     )]
     NoObjects,
 }

@@ -161,7 +161,7 @@ fn finding(
         misses: price.misses,
         finding: Observation {
             mechanism: format!(
-                "{:.0} % of the loads find their line driven out of the {} and the {} by others of the same set: the {} that a window comes to{} have few sets, though all of them would fit",
+                "{:.0} % of the loads miss the {} and the {} because other lines of the same set displaced theirs: the {} of a window{} fall into few sets, though all of them would fit",
                 100.0 * driven_out,
                 name(0),
                 name(1),
@@ -174,7 +174,7 @@ fn finding(
             evidence: String::new(),
         },
         advice: format!(
-            "let distances be no multiples of {} or more: pad rows or structures by a line (64 bytes), or let arrays begin a different number of lines behind a page",
+            "avoid distances that are multiples of {} or more: pad rows or structures by a line (64 bytes), or let arrays begin a different number of lines behind a page",
             bytes(apart.max(PAGE_BYTES))
         ),
         ..Finding::default()

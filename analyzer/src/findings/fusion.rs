@@ -57,7 +57,7 @@ pub(super) fn join(causes: &[&Cause], list: &mut Vec<Finding>) {
         into.title = "loops that stream through the same data".into();
         into.finding.evidence = into.finding.to_string();
         into.finding.mechanism = format!(
-            "{} loops (lines {}) read the same memory one after the other, and it is gone from the caches in between",
+            "{} loops (lines {}) read the same memory one after the other, and it is evicted from the caches in between",
             loops.len(),
             texts.join(", ")
         );

@@ -486,7 +486,7 @@ fn count_windows(windows: &[Window]) -> usize {
 /// there are many, or if some have no loads.
 fn looked_at(count: usize, recorded: usize) -> String {
     match recorded > count {
-        true => format!("{count} of the {recorded} windows, which were looked at,"),
+        true => format!("{count} of the {recorded} windows, which were analysed,"),
         false => format!("the {count} windows that were recorded"),
     }
 }
@@ -497,7 +497,7 @@ fn doubtful((cost, line): Doubt<'_>) -> String {
     line.map_or_else(String::new, |line| {
         let file = line.file.rsplit('/').next().unwrap_or_default();
         format!(
-            "; {} ({file}:{}) may lose up to {cost:.0} %, which more or longer windows tell",
+            "; {} ({file}:{}) may lose up to {cost:.0} %, which more or longer windows would show",
             line.function, line.line
         )
     })

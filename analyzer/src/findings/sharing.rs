@@ -120,7 +120,7 @@ pub(super) fn find_sharing(context: &Context) -> Vec<Finding> {
                 mechanism: format!(
                     "{share:.0} % of the loads and stores are to {} of 64 bytes that several threads use and at least one writes, {}",
                     counted(count, "line", "lines"),
-                    if same { "the same bytes of them" } else { "each its own bytes of them" }
+                    if same { "the same bytes of them" } else { "each thread its own bytes of them" }
                 ),
                     evidence: String::new(),
                 },
@@ -143,7 +143,7 @@ pub(super) fn unseen(context: &Context) -> &'static str {
     let unknown = !context.code.has_stores() && context.windows.iter().all(|w| w.stores.is_empty());
     match threads.len() > 1 && unknown {
         true => {
-            "; whether threads take lines from each other is not known without stores, which `mgz run --stores` (mgz-instrument --stores) records as well"
+            "; without stores it is unknown whether threads take lines from each other: `mgz run --stores` (mgz-instrument --stores) records them"
         }
         false => "",
     }
@@ -182,7 +182,7 @@ pub(super) fn suspected(context: &Context) -> Option<String> {
         .map(|o| format!(", {}", o.name));
     let file = line.file.rsplit('/').next().unwrap_or(&line.file);
     Some(format!(
-        "stores: {:.0} % of the loads are of lines of 64 bytes of which several threads load bytes of their own ({file}:{}{}); if they write there too, they take these lines from each other (false sharing), which `mgz run --stores` tells",
+        "stores: {:.0} % of the loads are from lines of 64 bytes in which each thread loads its own bytes ({file}:{}{}); if they write there too, they take these lines from each other (false sharing), which `mgz run --stores` shows",
         rows as f64 * 100.0 / all as f64,
         line.line,
         object.unwrap_or_default()

@@ -369,7 +369,7 @@ impl ChunkSource for SpillSource<'_> {
         );
         note(
             sum.cut,
-            "loads lie behind a break in the recording and are left out",
+            "loads lie after a gap in the recording and are left out",
         );
         note(
             sum.unknown,
@@ -377,7 +377,7 @@ impl ChunkSource for SpillSource<'_> {
         );
         note(
             sum.implied_unplaced,
-            "implied Constant loads found no load to go with and are left out",
+            "implied Constant loads belong to no recorded load and are left out",
         );
         notes
     }

@@ -147,7 +147,7 @@ pub fn read_weights(folder: &Path, by_time: bool) -> Result<Option<Weights>, Str
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {
             return Err(format!(
-                "{}: {error}; what is said of the whole run is by time, not by loads",
+                "{}: {error}; estimates for the whole run are by time, not by loads",
                 path.display()
             ));
         }
@@ -155,7 +155,7 @@ pub fn read_weights(folder: &Path, by_time: bool) -> Result<Option<Weights>, Str
     quietly(|| frame::read_parquet(file))
         .and_then(|r| r)
         .and_then(|table| weights(&table, by_time))
-        .map_err(|e| format!("{}: damaged ({e}); what is said of the whole run is by time, not by loads; record again", path.display()))
+        .map_err(|e| format!("{}: damaged ({e}); estimates for the whole run are by time, not by loads; record again", path.display()))
 }
 
 fn weights(table: &Frame, by_time: bool) -> Result<Option<Weights>, String> {

@@ -35,7 +35,7 @@ pub(crate) fn by_path(
         heading(
             out,
             &format!(
-                "{title} (loads in the rows looked at; →: the window began there and went on to it)"
+                "{title} (loads in the analysed rows; →: the window began there and continued into it)"
             ),
         );
         let is_code = kind != "object";

@@ -21,7 +21,7 @@ pub(crate) fn fields(rows: &[ObjectRow], style: Style, out: &mut String) {
     heading(
         out,
         &format!(
-            "Fields of elements ({} of {}; of the loads that findings are made from)",
+            "Fields of elements ({} of {}; from the loads that findings use)",
             shown.len(),
             objects_text(known.len())
         ),

@@ -176,7 +176,7 @@ fn basis(finding: &Finding) -> Option<String> {
     let known = waiting.value.zip(waiting.lo.zip(waiting.hi));
     let waits = known.map_or_else(String::new, |(value, (lo, hi))| {
         let [value, lo, hi] = [value, lo, hi].map(|share| percent(Some(share)));
-        format!("; measured: {value}% of the time ({lo}–{hi}) right behind these loads")
+        format!("; measured: {value}% of the time ({lo}–{hi}) directly after these loads")
     });
     Some(format!("Cost predicted with {latencies}{waits}."))
 }
@@ -236,7 +236,7 @@ pub(crate) fn all_findings(analysis: &Analysis, width: Option<u16>) -> String {
         }
         if !finding.path.is_empty() {
             let path = format!(
-                "Called by way of: {} ({}% of the windows that began there)",
+                "Called through: {} ({}% of the windows that began there)",
                 finding
                     .path
                     .iter()
@@ -325,7 +325,7 @@ mod tests {
         let text = basis(&finding).unwrap();
         assert!(text.contains("assumed latencies"), "{text}");
         assert!(
-            text.contains("measured: 35.0% of the time (33.0–37.0) right behind"),
+            text.contains("measured: 35.0% of the time (33.0–37.0) directly after"),
             "{text}"
         );
     }

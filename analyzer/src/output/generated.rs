@@ -90,7 +90,7 @@ pub(crate) fn table(analysis: &Analysis, style: Style, out: &mut String) {
     if rows.iter().any(|row| row.source == "perf map") {
         heading(
             out,
-            "Names are of a perf map, which has no times: where an address was used again, the last name counts.",
+            "Names come from a perf map, which has no times: if an address was used again, its last name is shown.",
         );
     }
     if rows.iter().any(|row| row.function == WITHOUT_NAME) {

@@ -140,9 +140,9 @@ fn source(measured: &Measured) -> String {
     };
     match measured.drawn.as_str() {
         "loads" | "operations" => what,
-        "cycles" => format!("{what}, drawn by cycles: slow ones are met more often"),
-        "mixed" => format!("{what}, drawn in several ways"),
-        _ => format!("{what}; what they are drawn from is not known"),
+        "cycles" => format!("{what}, sampled by cycles: slow loads are sampled more often"),
+        "mixed" => format!("{what}, sampled in several ways"),
+        _ => format!("{what}; it is unknown how they were sampled"),
     }
 }
 

@@ -169,7 +169,7 @@ pub(crate) fn in_words(misses: &Misses) -> Option<String> {
     let levels: Vec<&LevelMisses> = misses.levels.iter().filter(worth).collect();
     let last = levels.last()?;
     if levels.iter().all(|l| l.ratio.is_some_and(is_vague)) {
-        let text = "Misses: not known; no window tells when its lines come again.";
+        let text = "Misses: unknown; no window shows when its lines are used again.";
         return Some(text.to_owned());
     }
     let said: Vec<String> = (levels.iter())
@@ -239,7 +239,7 @@ pub(crate) fn miss_tables(analysis: &Analysis, style: Style, out: &mut String) {
     let Some(whole) = &analysis.summary.misses else {
         heading(
             out,
-            "Misses: unknown. Partial results, full traces with --block other than 64, and traces without whole windows tell none.",
+            "Misses: unknown for partial results, full traces with --block other than 64, and traces without whole windows.",
         );
         return;
     };

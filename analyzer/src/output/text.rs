@@ -314,13 +314,13 @@ fn notes(analysis: &Analysis, meaning: Meaning, out: &mut String) {
     if rows.map(|l| &l.hats).any(vague) || analysis.objects.iter().any(|o| vague(&o.hats)) {
         heading(
             out,
-            "? F_hat is a lower bound: what no window has met may be more than twice as much, or is not known. More windows (a higher --rate, a longer run) tell more.",
+            "? F_hat is a lower bound: the memory that no window has accessed may be more than twice as large, or is unknown. More windows (a higher --rate, a longer run) give a better estimate.",
         );
     }
     if meaning.by_time {
         heading(
             out,
-            "time% is the share of the windows whose load is in the row, with its 95 % interval: of each window the load that ran when it began. A_hat is the executed loads, with how far they may be off; – where the speed of the code was not measured.",
+            "time% is the share of the windows that began at a load of the row, with its 95 % interval. A_hat is the number of executed loads, with its possible error; – where the speed of the code was not measured.",
         );
     }
 }

@@ -172,7 +172,7 @@ fn of_samples(rows: &[ObjectRow], by_time: bool) -> String {
     const LOGGED: &str = "(mgz-record --heap=all logs each.)\n";
     if by_time && !sites.is_empty() {
         return format!(
-            "Small heap blocks are a sample. Loads of the others count for the heap as a whole; time% of a site contains theirs, estimated. {LOGGED}"
+            "Small heap blocks are a sample. Loads of the other blocks count for the heap as a whole; time% of a site includes an estimate of them. {LOGGED}"
         );
     }
     sites.sort_by(|a, b| b.1[0].total_cmp(&a.1[0]));
@@ -187,7 +187,7 @@ fn of_samples(rows: &[ObjectRow], by_time: bool) -> String {
         })
         .collect();
     let what = if listed.is_empty() {
-        "too few of those logged were loaded for an estimate by site".to_owned()
+        "too few loads of logged blocks for an estimate by site".to_owned()
     } else {
         format!("with the others, estimated: {}", listed.join(", "))
     };

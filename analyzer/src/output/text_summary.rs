@@ -181,7 +181,7 @@ fn executed(s: &Summary) -> String {
             )
         }
         (None, None, None) if t.mode == TraceMode::Burst => {
-            "unknown: how fast code runs was not measured in all of it, so shares are of time; mgz-record --calibrate counts"
+            "unknown: the speed of some code was not measured, so shares are of the time; mgz-record --calibrate counts the loads"
                 .into()
         }
         (None, None, _) if !measured => "unknown".into(),

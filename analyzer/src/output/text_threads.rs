@@ -48,7 +48,7 @@ pub(crate) fn filter(row: &FilterRow, out: &mut String) {
         (.., share) => format!("{} % of the run's loads", percent(share)),
     };
     out.push_str(&format!(
-        "{:<16}{}: {left} ({} of the {} recorded ones). All that follows is of these alone{}\n",
+        "{:<16}{}: {left} ({} of the {} recorded ones). Everything below is about these alone{}\n",
         "only",
         conditions.join(", "),
         count(row.loads),

@@ -64,7 +64,7 @@ pub struct QueryArguments {
     /// Rows of a table on stdout; 0: all.
     #[arg(long, default_value_t = 1000, value_name = "N")]
     pub rows: usize,
-    /// Memory that sorting and grouping may take before they go to temporary files (in TMPDIR), MiB.
+    /// Memory for sorting and grouping in MiB; the rest goes to temporary files (in TMPDIR).
     #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub memory: u64,
     /// Predicts misses of sampled traces too, for the table misses.

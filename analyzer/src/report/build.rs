@@ -266,7 +266,10 @@ impl Messages {
             None => None,
         };
         if questions.objects && objects.is_none() && self.damage.is_empty() {
-            self.warnings.push("the trace tells of no data objects (it has no objects.parquet), so there is no table of them".into());
+            self.warnings.push(
+                "the trace has no data objects (no objects.parquet), so there is no table of them"
+                    .into(),
+            );
         }
         objects
     }
@@ -450,7 +453,7 @@ pub(super) fn add_measured(
     let other = questions.measured.as_deref();
     let is_filtered = !questions.filter.is_empty();
     if is_filtered && other.is_some() {
-        let sentence = "memory samples are of the whole run, and a filter leaves a part of it: they are not shown";
+        let sentence = "memory samples are of the whole run, so they are not shown with a filter";
         analysis.warnings.push(sentence.into());
     }
     if !is_filtered {

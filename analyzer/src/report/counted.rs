@@ -81,7 +81,7 @@ pub(crate) fn reweighted(
         from.unseen_pct = 100.0 * unseen;
         if from.unseen_pct >= MIN_WARNING_PCT {
             warnings.push(format!(
-                "{:.1} % of the loads that {} has counted are in functions that no window of this trace has seen; record with a higher --overhead or --rate to see them",
+                "{:.1} % of the loads that {} has counted are in functions without windows in this trace; record with a higher --overhead or --rate to see them",
                 from.unseen_pct, from.trace
             ));
         }

@@ -67,7 +67,7 @@ impl<'a> Prediction<'a> {
             && self.predicted.is_some()
             && questions.asked_for_misses
             && trace.manifest.caches.is_empty();
-        is_guess.then(|| "the trace does not tell the caches of its machine: misses are predicted of common ones (32K, 1M, 32M); --caches names others".into())
+        is_guess.then(|| "the trace does not describe the caches of its machine: misses are predicted for common ones (32K, 1M, 32M); --caches names others".into())
     }
 }
 

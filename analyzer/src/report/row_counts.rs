@@ -417,7 +417,7 @@ fn missing(tree: &TimeZoom, look: &Look) -> Option<String> {
         .count();
     let wanted = look.node.get(..=there)?;
     Some(format!(
-        "there is no node {}; the way goes {} instead",
+        "there is no node {}; the path goes {} instead",
         id(wanted),
         match tree.path.get(there) {
             Some(node) => format!("through {node}"),

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashSet};
 pub(crate) fn objects_named(costs: &Costs, name: &str) -> Result<Vec<u32>, String> {
     let Some(resolver) = costs.context.objects else {
         return Err(format!(
-            "{name}: the trace tells of no data objects (it has no objects.parquet); record again with this mgz-record"
+            "{name}: the trace has no data objects (no objects.parquet); record again with this mgz-record"
         ));
     };
     let mut rows: BTreeMap<u32, u64> = BTreeMap::new();

@@ -39,7 +39,7 @@ pub fn record_and_analyze(cli: &Cli, pt: Option<IntelPt>) -> Result<i32, Failure
         && cli.mode != Some(Mode::Full)
     {
         return Err(Failure::own(format!(
-            "--analyze={command}: {command} takes every load of the run, and a run is recorded by samples without --mode full; add it"
+            "--analyze={command}: {command} needs every load of the run, and only --mode full records it; add it"
         )));
     }
     // Signals that end the recorder are held from here on, so that the folder in memory is removed.
@@ -87,7 +87,7 @@ pub fn record_and_analyze(cli: &Cli, pt: Option<IntelPt>) -> Result<i32, Failure
     let analysed = analysed.map_err(failed)?;
     if !analysed.success() {
         return Err(Failure::own(format!(
-            "--analyze: the analysis failed ({analysed}; what mgz-analyze said stands above), and the trace was not kept; record with -o to keep it"
+            "--analyze: the analysis failed ({analysed}; see the message of mgz-analyze above), and the trace was not kept; record with -o to keep it"
         )));
     }
     Ok(status)
@@ -199,7 +199,7 @@ fn check_options(analyzer: &Path, options: &[String], trace: &Path) -> Result<()
             String::from_utf8_lossy(&tried.stderr).trim_end()
         ))),
         _ => Err(Failure::own(
-            "--analyze takes options of mgz-analyze for tables of a trace; what it does without a trace is asked of mgz-analyze itself",
+            "--analyze takes options of mgz-analyze for tables of a trace; call mgz-analyze itself for options that need no trace",
         )),
     }
 }

@@ -18,7 +18,7 @@ pub(crate) fn record_calibrated(
 ) -> Result<i32, Failure> {
     if matches!(cli.mode, Some(Mode::Full | Mode::Ring | Mode::Count)) {
         return Err(Failure::own(
-            "--calibrate is for windows by time or loads; traces of the other modes count by themselves: leave --calibrate or --mode out",
+            "--calibrate is for windows by time or loads; traces of the other modes have counts already: leave --calibrate or --mode out",
         ));
     }
     Folder::check(&cli.output, cli.force)?;

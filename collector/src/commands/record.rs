@@ -122,7 +122,7 @@ fn run(request: RunRequest, pt: Option<IntelPt>) -> Result<i32, Failure> {
     } = modules::check_program(&program, &cli.program[1..])?;
     if instrumented.is_empty() && cli.format == OutputFormat::Text {
         tell!(
-            "mgz-record: {}: not instrumented; what it starts is recorded, if that is instrumented",
+            "mgz-record: {}: not instrumented; programs that it starts are recorded if they are instrumented",
             program.display()
         );
     }
@@ -249,12 +249,12 @@ fn counts_loads(cli: &Cli, by_loads: bool) -> Result<(), Failure> {
         .find(|(_, amount)| cli.calibrate && timed(amount))
     {
         return Err(Failure::own(format!(
-            "{option}: with --calibrate the program runs twice, at two speeds, so that a time means two parts of it; mark the part by mgz_start() and mgz_stop(), or use --from-function"
+            "{option}: with --calibrate the program runs twice, at two speeds, so that a time selects different parts of the runs; mark the part by mgz_start() and mgz_stop(), or use --from-function"
         )));
     }
     match asked.iter().find(|(_, amount)| by(amount) && !by_loads) {
         Some((option, _)) => Err(Failure::own(format!(
-            "{option}: nobody counts loads here, since windows begin by CPU time; give a time (as in 2s), or record with --mode ring or full"
+            "{option}: loads are not counted here, since windows begin by CPU time; give a time (as in 2s), or record with --mode ring or full"
         ))),
         None => Ok(()),
     }
@@ -267,7 +267,7 @@ fn no_counts_only(instrumented: &[modules::Instrumented]) -> Result<(), Failure>
         .find(|m| m.note.features & FEATURE_COUNTS != 0);
     counts.map_or(Ok(()), |counts| {
         Err(Failure::own(format!(
-            "{}: made by `mgz-instrument --for count`, it tells how often code is executed and no addresses; record it with --count, or run mgz-instrument without --for count",
+            "{}: made by `mgz-instrument --for count`, it counts loads and records no addresses; record it with --count, or run mgz-instrument without --for count",
             counts.path.display()
         )))
     })
@@ -303,7 +303,7 @@ fn check_files(asked: Mode, instrumented: &[modules::Instrumented]) -> Result<()
             .find(|m| m.note.features & FEATURE_BURST_ONLY != 0)
     {
         return Err(Failure::own(format!(
-            "{}: it steps through itself by the trap flag, checks the alignment of its accesses, or has its system calls handed back to it (mgz-instrument said which and where), and its clones would be seen or fail; record with --mode burst, where such threads run the original",
+            "{}: it single-steps itself by the trap flag, checks the alignment of its accesses, or has its system calls handed back to it (see the message of mgz-instrument), so that it would notice its clones or they would fail; record with --mode burst, where such threads run the original",
             only.path.display()
         )));
     }
@@ -337,7 +337,7 @@ fn heap_off(
         return match by_budget {
             true => Ok(Some("sanitizer")),
             false => Err(Failure::own(format!(
-                "{path}: --heap wraps the allocator, and a sanitizer's runtime has one of its own that nobody may come before; build the program without -fsanitize, or record without --heap"
+                "{path}: --heap wraps the allocator, and a sanitizer's runtime has its own allocator, which must come first; build the program without -fsanitize, or record without --heap"
             ))),
         };
     }

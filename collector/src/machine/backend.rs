@@ -128,7 +128,7 @@ pub fn choose(
 /// `--backend`.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// What this machine can do
+    /// pt if the program is instrumented for it and this machine can record it, else soft
     Auto,
     /// Rings in the program's memory
     Soft,

@@ -193,11 +193,11 @@ impl WindowTrigger {
 /// `--trigger`.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// Retired loads, counted by the PMU; every --period of them
+    /// Retired loads, counted by the PMU; a window every --period loads
     Loads,
     /// CPU time in user space; --rate times a second
     CpuTime,
-    /// CPU time, looked at at the kernel's tick: costs less on virtual machines; --rate times a
+    /// CPU time, checked at the kernel's tick, which costs less on virtual machines; --rate times a
     /// second, at most every other tick
     Ticks,
 }
@@ -402,7 +402,7 @@ fn choose_clock(
     let at_ticks = trigger.at_ticks(kernel.tick);
     if ticks {
         let trigger = at_ticks.ok_or_else(|| match kernel.tick {
-            0 => "this kernel does not tell its tick; give --trigger cpu-time".to_owned(),
+            0 => "this kernel does not report its tick; give --trigger cpu-time".to_owned(),
             tick => format!("the kernel's tick comes {:.0} times a second, and windows can begin at every other one at most; ask for fewer (--rate), or give --trigger cpu-time", 1e9 / tick as f64),
         })?;
         return Ok(Chosen {
@@ -454,7 +454,7 @@ fn within_budget(
     toll: Option<u64>,
 ) -> Result<Chosen, String> {
     if ticks && kernel.tick == 0 {
-        return Err("this kernel does not tell its tick; give --trigger cpu-time".to_owned());
+        return Err("this kernel does not report its tick; give --trigger cpu-time".to_owned());
     }
     let timers = ticks || toll.is_none();
     let dear = toll.is_some_and(|toll| toll > MIN_DEAR_SIGNAL_NS) && kernel.calls_end_first;

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 const EXAMPLES_HELP: &str = "\
 Examples:
   mgz-instrument -o app.inst ./app
-      make app record its loads (and app.inst.mgza beside it)
+      instruments app (app.inst.mgza is written beside it)
   mgz-record -- ./app.inst input.dat
       windows of 1,000 records for 1% of the CPU time, into ./trace
   mgz-record --mode full -o t -- ./app.inst small.dat
@@ -26,62 +26,61 @@ Examples:
       the last 1,000 records of every 100,000: the same windows in each run
   mgz-record -- mpirun -n 4 ./app.inst
       one trace for each rank: trace.0, trace.1, …
-  mpirun -n 4 mgz-record -- ./app.inst    the same, with launchers of any name
+  mpirun -n 4 mgz-record -- ./app.inst    the same, with any launcher
   mgz-record --calibrate -- ./app.inst
-      windows, and in a second run how often each load is executed
+      counts how often each load is executed, and records windows in a second run
   mgz-record --mode watch -- ./app
       reuse pairs by hardware watchpoints; needs no instrumentation
   mgz-record --attach 4711 --duration 10
-      ten seconds of a process that runs already from app.inst
+      ten seconds of a running process whose program is app.inst
   mgz-record --hot -- ./app input.dat
-      which functions take the time: what to instrument
+      shows which functions take the time, to choose what to instrument
   mgz-record --recover trace
-      finish a trace whose recorder was killed
+      finishes a trace whose recorder was killed
   mgz-record --backend pt -- ./app.inst
       with Intel PT, where the processor has ptwrite
   mgz-record --probe
-      what this machine can record, and what to do about the rest
+      shows what this machine can record, and the remedy for what it cannot
   mgz-record --import perf.data -o t
       a trace from an Intel PT recording made with perf
-  mgz-record --import perf.data --raw     the ptwrites of one
-  mgz-analyze trace                       what the loads do
+  mgz-record --import perf.data --raw     prints its ptwrites
+  mgz-analyze trace                       analyses the trace
 
 Records memory accesses of programs that mgz-instrument has prepared.
-The program's input, output and exit status are its own.";
+It leaves the program's input, output and exit status unchanged.";
 
 const AFTER: &str = "\
-Exit status: that of the program, 128+n if signal n ended it; 125 if mgz-record itself fails (the program was not \
-recorded), 126 if the program cannot be executed, 127 if it is not found.
+Exit status: that of the program, or 128+n if signal n ended it; 125 if mgz-record itself fails (the program was \
+not recorded), 126 if the program cannot be executed, 127 if it is not found.
 
-Traces hold the command line, paths and addresses of the program; their files can be read by you alone.";
+Traces contain the program's command line, paths and addresses; only you can read their files.";
 
 /// Records memory accesses of programs that mgz-instrument has prepared.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "mgz-record", version, before_help = EXAMPLES_HELP, after_help = AFTER, about = None, long_about = None, max_term_width = 100)]
 pub struct Cli {
-    /// Folder for the trace; %r stands for the rank in a job of many, %h for the host, %p for the
-    /// process id, %q{NAME} for an environment variable [default in such a job: trace.%r]
+    /// Folder for the trace; %r is replaced by the rank in a parallel job, %h by the host, %p by
+    /// the process id, %q{NAME} by an environment variable [default in a parallel job: trace.%r]
     #[arg(short, long, value_name = "DIR", default_value = "trace")]
     pub output: PathBuf,
 
-    /// Record these ranks of a job of many, the others run as they are: mpirun -n 32 mgz-record
-    /// --ranks 0,7,16-19 -- ./app.inst
+    /// Record only these ranks of a parallel job; the others run without recording: mpirun -n 32
+    /// mgz-record --ranks 0,7,16-19 -- ./app.inst
     #[arg(long, value_name = "LIST", conflicts_with_all = ["attach", "hot", "recover", "import"])]
     pub ranks: Option<crate::options::ranks::RankList>,
 
-    /// What is kept: every record, the last --window of every --period records, or --window
-    /// records --rate times a second [default: burst where the program is instrumented for it,
-    /// else ring]
+    /// Which records are kept [default: burst if the program is instrumented for it, else ring]
     #[arg(long, value_enum)]
     pub mode: Option<Mode>,
 
-    /// Count the loads of each function and line, and keep no addresses: weights for other traces
-    /// of the same command, by `mgz-analyze --weights-from` (short for --mode count)
+    /// Count the loads of each function and line and keep no addresses; `mgz-analyze
+    /// --weights-from` uses the counts as weights for other traces of the same command (short for
+    /// --mode count)
     #[arg(long, conflicts_with_all = ["mode", "hot", "recover", "import", "attach", "probe"])]
     pub count: bool,
 
-    /// Run the program twice: first to count its loads, then to record it; the trace holds both,
-    /// and mgz-analyze weights its windows by what was counted
+    /// Run the program twice: first to count its loads, then to record it; the trace contains both,
+    /// and mgz-analyze weights its windows by the counts
     #[arg(long, conflicts_with_all = ["count", "hot", "recover", "import", "attach", "probe"])]
     pub calibrate: bool,
 
@@ -89,8 +88,8 @@ pub struct Cli {
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
     pub backend: Backend,
 
-    /// Records from the end of one window to the end of the next (mode ring), or loads (--trigger
-    /// loads; Intel PT) [default: 1000000; bursts: 10000000]
+    /// Records (mode ring) or loads (--trigger loads; Intel PT) from the end of one window to the
+    /// end of the next [default: 1000000; mode burst: 10000000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub period: Option<u64>,
 
@@ -98,27 +97,28 @@ pub struct Cli {
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     pub window: u64,
 
-    /// Percent of the program's CPU time that recording may cost (mode burst); more of the first
-    /// half second, at most 28 ms, so that short runs have hundreds of windows [default: 1]
+    /// Percent of the program's CPU time that recording may cost (mode burst); in the first half
+    /// second it may cost more, up to 28 ms, so that short runs have hundreds of windows [default:
+    /// 1]
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent, conflicts_with = "rate")]
     pub overhead: Option<f64>,
 
-    /// Windows or samples per second of a thread's CPU time (modes burst and watch), whatever they
-    /// cost [default: as --overhead allows; mode watch: 100]
+    /// Windows (mode burst) or samples (mode watch) per second of a thread's CPU time, whatever
+    /// they cost [default: as --overhead allows; mode watch: 100]
     #[arg(long, value_name = "HZ", value_parser = parse_rate)]
     pub rate: Option<f64>,
 
-    /// What begins windows (mode burst) [default: loads where the PMU counts them, unless --rate
-    /// is given]
+    /// Event that starts windows (mode burst) [default: loads if the PMU counts them and --rate is
+    /// not given]
     #[arg(long, value_enum)]
     pub trigger: Option<By>,
 
-    /// The event that counts loads, as type and config of perf_event_attr, where mgz-record does
-    /// not know the processor's (mode burst)
+    /// The event that counts loads, as type and config of perf_event_attr, for processors that
+    /// mgz-record does not know (mode burst)
     #[arg(long, value_name = "TYPE:CONFIG", value_parser = crate::machine::trigger::parse_event)]
     pub loads_event: Option<Counter>,
 
-    /// Signal that begins windows (modes burst and watch); change it if the program uses this one
+    /// Signal that starts windows (modes burst and watch); change it if the program uses this one
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(34..=64))]
     pub signal: u32,
 
@@ -126,43 +126,43 @@ pub struct Cli {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4))]
     pub watchpoints: u32,
 
-    /// Instructions behind each sample that are single-stepped for near reuses (mode watch)
+    /// Instructions that are single-stepped after each sample to find near reuses (mode watch)
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(0..=100_000))]
     pub near: u64,
 
-    /// End recording after this many seconds; the program goes on
+    /// Stop recording after this many seconds; the program continues
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub duration: Option<f64>,
 
-    /// Begin to record only then: a time since the program's start (2s, 500ms, 3min), or so many
-    /// recorded loads (1e9loads, 100Mloads)
+    /// Start recording only after this time (2s, 500ms, 3min) or number of recorded loads
+    /// (1e9loads, 100Mloads) since the program's start
     #[arg(long, value_name = "AMOUNT", value_parser = clap::value_parser!(Amount))]
     pub start_after: Option<Amount>,
 
-    /// End recording so long (2s, 500ms, 3min), or so many recorded loads (100Mloads), after it has
-    /// begun; the program goes on
+    /// Stop recording this time (2s, 500ms, 3min) or number of recorded loads (100Mloads) after its
+    /// start; the program continues
     #[arg(long, value_name = "AMOUNT", value_parser = clap::value_parser!(Amount))]
     pub stop_after: Option<Amount>,
 
-    /// Begin to record when a function whose name fits is entered for the first time, in each
+    /// Start recording when a function whose name matches is entered for the first time, in each
     /// process
     #[arg(long, value_name = "REGEX", value_parser = clap::value_parser!(Pattern), conflicts_with = "attach")]
     pub from_function: Option<Pattern>,
 
-    /// Record the whole run, although the program marks phases by mgz_start() and mgz_stop()
+    /// Record the whole run, even if the program marks phases by mgz_start() and mgz_stop()
     #[arg(long)]
     pub ignore_markers: bool,
 
     /// End the program when its phase has been recorded: when --stop-after or --duration is over,
-    /// at the stop marker of the first phase, or when --max-size is reached. It gets SIGTERM, two
-    /// seconds later SIGKILL; the exit status is 0 then
+    /// at the stop marker of the first phase, or when --max-size is reached. The program gets
+    /// SIGTERM, and SIGKILL two seconds later; the exit status is then 0
     #[arg(long, conflicts_with_all = ["attach", "hot", "recover", "import"])]
     pub exit_after: bool,
 
-    /// Keep the trace in memory, analyse it when the recording is over (cache and reuse
-    /// --no-objects of --mode full: while the program runs), and leave nothing on disk; OPTIONS are
-    /// those of mgz-analyze, as in --analyze='--all --rows 20'. The analysis goes to standard
-    /// error, since standard output is the program's
+    /// Keep the trace in memory, analyse it after the recording, and leave nothing on disk. OPTIONS
+    /// are those of mgz-analyze, as in --analyze='--all --rows 20'. With --mode full, cache and
+    /// reuse --no-objects analyse while the program runs. The analysis goes to standard error,
+    /// since standard output is the program's
     #[arg(long, value_name = "OPTIONS", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with_all = ["output", "keep_spill", "hot", "recover", "import", "probe"])]
     pub analyze: Option<String>,
 
@@ -170,17 +170,17 @@ pub struct Cli {
     #[arg(long, value_name = "FILE", requires = "analyze")]
     pub analysis: Option<PathBuf>,
 
-    /// Record a process that runs already from a file that mgz-instrument has made, until it ends,
-    /// --duration is over or Ctrl-C comes; the process runs on (mode burst)
+    /// Record a running process whose program was instrumented, until it ends, --duration is over
+    /// or you press Ctrl-C; the process continues (mode burst)
     #[arg(long, value_name = "PID", conflicts_with_all = ["program", "hot", "recover", "import", "heap", "no_aslr", "functions", "pt"], value_parser = clap::value_parser!(i32).range(1..))]
     pub attach: Option<i32>,
 
-    /// Count on standard error while the program runs, also where the program writes to the same
-    /// terminal [default: only where it does not]
+    /// Show progress on standard error while the program runs, even if the program writes to the
+    /// same terminal [default: only if it does not]
     #[arg(long)]
     pub progress: bool,
 
-    /// Record only instrumented functions whose names fit (Intel PT, as far as the processor has
+    /// Record only instrumented functions whose names match (Intel PT, as far as the processor has
     /// address filters)
     #[arg(long, value_name = "REGEX", conflicts_with_all = ["hot", "recover", "import"])]
     pub functions: Option<String>,
@@ -195,28 +195,28 @@ pub struct Cli {
     #[arg(long)]
     pub force: bool,
 
-    /// Log the program's heap blocks too, by allocation site with call stack, so that mgz-analyze
-    /// --objects tells them apart: those of 4 KiB and more, and of smaller ones a sample by bytes,
-    /// which costs some 2 ns for each block; --heap=all logs each, for up to a microsecond or,
-    /// where the recorder does not keep up, several
+    /// Log the program's heap blocks too, with allocation sites and their call stacks, so that
+    /// mgz-analyze --objects distinguishes them: blocks of 4 KiB and more, and a sample by bytes of
+    /// smaller ones, which costs some 2 ns for each block. --heap=all logs every block, which costs
+    /// up to a microsecond for each, or several if the recorder does not keep up
     #[arg(long, value_enum, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "sampled", conflicts_with_all = ["hot", "recover", "import"])]
     pub heap: Option<HeapBlocks>,
 
-    /// With --heap: log blocks of this function too, which a shared library defines. KIND: alloc,
-    /// alloc2, calloc, realloc (what the block's size is: the first argument, the second, the
-    /// product; the second), free, free2 (which argument is the block); may be given several
-    /// times
+    /// With --heap: log also the blocks of this function of a shared library. KIND names the
+    /// argument with the block's size: alloc (the first), alloc2 (the second), calloc (the product
+    /// of both), realloc (the second); or, of a function that frees, the argument with the block:
+    /// free (the first), free2 (the second); may be given several times
     #[arg(long, value_name = "KIND=NAME", requires = "heap")]
     pub heap_hook: Vec<crate::objects::heap::hooks::Hook>,
 
-    /// Do not look at call stacks when windows begin (modes ring and burst, and call chains of
-    /// Intel PT recordings): tables by call path and the user's own frame of a finding are unknown
-    /// then
+    /// Do not read call stacks at the start of windows (modes ring and burst, and call chains of
+    /// Intel PT recordings): tables by call path and the user's own frame of a finding are then
+    /// unknown
     #[arg(long)]
     pub no_stacks: bool,
 
-    /// Set no watchpoints behind windows that wait until what they have accessed is accessed again
-    /// (mode burst): reuse that comes between two windows is not seen then
+    /// Set no watchpoints at the end of windows (mode burst). They show when an address of a window
+    /// is accessed again; without them, reuses between windows are not seen
     #[arg(long)]
     pub no_reuse_pairs: bool,
 
@@ -228,7 +228,7 @@ pub struct Cli {
     #[arg(long, value_enum, default_value_t = Codec::Lz4, value_name = "CODEC")]
     pub compress: Codec,
 
-    /// Bound on the size of the trace, e.g. 500M, 20G; the program goes on when it is reached
+    /// Maximum size of the trace, e.g. 500M, 20G; the program continues when it is reached
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pub max_size: Option<u64>,
 
@@ -236,7 +236,7 @@ pub struct Cli {
     #[arg(long)]
     pub no_aslr: bool,
 
-    /// Form of the line at the end (on standard error, since standard output is the program's)
+    /// Format of the last line (on standard error, since standard output is the program's)
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     pub format: OutputFormat,
 
@@ -245,16 +245,16 @@ pub struct Cli {
     #[arg(long, conflicts_with_all = ["recover", "mode", "keep_spill"])]
     pub hot: bool,
 
-    /// Convert the spill files of a trace whose recording did not end well
+    /// Convert the spill files of a trace whose recording was interrupted
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["program", "hot"])]
     pub recover: Option<PathBuf>,
 
-    /// Make a trace of a perf.data file with Intel PT data, memory samples, or both (- for standard
-    /// input) instead of running a program
+    /// Make a trace from a perf.data file with Intel PT data, memory samples, or both (- for
+    /// standard input) instead of running a program
     #[arg(long, value_name = "FILE", conflicts_with_all = ["program", "hot", "recover", "mode", "no_aslr"])]
     pub import: Option<PathBuf>,
 
-    /// Sidecars of the imported recording's programs, where they do not lie beside them
+    /// Sidecars of the imported recording's programs, if they are not beside the programs
     #[arg(long, value_name = "FILE", num_args = 1.., requires = "import", conflicts_with = "import_form")]
     pub annotations: Vec<PathBuf>,
 
@@ -401,14 +401,15 @@ impl Cli {
 pub enum Mode {
     /// Every record, in order, nothing dropped
     Full,
-    /// Loads by function and line, all of them, and no addresses (--count)
+    /// Counts of all loads by function and line; no addresses (--count)
     Count,
-    /// The last records of each period; the same ones in every run
+    /// The last --window records of every --period records; the same ones in every run
     Ring,
-    /// The program runs at its own speed; windows are recorded at times that its CPU clock chooses
+    /// Windows of --window records, started by --trigger; between windows, the program runs at its
+    /// own speed
     Burst,
-    /// Sampled addresses and when they are accessed again, by hardware watchpoints (RDX); any
-    /// program, as it is
+    /// Sampled addresses and their next accesses, by hardware watchpoints (RDX); needs no
+    /// instrumentation
     Watch,
     /// The runtime is in place but nothing is installed: for the single-step reference
     #[value(hide = true)]

@@ -188,7 +188,7 @@ const RULES: [Rule; 47] = [
             .and(Way::WATCH_BY_LOADS)
             .and(Way::PT_RING),
         Idle::Refused,
-        "windows or samples are not so many records or loads apart there; --rate is for CPU time",
+        "windows or samples are not counted in records or loads there; --rate is for CPU time",
     ),
     rule(
         "window",
@@ -202,7 +202,7 @@ const RULES: [Rule; 47] = [
             .and(Way::ATTACH_BY_TIME)
             .and(Way::WATCH_BY_TIME),
         Idle::Refused,
-        "nothing happens so many times a second there; give --period where records or loads are counted, --pt clock=HZ with Intel PT, or --mode burst",
+        "there is no rate there; give --period where records or loads are counted, --pt clock=HZ with Intel PT, or --mode burst",
     ),
     rule(
         "overhead",
@@ -239,7 +239,7 @@ const RULES: [Rule; 47] = [
         "duration",
         SOFT_OR_COUNT.and(ATTACH).and(WATCH),
         Idle::Refused,
-        "the recording ends with the program there; `timeout` ends that",
+        "the recording ends with the program there; end the program with `timeout`",
     ),
     rule("attach", ALL_WAYS, Idle::Told, ""),
     rule(
@@ -281,7 +281,7 @@ const RULES: [Rule; 47] = [
             .and(Way::PT_RING)
             .and(Way::IMPORT),
         Idle::Told,
-        "no call stacks are looked at there",
+        "no call stacks are read there",
     ),
     rule(
         "no_reuse_pairs",
@@ -428,7 +428,7 @@ pub fn behind_program(cli: &Cli) -> Option<String> {
     }
     let program = cli.program[0].to_string_lossy();
     Some(format!(
-        "{} behind {program} {} to {program}; options of mgz-record stand before the program (`--` before it says that this is meant)",
+        "{} behind {program} {} to {program}; options of mgz-record stand before the program (write `--` before the program if this is intended)",
         first.join(", "),
         if first.len() == 1 { "goes" } else { "go" }
     ))

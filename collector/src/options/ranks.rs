@@ -153,7 +153,7 @@ pub fn fill_in(
             Some(b'p') => out.extend_from_slice(pid.to_string().as_bytes()),
             Some(b'r') => {
                 let Some(rank) = rank else {
-                    return Err("%r stands for the rank, and no launcher has told one to this process; start mgz-record by it (mpirun -n 4 mgz-record …)".to_owned());
+                    return Err("%r is the rank, and no launcher has given one to this process; start mgz-record by it (mpirun -n 4 mgz-record …)".to_owned());
                 };
                 out.extend_from_slice(rank.rank.to_string().as_bytes());
             }
@@ -161,7 +161,7 @@ pub fn fill_in(
                 let name = rest
                     .strip_prefix(b"{")
                     .and_then(|r| Some(&r[..r.iter().position(|&b| b == b'}')?]))
-                    .ok_or("%q wants the name of a variable: %q{NAME}")?;
+                    .ok_or("%q needs the name of a variable: %q{NAME}")?;
                 let shown = String::from_utf8_lossy(name);
                 let value = variable(&shown).ok_or_else(|| {
                     format!("%q{{{shown}}}: the environment has no such variable")
@@ -195,7 +195,7 @@ pub fn settle_rank(cli: &mut Cli, host: &str) -> Result<bool, Failure> {
     if let Some(list) = &cli.ranks {
         let Some(rank) = rank else {
             return Err(Failure::own(
-                "--ranks: no launcher has told this process its rank; start mgz-record by it (mpirun -n 4 mgz-record --ranks 0 …)",
+                "--ranks: no launcher has given this process a rank; start mgz-record by it (mpirun -n 4 mgz-record --ranks 0 …)",
             ));
         };
         if !list.contains(rank.rank) {

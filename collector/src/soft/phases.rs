@@ -136,7 +136,7 @@ impl<'a> Tracker<'a> {
                 continue;
             }
             if !self.shared.add_function(id, function.start) {
-                self.problem("--from-function: more functions fit than can be watched; those beyond the first 4096 are not; give a narrower expression".into());
+                self.problem("--from-function: more functions match than can be watched; only the first 4096 are; give a narrower expression".into());
                 break;
             }
             self.functions += 1;
@@ -337,13 +337,13 @@ impl<'a> Tracker<'a> {
         let told = self.shared.phases();
         if told.lost > 0 {
             self.problem(format!(
-                "{} records in phases were dropped: a thread had met more switches than can wait until it next hands its records on; record with --mode burst",
+                "{} records in phases were dropped: a thread passed more switches than it can keep until it delivers its records; record with --mode burst",
                 told.lost
             ));
         }
         if self.missed > 0 {
             self.problem(format!(
-                "{} of the phases' beginnings and ends were not seen: the CPU time in phases is known from the others only",
+                "{} starts and ends of phases were not seen: the CPU time in phases comes only from the others",
                 self.missed
             ));
         }

@@ -71,13 +71,13 @@ pub fn why(manifest: &Manifest, trace: &Path, cli: &Cli) -> Option<String> {
             again(&denser(manifest))
         ),
         came if empty > 0 => format!(
-            "no samples: {} of {} windows ended before their first record: what ran had no loads to record there; `{}` makes more windows",
+            "no samples: {} of {} windows ended before their first record: the code that ran had no loads to record; `{}` makes more windows",
             count(empty as f64),
             count(came as f64),
             again(&denser(manifest))
         ),
         came => format!(
-            "no samples: {} triggers came and no window held a record; `{}` makes more windows",
+            "no samples: {} triggers came, but no window has a record; `{}` makes more windows",
             count(came as f64),
             again(&denser(manifest))
         ),

@@ -67,7 +67,7 @@ pub fn report(manifest: &Manifest, trace: &Path, format: OutputFormat, for_run: 
 /// Adds the sentences that come from the recorder alone.
 fn full(manifest: &Manifest, shown: &str, text: &mut String) {
     if let Some(times) = manifest.totals.triggers.get("slowed") {
-        text.push_str(&format!("mgz-record: triggers left a thread no time and were made half as many, {times} times; ask for fewer (--rate)\n"));
+        text.push_str(&format!("mgz-record: triggers took all the time of a thread, so their number was halved {times} times; ask for fewer (--rate)\n"));
     }
     if !manifest.no_samples.is_empty() {
         text.push_str(&format!("mgz-record: {}\n", manifest.no_samples));
@@ -195,7 +195,7 @@ impl Recording {
         let shown = subject.program.display();
         let why = if outcome.programs == 0 {
             format!(
-                "{shown}: nothing was recorded: the loader has not loaded the recorder's library into it (it gains rights by being executed, its loader knows no LD_PRELOAD, or it ended before that was due: is a library missing?); record a copy that gains no rights, or instrument a static build"
+                "{shown}: nothing was recorded: the loader has not loaded the recorder's library into it (it gains rights when it is executed, its loader does not support LD_PRELOAD, or it ended before: is a library missing?); record a copy that gains no rights, or instrument a static build"
             )
         } else if subject.starts_others {
             let mut names = self.watch.plain_programs();
@@ -408,11 +408,11 @@ impl Recording {
             }
         }
         if heap.lost > 0 {
-            self.problem(format!("{} calls of the allocator were not logged: their heap blocks are taken for others or for none", heap.lost));
+            self.problem(format!("{} calls of the allocator were not logged: loads of their heap blocks count for other blocks or for none", heap.lost));
         }
         if heap.forgotten > 0 {
             self.problem(format!(
-                "{} heap blocks were more than are kept: loads of them are of the heap as a whole",
+                "{} heap blocks are beyond the limit of the log: their loads count for the heap as a whole",
                 heap.forgotten
             ));
         }
@@ -463,7 +463,7 @@ impl Recording {
             if n > 0 {
                 *self.manifest.totals.dropped.entry(what.into()).or_default() += n;
                 self.problem(format!(
-                    "{n} records have ids of no module, or of several that one process has run one after the other; their loads are not counted (instrument them together)"
+                    "{n} records belong to no module, or to several that one process has run one after the other; their loads are not counted (instrument them together)"
                 ));
             }
         }
@@ -514,7 +514,7 @@ impl Recording {
                     ConvertError::TooLarge { .. } => "mgz-analyze reads the spill files as well; record with a larger --max-size for columns".to_owned(),
                     ConvertError::OtherVersion { .. } => "convert them with the mgz-record that wrote them".to_owned(),
                     error if error.no_space() => format!("the disk is full: free space there and {again}; mgz-analyze reads the spill files as well"),
-                    _ => format!("mgz-analyze may read the spill files all the same; once the cause is gone, {again}"),
+                    _ => format!("mgz-analyze may be able to read the spill files; once the cause is gone, {again}"),
                 };
                 self.problem(format!("the records stay in {SPILL_DIR}/ and were not converted to columns: {error} ({remedy})"));
             }
@@ -672,13 +672,13 @@ pub(crate) fn drop_sentence(what: &str, n: u64) -> Option<String> {
             format!("{n} times a thread met the ring of another and stopped recording")
         }
         "threads_unseen" => format!(
-            "{n} threads were not recorded: the program makes them where they cannot be met (by system calls in code that it generates, or in a large library without instrumentation); `mgz-instrument --libs` on the library that makes them lets them be met, and with --mode burst they run unrecorded but untouched"
+            "{n} threads were not recorded: the program creates them where the recorder does not find them (by system calls in code that it generates, or in a large library without instrumentation); instrument the library that creates them (`mgz-instrument --libs`), or use --mode burst, where they run unrecorded but unchanged"
         ),
         "lost_probe_states" => format!(
             "{n} signals interrupted probes in an unknown state; the records around them may be missing"
         ),
         "modules_untold" => format!(
-            "{n} modules could not be told to the recorder in time; their loads are missing"
+            "{n} modules could not be reported to the recorder in time; their loads are missing"
         ),
         "forbidden" => format!(
             "{n} threads or programs were not recorded: the program runs them where the recorder cannot be reached (a filter of system calls, another user, another root or process namespace; with --heap, programs of a sanitizer)"
@@ -693,7 +693,7 @@ pub(crate) fn drop_sentence(what: &str, n: u64) -> Option<String> {
             "{n} threads have their system calls handed back to the program (PR_SET_SYSCALL_USER_DISPATCH): in full and ring their process ended there with status 125, in burst they went on unrecorded; record with --mode burst"
         ),
         "steps_in_clones" => format!(
-            "{n} times the program stepped through its own code by the trap flag and was shown steps of a clone, which are others than the original's; record with --mode burst, where such threads run the original"
+            "{n} times the program stepped through its own code by the trap flag and saw the steps of a clone, which differ from the original's; record with --mode burst, where such threads run the original"
         ),
         "damaged_chunks" => {
             format!("{n} chunks of records were damaged by the program and are missing")

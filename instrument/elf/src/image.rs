@@ -520,12 +520,12 @@ impl<'a> Elf<'a> {
         );
         if is_go {
             return Err(Refusal::declined(
-                "a Go program: its runtime looks return addresses up in tables of its own, which instrumented code is not in",
+                "a Go program: its runtime looks up return addresses in its own tables, which do not contain instrumented code",
             ));
         }
         if is_ocaml {
             return Err(Refusal::declined(
-                "an OCaml program: its runtime looks return addresses up in tables of its own, which instrumented code is not in",
+                "an OCaml program: its runtime looks up return addresses in its own tables, which do not contain instrumented code",
             ));
         }
         if has_v8 {

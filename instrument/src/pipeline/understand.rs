@@ -45,12 +45,12 @@ fn shown_by(
         return Ok(wrapped);
     }
     let what = format!(
-        "it may install a handler that looks at where a fault happened ({}; at {:#x}), and nothing shows the handler the original place",
+        "it may install a handler that looks at where a fault happened ({}; at {:#x}), and the handler would not see the original place",
         finding.why, finding.at
     );
     gets_none(&what, options)?;
     Err(Refusal::declined(format!(
-        "it may install a handler that looks at where a fault happened, or where the signal found the program ({}; at {:#x}), and not by calls of another file's sigaction alone, so that with the pt backend nothing shows the handler the original place; use --backend soft{}",
+        "it may install a handler that looks at where a fault happened, or where the signal found the program ({}; at {:#x}), and not by calls of another file's sigaction alone, so that with the pt backend the handler would not see the original place; use --backend soft{}",
         finding.why,
         finding.at,
         if elf.is_static_executable() {
@@ -140,7 +140,7 @@ fn thread_demand(
     };
     if let Some(at) = flags.steps {
         return Some(ThreadDemand {
-            what: format!("it sets the trap flag (at {at:#x}), by which it steps through itself"),
+            what: format!("it sets the trap flag (at {at:#x}), to single-step itself"),
             counts_steps: true,
             needs_original: true,
             soft_only: false,
@@ -204,7 +204,7 @@ fn check_return_readers(
         return Ok(());
     }
     Err(Refusal::declined(format!(
-        "{} looks at return addresses (-pg, -finstrument-functions, or __builtin_return_address), and with the pt backend would find those of rewritten code; use --backend soft, whose calls then push the original's",
+        "{} looks at return addresses (-pg, -finstrument-functions, or __builtin_return_address), and with the pt backend would find those of rewritten code; use --backend soft, whose calls push the original addresses",
         readers.first
     )))
 }
@@ -242,7 +242,7 @@ fn check_memory_files(
     let reads = format!("it may read or change its own code by {what}{seen}");
     gets_none(&reads, options)?;
     Err(Refusal::declined(format!(
-        "it may read or change its own code by {what}{seen}, and would find entry jumps there, or change what its clones do not follow; {remedy} use --backend soft --for burst, and record with --mode burst"
+        "it may read or change its own code by {what}{seen}, and would find entry jumps there, or make changes that its clones do not follow; {remedy} use --backend soft --for burst, and record with --mode burst"
     )))
 }
 

@@ -61,7 +61,7 @@ impl Search<'_, '_, '_> {
         }
         if chase.at == load.insn {
             return Err(
-                "it loads the pointer by which the loop goes on, so that nothing is known earlier"
+                "it loads the pointer that the loop follows, so that its address is not known earlier"
                     .into(),
             );
         }

@@ -24,7 +24,7 @@ const UNDECODED: (usize, usize) = (8, 4);
 
 fn refusal(what: &str) -> Refusal {
     Refusal::declined(format!(
-        "{what}: it seems to be packed or encrypted, so that other code runs than stands in the file; unpack it first, or instrument the program that was packed"
+        "{what}: it seems to be packed or encrypted, so that the code in the file is not the code that runs; unpack it first, or instrument the program that was packed"
     ))
 }
 

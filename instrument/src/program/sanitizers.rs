@@ -176,7 +176,7 @@ impl Sanitizer {
         let is_library = elf.interpreter().is_none() && !elf.is_static_executable();
         if is_library && symbols::any_exported(elf, starts) {
             return Err(Refusal::declined(
-                "a sanitizer's runtime, whose own loads are none of a program's; instrument the program that needs it",
+                "a sanitizer's runtime, whose loads are not those of a program; instrument the program that needs it",
             ));
         }
         if named {
@@ -188,7 +188,7 @@ impl Sanitizer {
         }
         if is_unnamed(elf) {
             return Err(Refusal::declined(
-                "a sanitizer's runtime is part of it, but its symbol table is gone, so that nothing tells the runtime from the program; instrument it before it is stripped, or link the runtime as a shared library (gcc's default, clang -shared-libsan)",
+                "a sanitizer's runtime is part of it, but its symbol table is gone, so that runtime and program cannot be distinguished; instrument it before it is stripped, or link the runtime as a shared library (gcc's default, clang -shared-libsan)",
             ));
         }
         let imports = symbols::any_imported(elf, starts);

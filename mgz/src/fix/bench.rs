@@ -87,7 +87,7 @@ fn not_repeatable(program: &Path, difference: &str, comparison: &Comparison) -> 
         Comparison::Command(_) => "let the command of --check accept it",
     };
     anyhow::anyhow!(
-        "{}: {difference} without any fix, so that nothing tells what a fix changes; {remedy}",
+        "{}: {difference} without any fix, so that changes by a fix cannot be seen; {remedy}",
         program.display()
     )
 }
@@ -118,7 +118,7 @@ impl Bench {
                 last => format!("; its last line: {last}"),
             };
             bail!(
-                "{shown}: ends with {}, so that nothing tells a good run from a bad one; give arguments with which it succeeds; {terminal}{said}",
+                "{shown}: ends with {}, so that good and bad runs cannot be distinguished; give arguments with which it succeeds; {terminal}{said}",
                 status_in_words(first.status)
             );
         }
@@ -172,7 +172,7 @@ impl Bench {
             {
                 return Err(not_repeatable(original, &own, &self.comparison));
             }
-            return Ok(Err(format!("it behaves in another way: {difference}")));
+            return Ok(Err(format!("it behaves differently: {difference}")));
         }
         Ok(Ok((self.clock.seconds(before), self.clock.seconds(after))))
     }

@@ -48,7 +48,7 @@ pub fn together<M: Maker>(
     for &number in rest {
         screen::combine(&tried[number]);
         let why = match maker.joined(&best, &changes[number]) {
-            None => "a kept one changes the same place".to_owned(),
+            None => "a kept remedy changes the same place".to_owned(),
             Some(joined) => match maker.make(&joined)? {
                 Err(why) => why,
                 Ok(new) => match bench.test(made.as_ref(), new.as_ref())? {

@@ -40,12 +40,12 @@ pub fn end(tried: &Tried) {
 /// Prints that a remedy is added to others.
 pub fn combine(tried: &Tried) {
     let remedy = short_remedy(&tried.finding, &tried.remedy);
-    tell!("mgz: trying the kept ones with {remedy}");
+    tell!("mgz: trying the kept remedies with {remedy}");
 }
 
 /// Prints that the result is measured again.
 pub fn confirm() {
-    tell!("mgz: measuring the kept ones again");
+    tell!("mgz: measuring the kept remedies again");
 }
 
 /// A predicted gain as text.

@@ -84,7 +84,7 @@ fn excerpt(
     left: &mut usize,
 ) -> Result<Value, String> {
     if !file.is_absolute() {
-        return Err("its path is relative: the debug information does not say to what".into());
+        return Err("its path is relative to an unknown folder".into());
     }
     let meta = std::fs::metadata(file).map_err(|e| e.to_string())?;
     if !meta.is_file() || meta.len() > FILE_BYTES {

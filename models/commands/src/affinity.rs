@@ -24,7 +24,7 @@ Examples:
   mgz-analyze affinity trace                  the 16 hottest cache lines
   mgz-analyze affinity trace --block 4K       pages
   mgz-analyze affinity trace --regions
-      runs of pages that are used together in space
+      runs of neighbouring pages
   mgz-analyze affinity trace --hot 64 --reach 256 --format json";
 
 /// Arguments of `affinity`.
@@ -46,7 +46,7 @@ pub struct AffinityArguments {
     /// Number of hot places.
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=512))]
     pub hot: u64,
-    /// Accesses that count as near.
+    /// Maximum number of accesses between two accesses that count as near.
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub reach: u64,
     /// Counts recorded stores as accesses too.

@@ -29,12 +29,12 @@ pub enum Command {
     Reuse(reuse::ReuseArguments),
     /// Reuse distance at several block sizes at once, Earth Mover's Distance between them, page-size advice.
     Spectra(spectra::SpectraArguments),
-    /// Hit rates of caches: the stack-distance model beside an exact simulation; shared caches;
-    /// other numbers of threads.
+    /// Hit rates of caches: an exact simulation, and the stack-distance model beside it; shared
+    /// caches; other numbers of threads.
     Cache(cache::CacheArguments),
     /// Reuse distances and miss ratios of inputs that were not run.
     Predict(predict::PredictArguments),
-    /// Which hot lines, pages or regions are accessed together.
+    /// Shows which hot lines, pages or regions are accessed together.
     Affinity(affinity::AffinityArguments),
 }
 

@@ -33,10 +33,10 @@ Examples:
       a histogram and miss ratio for a size
   mgz-analyze predict --model app.model --test large --format json
   mgz-analyze predict --model app.model --beginning trace
-      a run from what was recorded of it so far
+      a whole run, from the part recorded so far
 
-The input size is the number of distinct blocks that a run touches, or, with --size-from sampling, what \
-distance-based sampling sees early in it.";
+The input size is the number of distinct blocks that a run touches, or, with --size-from sampling, the size that \
+distance-based sampling finds early in the run.";
 
 /// Arguments of `predict`.
 #[derive(Debug, Args)]
@@ -48,7 +48,7 @@ pub struct PredictArguments {
     /// A full trace of the program to train on; at least two, of different inputs.
     #[arg(long, value_name = "TRACE", conflicts_with = "model")]
     pub train: Vec<PathBuf>,
-    /// A model that was saved.
+    /// A model that --save has written.
     #[arg(long, value_name = "FILE", required_unless_present = "train")]
     pub model: Option<PathBuf>,
     /// Saves the model.
@@ -60,8 +60,8 @@ pub struct PredictArguments {
     /// A full trace to compare with; its input size is measured.
     #[arg(long, value_name = "TRACE")]
     pub test: Vec<PathBuf>,
-    /// A full trace of the beginning of a run, also one that is still being recorded: the sampled
-    /// input size is taken from it, and the whole run predicted.
+    /// A full trace of the beginning of a run, finished or still being recorded: the whole run is
+    /// predicted from its sampled input size.
     #[arg(long, value_name = "TRACE")]
     pub beginning: Vec<PathBuf>,
     /// Source of the input size.

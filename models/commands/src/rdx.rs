@@ -20,11 +20,11 @@ use serde_json::Value;
 /// Weighting of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Weights {
-    /// Product-limit estimate by context: what was given up counts as "longer than that".
+    /// Product-limit estimate by context: pairs that were given up count as "longer than that".
     Survival,
     /// The paper's proportional attribution.
     Proportional,
-    /// Each reuse that was seen counts once.
+    /// Each observed reuse counts once.
     None,
 }
 

@@ -251,7 +251,13 @@ fn time(
         .loads_executed
         .map(|n| n as f64)
         .or(totals.loads_executed_estimate);
-    let rows = rows.with_context(|| format!("{}: it does not tell how many accesses were executed (mode {}); record with --mode full or ring", folder.display(), other.mode))?;
+    let rows = rows.with_context(|| {
+        format!(
+            "{}: it has no number of executed accesses (mode {}); record with --mode full or ring",
+            folder.display(),
+            other.mode
+        )
+    })?;
     let rows = rows + totals.stores_executed();
     anyhow::ensure!(
         rows > 0.0,

@@ -277,7 +277,10 @@ fn spectra_of_intervals_and_functions_add_up_to_the_programs() {
     let mut manifest = manifest("full", &sidecar);
     write_trace(&path, &manifest, &sidecar, std::slice::from_ref(&all), 100);
     let said = refusal(&["spectra", path.to_str().unwrap(), "--intervals", "2"], 1);
-    assert!(said.contains("how many rows each thread has"), "{said}");
+    assert!(
+        said.contains("does not have the number of rows of each thread"),
+        "{said}"
+    );
     manifest.threads = vec![mgz_annotations_schema::manifest::Thread {
         process: 7,
         thread: 8,

@@ -22,7 +22,7 @@ Examples:
   mgz import drmemtrace.app.*.dir --from drmemtrace -o app.trace
   mgz analyze app.trace; mgz analyze reuse app.trace; mgz report app.trace
 
-Functions and lines are not known: pages of code stand for functions. docs/reference/export.md tells more.";
+Functions and lines are unknown; pages of code take the place of functions. docs/reference/export.md has the details.";
 
 /// The tool that made the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -54,7 +54,7 @@ pub fn run_import(arguments: &ImportArguments) -> anyhow::Result<ExitCode> {
     let mut notes = Vec::new();
     let manifest = &mut out.manifest;
     manifest.backend_why = format!("imported from {shown}");
-    manifest.problems.push("times are numbers of instructions, and classes and functions are not known: what the observed addresses show stands for classes, pages of code for functions".into());
+    manifest.problems.push("times are numbers of instructions, and classes and functions are not known: classes come from the observed addresses, and pages of code take the place of functions".into());
     let program = match arguments.from {
         From::Lackey => {
             out.manifest.backend = "lackey".into();

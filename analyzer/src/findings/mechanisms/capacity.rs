@@ -56,7 +56,7 @@ fn tell(context: &Context, cause: &Cause) -> Told {
         .map_or(0, |c| c.size);
     Told {
         mechanism: format!(
-            "{} are gone through again and again, a little more than the {name} holds",
+            "{} are read again and again, a little more than the {name} holds",
             bytes(context.seen(&cause.sites).extent),
         ),
         evidence: misses(context, cause),

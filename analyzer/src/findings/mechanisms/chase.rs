@@ -165,7 +165,7 @@ fn tell_tree(context: &Context, cause: &Cause) -> Told {
     let is_wide = main.is_some_and(|facts| context.is_named(facts, &WIDE_TREE_NAMES));
     let instead = match is_wide {
         true => {
-            "use a sorted array with binary search where the set seldom changes, or a hash table where nobody asks for the order; look up several keys at a time, or sorted ones, which share the way down"
+            "use a sorted array with binary search where the set seldom changes, or a hash table where the order is not needed; look up several keys at a time, or sorted ones, which share the way down"
         }
         false => {
             "use wide nodes (a B-tree with the keys of a cache line or more in each), a sorted array where the set seldom changes, or nodes from one pool"

@@ -84,7 +84,7 @@ pub(super) fn in_step(context: &Context, one: u32, other: u32) -> bool {
 
 fn tell(context: &Context, cause: &Cause) -> Told {
     let arrays = together(context, cause);
-    let mechanism = "an index that is loaded from an array says where to load".into();
+    let mechanism = "the address comes from an index that is loaded from an array".into();
     let evidence = misses(context, cause);
     if arrays > 1 {
         return Told {

@@ -150,7 +150,7 @@ fn huge_pages(context: &Context, cause: &Cause) -> &'static str {
         > params::MIN_EXTENT_OVER_TLB_REACH * params::TLB_REACH_BYTES
     {
         true => {
-            "; 2 MiB pages (madvise MADV_HUGEPAGE), unless it has them, save the TLB misses that come on top"
+            "; 2 MiB pages (madvise MADV_HUGEPAGE), if the memory does not have them yet, also avoid TLB misses"
         }
         false => "",
     }

@@ -28,7 +28,7 @@ fn tell(context: &Context, cause: &Cause) -> Told {
     let step = main.map_or(0, |f| unrolled::row_step(context, f));
     Told {
         mechanism: format!(
-            "the loop moves by {} and so comes to a new page with each load: pages from at least {} of memory are used",
+            "the loop moves by {} and reaches a new page with each load; the pages cover at least {} of memory",
             bytes(step),
             bytes(context.seen(&cause.sites).extent),
         ),

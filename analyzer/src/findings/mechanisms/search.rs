@@ -34,7 +34,7 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
 
 fn tell(context: &Context, cause: &Cause) -> Told {
     Told {
-        mechanism: "each step of the search is a jump by half of what is left".into(),
+        mechanism: "each step of the search jumps by half of the remaining range".into(),
         evidence: misses(context, cause),
         advice: "lay the keys out as the search visits them (Eytzinger order or a static B-tree with a line of keys per node), keep keys apart from values, or search several keys at a time".into(),
         layout: None,

@@ -344,7 +344,7 @@ impl Modules {
         let mut doubts = self.doubts.iter().zip(mappings);
         let ((a, b), mapping) = doubts.find_map(|(doubt, mapping)| Some(((*doubt)?, mapping)))?;
         Some(format!(
-            "{} and {} both describe a file with the build id of {}, and nothing tells which was recorded; give only that one with --annotations",
+            "{} and {} both describe a file with the build id of {}, and it is unknown which was recorded; give only that one with --annotations",
             self.sidecars[a].path.display(),
             self.sidecars[b].path.display(),
             mapping.path

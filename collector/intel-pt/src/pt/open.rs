@@ -297,7 +297,7 @@ fn remedy(failed: &Failed, kernel: &dyn Kernel) -> String {
                 .into()
         }
         Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP | libc::EINVAL) => {
-            "`mgz-record --probe` says what this machine can do".into()
+            "`mgz-record --probe` shows what this machine can do".into()
         }
         _ => return String::new(),
     };

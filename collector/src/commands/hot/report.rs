@@ -162,7 +162,7 @@ impl Profile {
             );
         }
         if self.total == 0 {
-            out.push_str("mgz-record: the program used too little CPU time to tell its hot functions; give it more work\n");
+            out.push_str("mgz-record: the program used too little CPU time to find its hot functions; give it more work\n");
             return out;
         }
         let _ = writeln!(out, "{:>7}  {:<24}  function", "share", "module");

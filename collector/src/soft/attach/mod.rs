@@ -99,7 +99,7 @@ impl Candidate {
             // The other runtime has the addresses of the functions that ours would replace, and
             // removes its threads' alternate stacks.
             return Err(Refused(format!(
-                "{}: a sanitizer's runtime is part of it, which cannot be told of the recorder any more once it runs; record the program from its start, or link that runtime as a shared library (clang -shared-libsan)",
+                "{}: a sanitizer's runtime is part of it, which cannot learn of the recorder once it runs; record the program from its start, or link that runtime as a shared library (clang -shared-libsan)",
                 inside.path.display()
             )));
         }
@@ -241,7 +241,7 @@ pub fn attach_to_process(
         std::thread::sleep(ATTEMPT_INTERVAL);
     }
     Err(Refused(format!(
-        "process {pid}: its threads never stood still where they could be taken in (it loads libraries all the time, perhaps); try again"
+        "process {pid}: its threads never stopped where the recorder can attach to them (perhaps it loads libraries all the time); try again"
     )))
 }
 
@@ -369,7 +369,7 @@ impl Stop<'_> {
         let earlier = self.earlier_image()?;
         let instruction = find_system_call(process).ok_or_else(|| {
             Refused(format!(
-                "process {}: it has no vDSO, by which it could be told to make system calls",
+                "process {}: it has no vDSO, which is needed to make system calls in it",
                 process.pid
             ))
         })?;
@@ -757,7 +757,7 @@ impl Attached {
                     self.fresh.push((entries, TICKS_OF_NEW_MODULE));
                 }
                 Err(error) => self.problems.push(format!(
-                    "{}: cannot be read any more ({error}): threads and signal handlers that it makes are met late",
+                    "{}: cannot be read any more ({error}): threads and signal handlers that it creates are found late",
                     module.path.display()
                 )),
             }

@@ -177,7 +177,7 @@ impl Process {
         }
         if status(pid, "Seccomp").is_some_and(|s| s != "0") {
             return no(
-                "it has a seccomp filter, under which the runtime's system calls might kill it; start it under mgz-record instead, which tells whether the filter allows them",
+                "it has a seccomp filter, under which the runtime's system calls might kill it; start it under mgz-record instead, which shows whether the filter allows them",
             );
         }
         const TRAP: u32 = 1 << (libc::SIGTRAP - 1);

@@ -23,7 +23,7 @@ pub fn apply(patch: &Path, tree: Option<&Path>) -> anyhow::Result<Vec<PathBuf>> 
     let root = match tree {
         Some(tree) => std::path::absolute(tree)?,
         None if !read.tree.as_os_str().is_empty() => read.tree.clone(),
-        None => bail!("{shown}: does not name its tree; give it by --tree DIR"),
+        None => bail!("{shown}: does not name its source tree; give it by --tree DIR"),
     };
     let changes = prepare(&read, &root)?;
     let paths = changes.iter().map(|c| c.path.clone()).collect();

@@ -79,7 +79,7 @@ fn given(fix: &Fix) -> anyhow::Result<Vec<OsString>> {
         return Ok(told.into_iter().map(OsString::from).collect());
     }
     bail!(
-        "{}: does not tell the original program; give it behind --",
+        "{}: does not name the original program; give it after --",
         given.display()
     )
 }

@@ -29,7 +29,7 @@ pub fn proposed(
             (Change::Comment(_), true) => "a comment",
             (_, true) => "in the patch",
             (Change::Words, _) => "in words",
-            _ => "left out, because another one changes the same place",
+            _ => "left out, because another remedy changes the same place",
         };
         let _ = writeln!(
             text,

@@ -38,11 +38,11 @@ Examples:
   mgz-analyze cache trace --tlb 64:4:4K --tlb 32:4:2M --tlb 1536:12
       TLBs with pages of 4 KiB, and of 2 MiB
   mgz-analyze cache trace --misses --skip 1000000 --warm-up 500000
-      what misses once the program has started
+      misses after the start of the program
   mgz-analyze cache omp4 --stores --level 32K:8 --level 6M:12
       write-backs, false sharing
   mgz-analyze cache trace --models
-      beside it, what models say; other numbers of ways
+      also the models, and other numbers of ways
   mgz-analyze cache omp1 --mimic 1,2,4,8,16,32 --level 6M:12
       shared cache with n threads, from a run with OMP_NUM_THREADS=1
   mgz-analyze cache omp4 --level 32K:8 --level 6M:12
@@ -51,8 +51,8 @@ Examples:
       profiles of code pieces, recombined for another input
 
 A level is SIZE:WAYS, then in any order a line (:128) and words: lru, fifo, random, plru, rrip; non-inclusive, \
-inclusive, exclusive (of the levels in front); next-line, stride (prefetchers). A TLB is ENTRIES:WAYS, then :4K or :2M \
-if it is for such pages only, and a policy. docs/reference/models/cache.md has the definitions, \
+inclusive, exclusive (of the levels before it); next-line, stride (prefetchers). A TLB is ENTRIES:WAYS, then :4K \
+or :2M if it is for such pages only, and a policy. docs/reference/models/cache.md has the definitions, \
 docs/reference/models-json.md the keys.";
 
 /// Arguments of `cache`.
@@ -69,24 +69,25 @@ pub struct CacheArguments {
     /// below. Without it: the data caches of this machine.
     #[arg(long, value_name = "SIZE:WAYS[:LINE][:WORD…]", value_parser = full_level)]
     pub level: Vec<LevelSpec>,
-    /// A level of TLBs, first level first; without a size of pages it is for both.
+    /// A TLB level, first level first; without PAGE it is for pages of both sizes.
     #[arg(long, value_name = "ENTRIES:WAYS[:PAGE][:POLICY]", value_parser = tlb_level, conflicts_with_all = ["mimic", "turns"])]
     pub tlb: Vec<TlbSpec>,
-    /// Leaves out so many accesses at the beginning.
+    /// Leaves out the first N accesses.
     #[arg(long, default_value_t = 0, value_name = "N", conflicts_with_all = ["mimic", "turns"])]
     pub skip: u64,
-    /// Simulates so many accesses (behind those of --skip) and does not count them.
+    /// Simulates the first N accesses (after those of --skip) without counting them.
     #[arg(long, default_value_t = 0, value_name = "N", conflicts_with_all = ["mimic", "turns"])]
     pub warm_up: u64,
-    /// Adds tables of misses by function, line and object, and which of them prefetchers would have foreseen.
+    /// Adds tables of misses by function, line and object, with the shares that prefetchers would
+    /// have foreseen.
     #[arg(long, conflicts_with_all = ["mimic", "turns"])]
     pub misses: bool,
-    /// Implicit stack reads of the run (pop, ret, leave), which no trace has, as another tool
-    /// counts them; for hit_rate_all_reads.
+    /// Number of implicit stack reads in the run (pop, ret, leave), for hit_rate_all_reads. Traces
+    /// do not contain them; another tool can count them.
     #[arg(long, value_name = "N")]
     pub stack_reads: Option<u64>,
     /// Adds the stack-distance model, set distances with other numbers of ways, and pieces of code.
-    /// All accesses are held in memory then.
+    /// All accesses are then held in memory.
     #[arg(long)]
     pub models: bool,
     /// First level (from 1) that all threads share; without it: the last one.
@@ -99,7 +100,7 @@ pub struct CacheArguments {
     /// Order of the threads' accesses; without it: by recorded times, and round-robin with --mimic.
     #[arg(long, value_enum)]
     pub turns: Option<TurnsArgument>,
-    /// With --mimic: the loops' clause schedule, as static, static,C, dynamic or dynamic,C.
+    /// With --mimic: the schedule clause of the loops: static, static,C, dynamic or dynamic,C.
     #[arg(long, default_value = "static", value_name = "CLAUSE", value_parser = schedule)]
     pub schedule: Schedule,
     /// Threads that run at once with --turns cores; without it: the processors of this machine.
@@ -108,15 +109,16 @@ pub struct CacheArguments {
     /// Accesses of a turn with --turns chunks and --turns cores.
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub chunk: u64,
-    /// With models: follows so many sets of a level at most for hit_rate_sets (4096 without it);
-    /// with fewer than it has, the rate is an estimate with an interval.
+    /// With --models: follows at most N sets of a level for hit_rate_sets (4096 without this
+    /// option); if the level has more sets, the rate is an estimate with an interval.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(16..))]
     pub sets: Option<u64>,
-    /// Takes P(BB), how often each piece of code runs, from this trace of the same program (any
+    /// Takes P(BB), the frequency of each piece of code, from this trace of the same program (any
     /// mode) and recombines the profiles.
     #[arg(long, value_name = "TRACE")]
     pub weights_from: Option<PathBuf>,
-    /// Takes recorded stores too: they bring in lines, are written back, and take lines from other threads.
+    /// Simulates recorded stores too: they fetch lines, are written back, and take lines from other
+    /// threads.
     #[arg(long)]
     pub stores: bool,
     /// For mgz-record: rows come on standard input, and the trace has those that follow.
@@ -137,7 +139,8 @@ pub enum TurnsArgument {
     Chunks,
     /// One thread after the other.
     Sequential,
-    /// Fewer cores than threads: one access of each thread that has a core in turn, see --cores and --chunk.
+    /// Fewer cores than threads: in turn, one access of each thread that has a core; see --cores
+    /// and --chunk.
     Cores,
 }
 
@@ -175,7 +178,7 @@ fn machine() -> anyhow::Result<Vec<LevelSpec>> {
     let remedy = "name the caches with --level SIZE:WAYS";
     for entry in std::fs::read_dir(folder).with_context(|| {
         format!(
-            "{}: this machine does not tell its caches; {remedy}",
+            "{}: the caches of this machine are unknown; {remedy}",
             folder.display()
         )
     })? {
@@ -201,7 +204,7 @@ fn machine() -> anyhow::Result<Vec<LevelSpec>> {
         ) {
             let shape = Shape::new(bytes, ways, line).with_context(|| {
                 format!(
-                    "{}: this machine's description cannot be; {remedy}",
+                    "{}: the description of this machine's caches is invalid; {remedy}",
                     path.display()
                 )
             })?;
@@ -211,7 +214,7 @@ fn machine() -> anyhow::Result<Vec<LevelSpec>> {
     levels.sort_by_key(|l| l.0);
     anyhow::ensure!(
         !levels.is_empty(),
-        "{}: this machine does not tell its caches; {remedy}",
+        "{}: the caches of this machine are unknown; {remedy}",
         folder.display()
     );
     Ok(levels.into_iter().map(|l| l.1.into()).collect())

@@ -58,12 +58,12 @@ pub fn full_level(text: &str) -> Result<LevelSpec, String> {
             (.., "stride") => std::mem::replace(&mut spec.prefetch.stride, true),
             _ => {
                 return Err(format!(
-                    "{word:?} is nothing that a level has; there are lru, fifo, random, plru, rrip, inclusive, exclusive, non-inclusive, next-line, stride"
+                    "{word:?} is not a property of a level; there are lru, fifo, random, plru, rrip, inclusive, exclusive, non-inclusive, next-line, stride"
                 ));
             }
         };
         if twice {
-            return Err(format!("{word:?}: this has been said already"));
+            return Err(format!("{word:?}: this is given twice"));
         }
     }
     spec.policy = policy.unwrap_or_default();
@@ -131,7 +131,7 @@ pub(crate) fn tlb_level(text: &str) -> Result<TlbSpec, String> {
                 let found = PAGES.iter().find(|&&p| 1 << p == bytes);
                 page = Some(*found.ok_or_else(|| format!("pages have 4K or 2M, not {part}"))?);
             }
-            _ => return Err(format!("{part:?}: this has been said already")),
+            _ => return Err(format!("{part:?}: this is given twice")),
         }
     }
     let policy = policy.unwrap_or_default();

@@ -40,9 +40,9 @@ Examples:
   mgz-analyze reuse sampled --windows
       inside the windows of a sampled trace
   mgz-analyze reuse trace --together
-      all threads of a process on one stack
+      all threads of a process together
   mgz-analyze reuse trace --rdx --period 10000
-      what four watchpoints would have seen; pairs of code
+      an estimate from four simulated watchpoints, and pairs of code
   mgz-analyze reuse watched --rdx --accesses-from ring
       a trace of mgz-record --mode watch: live watchpoints
   mgz-analyze reuse trace --cache 32K --cache 1M
@@ -50,8 +50,8 @@ Examples:
   mgz-record --mode full --analyze='reuse --no-objects' -- ./app
       while the program runs
 
-Distances count distinct blocks between two accesses to a block; intervals count accesses. docs/reference/models.md has the \
-definitions, docs/reference/models-json.md the keys.";
+Distances count distinct blocks between two accesses to a block; intervals count accesses. \
+docs/reference/models.md has the definitions, docs/reference/models-json.md the keys.";
 
 /// Arguments of `reuse`.
 #[derive(Debug, Args)]
@@ -93,8 +93,8 @@ pub struct ReuseArguments {
     /// samples of the trace are the windows. Needed for sampled traces.
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "0")]
     pub windows: Option<u64>,
-    /// Takes the threads of a process together, in the order of recorded times (approximate across
-    /// threads): concurrent reuse distance.
+    /// Measures concurrent reuse distances: of all threads of a process together, in the order of
+    /// recorded times (approximate across threads).
     #[arg(long, conflicts_with_all = ["windows", "rdx"])]
     pub together: bool,
     /// Counts recorded stores as accesses too.
@@ -112,20 +112,20 @@ pub struct ReuseArguments {
     /// With --rdx: how samples are weighted.
     #[arg(long, value_enum, default_value_t = crate::rdx::Weights::Survival)]
     pub attribution: crate::rdx::Weights,
-    /// With --rdx: seed of the coins.
+    /// With --rdx: seed of the random numbers.
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
-    /// With --rdx: also measures exactly and tells the similarities S and Ŝ of the paper.
+    /// With --rdx: also measures exactly and shows the similarities S and Ŝ of the paper.
     #[arg(long, requires = "rdx")]
     pub compare: bool,
-    /// With --rdx on a trace of --mode watch where nothing counted accesses: a full or ring trace
-    /// of the same command, for the rate.
+    /// With --rdx on a trace of --mode watch without counted accesses: a full or ring trace of the
+    /// same command, which gives the rate of accesses.
     #[arg(long, value_name = "TRACE", requires = "rdx")]
     pub accesses_from: Option<PathBuf>,
-    /// Sizes of caches whose miss ratio is wanted besides the curve.
+    /// Sizes of caches whose miss ratios are shown in addition to the curve.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub cache: Vec<u64>,
-    /// Leaves out the tables of data objects, which need times of all rows and of all allocations.
+    /// Leaves out the tables of data objects, which need the times of all rows and allocations.
     #[arg(long)]
     pub no_objects: bool,
     /// For mgz-record: rows come on standard input, and the trace has those that follow.

@@ -30,7 +30,7 @@ Examples:
       by function, and by eighths of the run
   mgz-analyze spectra trace --format json | jq .advice
 
-docs/reference/models.md says what the advice rests on.";
+docs/reference/models.md explains how the advice is found.";
 
 /// Arguments of `spectra`.
 #[derive(Debug, Args)]
@@ -45,10 +45,11 @@ pub struct SpectraArguments {
     /// Block sizes, powers of two.
     #[arg(long, value_delimiter = ',', default_value = "64,4K,2M", value_parser = block_size)]
     pub granularity: Vec<u64>,
-    /// Also by function: the signature of the reuses by its accesses, and what it touches.
+    /// Also by function: the signature of the reuses by its accesses, and the bytes that it
+    /// touches.
     #[arg(long)]
     pub functions: bool,
-    /// Also by interval: N parts of each thread's run, of equally many rows.
+    /// Also by interval: N parts of each thread's run with the same number of rows.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub intervals: Option<u32>,
     /// Counts recorded stores as accesses too.
@@ -91,7 +92,7 @@ pub fn run_spectra(arguments: &SpectraArguments) -> anyhow::Result<(Document, bo
         .collect();
     anyhow::ensure!(
         arguments.intervals.is_none() || rows_of.values().any(|&rows| rows > 0),
-        "{}: the manifest does not tell how many rows each thread has, so the run cannot be cut into intervals; leave out --intervals, or record again",
+        "{}: the manifest does not have the number of rows of each thread, so the run cannot be cut into intervals; leave out --intervals, or record again",
         arguments.trace.display()
     );
     let mut rows_seen: HashMap<(u32, u32), u64> = HashMap::new();

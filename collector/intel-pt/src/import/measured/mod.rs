@@ -120,7 +120,7 @@ pub fn problems(counts: &Measured) -> Vec<String> {
     }
     if counts.unknown_level > 0 {
         list.push(format!(
-            "{} of {} memory samples do not tell the level that served them, or tell one that is not known",
+            "{} of {} memory samples do not name the level that served them, or name an unknown one",
             counts.unknown_level, counts.samples
         ));
     }
