@@ -75,6 +75,7 @@ const MISSES: ColumnKind = ColumnKind::Record(&[
         ColumnKind::List(&ColumnKind::Record(&[
             ("level", ColumnKind::Text),
             ("size", ColumnKind::Whole),
+            ("processor_size", ColumnKind::Whole),
             ("ratio", RANGE),
             ("share", RANGE),
             ("count", RANGE),
