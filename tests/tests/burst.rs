@@ -520,6 +520,43 @@ fn no_room_in_the_queue_of_signals() {
     }
 }
 
+/// A timer's signal may arrive after the timer was deleted, for example when the trigger changes from
+/// ticks to events. It must not reach the program, whose default action is to end.
+#[test]
+fn signals_of_deleted_timers_are_ignored() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = app("stale", PLAIN, dir.path()) else {
+        return;
+    };
+    let trace = dir.path().join("trace");
+    for trigger in ["cpu-time", "ticks"] {
+        let got = tools::run_limited(
+            &mut record_command(
+                &[
+                    "--mode",
+                    "burst",
+                    "--trigger",
+                    trigger,
+                    "--signal",
+                    "60",
+                    "--force",
+                ],
+                &trace,
+                &app.path,
+                &["60"],
+            ),
+            LIMIT,
+        )
+        .unwrap();
+        assert_eq!(
+            (tools::code(&got), &*got.stdout),
+            (0, &b"fine\n"[..]),
+            "{trigger}: {}",
+            String::from_utf8_lossy(&got.stderr)
+        );
+    }
+}
+
 /// Address ranges of functions of an executable, found by their symbols.
 fn symbols(program: &Path, names: &[&str]) -> Vec<(u64, u64)> {
     let listed = tools::succeed(Command::new("nm").arg("-S").arg(program), LIMIT).unwrap();

@@ -315,7 +315,7 @@ pub fn arm_for(tid: u32) {
 /// ended, since the thread now makes its own.
 pub fn was_for_other(info: &Info) -> bool {
     let (kind, handle) = match info.code {
-        SI_TIMER if info.value == VALUE => (TRIGGER_TIMER, info.address as u32 as i32),
+        _ if is_of_timer(info) => (TRIGGER_TIMER, info.address as u32 as i32),
         code if code > 0 => (TRIGGER_EVENT, info.value as u32 as i32),
         _ => return false,
     };
@@ -649,6 +649,12 @@ fn is_watchpoint(ring: Ring, descriptor: i32) -> bool {
     speed_probe::is_ours(ring, descriptor) || reuse_watch::is_ours(ring, descriptor)
 }
 
+/// True for the signal of a timer of the runtime. It may arrive after its timer was deleted, or
+/// before [`arm_for`] has noted the timer.
+pub fn is_of_timer(info: &Info) -> bool {
+    info.code == SI_TIMER && info.value == VALUE
+}
+
 /// True if a signal came from this thread's trigger or a watchpoint.
 pub fn is_ours(ring: Ring, info: &Info) -> bool {
     let trigger = ring.private().trigger.get();
@@ -659,9 +665,9 @@ pub fn is_ours(ring: Ring, info: &Info) -> bool {
         TRIGGER_EVENT => {
             info.code > 0 && (info.value as u32 as i32 == trigger.handle || is_overflow(info))
         }
-        TRIGGER_TIMER => info.code == SI_TIMER && info.value == VALUE,
+        TRIGGER_TIMER => is_of_timer(info),
         // A signal that was still pending when its thread's trigger was ended.
-        _ => info.code > 0 || (info.code == SI_TIMER && info.value == VALUE),
+        _ => info.code > 0 || is_of_timer(info),
     }
 }
 
