@@ -520,10 +520,10 @@ fn no_room_in_the_queue_of_signals() {
     }
 }
 
-/// A timer's signal may arrive after the timer was deleted, for example when the trigger changes from
-/// ticks to events. It must not reach the program, whose default action is to end.
+/// The signal of a timer or an event may arrive after that has ended, for example if the thread had
+/// blocked signals. It must not reach the program, whose default action is to end.
 #[test]
-fn signals_of_deleted_timers_are_ignored() {
+fn signals_of_ended_triggers_are_ignored() {
     let dir = tempfile::tempdir().unwrap();
     let Some(app) = app("stale", PLAIN, dir.path()) else {
         return;

@@ -27,7 +27,7 @@ use crate::sys::errno::EBADF;
 use crate::sys::signal_frame::{Context, Info, RIP};
 use crate::sys::syscall::nr;
 use crate::sys::{clock, process, syscall};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use mgz_abi::phases::{GATE_OPEN, GATE_OVER, GATE_WAITS};
 use mgz_abi::shared_memory::*;
 
@@ -459,6 +459,7 @@ pub fn open_event(header: &Header, attributes: &[u64], tid: u32) -> Option<isize
         return None;
     }
     let fd = out_of_sight(fd)?;
+    LOWEST_EVENT.fetch_min(fd as u32, Ordering::Relaxed);
     // F_OWNER_TID.
     let owner = [0u32, tid];
     // SAFETY: the owner lives across the call.
@@ -649,10 +650,19 @@ fn is_watchpoint(ring: Ring, descriptor: i32) -> bool {
     speed_probe::is_ours(ring, descriptor) || reuse_watch::is_ours(ring, descriptor)
 }
 
-/// True for the signal of a timer of the runtime. It may arrive after its timer was deleted, or
-/// before [`arm_for`] has noted the timer.
-pub fn is_of_timer(info: &Info) -> bool {
+fn is_of_timer(info: &Info) -> bool {
     info.code == SI_TIMER && info.value == VALUE
+}
+
+/// The lowest descriptor of an event so far. Those of the program are below
+/// ([`out_of_sight`]).
+static LOWEST_EVENT: AtomicU32 = AtomicU32::new(u32::MAX);
+
+/// True for a signal of a timer or an event of the runtime, also of one that has ended: its signal
+/// may have been pending, or it came before [`arm_for`] noted the trigger.
+pub fn is_of_runtime(info: &Info) -> bool {
+    let is_event = info.code > 0 && info.value as u32 >= LOWEST_EVENT.load(Ordering::Relaxed);
+    is_event || is_of_timer(info)
 }
 
 /// True if a signal came from this thread's trigger or a watchpoint.
@@ -880,7 +890,7 @@ fn take_queued(ring: Ring) -> bool {
                 let period = ring.private().trigger.get().period;
                 header.periods.fetch_add(period, Ordering::Relaxed);
             }
-        } else {
+        } else if !is_of_runtime(what) {
             // SAFETY: the structure lives across the call; a thread may send itself any signal.
             unsafe {
                 syscall::call(

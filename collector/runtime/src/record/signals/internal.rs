@@ -247,7 +247,7 @@ pub(crate) unsafe extern "C" fn triggered(
             return 0;
         }
         None if i.code > 0 => return 0,
-        _ if trigger::is_of_timer(i) => return 0,
+        _ if trigger::is_of_runtime(i) => return 0,
         _ => {}
     }
     let s = signal as usize & 63;
