@@ -51,6 +51,12 @@ impl AllBlocks {
         }
     }
 
+    /// Variance of the estimate of unlogged loads, times the square of `scale`, under the assumption
+    /// of [`AllBlocks::error`].
+    fn variance(&self, scale: f64) -> f64 {
+        (self.unlogged * scale).powi(2) * 2.0 / self.loaded.max(1) as f64
+    }
+
     /// The estimate's 95% interval reaches from 1 / (1 + this) to (1 + this) times its value. The
     /// loads per block are assumed to vary like an exponential distribution.
     fn error(&self) -> f64 {
@@ -74,11 +80,12 @@ pub(crate) fn divide(rows: &mut [ObjectRow], total: u64) {
     let (loads, to_divide) = containers.fold((0.0, 0.0), |sum, row| {
         (sum.0 + row.metrics.accesses as f64, sum.1 + share(row))
     });
-    let wanted: f64 = rows
-        .iter()
-        .filter_map(|r| r.sampled.as_ref())
-        .map(|s| s.unlogged)
-        .sum();
+    let scale = to_divide / loads.max(1.0);
+    let sites = || rows.iter().filter_map(|row| row.sampled.as_ref());
+    // If the estimates exceed the loads of the containers, each site gives way by its variance: a
+    // site with few loaded blocks must not shrink the shares of others.
+    let excess = sites().map(|s| s.unlogged * scale).sum::<f64>() - to_divide;
+    let variances: f64 = sites().map(|s| s.variance(scale)).sum();
     for row in rows.iter_mut() {
         let own = share(row);
         let Some(all) = &mut row.sampled else {
@@ -87,12 +94,14 @@ pub(crate) fn divide(rows: &mut [ObjectRow], total: u64) {
         if all.loaded < MIN_LOADED_BLOCKS {
             continue;
         }
-        let part = to_divide * all.unlogged / wanted.max(loads).max(1.0);
+        let estimate = all.unlogged * scale;
+        let less = excess.max(0.0) * all.variance(scale) / variances.max(f64::MIN_POSITIVE);
+        let part = (estimate - less).max(0.0);
         let error = all.error();
         all.pct = Some(own + part);
         all.pct_lo = Some(own + part / (1.0 + error));
         // The upper end is limited to the loads that can be divided.
-        all.pct_hi = Some(own + (part * (1.0 + error)).min(to_divide));
+        all.pct_hi = Some(own + (estimate * (1.0 + error)).min(to_divide).max(part));
     }
     if rows.iter().any(|row| row.time.value.is_some()) {
         move_times(rows, to_divide);
@@ -165,14 +174,40 @@ mod tests {
         ];
         divide(&mut rows, 1000);
         let of = |n: usize| rows[n].sampled.unwrap();
-        // The weights give 910 loads, but there are only 810.
-        let a = 6.0 + 81.0 * 600.0 / 910.0;
+        // The weights give 910 loads, but there are only 810. The variances are as 120 to 60 to 2.
+        let a = 6.0 + 60.0 - 10.0 * 120.0 / 182.0;
         assert!((of(0).pct.unwrap() - a).abs() < 1e-9);
         assert!(of(0).pct_lo.unwrap() < a && a < of(0).pct_hi.unwrap());
         let width = |n: usize| of(n).pct_hi.unwrap() / of(n).pct_lo.unwrap();
         assert!(width(1) > width(0), "fewer blocks, wider interval");
         assert_eq!(of(2).pct, None);
         assert!(rows[3].sampled.is_none() && rows[4].sampled.is_none());
+    }
+
+    /// Five logged blocks that were read a lot by chance must not shrink the share of a site whose
+    /// estimate rests on many.
+    #[test]
+    fn a_site_of_few_blocks_does_not_shrink_others() {
+        let site = |loads: u64, loaded: u64, weight: f64| {
+            let seen = Sampled {
+                logged: loaded,
+                bytes: 32.0 * loaded as f64,
+                stand_for: 32.0 * loaded as f64 * weight,
+            };
+            Some(AllBlocks::of(seen, loads, loaded))
+        };
+        let mut rows = [
+            row("heap", "many", 2000, site(2000, 400, 301.0)),
+            row("heap", "few", 3000, site(3000, 5, 301.0)),
+            row("heap", "[heap]", 995_000, None),
+        ];
+        divide(&mut rows, 1_000_000);
+        // 600,000 loads of `many`, 900,000 of `few`: their sum is above 995,000.
+        let [many, few] = [0, 1].map(|n| rows[n].sampled.unwrap());
+        let (low, high) = (many.pct_lo.unwrap(), many.pct_hi.unwrap());
+        assert!(low < 60.2 && 60.2 < high, "{low} to {high}");
+        assert!(many.pct.unwrap() > 58.0, "{many:?}");
+        assert!(few.pct_hi.unwrap() > 90.0, "{few:?}");
     }
 
     /// Windows that began in blocks that were not logged count for the site of these blocks.
