@@ -52,12 +52,12 @@ fn line(costs: &MemoryCosts) -> String {
         Some(format!("{} {}", level.name(), number(latency[1])))
     };
     let levels: Vec<String> = costs.levels.iter().filter_map(known).collect();
-    let until = match costs.disturbed {
-        true => "until a run when nothing else runs",
+    let when = match costs.disturbed {
+        true => "while other programs ran, so that a later run measures again",
         false => "for this and later runs",
     };
     format!(
-        "latencies of this machine were measured, {until}: {} ns",
+        "latencies of this machine were measured {when}: {} ns",
         levels.join(", ")
     )
 }
@@ -192,6 +192,6 @@ mod tests {
             disturbed: true,
             ..costs()
         };
-        assert!(line(&disturbed).contains("until a run when nothing else runs"));
+        assert!(line(&disturbed).contains("so that a later run measures again"));
     }
 }
