@@ -82,9 +82,12 @@ pub(crate) fn divide(rows: &mut [ObjectRow], total: u64) {
     });
     let scale = to_divide / loads.max(1.0);
     let sites = || rows.iter().filter_map(|row| row.sampled.as_ref());
-    // If the estimates exceed the loads of the containers, each site gives way by its variance: a
-    // site with few loaded blocks must not shrink the shares of others.
-    let excess = sites().map(|s| s.unlogged * scale).sum::<f64>() - to_divide;
+    // Memory that was mapped shortly before it was loaded may have no object yet. Blocks may be there.
+    let unknown = rows.iter().filter(|r| r.kind == "unknown");
+    let limit = to_divide + unknown.map(share).sum::<f64>();
+    // If the estimates exceed the loads of this memory, each site gives way by its variance: a site
+    // with few loaded blocks must not shrink the shares of others.
+    let excess = sites().map(|s| s.unlogged * scale).sum::<f64>() - limit;
     let variances: f64 = sites().map(|s| s.variance(scale)).sum();
     for row in rows.iter_mut() {
         let own = share(row);
@@ -101,7 +104,7 @@ pub(crate) fn divide(rows: &mut [ObjectRow], total: u64) {
         all.pct = Some(own + part);
         all.pct_lo = Some(own + part / (1.0 + error));
         // The upper end is limited to the loads that can be divided.
-        all.pct_hi = Some(own + (estimate * (1.0 + error)).min(to_divide).max(part));
+        all.pct_hi = Some(own + (estimate * (1.0 + error)).min(limit).max(part));
     }
     if rows.iter().any(|row| row.time.value.is_some()) {
         move_times(rows, to_divide);
@@ -199,7 +202,8 @@ mod tests {
         let mut rows = [
             row("heap", "many", 2000, site(2000, 400, 301.0)),
             row("heap", "few", 3000, site(3000, 5, 301.0)),
-            row("heap", "[heap]", 995_000, None),
+            row("heap", "[heap]", 497_500, None),
+            row("unknown", "[no known object]", 497_500, None),
         ];
         divide(&mut rows, 1_000_000);
         // 600,000 loads of `many`, 900,000 of `few`: their sum is above 995,000.
