@@ -63,7 +63,7 @@ pub fn full_level(text: &str) -> Result<LevelSpec, String> {
             }
         };
         if twice {
-            return Err(format!("{word:?}: this is given twice"));
+            return Err(format!("{word:?}: a level has one property of this kind"));
         }
     }
     spec.policy = policy.unwrap_or_default();
@@ -183,8 +183,8 @@ mod tests {
         assert!(spec.prefetch.stride && spec.prefetch.next_line);
         for (bad, word) in [
             ("32K:8:mru", "rrip"),
-            ("32K:8:lru:fifo", "already"),
-            ("32K:8:stride:stride", "already"),
+            ("32K:8:lru:fifo", "one property"),
+            ("32K:8:stride:stride", "one property"),
             ("32K:8:4", "at least 8"),
             ("48K:12:plru", "power of two"),
         ] {
