@@ -319,6 +319,7 @@ pub fn examine(
 
 /// As [`examine`]. `early` receives the contents of a screen as soon as they are known, if there
 /// are any loads.
+/// The passes borrow parts of one outcome until its end, so they are in one function.
 pub fn examine_in_steps(
     trace: &Trace,
     questions: &Questions,
