@@ -218,6 +218,15 @@ impl MemoryCosts {
         let far = costs.far_ns.as_ref().and_then(Spread::ends);
         Some([lo, value, far.map_or(hi, |far| hi.max(far[2]))])
     }
+
+    /// Nanoseconds of a load whose line a prefetcher has fetched from a level: in a walk from line to
+    /// line, and in one over each fourth line. The level is named as in [`MemoryCosts::latency`].
+    pub fn prefetched(&self, level: u32, size: u64) -> Option<[f64; 2]> {
+        let level = (self.levels.iter()).find(|l| (l.level, l.size) == (level, size))?;
+        let sequential = level.sequential_ns.as_ref()?.ends()?[1];
+        let strided = level.strided_ns.as_ref()?.ends()?[1];
+        Some([sequential, strided.max(sequential)])
+    }
 }
 
 #[cfg(test)]

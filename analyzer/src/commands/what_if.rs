@@ -2,6 +2,7 @@
 
 use crate::commands::{Common, finish, open_trace, start};
 use crate::data::code_map::LineName;
+use crate::estimate::time_shares::TimeShares;
 use crate::findings::gains::{Changed, Costs, Saved};
 use crate::findings::mechanisms::title;
 use crate::findings::windows;
@@ -120,12 +121,13 @@ fn answer(trace: &Trace, specs: &[Spec], document: &mut Document) -> anyhow::Res
     let by_time = trace.manifest.triggers_by_time();
     let named = (objects.as_ref(), paths.as_ref());
     let pages = replayed.count_pages(None);
+    let times = by_time.then(|| (TimeShares::new(&outcome, &trace.code), trace.waited()));
     let costs = Costs::new(
         &trace.code,
         named,
         &windows,
         (&outcome, &predicted, pages.as_ref()),
-        by_time,
+        times,
     );
     let mut plan = Plan::default();
     let mut limits = Vec::new();

@@ -7,6 +7,7 @@ use crate::findings::mechanisms::{Nodes, RULES, Rule};
 use crate::findings::params;
 use crate::findings::prices::Price;
 use crate::findings::sites::SiteFacts;
+use crate::findings::time_account::{Modelled, RegionKey, Wait};
 use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -34,7 +35,7 @@ pub struct Cause {
     /// Bytes per step, if steps are regular.
     pub step: Option<i64>,
     /// Parts of the code as functions with outermost loops.
-    pub regions: Vec<(u32, Option<u32>)>,
+    pub regions: Vec<RegionKey>,
     /// Parts of the code as functions with innermost loops.
     pub inner: Vec<(u32, Option<u32>)>,
     /// Lost share of the time of these parts of the code, with the ends of its interval.
@@ -206,27 +207,73 @@ fn cause(context: &Context, rule: &'static Rule, sites: &[u32]) -> Cause {
 
 /// Computes the share of its parts of the code that each cause loses.
 fn weigh(context: &Context, causes: &mut [Cause]) {
-    let mut rows: HashMap<(u32, Option<u32>), u64, Mixed> = HashMap::default();
+    let mut regions: HashMap<RegionKey, RegionTime, Mixed> = HashMap::default();
     for facts in context.sites.values() {
-        *rows
-            .entry(context.users.region(facts.group.piece()))
-            .or_default() += facts.rows;
+        let of = context.users.region(facts.group.piece());
+        regions.entry(of).or_default().rows += facts.rows;
     }
-    let mut waits: HashMap<(u32, Option<u32>), f64, Mixed> = HashMap::default();
     for cause in causes.iter() {
+        let part = 1.0 / cause.regions.len() as f64;
         for region in &cause.regions {
-            *waits.entry(*region).or_default() +=
-                cause.price.wait_ns[1] / cause.regions.len() as f64;
+            let of = regions.entry(*region).or_default();
+            of.waits.push(cause.price.wait.times(part));
+            of.deviations += cause.price.deviation() * part * cause.price.wait_ns[1];
         }
     }
+    for (key, region) in &mut regions {
+        region.measure(context, *key);
+    }
     for cause in causes.iter_mut() {
-        let others = |r: &(u32, Option<u32>)| {
-            let hits = rows
-                .get(r)
-                .map_or(0.0, |&n| n as f64 * params::NS_OF_HITTING_LOAD);
-            hits + waits.get(r).copied().unwrap_or(0.0)
+        let part = 1.0 / cause.regions.len() as f64;
+        let of_cause = || cause.regions.iter().filter_map(|r| regions.get(r));
+        cause.lost = match of_cause().all(|r| r.is_measured) {
+            true => std::array::from_fn(|end| {
+                let wait = cause.price.wait.times(part);
+                let waits: f64 = of_cause().map(|r| wait.at(r.factors[end])).sum();
+                let times: f64 = of_cause().map(|r| r.times[end]).sum();
+                waits / times.max(f64::MIN_POSITIVE)
+            }),
+            false => {
+                let times: f64 = of_cause().map(|r| r.times[1]).sum();
+                let others = times - cause.price.wait_ns[1];
+                context.prices.lost(cause.price.wait_ns, others.max(0.0))
+            }
         };
-        let others = cause.regions.iter().map(others).sum::<f64>() - cause.price.wait_ns[1];
-        cause.lost = context.prices.lost(cause.price.wait_ns, others.max(0.0));
+    }
+}
+
+/// Time of the rows of a region.
+#[derive(Default)]
+struct RegionTime {
+    rows: u64,
+    /// Waits of its causes.
+    waits: Vec<Wait>,
+    /// Sum of the deviations of their logarithms, each times the wait.
+    deviations: f64,
+    /// True if the time per row was measured.
+    is_measured: bool,
+    /// Factors of the waits, with the ends of their interval.
+    factors: [f64; 3],
+    /// Nanoseconds of all rows, at these factors.
+    times: [f64; 3],
+}
+
+impl RegionTime {
+    fn measure(&mut self, context: &Context, key: RegionKey) {
+        let rows = self.rows as f64;
+        let waits: f64 = self.waits.iter().map(|w| w.at(1.0)).sum();
+        let modelled = Modelled {
+            rows,
+            others: rows * params::NS_OF_HITTING_LOAD,
+            waits: &self.waits,
+            deviation: self.deviations / waits.max(f64::MIN_POSITIVE),
+        };
+        let pace = context.paces.of(key);
+        let account = modelled.account(pace);
+        let [least, most] = account.ends[0];
+        let of = [least, account.value, most];
+        self.times = of.map(|f| f.others * modelled.others + modelled.waits_at(f.exposed));
+        self.factors = of.map(|f| f.exposed);
+        self.is_measured = pace.is_some();
     }
 }

@@ -4,13 +4,10 @@
 
 use crate::data::group::Group;
 use crate::data::memory_units::{CacheLine, LINE_BYTES, PAGE_BYTES};
-use crate::data::samples::Waited;
 use crate::engine::EngineOutcome;
-use crate::estimate::time_shares::TimeShares;
 use crate::findings::context::Context;
 use crate::findings::mechanisms::set_apart;
 use crate::findings::sites::SiteFacts;
-use crate::findings::waiting::WaitingShare;
 use crate::findings::{Finding, Observation, load_addresses, objects, params, time_share};
 use crate::misses::caches::name;
 use crate::stages::line_visits::{Bins, GroupLines, bin_start};
@@ -38,11 +35,7 @@ impl Counted {
 type Part = (u32, Option<u32>);
 
 /// Finds set conflicts.
-pub(super) fn find_conflicts(
-    context: &Context,
-    outcome: &EngineOutcome,
-    measured: (Option<&TimeShares>, &Waited),
-) -> Vec<Finding> {
+pub(super) fn find_conflicts(context: &Context, outcome: &EngineOutcome) -> Vec<Finding> {
     let mut groups: BTreeMap<Group, Counted> = BTreeMap::new();
     // Sums of fractions depend on their order.
     let mut of_parts: Vec<_> = outcome.lines.groups.iter().collect();
@@ -74,7 +67,7 @@ pub(super) fn find_conflicts(
         parts.entry(part).or_default().push(group);
     }
     (parts.iter())
-        .filter_map(|(part, of_part)| finding(context, measured, part, of_part, &groups))
+        .filter_map(|(part, of_part)| finding(context, part, of_part, &groups))
         .collect()
 }
 
@@ -94,7 +87,6 @@ fn first(lines: &GroupLines, level: &Cache) -> f64 {
 
 fn finding(
     context: &Context,
-    (times, waited): (Option<&TimeShares>, &Waited),
     part: &Part,
     of_part: &[Group],
     groups: &BTreeMap<Group, Counted>,
@@ -108,7 +100,9 @@ fn finding(
     let of_loop: u64 = of_loop.map(|s| s.rows).sum();
     let of_mine: Vec<u32> = mine.iter().map(|s| s.site).collect();
     let price = context.prices.of(&of_mine, of_part, false);
-    let time = time_share(times, |piece| context.users.is_in(piece, inner));
+    let time = time_share(context.times.as_ref(), |piece| {
+        context.users.is_in(piece, inner)
+    });
     let loads = rows as f64 * 100.0 / context.rows.max(1) as f64;
     let shares = match time.value {
         Some(_) => time.ends(),
@@ -116,7 +110,10 @@ fn finding(
     };
     let hits = of_loop as f64 * params::NS_OF_HITTING_LOAD;
     let lost = context.prices.lost(price.wait_ns, hits);
-    let [score_lo, score, score_hi] = std::array::from_fn(|end| shares[end] * lost[end]);
+    let waiting = context.waiting(&of_mine);
+    let most = waiting.hi.unwrap_or(f64::INFINITY);
+    let [score_lo, score, score_hi] =
+        std::array::from_fn(|end| (shares[end] * lost[end]).min(most));
     if score < params::MIN_COST_OF_FINDING_PCT {
         return None;
     }
@@ -143,7 +140,7 @@ fn finding(
         score_hi,
         latencies: Some(context.prices.hierarchy.source()),
         time,
-        waiting: WaitingShare::of_sites(&of_mine, times, waited),
+        waiting,
         loads,
         function: line.function,
         module: line.module,

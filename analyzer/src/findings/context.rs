@@ -5,13 +5,18 @@ use crate::data::code_map::CodeMap;
 use crate::data::elements::Element;
 use crate::data::group::Group;
 use crate::data::object_map::Resolver;
+use crate::data::samples::Waited;
+use crate::estimate::time_shares::TimeShares;
 use crate::findings::params;
 use crate::findings::places::{Place, Places};
 use crate::findings::prices::Prices;
 use crate::findings::seen::{self, Seen};
 use crate::findings::sites::{SiteFacts, facts};
+use crate::findings::time_account::Paces;
 use crate::findings::users::Users;
+use crate::findings::waiting::WaitingShare;
 use crate::findings::windows::{Row, Window};
+use crate::input::weights::Weights;
 use crate::misses::{Hierarchy, Predicted};
 use crate::util::fast_hash::Mixed;
 use mgz_annotations_schema::sidecar::{CLASS_STRIDED, Origin};
@@ -61,23 +66,46 @@ pub struct Context<'a> {
     pub users: Users<'a>,
     /// Number of rows.
     pub rows: u64,
+    /// Shares of the time, if windows were taken by time.
+    pub(crate) times: Option<TimeShares>,
+    /// Measured times per row.
+    pub(crate) paces: Paces,
+    waited: Waited,
     places: Places,
+}
+
+/// What the recorder has measured of the program's time.
+#[derive(Default)]
+pub(crate) struct MeasuredTime<'a> {
+    /// Shares of the time, if windows were taken by time.
+    pub(crate) times: Option<TimeShares>,
+    /// The time that windows represent.
+    pub(crate) weights: Option<&'a Weights>,
+    /// The load right before each window's trigger.
+    pub(crate) waited: Waited,
 }
 
 impl<'a> Context<'a> {
     /// Prepares the data of some windows.
-    pub fn new(
+    pub(crate) fn new(
         code: &'a CodeMap,
         (objects, paths): (Option<&'a Resolver>, Option<&'a CallPaths>),
         (windows, observed): (&'a [Window], Observed<'a>),
         (hierarchy, predicted): (Hierarchy, Option<&'a Predicted>),
+        measured: MeasuredTime,
     ) -> Context<'a> {
         let Observed {
             places,
             sites,
             users,
         } = observed;
+        let known = measured.times.as_ref().zip(measured.weights);
         Context {
+            paces: known.map_or_else(Paces::default, |(times, weights)| {
+                Paces::new(times, weights, &users)
+            }),
+            times: measured.times,
+            waited: measured.waited,
             rows: places.len() as u64,
             prices: Prices::new(hierarchy, predicted, &sites),
             sites,
@@ -100,6 +128,11 @@ impl<'a> Context<'a> {
             prices: Prices::new(hierarchy, Some(predicted), &self.sites),
             ..self
         }
+    }
+
+    /// Measured waits of some load instructions.
+    pub(crate) fn waiting(&self, sites: &[u32]) -> WaitingShare {
+        WaitingShare::of_sites(sites, self.times.as_ref(), &self.waited)
     }
 
     /// The places of the rows of some load instructions, in order.

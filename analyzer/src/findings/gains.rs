@@ -2,18 +2,21 @@
 //! after it.
 //!
 //! Both sides have the same load instructions, prices and shares of time. Only the rows and their
-//! predicted misses differ. `docs/design/what-if.md` explains the interval.
+//! predicted misses differ. Where the time per row was measured, the waits before the change agree
+//! with it ([`crate::findings::time_account`]), and those after it have the same factors. `docs/design/what-if.md` explains the interval.
 
 use crate::data::call_paths::CallPaths;
 use crate::data::code_map::CodeMap;
 use crate::data::object_map::Resolver;
+use crate::data::samples::Waited;
 use crate::engine::EngineOutcome;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
 use crate::findings::cause::{Cause, causes};
-use crate::findings::context::{Context, Observed};
+use crate::findings::context::{Context, MeasuredTime, Observed};
 use crate::findings::places::Places;
-use crate::findings::prices::{Prices, exposed_overlapping};
+use crate::findings::prices::Prices;
 use crate::findings::sites::{SiteFacts, facts};
+use crate::findings::time_account::{Account, Factors, Modelled, Pace, RegionKey, Wait};
 use crate::findings::windows::Window;
 use crate::findings::{params, region_share, time_share};
 use crate::misses::{Hierarchy, Misses, Predicted, Range, Variant, replicate_spread};
@@ -21,15 +24,14 @@ use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
 use std::collections::HashMap;
 
-/// A function with an outermost loop.
-type RegionKey = (u32, Option<u32>);
-
 /// Part of the code.
 struct Region {
     /// Share of the time in percent, with the ends of its interval.
     share: Range,
-    /// Nanoseconds that its rows take if all of them hit.
-    hits_ns: f64,
+    /// Number of its rows.
+    rows: f64,
+    /// The measured time per row.
+    pace: Option<Pace>,
     /// Causes in the region, each with the share of its waits in this region.
     causes: Vec<(usize, f64)>,
 }
@@ -44,7 +46,21 @@ pub(crate) struct Costs<'a> {
     /// Misses of the TLB, if they are predicted.
     pages: Option<&'a Predicted>,
     regions: Vec<Region>,
+    /// By cause: the most that it can wait for, in percent of the run's time, since interrupts
+    /// would have been seen at its loads.
+    most: Vec<f64>,
 }
+
+/// Waits of the causes before a change and after it.
+struct Sides {
+    before: Vec<Wait>,
+    after: Vec<Wait>,
+    /// By region: factors of the waits before the change.
+    accounts: Vec<Account>,
+}
+
+/// Waits for page walks of a cause's rows, exposed and hidden by prefetches.
+type Walks = [Range; 2];
 
 /// The rows of the changed program.
 pub(crate) struct Changed<'a> {
@@ -63,8 +79,10 @@ pub(crate) struct Changed<'a> {
 /// The remaining part of hidden waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
-    /// The part that remains for loads that a prefetcher has fetched.
+    /// The part that remains if lines come one after the other.
     OfStream,
+    /// The part that remains of software prefetches.
+    OfPrefetch,
     /// No wait remains.
     Nothing,
 }
@@ -94,33 +112,39 @@ pub(crate) struct Saved {
 }
 
 impl<'a> Costs<'a> {
-    /// Computes the prices of the loads of some windows. `pages` are misses of the TLB. `by_time`
-    /// is true if windows were taken by time.
+    /// Computes the prices of the loads of some windows. `pages` are misses of the TLB. `times` are
+    /// shares of the time, if windows were taken by time, and the load right before each window's
+    /// trigger.
     pub(crate) fn new(
         code: &'a CodeMap,
         (objects, paths): (Option<&'a Resolver>, Option<&'a CallPaths>),
         windows: &'a [Window],
         (outcome, predicted, pages): (&EngineOutcome, &'a Predicted, Option<&'a Predicted>),
-        by_time: bool,
+        times: Option<(TimeShares, &Waited)>,
     ) -> Costs<'a> {
         let hierarchy = predicted.hierarchy.clone();
         let known = (hierarchy, Some(predicted));
         let observed = Observed::new(code, windows, paths);
-        let context = Context::new(code, (objects, paths), (windows, observed), known);
+        let (times, waited) = times.unzip();
+        let measured = MeasuredTime {
+            times,
+            weights: outcome.weights.as_deref(),
+            waited: waited.cloned().unwrap_or_default(),
+        };
+        let context = Context::new(code, (objects, paths), (windows, observed), known, measured);
         let causes = causes(&context);
-        let times = by_time.then(|| TimeShares::new(outcome, code));
-        Costs::of((context, causes), times.as_ref(), (predicted, pages))
+        Costs::of((context, causes), (predicted, pages))
     }
 
-    /// Costs of causes that are already known. `times` are shares of the time, if windows were
-    /// taken by time.
+    /// Costs of causes that are already known.
     pub(crate) fn of(
         (context, causes): (Context<'a>, Vec<Cause>),
-        times: Option<&TimeShares>,
         (predicted, pages): (&'a Predicted, Option<&'a Predicted>),
     ) -> Costs<'a> {
-        let regions = regions(&context, &causes, times);
+        let regions = regions(&context, &causes);
+        let most = |cause: &Cause| context.waiting(&cause.sites).hi.unwrap_or(100.0);
         Costs {
+            most: causes.iter().map(most).collect(),
             context,
             causes,
             predicted,
@@ -136,32 +160,39 @@ impl<'a> Costs<'a> {
         let sites = moved.as_ref().unwrap_or(&self.context.sites);
         let nothing = |_: u32| false;
         let walks = self.walks(sites, changed);
-        let sides = |variant: Option<Variant>| {
+        let sides = |variant: Option<Variant>, end: usize| {
             let before = self.waits(&self.context.sites, (self.predicted, variant), &nothing);
             let after = (changed.predicted, variant);
-            [before, self.waits(sites, after, changed.is_prefetched)]
+            let after = self.waits(sites, after, changed.is_prefetched);
+            self.sides(
+                with_walks(before, &walks[0], end),
+                with_walks(after, &walks[1], end),
+            )
         };
-        let misses = sides(None);
-        let both = with_walks(&misses, &walks, 1);
-        let value = self.gain(&both, 1.0, 1);
-        let of = |variant| self.gain(&with_walks(&sides(Some(variant)), &walks, 1), 1.0, 1);
+        let both = sides(None, 1);
+        let value = self.gain(&both, |account| account.value, 1);
+        let of = |variant, end| self.gain(&sides(variant, end), |account| account.value, 1);
         let replicates: Vec<f64> = match self.predicted.is_exact() {
             true => vec![value; 2],
             false => {
                 let all: Vec<Variant> = Variant::replicates().collect();
-                all.into_par_iter().map(of).collect()
+                all.into_par_iter().map(|v| of(Some(v), 1)).collect()
             }
         };
         let chance = replicate_spread(&replicates);
-        // Doubling the waits has the same effect as halving the other work.
-        let others = params::OTHER_WORK_FACTOR;
-        let pairs = [
-            [of(Variant::Least), of(Variant::Most)],
-            [0, 1].map(|end| self.gain(&self.doubted(&both, end), 1.0, 1)),
-            [1.0 / others, others].map(|factor| self.gain(&both, factor, 1)),
-            [0, 2].map(|end| self.gain(&both, 1.0, end)),
-            [0, 2].map(|end| self.gain(&with_walks(&misses, &walks, end), 1.0, 1)),
+        let factors = |pair: usize| {
+            [0, 1].map(|end: usize| self.gain(&both, |account| account.ends[pair][end], 1))
+        };
+        let mut pairs = vec![
+            [of(Some(Variant::Least), 1), of(Some(Variant::Most), 1)],
+            factors(0),
+            [0, 2].map(|end| self.gain(&both, |account| account.value, end)),
+            [of(None, 0), of(None, 2)],
         ];
+        // The factors of measured regions depend on each other.
+        if self.regions.iter().any(|r| r.pace.is_none()) {
+            pairs.push(factors(1));
+        }
         let mut half = [chance.hypot(params::GAIN_ERROR_PCT); 2];
         for [a, b] in pairs {
             half[0] = half[0].hypot(value - a.min(b).min(value));
@@ -170,8 +201,8 @@ impl<'a> Costs<'a> {
         let causes = self.changes(&both, sites, changed.predicted);
         let time = [value - half[0], value, (value + half[1]).min(100.0)];
         Saved {
-            time: self.sorted(time, &both[0], changed.is_sorted),
-            cost: self.cost(&both[0], &causes),
+            time: self.sorted(time, &both, changed.is_sorted),
+            cost: self.cost(&both, &causes),
             causes,
         }
     }
@@ -179,69 +210,52 @@ impl<'a> Costs<'a> {
     /// The gain if loads are sorted as a whole rather than inside windows. Then they are like those
     /// of a stream. Windows do not show how many of them share a line. Therefore the upper end
     /// assumes that no wait remains.
-    fn sorted(&self, time: Range, before: &[f64], is_sorted: &dyn Fn(u32) -> bool) -> Range {
+    fn sorted(&self, time: Range, both: &Sides, is_sorted: &dyn Fn(u32) -> bool) -> Range {
         if !self.context.sites.keys().any(|&site| is_sorted(site)) {
             return time;
         }
-        let gain = |left: Left| {
+        let gain = |left: Left, factors: fn(&Account) -> Factors| {
             let sites = &self.context.sites;
             let after = self.waits_left(sites, (self.predicted, None), (is_sorted, left));
-            let both = [before.to_vec(), after];
-            [1, 2].map(|dear| match dear {
-                1 => self.gain(&both, 1.0, 1),
-                _ => self.gain(&self.doubted(&both, 1), 1.0, 1),
-            })
+            self.gain(&self.sides(both.before.clone(), after), factors, 1)
         };
-        let (streamed, most) = (gain(Left::OfStream), gain(Left::Nothing));
+        let streamed = gain(Left::OfStream, |account| account.value);
+        let most = gain(Left::Nothing, |account| account.ends[0][1]);
         [
-            time[0].min(streamed[0]),
-            time[1].max(streamed[0]),
-            time[2].max(most[1]).min(100.0),
+            time[0].min(streamed),
+            time[1].max(streamed),
+            time[2].max(most).min(100.0),
         ]
     }
 
-    /// Waits at an end of their prices.
-    fn doubted(&self, both: &[Vec<f64>; 2], end: usize) -> [Vec<f64>; 2] {
-        let factor = |cause: &Cause| match cause.rule.is_chained {
-            true => params::FACTORS_OF_UNSURE_CHASE[end],
-            false => params::FACTORS_OF_UNSURE_OVERLAP[end],
-        };
-        [0, 1].map(|side: usize| {
-            let waits = both[side].iter().zip(&self.causes);
-            waits.map(|(wait, cause)| wait * factor(cause)).collect()
-        })
-    }
-
     /// Share of the run's time, in percent, that the causes with a gain wait.
-    fn cost(&self, before: &[f64], causes: &[ChangeOfCause]) -> f64 {
-        let mut rest = before.to_vec();
+    fn cost(&self, both: &Sides, causes: &[ChangeOfCause]) -> f64 {
+        let mut rest = both.before.clone();
         for change in causes.iter().filter(|c| c.saved > 0.0) {
-            rest[change.cause] = 0.0;
+            rest[change.cause] = Wait::default();
         }
-        self.gain(&[before.to_vec(), rest], 1.0, 1)
+        let sides = self.sides(both.before.clone(), rest);
+        self.gain(&sides, |account| account.value, 1)
     }
 
     /// Nanoseconds that the rows of each cause wait for page walks, with the ends of their prices,
     /// before and after. Zeros if they are not predicted on both sides.
-    fn walks(&self, sites: &HashMap<u32, SiteFacts, Mixed>, changed: &Changed) -> [Vec<Range>; 2] {
+    fn walks(&self, sites: &HashMap<u32, SiteFacts, Mixed>, changed: &Changed) -> [Vec<Walks>; 2] {
         let Some((before, after)) = self.pages.zip(changed.pages) else {
-            return [0, 1].map(|_| vec![[0.0; 3]; self.causes.len()]);
+            return [0, 1].map(|_| vec![Walks::default(); self.causes.len()]);
         };
         let of = |sites: &HashMap<u32, SiteFacts, Mixed>,
                   pages: &Predicted,
                   is_prefetched: &dyn Fn(u32) -> bool|
-         -> Vec<Range> {
+         -> Vec<Walks> {
             let prices = Prices::new(pages.hierarchy.clone(), Some(pages), sites);
             let of_cause = |cause: &Cause| {
                 let (hidden, exposed): (Vec<u32>, Vec<u32>) =
                     cause.sites.iter().partition(|s| is_prefetched(**s));
-                let of = |sites: &[u32]| {
-                    let price = prices.of(sites, &cause.groups, cause.rule.is_chained);
+                [exposed, hidden].map(|sites| {
+                    let price = prices.of(&sites, &cause.groups, cause.rule.is_chained);
                     doubted(price.wait_ns)
-                };
-                let (exposed, hidden) = (of(&exposed), of(&hidden));
-                let left = self.felt_if_prefetched(None);
-                std::array::from_fn(|end| exposed[end] + left * hidden[end])
+                })
             };
             self.causes.iter().map(of_cause).collect()
         };
@@ -251,14 +265,14 @@ impl<'a> Costs<'a> {
         ]
     }
 
-    /// Nanoseconds that the rows of each cause wait.
+    /// Waits of the rows of each cause.
     fn waits(
         &self,
         sites: &HashMap<u32, SiteFacts, Mixed>,
         of: (&Predicted, Option<Variant>),
         is_prefetched: &dyn Fn(u32) -> bool,
-    ) -> Vec<f64> {
-        self.waits_left(sites, of, (is_prefetched, Left::OfStream))
+    ) -> Vec<Wait> {
+        self.waits_left(sites, of, (is_prefetched, Left::OfPrefetch))
     }
 
     /// The same; `left` is the remaining part of the waits of some load instructions.
@@ -267,67 +281,99 @@ impl<'a> Costs<'a> {
         sites: &HashMap<u32, SiteFacts, Mixed>,
         (predicted, variant): (&Predicted, Option<Variant>),
         (is_hidden, left): (&dyn Fn(u32) -> bool, Left),
-    ) -> Vec<f64> {
+    ) -> Vec<Wait> {
         let other = variant.map(|v| predicted.variant(v));
         let predicted = other.as_ref().unwrap_or(predicted);
         let prices = Prices::new(self.hierarchy().clone(), Some(predicted), sites);
         let wait = |cause: &Cause| {
-            let chained = cause.rule.is_chained;
             let (hidden, exposed): (Vec<u32>, Vec<u32>) =
                 cause.sites.iter().partition(|s| is_hidden(**s));
-            let of = |sites: &[u32]| prices.of(sites, &cause.groups, chained);
+            let of = |sites: &[u32]| prices.of(sites, &cause.groups, cause.rule.is_chained);
+            let exposed = of(&exposed).wait;
             if hidden.is_empty() || left == Left::Nothing {
-                return of(&exposed).wait_ns[1];
+                return exposed;
             }
-            let ahead = of(&hidden);
-            let left = self.felt_if_prefetched(ahead.misses.as_ref());
-            of(&exposed).wait_ns[1] + ahead.wait_ns[1] * left
+            let price = of(&hidden);
+            let hidden = price.wait;
+            let hidden_most = match left {
+                Left::OfStream => (price.streamed_ns - hidden.prefetched).max(0.0),
+                Left::OfPrefetch | Left::Nothing => {
+                    hidden.exposed * params::PART_LEFT_BY_SOFTWARE_PREFETCH
+                }
+            };
+            Wait {
+                prefetched: exposed.prefetched + hidden.prefetched,
+                prefetched_most: exposed.prefetched_most + hidden.prefetched_most,
+                exposed: exposed.exposed + hidden.exposed,
+                hidden: hidden.exposed,
+                hidden_most,
+                ..exposed
+            }
         };
         self.causes.iter().map(wait).collect()
+    }
+
+    /// Both sides, with the factors of the waits before the change.
+    fn sides(&self, before: Vec<Wait>, after: Vec<Wait>) -> Sides {
+        let account = |region: &Region| {
+            let waits = region.waits(&before);
+            let deviation: f64 = (region.causes.iter().zip(&waits))
+                .map(|(&(cause, _), wait)| self.causes[cause].price.deviation() * wait.at(1.0))
+                .sum();
+            let mut modelled = region.modelled(&waits);
+            modelled.deviation = deviation / modelled.waits_at(1.0).max(f64::MIN_POSITIVE);
+            modelled.account(region.pace)
+        };
+        Sides {
+            accounts: self.regions.iter().map(account).collect(),
+            before,
+            after,
+        }
     }
 
     fn hierarchy(&self) -> &Hierarchy {
         &self.context.prices.hierarchy
     }
 
-    /// Saved share of the run's time, in percent. `factor` scales all prices. `end` selects an end
-    /// of the shares of time.
-    fn gain(&self, [before, after]: &[Vec<f64>; 2], factor: f64, end: usize) -> f64 {
-        let of = |region: &Region| {
-            let sum = |waits: &[f64]| -> f64 {
-                let of = |&(cause, part): &(usize, f64)| part * waits[cause];
-                factor * region.causes.iter().map(of).sum::<f64>()
+    /// Saved share of the run's time, in percent, with some factors of each region. `end` selects an
+    /// end of the shares of time.
+    fn gain(&self, sides: &Sides, factors: impl Fn(&Account) -> Factors, end: usize) -> f64 {
+        let of = |(region, account): (&Region, &Account)| {
+            let Factors { exposed, others } = factors(account);
+            let before = region.waits(&sides.before);
+            let after = region.waits(&sides.after);
+            let modelled = region.modelled(&before);
+            let all = others * modelled.others + modelled.waits_at(exposed);
+            let share = |wait: f64| region.share[end] * wait / all.max(f64::MIN_POSITIVE);
+            let saved = |(at, &(cause, part)): (usize, &(usize, f64))| {
+                let [was, is] = [&before, &after].map(|waits| share(waits[at].at(exposed)));
+                let seen = (part * self.most[cause] / was.max(f64::MIN_POSITIVE)).min(1.0);
+                seen * (was - is)
             };
-            let all = region.hits_ns + sum(before);
-            region.share[end] * (sum(before) - sum(after)) / all.max(f64::MIN_POSITIVE)
+            region.causes.iter().enumerate().map(saved).sum::<f64>()
         };
-        self.regions.iter().map(of).sum()
-    }
-
-    /// The remaining share of a wait after a software prefetch.
-    fn felt_if_prefetched(&self, misses: Option<&Misses>) -> f64 {
-        let last = misses.and_then(Misses::last);
-        let ahead = last.and_then(|l| l.prefetchable).unwrap_or(0.0);
-        let prefetched = params::EXPOSED_LATENCY_SHARE_PREFETCHED[1];
-        let overlapping = exposed_overlapping(self.hierarchy().overlap())[1];
-        let exposed = ahead * prefetched + (1.0 - ahead) * overlapping;
-        (prefetched / exposed).min(1.0)
+        self.regions.iter().zip(&sides.accounts).map(of).sum()
     }
 
     fn changes(
         &self,
-        [before, after]: &[Vec<f64>; 2],
+        both: &Sides,
         sites: &HashMap<u32, SiteFacts, Mixed>,
         predicted: &Predicted,
     ) -> Vec<ChangeOfCause> {
         let prices = Prices::new(self.hierarchy().clone(), Some(predicted), sites);
         let of = |(number, cause): (usize, &Cause)| {
-            let mut alone = before.clone();
-            alone[number] = after[number];
+            let mut after = both.before.clone();
+            after[number] = both.after[number];
+            let alone = Sides {
+                before: both.before.clone(),
+                after,
+                accounts: both.accounts.clone(),
+            };
             let price = prices.of(&cause.sites, &cause.groups, cause.rule.is_chained);
             ChangeOfCause {
                 cause: number,
-                saved: self.gain(&[before.clone(), alone], 1.0, 1),
+                saved: self.gain(&alone, |account| account.value, 1),
                 misses: [cause.price.misses.clone(), price.misses],
             }
         };
@@ -335,12 +381,32 @@ impl<'a> Costs<'a> {
     }
 }
 
-/// The waits of both sides with their page walks at an end of the walks' prices.
-fn with_walks(misses: &[Vec<f64>; 2], walks: &[Vec<Range>; 2], end: usize) -> [Vec<f64>; 2] {
-    [0, 1].map(|side: usize| {
-        let all = misses[side].iter().zip(&walks[side]);
-        all.map(|(wait, walk)| wait + walk[end]).collect()
-    })
+impl Region {
+    /// The waits of its causes in this region.
+    fn waits(&self, of_causes: &[Wait]) -> Vec<Wait> {
+        let of = |&(cause, part): &(usize, f64)| of_causes[cause].times(part);
+        self.causes.iter().map(of).collect()
+    }
+
+    /// The time of its rows with some waits.
+    fn modelled<'a>(&self, waits: &'a [Wait]) -> Modelled<'a> {
+        Modelled {
+            rows: self.rows,
+            others: self.rows * params::NS_OF_HITTING_LOAD,
+            waits,
+            deviation: params::EXPOSED_WAIT_DEVIATION,
+        }
+    }
+}
+
+/// Waits with page walks at an end of the walks' prices.
+fn with_walks(mut waits: Vec<Wait>, walks: &[Walks], end: usize) -> Vec<Wait> {
+    for (wait, [exposed, hidden]) in waits.iter_mut().zip(walks) {
+        wait.exposed += exposed[end] + hidden[end];
+        wait.hidden += hidden[end];
+        wait.hidden_most += hidden[end] * params::PART_LEFT_BY_SOFTWARE_PREFETCH;
+    }
+    waits
 }
 
 /// A wait for page walks with additional errors: processors hide walks behind other work, and the
@@ -351,7 +417,8 @@ fn doubted([least, value, most]: Range) -> Range {
 }
 
 /// The regions with causes.
-fn regions(context: &Context, causes: &[Cause], times: Option<&TimeShares>) -> Vec<Region> {
+fn regions(context: &Context, causes: &[Cause]) -> Vec<Region> {
+    let times = context.times.as_ref();
     let of = |facts: &SiteFacts| context.users.region(facts.group.piece());
     let mut rows: HashMap<RegionKey, u64, Mixed> = HashMap::default();
     for facts in context.sites.values() {
@@ -370,7 +437,8 @@ fn regions(context: &Context, causes: &[Cause], times: Option<&TimeShares>) -> V
         };
         Region {
             share,
-            hits_ns: rows.get(&key).copied().unwrap_or(0) as f64 * params::NS_OF_HITTING_LOAD,
+            rows: rows.get(&key).copied().unwrap_or(0) as f64,
+            pace: context.paces.of(key),
             causes: in_it
                 .map(|(number, cause)| (number, 1.0 / cause.regions.len() as f64))
                 .collect(),

@@ -21,6 +21,7 @@ mod prices;
 mod seen;
 mod sharing;
 pub(crate) mod sites;
+mod time_account;
 pub(crate) mod unrolled;
 mod users;
 mod visits;
@@ -35,8 +36,8 @@ use crate::engine::EngineOutcome;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
 use crate::misses::{Hierarchy, LatencySource, Misses, Predicted, Range};
 use cause::{Cause, causes};
-use context::Context;
 pub use context::Observed;
+use context::{Context, MeasuredTime};
 use fields::Fields;
 use mechanisms::{Layout, Remedy};
 use mgz_annotations_schema::ProgramChange;
@@ -249,8 +250,6 @@ pub(crate) struct Looked<'a> {
     pub(crate) context: Context<'a>,
     /// The most costly first.
     pub(crate) causes: Vec<Cause>,
-    /// Shares of the time, if windows were taken by time.
-    pub(crate) times: Option<TimeShares>,
     /// The misses that `context` has.
     pub(crate) predicted: Option<&'a Predicted>,
 }
@@ -265,11 +264,18 @@ pub(crate) fn find_findings<'a>(
     hierarchy: Hierarchy,
 ) -> (Findings, Option<Looked<'a>>) {
     let count = count_windows(windows);
+    let by_time = manifest.triggers_by_time();
+    let measured = MeasuredTime {
+        times: by_time.then(|| TimeShares::new(outcome, code)),
+        weights: outcome.weights.as_deref(),
+        waited: waited.clone(),
+    };
     let context = Context::new(
         code,
         (objects, paths),
         (windows, observed),
         (hierarchy, predicted),
+        measured,
     );
     let fields = fields::of_objects(&context);
     if count < params::MIN_WINDOWS_FOR_FINDING {
@@ -281,12 +287,10 @@ pub(crate) fn find_findings<'a>(
         return (findings, None);
     }
     let causes = causes(&context);
-    let by_time = manifest.triggers_by_time();
-    let times = by_time.then(|| TimeShares::new(outcome, code));
-    let (mut list, kept, doubt) = findings_of_causes(&context, &causes, times.as_ref(), waited);
+    let (mut list, kept, doubt) = findings_of_causes(&context, &causes);
     fusion::join(&kept, &mut list);
     // Misses due to conflicts have no other cause.
-    let conflicts = conflicts::find_conflicts(&context, outcome, (times.as_ref(), waited));
+    let conflicts = conflicts::find_conflicts(&context, outcome);
     let place = |f: &Finding| (f.function.clone(), f.file.clone(), f.line);
     list.retain(|f| conflicts.iter().all(|c| place(c) != place(f)));
     list.extend(conflicts);
@@ -317,7 +321,6 @@ pub(crate) fn find_findings<'a>(
     let looked = Looked {
         context,
         causes,
-        times,
         predicted,
     };
     (findings, Some(looked))
@@ -330,9 +333,8 @@ type Doubt<'a> = (f64, Option<&'a LineName>);
 fn findings_of_causes<'c>(
     context: &Context,
     causes: &'c [Cause],
-    times: Option<&TimeShares>,
-    waited: &Waited,
 ) -> (Vec<Finding>, Vec<&'c Cause>, Doubt<'c>) {
+    let times = context.times.as_ref();
     let all_rows: u64 = context.sites.values().map(|s| s.rows).sum();
     let mut list: Vec<Finding> = Vec::new();
     let mut kept: Vec<&Cause> = Vec::new();
@@ -348,8 +350,10 @@ fn findings_of_causes<'c>(
         };
         let time = time_share(times, |piece| context.users.is_in(piece, &cause.inner));
         let loads = cause.rows as f64 * 100.0 / all_rows.max(1) as f64;
-        // A loop cannot lose more time than it takes.
+        // A loop cannot lose more time than it takes, or than interrupts were seen at its loads.
         let most = time.value.unwrap_or(f64::INFINITY);
+        let waiting = context.waiting(&cause.sites);
+        let most = most.min(waiting.hi.unwrap_or(f64::INFINITY));
         let score: [f64; 3] = std::array::from_fn(|end| (shares[end] * cause.lost[end]).min(most));
         if score[1] < params::MIN_COST_OF_FINDING_PCT {
             if score[2] > doubt.0 {
@@ -357,7 +361,6 @@ fn findings_of_causes<'c>(
             }
             continue;
         }
-        let waiting = WaitingShare::of_sites(&cause.sites, times, waited);
         let cost = Cost {
             score,
             time,

@@ -44,25 +44,48 @@ pub(super) const MAX_ROWS_OF_WINDOW: usize = 1000;
 pub(super) const EXPOSED_LATENCY_SHARE_IN_CHASE: [f64; 3] = [0.2, 1.0, 1.0];
 /// This share of a latency delays the program if several loads overlap. Source: Chosen.
 pub(super) const EXPOSED_LATENCY_SHARE_OVERLAPPING: [f64; 3] = [0.02, 0.25, 0.5];
-/// This share of a latency delays the program if a prefetcher has fetched the line. Source: Chosen.
+/// This share of a latency delays the program if a prefetcher has fetched the line, unless it was
+/// measured. Source: Chosen.
 pub(super) const EXPOSED_LATENCY_SHARE_PREFETCHED: [f64; 3] = [0.04, 0.08, 0.16];
-/// A load that hits takes this many nanoseconds, other work included. Source: Chosen.
-pub(super) const NS_OF_HITTING_LOAD: f64 = 0.5;
+/// Software prefetches leave this part of the waits of loads that overlap. Source: `benches/run
+/// gain`; cores fetch some 24 lines at a time, and measured overlap is that of 8.
+pub(super) const PART_LEFT_BY_SOFTWARE_PREFETCH: f64 = 1.0 / 3.0;
+/// A line that a prefetcher has fetched from a cache delays the program by this share of its latency
+/// at least. Source: Chosen; chains of loads that measure it hide shorter waits behind hits.
+pub(super) const MIN_EXPOSED_LATENCY_SHARE_PREFETCHED: f64 = 0.01;
+/// Prefetchers of processors do not follow longer steps, in bytes. Source: Intel's optimization
+/// manual, section on hardware prefetching: prefetchers stay inside a page of 4 KiB.
+pub(super) const MAX_STEP_OF_PREFETCHER: u64 = PAGE_BYTES / 2;
+/// A load that hits takes this many nanoseconds, other work included. Source: `benches/run gain`, in
+/// which programs without misses take 0.1 to 0.4.
+pub(super) const NS_OF_HITTING_LOAD: f64 = 0.3;
 /// The price of a miss is wrong by a factor between these. Source: Chosen, as latencies of caches
 /// and the overlap of loads differ by that much among machines and loops.
 pub(super) const FACTORS_OF_UNSURE_PRICE: [f64; 2] = [0.5, 2.0];
-/// The waits of a chase are wrong by a factor between these. Source: `benches/run gain`, as short
-/// chains that follow each other overlap like loads that do not wait.
-pub(super) const FACTORS_OF_UNSURE_CHASE: [f64; 2] = [0.1, 1.5];
-/// The waits of loads that overlap are wrong by a factor between these. Source: the ends of
-/// [`EXPOSED_LATENCY_SHARE_OVERLAPPING`] over the measured share of machines.
-pub(super) const FACTORS_OF_UNSURE_OVERLAP: [f64; 2] = [0.4, 3.0];
 /// A predicted gain is wrong by at most about this much, in percent of the time. It covers overlap
 /// and other effects that replays do not show. Source: `benches/run gain --set open`, in which 40 %
 /// of the errors are above 10 points and 15 % above 40.
 pub(super) const GAIN_ERROR_PCT: f64 = 35.0;
 /// The time of other work is uncertain by this factor if latencies are measured. Source: Chosen.
 pub(super) const OTHER_WORK_FACTOR: f64 = 2.0;
+
+// Measured time per row (`time_account.rs`).
+
+/// Standard deviation of the logarithm of waits that overlap, over the predicted ones. Source:
+/// `benches/run gain`.
+pub(super) const EXPOSED_WAIT_DEVIATION: f64 = 0.9;
+/// Standard deviation of the logarithm of the time of other work, over
+/// [`NS_OF_HITTING_LOAD`]. Source: `benches/run gain`.
+pub(super) const OTHER_WORK_DEVIATION: f64 = 0.7;
+/// The interval of a predicted miss ratio is this many times wider at most, for its part of the
+/// deviation of waits. Source: Chosen.
+pub(super) const MAX_RATIO_OF_MISS_ENDS: f64 = 1000.0;
+/// Least standard deviation of the logarithm of a measured time per row. Source: Chosen.
+pub(super) const MIN_PACE_DEVIATION: f64 = 0.1;
+/// Priors are summed at this many steps on each side. Source: Chosen.
+pub(super) const GRID_HALF: i32 = 12;
+/// Length of a step in standard deviations. Source: Chosen: 3 in all.
+pub(super) const GRID_STEP: f64 = 0.25;
 /// A number is known if the upper end of its interval is at most this multiple of the lower end.
 /// Source: Chosen.
 pub(super) const MAX_RATIO_OF_KNOWN_ENDS: f64 = 3.0;

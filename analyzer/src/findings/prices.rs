@@ -7,8 +7,10 @@
 use crate::data::group::Group;
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
+use crate::findings::time_account::Wait;
 use crate::misses::{Hierarchy, Misses, Predicted, Range, caches, is_vague};
 use crate::util::fast_hash::Mixed;
+use mgz_models::statistics::NORMAL_QUANTILE_OF_95_PCT;
 use std::collections::HashMap;
 
 /// Misses of load instructions in the rows that were read.
@@ -16,8 +18,16 @@ pub struct Prices<'a> {
     /// Caches and latencies.
     pub hierarchy: Hierarchy,
     predicted: Option<&'a Predicted>,
-    /// By instruction: rows, and misses at each level.
-    misses: HashMap<u32, (u64, Vec<f64>), Mixed>,
+    misses: HashMap<u32, SiteMisses, Mixed>,
+}
+
+/// Misses of a load instruction.
+struct SiteMisses {
+    rows: u64,
+    /// By level.
+    misses: Vec<f64>,
+    /// True if its steps are too long for the processor's prefetchers.
+    has_long_steps: bool,
 }
 
 /// The price of some loads.
@@ -29,6 +39,10 @@ pub struct Price {
     pub level: Option<usize>,
     /// Nanoseconds that the rows wait: lower end, estimate, upper end.
     pub wait_ns: Range,
+    /// The estimate in parts.
+    pub(crate) wait: Wait,
+    /// The estimate if a prefetcher had fetched all lines, some of them with long steps.
+    pub(crate) streamed_ns: f64,
 }
 
 impl<'a> Prices<'a> {
@@ -56,7 +70,13 @@ impl<'a> Prices<'a> {
                     .collect(),
                 None => vec![(facts.firsts as f64).min(facts.rows as f64); hierarchy.caches.len()],
             };
-            (facts.site, (facts.rows, misses))
+            let step = facts.regular_step().map_or(0, i64::unsigned_abs);
+            let of_site = SiteMisses {
+                rows: facts.rows,
+                misses,
+                has_long_steps: step > params::MAX_STEP_OF_PREFETCHER,
+            };
+            (facts.site, of_site)
         };
         Prices {
             misses: sites.values().map(of).collect(),
@@ -79,7 +99,7 @@ impl<'a> Prices<'a> {
 
     /// Nanoseconds that the rows of a load instruction wait if no two loads overlap.
     pub fn of_site(&self, site: u32) -> f64 {
-        let misses = self.misses.get(&site).into_iter().flat_map(|m| &m.1);
+        let misses = self.misses.get(&site).into_iter().flat_map(|m| &m.misses);
         let wait = |(level, misses): (usize, &f64)| misses * self.hierarchy.wait_ns(level)[1];
         misses.enumerate().map(wait).sum()
     }
@@ -109,13 +129,18 @@ impl<'a> Prices<'a> {
             misses.curve.clear();
         }
         let levels = misses.as_ref().map_or(&[][..], |m| &m.levels);
-        let ahead = levels.last().and_then(|l| l.prefetchable).unwrap_or(0.0);
-        let exposed = exposed_share(chained, ahead, self.hierarchy.overlap());
-        let (mut wait, mut most, mut level) = ([0.0; 3], 0.0, None);
+        let ahead = levels.last().and_then(|l| l.prefetchable).unwrap_or(0.0)
+            * self.part_of_short_steps(sites);
+        let alone = exposed_alone(chained, self.hierarchy.overlap());
+        let mut parts = Wait {
+            exposed_share: alone[1],
+            ..Wait::default()
+        };
+        let (mut wait, mut most, mut level, mut streamed_ns) = ([0.0; 3], 0.0, None, 0.0);
         for at in 0..self.hierarchy.caches.len() {
             let known = || sites.iter().filter_map(|s| self.misses.get(s));
-            let value: f64 = known().filter_map(|m| m.1.get(at)).sum();
-            let rows: u64 = known().map(|m| m.0).sum();
+            let value: f64 = known().filter_map(|m| m.misses.get(at)).sum();
+            let rows: u64 = known().map(|m| m.rows).sum();
             let ratio = levels.get(at).and_then(|l| l.ratio);
             let counts = match ratio {
                 Some([lo, middle, hi]) if middle > 0.0 => {
@@ -125,6 +150,9 @@ impl<'a> Prices<'a> {
                 None => [0.0, value, value],
             };
             let latency = self.hierarchy.wait_ns(at);
+            let prefetched = self.prefetched_share(at);
+            let exposed: Range =
+                std::array::from_fn(|end| ahead * prefetched[end] + (1.0 - ahead) * alone[end]);
             let each = match ratio {
                 Some(ratio) if at == 0 && !chained => {
                     ratio.map(|r| exposed[1] * (latency[1] - hidden_ns(r)).max(0.0))
@@ -141,33 +169,69 @@ impl<'a> Prices<'a> {
                 false => by_misses,
             };
             wait.iter_mut().zip(ends).for_each(|(sum, end)| *sum += end);
-            if value * each[1] > most {
-                (most, level) = (value * each[1], Some(at));
+            let likely = match ratio {
+                Some(ratio) if is_vague(ratio) => (counts[0] + counts[2]) / 2.0,
+                _ => counts[1],
+            };
+            let all = likely * each[1];
+            let of_prefetched = ahead * prefetched[1] / exposed[1].max(f64::MIN_POSITIVE);
+            parts.prefetched += of_prefetched * all;
+            parts.prefetched_most += likely * ahead * alone[1] * latency[1];
+            parts.exposed += (1.0 - of_prefetched) * all;
+            streamed_ns += likely * (prefetched[1] * prefetched[2]).sqrt() * latency[1];
+            if all > most {
+                (most, level) = (all, Some(at));
             }
         }
         Price {
             misses,
             level,
             wait_ns: wait,
+            wait: parts,
+            streamed_ns,
+        }
+    }
+
+    /// Part of the first-level misses of some load instructions whose steps are short.
+    fn part_of_short_steps(&self, sites: &[u32]) -> f64 {
+        let known = || sites.iter().filter_map(|s| self.misses.get(s));
+        let misses = |m: &SiteMisses| m.misses.first().copied().unwrap_or(0.0);
+        let all: f64 = known().map(misses).sum();
+        let long: f64 = known().filter(|m| m.has_long_steps).map(misses).sum();
+        1.0 - long / all.max(f64::MIN_POSITIVE)
+    }
+
+    /// Share of a latency that delays the program if a prefetcher has fetched the line, with the
+    /// ends of its interval.
+    fn prefetched_share(&self, level: usize) -> Range {
+        let latency = self.hierarchy.wait_ns(level)[1];
+        match self.hierarchy.prefetched_ns(level) {
+            Some(ns) if latency > 0.0 => {
+                let is_memory = level + 1 == self.hierarchy.caches.len();
+                let least = match is_memory {
+                    true => 0.0,
+                    false => params::MIN_EXPOSED_LATENCY_SHARE_PREFETCHED,
+                };
+                let [near, far] = ns.map(|ns| (ns / latency).clamp(least, 1.0));
+                [near, near, far]
+            }
+            _ => params::EXPOSED_LATENCY_SHARE_PREFETCHED,
         }
     }
 }
 
-/// Share of a latency that delays the program, with the ends of its interval. `ahead` is the share
-/// of the misses that a prefetcher has fetched. `overlap` is the measured share that remains if
-/// eight loads overlap.
-fn exposed_share(chained: bool, ahead: f64, overlap: Option<f64>) -> Range {
-    let alone = match chained {
+/// Share of a latency that delays the program if no prefetcher has fetched the line, with the ends
+/// of its interval. `overlap` is the measured share that remains if eight loads overlap.
+fn exposed_alone(chained: bool, overlap: Option<f64>) -> Range {
+    match chained {
         true => params::EXPOSED_LATENCY_SHARE_IN_CHASE,
         false => exposed_overlapping(overlap),
-    };
-    let prefetched = params::EXPOSED_LATENCY_SHARE_PREFETCHED;
-    std::array::from_fn(|end| ahead * prefetched[end] + (1.0 - ahead) * alone[end])
+    }
 }
 
 /// Share of a latency that delays the program if several loads overlap, with the ends of its
 /// interval.
-pub(super) fn exposed_overlapping(overlap: Option<f64>) -> Range {
+fn exposed_overlapping(overlap: Option<f64>) -> Range {
     let [least, assumed, most] = params::EXPOSED_LATENCY_SHARE_OVERLAPPING;
     [least, overlap.unwrap_or(assumed).clamp(least, most), most]
 }
@@ -212,6 +276,16 @@ fn hidden_ns(ratio: f64) -> f64 {
 }
 
 impl Price {
+    /// Standard deviation of the logarithm of the waits, from the overlap of loads and from the
+    /// interval of the misses.
+    pub(crate) fn deviation(&self) -> f64 {
+        let levels = self.misses.as_ref().map_or(&[][..], |m| &m.levels);
+        let ratio = self.level.and_then(|at| levels.get(at)?.ratio);
+        let [lo, _, hi] = ratio.unwrap_or([1.0; 3]);
+        let ends = (hi / lo).clamp(1.0, params::MAX_RATIO_OF_MISS_ENDS).ln();
+        params::EXPOSED_WAIT_DEVIATION.hypot(ends / 2.0 / NORMAL_QUANTILE_OF_95_PCT)
+    }
+
     /// For example `12 % (9–15) of the loads miss the L2 of 2 MiB`.
     pub fn in_words(&self, prices: &Prices) -> String {
         let of = |misses: &Misses| {
@@ -293,11 +367,9 @@ mod tests {
             widened([0.0; 3], [[0.0, 0.0, 3.0], [0.0; 3]]),
             [0.0, 0.0, 3.0]
         );
-        // Half of the misses are fetched ahead.
-        let [lo, value, hi] = exposed_share(false, 0.5, None);
-        assert!((value - 0.165).abs() < 1e-9 && lo < value && value < hi);
-        let [_, measured, most] = exposed_share(false, 0.0, Some(0.1));
+        let [_, measured, most] = exposed_alone(false, Some(0.1));
         assert_eq!((measured, most), (0.1, 0.5));
+        assert_eq!(exposed_alone(true, Some(0.1))[1], 1.0);
     }
 
     #[test]

@@ -29,6 +29,9 @@ pub struct Hierarchy {
     source: LatencySource,
     /// Measured share of a latency that remains if eight loads overlap.
     overlap: Option<f64>,
+    /// By level: additional nanoseconds of a load that misses it if its line was prefetched; in a
+    /// walk from line to line, and in one with longer steps. Empty if not measured.
+    prefetched: Vec<[f64; 2]>,
 }
 
 /// Misses of the TLB, predicted like those of caches whose lines are pages.
@@ -54,6 +57,7 @@ pub(crate) fn tlb(costs: Option<&MemoryCosts>) -> Hierarchy {
             None => LatencySource::Assumed,
         },
         overlap: costs.and_then(MemoryCosts::overlap),
+        prefetched: Vec::new(),
     }
 }
 
@@ -65,6 +69,8 @@ impl Hierarchy {
             Some(waits) => {
                 let held = costs.and_then(MemoryCosts::held_by_last_cache);
                 let mut hierarchy = Hierarchy {
+                    prefetched: (costs.and_then(|costs| prefetched(&caches, costs)))
+                        .unwrap_or_default(),
                     caches,
                     processor_size: None,
                     waits,
@@ -84,6 +90,7 @@ impl Hierarchy {
                 processor_size: None,
                 source: LatencySource::Assumed,
                 overlap: None,
+                prefetched: Vec::new(),
             },
         }
     }
@@ -120,6 +127,12 @@ impl Hierarchy {
     /// is the first. Assumed ones have no interval.
     pub fn wait_ns(&self, level: usize) -> Range {
         self.waits.get(level).copied().unwrap_or_default()
+    }
+
+    /// Additional nanoseconds of a load that misses a level if a prefetcher has fetched its line; in
+    /// a walk from line to line, and in one with longer steps. None if not measured.
+    pub(crate) fn prefetched_ns(&self, level: usize) -> Option<[f64; 2]> {
+        self.prefetched.get(level).copied()
     }
 
     /// Source of the latencies.
@@ -163,6 +176,19 @@ fn measured(caches: &[Cache], costs: &MemoryCosts) -> Option<Vec<Range>> {
         ])
     };
     latencies.windows(2).map(step).collect()
+}
+
+/// Differences of the times of neighboring levels if lines are prefetched. None if one is unknown.
+fn prefetched(caches: &[Cache], costs: &MemoryCosts) -> Option<Vec<[f64; 2]>> {
+    let of_caches = caches.iter().map(|c| costs.prefetched(c.level, c.size));
+    let times: Vec<[f64; 2]> = of_caches
+        .chain([costs.prefetched(0, 0)])
+        .collect::<Option<_>>()?;
+    let step = |pair: &[[f64; 2]]| {
+        let [near, far] = [0, 1].map(|way: usize| (pair[1][way] - pair[0][way]).max(0.0));
+        [near, far.max(near)]
+    };
+    Some(times.windows(2).map(step).collect())
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ pub(crate) fn add_gains(
         (None, Some(before)) => (before, (context, causes)),
         (Some(None), _) | (None, None) => return,
     };
-    let costs = Costs::of(known, looked.times.as_ref(), (before, pages));
+    let costs = Costs::of(known, (before, pages));
     let mut known: BTreeMap<String, Option<Range>> = BTreeMap::new();
     let wanted = findings.iter().filter(|f| is_wanted(f));
     for remedy in wanted.map(|f| f.remedy.clone()) {
