@@ -136,8 +136,8 @@ pub struct Run {
     #[arg(long, conflicts_with = "heap")]
     pub no_heap: bool,
     /// Instrument also the libraries that the program needs: all but the C library, or those in
-    /// LIST [default: those that took 2 % of the time or more in an earlier run; and all but
-    /// libraries of languages and the system, if they have more code than the program]
+    /// LIST [default: those that took 2 % of the time or more in an earlier run; all except those
+    /// of languages and the system if they have more code than the program]
     #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub libs: Option<String>,
     /// Instrument only the program's own file, even if most of the code is in its libraries
