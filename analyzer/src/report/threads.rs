@@ -195,7 +195,7 @@ impl Maker<'_> {
         let loads = match (time, &basis.times, self.outcome.weights.as_deref()) {
             (Some(time), Some(times), Some(weights)) => {
                 let of = times.spots().iter().map(|s| s.0).filter(|&s| has(s));
-                measured(&of.collect::<Vec<u32>>(), weights, time)
+                loads_by_speed(&of.collect::<Vec<u32>>(), weights, time)
             }
             (Some(_), ..) => None,
             _ => design.and_then(|design| self.executed(bucket, design)),
