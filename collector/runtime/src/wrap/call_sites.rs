@@ -438,7 +438,7 @@ pub fn are_met() -> bool {
 }
 
 /// Longest distance from an instruction that sets a number to the end of the system call, bytes.
-const MOST_BYTES: usize = 50;
+const MAX_BYTES: usize = 50;
 
 /// Finds system calls with these numbers in code.
 fn search(code: &[u8], mut tell: impl FnMut(usize, NumberedCall)) {
@@ -446,7 +446,7 @@ fn search(code: &[u8], mut tell: impl FnMut(usize, NumberedCall)) {
     while let Some(at) = find(code, from) {
         from = at + 2;
         // The nearest instruction that sets the number.
-        let starts = (at.saturating_sub(MOST_BYTES - 2)..at.saturating_sub(3)).rev();
+        let starts = (at.saturating_sub(MAX_BYTES - 2)..at.saturating_sub(3)).rev();
         for start in starts {
             // The bytes could be the rest of an instruction with a prefix.
             let prefixed = start > 0 && matches!(code[start - 1], 0x40..=0x4f | 0x66);
