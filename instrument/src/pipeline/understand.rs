@@ -12,7 +12,7 @@ use crate::program::{
     Input, InstrumentOptions, Program, markers, packed, sanitizers, shown_returns,
 };
 use crate::signals;
-use crate::signals::{Finding, Wrapped};
+use crate::signals::{HandlerInstaller, Wrapped};
 use crate::unwind::Tables;
 use iced_x86::{Decoder, DecoderOptions, OpKind};
 use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
@@ -38,7 +38,7 @@ fn shown_by(
     elf: &Elf,
     input: &Input,
     program: &Program,
-    finding: &Finding,
+    finding: &HandlerInstaller,
     options: &InstrumentOptions,
 ) -> Result<Wrapped, Refusal> {
     if let Some(wrapped) = signals::wrapped(elf, input, program) {
@@ -227,13 +227,13 @@ fn check_reader(elf: &Elf, by: u64, options: &InstrumentOptions) -> Result<(), R
 /// The same for a file that may read its code through the kernel, bypassing page protection.
 fn check_memory_files(
     elf: &Elf,
-    finding: memory_files::Finding,
+    finding: memory_files::MemoryFileUse,
     options: &InstrumentOptions,
 ) -> Result<(), Refusal> {
     let Some(remedy) = remedy_for_readers(elf, options) else {
         return Ok(());
     };
-    let memory_files::Finding { what, at } = finding;
+    let memory_files::MemoryFileUse { what, at } = finding;
     let seen = if at == 0 {
         String::new()
     } else {
@@ -321,7 +321,7 @@ pub struct Understood<'a> {
     /// Address where it opens its own file.
     pub opens_itself: Option<u64>,
     /// Means by which it may read its own memory through the kernel.
-    pub(crate) opens_memory: Option<memory_files::Finding>,
+    pub(crate) opens_memory: Option<memory_files::MemoryFileUse>,
     /// Address where it opens the list of its own mappings.
     pub opens_maps: Option<u64>,
     /// Its demand on threads that only `burst` leaves intact.

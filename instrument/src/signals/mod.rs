@@ -34,14 +34,14 @@
 
 pub(crate) mod abstract_state;
 pub(crate) mod callback_use;
-mod finding;
+mod handler_installer;
 pub(crate) mod memory;
 mod search;
 pub(crate) mod sigaction_calls;
 pub(crate) mod stored_actions;
 pub(crate) mod transfer;
 
-pub use crate::signals::finding::{Finding, Why};
+pub use crate::signals::handler_installer::{HandlerInstaller, Why};
 pub use crate::signals::sigaction_calls::{THROUGH, Wrapped};
 pub use memory::own_file_memory;
 
@@ -51,7 +51,7 @@ use crate::ir::cfg::{Cfg, Entries};
 use crate::program::imports::Imports;
 use crate::program::{FunctionInfo, Input, Program, SegmentBytes};
 use crate::signals::abstract_state::Value;
-use crate::signals::search::{InstallPart, Kinds, Search};
+use crate::signals::search::{InstallPart, InstallerSearch, Kinds};
 use crate::signals::stored_actions::Built;
 use crate::x86::decode::{Body, CodeSource};
 use iced_x86::InstructionInfoFactory;
@@ -76,7 +76,7 @@ const RT_SIGACTION: u64 = 13;
 const MAX_CALL_DEPTH: usize = 8;
 
 /// The first finding in a file, if there is one.
-pub fn inspected_faults(elf: &Elf, input: &Input, program: &Program) -> Option<Finding> {
+pub fn inspected_faults(elf: &Elf, input: &Input, program: &Program) -> Option<HandlerInstaller> {
     first(elf, input, program, false)
 }
 
@@ -97,7 +97,7 @@ fn is_installer(name: &str) -> bool {
 
 /// See [`inspected_faults`]. `wrapped`: handlers that `sigaction` installs are shown original
 /// addresses, so they do not count.
-fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<Finding> {
+fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<HandlerInstaller> {
     let imports = Imports::read(elf, input);
     if let Some(finding) = strange_use(&imports) {
         return Some(finding);
@@ -113,7 +113,7 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
         imports: &imports,
         wrapped,
     };
-    let search = Search {
+    let search = InstallerSearch {
         input,
         program,
         imports: &imports,
@@ -145,7 +145,7 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
             .keys()
             .find(|&&f| stored(input, &imports, f))
         {
-            return Some(Finding {
+            return Some(HandlerInstaller {
                 at,
                 why: Why::InstallerInData,
             });
@@ -171,16 +171,16 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
 }
 
 /// Finds a use of `sigaction` or `syscall` that is no call.
-fn strange_use(imports: &Imports) -> Option<Finding> {
+fn strange_use(imports: &Imports) -> Option<HandlerInstaller> {
     if imports.taken.iter().any(|n| is_installer(n)) {
-        return Some(Finding {
+        return Some(HandlerInstaller {
             at: 0,
             why: Why::SigactionInData,
         });
     }
     let mut strange = imports.strange.iter();
     let found = strange.find(|s| is_installer(&s.1) || s.1 == "syscall")?;
-    Some(Finding {
+    Some(HandlerInstaller {
         at: found.0,
         why: Why::StrangeLinkage,
     })
@@ -188,8 +188,12 @@ fn strange_use(imports: &Imports) -> Option<Finding> {
 
 /// Examines the functions that contain some places. `own`: functions of the file that are known to
 /// install handlers.
-fn one_round(search: &Search, places: &[u64], own: &Own) -> Result<Noted, Finding> {
-    let Search { input, program, .. } = *search;
+fn one_round(
+    search: &InstallerSearch,
+    places: &[u64],
+    own: &Own,
+) -> Result<Noted, HandlerInstaller> {
+    let InstallerSearch { input, program, .. } = *search;
     let functions: BTreeSet<usize> = places
         .iter()
         .filter_map(|&p| program.function_at(p))
@@ -199,7 +203,7 @@ fn one_round(search: &Search, places: &[u64], own: &Own) -> Result<Noted, Findin
         .iter()
         .find(|&&p| program.function_at(p).is_none() && is_reference(input, p) && !input.is_plt(p))
     {
-        return Err(Finding {
+        return Err(HandlerInstaller {
             at,
             why: Why::NoKnownFunction,
         });
@@ -237,7 +241,7 @@ fn unseen(
     program: &Program,
     imports: &Imports,
     targets: &BTreeSet<u64>,
-) -> Result<Vec<u64>, Finding> {
+) -> Result<Vec<u64>, HandlerInstaller> {
     let installers = imports.reach(is_installer);
     let asks = imports.reach(|name| name == "dlsym" || name == "dlvsym");
     let mark = b"\0sigaction\0";
@@ -271,7 +275,7 @@ fn unseen(
             .into_iter()
             .all(|p| is_system_call(input, p))
     {
-        return Err(Finding {
+        return Err(HandlerInstaller {
             at: 0,
             why: Why::Unseen,
         });
@@ -285,7 +289,7 @@ fn unseen(
             .collect::<BTreeSet<_>>()
     };
     if let Some(&asking) = functions(&asks).intersection(&functions(&names)).next() {
-        return Err(Finding {
+        return Err(HandlerInstaller {
             at: program.function(asking).range.start,
             why: Why::ByLoader,
         });
@@ -387,7 +391,7 @@ impl Noted {
 
     /// An action without a writer must be a previous one, and some code must save such actions.
     /// Otherwise, this is a finding. `built`: finds actions that are written to such memory.
-    fn unexplained(&self, built: impl FnOnce() -> Vec<Built>) -> Option<Finding> {
+    fn unexplained(&self, built: impl FnOnce() -> Vec<Built>) -> Option<HandlerInstaller> {
         let saved =
             |at: Option<u64>| at.map_or(self.saved_elsewhere, |a| self.saved_statics.contains(&a));
         let found = self.restored.iter().find(|r| !saved(r.1)).map(|r| r.0);
@@ -404,10 +408,13 @@ impl Noted {
             };
             built.iter().find(may_be).map(|b| b.at)
         };
-        self.lent.or(found).or_else(written).map(|at| Finding {
-            at,
-            why: Why::NotFollowed,
-        })
+        self.lent
+            .or(found)
+            .or_else(written)
+            .map(|at| HandlerInstaller {
+                at,
+                why: Why::NotFollowed,
+            })
     }
 }
 

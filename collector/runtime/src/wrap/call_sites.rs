@@ -34,7 +34,7 @@ use crate::sys::decode::{NumberedCall, numbered_call};
 use crate::sys::errno::ENOMEM;
 use crate::sys::syscall::{map, nr};
 use crate::sys::{dispatch, libc_symbols, process, syscall};
-use crate::wrap::raw_syscalls::{REST, Saved, hook};
+use crate::wrap::raw_syscalls::{REST, SavedRegisters, hook};
 use crate::wrap::{exec, gs_base, prctl_calls, proc_files, seccomp, threads};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -120,17 +120,17 @@ hook!(
     after, settle, after_plain, settle
 );
 
-unsafe extern "C" fn prepare(registers: *mut Saved) {
+unsafe extern "C" fn prepare(registers: *mut SavedRegisters) {
     // SAFETY: the registers that `before` has just saved.
     unsafe { prepare_by(registers, true) }
 }
 
-unsafe extern "C" fn prepare_plain(registers: *mut Saved) {
+unsafe extern "C" fn prepare_plain(registers: *mut SavedRegisters) {
     // SAFETY: the registers that `before` has just saved.
     unsafe { prepare_by(registers, false) }
 }
 
-unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
+unsafe fn prepare_by(registers: *mut SavedRegisters, aside: bool) {
     const CLONE_VM: u64 = 0x100;
     // SAFETY: the registers that `before` has just pushed.
     let r = unsafe { &mut *registers };
@@ -204,7 +204,7 @@ const SET: u64 = 8;
 
 /// Handles a `sigaction` call that bypasses the wrappers. `None`: the call may go to the kernel
 /// unchanged.
-fn action(r: &Saved) -> Option<isize> {
+fn action(r: &SavedRegisters) -> Option<isize> {
     /// The C library's own two signals.
     const OWN: core::ops::RangeInclusive<u64> = 32..=33;
     let bytes = size_of::<syscall::KernelAction>();
@@ -217,7 +217,7 @@ fn action(r: &Saved) -> Option<isize> {
 }
 
 /// Handles a `sigaltstack` call that bypasses the wrappers.
-fn stack(r: &Saved) -> Option<isize> {
+fn stack(r: &SavedRegisters) -> Option<isize> {
     let valid = |at: u64| at == 0 || syscall::is_readable(at as usize, size_of::<[usize; 3]>());
     if !valid(r.rdi) || !valid(r.rsi) {
         return None;
@@ -280,7 +280,7 @@ unsafe extern "C" fn before_mask() {
 const UNBLOCK: usize = 1;
 
 /// Runs after the call: in a new thread, in a child, or in the caller.
-unsafe extern "C" fn settle(_: *mut Saved) {
+unsafe extern "C" fn settle(_: *mut SavedRegisters) {
     exec::has_failed();
     if process::header().is_none() {
         return;

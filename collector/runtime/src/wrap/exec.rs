@@ -574,7 +574,7 @@ pub unsafe fn system_execveat(
 /// Called before a program is executed, with all signals blocked. Changes the call so that the
 /// program gets the runtime's settings, and silences the trigger. The call is then made with the
 /// program's mask; if it fails, [`has_failed`] undoes this.
-pub fn prepare(r: &mut crate::wrap::raw_syscalls::Saved) {
+pub fn prepare(r: &mut crate::wrap::raw_syscalls::SavedRegisters) {
     let at = r.rax as usize == nr::EXECVEAT;
     let list = (if at { r.r10 } else { r.rdx }) as Strings;
     let follow = is_list(list)
