@@ -238,7 +238,7 @@ fn jackknife(
 pub struct ReplicateLoads {
     /// Recorded and implied loads.
     plain: [f64; REPLICATES],
-    /// The same loads, weighted by the number that each load's sample represents.
+    /// These loads, weighted by the number that each load's sample represents.
     weighted: [f64; REPLICATES],
 }
 

@@ -321,7 +321,8 @@ pub struct WindowEngine {
     open: Box<Open>,
     /// Counts of finished windows, by level up to the top.
     totals: Vec<[u64; 16]>,
-    /// The same, weighted by the weights of the samples; empty if no sample has a weight.
+    /// Counts of finished windows, weighted by the weights of the samples; empty if no sample has a
+    /// weight.
     weighted: Vec<[u64; 16]>,
     /// Weight of the current sample.
     weight: Option<u64>,
@@ -435,7 +436,7 @@ impl WindowEngine {
         self.run_in_blocks(rows, None, 0);
     }
 
-    /// The same for samples whose blocks of `1 << shift` bytes may have numbers: the blocks in
+    /// Adds loads of samples whose blocks of `1 << shift` bytes may have numbers: the blocks in
     /// which accesses begin, below the number of accesses. The rows must be all accesses of the
     /// sample.
     pub(crate) fn run_in_blocks(

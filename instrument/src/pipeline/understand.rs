@@ -224,7 +224,8 @@ fn check_reader(elf: &Elf, by: u64, options: &InstrumentOptions) -> Result<(), R
     )))
 }
 
-/// The same for a file that may read its code through the kernel, bypassing page protection.
+/// As `check_reader`, for a file that may read its code through the kernel, bypassing page
+/// protection.
 fn check_memory_files(
     elf: &Elf,
     finding: memory_files::MemoryFileUse,

@@ -45,8 +45,8 @@ impl PrefetchSearch<'_, '_, '_> {
         last.map_or(graph.insns[start].ip.wrapping_sub(1), |i| graph.insns[i].ip)
     }
 
-    /// The same for a register that advances by the value of another register, as in a walk along a
-    /// column. Without a free register, the distance is at most eight iterations.
+    /// As `strided`, for a register that advances by the value of another register, as in a
+    /// walk along a column. Without a free register, the distance is at most eight iterations.
     fn by_register(&mut self, load: &Load, distance: u32) -> Result<Code, Reason> {
         let inst = &self.view.graph.insns[load.insn].inst;
         let (place, l) = (operand(inst), self.loops().of_block[load.block]);

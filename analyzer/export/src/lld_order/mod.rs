@@ -42,7 +42,7 @@ struct Program {
     symbols: ProgramSymbols,
     /// By process: run-time minus link-time addresses.
     biases: HashMap<u32, u64>,
-    /// The same in processes without a note of their own: children.
+    /// Run-time minus link-time addresses in processes without a note of their own: children.
     of_children: Option<u64>,
     /// Processes in which files are known.
     known: HashSet<u32>,
