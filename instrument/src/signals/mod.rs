@@ -75,9 +75,9 @@ const RT_SIGACTION: u64 = 13;
 /// Source: Chosen.
 const MAX_CALL_DEPTH: usize = 8;
 
-/// The first finding in a file, if there is one.
+/// The first code in a file that may install a handler that looks at faults, if there is any.
 pub fn inspected_faults(elf: &Elf, input: &Input, program: &Program) -> Option<HandlerInstaller> {
-    first(elf, input, program, false)
+    first_installer(elf, input, program, false)
 }
 
 /// The calls of the C library's `sigaction` in a file, if [`crate::link::fault_shim`] can replace
@@ -85,7 +85,7 @@ pub fn inspected_faults(elf: &Elf, input: &Input, program: &Program) -> Option<H
 /// handlers that may look at faults.
 pub fn wrapped(elf: &Elf, input: &Input, program: &Program) -> Option<Wrapped> {
     let wrapped = crate::signals::sigaction_calls::find_sigaction_calls(elf, input, program)?;
-    first(elf, input, program, true)
+    first_installer(elf, input, program, true)
         .is_none()
         .then_some(wrapped)
 }
@@ -97,16 +97,21 @@ fn is_installer(name: &str) -> bool {
 
 /// See [`inspected_faults`]. `wrapped`: handlers that `sigaction` installs are shown original
 /// addresses, so they do not count.
-fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<HandlerInstaller> {
+fn first_installer(
+    elf: &Elf,
+    input: &Input,
+    program: &Program,
+    wrapped: bool,
+) -> Option<HandlerInstaller> {
     let imports = Imports::read(elf, input);
-    if let Some(finding) = strange_use(&imports) {
-        return Some(finding);
+    if let Some(installer) = strange_use(&imports) {
+        return Some(installer);
     }
     let sought = |name: &str| is_installer(name) && !wrapped || name == "syscall";
     let mut targets = imports.reach(sought);
     let first_places = match unseen(input, program, &imports, &targets) {
         Ok(places) => places,
-        Err(finding) => return Some(finding),
+        Err(installer) => return Some(installer),
     };
     let kinds = Kinds {
         input,
@@ -132,7 +137,7 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<H
             .unwrap_or_else(|| places(input, &targets));
         let seen = match one_round(&search, &places, &own) {
             Ok(seen) => seen,
-            Err(finding) => return Some(finding),
+            Err(installer) => return Some(installer),
         };
         if seen.hand_on.is_in(&own) {
             return seen.unexplained(|| {
@@ -221,19 +226,20 @@ fn one_round(
     };
     let functions: Vec<usize> = functions.into_par_iter().filter(concerned).collect();
     for f in functions {
-        if let Err(finding) = search.sites(f, own, &mut seen) {
+        if let Err(installer) = search.sites(f, own, &mut seen) {
             let range = &program.functions[f].range;
             let mut inside = places.iter().filter(|p| range.contains(p));
-            if finding.why != Why::NotUnderstood || !inside.all(|&p| is_other_system_call(input, p))
+            if installer.why != Why::NotUnderstood
+                || !inside.all(|&p| is_other_system_call(input, p))
             {
-                return Err(finding);
+                return Err(installer);
             }
         }
     }
     Ok(seen)
 }
 
-/// Returns a finding if calls of `sigaction` may be invisible, because they go through registers or
+/// Returns code if calls of `sigaction` may be invisible, because they go through registers or
 /// the loader looks it up. Otherwise returns the [`places`] of `targets`, since one pass over the
 /// code can find all.
 fn unseen(
@@ -390,7 +396,7 @@ impl Noted {
     }
 
     /// An action without a writer must be a previous one, and some code must save such actions.
-    /// Otherwise, this is a finding. `built`: finds actions that are written to such memory.
+    /// Otherwise, returns the code. `built`: finds actions that are written to such memory.
     fn unexplained(&self, built: impl FnOnce() -> Vec<Built>) -> Option<HandlerInstaller> {
         let saved =
             |at: Option<u64>| at.map_or(self.saved_elsewhere, |a| self.saved_statics.contains(&a));
