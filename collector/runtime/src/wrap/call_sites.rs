@@ -154,23 +154,7 @@ unsafe fn prepare_by(registers: *mut SavedRegisters, aside: bool) {
         }
         nr::EXECVE | nr::EXECVEAT if aside => return exec::prepare(r),
         // SAFETY: the kernel's contract for these calls.
-        nr::EXECVE => unsafe {
-            exec::system_execve(
-                r.rdi as *const u8,
-                r.rsi as *const *const u8,
-                r.rdx as *const *const u8,
-            )
-        },
-        // SAFETY: as above.
-        nr::EXECVEAT => unsafe {
-            exec::system_execveat(
-                r.rdi as i32,
-                r.rsi as *const u8,
-                r.rdx as *const *const u8,
-                r.r10 as *const *const u8,
-                r.r8 as usize,
-            )
-        },
+        nr::EXECVE | nr::EXECVEAT => unsafe { exec::execute_saved(r) },
         number @ (nr::OPEN | nr::OPENAT | nr::OPENAT2) if awake => {
             let arguments = [r.rdi, r.rsi, r.rdx, r.r10].map(|a| a as usize);
             match proc_files::open_by_number(number, arguments) {

@@ -226,23 +226,7 @@ unsafe fn prepare_by(registers: *mut SavedRegisters, aside: bool) {
         nr::CLONE | nr::CLONE3 if !thread_ring::provide() => -ENOMEM,
         nr::EXECVE | nr::EXECVEAT if aside => return exec::prepare(r),
         // SAFETY: as above.
-        nr::EXECVE => unsafe {
-            exec::system_execve(
-                r.rdi as *const u8,
-                r.rsi as *const *const u8,
-                r.rdx as *const *const u8,
-            )
-        },
-        // SAFETY: as above.
-        nr::EXECVEAT => unsafe {
-            exec::system_execveat(
-                r.rdi as i32,
-                r.rsi as *const u8,
-                r.rdx as *const *const u8,
-                r.r10 as *const *const u8,
-                r.r8 as usize,
-            )
-        },
+        nr::EXECVE | nr::EXECVEAT => unsafe { exec::execute_saved(r) },
         // (In a linked-in C library, a thread may be cancelled in these calls.)
         number @ (nr::OPEN | nr::OPENAT | nr::OPENAT2) if has_loader() => {
             let arguments = [r.rdi, r.rsi, r.rdx, r.r10].map(|a| a as usize);
