@@ -12,7 +12,7 @@ use crate::estimate::row_estimates::{
 };
 use crate::estimate::sample_shares::Shares;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
-use crate::estimate::{Design, Estimate, measured};
+use crate::estimate::{Design, Estimate, loads_by_speed};
 use crate::findings::FindingList;
 use crate::input::counted::Counted;
 use crate::input::weights::Weights;

@@ -13,7 +13,7 @@ use crate::engine::{
 };
 use crate::estimate::row_estimates::{Hats, RegionEstimator};
 use crate::estimate::time_shares::TimeShare;
-use crate::estimate::{Design, Estimate, Grouped, ReplicateLoads, executed_loads, measured};
+use crate::estimate::{Design, Estimate, Grouped, ReplicateLoads, executed_loads, loads_by_speed};
 use crate::filter::{names, process_name};
 use crate::input::source::ChunkSource;
 use crate::report::Summary;
