@@ -3,7 +3,8 @@
 //!
 //! Both sides have the same load instructions, prices and shares of time. Only the rows and their
 //! predicted misses differ. Where the time per row was measured, the waits before the change agree
-//! with it ([`crate::findings::time_account`]), and those after it have the same factors. `docs/design/what-if.md` explains the interval.
+//! with it ([`crate::findings::time_account`]), and those after it have the same factors.
+//! `docs/design/what-if.md` explains the interval.
 
 use crate::data::call_paths::CallPaths;
 use crate::data::code_map::CodeMap;

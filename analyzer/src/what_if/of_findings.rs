@@ -3,7 +3,7 @@
 use crate::findings::cause::causes as causes_of;
 use crate::findings::gains::{Changed, Costs, Saved};
 use crate::findings::windows::Window;
-use crate::findings::{Finding, Gain, FindingBasis};
+use crate::findings::{Finding, FindingBasis, Gain};
 use crate::misses::{Predicted, Range};
 use crate::what_if::remedy::Spec;
 use crate::what_if::replay::{Plan, Replayed};
