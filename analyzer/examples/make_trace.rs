@@ -1,4 +1,4 @@
-//! Writes a synthetic trace: `make_trace DIR ROWS full|ring [zipf|stream|random]`.
+//! Writes a synthetic trace: `make_trace DIR ROWS full|ring zipf|stream|random`.
 
 #[path = "../cli/tests/integration/common/mod.rs"]
 mod common;

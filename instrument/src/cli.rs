@@ -373,7 +373,7 @@ fn run(args: &Args) -> Result<String, Stop> {
         });
     };
     if let Some(plan) = &args.prefetch {
-        return prefetch::run(args, &input, plan);
+        return prefetch::run_prefetch(args, &input, plan);
     }
     let output = args
         .output

@@ -136,8 +136,8 @@ pub struct Run {
     #[arg(long, conflicts_with = "heap")]
     pub no_heap: bool,
     /// Instrument also the libraries that the program needs: all but the C library, or those in
-    /// LIST [default: those that took 2 % of the time or more in an earlier run; and all but
-    /// libraries of languages and the system, if they have more code than the program]
+    /// LIST [default: those that took 2 % of the time or more in an earlier run; all except those
+    /// of languages and the system if they have more code than the program]
     #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub libs: Option<String>,
     /// Instrument only the program's own file, even if most of the code is in its libraries
@@ -329,16 +329,16 @@ pub struct Rest {
 pub fn main(cli: Cli) -> i32 {
     let (done, failed) = match cli.command {
         Command::Run(run) => (run::run_program(&run), FAILED),
-        Command::Report(report) => (report::command(&report), 1),
-        Command::Serve(served) => (serve::command(&served), 1),
-        Command::Fix(asked) => (fix::command(&asked), FIX_FAILED),
+        Command::Report(report) => (report::run_report(&report), 1),
+        Command::Serve(served) => (serve::run_serve(&served), 1),
+        Command::Fix(asked) => (fix::run_fix(&asked), FIX_FAILED),
         Command::Doctor(asked) if asked.measure => (measured::show(asked.json), 1),
         Command::Doctor(_) => (doctor::run_doctor(), 1),
         Command::Instrument(rest) => (tools::become_tool("mgz-instrument", &rest.arguments), 1),
         Command::Record(rest) => (tools::become_tool("mgz-record", &rest.arguments), FAILED),
         Command::Analyze(rest) => (tools::become_tool("mgz-analyze", &rest.arguments), 1),
-        Command::Ranks(rest) => (viewed::command("ranks", rest.arguments), 1),
-        Command::Compare(rest) => (viewed::command("compare", rest.arguments), 1),
+        Command::Ranks(rest) => (viewed::run_viewed("ranks", rest.arguments), 1),
+        Command::Compare(rest) => (viewed::run_viewed("compare", rest.arguments), 1),
         Command::Export(rest) => (subcommand("export", rest), 1),
         Command::Import(rest) => (subcommand("import", rest), 1),
         Command::Query(rest) => (subcommand("query", rest), 1),

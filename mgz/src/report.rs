@@ -25,7 +25,7 @@ pub struct Made {
 }
 
 /// Runs the command.
-pub fn command(report: &Report) -> anyhow::Result<i32> {
+pub fn run_report(report: &Report) -> anyhow::Result<i32> {
     let (trace, default) = locate_report(&report.trace);
     let file = report.output.clone().unwrap_or(default);
     let options = HtmlOptions {

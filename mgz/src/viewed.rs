@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// Runs the subcommand. Without `--html` it replaces this process.
-pub fn command(name: &'static str, arguments: Vec<OsString>) -> anyhow::Result<i32> {
+pub fn run_viewed(name: &'static str, arguments: Vec<OsString>) -> anyhow::Result<i32> {
     let Some((file, mut rest)) = html_of(&arguments)? else {
         let mut all = vec![OsString::from(name)];
         all.extend(arguments);

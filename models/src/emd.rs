@@ -21,8 +21,8 @@ pub fn earth_movers_distance(a: &[f64], b: &[f64]) -> Option<f64> {
     Some(work)
 }
 
-/// The same with a sign: mass that moves to lower bins counts as negative. It equals the difference
-/// of the means.
+/// As `earth_movers_distance`, with a sign: mass that moves to lower bins counts as negative. It
+/// equals the difference of the means.
 pub fn shift(a: &[f64], b: &[f64]) -> Option<f64> {
     let mean = |s: &[f64]| {
         let total = s.iter().sum::<f64>();

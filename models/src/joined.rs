@@ -80,7 +80,7 @@ impl Joined {
         self.far_end(slot)
     }
 
-    /// The same, if the rest of the slot's word is full.
+    /// As `end`, if the rest of the slot's word is full.
     #[inline(never)]
     fn far_end(&self, slot: u32) -> u32 {
         // The first word that may have a free bit, and its level. (There is one: the last slot of

@@ -103,7 +103,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Some(Command::WhatIf(arguments)) => {
             return mgz_analyzer::commands::what_if::run_what_if(arguments);
         }
-        Some(Command::Export(arguments)) => return mgz_export::run(arguments),
+        Some(Command::Export(arguments)) => return mgz_export::run_export(arguments),
         Some(Command::Import(arguments)) => return mgz_export::import::run_import(arguments),
         Some(Command::Query(arguments)) => return mgz_analyzer::query::run_query(arguments),
     }

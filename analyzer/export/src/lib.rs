@@ -222,7 +222,7 @@ fn analysis(trace: &Trace, misses: bool) -> anyhow::Result<(Analysis, Vec<String
 }
 
 /// Runs the command.
-pub fn run(arguments: &ExportArguments) -> anyhow::Result<ExitCode> {
+pub fn run_export(arguments: &ExportArguments) -> anyhow::Result<ExitCode> {
     let (to, folder) = (arguments.to, &arguments.trace);
     if is_watched(folder) {
         return Err(refuse_watched(folder, "mgz-analyze export"));

@@ -141,7 +141,7 @@ pub fn open_trace(
     warned(Trace::open(folder, !common.no_annotations)?, document)
 }
 
-/// The same for a command that does not need names of code.
+/// As [`open_trace`], for a command that does not need names of code.
 pub fn open_nameless(
     folder: &std::path::Path,
     common: &Common,
@@ -153,7 +153,7 @@ pub fn open_nameless(
     warned(Trace::open_nameless(folder)?, document)
 }
 
-/// The same for a trace whose first rows came on standard input. `names` is true if code is named.
+/// Opens a trace whose first rows came on standard input. `names` is true if code is named.
 pub fn open_rest(
     folder: &std::path::Path,
     names: bool,

@@ -68,7 +68,7 @@ impl<'a, T> View<'a, T> {
 }
 
 impl<'a> View<'a> {
-    /// The same accesses with the groups as tags.
+    /// These accesses with the groups as tags.
     pub fn tagged(self) -> View<'a, u32> {
         View {
             address: self.address,

@@ -69,7 +69,7 @@ pub struct Change {
     /// `file:line` of a line or loop in the base.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub place: String,
-    /// The same in the new build.
+    /// `file:line` of the line or loop in the new build.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub new_place: String,
     /// The number, as in `--fail-if`.
@@ -291,7 +291,7 @@ impl Sample {
         }
     }
 
-    /// The same numbers as shares of the rest, without parts that take `gone` percent.
+    /// These numbers as shares of the rest, without parts that take `gone` percent.
     fn of_rest(&self, gone: f64) -> Sample {
         let scale = 100.0 / (100.0 - gone).max(1e-9);
         let scaled = |x: Option<f64>| x.map(|x| x * scale);

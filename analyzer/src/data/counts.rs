@@ -80,7 +80,7 @@ impl AccessCounts {
         self.captures += other.captures;
     }
 
-    /// The same without the counts of fetches.
+    /// These counts without those of fetches.
     pub fn without_fetches(&self) -> AccessCounts {
         AccessCounts {
             fetches: 0,

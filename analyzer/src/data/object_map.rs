@@ -499,8 +499,8 @@ impl Resolver {
         self.answer(process, address, time).object
     }
 
-    /// The same, but checks recent answers first. `recent` must have been used only with this
-    /// resolver.
+    /// As [`Resolver::find`], but checks recent answers first. `recent` must have been used only
+    /// with this resolver.
     #[inline]
     pub fn find_recent(&self, recent: &mut Recent, process: u32, address: u64, time: u64) -> u32 {
         match recent.known(process, address, time) {
@@ -509,8 +509,8 @@ impl Resolver {
         }
     }
 
-    /// The same, and the block or variable that the address is in: first address and bytes. Unknown
-    /// objects have no bytes.
+    /// The object, and the block or variable that the address is in: first address and bytes.
+    /// Unknown objects have no bytes.
     pub fn find_block(
         &self,
         recent: &mut Recent,
@@ -527,8 +527,8 @@ impl Resolver {
         }
     }
 
-    /// The same, and the offset of the address within its element (within the whole if elements are
-    /// unknown); `u64::MAX` if the offset is unknown.
+    /// The object, and the offset of the address within its element (within the whole if elements
+    /// are unknown); `u64::MAX` if the offset is unknown.
     pub fn find_element(
         &self,
         recent: &mut Recent,

@@ -45,7 +45,7 @@ pub enum Collect {
     Nothing,
     /// Marks for estimates, see [`Incidence::fold`].
     ForEstimates,
-    /// The same, but the caller folds the marks ([`EngineOutcome::unfolded`]) in parallel with
+    /// Marks for estimates, which the caller folds ([`EngineOutcome::unfolded`]) in parallel with
     /// other work.
     Unfolded,
     /// Marks for estimates of the merged whole, see [`Incidence::gather`].

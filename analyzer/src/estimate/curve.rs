@@ -269,7 +269,7 @@ mod tests {
             for level in [10, 13, 15] {
                 let found = curve.at((1u64 << level) as f64).unwrap().footprint;
                 assert_eq!(
-                    found.vague(),
+                    found.is_vague(),
                     vague,
                     "{length} loads, windows of 2^{level}: {found:?}"
                 );

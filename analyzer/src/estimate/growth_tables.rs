@@ -370,13 +370,13 @@ impl GrowthCurves {
         let point = self.all.at(size)?;
         let of = |curve: &Curve| curve.at(size).map(|p| p.footprint);
         let (strided, irregular, pages) = (of(&self.strided), of(&self.irregular), of(&self.pages));
-        let vague = |e: Option<Estimate>| e.is_some_and(|e| e.value > 0.0 && e.vague());
+        let vague = |e: Option<Estimate>| e.is_some_and(|e| e.value > 0.0 && e.is_vague());
         Some(GrowthRow {
             size: size as u64,
             footprint: Some(point.footprint.value),
             footprint_lo: Some(point.footprint.lo),
             footprint_hi: Some(point.footprint.hi),
-            footprint_undersampled: point.footprint.vague(),
+            footprint_undersampled: point.footprint.is_vague(),
             strided: strided.map(|e| plain(e.value)),
             strided_lo: strided.map(|e| plain(e.lo)),
             strided_hi: strided.map(|e| plain(e.hi)),

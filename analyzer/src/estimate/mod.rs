@@ -190,7 +190,7 @@ impl Estimate {
     }
 
     /// Widens the interval downward and upward by these additional errors.
-    fn doubted(self, [less, more]: [f64; 2]) -> Estimate {
+    fn widened(self, [less, more]: [f64; 2]) -> Estimate {
         Estimate {
             value: self.value,
             lo: self.value - (self.value - self.lo).hypot(less),
@@ -199,7 +199,7 @@ impl Estimate {
     }
 
     /// True if the interval is too wide to act on: its ends differ by more than a factor of two.
-    pub fn vague(&self) -> bool {
+    pub fn is_vague(&self) -> bool {
         !matches!(
             self.hi
                 .partial_cmp(&(params::MAX_RATIO_OF_INTERVAL_ENDS * self.lo)),
@@ -238,7 +238,7 @@ fn jackknife(
 pub struct ReplicateLoads {
     /// Recorded and implied loads.
     plain: [f64; REPLICATES],
-    /// The same loads, weighted by the number that each load's sample represents.
+    /// These loads, weighted by the number that each load's sample represents.
     weighted: [f64; REPLICATES],
 }
 
@@ -301,7 +301,7 @@ pub fn executed_loads(
 /// Number of loads that a row executes in these windows, from the measured speed of its own code.
 /// `None` unless the speed was measured for nearly all windows. The interval includes the error of
 /// the speed and that of the row's share of time.
-pub fn measured(windows: &[u32], weights: &Weights, share: TimeShare) -> Option<Estimate> {
+pub fn loads_by_speed(windows: &[u32], weights: &Weights, share: TimeShare) -> Option<Estimate> {
     let each = windows
         .iter()
         .map(|&sample| (weights.time(sample) as f64, weights.executed(sample)));

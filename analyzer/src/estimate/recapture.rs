@@ -365,7 +365,7 @@ impl<'a> Stratified<'a> {
                 let from = strata.last().map_or(0, |s| s.end);
                 strata.push(Stratum {
                     end: from + stratum.blocks.len(),
-                    unseen: stratum.unseen().doubted(stratum.doubt),
+                    unseen: stratum.unseen().widened(stratum.doubt),
                 });
             }
             Stratified::Two(parts) => parts.iter().for_each(|p| p.list(strata)),
@@ -905,7 +905,10 @@ mod tests {
             })
             .collect();
         let estimate = footprint(&blocks, Design::new(1000.0, 1), 1.0, 100);
-        assert!(estimate.vague() && estimate.hi >= 99_000.0, "{estimate:?}");
+        assert!(
+            estimate.is_vague() && estimate.hi >= 99_000.0,
+            "{estimate:?}"
+        );
     }
 
     /// Sides with the same use have no difference, despite rounding of their counts.

@@ -110,7 +110,7 @@ impl Hats {
     /// Marked by the interval of the row's share of time.
     pub fn marked_by(self, share: TimeShare) -> Hats {
         let undersampled = match (share.lo, share.hi) {
-            (Some(lo), Some(hi)) => Estimate { value: lo, lo, hi }.vague(),
+            (Some(lo), Some(hi)) => Estimate { value: lo, lo, hi }.is_vague(),
             _ => true,
         };
         Hats {
@@ -444,7 +444,7 @@ fn unknown(counts: &AccessCounts, bytes: Option<u64>) -> Hats {
 }
 
 fn vague(estimate: &Option<Estimate>) -> bool {
-    estimate.is_none_or(|e| e.vague())
+    estimate.is_none_or(|e| e.is_vague())
 }
 
 /// Footprints of a row; `undersampled` is set if the interval is too wide.

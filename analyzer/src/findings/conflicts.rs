@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Counts of some code.
 #[derive(Clone, Copy, Default)]
 struct Counted {
+    /// Loads in the second halves of samples.
     late: f64,
     /// Loads that miss because of other lines in their set, by level.
     conflicts: [f64; LEVELS],
@@ -52,7 +53,7 @@ pub(super) fn find_conflicts(context: &Context, outcome: &EngineOutcome) -> Vec<
             .hierarchy
             .caches
             .first()
-            .map_or(0.0, |l| first(lines, l))
+            .map_or(0.0, |l| conflicts_in_first_level(lines, l))
             * in_second_half;
         (of.conflicts.iter_mut().zip(more)).for_each(|(sum, more)| *sum += more);
     }
@@ -72,7 +73,7 @@ pub(super) fn find_conflicts(context: &Context, outcome: &EngineOutcome) -> Vec<
 }
 
 /// Number of reuses that miss the first level but would hit if it were fully associative.
-fn first(lines: &GroupLines, level: &Cache) -> f64 {
+fn conflicts_in_first_level(lines: &GroupLines, level: &Cache) -> f64 {
     let beyond = |bins: &Bins, value: u64| -> f64 {
         let far = bins
             .0

@@ -74,7 +74,7 @@ pub struct Context<'a> {
     places: Places,
 }
 
-/// What the recorder has measured of the program's time.
+/// Measurements of the program's time by the recorder.
 #[derive(Default)]
 pub(crate) struct MeasuredTime<'a> {
     /// Shares of the time, if windows were taken by time.

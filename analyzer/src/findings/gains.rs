@@ -3,7 +3,8 @@
 //!
 //! Both sides have the same load instructions, prices and shares of time. Only the rows and their
 //! predicted misses differ. Where the time per row was measured, the waits before the change agree
-//! with it ([`crate::findings::time_account`]), and those after it have the same factors. `docs/design/what-if.md` explains the interval.
+//! with it ([`crate::findings::time_account`]), and those after it have the same factors.
+//! `docs/design/what-if.md` explains the interval.
 
 use crate::data::call_paths::CallPaths;
 use crate::data::code_map::CodeMap;
@@ -64,7 +65,7 @@ type Walks = [Range; 2];
 
 /// The rows of the changed program.
 pub(crate) struct Changed<'a> {
-    /// The same windows, with other addresses, or the windows themselves.
+    /// The windows of the unchanged program, with other addresses if the remedy moves data.
     pub(crate) windows: &'a [Window],
     /// Misses at these addresses.
     pub(crate) predicted: &'a Predicted,
@@ -275,7 +276,7 @@ impl<'a> Costs<'a> {
         self.waits_left(sites, of, (is_prefetched, Left::OfPrefetch))
     }
 
-    /// The same; `left` is the remaining part of the waits of some load instructions.
+    /// As [`Costs::waits`]. `left` is the remaining part of the waits of some load instructions.
     fn waits_left(
         &self,
         sites: &HashMap<u32, SiteFacts, Mixed>,

@@ -245,8 +245,8 @@ pub struct Findings {
     pub lacks: Option<String>,
 }
 
-/// Intermediate data of findings.
-pub(crate) struct Looked<'a> {
+/// Data that findings were made from. The gains of their remedies are predicted from it.
+pub(crate) struct FindingBasis<'a> {
     pub(crate) context: Context<'a>,
     /// The most costly first.
     pub(crate) causes: Vec<Cause>,
@@ -262,7 +262,7 @@ pub(crate) fn find_findings<'a>(
     (outcome, predicted): (&'a EngineOutcome, Option<&'a Predicted>),
     manifest: &Manifest,
     hierarchy: Hierarchy,
-) -> (Findings, Option<Looked<'a>>) {
+) -> (Findings, Option<FindingBasis<'a>>) {
     let count = count_windows(windows);
     let by_time = manifest.triggers_by_time();
     let measured = MeasuredTime {
@@ -300,14 +300,14 @@ pub(crate) fn find_findings<'a>(
             .total_cmp(&a.score)
             .then_with(|| (a.kind, &a.file, a.line).cmp(&(b.kind, &b.file, b.line)))
     });
-    settle(&mut list);
+    drop_contradictions(&mut list);
     list.truncate(params::MAX_FINDINGS_IN_REPORT);
     let none = match list.is_empty() {
         true => format!(
             "nothing: in {} no code is known to lose {} % of its time to loads that miss the L1 cache{}{}",
-            looked_at(count, outcome.samples.len()),
+            windows_in_words(count, outcome.samples.len()),
             params::MIN_COST_OF_FINDING_PCT,
-            doubtful(doubt),
+            doubt_in_words(doubt),
             sharing::unseen(&context)
         ),
         false => String::new(),
@@ -318,12 +318,12 @@ pub(crate) fn find_findings<'a>(
         fields,
         lacks: sharing::suspected(&context),
     };
-    let looked = Looked {
+    let basis = FindingBasis {
         context,
         causes,
         predicted,
     };
-    (findings, Some(looked))
+    (findings, Some(basis))
 }
 
 /// The code without a finding whose cost may be highest, and that cost in percent.
@@ -386,7 +386,7 @@ struct Cost {
 fn finding(context: &Context, cause: &Cause, cost: Cost) -> Finding {
     let told = (cause.rule.tell)(context, cause);
     let named = objects::named(context, cause);
-    let called = paths::of(context, cause);
+    let called = paths::most_frequent_path(context, cause);
     Finding {
         kind: cause.rule.kind,
         title: mechanisms::title(cause).into(),
@@ -487,7 +487,7 @@ fn count_windows(windows: &[Window]) -> usize {
 
 /// For example `the 900 windows that were recorded`. Findings use only a part of the windows if
 /// there are many, or if some have no loads.
-fn looked_at(count: usize, recorded: usize) -> String {
+fn windows_in_words(count: usize, recorded: usize) -> String {
     match recorded > count {
         true => format!("{count} of the {recorded} windows, which were analysed,"),
         false => format!("the {count} windows that were recorded"),
@@ -495,7 +495,7 @@ fn looked_at(count: usize, recorded: usize) -> String {
 }
 
 /// A sentence on code without a finding that may lose much time, given the intervals of its misses.
-fn doubtful((cost, line): Doubt<'_>) -> String {
+fn doubt_in_words((cost, line): Doubt<'_>) -> String {
     let line = line.filter(|_| cost >= params::MIN_COST_OF_DOUBT_PCT);
     line.map_or_else(String::new, |line| {
         let file = line.file.rsplit('/').next().unwrap_or_default();
@@ -524,7 +524,7 @@ fn region_share(context: &Context, regions: &[(u32, Option<u32>)], all: u64) -> 
 
 /// Removes the less costly of two findings that contradict or repeat each other: no object may be
 /// both split and interleaved, and one mechanism on one line is reported once.
-fn settle(list: &mut Vec<Finding>) {
+fn drop_contradictions(list: &mut Vec<Finding>) {
     let mut kept: Vec<Finding> = Vec::new();
     for finding in list.drain(..) {
         let contradicts = kept.iter().any(|k| {
@@ -585,7 +585,7 @@ mod tests {
         let join = finding("gather", 9, "a", Some(Layout::InterleavedArrays));
         let other = finding("gather", 9, "b", Some(Layout::InterleavedArrays));
         let mut list = vec![split.clone(), join.clone(), other.clone()];
-        settle(&mut list);
+        drop_contradictions(&mut list);
         assert_eq!(list, [split, other]);
     }
 
@@ -599,7 +599,7 @@ mod tests {
     fn one_cause_is_said_once() {
         let one = finding("list", 3, "a", None);
         let mut list = vec![one.clone(), finding("list", 3, "b", None)];
-        settle(&mut list);
+        drop_contradictions(&mut list);
         assert_eq!(list, [one]);
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct Called {
 
 /// Most frequent path among windows that began in the function, or in one that it called. Paths of
 /// other windows are unknown.
-pub(super) fn of(context: &Context, cause: &Cause) -> Called {
+pub(super) fn most_frequent_path(context: &Context, cause: &Cause) -> Called {
     let Some(paths) = context.paths else {
         return Called::default();
     };

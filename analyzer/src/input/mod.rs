@@ -136,12 +136,13 @@ impl Trace {
         Trace::open_with(folder, |_| annotations, true, false)
     }
 
-    /// The same, but only code with samples is named. Other code cannot be found in the result.
+    /// As [`Trace::open`], but only code with samples is named. Other code cannot be found in the
+    /// result.
     pub fn open_seen(folder: &Path, annotations: bool) -> Result<Trace, TraceError> {
         Trace::open_with(folder, |_| annotations, true, true)
     }
 
-    /// The same of a trace whose first rows went to an analysis while the program ran.
+    /// Opens a trace whose first rows went to an analysis while the program ran.
     pub fn open_rest(folder: &Path, annotations: bool) -> Result<Trace, TraceError> {
         Trace::open_with(folder, |spilled| annotations || spilled, false, false)
     }

@@ -91,8 +91,9 @@ mod join {
     }
 }
 
-/// The pages of the column chunk in `bytes`, whose values are of the type `stored` and whose encodings
-/// are among these. `None` if the general decoder should read it, which also reports errors.
+/// The pages of the column chunk in `bytes`, whose values are of the type `stored` and whose
+/// encodings are among these. `None` if the general decoder should read it, which also reports
+/// errors.
 fn pages(
     bytes: Vec<u8>,
     column: &ColumnChunkMetaData,
@@ -169,8 +170,8 @@ fn append<T: Number>(plain: &[u8], encoding: Encoding, some: Range<usize>, to: &
     }
 }
 
-/// The truth values of a column chunk, or none of them if no bit is set; `None` if it is to be left to
-/// the general decoder.
+/// The truth values of a column chunk, or none of them if no bit is set; `None` if it is to be left
+/// to the general decoder.
 pub(crate) fn flags(
     bytes: Vec<u8>,
     column: &ColumnChunkMetaData,
@@ -291,7 +292,7 @@ impl PagedNumbers {
     }
 }
 
-/// The same for times, which are stored as differences.
+/// A column of times, which are stored as differences, page by page.
 pub(crate) struct PagedTimes {
     column: PagedColumn,
     /// Times of the unpacked page.

@@ -89,13 +89,14 @@ pub(super) const NEARBY_RATE_STANDARD_ERRORS: f64 = 2.0;
 /// Distant visits are as frequent as nearby ones if the ratio of the rates is at least this.
 /// Source: Chosen.
 pub(super) const MIN_STEADY_RATE_RATIO: f64 = 0.8;
-/// Lines are used in episodes if at most this share of the coincidences are returns. Source: Chosen;
-/// random visits have 0.95 to 1.
+/// Lines are used in episodes if at most this share of the coincidences are returns. Source:
+/// Chosen; random visits have 0.95 to 1.
 pub(super) const MAX_RETURN_SHARE_OF_EPISODES: f64 = 0.8;
 /// The variance of the rates of lines, divided by the mean squared, is at most this. Source:
 /// Chosen.
 pub(super) const MAX_RATE_SPREAD: f64 = 50.0;
-/// The same variance is at least this for loops, whose iterations vary in length. Source: Chosen.
+/// The variance of the rates of lines of loops, whose iterations vary in length, divided by the
+/// mean squared, is at least this. Source: Chosen.
 pub(super) const MIN_RATE_SPREAD_OF_LOOPS: f64 = 0.01;
 /// Survival is tabulated at this many times per doubling. Source: Chosen.
 pub(super) const GRID_POINTS_PER_DOUBLING: f64 = 2.0;

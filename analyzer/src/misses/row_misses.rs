@@ -135,7 +135,7 @@ impl Predicted {
         }
     }
 
-    /// The same loads with their misses. `estimates` and `slower` are those of
+    /// These loads with their misses. `estimates` and `slower` are those of
     /// [`Predicted::add_estimates`]. `curve` is the number of points of the curve.
     pub(super) fn with_misses(
         &self,
@@ -243,7 +243,7 @@ impl Predicted {
         }
     }
 
-    /// The same with other misses, but without objects, curves and intervals.
+    /// These loads with other misses, without objects, curves and intervals.
     pub(super) fn with_groups(
         &self,
         groups: HashMap<Group, (Weighed, Ratios), Mixed>,

@@ -40,7 +40,7 @@ const STRIDES: ColumnKind = ColumnKind::List(&ColumnKind::Record(&[
     ("count", ColumnKind::Whole),
     ("pct", ColumnKind::Number),
 ]));
-/// The same, estimated.
+/// Estimated shares of differences between addresses.
 const STRIDE_SHARES: ColumnKind = ColumnKind::List(&ColumnKind::Record(&[
     ("from", ColumnKind::Signed),
     ("to", ColumnKind::Signed),

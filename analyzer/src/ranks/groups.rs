@@ -11,13 +11,13 @@ const MIN_OUTLIER_DISTANCE: f64 = 3.5 * DEVIATIONS_PER_MEDIAN_DEVIATION;
 /// …and than this part of the median. Source: Chosen.
 const MIN_OUTLIER_SHARE: f64 = 0.1;
 /// Maximum number of outliers shown.
-const MOST_OUTLIERS: usize = 100;
+const MAX_OUTLIERS: usize = 100;
 /// Metrics of ranks in one group differ by at most this part. Source: Chosen.
 const MAX_DIFFERENCE_IN_GROUP: f64 = 0.1;
 /// Their profiles differ by at most this much in all, thousandths. Source: Chosen.
 const MAX_PROFILE_DIFFERENCE: u32 = 100;
 /// Maximum number of clusters; the last one has all ranks outside of the others.
-const MOST_CLUSTERS: usize = 32;
+const MAX_CLUSTERS: usize = 32;
 /// Number of the metrics that describe a rank's work: loads, footprint and distance. Times vary by
 /// chance.
 const WORK_METRICS: usize = 3;
@@ -74,7 +74,7 @@ pub(crate) fn outliers(ranks: &Ranks) -> DocumentTable {
         b.0.total_cmp(&a.0)
             .then_with(|| (a.2, a.1).cmp(&(b.2, b.1)))
     });
-    let rows = found.into_iter().take(MOST_OUTLIERS);
+    let rows = found.into_iter().take(MAX_OUTLIERS);
     DocumentTable {
         name: "outliers",
         title: "Ranks unlike the others".into(),
@@ -127,11 +127,11 @@ pub(crate) fn clusters(ranks: &Ranks) -> (DocumentTable, Vec<usize>) {
             .position(|(leader, _)| alike(&ranks.ranks[*leader], row));
         let group = match known {
             Some(group) => group,
-            None if groups.len() < MOST_CLUSTERS => {
+            None if groups.len() < MAX_CLUSTERS => {
                 groups.push((at, Vec::new()));
                 groups.len() - 1
             }
-            None => MOST_CLUSTERS - 1,
+            None => MAX_CLUSTERS - 1,
         };
         groups[group].1.push(at);
         cluster_of[at] = group;

@@ -7,7 +7,7 @@ use crate::data::object_map::Resolver;
 use crate::engine::{Aids, Collect, EngineOptions, EngineOutcome, analyse_with};
 use crate::filter::FilterRow;
 use crate::findings::windows::Window;
-use crate::findings::{self, Finding, Findings, Looked, Observed};
+use crate::findings::{self, Finding, FindingBasis, Findings, Observed};
 use crate::input;
 use crate::input::Trace;
 use crate::input::source::ChunkSource;
@@ -190,7 +190,7 @@ impl RowCounts<'_> {
         rayon::join(
             || self.tables(warnings),
             || {
-                let (mut found, looked) = findings::find_findings(
+                let (mut found, basis) = findings::find_findings(
                     &trace.code,
                     (self.objects, self.paths),
                     (self.windows, observed, trace.waited()),
@@ -198,8 +198,8 @@ impl RowCounts<'_> {
                     &trace.manifest,
                     hierarchy(trace, self.questions),
                 );
-                if let Some(looked) = looked {
-                    self.add_gains(looked, &mut found.list, weights);
+                if let Some(basis) = basis {
+                    self.add_gains(basis, &mut found.list, weights);
                 }
                 found
             },
@@ -209,7 +209,7 @@ impl RowCounts<'_> {
     /// Predicts what the remedies of findings would save, if the whole trace is analyzed.
     fn add_gains(
         &self,
-        looked: Looked<'_>,
+        basis: FindingBasis<'_>,
         findings: &mut [Finding],
         weights: Option<Arc<Weights>>,
     ) {
@@ -229,7 +229,7 @@ impl RowCounts<'_> {
         let unwatched = || self.prediction.unwatched();
         let unwatched =
             has_watches.then_some(&unwatched as &(dyn Fn() -> Option<Predicted> + Sync));
-        add_gains(&replayed, unwatched, self.windows, looked, findings);
+        add_gains(&replayed, unwatched, self.windows, basis, findings);
     }
 
     /// The contents of a screen.

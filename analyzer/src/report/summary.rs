@@ -46,7 +46,7 @@ pub struct TraceInfo {
     pub records_kept: u64,
     /// Loads executed, if the recorder counted them.
     pub loads_executed: Option<u64>,
-    /// The same as the recorder's estimate.
+    /// Loads executed, as the recorder estimates them.
     #[serde(rename = "loads_executed_hat")]
     pub loads_executed_estimate: Option<f64>,
     /// Relative half-width of its 95 % interval, if the recorder gives it (`burst`).

@@ -12,7 +12,7 @@ use crate::estimate::row_estimates::{
 };
 use crate::estimate::sample_shares::Shares;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
-use crate::estimate::{Design, Estimate, measured};
+use crate::estimate::{Design, Estimate, loads_by_speed};
 use crate::findings::FindingList;
 use crate::input::counted::Counted;
 use crate::input::weights::Weights;
@@ -85,8 +85,8 @@ fn by_time(
             .zip(times.by_code(code, target))
             .map(|(windows, share)| match target {
                 // The whole run has all of the time, even with few windows.
-                Target::Whole => measured(windows, weights, TimeShare::ALL),
-                _ => measured(windows, weights, share),
+                Target::Whole => loads_by_speed(windows, weights, TimeShare::ALL),
+                _ => loads_by_speed(windows, weights, share),
             })
             .collect()
     };

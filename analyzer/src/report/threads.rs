@@ -13,7 +13,7 @@ use crate::engine::{
 };
 use crate::estimate::row_estimates::{Hats, RegionEstimator};
 use crate::estimate::time_shares::TimeShare;
-use crate::estimate::{Design, Estimate, Grouped, ReplicateLoads, executed_loads, measured};
+use crate::estimate::{Design, Estimate, Grouped, ReplicateLoads, executed_loads, loads_by_speed};
 use crate::filter::{names, process_name};
 use crate::input::source::ChunkSource;
 use crate::report::Summary;
@@ -195,7 +195,7 @@ impl Maker<'_> {
         let loads = match (time, &basis.times, self.outcome.weights.as_deref()) {
             (Some(time), Some(times), Some(weights)) => {
                 let of = times.spots().iter().map(|s| s.0).filter(|&s| has(s));
-                measured(&of.collect::<Vec<u32>>(), weights, time)
+                loads_by_speed(&of.collect::<Vec<u32>>(), weights, time)
             }
             (Some(_), ..) => None,
             _ => design.and_then(|design| self.executed(bucket, design)),

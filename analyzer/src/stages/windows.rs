@@ -85,7 +85,7 @@ impl<const N: usize> Levels<N> {
         let rows = 1
             << (most | 1)
                 .ilog2()
-                .min((index | 1 << MOST_TOGETHER).trailing_zeros());
+                .min((index | 1 << MAX_TOGETHER).trailing_zeros());
         if rows >= MIN_WINDOW {
             rows
         } else {
@@ -173,7 +173,7 @@ impl<const N: usize> Levels<N> {
 /// Accesses of the smallest window.
 const MIN_WINDOW: usize = 1 << MIN_LEVEL;
 /// Log2 of the maximum number of accesses that [`Levels`] process together.
-const MOST_TOGETHER: u32 = 8;
+const MAX_TOGETHER: u32 = 8;
 /// Level of the windows whose accesses are counted together, if all their rows are in the slice.
 const BLOCK_LEVEL: usize = 6;
 /// Accesses of such a window.
@@ -250,8 +250,8 @@ const NO_NUMBER: u32 = 1 << 20;
 const INSIDE_BITS: u32 = 16;
 /// Maximum number of accesses in a sample that uses [`Inside`], and maximum log2 of the bytes of a
 /// block. So the table has at most a megabyte.
-const MOST_INSIDE: usize = 1 << 12;
-const MOST_SHIFT: u32 = 6;
+const MAX_INSIDE: usize = 1 << 12;
+const MAX_SHIFT: u32 = 6;
 
 /// Numbers of addresses in samples whose blocks have numbers. No search and no branch is needed.
 /// The number of an address is its first access.
@@ -321,7 +321,8 @@ pub struct WindowEngine {
     open: Box<Open>,
     /// Counts of finished windows, by level up to the top.
     totals: Vec<[u64; 16]>,
-    /// The same, weighted by the weights of the samples; empty if no sample has a weight.
+    /// Counts of finished windows, weighted by the weights of the samples; empty if no sample has a
+    /// weight.
     weighted: Vec<[u64; 16]>,
     /// Weight of the current sample.
     weight: Option<u64>,
@@ -435,7 +436,7 @@ impl WindowEngine {
         self.run_in_blocks(rows, None, 0);
     }
 
-    /// The same for samples whose blocks of `1 << shift` bytes may have numbers: the blocks in
+    /// Adds loads of samples whose blocks of `1 << shift` bytes may have numbers: the blocks in
     /// which accesses begin, below the number of accesses. The rows must be all accesses of the
     /// sample.
     pub(crate) fn run_in_blocks(
@@ -447,8 +448,8 @@ impl WindowEngine {
         let blocks = blocks
             .filter(|b| {
                 b.len() == rows.len()
-                    && b.len() <= MOST_INSIDE
-                    && shift <= MOST_SHIFT
+                    && b.len() <= MAX_INSIDE
+                    && shift <= MAX_SHIFT
                     && self.index == 0
             })
             .map(|b| (b, shift));

@@ -16,9 +16,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 /// Maximum number of rows of a table that are divided.
-const MOST_ROWS: usize = 50;
+const MAX_ROWS: usize = 50;
 /// Maximum number of paths of a row.
-const MOST_PATHS: usize = 8;
+const MAX_PATHS: usize = 8;
 /// A path with a smaller part of a row's loads is left out, percent. Source: Chosen.
 const MIN_SHARE_PCT: f64 = 1.0;
 
@@ -167,14 +167,14 @@ pub fn tables_by_path(
             .map(|(key, ways)| (ways.values().map(|w| w.0).sum(), key.1))
             .collect();
         rows.sort_unstable_by_key(|&(loads, row)| (Reverse(loads), row));
-        for (all, row) in rows.into_iter().take(MOST_ROWS) {
+        for (all, row) in rows.into_iter().take(MAX_ROWS) {
             let mut ways: Vec<(Way, (u64, u64))> = sums[&(kind, row)]
                 .iter()
                 .map(|(&way, &sum)| (way, sum))
                 .collect();
             ways.sort_by_key(|&(way, sum)| (Reverse(sum), way));
             let like = named(kind, row, code, objects);
-            for (way, sum) in ways.into_iter().take(MOST_PATHS) {
+            for (way, sum) in ways.into_iter().take(MAX_PATHS) {
                 let share = sum.0 as f64 * 100.0 / all.max(1) as f64;
                 if share < MIN_SHARE_PCT {
                     continue;

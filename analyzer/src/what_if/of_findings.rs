@@ -3,7 +3,7 @@
 use crate::findings::cause::causes as causes_of;
 use crate::findings::gains::{Changed, Costs, Saved};
 use crate::findings::windows::Window;
-use crate::findings::{Finding, Gain, Looked};
+use crate::findings::{Finding, FindingBasis, Gain};
 use crate::misses::{Predicted, Range};
 use crate::what_if::remedy::Spec;
 use crate::what_if::replay::{Plan, Replayed};
@@ -20,13 +20,13 @@ fn is_wanted(finding: &Finding) -> bool {
     !finding.remedy.is_empty() && finding.score >= MIN_COST_PCT
 }
 
-/// Predicts the gains of the remedies of the most costly findings. `looked` has the data of the
+/// Predicts the gains of the remedies of the most costly findings. `basis` has the data of the
 /// findings. `unwatched` predicts misses without watched reuses, if there are any.
 pub(crate) fn add_gains(
     replayed: &Replayed,
     unwatched: Option<&(dyn Fn() -> Option<Predicted> + Sync)>,
     windows: &[Window],
-    looked: Looked<'_>,
+    basis: FindingBasis<'_>,
     findings: &mut [Finding],
 ) {
     if !findings.iter().any(is_wanted) {
@@ -38,8 +38,8 @@ pub(crate) fn add_gains(
         || unwatched.map(|predict| predict()),
     );
     let pages = pages.as_ref();
-    let (context, causes) = (looked.context, looked.causes);
-    let (before, known) = match (&unwatched, looked.predicted) {
+    let (context, causes) = (basis.context, basis.causes);
+    let (before, known) = match (&unwatched, basis.predicted) {
         (Some(Some(before)), _) => {
             let context = context.with_misses(before);
             let causes = causes_of(&context);

@@ -9,7 +9,7 @@
 
 /// Maximum number of instructions of an entry, including shared parts. (The longest known, a
 /// retpoline that is bound at start, has five.)
-const MOST_STEPS: usize = 12;
+const MAX_STEPS: usize = 12;
 
 /// Content of r11 after an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub fn follow_stub(entry: u64, byte: impl Fn(u64) -> Option<u8>) -> Option<Impor
     let mut scratch = Scratch::Untouched;
     // The entry has pushed a return address by a call, and r11 has replaced it.
     let (mut pushed, mut replaced) = (false, false);
-    for _ in 0..MOST_STEPS {
+    for _ in 0..MAX_STEPS {
         match code.step()? {
             Step::Nothing => {}
             Step::Jump(target) => code.at = target,

@@ -31,7 +31,7 @@ use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Maximum number of encoded bytes that wait.
-const MOST_WAITING: usize = 8 << 20;
+const MAX_WAITING: usize = 8 << 20;
 /// Maximum number of rows in a batch. The reader decodes the next batch while it processes this
 /// one.
 const BATCH_ROWS: usize = 1 << 15;
@@ -122,7 +122,7 @@ impl Online {
     /// it. `BrokenPipe`: the reader is gone.
     pub(crate) fn take(&self, announced: usize, segment: &EncodedSegment) -> Result<()> {
         let mut state = self.state();
-        while state.bytes >= MOST_WAITING && !state.starving && !state.broken {
+        while state.bytes >= MAX_WAITING && !state.starving && !state.broken {
             state = self.wait(state);
         }
         if state.broken {

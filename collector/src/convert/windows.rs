@@ -237,7 +237,7 @@ fn times(list: &[ExpandedWindow], each: Option<PerWindow>) -> Vec<Option<(f64, f
             period => period as f64,
         };
         let ns = period * slower * each;
-        (ns > 0.0).then(|| (ns, (toll * each).min(ns * MOST_TOLL)))
+        (ns > 0.0).then(|| (ns, (toll * each).min(ns * MAX_TOLL)))
     };
     list.iter().map(of).collect()
 }
@@ -253,7 +253,7 @@ fn by_loads(list: &[ExpandedWindow], loads: f64, asked: u64) -> Vec<Option<f64>>
 
 /// Upper bound of the triggers' share of a thread's time. A larger one would leave the thread no
 /// progress.
-const MOST_TOLL: f64 = 0.9;
+const MAX_TOLL: f64 = 0.9;
 
 /// Windows with the estimates of each, in their order.
 struct Estimates<'a> {

@@ -38,7 +38,7 @@ pub struct StackSeen {
 const FIRST_STACK_NAME: &str = "[stack]";
 /// The C library keeps nothing farther than this above a thread's frames, unless the stack is known
 /// to be larger.
-const MOST_ABOVE: u64 = 8 << 20;
+const MAX_ABOVE: u64 = 8 << 20;
 /// If only a stack's first frame is known, a mapping that ends within this distance of it is taken
 /// to be the stack.
 const CLOSE: u64 = 64 << 10;
@@ -63,7 +63,7 @@ pub fn range(seen: &StackSeen, mappings: impl FnOnce() -> Vec<ObjectRange>) -> O
         return range.contains(&at).then_some(range);
     }
     // The thread's own data lies above its frames, in the last page of the stack's memory.
-    let above = thread_area > at && thread_area - at < bytes.max(MOST_ABOVE);
+    let above = thread_area > at && thread_area - at < bytes.max(MAX_ABOVE);
     if bytes != 0 {
         let end = page_end(if above { thread_area } else { at });
         return Some(end.saturating_sub(bytes)..end);

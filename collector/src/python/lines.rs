@@ -174,7 +174,7 @@ fn varint(table: &[u8], at: &mut usize) -> Option<u32> {
     Some(value)
 }
 
-/// The same with the sign in the lowest bit.
+/// As `varint`, with the sign in the lowest bit.
 fn signed_varint(table: &[u8], at: &mut usize) -> Option<i64> {
     let value = varint(table, at)?;
     let size = i64::from(value >> 1);

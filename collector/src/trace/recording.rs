@@ -54,7 +54,7 @@ pub fn report(manifest: &Manifest, trace: &Path, format: OutputFormat, for_run: 
             if for_run {
                 text.push_str(&summary::brief(manifest));
             } else {
-                full(manifest, &shown, &mut text);
+                add_for_recorder(manifest, &shown, &mut text);
             }
         }
         OutputFormat::Json => text.push_str(&summary::json(manifest, &shown)),
@@ -64,8 +64,8 @@ pub fn report(manifest: &Manifest, trace: &Path, format: OutputFormat, for_run: 
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// Adds the sentences that come from the recorder alone.
-fn full(manifest: &Manifest, shown: &str, text: &mut String) {
+/// Adds the sentences that `mgz-record` prints and `mgz run` does not.
+fn add_for_recorder(manifest: &Manifest, shown: &str, text: &mut String) {
     if let Some(times) = manifest.totals.triggers.get("slowed") {
         text.push_str(&format!("mgz-record: triggers took all the time of a thread, so their number was halved {times} times; ask for fewer (--rate)\n"));
     }
@@ -92,7 +92,7 @@ pub struct Recording {
     pub(crate) generated_code: NamedProcesses,
     /// Names of threads, only while a program runs.
     pub(crate) names: ThreadNames,
-    /// The same: sidecars for the conversion.
+    /// Sidecars for the conversion, only while a program runs.
     early: EarlySidecars,
 }
 

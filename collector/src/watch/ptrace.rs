@@ -4,6 +4,7 @@
 //! of the trigger's signal, which the program never sees. It is sent by an event that fires in user
 //! code only, so that no system call is interrupted.
 
+use crate::target::ptrace_call::{ptrace_call, user_registers};
 use crate::watch::access::Registers;
 use crate::watch::call_paths::CallPaths;
 use crate::watch::events::Events;
@@ -15,55 +16,40 @@ const SIGINFO_POLL: std::ops::RangeInclusive<i32> = 1..=6;
 /// `si_code` of a finished single step.
 const TRAP_TRACE: i32 = 2;
 
-/// Numbers of requests have a sign in musl.
-#[cfg(target_env = "musl")]
-type Request = libc::c_int;
-#[cfg(not(target_env = "musl"))]
-type Request = libc::c_uint;
-
-fn call(request: Request, thread: i32, address: usize, data: usize) -> io::Result<()> {
-    // SAFETY: callers pass integers, or pointers to structures of the request's type that live
-    // across the call.
-    match unsafe { libc::ptrace(request, thread, address, data) } {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
-    }
-}
-
 /// Begins to trace a process; threads and children that it makes from now on are traced too.
 pub fn seize(process: i32) -> io::Result<()> {
     let options = libc::PTRACE_O_TRACECLONE
         | libc::PTRACE_O_TRACEFORK
         | libc::PTRACE_O_TRACEVFORK
         | libc::PTRACE_O_TRACEEXEC;
-    call(libc::PTRACE_SEIZE, process, 0, options as usize)
+    ptrace_call(libc::PTRACE_SEIZE, process, 0, options as usize)
 }
 
 /// Lets a stopped thread go on, with a signal or 0. If it has died, the next wait reports that.
 pub fn resume(thread: i32, signal: i32) {
-    let _ = call(libc::PTRACE_CONT, thread, 0, signal as usize);
+    let _ = ptrace_call(libc::PTRACE_CONT, thread, 0, signal as usize);
 }
 
 /// Leaves a thread in its group stop.
 pub fn listen(thread: i32) {
-    let _ = call(libc::PTRACE_LISTEN, thread, 0, 0);
+    let _ = ptrace_call(libc::PTRACE_LISTEN, thread, 0, 0);
 }
 
 /// Detaches from a stopped thread, with a signal or 0.
 pub fn detach(thread: i32, signal: i32) {
-    let _ = call(libc::PTRACE_DETACH, thread, 0, signal as usize);
+    let _ = ptrace_call(libc::PTRACE_DETACH, thread, 0, signal as usize);
 }
 
 /// Asks a running thread to stop, so that it can be detached from.
 pub fn interrupt(thread: i32) {
-    let _ = call(libc::PTRACE_INTERRUPT, thread, 0, 0);
+    let _ = ptrace_call(libc::PTRACE_INTERRUPT, thread, 0, 0);
 }
 
 /// Subject of the last event: the new thread, or the former number of a thread that has executed a
 /// program.
 pub fn message(thread: i32) -> i32 {
     let mut number: libc::c_ulong = 0;
-    let _ = call(
+    let _ = ptrace_call(
         libc::PTRACE_GETEVENTMSG,
         thread,
         0,
@@ -75,7 +61,7 @@ pub fn message(thread: i32) -> i32 {
 /// `si_code` and `si_fd` of the signal that a thread has stopped for.
 pub fn cause(thread: i32) -> Option<(i32, i32)> {
     let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
-    call(
+    ptrace_call(
         libc::PTRACE_GETSIGINFO,
         thread,
         0,
@@ -119,10 +105,7 @@ pub fn wait(thread: i32) -> io::Result<(i32, i32)> {
 
 /// Registers of a stopped thread.
 pub fn registers(thread: i32) -> io::Result<Registers> {
-    let mut r = std::mem::MaybeUninit::<libc::user_regs_struct>::zeroed();
-    call(libc::PTRACE_GETREGS, thread, 0, r.as_mut_ptr() as usize)?;
-    // SAFETY: the kernel has filled it.
-    let r = unsafe { r.assume_init() };
+    let r = user_registers(thread)?;
     let general = [
         r.rax, r.rcx, r.rdx, r.rbx, r.rsp, r.rbp, r.rsi, r.rdi, r.r8, r.r9, r.r10, r.r11, r.r12,
         r.r13, r.r14, r.r15,
@@ -192,7 +175,7 @@ impl Stopped for StoppedThread<'_> {
 
     fn step(&mut self) -> io::Result<Stepped> {
         loop {
-            call(libc::PTRACE_SINGLESTEP, self.thread, 0, 0)?;
+            ptrace_call(libc::PTRACE_SINGLESTEP, self.thread, 0, 0)?;
             let (_, status) = wait(self.thread)?;
             if libc::WIFSTOPPED(status) && status >> 16 == 0 {
                 let signal = libc::WSTOPSIG(status);

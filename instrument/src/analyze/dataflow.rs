@@ -19,7 +19,7 @@
 //! ([`crate::analyze::reloads`]). No load is Constant by such an assumption.
 
 use crate::analyze::class::Class;
-use crate::analyze::demand::{Needs, View};
+use crate::analyze::demand::{DemandView, Needs};
 use crate::analyze::params::MAX_CELLS;
 use crate::analyze::reloads::{ARGUMENTS, Memory, Reloads};
 use crate::analyze::stack_frame::{
@@ -120,7 +120,7 @@ impl<'a> Flow<'a> {
         loops: &'a Loops,
         facts: &'a Facts,
         stores: bool,
-        needs: fn(&View) -> Needs,
+        needs: fn(&DemandView) -> Needs,
     ) -> Flow<'a> {
         let frame = StackFrame::find(graph, loops, facts, stores);
         let mut flow = Flow::solve_in(input, graph, loops, facts, frame, Reloads::default(), needs);
@@ -170,7 +170,7 @@ impl<'a> Flow<'a> {
         facts: &'a Facts,
         mut frame: StackFrame,
         reloads: Reloads,
-        needs: fn(&View) -> Needs,
+        needs: fn(&DemandView) -> Needs,
     ) -> Flow<'a> {
         let uses = &facts.uses;
         let mut flow = Flow::new(input, loops, &facts.accesses);
@@ -195,7 +195,7 @@ impl<'a> Flow<'a> {
                 .for_each(|v| changed[*l as usize].set(v));
         }
         let thread = frame.variable(THREAD_POINTER);
-        let needs = needs(&View {
+        let needs = needs(&DemandView {
             input,
             graph,
             loops,
@@ -1202,7 +1202,7 @@ mod tests {
         }
 
         /// Number of instructions that the pass visits, and the class of each access.
-        fn classes(&self, stores: bool, needs: fn(&View) -> Needs) -> (usize, Vec<Class>) {
+        fn classes(&self, stores: bool, needs: fn(&DemandView) -> Needs) -> (usize, Vec<Class>) {
             let input = Code::input();
             self.classes_of(
                 Flow::solve_with(&input, &self.graph, &self.loops, &self.facts, stores, needs),

@@ -38,7 +38,7 @@ pub struct Needs {
 }
 
 /// Known facts about the function.
-pub struct View<'a> {
+pub struct DemandView<'a> {
     /// The file.
     pub input: &'a Input<'a>,
     /// Its graph.
@@ -59,7 +59,7 @@ pub struct View<'a> {
 
 impl Needs {
     /// Finds the needed variables.
-    pub fn find(view: &View) -> Needs {
+    pub fn find(view: &DemandView) -> Needs {
         let (blocks, insns, variables) = (
             view.graph.blocks.len(),
             view.graph.insns.len(),
@@ -141,7 +141,7 @@ impl Needs {
     }
 
     /// The result in which everything is needed everywhere.
-    pub fn all(view: &View) -> Needs {
+    pub fn all(view: &DemandView) -> Needs {
         let (blocks, variables) = (view.graph.blocks.len(), view.frame.variables());
         let (mut marks, mut row, mut rows) = (
             Bits::new(view.graph.insns.len()),
@@ -178,7 +178,7 @@ impl Needs {
     }
 }
 
-impl View<'_> {
+impl DemandView<'_> {
     /// Goes from the variables needed at a block's end to those needed at its start.
     fn through(&self, b: usize, live: &mut BitRow, needs: &mut Needs) {
         let of = self.loops.of_block[b];

@@ -77,7 +77,7 @@ struct RefusedRow {
 }
 
 /// Writes the file, and returns the text to be printed.
-pub(super) fn run(args: &Args, input: &Path, plan: &Path) -> Result<String, Stop> {
+pub(super) fn run_prefetch(args: &Args, input: &Path, plan: &Path) -> Result<String, Stop> {
     let output = args
         .output
         .clone()

@@ -26,7 +26,7 @@ use std::ops::Range;
 /// Maximum number of instructions followed after the one that takes an address. Source: Chosen.
 const MAX_FOLLOWING_INSTRUCTIONS: usize = 32;
 /// Maximum length of a table of labels on the stack.
-const MOST_BYTES: u64 = 1 << 14;
+const MAX_BYTES: u64 = 1 << 14;
 
 /// Per block: true if it is certain to be code. `data`: bytes of the function that are data.
 pub fn sure(
@@ -146,7 +146,7 @@ fn read_through(graph: &Cfg, factory: &mut InstructionInfoFactory) -> Vec<Range<
         .iter()
         .zip(ends)
         .filter(|(t, _)| t.1)
-        .map(|(t, end)| t.0..end.min(t.0.saturating_add(MOST_BYTES)))
+        .map(|(t, end)| t.0..end.min(t.0.saturating_add(MAX_BYTES)))
         .collect()
 }
 
@@ -237,7 +237,7 @@ impl Slot {
         let distance = self.disp.wrapping_sub(from.disp);
         self.base == from.base
             && if from.indexed {
-                distance < MOST_BYTES
+                distance < MAX_BYTES
             } else {
                 distance == 0 && !self.indexed
             }

@@ -7,15 +7,20 @@ use crate::program::{Input, Program, SegmentBytes};
 use rayon::prelude::*;
 
 /// Maximum number of entries examined in a table of distances.
-const MOST_ENTRIES: u64 = 1024;
+const MAX_ENTRIES: u64 = 1024;
 
 /// Ways by which control may reach an address.
 #[derive(Clone, Copy)]
 pub enum Way {
+    /// A branch.
     Branch,
+    /// A call.
     Call,
+    /// A jump table.
     Table,
+    /// Bytes that may not be code, or a value that may not be an address.
     Doubted,
+    /// The symbol of a function.
     Symbol,
 }
 
@@ -78,7 +83,7 @@ pub fn tables(input: &Input, program: &mut Program, mut starts: Vec<u64>) {
     starts.dedup();
     let ends = starts.iter().skip(1).copied().chain([u64::MAX]);
     for (&table, end) in starts.iter().zip(ends) {
-        let count = ((end - table) / 4).min(MOST_ENTRIES);
+        let count = ((end - table) / 4).min(MAX_ENTRIES);
         for target in (0..count).map_while(|i| distance(input, table, i)) {
             if let Some(id) = inside(program, target) {
                 program.functions[id.0 as usize]
@@ -169,9 +174,9 @@ fn may_hold(bytes: &[u8; 71], low: u32, high: u32) -> [u64; 8] {
     })
 }
 
-/// Data words that hold an address inside a function. An executable at a fixed address may also
-/// have them where compilers put none: at any byte, in code too, and with four bytes if `halves`
-/// (some jump reads such words).
+/// Data words that hold an address inside a function. An executable at a fixed address may have
+/// such a word at any byte, even in code. `halves`: words of four bytes count too, since a jump
+/// reads such words.
 pub fn words(input: &Input, program: &mut Program, halves: bool) {
     for &(at, target) in &input.relative_targets {
         let holder = program.function_at(target);

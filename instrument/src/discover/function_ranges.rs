@@ -2,7 +2,7 @@
 
 use crate::common::skip_reason::LeftReason;
 use crate::discover::code_or_data::is_odd;
-use crate::discover::scanner::{MOST_BYTES, Scan};
+use crate::discover::scanner::{MAX_BYTES, Scan};
 use crate::program::{FunctionInfo, Input, Program, syscalls, uncovered};
 use crate::util::bit_set::Bits;
 use crate::util::fast_hash::FastSet;
@@ -302,7 +302,7 @@ fn clean_calls<'g>(
             }
             let inst = decoder.decode();
             let zeros = inst.code() == Code::Add_rm8_r8 && inst.op0_kind() == OpKind::Memory;
-            if inst.is_invalid() || zeros || is_odd(&inst) || seen.len() as u64 > MOST_BYTES {
+            if inst.is_invalid() || zeros || is_odd(&inst) || seen.len() as u64 > MAX_BYTES {
                 return None;
             }
             seen.insert(inst.ip(), inst.next_ip());

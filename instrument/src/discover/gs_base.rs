@@ -92,7 +92,7 @@ pub fn puts_back(input: &Input, program: &Program, function: FunctionId) -> bool
     })
 }
 
-/// The same for a list of instructions.
+/// As `puts_back`, for a list of instructions.
 fn all_put_back(all: &[Instruction]) -> bool {
     let jumps_anywhere = all.iter().any(|i| {
         i.flow_control() == FlowControl::IndirectBranch || i.mnemonic() == Mnemonic::Syscall

@@ -27,7 +27,7 @@ const CHAIN: usize = 12;
 /// Maximum number of paths tried for one jump.
 const PATHS: u32 = 64;
 /// Predecessors of a block with more predecessors than this are not examined.
-const MOST_WAYS: usize = 8;
+const MAX_WAYS: usize = 8;
 /// Maximum number of entries of a table.
 const MAX_ENTRIES: u64 = 1 << 16;
 /// Maximum number of entries read if the bound is unknown.
@@ -431,7 +431,7 @@ impl Search<'_> {
         if graph.blocks[top].external_entry
             || chain.len() >= CHAIN
             || preds.len() < 2 && !one
-            || preds.len() > MOST_WAYS
+            || preds.len() > MAX_WAYS
         {
             return here;
         }

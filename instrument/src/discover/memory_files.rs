@@ -42,14 +42,18 @@ const EXECUTES: [&str; 9] = [
 
 /// Means by which a program may read its own memory, and an address that shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Finding {
+pub(crate) struct MemoryFileUse {
     pub(crate) what: &'static str,
     pub(crate) at: u64,
 }
 
 /// The first sign of such a use. A sanitizer's runtime that is part of the file (`has_sanitizer`)
 /// makes such calls and has parts of such names for its own use.
-pub(crate) fn find_memory_file_use(elf: &Elf, input: &Input, program: &Program) -> Option<Finding> {
+pub(crate) fn find_memory_file_use(
+    elf: &Elf,
+    input: &Input,
+    program: &Program,
+) -> Option<MemoryFileUse> {
     let whole = named(input);
     if input.has_sanitizer {
         return whole;
@@ -74,7 +78,7 @@ fn find_ending(bytes: &[u8], fits: impl Fn(usize) -> bool) -> Option<usize> {
 }
 
 /// A use by a complete name.
-fn named(input: &Input) -> Option<Finding> {
+fn named(input: &Input) -> Option<MemoryFileUse> {
     input.segments.iter().find_map(|segment| {
         let mut found = memmem::find_iter(segment.bytes, b"/proc/");
         let at = found.find(|&at| {
@@ -83,7 +87,7 @@ fn named(input: &Input) -> Option<Finding> {
             let is_word = at == 0 || !matches!(segment.bytes[at - 1], b' ' | b'(');
             is_word && is_name(rest) || segment.executable && is_in_numbers(rest)
         })?;
-        Some(Finding {
+        Some(MemoryFileUse {
             what: NAME,
             at: segment.vaddr + at as u64,
         })
@@ -129,7 +133,7 @@ fn is_in_numbers(code: &[u8]) -> bool {
 }
 
 /// A use by separate texts for the folder and the name.
-fn in_parts(input: &Input) -> Option<Finding> {
+fn in_parts(input: &Input) -> Option<MemoryFileUse> {
     let is_folder = |text: &[u8]| {
         let end = text.iter().take(MAX_NAME_BYTES).position(|&c| c == 0);
         let Some(name) = end.map(|end| &text[..end]) else {
@@ -151,11 +155,11 @@ fn in_parts(input: &Input) -> Option<Finding> {
         Some(segment.vaddr + at as u64)
     });
     let at = whole.or_else(|| self_reads::opens(input, b"mem\0"))?;
-    Some(Finding { what: NAME, at })
+    Some(MemoryFileUse { what: NAME, at })
 }
 
 /// A use by system calls that access another process.
-fn by_call(elf: &Elf, input: &Input, program: &Program) -> Option<Finding> {
+fn by_call(elf: &Elf, input: &Input, program: &Program) -> Option<MemoryFileUse> {
     let relocations = elf.relocations();
     let imported = relocations.iter().filter(|r| r.symbol != 0);
     let imported = imported.filter_map(|r| elf.undefined_symbol(r.symbol));
@@ -182,7 +186,7 @@ fn by_call(elf: &Elf, input: &Input, program: &Program) -> Option<Finding> {
     if let Some(at) = reached
         && (asks || makes(GETPID).is_some())
     {
-        return Some(Finding {
+        return Some(MemoryFileUse {
             what: "process_vm_readv or process_vm_writev",
             at,
         });
@@ -192,7 +196,7 @@ fn by_call(elf: &Elf, input: &Input, program: &Program) -> Option<Finding> {
         return None;
     }
     let at = state_calls::find_state_call(input, program, &state_calls::REACHES_INTO_TRACED)?;
-    Some(Finding { what: "ptrace", at })
+    Some(MemoryFileUse { what: "ptrace", at })
 }
 
 #[cfg(test)]

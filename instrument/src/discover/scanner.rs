@@ -21,7 +21,7 @@ use rayon::prelude::*;
 use std::ops::Range;
 
 /// Maximum bytes of undecoded code that are read as instructions from each byte on.
-pub const MOST_BYTES: u64 = 1 << 16;
+pub const MAX_BYTES: u64 = 1 << 16;
 
 /// Source: Chosen.
 const MIN_BYTES_OF_SLOW_FUNCTION: u64 = 1 << 14;
@@ -34,9 +34,9 @@ pub struct Scan {
     pub branches: Vec<u64>,
     pub calls: Vec<u64>,
     pub taken: Vec<u64>,
-    /// True if it has an indirect jump whose targets are unknown…
+    /// True if it has an indirect jump whose targets are unknown.
     pub jumps: bool,
-    /// …or one to an address of four bytes in memory.
+    /// True if it has an indirect jump to an address of four bytes in memory.
     pub halves: bool,
     pub rare: Option<Box<Rare>>,
 }
@@ -693,7 +693,7 @@ impl<'a> Scanner<'a> {
                 }
             }
         }
-        if range.end - range.start <= MOST_BYTES {
+        if range.end - range.start <= MAX_BYTES {
             for (at, len, target) in branches_anywhere(input, range.clone()) {
                 if !range.contains(&target) {
                     scan.rare_mut().ways.push(target);
@@ -819,7 +819,7 @@ fn holes(insns: &[Insn], range: &Range<u64>) -> Vec<Range<u64>> {
     let mut found = Vec::new();
     let mut end = range.start;
     let mut until = |end: u64, start: u64| {
-        if start > end && start - end <= MOST_BYTES {
+        if start > end && start - end <= MAX_BYTES {
             found.push(end..start);
         }
     };

@@ -298,7 +298,7 @@ impl Sink {
         }
     }
 
-    /// The same for a state whose number takes several bytes.
+    /// As `begin_state`, for a state whose number takes several bytes.
     #[cold]
     #[inline(never)]
     fn begin_far_state(&mut self) {
@@ -327,7 +327,7 @@ impl Sink {
         self.token(orig << 4 | code.size());
     }
 
-    /// The same for an instruction whose last four bytes depend on the layout.
+    /// As `put`, for an instruction whose last four bytes depend on the layout.
     #[inline]
     pub fn put_open(&mut self, orig: u8, code: Encoded, kind: FixupKind) {
         self.put(orig, code);
@@ -339,7 +339,7 @@ impl Sink {
         });
     }
 
-    /// The same for an instruction with such bytes anywhere.
+    /// As `put_open`, for an instruction with such bytes anywhere.
     pub fn put_field(&mut self, orig: u8, code: Encoded, at: usize, kind: FixupKind) {
         self.fixup(at, code.size().into(), kind);
         self.put(orig, code);

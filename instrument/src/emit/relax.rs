@@ -115,7 +115,7 @@ impl Buffer {
 }
 
 /// Maximum length of a conditional jump.
-const MOST_JUMP: u64 = 6;
+const MAX_JUMP: u64 = 6;
 /// Maximum length of any flexible piece, which is that of alignment.
 const MAX_PIECE_BYTES: u64 = 15;
 
@@ -202,7 +202,7 @@ impl Buffer {
         // Most branches reach their targets even if all others become long. They are not checked
         // again.
         let most = if self.is_even() {
-            MOST_JUMP
+            MAX_JUMP
         } else {
             MAX_PIECE_BYTES
         };

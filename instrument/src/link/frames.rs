@@ -207,9 +207,9 @@ impl<'a> FrameInput<'a> {
         entries: impl Iterator<Item = merge::FrameEntry<'a>>,
     ) -> Result<(), Refusal> {
         let most_bytes = if self.parts.flavour == FLAVOUR_PT {
-            merge::MOST_BYTES_PT
+            merge::MAX_BYTES_PT
         } else {
-            merge::MOST_BYTES_SOFT
+            merge::MAX_BYTES_SOFT
         };
         for entry in merge::merge_entries(entries, most_bytes) {
             frame.fde(

@@ -438,7 +438,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
             flags: &flags,
             shows_returns: (readers.matters && calls()).then_some(&readers.first),
         };
-        let (insertions, all) = prefetch::place(view, loads, request, &self.info.range);
+        let (insertions, all) = prefetch::place_prefetches(view, loads, request, &self.info.range);
         *outcomes = all;
         insertions
     }

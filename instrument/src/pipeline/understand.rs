@@ -12,7 +12,7 @@ use crate::program::{
     Input, InstrumentOptions, Program, markers, packed, sanitizers, shown_returns,
 };
 use crate::signals;
-use crate::signals::{Finding, Wrapped};
+use crate::signals::{HandlerInstaller, Wrapped};
 use crate::unwind::Tables;
 use iced_x86::{Decoder, DecoderOptions, OpKind};
 use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
@@ -38,7 +38,7 @@ fn shown_by(
     elf: &Elf,
     input: &Input,
     program: &Program,
-    finding: &Finding,
+    installer: &HandlerInstaller,
     options: &InstrumentOptions,
 ) -> Result<Wrapped, Refusal> {
     if let Some(wrapped) = signals::wrapped(elf, input, program) {
@@ -46,13 +46,13 @@ fn shown_by(
     }
     let what = format!(
         "it may install a handler that looks at where a fault happened ({}; at {:#x}), and the handler would not see the original place",
-        finding.why, finding.at
+        installer.why, installer.at
     );
     gets_none(&what, options)?;
     Err(Refusal::declined(format!(
         "it may install a handler that looks at where a fault happened, or where the signal found the program ({}; at {:#x}), and not by calls of another file's sigaction alone, so that with the pt backend the handler would not see the original place; use --backend soft{}",
-        finding.why,
-        finding.at,
+        installer.why,
+        installer.at,
         if elf.is_static_executable() {
             ", or link it dynamically"
         } else {
@@ -224,16 +224,17 @@ fn check_reader(elf: &Elf, by: u64, options: &InstrumentOptions) -> Result<(), R
     )))
 }
 
-/// The same for a file that may read its code through the kernel, bypassing page protection.
+/// As `check_reader`, for a file that may read its code through the kernel, bypassing page
+/// protection.
 fn check_memory_files(
     elf: &Elf,
-    finding: memory_files::Finding,
+    file_use: memory_files::MemoryFileUse,
     options: &InstrumentOptions,
 ) -> Result<(), Refusal> {
     let Some(remedy) = remedy_for_readers(elf, options) else {
         return Ok(());
     };
-    let memory_files::Finding { what, at } = finding;
+    let memory_files::MemoryFileUse { what, at } = file_use;
     let seen = if at == 0 {
         String::new()
     } else {
@@ -321,7 +322,7 @@ pub struct Understood<'a> {
     /// Address where it opens its own file.
     pub opens_itself: Option<u64>,
     /// Means by which it may read its own memory through the kernel.
-    pub(crate) opens_memory: Option<memory_files::Finding>,
+    pub(crate) opens_memory: Option<memory_files::MemoryFileUse>,
     /// Address where it opens the list of its own mappings.
     pub opens_maps: Option<u64>,
     /// Its demand on threads that only `burst` leaves intact.
@@ -379,8 +380,8 @@ pub fn understand<'a>(
         check_reader(elf, by, options)?;
     }
     let opens_memory = memory_files::find_memory_file_use(elf, &input, &program);
-    if let Some(finding) = opens_memory {
-        check_memory_files(elf, finding, options)?;
+    if let Some(file_use) = opens_memory {
+        check_memory_files(elf, file_use, options)?;
     }
     let demand = thread_demand(elf, &input, &mut program, options);
     let opens_itself = self_reads::opens_itself(&input);
@@ -398,8 +399,8 @@ pub fn understand<'a>(
         None => FaultPolicy::default(),
     };
     let wrapped = match inspected {
-        Some(finding) if options.flavour == FLAVOUR_PT => {
-            Some(shown_by(elf, &input, &program, &finding, options)?)
+        Some(installer) if options.flavour == FLAVOUR_PT => {
+            Some(shown_by(elf, &input, &program, &installer, options)?)
         }
         _ => None,
     };

@@ -78,7 +78,7 @@ struct Operand<'a> {
 }
 
 /// Maximum number of slots for one instruction's records.
-const MOST_SLOTS: usize = 10;
+const MAX_SLOTS: usize = 10;
 
 /// Plans a function. `accesses`: those of `facts`, perhaps with copies. `classify` gives the class
 /// of an access by block, instruction, and number in `accesses`.
@@ -139,7 +139,7 @@ pub fn plan_function(
                         .advance(&graph.insns[from..i], &uses[from..i]);
                     known = Some(i);
                 }
-                if builder.slots + MOST_SLOTS > mgz_abi::slot::MAX_REGION_SLOTS {
+                if builder.slots + MAX_SLOTS > mgz_abi::slot::MAX_REGION_SLOTS {
                     first = first.or(builder.close(&mut plan.regions));
                 }
                 // These instructions may read nothing, and then no row could stand for implied

@@ -6,8 +6,8 @@ use crate::plan::types::Piece;
 use crate::prefetch::assemble::{Assembly, address_registers, moved, operand, sized, wide};
 use crate::prefetch::operation::Operation;
 use crate::prefetch::params::MAX_BYTES_AHEAD;
-use crate::prefetch::search::Search;
-use crate::prefetch::slice::{Early, Slice};
+use crate::prefetch::search::PrefetchSearch;
+use crate::prefetch::slice::{AddressSlice, Early};
 use crate::prefetch::strided::{MAX_FACTOR, by_factors, sum};
 use crate::prefetch::{Code, Line, Load, Reason};
 use crate::x86::regs::{Gpr, RSP, RegSet, gpr};
@@ -22,7 +22,7 @@ struct Names {
 }
 
 impl Names {
-    fn of(slice: &Slice, address: RegSet, free: RegSet) -> Names {
+    fn of(slice: &AddressSlice, address: RegSet, free: RegSet) -> Names {
         let mut last = [0; 16];
         for (n, operation) in slice.operations.iter().enumerate() {
             for r in operation.reads.iter() {
@@ -70,7 +70,7 @@ fn no_register() -> Reason {
     "no register is free where the address could be computed".into()
 }
 
-impl Search<'_, '_, '_> {
+impl PrefetchSearch<'_, '_, '_> {
     /// Computes the address ahead, from an index that is loaded early if there is one.
     pub fn gather(&mut self, load: &Load, distance: u32) -> Result<Code, Reason> {
         let slice = self.slice(load)?;
@@ -152,7 +152,7 @@ impl Search<'_, '_, '_> {
     fn code_at(
         &self,
         at: usize,
-        slice: &Slice,
+        slice: &AddressSlice,
         load: &Load,
         distance: u32,
     ) -> Result<Vec<Piece>, Reason> {

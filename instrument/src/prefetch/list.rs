@@ -5,7 +5,7 @@ use crate::ir::loops::LoopId;
 use crate::plan::cursor::cheapest;
 use crate::prefetch::assemble::{Assembly, operand, wide};
 use crate::prefetch::params::MAX_BYTES_AHEAD;
-use crate::prefetch::search::{Change, Search};
+use crate::prefetch::search::{Change, PrefetchSearch};
 use crate::prefetch::{Code, Line, Load, Reason};
 use crate::x86::operands::{AccessSegment, place_of};
 use crate::x86::regs::{Gpr, RSP, RegSet, gpr64};
@@ -24,7 +24,7 @@ struct Chase {
     offset: i64,
 }
 
-impl Search<'_, '_, '_> {
+impl PrefetchSearch<'_, '_, '_> {
     /// Prefetches the next node's field. This happens as soon as the loop has the pointer. If the
     /// loop loads the pointer only for its next iteration, an early load reads it from the page
     /// that is being read. `None` if the loop follows no list.

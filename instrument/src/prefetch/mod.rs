@@ -20,7 +20,7 @@ use crate::ir::cfg::Cfg;
 use crate::ir::loops::{Loops, NO_LOOP};
 use crate::plan::types::{Insertion, Piece};
 use crate::prefetch::params::LINE;
-use crate::prefetch::search::Search;
+use crate::prefetch::search::PrefetchSearch;
 use crate::util::fast_hash::FastMap;
 use crate::x86::effects::Facts;
 use crate::x86::insn::InsnId;
@@ -69,13 +69,13 @@ struct Code {
 }
 
 /// Places the prefetches of a function at `range`. The insertions are in order.
-pub fn place(
+pub fn place_prefetches(
     view: View,
     flow: &mut Flow,
     request: &Request,
     range: &Range<u64>,
 ) -> (Vec<Insertion>, Vec<Outcome>) {
-    let mut search = Search::new(view, flow);
+    let mut search = PrefetchSearch::new(view, flow);
     let mut codes = Codes::default();
     match request {
         Request::Loads(loads) => {
@@ -136,7 +136,7 @@ impl Line {
     }
 }
 
-impl<'v> Search<'v, '_, '_> {
+impl<'v> PrefetchSearch<'v, '_, '_> {
     /// Places the prefetch of the load at an address.
     fn one(&mut self, address: u64, wanted: Wanted, codes: &mut Codes) -> Result<Placed, Reason> {
         if let Some(reader) = self.view.shows_returns {

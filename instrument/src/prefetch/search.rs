@@ -9,7 +9,7 @@ use crate::x86::regs::{CALLER_SAVED, Gpr, RegSet};
 use iced_x86::{Mnemonic, OpKind};
 
 /// The search for prefetches in one function.
-pub struct Search<'v, 'f, 'a> {
+pub struct PrefetchSearch<'v, 'f, 'a> {
     pub view: View<'v>,
     pub flow: &'f mut Flow<'a>,
     writes: FastMap<LoopId, Writes>,
@@ -37,9 +37,9 @@ pub enum Change {
     Several,
 }
 
-impl<'v, 'f, 'a> Search<'v, 'f, 'a> {
+impl<'v, 'f, 'a> PrefetchSearch<'v, 'f, 'a> {
     pub fn new(view: View<'v>, flow: &'f mut Flow<'a>) -> Self {
-        Search {
+        PrefetchSearch {
             view,
             flow,
             writes: FastMap::default(),

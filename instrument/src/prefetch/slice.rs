@@ -8,7 +8,7 @@ use crate::ir::loops::{LoopId, NO_LOOP};
 use crate::prefetch::assemble::address_registers;
 use crate::prefetch::operation::Operation;
 use crate::prefetch::params::{MAX_BLOCKS, MAX_SLICE};
-use crate::prefetch::search::{Change, Search};
+use crate::prefetch::search::{Change, PrefetchSearch};
 use crate::prefetch::{Load, Reason};
 use crate::x86::flow::is_call;
 use crate::x86::insn::Insn;
@@ -17,7 +17,7 @@ use crate::x86::regs::{Gpr, RSP, RegSet};
 
 /// The computation of an address.
 #[derive(Default)]
-pub struct Slice {
+pub struct AddressSlice {
     /// Instructions in order.
     pub operations: Vec<Operation>,
     /// The load that is made early, if there is one.
@@ -45,7 +45,7 @@ pub struct Early {
 
 /// The state of the search at one point.
 struct Trace {
-    slice: Slice,
+    slice: AddressSlice,
     needed: RegSet,
     /// True if the flags are needed, too.
     needs_flags: bool,
@@ -76,11 +76,11 @@ fn carried(r: Gpr) -> Reason {
     .into()
 }
 
-impl Search<'_, '_, '_> {
+impl PrefetchSearch<'_, '_, '_> {
     /// The computation of a load's address.
-    pub fn slice(&mut self, load: &Load) -> Result<Slice, Reason> {
+    pub fn slice(&mut self, load: &Load) -> Result<AddressSlice, Reason> {
         let mut trace = Trace {
-            slice: Slice::default(),
+            slice: AddressSlice::default(),
             needed: address_registers(&self.view.graph.insns[load.insn].inst),
             needs_flags: false,
             blocks: 0,
@@ -293,7 +293,7 @@ impl Search<'_, '_, '_> {
 
 /// The result, unless the address does not depend on the iteration: the same line would be
 /// prefetched again and again.
-fn finished(slice: Slice) -> Result<Slice, Reason> {
+fn finished(slice: AddressSlice) -> Result<AddressSlice, Reason> {
     match slice.early.is_none() && slice.steps.is_empty() && slice.sums.is_empty() {
         true => Err("its address does not depend on the loop's counter or an array".into()),
         false => Ok(slice),

@@ -2,7 +2,7 @@
 
 use crate::common::prefetch::{Kind, Placed};
 use crate::prefetch::assemble::{Assembly, address_registers, moved, operand, renamed, wide};
-use crate::prefetch::search::{Change, Search};
+use crate::prefetch::search::{Change, PrefetchSearch};
 use crate::prefetch::{Code, Line, Load, Reason};
 use crate::x86::regs::{Gpr, RegSet, gpr};
 use iced_x86::{MemoryOperand, Register};
@@ -10,7 +10,7 @@ use iced_x86::{MemoryOperand, Register};
 /// Maximum number of steps that one address adds to a register.
 pub const MAX_FACTOR: u32 = 8;
 
-impl Search<'_, '_, '_> {
+impl PrefetchSearch<'_, '_, '_> {
     /// `prefetcht0 [address + stride·distance]`, which needs no register and no flags.
     pub fn strided(&mut self, load: &Load, distance: u32) -> Result<Code, Reason> {
         let Some(stride) = load.stride else {
@@ -45,8 +45,8 @@ impl Search<'_, '_, '_> {
         last.map_or(graph.insns[start].ip.wrapping_sub(1), |i| graph.insns[i].ip)
     }
 
-    /// The same for a register that advances by the value of another register, as in a walk along a
-    /// column. Without a free register, the distance is at most eight iterations.
+    /// As `strided`, for a register that advances by the value of another register, as in a
+    /// walk along a column. Without a free register, the distance is at most eight iterations.
     fn by_register(&mut self, load: &Load, distance: u32) -> Result<Code, Reason> {
         let inst = &self.view.graph.insns[load.insn].inst;
         let (place, l) = (operand(inst), self.loops().of_block[load.block]);

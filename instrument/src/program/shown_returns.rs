@@ -69,7 +69,7 @@ const LOOKED_AT: usize = 64;
 /// Maximum number of instructions after a load that are examined for its use.
 const USE_SHOWS: usize = 24;
 /// Maximum number of branch targets of a function whose stack depth is remembered.
-const MOST_TARGETS: usize = 16;
+const MAX_TARGETS: usize = 16;
 /// Bytes of a return address, and of a saved register.
 const WORD: i64 = 8;
 
@@ -278,7 +278,7 @@ fn loads_by_stack_pointer(bytes: &[u8], at: u64) -> bool {
             return true;
         }
         if let Some(target) = jump_target(&inst).filter(|&t| t > inst.ip())
-            && targets.len() < MOST_TARGETS
+            && targets.len() < MAX_TARGETS
         {
             targets.push((target, here));
         }

@@ -4,7 +4,7 @@
 use crate::ir::FunctionId;
 use crate::ir::cfg::Cfg;
 use crate::signals::abstract_state::{ARGUMENTS, AbstractState, FRAME, Value, memory_key};
-use crate::signals::search::Search;
+use crate::signals::search::InstallerSearch;
 use crate::signals::transfer;
 use crate::signals::transfer::Follow;
 use crate::x86::flow::direct_target;
@@ -188,7 +188,7 @@ pub enum Look {
     Part,
 }
 
-impl Search<'_> {
+impl InstallerSearch<'_> {
     /// True if a function may make the use `look` of its argument number `param`, or pass the
     /// argument to unknown code.
     pub fn uses(&self, function: usize, param: u8, look: Look, depth: usize) -> bool {

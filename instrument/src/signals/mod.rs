@@ -34,14 +34,14 @@
 
 pub(crate) mod abstract_state;
 pub(crate) mod callback_use;
-mod finding;
+mod handler_installer;
 pub(crate) mod memory;
 mod search;
 pub(crate) mod sigaction_calls;
 pub(crate) mod stored_actions;
 pub(crate) mod transfer;
 
-pub use crate::signals::finding::{Finding, Why};
+pub use crate::signals::handler_installer::{HandlerInstaller, Why};
 pub use crate::signals::sigaction_calls::{THROUGH, Wrapped};
 pub use memory::own_file_memory;
 
@@ -51,7 +51,7 @@ use crate::ir::cfg::{Cfg, Entries};
 use crate::program::imports::Imports;
 use crate::program::{FunctionInfo, Input, Program, SegmentBytes};
 use crate::signals::abstract_state::Value;
-use crate::signals::search::{InstallPart, Kinds, Search};
+use crate::signals::search::{InstallPart, InstallerSearch, Kinds};
 use crate::signals::stored_actions::Built;
 use crate::x86::decode::{Body, CodeSource};
 use iced_x86::InstructionInfoFactory;
@@ -75,9 +75,9 @@ const RT_SIGACTION: u64 = 13;
 /// Source: Chosen.
 const MAX_CALL_DEPTH: usize = 8;
 
-/// The first finding in a file, if there is one.
-pub fn inspected_faults(elf: &Elf, input: &Input, program: &Program) -> Option<Finding> {
-    first(elf, input, program, false)
+/// The first code in a file that may install a handler that looks at faults, if there is any.
+pub fn inspected_faults(elf: &Elf, input: &Input, program: &Program) -> Option<HandlerInstaller> {
+    first_installer(elf, input, program, false)
 }
 
 /// The calls of the C library's `sigaction` in a file, if [`crate::link::fault_shim`] can replace
@@ -85,7 +85,7 @@ pub fn inspected_faults(elf: &Elf, input: &Input, program: &Program) -> Option<F
 /// handlers that may look at faults.
 pub fn wrapped(elf: &Elf, input: &Input, program: &Program) -> Option<Wrapped> {
     let wrapped = crate::signals::sigaction_calls::find_sigaction_calls(elf, input, program)?;
-    first(elf, input, program, true)
+    first_installer(elf, input, program, true)
         .is_none()
         .then_some(wrapped)
 }
@@ -97,23 +97,28 @@ fn is_installer(name: &str) -> bool {
 
 /// See [`inspected_faults`]. `wrapped`: handlers that `sigaction` installs are shown original
 /// addresses, so they do not count.
-fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<Finding> {
+fn first_installer(
+    elf: &Elf,
+    input: &Input,
+    program: &Program,
+    wrapped: bool,
+) -> Option<HandlerInstaller> {
     let imports = Imports::read(elf, input);
-    if let Some(finding) = strange_use(&imports) {
-        return Some(finding);
+    if let Some(installer) = strange_use(&imports) {
+        return Some(installer);
     }
     let sought = |name: &str| is_installer(name) && !wrapped || name == "syscall";
     let mut targets = imports.reach(sought);
     let first_places = match unseen(input, program, &imports, &targets) {
         Ok(places) => places,
-        Err(finding) => return Some(finding),
+        Err(installer) => return Some(installer),
     };
     let kinds = Kinds {
         input,
         imports: &imports,
         wrapped,
     };
-    let search = Search {
+    let search = InstallerSearch {
         input,
         program,
         imports: &imports,
@@ -132,7 +137,7 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
             .unwrap_or_else(|| places(input, &targets));
         let seen = match one_round(&search, &places, &own) {
             Ok(seen) => seen,
-            Err(finding) => return Some(finding),
+            Err(installer) => return Some(installer),
         };
         if seen.hand_on.is_in(&own) {
             return seen.unexplained(|| {
@@ -145,7 +150,7 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
             .keys()
             .find(|&&f| stored(input, &imports, f))
         {
-            return Some(Finding {
+            return Some(HandlerInstaller {
                 at,
                 why: Why::InstallerInData,
             });
@@ -171,16 +176,16 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
 }
 
 /// Finds a use of `sigaction` or `syscall` that is no call.
-fn strange_use(imports: &Imports) -> Option<Finding> {
+fn strange_use(imports: &Imports) -> Option<HandlerInstaller> {
     if imports.taken.iter().any(|n| is_installer(n)) {
-        return Some(Finding {
+        return Some(HandlerInstaller {
             at: 0,
             why: Why::SigactionInData,
         });
     }
     let mut strange = imports.strange.iter();
     let found = strange.find(|s| is_installer(&s.1) || s.1 == "syscall")?;
-    Some(Finding {
+    Some(HandlerInstaller {
         at: found.0,
         why: Why::StrangeLinkage,
     })
@@ -188,8 +193,12 @@ fn strange_use(imports: &Imports) -> Option<Finding> {
 
 /// Examines the functions that contain some places. `own`: functions of the file that are known to
 /// install handlers.
-fn one_round(search: &Search, places: &[u64], own: &Own) -> Result<Noted, Finding> {
-    let Search { input, program, .. } = *search;
+fn one_round(
+    search: &InstallerSearch,
+    places: &[u64],
+    own: &Own,
+) -> Result<Noted, HandlerInstaller> {
+    let InstallerSearch { input, program, .. } = *search;
     let functions: BTreeSet<usize> = places
         .iter()
         .filter_map(|&p| program.function_at(p))
@@ -199,7 +208,7 @@ fn one_round(search: &Search, places: &[u64], own: &Own) -> Result<Noted, Findin
         .iter()
         .find(|&&p| program.function_at(p).is_none() && is_reference(input, p) && !input.is_plt(p))
     {
-        return Err(Finding {
+        return Err(HandlerInstaller {
             at,
             why: Why::NoKnownFunction,
         });
@@ -217,19 +226,20 @@ fn one_round(search: &Search, places: &[u64], own: &Own) -> Result<Noted, Findin
     };
     let functions: Vec<usize> = functions.into_par_iter().filter(concerned).collect();
     for f in functions {
-        if let Err(finding) = search.sites(f, own, &mut seen) {
+        if let Err(installer) = search.sites(f, own, &mut seen) {
             let range = &program.functions[f].range;
             let mut inside = places.iter().filter(|p| range.contains(p));
-            if finding.why != Why::NotUnderstood || !inside.all(|&p| is_other_system_call(input, p))
+            if installer.why != Why::NotUnderstood
+                || !inside.all(|&p| is_other_system_call(input, p))
             {
-                return Err(finding);
+                return Err(installer);
             }
         }
     }
     Ok(seen)
 }
 
-/// Returns a finding if calls of `sigaction` may be invisible, because they go through registers or
+/// Returns code if calls of `sigaction` may be invisible, because they go through registers or
 /// the loader looks it up. Otherwise returns the [`places`] of `targets`, since one pass over the
 /// code can find all.
 fn unseen(
@@ -237,7 +247,7 @@ fn unseen(
     program: &Program,
     imports: &Imports,
     targets: &BTreeSet<u64>,
-) -> Result<Vec<u64>, Finding> {
+) -> Result<Vec<u64>, HandlerInstaller> {
     let installers = imports.reach(is_installer);
     let asks = imports.reach(|name| name == "dlsym" || name == "dlvsym");
     let mark = b"\0sigaction\0";
@@ -271,7 +281,7 @@ fn unseen(
             .into_iter()
             .all(|p| is_system_call(input, p))
     {
-        return Err(Finding {
+        return Err(HandlerInstaller {
             at: 0,
             why: Why::Unseen,
         });
@@ -285,7 +295,7 @@ fn unseen(
             .collect::<BTreeSet<_>>()
     };
     if let Some(&asking) = functions(&asks).intersection(&functions(&names)).next() {
-        return Err(Finding {
+        return Err(HandlerInstaller {
             at: program.function(asking).range.start,
             why: Why::ByLoader,
         });
@@ -386,8 +396,8 @@ impl Noted {
     }
 
     /// An action without a writer must be a previous one, and some code must save such actions.
-    /// Otherwise, this is a finding. `built`: finds actions that are written to such memory.
-    fn unexplained(&self, built: impl FnOnce() -> Vec<Built>) -> Option<Finding> {
+    /// Otherwise, returns the code. `built`: finds actions that are written to such memory.
+    fn unexplained(&self, built: impl FnOnce() -> Vec<Built>) -> Option<HandlerInstaller> {
         let saved =
             |at: Option<u64>| at.map_or(self.saved_elsewhere, |a| self.saved_statics.contains(&a));
         let found = self.restored.iter().find(|r| !saved(r.1)).map(|r| r.0);
@@ -404,10 +414,13 @@ impl Noted {
             };
             built.iter().find(may_be).map(|b| b.at)
         };
-        self.lent.or(found).or_else(written).map(|at| Finding {
-            at,
-            why: Why::NotFollowed,
-        })
+        self.lent
+            .or(found)
+            .or_else(written)
+            .map(|at| HandlerInstaller {
+                at,
+                why: Why::NotFollowed,
+            })
     }
 }
 

@@ -5,7 +5,7 @@ use crate::program::imports::Imports;
 use crate::program::{Input, Program};
 use crate::signals::abstract_state::{ARGUMENTS, AbstractState, Value, memory_key};
 use crate::signals::callback_use::{ALL, Look};
-use crate::signals::finding::{Finding, Why};
+use crate::signals::handler_installer::{HandlerInstaller, Why};
 use crate::signals::transfer::Follow;
 use crate::signals::{
     FAULTS, FLAGS, KERNEL_FLAGS, MAX_CALL_DEPTH, Noted, Own, RT_SIGACTION, SA_SIGINFO, SHOW_PLACE,
@@ -77,7 +77,7 @@ impl Kinds<'_> {
     }
 }
 
-pub(super) struct Search<'a> {
+pub(super) struct InstallerSearch<'a> {
     pub(super) input: &'a Input<'a>,
     pub(super) program: &'a Program,
     pub(super) imports: &'a Imports,
@@ -85,13 +85,13 @@ pub(super) struct Search<'a> {
     /// True if the file contains the C library, with its `profil`, which is rarely used (and takes
     /// no samples of clones).
     pub(super) is_static: bool,
-    /// Results of [`Search::uses`]. While a result is being computed, it counts as false.
+    /// Results of [`InstallerSearch::uses`]. While a result is being computed, it counts as false.
     pub(super) asked: RefCell<HashMap<(u64, u8, Look), bool>>,
-    /// Results of [`Search::handed_back`].
+    /// Results of [`InstallerSearch::handed_back`].
     pub(super) returned: RefCell<HashMap<usize, u8>>,
 }
 
-impl<'a> Search<'a> {
+impl<'a> InstallerSearch<'a> {
     pub(super) fn graph(&self, function: usize) -> Option<Cfg> {
         graph(self.input, self.program, function)
     }
@@ -102,7 +102,7 @@ impl<'a> Search<'a> {
         function: usize,
         own: &Own,
         noted: &mut Noted,
-    ) -> Result<(), Finding> {
+    ) -> Result<(), HandlerInstaller> {
         let Some(installing) = self.installing(function, own)? else {
             return Ok(());
         };
@@ -130,9 +130,9 @@ impl<'a> Search<'a> {
         &self,
         function: usize,
         own: &Own,
-    ) -> Result<Option<Installing<'_, 'a>>, Finding> {
+    ) -> Result<Option<Installing<'_, 'a>>, HandlerInstaller> {
         let start = self.program.functions[function].range.start;
-        let harmful = |at, why| Err(Finding { at, why });
+        let harmful = |at, why| Err(HandlerInstaller { at, why });
         let Some(graph) = self.graph(function) else {
             return harmful(start, Why::NotUnderstood);
         };
@@ -293,7 +293,7 @@ impl<'a> Search<'a> {
 
 /// A function with places that may install handlers.
 struct Installing<'s, 'a> {
-    search: &'s Search<'a>,
+    search: &'s InstallerSearch<'a>,
     function: usize,
     start: u64,
     graph: Cfg,
@@ -324,7 +324,7 @@ struct InstallingCall<'i> {
 
 impl<'s, 'a> Installing<'s, 'a> {
     fn new(
-        search: &'s Search<'a>,
+        search: &'s InstallerSearch<'a>,
         function: usize,
         graph: Cfg,
         kinds: Vec<InstallPart>,
@@ -372,7 +372,7 @@ impl<'s, 'a> Installing<'s, 'a> {
         &self,
         number: usize,
         noted: &mut Noted,
-    ) -> Result<Option<InstallingCall<'_>>, Finding> {
+    ) -> Result<Option<InstallingCall<'_>>, HandlerInstaller> {
         let insn = &self.graph.insns[number];
         let Some(state) = &self.states[number] else {
             return Ok(None);
@@ -398,7 +398,7 @@ impl<'s, 'a> Installing<'s, 'a> {
             false => Value::constant(0),
         };
         if [signal, action, old].contains(&Value::LEFT_OVER) {
-            return Err(Finding {
+            return Err(HandlerInstaller {
                 at: insn.ip,
                 why: Why::KeptOverCall,
             });
@@ -419,7 +419,7 @@ impl<'s, 'a> Installing<'s, 'a> {
         at: u64,
         state: &AbstractState,
         noted: &mut Noted,
-    ) -> Result<bool, Finding> {
+    ) -> Result<bool, HandlerInstaller> {
         let number = state.regs[0];
         if let Some(number) = number.low(4).as_constant() {
             return Ok(number == RT_SIGACTION);
@@ -438,7 +438,7 @@ impl<'s, 'a> Installing<'s, 'a> {
             || !self.sets_r10;
         match is_other {
             true => Ok(false),
-            false => Err(Finding {
+            false => Err(HandlerInstaller {
                 at,
                 why: Why::UnknownSystemCall,
             }),
@@ -446,10 +446,15 @@ impl<'s, 'a> Installing<'s, 'a> {
     }
 
     /// Judges a call of a function that makes a system call with the number passed to it.
-    fn by_function(&self, at: u64, number: Value, noted: &mut Noted) -> Result<(), Finding> {
+    fn by_function(
+        &self,
+        at: u64,
+        number: Value,
+        noted: &mut Noted,
+    ) -> Result<(), HandlerInstaller> {
         if number.low(4).as_constant() == Some(RT_SIGACTION) {
             let why = Why::ByFunction;
-            return Err(Finding { at, why });
+            return Err(HandlerInstaller { at, why });
         }
         noted.hands_number_on(self.start, number);
         Ok(())
@@ -477,7 +482,7 @@ impl<'s, 'a> Installing<'s, 'a> {
         call: &InstallingCall,
         noted: &mut Noted,
         handed: &mut Option<(Signal, u8)>,
-    ) -> Result<(), Finding> {
+    ) -> Result<(), HandlerInstaller> {
         let of_param = match call.action {
             Value::Param(n) => Some(n),
             _ if call.kernel && self.reads_flags => Some(1),
@@ -502,7 +507,7 @@ impl<'s, 'a> Installing<'s, 'a> {
             }
             Verdict::Lent => noted.lent = noted.lent.or(Some(call.at)),
             Verdict::Restored(at) => noted.restored.push((call.at, at)),
-            Verdict::Harmful(why) => return Err(Finding { at: call.at, why }),
+            Verdict::Harmful(why) => return Err(HandlerInstaller { at: call.at, why }),
         }
         Ok(())
     }
@@ -513,8 +518,8 @@ impl<'s, 'a> Installing<'s, 'a> {
         call: &InstallingCall,
         action: u8,
         handed: &mut Option<(Signal, u8)>,
-    ) -> Result<(), Finding> {
-        let harmful = |at, why| Err(Finding { at, why });
+    ) -> Result<(), HandlerInstaller> {
+        let harmful = |at, why| Err(HandlerInstaller { at, why });
         let info = &self.search.program.functions[self.function];
         if !info.inner().called.is_empty() {
             return harmful(self.start, Why::SeveralEntries);

@@ -19,9 +19,9 @@ use std::ops::Range;
 /// Maximum bytes of instructions in an entry with several functions, soft flavour. Exceptions
 /// through twenty frames of short functions took 2.2 times as long in `ring` as in the original
 /// (1.1 times with 32), and files are 2 % smaller.
-pub const MOST_BYTES_SOFT: usize = 128;
+pub const MAX_BYTES_SOFT: usize = 128;
 /// The same for the PT flavour, which has room and low costs otherwise.
-pub const MOST_BYTES_PT: usize = 64;
+pub const MAX_BYTES_PT: usize = 64;
 const REMEMBER: u8 = 0x0a;
 const RESTORE: u8 = 0x0b;
 
@@ -200,7 +200,7 @@ mod tests {
                 .zip(instructions)
                 .map(|(at, i)| part(at..at + 0x3e, i))
                 .collect();
-            let merged: Vec<FrameEntry> = merge_entries(parts.clone(), MOST_BYTES_SOFT).collect();
+            let merged: Vec<FrameEntry> = merge_entries(parts.clone(), MAX_BYTES_SOFT).collect();
             assert_eq!(merged.len(), 1);
             assert_eq!(merged[0].code, 0x1000..0x10fe);
             let code = || parts.iter().flat_map(|p| p.code.clone());
@@ -246,24 +246,24 @@ mod tests {
             part(0x11c0..0x1200, PUSH),
         ];
         assert_eq!(
-            merge_entries(parts.clone(), MOST_BYTES_SOFT).collect::<Vec<_>>(),
+            merge_entries(parts.clone(), MAX_BYTES_SOFT).collect::<Vec<_>>(),
             parts
         );
         let without_padding = vec![part(0x1000..0x1040, FRAME), part(0x1040..0x1080, &[])];
         assert_eq!(
-            merge_entries(without_padding.clone(), MOST_BYTES_SOFT).collect::<Vec<_>>(),
+            merge_entries(without_padding.clone(), MAX_BYTES_SOFT).collect::<Vec<_>>(),
             without_padding
         );
         let nothing_to_take_back = vec![part(0x1000..0x1040, &[]), part(0x1040..0x1080, FRAME)];
         assert_eq!(
-            merge_entries(nothing_to_take_back, MOST_BYTES_SOFT).count(),
+            merge_entries(nothing_to_take_back, MAX_BYTES_SOFT).count(),
             1
         );
     }
 
     #[test]
     fn entries_do_not_grow_without_bound() {
-        for most in [MOST_BYTES_SOFT, MOST_BYTES_PT] {
+        for most in [MAX_BYTES_SOFT, MAX_BYTES_PT] {
             let merged: Vec<FrameEntry> = merge_entries(
                 (0..100).map(|n| part(0x40 * n..0x40 * n + 0x3c, FRAME)),
                 most,

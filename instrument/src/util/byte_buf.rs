@@ -57,7 +57,7 @@ impl ByteBuf {
         }
     }
 
-    /// The same if room must be made.
+    /// As `put`, if room must be made.
     #[cold]
     #[inline(never)]
     fn put_behind(&mut self, bytes: u128, len: u8) {

@@ -125,7 +125,7 @@ fn encode_base(wide: bool, opcode: u8, reg: u8, base: Gpr, disp: i32) -> Encoded
     )
 }
 
-/// The same for `gs:[disp]`.
+/// As `encode_base`, for `gs:[disp]`.
 #[inline]
 fn encode_gs(wide: bool, opcode: u8, reg: u8, disp: u32) -> Encoded {
     const GS: u8 = 0x65;
@@ -142,7 +142,7 @@ fn encode_gs(wide: bool, opcode: u8, reg: u8, disp: u32) -> Encoded {
     }
 }
 
-/// The same for all other operands.
+/// As `encode_base`, for all other operands.
 #[inline(never)]
 fn encode(wide: bool, opcode: u8, reg: u8, mem: &Mem) -> Encoded {
     let mut head = Encoded::default();

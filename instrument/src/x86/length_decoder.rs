@@ -410,7 +410,7 @@ fn with_opcode(code: &[u8; WINDOW], at: usize, prefix: u8, rex: u8) -> Skimmed {
     }
 }
 
-/// The same for an opcode of two bytes, whose second is at `at`.
+/// As `with_opcode`, for an opcode of two bytes, whose second is at `at`.
 fn two(code: &[u8; WINDOW], at: usize, prefix: u8, is_bare: bool) -> Skimmed {
     let opcode = code[at % WINDOW];
     let at = at + 1;

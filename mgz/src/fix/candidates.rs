@@ -51,7 +51,7 @@ pub fn candidates(
             Ok(recipe) => add_prefetch(
                 &mut found,
                 Candidate {
-                    remedy: format!("prefetch of {}", place(&cause)),
+                    remedy: format!("prefetch of {}", place_text(&cause)),
                     predicted: predicted(finding),
                     finding: cause,
                     recipe,
@@ -100,7 +100,7 @@ pub fn cause(finding: &Value) -> Cause {
 }
 
 /// `FILE:LINE`, or the function without line information.
-pub fn place(cause: &Cause) -> String {
+pub fn place_text(cause: &Cause) -> String {
     match cause.line {
         0 => cause.function.clone(),
         line => format!("{}:{line}", cause.file),

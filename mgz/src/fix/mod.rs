@@ -51,9 +51,9 @@ const NOTHING_KEPT: i32 = 4;
 const SYSTEM: &str = "/sys";
 
 /// Runs the command.
-pub fn command(fix: &Fix) -> anyhow::Result<i32> {
+pub fn run_fix(fix: &Fix) -> anyhow::Result<i32> {
     if fix.source || fix.verify.is_some() {
-        return source::command(fix);
+        return source::run_source_fix(fix);
     }
     let named = || fix.program.first().context("no program given");
     let given = match &fix.apply {

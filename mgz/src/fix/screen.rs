@@ -27,13 +27,13 @@ fn short_remedy(finding: &Cause, remedy: &str) -> String {
 }
 
 /// Prints that a candidate is being tried.
-pub fn begin(candidate: &Candidate) {
+pub fn tell_candidate(candidate: &Candidate) {
     let remedy = short_remedy(&candidate.finding, &candidate.remedy);
     tell!("mgz: trying {remedy}, {}", predicted(candidate.predicted));
 }
 
 /// Prints the result of a candidate.
-pub fn end(tried: &Tried) {
+pub fn tell_result(tried: &Tried) {
     tell!("mgz:   {}", measured(tried));
 }
 
@@ -119,7 +119,7 @@ fn times_as_fast(measured: &Measured) -> String {
 }
 
 /// The number of kept candidates and the gain of all.
-pub fn summary(document: &Document) -> String {
+pub fn summary_text(document: &Document) -> String {
     let kept = (document.candidates.iter())
         .filter(|t| t.outcome == Outcome::Kept)
         .count();
@@ -135,7 +135,7 @@ pub fn summary(document: &Document) -> String {
 
 /// The result of a fix, with a line per candidate and the way to undo it.
 pub fn result(document: &Document, paths: &[&Path]) -> String {
-    let mut text = summary(document);
+    let mut text = summary_text(document);
     text.push_str(&candidate_lines(&document.candidates));
     let names: Vec<String> = paths.iter().map(|p| p.display().to_string()).collect();
     let _ = writeln!(

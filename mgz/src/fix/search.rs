@@ -32,9 +32,9 @@ impl Search<'_> {
     pub fn run(&self, candidates: Vec<Candidate>) -> anyhow::Result<Found> {
         let mut tried = Vec::with_capacity(candidates.len());
         for candidate in candidates {
-            screen::begin(&candidate);
+            screen::tell_candidate(&candidate);
             let one = self.alone(candidate)?;
-            screen::end(&one);
+            screen::tell_result(&one);
             tried.push(one);
         }
         let recipes: Vec<Recipe> = tried.iter().map(|t| t.recipe.clone()).collect();

@@ -29,7 +29,7 @@ const KEY_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_WAITING_REQUESTS: usize = 32;
 
 /// Runs the command.
-pub fn command(serve: &Serve) -> anyhow::Result<i32> {
+pub fn run_serve(serve: &Serve) -> anyhow::Result<i32> {
     let (trace, _) = report::locate_report(&serve.trace);
     let manifest = report::manifest(&trace)?;
     let options = HtmlOptions {

@@ -442,15 +442,7 @@ fn train(
         };
         document.warnings.push(format!("the training runs have nearly the same input size{}{what}; train on inputs of different sizes", if constant { " " } else { "" }));
     }
-    let profiles: Vec<Profile> = runs
-        .iter()
-        .zip(&sizes)
-        .map(|(r, &size)| Profile {
-            size,
-            bins: r.bins.clone(),
-            cold: r.blocks as f64,
-        })
-        .collect();
+    let profiles = profiles_of_sizes(&runs, &sizes);
     let partitions = arguments.partitions as usize;
     let multi = BASES
         .into_iter()
@@ -487,6 +479,18 @@ fn train(
     Ok((model, damaged))
 }
 
+/// The training runs with their input sizes.
+fn profiles_of_sizes(runs: &[Measured], sizes: &[f64]) -> Vec<Profile> {
+    runs.iter()
+        .zip(sizes)
+        .map(|(r, &size)| Profile {
+            size,
+            bins: r.bins.clone(),
+            cold: r.blocks as f64,
+        })
+        .collect()
+}
+
 /// Chooses the candidate whose values explain the training runs best.
 fn choose_sampling(runs: &[Measured]) -> anyhow::Result<(Vec<f64>, Option<Choice>)> {
     let mut best: Option<(f64, Vec<f64>, Choice)> = None;
@@ -495,15 +499,7 @@ fn choose_sampling(runs: &[Measured]) -> anyhow::Result<(Vec<f64>, Option<Choice
             runs.iter().map(|r| r.samplers.value(&choice)).collect();
         let Some(values) = values else { continue };
         let sizes: Vec<f64> = values.iter().map(|v| v.0 as f64).collect();
-        let profiles: Vec<Profile> = runs
-            .iter()
-            .zip(&sizes)
-            .map(|(r, &size)| Profile {
-                size,
-                bins: r.bins.clone(),
-                cold: r.blocks as f64,
-            })
-            .collect();
+        let profiles = profiles_of_sizes(runs, &sizes);
         // A candidate for the input size must grow with the data.
         let grows = |(a, b): (usize, usize)| {
             runs[a].blocks as f64 <= 1.05 * runs[b].blocks as f64 || sizes[a] > 1.02 * sizes[b]

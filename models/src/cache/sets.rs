@@ -24,7 +24,7 @@ use crate::util::random::SplitMix;
 /// followed sets.
 const ADJACENT_SETS: u64 = 8;
 /// Greatest set distance that is counted separately.
-const MOST_DEPTH: u64 = 128;
+const MAX_DEPTH: u64 = 128;
 /// A set that is not followed.
 const NOT_FOLLOWED: u32 = u32::MAX;
 
@@ -86,7 +86,7 @@ impl SetDistances {
     /// Follows at most about `most` sets of a cache, or all if it has no more.
     pub fn new(shape: &Shape, most: u64, seed: u64) -> SetDistances {
         let (sets, ways) = (shape.sets(), shape.ways);
-        let depth = (4 * ways).min(MOST_DEPTH).max(ways) as usize;
+        let depth = (4 * ways).min(MAX_DEPTH).max(ways) as usize;
         let mut place = vec![NOT_FOLLOWED; sets as usize];
         let mut run = Vec::new();
         let whole = sets <= most.max(ADJACENT_SETS);

@@ -44,7 +44,7 @@ pub struct MultiModel {
 }
 
 /// Maximum number of standard bins; linear bins become wider if there would be more.
-const MOST_BINS: f64 = 2048.0;
+const MAX_BINS: f64 = 2048.0;
 /// Rounds of training. Source: Chosen.
 const TRAINING_ROUNDS: usize = 400;
 /// Initial weight of all patterns except the constant one. Source: Chosen.
@@ -73,7 +73,7 @@ fn standard_pieces(standard: &Profile, basis: Basis, partitions: usize) -> Vec<H
         Basis::LogLinear => {
             let last = standard.bins.last().map_or(0.0, |b| b.to);
             let mut width = 2048u64;
-            while last / width as f64 > MOST_BINS {
+            while last / width as f64 > MAX_BINS {
                 width *= 2;
             }
             histogram_segments(&standard.bins, &Scale::LogLinear { width })

@@ -30,7 +30,7 @@ const MANY_SLOTS: usize = 1 << 17;
 const NO_INDEX: usize = usize::MAX;
 /// Maximum number of blocks of an access that are processed together. Accesses have at most 4 GiB,
 /// so this divides only accesses in blocks below 64 bytes.
-pub(crate) const MOST_TOGETHER: u64 = 1 << 26;
+pub(crate) const MAX_TOGETHER: u64 = 1 << 26;
 /// Blocks between the prefetch of a table line and its use, inside an access. Source: Chosen.
 const PREFETCH_DISTANCE: u64 = 64;
 /// Smallest number of table entries.
@@ -421,7 +421,7 @@ impl Long {
 
     /// An access to several blocks: first all distances, then all updates, so that the blocks of
     /// one access do not count between each other. The time is linear in the number of blocks.
-    /// Accesses to more than [`MOST_TOGETHER`] blocks are processed in portions; then the earlier
+    /// Accesses to more than [`MAX_TOGETHER`] blocks are processed in portions; then the earlier
     /// portions count as touched before the later ones.
     #[inline(never)]
     fn touch_many<S: ReuseSink>(&mut self, address: u64, size: u32, tag: u32, sink: &mut S) {
@@ -433,7 +433,7 @@ impl Long {
         self.last_at = NO_INDEX;
         let mut from = first;
         loop {
-            let to = last.min(from.saturating_add(MOST_TOGETHER - 1));
+            let to = last.min(from.saturating_add(MAX_TOGETHER - 1));
             self.touch_portion(row, from, to, tag, sink);
             if to == last {
                 break;

@@ -117,7 +117,7 @@ impl ScaleTree {
         self.sizes.behind(self.node(last))
     }
 
-    /// The same, and removes the block from its node, since it is accessed again now.
+    /// As `distance`, and removes the block from its node, since it is accessed again now.
     #[inline(always)]
     pub fn take(&mut self, last: u64) -> u64 {
         let node = self.node(last);

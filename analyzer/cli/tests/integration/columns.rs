@@ -1,7 +1,7 @@
 //! The types of all columns of Parquet files. They are listed in `columns.txt` beside this file,
 //! and do not depend on the data in a trace.
 //!
-//! `MGZ_BLESS=1 cargo test --release --workspace --test columns` writes the list anew.
+//! `MGZ_UPDATE=1 cargo test --release --workspace --test integration columns` writes the list anew.
 
 use crate::common::{SampleRow, manifest, sidecar, write_lives, write_trace, write_watch};
 use arrow_schema::DataType;
@@ -172,7 +172,7 @@ fn all_columns_have_the_types_that_are_listed() {
         list.push('\n');
     }
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/integration/columns.txt");
-    if std::env::var_os("MGZ_BLESS").is_some() {
+    if std::env::var_os("MGZ_UPDATE").is_some() {
         std::fs::write(&file, &list).unwrap();
     }
     let want = std::fs::read_to_string(&file).unwrap();

@@ -14,7 +14,7 @@ const MAX_CLUSTER_BYTES: u64 = 4096;
 
 /// A symbol.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Node {
+pub struct ClusterNode {
     /// Size in bytes.
     pub bytes: u64,
     /// Weight of its use.
@@ -26,16 +26,16 @@ pub type Edges = HashMap<(usize, usize), u64>;
 
 /// Clusters of nodes.
 struct Clusters<'a> {
-    nodes: &'a [Node],
+    nodes: &'a [ClusterNode],
     /// By node: its cluster.
     of_node: Vec<usize>,
     members: Vec<Vec<usize>>,
     /// By cluster: the sum of its nodes.
-    sums: Vec<Node>,
+    sums: Vec<ClusterNode>,
 }
 
 impl<'a> Clusters<'a> {
-    fn new(nodes: &'a [Node]) -> Clusters<'a> {
+    fn new(nodes: &'a [ClusterNode]) -> Clusters<'a> {
         Clusters {
             nodes,
             of_node: (0..nodes.len()).collect(),
@@ -56,7 +56,7 @@ impl<'a> Clusters<'a> {
             self.of_node[node] = to;
         }
         self.members[to].extend(moved);
-        self.sums[to] = Node {
+        self.sums[to] = ClusterNode {
             bytes,
             heat: self.sums[to].heat + self.sums[from].heat,
         };
@@ -83,7 +83,7 @@ impl<'a> Clusters<'a> {
 }
 
 /// Functions in the order of C3. `calls`: by caller and callee.
-pub fn by_calls(nodes: &[Node], calls: &Edges) -> Vec<usize> {
+pub fn by_calls(nodes: &[ClusterNode], calls: &Edges) -> Vec<usize> {
     let mut callers: HashMap<usize, (u64, Reverse<usize>)> = HashMap::new();
     for (&(caller, callee), &weight) in calls {
         if caller != callee {
@@ -104,7 +104,7 @@ pub fn by_calls(nodes: &[Node], calls: &Edges) -> Vec<usize> {
 }
 
 /// Data by affinity. `together`: by two symbols, in any order.
-pub fn by_affinity(nodes: &[Node], together: &Edges) -> Vec<usize> {
+pub fn by_affinity(nodes: &[ClusterNode], together: &Edges) -> Vec<usize> {
     let mut pairs: Vec<(&(usize, usize), &u64)> = together.iter().collect();
     pairs.sort_unstable_by_key(|&(pair, weight)| (Reverse(*weight), *pair));
     let mut clusters = Clusters::new(nodes);
@@ -121,8 +121,8 @@ pub fn by_affinity(nodes: &[Node], together: &Edges) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    fn node(bytes: u64, heat: f64) -> Node {
-        Node { bytes, heat }
+    fn node(bytes: u64, heat: f64) -> ClusterNode {
+        ClusterNode { bytes, heat }
     }
 
     #[test]

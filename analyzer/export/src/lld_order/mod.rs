@@ -8,7 +8,7 @@ pub mod clusters;
 pub mod symbols;
 
 use anyhow::bail;
-use clusters::{Edges, Node};
+use clusters::{ClusterNode, Edges};
 use mgz_analyzer::commands::stream::AccessSegment;
 use mgz_analyzer::commands::visit;
 use mgz_analyzer::data::call_paths::{CallPaths, same};
@@ -42,7 +42,7 @@ struct Program {
     symbols: ProgramSymbols,
     /// By process: run-time minus link-time addresses.
     biases: HashMap<u32, u64>,
-    /// The same in processes without a note of their own: children.
+    /// Run-time minus link-time addresses in processes without a note of their own: children.
     of_children: Option<u64>,
     /// Processes in which files are known.
     known: HashSet<u32>,
@@ -271,13 +271,13 @@ fn ordered(
     list: &[usize],
     (symbols, heat): (&ProgramSymbols, &[f64]),
     edges: &Edges,
-    by: fn(&[Node], &Edges) -> Vec<usize>,
+    by: fn(&[ClusterNode], &Edges) -> Vec<usize>,
 ) -> Vec<usize> {
-    let node = |&symbol: &usize| Node {
+    let node = |&symbol: &usize| ClusterNode {
         bytes: symbols.list[symbol].bytes,
         heat: heat[symbol],
     };
-    let nodes: Vec<Node> = list.iter().map(node).collect();
+    let nodes: Vec<ClusterNode> = list.iter().map(node).collect();
     let place = |symbol: usize| list.binary_search(&symbol).ok();
     let inside = edges
         .iter()

@@ -152,7 +152,7 @@ mod tests {
     use crate::data::code_map::{CodeMap, FunctionName, LineName, LinePiece};
     use crate::data::group::{AccessClass, Group};
     use crate::findings::cause::causes;
-    use crate::findings::context::{Context, Observed};
+    use crate::findings::context::{Context, MeasuredTime, Observed};
     use crate::findings::windows::{NO_OFFSET, Row, Window};
     use crate::misses::{Hierarchy, caches};
 
@@ -200,7 +200,13 @@ mod tests {
         let code = code();
         let observed = Observed::new(&code, windows, None);
         let hierarchy = Hierarchy::new(caches::typical(), None);
-        let context = Context::new(&code, (None, None), (windows, observed), (hierarchy, None));
+        let context = Context::new(
+            &code,
+            (None, None),
+            (windows, observed),
+            (hierarchy, None),
+            MeasuredTime::default(),
+        );
         let tell = |cause| super::tell(&context, cause).mechanism;
         let mut told: Vec<(String, String)> = (causes(&context).iter())
             .filter(|cause| cause.rule.kind == "strided")

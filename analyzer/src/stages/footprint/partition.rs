@@ -175,7 +175,8 @@ impl EntryBlocks {
             .for_each(|(&record, &number)| self.get_mut(number).maps.merge(&record::maps(record)));
     }
 
-    /// The same, with each entry as one vector, as in [`crate::stages::footprint::write_cache`].
+    /// As `merge_plain`, with each entry as one vector, as in
+    /// [`crate::stages::footprint::write_cache`].
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
     fn merge_wide(&mut self, records: &[u64], numbers: &[u32]) {

@@ -70,7 +70,7 @@ pub(crate) fn pack_all(address: &[u64], size: &[u32], owner: &[u32], records: &m
     pack_each(address, size, owner, records)
 }
 
-/// The same with vectors of four.
+/// As [`pack_all`], with vectors of four.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn pack_wide(address: &[u64], size: &[u32], owner: &[u32], records: &mut [u64]) -> u64 {

@@ -59,7 +59,7 @@ fn join(places: &mut [PackedEntry], leaving: &mut [PackedEntry], records: &[u64]
     count
 }
 
-/// The same, with an entry as one vector, which is read, merged and written as a whole. (Reading a
+/// As `join`, with an entry as one vector, which is read, merged and written as a whole. (Reading a
 /// value as a whole soon after it was written in parts is slow, since store forwarding fails.)
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]

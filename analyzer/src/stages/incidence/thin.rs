@@ -18,11 +18,12 @@ use mgz_models::util::hash::spread;
 
 /// Samples whose numbers differ by a multiple of this have the same rank.
 pub const SAMPLE_RANK_PERIOD: u32 = 1 << 16;
-/// Maximum ranks of pages and of samples.
-const MOST_PAGE: u32 = 40;
-const MOST_SAMPLE: u32 = 12;
+/// Maximum rank of a page.
+const MAX_PAGE_RANK: u32 = 40;
+/// Maximum rank of a sample.
+const MAX_SAMPLE_RANK: u32 = 12;
 /// Maximum number of levels: beyond this nothing would be kept.
-pub(crate) const MAX_LEVELS: u32 = MOST_PAGE + MOST_SAMPLE;
+pub(crate) const MAX_LEVELS: u32 = MAX_PAGE_RANK + MAX_SAMPLE_RANK;
 /// Size of the bit map, in bits per counted mark.
 const BITS: usize = 16;
 /// Slots of the table that counts the pages of one rank.
@@ -40,7 +41,7 @@ fn hash(address: u64) -> u64 {
     spread(Page::of(address).number() + 1) >> 20
 }
 
-/// True if a page has at least this rank, which is at most [`MOST_PAGE`].
+/// True if a page has at least this rank, which is at most [`MAX_PAGE_RANK`].
 #[inline(always)]
 pub(crate) fn page_has(address: u64, rank: u32) -> bool {
     hash(address) & ((1 << rank) - 1) == 0
@@ -51,13 +52,15 @@ pub(crate) fn page_has(address: u64, rank: u32) -> bool {
 pub(crate) fn rank_of_sample(sample: u32) -> u32 {
     (spread(u64::from(sample % SAMPLE_RANK_PERIOD) + 1) >> 20)
         .trailing_zeros()
-        .min(MOST_SAMPLE)
+        .min(MAX_SAMPLE_RANK)
 }
 
 /// The rank that pages must have for marks of a sample to be kept at a level.
 #[inline(always)]
 pub(crate) fn rank_needed(sample: u32, level: u32) -> u32 {
-    level.saturating_sub(rank_of_sample(sample)).min(MOST_PAGE)
+    level
+        .saturating_sub(rank_of_sample(sample))
+        .min(MAX_PAGE_RANK)
 }
 
 /// True if there are certainly more distinct marks than `most`, provided that all marks of a sample
@@ -95,7 +98,7 @@ pub(crate) fn more_than(most: usize, spaces: &[Vec<Mark>]) -> bool {
 pub(crate) fn choose(spaces: &[Vec<Mark>], level: u32) -> (u32, u32) {
     // By rank of a page and a hash of it: one more than the greatest rank of the samples that saw
     // it.
-    let ranks = level.min(MOST_PAGE) as usize;
+    let ranks = level.min(MAX_PAGE_RANK) as usize;
     let mut pages = vec![0u8; (ranks + 1) * RANK_PLACES];
     let mut samples = vec![false; SAMPLE_RANK_PERIOD as usize];
     for (space, mark) in (0..)
@@ -109,7 +112,7 @@ pub(crate) fn choose(spaces: &[Vec<Mark>], level: u32) -> (u32, u32) {
         *place = (*place).max(1 + rank_of_sample(mark.sample) as u8);
         samples[(mark.sample % SAMPLE_RANK_PERIOD) as usize] = true;
     }
-    let mut of_rank = [0; MOST_SAMPLE as usize + 1];
+    let mut of_rank = [0; MAX_SAMPLE_RANK as usize + 1];
     (0..SAMPLE_RANK_PERIOD)
         .filter(|&s| samples[s as usize])
         .for_each(|s| of_rank[rank_of_sample(s) as usize] += 1);
@@ -120,7 +123,7 @@ pub(crate) fn choose(spaces: &[Vec<Mark>], level: u32) -> (u32, u32) {
             .filter(|&&p| u32::from(p) > level - page)
             .count()
     };
-    let most = level.min(MOST_PAGE);
+    let most = level.min(MAX_PAGE_RANK);
     let enough_pages = (0..=most)
         .rev()
         .find(|&page| pages(page) >= ENOUGH_PAGES)

@@ -291,7 +291,7 @@ impl ZoomSink<'_> {
         }
     }
 
-    /// The same for a row that touches several pages.
+    /// Adds the footprint of a row that touches several pages.
     #[cold]
     fn long_footprint(&mut self, row: u64, at: usize, end: u64) {
         let (start, group) = (self.rows.address[at], self.rows.group[at]);

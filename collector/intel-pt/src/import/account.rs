@@ -9,7 +9,7 @@ use mgz_perf_data::Session;
 use mgz_perf_data::session::{FileLoss, Sampling};
 
 /// A manifest with the facts in the file.
-pub fn begin(session: &Session<'_>) -> Manifest {
+pub fn begin_import(session: &Session<'_>) -> Manifest {
     let mode = match (session.windows.is_empty(), session.is_snapshot()) {
         // A full trace without PT data would describe a program without loads.
         _ if !session.holds_pt() => TraceMode::Samples,

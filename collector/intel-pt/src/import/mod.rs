@@ -108,7 +108,7 @@ pub fn run_with(
     };
     let folder = Folder::create(&cli.output, cli.force)?;
     let _lock = folder.lock().map_err(failure)?;
-    let mut trace = Recording::new(folder, account::begin(&session));
+    let mut trace = Recording::new(folder, account::begin_import(&session));
     let done = spill(&session, &modules, &cli.output.join(SPILL_DIR)).and_then(|outcome| {
         enter_modules(&mut trace, &session, &modules, &outcome.met)?;
         trace.manifest.measured = enter_measured(&session, &modules, &cli.output)?;

@@ -148,7 +148,7 @@ pub(crate) fn same_build_id(recorded: &str, own: &str) -> bool {
 
 /// A mapping with its sidecar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct PlacedModule {
     /// Number of the sidecar.
     pub sidecar: usize,
     /// Run-time address minus link-time address.
@@ -160,7 +160,7 @@ pub struct Placed {
 pub struct Modules {
     sidecars: Vec<Annotations>,
     /// Placement by number of the mapping.
-    placed: Vec<Option<Placed>>,
+    placed: Vec<Option<PlacedModule>>,
     /// By number of the mapping: two sidecars that fit it equally well.
     doubts: Vec<Option<(usize, usize)>>,
     has_doubts: bool,
@@ -289,7 +289,7 @@ impl Modules {
             .map(|(choice, mapping)| match *choice {
                 Choice::One(sidecar) => {
                     let file = mapping.start.wrapping_sub(mapping.offset);
-                    Some(Placed {
+                    Some(PlacedModule {
                         sidecar,
                         bias: file.wrapping_sub(sidecars[sidecar].base),
                     })
@@ -390,13 +390,13 @@ impl Modules {
     }
 
     /// The sidecar and the address offset of a mapping, if they are known.
-    pub fn placed(&self, mapping: usize) -> Option<Placed> {
+    pub fn placed(&self, mapping: usize) -> Option<PlacedModule> {
         self.placed.get(mapping).copied().flatten()
     }
 
     /// The record part that the `ptwrite` at a run-time address in a mapping writes.
     #[inline]
-    pub fn record(&self, placed: Placed, ip: u64) -> Option<RecordPart> {
+    pub fn record(&self, placed: PlacedModule, ip: u64) -> Option<RecordPart> {
         self.sidecars[placed.sidecar]
             .places
             .get(&ip.wrapping_sub(placed.bias))

@@ -1,6 +1,6 @@
 //! From `ptwrite`s to slots: address to record, cut into slices of one thread.
 
-use crate::import::modules::{Modules, Placed};
+use crate::import::modules::{Modules, PlacedModule};
 use mgz_abi::slot::Slot;
 use mgz_perf_data::events::{Before, PtwriteEvent};
 use mgz_perf_data::mapping::Spaces;
@@ -64,7 +64,7 @@ struct Known {
     start: u64,
     end: u64,
     mapping: usize,
-    placed: Placed,
+    placed: PlacedModule,
 }
 
 struct Finder<'s> {
@@ -76,7 +76,7 @@ struct Finder<'s> {
 
 impl Finder<'_> {
     #[inline]
-    fn find(&mut self, pid: u32, time: u64, ip: u64) -> Option<(usize, Placed)> {
+    fn find(&mut self, pid: u32, time: u64, ip: u64) -> Option<(usize, PlacedModule)> {
         let holds = |k: &&Known| {
             k.pid == pid
                 && ip.wrapping_sub(k.start) < k.end - k.start
@@ -90,7 +90,7 @@ impl Finder<'_> {
     }
 
     #[cold]
-    fn look_up(&mut self, pid: u32, time: u64, ip: u64) -> Option<(usize, Placed)> {
+    fn look_up(&mut self, pid: u32, time: u64, ip: u64) -> Option<(usize, PlacedModule)> {
         let mapping = self.spaces.find_near(pid, time, ip)?;
         let placed = self.modules.placed(mapping)?;
         let at = &self.spaces.mappings()[mapping];
@@ -122,7 +122,7 @@ pub fn slices(spaces: &Spaces, modules: &Modules, events: &[PtwriteEvent]) -> Sl
     // Start of the next slice; `None` inside of a slice.
     let mut start = Some(Start::Continues);
     // The last placement of each sidecar.
-    let mut placements: Vec<Placed> = Vec::new();
+    let mut placements: Vec<PlacedModule> = Vec::new();
     for event in events {
         let switched = thread != (event.pid, event.tid) || event.before == Before::Switch;
         thread = (event.pid, event.tid);

@@ -77,7 +77,7 @@ pub struct Capture<'k> {
 }
 
 /// Maximum factor by which a period is lengthened.
-const MOST_LONGER: u64 = 1 << 12;
+const MAX_LONGER: u64 = 1 << 12;
 /// A period is lengthened if more than one in this many records is lost.
 const BEARABLE_LOSS: u64 = 20;
 
@@ -280,7 +280,7 @@ impl<'k> Capture<'k> {
                 .any(|id| troubled.throttled.contains(id));
             let asked = plan[sampling].attr.sample_period;
             let period = self.periods[sampling].saturating_mul(2);
-            if !(overrun || throttled) || period / asked.max(1) > MOST_LONGER {
+            if !(overrun || throttled) || period / asked.max(1) > MAX_LONGER {
                 continue;
             }
             let set = std::iter::once((sampling, period))

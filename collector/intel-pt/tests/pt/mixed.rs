@@ -547,7 +547,7 @@ fn events_that_take_samples_have_each_their_own_period() {
                     .collect::<Vec<_>>(),
                 [first as u64, second as u64]
             );
-            let manifest = account::begin(&session);
+            let manifest = account::begin_import(&session);
             all.push((
                 account::executed(&session),
                 manifest.trigger,

@@ -405,8 +405,8 @@ pub fn set_up() {
     });
 }
 
-/// The same for the first thread of a process that runs beside its creator and shares its memory:
-/// the recorder knows only its creator, so its records are dropped.
+/// As `set_up`, for the first thread of a process that runs beside its creator and shares its
+/// memory: the recorder knows only its creator, so its records are dropped.
 pub fn set_up_borrower() {
     set_up_with(|_| {
         let ring = reuse_borrowers().or_else(|| list(reserve_private))?;

@@ -116,7 +116,7 @@ pub struct NumberedCall {
 }
 
 /// Longest distance from the instruction that sets the number to the system call, bytes.
-const MOST_BEFORE: usize = 48;
+const MAX_BYTES_BEFORE_CALL: usize = 48;
 
 /// Decodes code that sets the number of a system call, one of `numbers`, and makes it without a
 /// branch, by instructions that can be moved: C libraries and inline assembly. The jump replaces a
@@ -143,7 +143,7 @@ pub fn numbered_call(code: &[u8], numbers: &[u32]) -> Option<NumberedCall> {
         if room < 5 {
             room = at;
         }
-        if at > MOST_BEFORE {
+        if at > MAX_BYTES_BEFORE_CALL {
             return None;
         }
     }

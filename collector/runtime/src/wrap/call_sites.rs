@@ -34,7 +34,7 @@ use crate::sys::decode::{NumberedCall, numbered_call};
 use crate::sys::errno::ENOMEM;
 use crate::sys::syscall::{map, nr};
 use crate::sys::{dispatch, libc_symbols, process, syscall};
-use crate::wrap::raw_syscalls::{REST, Saved, hook};
+use crate::wrap::raw_syscalls::{REST, SavedRegisters, hook};
 use crate::wrap::{exec, gs_base, prctl_calls, proc_files, seccomp, threads};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -120,17 +120,17 @@ hook!(
     after, settle, after_plain, settle
 );
 
-unsafe extern "C" fn prepare(registers: *mut Saved) {
+unsafe extern "C" fn prepare(registers: *mut SavedRegisters) {
     // SAFETY: the registers that `before` has just saved.
     unsafe { prepare_by(registers, true) }
 }
 
-unsafe extern "C" fn prepare_plain(registers: *mut Saved) {
+unsafe extern "C" fn prepare_plain(registers: *mut SavedRegisters) {
     // SAFETY: the registers that `before` has just saved.
     unsafe { prepare_by(registers, false) }
 }
 
-unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
+unsafe fn prepare_by(registers: *mut SavedRegisters, aside: bool) {
     const CLONE_VM: u64 = 0x100;
     // SAFETY: the registers that `before` has just pushed.
     let r = unsafe { &mut *registers };
@@ -154,23 +154,7 @@ unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
         }
         nr::EXECVE | nr::EXECVEAT if aside => return exec::prepare(r),
         // SAFETY: the kernel's contract for these calls.
-        nr::EXECVE => unsafe {
-            exec::system_execve(
-                r.rdi as *const u8,
-                r.rsi as *const *const u8,
-                r.rdx as *const *const u8,
-            )
-        },
-        // SAFETY: as above.
-        nr::EXECVEAT => unsafe {
-            exec::system_execveat(
-                r.rdi as i32,
-                r.rsi as *const u8,
-                r.rdx as *const *const u8,
-                r.r10 as *const *const u8,
-                r.r8 as usize,
-            )
-        },
+        nr::EXECVE | nr::EXECVEAT => unsafe { exec::execute_saved(r) },
         number @ (nr::OPEN | nr::OPENAT | nr::OPENAT2) if awake => {
             let arguments = [r.rdi, r.rsi, r.rdx, r.r10].map(|a| a as usize);
             match proc_files::open_by_number(number, arguments) {
@@ -204,7 +188,7 @@ const SET: u64 = 8;
 
 /// Handles a `sigaction` call that bypasses the wrappers. `None`: the call may go to the kernel
 /// unchanged.
-fn action(r: &Saved) -> Option<isize> {
+fn action(r: &SavedRegisters) -> Option<isize> {
     /// The C library's own two signals.
     const OWN: core::ops::RangeInclusive<u64> = 32..=33;
     let bytes = size_of::<syscall::KernelAction>();
@@ -217,7 +201,7 @@ fn action(r: &Saved) -> Option<isize> {
 }
 
 /// Handles a `sigaltstack` call that bypasses the wrappers.
-fn stack(r: &Saved) -> Option<isize> {
+fn stack(r: &SavedRegisters) -> Option<isize> {
     let valid = |at: u64| at == 0 || syscall::is_readable(at as usize, size_of::<[usize; 3]>());
     if !valid(r.rdi) || !valid(r.rsi) {
         return None;
@@ -280,7 +264,7 @@ unsafe extern "C" fn before_mask() {
 const UNBLOCK: usize = 1;
 
 /// Runs after the call: in a new thread, in a child, or in the caller.
-unsafe extern "C" fn settle(_: *mut Saved) {
+unsafe extern "C" fn settle(_: *mut SavedRegisters) {
     exec::has_failed();
     if process::header().is_none() {
         return;
@@ -438,7 +422,7 @@ pub fn are_met() -> bool {
 }
 
 /// Longest distance from an instruction that sets a number to the end of the system call, bytes.
-const MOST_BYTES: usize = 50;
+const MAX_BYTES: usize = 50;
 
 /// Finds system calls with these numbers in code.
 fn search(code: &[u8], mut tell: impl FnMut(usize, NumberedCall)) {
@@ -446,7 +430,7 @@ fn search(code: &[u8], mut tell: impl FnMut(usize, NumberedCall)) {
     while let Some(at) = find(code, from) {
         from = at + 2;
         // The nearest instruction that sets the number.
-        let starts = (at.saturating_sub(MOST_BYTES - 2)..at.saturating_sub(3)).rev();
+        let starts = (at.saturating_sub(MAX_BYTES - 2)..at.saturating_sub(3)).rev();
         for start in starts {
             // The bytes could be the rest of an instruction with a prefix.
             let prefixed = start > 0 && matches!(code[start - 1], 0x40..=0x4f | 0x66);

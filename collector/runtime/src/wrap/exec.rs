@@ -12,6 +12,7 @@ use crate::sys::errno::{ENOENT, ENOMEM, ENOSYS};
 use crate::sys::libc_symbols::{behind, environ, fail, library, next, place_behind_wrappers};
 use crate::sys::syscall::{map, nr};
 use crate::sys::{process, syscall};
+use crate::wrap::raw_syscalls::SavedRegisters;
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 use mgz_abi::shared_memory::{
@@ -571,10 +572,31 @@ pub unsafe fn system_execveat(
     })
 }
 
+/// Makes the call of [`system_execve`] or [`system_execveat`] that the program's registers ask for.
+///
+/// # Safety
+/// As the system calls.
+pub unsafe fn execute_saved(r: &SavedRegisters) -> isize {
+    match r.rax as usize {
+        // SAFETY: the caller's contract.
+        nr::EXECVEAT => unsafe {
+            system_execveat(
+                r.rdi as i32,
+                r.rsi as *const u8,
+                r.rdx as Strings,
+                r.r10 as Strings,
+                r.r8 as usize,
+            )
+        },
+        // SAFETY: the caller's contract.
+        _ => unsafe { system_execve(r.rdi as *const u8, r.rsi as Strings, r.rdx as Strings) },
+    }
+}
+
 /// Called before a program is executed, with all signals blocked. Changes the call so that the
 /// program gets the runtime's settings, and silences the trigger. The call is then made with the
 /// program's mask; if it fails, [`has_failed`] undoes this.
-pub fn prepare(r: &mut crate::wrap::raw_syscalls::Saved) {
+pub fn prepare(r: &mut SavedRegisters) {
     let at = r.rax as usize == nr::EXECVEAT;
     let list = (if at { r.r10 } else { r.rdx }) as Strings;
     let follow = is_list(list)

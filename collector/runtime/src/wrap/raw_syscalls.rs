@@ -21,7 +21,7 @@ pub(crate) const REST: u64 = 17;
 
 /// Registers as the hooks save them, lowest address first.
 #[repr(C)]
-pub struct Saved {
+pub struct SavedRegisters {
     vectors: [[u64; 2]; 16],
     pub(crate) r15: u64,
     pub(crate) r14: u64,
@@ -41,7 +41,7 @@ pub struct Saved {
     pub(crate) flags: u64,
 }
 
-const _: () = assert!(size_of::<Saved>().is_multiple_of(16));
+const _: () = assert!(size_of::<SavedRegisters>().is_multiple_of(16));
 
 /// Code around a system call. If the process is recorded, the work is done on the thread's own
 /// stack, with all signals blocked: the program's stack may be an alternate one without enough
@@ -138,7 +138,7 @@ macro_rules! hook {
                 never_blocked = sym $crate::record::signals::NEVER_BLOCKED,
                 kept = const $crate::sys::flags::KEPT_FLAGS,
                 sigaltstack = const $crate::sys::syscall::nr::SIGALTSTACK,
-                bytes = const size_of::<$crate::wrap::raw_syscalls::Saved>(),
+                bytes = const size_of::<$crate::wrap::raw_syscalls::SavedRegisters>(),
                 work = sym $work,
                 cleared = sym $crate::sys::flags::CLEARED,
                 no_trap = const $crate::sys::flags::NO_TRAP,
@@ -193,17 +193,17 @@ fn has_loader() -> bool {
     crate::sys::libc_symbols::dl_iterate_phdr().is_some()
 }
 
-unsafe extern "C" fn prepare(registers: *mut Saved) {
+unsafe extern "C" fn prepare(registers: *mut SavedRegisters) {
     // SAFETY: the registers that `before` has just saved.
     unsafe { prepare_by(registers, true) }
 }
 
-unsafe extern "C" fn prepare_plain(registers: *mut Saved) {
+unsafe extern "C" fn prepare_plain(registers: *mut SavedRegisters) {
     // SAFETY: the registers that `before` has just saved.
     unsafe { prepare_by(registers, false) }
 }
 
-unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
+unsafe fn prepare_by(registers: *mut SavedRegisters, aside: bool) {
     // SAFETY: the registers that `before` has just pushed.
     let r = unsafe { &mut *registers };
     let result = match r.rax as usize {
@@ -226,23 +226,7 @@ unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
         nr::CLONE | nr::CLONE3 if !thread_ring::provide() => -ENOMEM,
         nr::EXECVE | nr::EXECVEAT if aside => return exec::prepare(r),
         // SAFETY: as above.
-        nr::EXECVE => unsafe {
-            exec::system_execve(
-                r.rdi as *const u8,
-                r.rsi as *const *const u8,
-                r.rdx as *const *const u8,
-            )
-        },
-        // SAFETY: as above.
-        nr::EXECVEAT => unsafe {
-            exec::system_execveat(
-                r.rdi as i32,
-                r.rsi as *const u8,
-                r.rdx as *const *const u8,
-                r.r10 as *const *const u8,
-                r.r8 as usize,
-            )
-        },
+        nr::EXECVE | nr::EXECVEAT => unsafe { exec::execute_saved(r) },
         // (In a linked-in C library, a thread may be cancelled in these calls.)
         number @ (nr::OPEN | nr::OPENAT | nr::OPENAT2) if has_loader() => {
             let arguments = [r.rdi, r.rsi, r.rdx, r.r10].map(|a| a as usize);
@@ -281,7 +265,7 @@ unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
 /// Runs after the call: in a new thread, in a child that shares its parent's memory, or in the
 /// caller. (Children with their own memory have already got a ring when they read the hook's
 /// address.)
-unsafe extern "C" fn settle(registers: *mut Saved) {
+unsafe extern "C" fn settle(registers: *mut SavedRegisters) {
     let gs = syscall::gs();
     let Some(ring) = thread_ring::ring_at(gs) else {
         return;

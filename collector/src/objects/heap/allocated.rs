@@ -17,7 +17,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 /// Maximum number of calls that are examined in a file.
-const MOST_CALLS: usize = 4096;
+const MAX_CALLS: usize = 4096;
 
 /// The blocks of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,7 +58,7 @@ pub fn of_calls(path: &Path, calls: &BTreeSet<u64>) -> HashMap<u64, Told> {
         let dwarf = view();
         let units = addr2line::Context::from_dwarf(view()).ok()?;
         let code = flow::FileCode::new(&file, apart.as_ref());
-        let calls = calls.iter().take(MOST_CALLS);
+        let calls = calls.iter().take(MAX_CALLS);
         Some(
             calls
                 .map(|&call| (call, told(&dwarf, &units, &code, call).unwrap_or_default()))

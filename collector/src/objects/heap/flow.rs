@@ -351,7 +351,7 @@ impl Walk<'_, '_, '_, '_> {
         found
     }
 
-    /// The same for a global variable.
+    /// As `memory`, for a global variable.
     fn global(&self, address: u64) -> Option<(UnitOffset, i64, String)> {
         let (&begin, symbol) = self.code.data.range(..=address).next_back()?;
         let wanted = mgz_elf::demangle::readable(symbol);

@@ -17,6 +17,7 @@ use crate::program::note::instrumented_note;
 use crate::soft::runtime_image::{RUNTIME, RuntimeImage};
 use crate::soft::shared_memory::SharedMemory;
 use crate::soft::static_image::{Flat, flatten};
+use crate::target::ptrace_call::user_registers;
 use mgz_abi::module_note::{FEATURE_OWN_ALLOCATOR, FEATURE_SANITIZER_INSIDE, FEATURE_TRANSLATED};
 use mgz_abi::shared_memory::{
     Attachment, BEHIND_WRAPPERS, ENV_NAME, LoadedModule, MAX_FUNCTIONS, PAGE_SIZE, attached,
@@ -302,7 +303,7 @@ fn entry(name: &str) -> Result<u64, Refused> {
 /// True if a stopped thread is at a point at which its registers may be replaced and its `%gs`
 /// changed.
 fn is_free(process: &Process, thread: i32, clones: &[(u64, u64)]) -> bool {
-    let Ok(r) = threads::registers(thread) else {
+    let Ok(r) = user_registers(thread) else {
         return false;
     };
     if clones

@@ -19,9 +19,9 @@ const AT_PHNUM: u64 = 5;
 const AT_HWCAP2: u64 = 26;
 const AT_SYSINFO_EHDR: u64 = 33;
 /// Longest list of modules; a longer one is damaged.
-const MOST_MODULES: usize = 4096;
+const MAX_MODULES: usize = 4096;
 /// Longest path.
-const MOST_PATH: usize = 4096;
+const MAX_PATH: usize = 4096;
 
 /// A process's memory. Writing ignores the protection of pages, as in debuggers; pages that are
 /// shared with a file are copied first.
@@ -57,7 +57,7 @@ impl Memory {
     /// Reads a string up to its zero.
     fn string(&self, at: u64) -> io::Result<Vec<u8>> {
         let mut text = Vec::new();
-        while text.len() < MOST_PATH {
+        while text.len() < MAX_PATH {
             let mut piece = [0u8; 64];
             // A read must not cross the page's end, since the page may be the last one.
             let room = (PAGE_SIZE - (at as usize + text.len()) % PAGE_SIZE).min(64);
@@ -282,7 +282,7 @@ impl Process {
     pub fn modules(&self) -> io::Result<Vec<Module>> {
         let mut found = Vec::new();
         let mut at = self.memory.word(self.debug + 8)?;
-        for _ in 0..MOST_MODULES {
+        for _ in 0..MAX_MODULES {
             if at == 0 {
                 break;
             }

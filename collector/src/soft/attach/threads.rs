@@ -6,6 +6,7 @@
 
 use crate::soft::attach::Refused;
 use crate::target::proc_stat::ProcStat;
+use crate::target::ptrace_call::{PtraceRequest, ptrace_call, user_registers};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -14,25 +15,10 @@ const MAX_WAIT_FOR_STOP: Duration = Duration::from_secs(3);
 /// Bytes of vector registers and the like, at most.
 const EXTENDED: usize = 1 << 14;
 const NT_X86_XSTATE: usize = 0x202;
-const PTRACE_GETSIGMASK: Request = 0x420a;
-const PTRACE_SETSIGMASK: Request = 0x420b;
-const PTRACE_GET_RSEQ_CONFIGURATION: Request = 0x420f;
+const PTRACE_GETSIGMASK: PtraceRequest = 0x420a;
+const PTRACE_SETSIGMASK: PtraceRequest = 0x420b;
+const PTRACE_GET_RSEQ_CONFIGURATION: PtraceRequest = 0x420f;
 const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
-
-/// Numbers of requests have a sign in musl.
-#[cfg(target_env = "musl")]
-type Request = libc::c_int;
-#[cfg(not(target_env = "musl"))]
-type Request = libc::c_uint;
-
-fn call(request: Request, thread: i32, address: usize, data: usize) -> io::Result<()> {
-    // SAFETY: callers pass integers, or pointers to structures of the request's type that live
-    // across the call.
-    match unsafe { libc::ptrace(request, thread, address, data) } {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
-    }
-}
 
 /// Result of a wait.
 enum Waited {
@@ -130,14 +116,14 @@ impl StoppedThreads {
                 "process {pid}: thread {thread} cannot be stopped: {error}"
             ))),
         };
-        if let Err(error) = call(libc::PTRACE_SEIZE, thread, 0, 0) {
+        if let Err(error) = ptrace_call(libc::PTRACE_SEIZE, thread, 0, 0) {
             return match is_zombie(pid, thread) {
                 true => Ok(false),
                 false => no(error),
             };
         }
         self.threads.push(thread);
-        let stopped = call(libc::PTRACE_INTERRUPT, thread, 0, 0).and_then(|()| loop {
+        let stopped = ptrace_call(libc::PTRACE_INTERRUPT, thread, 0, 0).and_then(|()| loop {
             match wait(thread)? {
                 Waited::Gone => return Ok(false),
                 Waited::Stopped(status) if status >> 16 == libc::PTRACE_EVENT_STOP => {
@@ -146,7 +132,7 @@ impl StoppedThreads {
                         _ => Err(io::Error::other("the process was stopped by a signal; let it go on first (kill -CONT)")),
                     };
                 }
-                Waited::Stopped(status) => call(libc::PTRACE_CONT, thread, 0, libc::WSTOPSIG(status) as usize)?,
+                Waited::Stopped(status) => ptrace_call(libc::PTRACE_CONT, thread, 0, libc::WSTOPSIG(status) as usize)?,
             }
         });
         match stopped {
@@ -163,7 +149,7 @@ impl StoppedThreads {
 impl Drop for StoppedThreads {
     fn drop(&mut self) {
         for &thread in &self.threads {
-            let _ = call(libc::PTRACE_DETACH, thread, 0, 0);
+            let _ = ptrace_call(libc::PTRACE_DETACH, thread, 0, 0);
         }
     }
 }
@@ -173,19 +159,11 @@ fn is_zombie(pid: i32, thread: i32) -> bool {
     !ProcStat::of_thread(pid as u32, thread as u32).is_ok_and(|stat| !stat.has_ended)
 }
 
-/// Registers of a stopped thread.
-pub fn registers(thread: i32) -> io::Result<libc::user_regs_struct> {
-    let mut r = std::mem::MaybeUninit::<libc::user_regs_struct>::zeroed();
-    call(libc::PTRACE_GETREGS, thread, 0, r.as_mut_ptr() as usize)?;
-    // SAFETY: the kernel has filled it.
-    Ok(unsafe { r.assume_init() })
-}
-
 /// Address of a stopped thread's `struct rseq`, if it has registered one with the kernel.
 pub fn rseq(thread: i32) -> Option<u64> {
     let mut configuration = [0u64; 3];
     // The size is the address here.
-    call(
+    ptrace_call(
         PTRACE_GET_RSEQ_CONFIGURATION,
         thread,
         24,
@@ -216,7 +194,7 @@ impl Borrowed {
             iov_base: extended.as_mut_ptr().cast(),
             iov_len: extended.len(),
         };
-        call(
+        ptrace_call(
             libc::PTRACE_GETREGSET,
             thread,
             NT_X86_XSTATE,
@@ -224,12 +202,12 @@ impl Borrowed {
         )?;
         extended.truncate(piece.iov_len);
         let mut mask = 0u64;
-        call(PTRACE_GETSIGMASK, thread, 8, &raw mut mask as usize)?;
-        let registers = registers(thread)?;
+        ptrace_call(PTRACE_GETSIGMASK, thread, 8, &raw mut mask as usize)?;
+        let registers = user_registers(thread)?;
         // SIGTRAP reports the end of the called code. If it were blocked, the kernel would reset
         // its handler.
         let all = !TRAP;
-        call(PTRACE_SETSIGMASK, thread, 8, &raw const all as usize)?;
+        ptrace_call(PTRACE_SETSIGMASK, thread, 8, &raw const all as usize)?;
         Ok(Borrowed {
             thread,
             registers,
@@ -258,7 +236,7 @@ impl Borrowed {
     fn run(
         &mut self,
         registers: libc::user_regs_struct,
-        how: Request,
+        how: PtraceRequest,
     ) -> io::Result<libc::user_regs_struct> {
         // A pending restart of a system call is suppressed.
         let registers = libc::user_regs_struct {
@@ -266,13 +244,13 @@ impl Borrowed {
             eflags: 0x202,
             ..registers
         };
-        call(
+        ptrace_call(
             libc::PTRACE_SETREGS,
             self.thread,
             0,
             &raw const registers as usize,
         )?;
-        call(how, self.thread, 0, 0)?;
+        ptrace_call(how, self.thread, 0, 0)?;
         loop {
             match wait(self.thread)? {
                 Waited::Gone => {
@@ -280,16 +258,16 @@ impl Borrowed {
                     return Err(io::Error::other("the process has ended"));
                 }
                 Waited::Stopped(status) if status >> 8 == libc::SIGTRAP => {
-                    return self::registers(self.thread);
+                    return user_registers(self.thread);
                 }
                 Waited::Stopped(status)
                     if status >> 16 == 0 && libc::WSTOPSIG(status) != libc::SIGSTOP =>
                 {
-                    let (signal, at) = (libc::WSTOPSIG(status), self::registers(self.thread)?.rip);
+                    let (signal, at) = (libc::WSTOPSIG(status), user_registers(self.thread)?.rip);
                     return Err(io::Error::other(format!("signal {signal} at {at:#x}")));
                 }
                 // A stop request is left for later.
-                Waited::Stopped(_) => call(how, self.thread, 0, 0)?,
+                Waited::Stopped(_) => ptrace_call(how, self.thread, 0, 0)?,
             }
         }
     }
@@ -340,22 +318,22 @@ impl Drop for Borrowed {
             iov_len: self.extended.len(),
         };
         // The called code may have set the base of %gs, which is among the registers.
-        if let Ok(now) = registers(self.thread) {
+        if let Ok(now) = user_registers(self.thread) {
             self.registers.gs_base = now.gs_base;
         }
-        let _ = call(
+        let _ = ptrace_call(
             libc::PTRACE_SETREGSET,
             self.thread,
             NT_X86_XSTATE,
             &raw const piece as usize,
         );
-        let _ = call(
+        let _ = ptrace_call(
             libc::PTRACE_SETREGS,
             self.thread,
             0,
             &raw const self.registers as usize,
         );
-        let _ = call(
+        let _ = ptrace_call(
             PTRACE_SETSIGMASK,
             self.thread,
             8,

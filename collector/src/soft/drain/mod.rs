@@ -191,7 +191,7 @@ impl<'a> Drainer<'a> {
             max_bytes,
             queues: (0..MAX_THREADS).map(|_| Queue::default()).collect(),
             books: Mutex::default(),
-            counter: shared.settings().counting.then(Counter::default),
+            counter: shared.settings().counts().then(Counter::default),
             bytes: AtomicU64::new(0),
             kept: AtomicU64::new(0),
             last_write: Mutex::new(None),

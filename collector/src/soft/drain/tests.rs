@@ -56,7 +56,6 @@ fn small_full() -> Settings {
         places: mgz_abi::shared_memory::CHUNKS,
         trigger: None,
         signal: 0,
-        counting: false,
     }
 }
 

@@ -70,8 +70,6 @@ pub struct Settings {
     pub trigger: Option<WindowTrigger>,
     /// Number of the trigger's signal; 0 outside `burst`.
     pub signal: u32,
-    /// Records are counted by the recorder, and not kept.
-    pub counting: bool,
 }
 
 impl Settings {
@@ -94,7 +92,6 @@ impl Settings {
             places: CHUNKS,
             trigger: None,
             signal: 0,
-            counting: false,
         }
     }
 
@@ -102,7 +99,6 @@ impl Settings {
     pub fn count() -> Settings {
         Settings {
             mode: MODE_COUNT,
-            counting: true,
             ..Settings::full()
         }
     }
@@ -122,7 +118,6 @@ impl Settings {
             places: CHUNKS,
             trigger: None,
             signal: 0,
-            counting: false,
         })
     }
 
@@ -142,8 +137,12 @@ impl Settings {
             places,
             trigger: Some(trigger),
             signal,
-            counting: false,
         })
+    }
+
+    /// True if the recorder counts records and keeps none.
+    pub fn counts(&self) -> bool {
+        self.mode == MODE_COUNT
     }
 
     /// True if windows are kept, and not everything.
@@ -221,11 +220,11 @@ impl SharedMemory {
         let length = image_at + flat.bytes.len() as u64;
         let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "the rings are too large");
         // Start of the counters. They are not mapped here, since threads use few of them.
-        let counters_at = match settings.counting {
+        let counters_at = match settings.counts() {
             true => length.next_multiple_of(PAGE_SIZE as u64),
             false => 0,
         };
-        let size = match settings.counting {
+        let size = match settings.counts() {
             true => area_offset(counters_at, MAX_THREADS + 1),
             false => length,
         };

@@ -33,7 +33,7 @@ const LAST_LOOK: Duration = Duration::from_secs(1);
 /// CPU time between samples, nanoseconds; no divisor of the kernel's tick.
 const PERIOD_NS: u64 = 5_003_009;
 /// Maximum number of programs listed separately.
-const MOST_PROGRAMS: usize = 1000;
+const MAX_PROGRAMS: usize = 1000;
 /// Name for code of the recorder. The time spent there does not count as the program's.
 const OURS: &str = "[mgz]";
 
@@ -112,7 +112,7 @@ impl CoverageWatch {
             _ => return,
         };
         let mut key = (path.display().to_string(), why);
-        if self.programs.len() >= MOST_PROGRAMS && !self.programs.contains_key(&key) {
+        if self.programs.len() >= MAX_PROGRAMS && !self.programs.contains_key(&key) {
             key.0 = "others".into();
         }
         *self.programs.entry(key).or_default() += 1;

@@ -18,21 +18,21 @@ type Nodes = [usize; WORDS];
 
 /// Memory of a large block. The data lie outside of it and are never freed.
 #[repr(C, align(64))]
-pub(crate) struct Region {
+pub(crate) struct LargeRegion {
     base: usize,
     bytes: usize,
     /// The block in use, or 0.
     block: usize,
     pub(super) site: *const SiteRecord,
-    next: *mut Region,
+    next: *mut LargeRegion,
 }
 
 struct Regions {
     /// Freed regions that still have memory.
-    kept: [*mut Region; KEPT_REGIONS],
+    kept: [*mut LargeRegion; KEPT_REGIONS],
     kept_bytes: usize,
     /// Data without memory.
-    retired: *mut Region,
+    retired: *mut LargeRegion,
     /// Number of data entries that were never used.
     unused: usize,
     unused_end: usize,
@@ -91,7 +91,7 @@ pub(super) fn allocate(site: &'static SiteRecord, bytes: usize, color: usize, ze
 ///
 /// # Safety
 /// The region must come from the table of owners.
-pub(super) unsafe fn bytes_at(region: *const Region, block: usize) -> Option<usize> {
+pub(super) unsafe fn bytes_at(region: *const LargeRegion, block: usize) -> Option<usize> {
     // SAFETY: data of regions stay.
     let data = unsafe { &*region };
     (data.block == block).then(|| data.base + data.bytes - block)
@@ -101,7 +101,7 @@ pub(super) unsafe fn bytes_at(region: *const Region, block: usize) -> Option<usi
 ///
 /// # Safety
 /// As [`bytes_at`].
-pub(super) unsafe fn release(region: *mut Region, block: usize) -> bool {
+pub(super) unsafe fn release(region: *mut LargeRegion, block: usize) -> bool {
     let _lock = LOCK.take();
     // SAFETY: the lock is held, and data of regions stay.
     let (regions, data) = unsafe { (&mut *REGIONS.0.get(), &mut *region) };
@@ -131,7 +131,7 @@ fn are_alike(a: &SiteRecord, b: &SiteRecord) -> bool {
 
 impl Regions {
     /// A freed region of the same kind that is not much too large, or null.
-    fn take_kept(&mut self, site: &SiteRecord, bytes: usize) -> *mut Region {
+    fn take_kept(&mut self, site: &SiteRecord, bytes: usize) -> *mut LargeRegion {
         let place = self.kept.iter().position(|&kept| {
             // SAFETY: null or data of a region, which stay; so do sites.
             let Some(data) = (unsafe { kept.as_ref() }) else {
@@ -150,7 +150,7 @@ impl Regions {
         region
     }
 
-    fn create(&mut self, site: &'static SiteRecord, bytes: usize) -> *mut Region {
+    fn create(&mut self, site: &'static SiteRecord, bytes: usize) -> *mut LargeRegion {
         let region = self.data();
         // SAFETY: null or data of an unused region.
         let Some(data) = (unsafe { region.as_mut() }) else {
@@ -170,7 +170,7 @@ impl Regions {
         null_mut()
     }
 
-    fn data(&mut self) -> *mut Region {
+    fn data(&mut self) -> *mut LargeRegion {
         const MANY: usize = 64;
         if !self.retired.is_null() {
             let region = self.retired;
@@ -179,13 +179,13 @@ impl Regions {
             return region;
         }
         if self.unused == self.unused_end {
-            let Some(at) = syscall::map(0, MANY * size_of::<Region>()) else {
+            let Some(at) = syscall::map(0, MANY * size_of::<LargeRegion>()) else {
                 return null_mut();
             };
-            (self.unused, self.unused_end) = (at, at + MANY * size_of::<Region>());
+            (self.unused, self.unused_end) = (at, at + MANY * size_of::<LargeRegion>());
         }
-        let region = self.unused as *mut Region;
-        self.unused += size_of::<Region>();
+        let region = self.unused as *mut LargeRegion;
+        self.unused += size_of::<LargeRegion>();
         region
     }
 

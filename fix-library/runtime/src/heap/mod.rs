@@ -103,8 +103,9 @@ pub(crate) fn owner(block: usize) -> Option<Owner> {
 }
 
 impl Owner {
-    fn region(self) -> Option<*mut large::Region> {
-        (self.0 & large::REGION != 0).then_some((self.0 & !large::REGION) as *mut large::Region)
+    fn region(self) -> Option<*mut large::LargeRegion> {
+        (self.0 & large::REGION != 0)
+            .then_some((self.0 & !large::REGION) as *mut large::LargeRegion)
     }
 
     fn chunk(self) -> *mut chunk::Chunk {

@@ -12,7 +12,7 @@ pub(super) const STALE: u8 = 2;
 const LOWEST_ADDRESS: u64 = 4096;
 /// Maximum number of words of the frame that are followed. (Compiled functions seldom have more
 /// than fifty code addresses in their frames; further ones are dropped.)
-const MOST_SLOTS: usize = 256;
+const MAX_SLOTS: usize = 256;
 /// With this many words of the frame, numbers and addresses of the frame are no longer kept.
 const MANY_SLOTS: usize = 64;
 
@@ -180,7 +180,7 @@ impl State {
     pub(super) fn keep(&mut self, at: i64, value: Value) {
         let many = self.slots.len() >= MANY_SLOTS;
         let counts = value.sources != 0 || value.kind != 0 || value.fact != Fact::None && !many;
-        if counts && self.slots.len() < MOST_SLOTS {
+        if counts && self.slots.len() < MAX_SLOTS {
             Rc::make_mut(&mut self.slots).insert(at, value);
         } else if self.slots.contains_key(&at) {
             Rc::make_mut(&mut self.slots).remove(&at);
@@ -245,7 +245,7 @@ impl State {
             *value = value.join(other.slot(*slot).unwrap_or_default());
         }
         for (slot, value) in other.slots.iter() {
-            if own.len() >= MOST_SLOTS {
+            if own.len() >= MAX_SLOTS {
                 break;
             }
             own.entry(*slot)

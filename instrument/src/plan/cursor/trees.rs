@@ -11,12 +11,12 @@ use crate::x86::regs::RegSet;
 use iced_x86::FlowControl;
 
 /// A larger tree costs more time than it saves.
-const MOST_BLOCKS: usize = 64;
+const MAX_BLOCKS: usize = 64;
 
 impl Finder<'_> {
     /// Adds trees of blocks that are in no residency yet.
     pub(crate) fn trees(&self, allowed: &[bool], residencies: &mut Residencies) {
-        let mut tree = Vec::with_capacity(MOST_BLOCKS);
+        let mut tree = Vec::with_capacity(MAX_BLOCKS);
         for head in 0..allowed.len() {
             let piece = &self.pieces[head];
             let free = allowed[head]
@@ -84,7 +84,7 @@ impl Finder<'_> {
         tree.clear();
         tree.push(head as u32);
         let mut next = 0;
-        while next < tree.len() && tree.len() < MOST_BLOCKS {
+        while next < tree.len() && tree.len() < MAX_BLOCKS {
             for &b in self.succs.of(tree[next] as usize) {
                 let i = b as usize;
                 let dead = RegSet(all.dead.0 & self.pieces[i].registers.dead.0);

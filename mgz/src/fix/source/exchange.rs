@@ -3,7 +3,7 @@
 //! The order of the bodies must not matter. That is the case if each statement adds to an integer,
 //! or sets a different element of an array for each pair of counters, and nothing else is changed.
 
-use crate::fix::candidates::place;
+use crate::fix::candidates::place_text;
 use crate::fix::source::edit::{Edit, Edits};
 use crate::fix::source::finding::{Finding, Made, Means};
 use crate::fix::source::loops::{Loop, subscripts};
@@ -20,11 +20,11 @@ const JUMPS: [&str; 16] = [
 ];
 
 /// Exchanges loops that walk along columns.
-pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
+pub fn propose_exchange(means: &mut Means, finding: &Finding) -> Option<Made> {
     if !matches!(finding.kind(), "column" | "pages") || finding.cause.line == 0 {
         return None;
     }
-    let remedy = format!("exchange-loops of {}", place(&finding.cause));
+    let remedy = format!("exchange-loops of {}", place_text(&finding.cause));
     let file = match means.sources.get(&finding.file()) {
         Ok(file) => file,
         Err(why) => return Some(Made::patch(remedy.clone(), remedy, Err(why))),
@@ -36,7 +36,7 @@ pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
     let mut made = Made::patch(remedy.clone(), remedy, edits);
     made.recipe = format!(
         "let the loop over the columns at {} be the inner one\n",
-        place(&finding.cause)
+        place_text(&finding.cause)
     );
     Some(made)
 }

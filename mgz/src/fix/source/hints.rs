@@ -1,11 +1,11 @@
 //! Comments for remedies that change more than a layout: other containers.
 
-use crate::fix::candidates::place;
+use crate::fix::candidates::place_text;
 use crate::fix::source::edit::{Edit, Edits};
 use crate::fix::source::finding::{Finding, Made, Means};
 
 /// Adds a comment before the declaration of a container of nodes.
-pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
+pub fn propose_hint(means: &mut Means, finding: &Finding) -> Option<Made> {
     let advice = match finding.kind() {
         "hash_chain" => {
             "lookups follow chains of nodes; a table with open addressing (a flat hash map) keeps entries side by side, and reserve(n) before the insertions avoids rehashing"
@@ -21,7 +21,7 @@ pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
     if finding.cause.line == 0 {
         return None;
     }
-    let remedy = format!("comment at {}", place(&finding.cause));
+    let remedy = format!("comment at {}", place_text(&finding.cause));
     let edits = means.sources.get(&finding.file()).and_then(|file| {
         let line = finding.cause.line;
         let token = file.tokens.iter().find(|t| t.line >= line);

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Huge pages for the block that scattered loads access.
-pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
+pub fn propose_huge_pages(means: &mut Means, finding: &Finding) -> Option<Made> {
     let asks = changes(finding.value).contains(&ProgramChange::HugePages);
     if !asks || finding.object["kind"] != "heap" {
         return None;

@@ -54,7 +54,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Writes patches, and with `--verify` measures them.
-pub fn command(fix: &Fix) -> anyhow::Result<i32> {
+pub fn run_source_fix(fix: &Fix) -> anyhow::Result<i32> {
     signals::note_stop();
     let given = given(fix)?;
     let name = given.first().context("no program given")?;
@@ -62,7 +62,7 @@ pub fn command(fix: &Fix) -> anyhow::Result<i32> {
     check_program(&program)?;
     let output = output(fix, &program)?;
     match &fix.verify {
-        Some(build) => verify::command(fix, (&program, &given), build, &output),
+        Some(build) => verify::verify_patches(fix, (&program, &given), build, &output),
         None => propose(fix, (&program, &given), &output),
     }
 }

@@ -13,7 +13,7 @@ use crate::fix::source::token::SourceFile;
 use crate::fix::source::uses;
 
 /// Proposes padding against false sharing.
-pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
+pub fn propose_padding(means: &mut Means, finding: &Finding) -> Option<Made> {
     if finding.kind() != "false_sharing" {
         return None;
     }

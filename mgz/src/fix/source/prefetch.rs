@@ -1,6 +1,6 @@
 //! A `__builtin_prefetch` line before a load whose address is known some iterations ahead.
 
-use crate::fix::candidates::place;
+use crate::fix::candidates::place_text;
 use crate::fix::source::edit::{Edit, Edits};
 use crate::fix::source::finding::{Finding, Made, Means};
 use crate::fix::source::loops::{Loop, declarations, statement_end, subscripts};
@@ -12,7 +12,7 @@ use crate::fix::source::token::{Kind, SourceFile};
 use std::ops::Range;
 
 /// Proposes a prefetch for loads whose addresses are known ahead.
-pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
+pub fn propose_prefetch(means: &mut Means, finding: &Finding) -> Option<Made> {
     let is_known_ahead = matches!(
         finding.kind(),
         "gather" | "scattered" | "hash_table" | "column" | "strided" | "pages" | "irregular"
@@ -20,7 +20,7 @@ pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
     if !is_known_ahead || finding.cause.line == 0 {
         return None;
     }
-    let remedy = format!("prefetch of {}", place(&finding.cause));
+    let remedy = format!("prefetch of {}", place_text(&finding.cause));
     let edits = match (means.info.is_not_c(), means.sources.get(&finding.file())) {
         (None, Ok(file)) => prefetched(file, finding.cause.line),
         (Some(why), _) | (None, Err(why)) => Err(why),
@@ -28,7 +28,7 @@ pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
     let mut made = Made::patch(remedy.clone(), remedy, edits);
     made.recipe = format!(
         "call __builtin_prefetch some {PREFETCH_DISTANCE} iterations ahead of {}\n",
-        place(&finding.cause)
+        place_text(&finding.cause)
     );
     Some(made)
 }

@@ -1,10 +1,10 @@
 //! Proposals for findings: patches of the source, or recipes in words if no patch is safe.
 
-use crate::fix::candidates::{cause, place};
+use crate::fix::candidates::{cause, place_text};
 use crate::fix::document::{Cause, Saved};
 use crate::fix::source::edit::Edits;
 use crate::fix::source::finding::{Finding, Made, Means, declared, structure_name};
-use crate::fix::source::reorder::{Order, members_of_units};
+use crate::fix::source::reorder::{MemberOrder, members_of_units};
 use crate::fix::source::{exchange, hints, huge_pages, pad, prefetch, rows, split, uses};
 use serde_json::Value;
 use std::path::Path;
@@ -42,14 +42,14 @@ type Way = fn(&mut Means, &Finding) -> Option<Made>;
 
 /// All kinds of changes, in the order of the list of proposals.
 const WAYS: [Way; 8] = [
-    split::made,
+    split::propose_split,
     reorder,
-    exchange::made,
-    prefetch::made,
-    huge_pages::made,
-    pad::made,
-    rows::made,
-    hints::made,
+    exchange::propose_exchange,
+    prefetch::propose_prefetch,
+    huge_pages::propose_huge_pages,
+    pad::propose_padding,
+    rows::propose_longer_rows,
+    hints::propose_hint,
 ];
 
 /// Proposals for the findings of an analysis, in their order.
@@ -107,7 +107,7 @@ fn advice(finding: &Finding) -> Proposal {
     let advice = finding.value["advice"].as_str().unwrap_or_default();
     Proposal {
         finding: finding.cause.clone(),
-        remedy: format!("{} at {}", finding.cause.title, place(&finding.cause)),
+        remedy: format!("{} at {}", finding.cause.title, place_text(&finding.cause)),
         what_if: finding.value["remedy"].as_str().unwrap_or_default().into(),
         predicted: None,
         change: Change::Words,
@@ -152,13 +152,13 @@ fn reorder(means: &mut Means, finding: &Finding) -> Option<Made> {
         Err(why) => {
             let units: Vec<Vec<usize>> = (0..structure.members.len()).map(|m| vec![m]).collect();
             // Without a readable declaration there is only the recipe.
-            let order = Order::new(structure, &units, &heat).ok()?;
+            let order = MemberOrder::new(structure, &units, &heat).ok()?;
             let mut made = Made::patch(remedy, what_if, Err(why));
             made.recipe = order.recipe(structure);
             return Some(made);
         }
     };
-    let order = Order::new(structure, &members_of_units(&declaration), &heat).ok()?;
+    let order = MemberOrder::new(structure, &members_of_units(&declaration), &heat).ok()?;
     let edits = match uses::obstacle(structure, means) {
         Some(why) => Err(why),
         None => means.sources.get(&structure.file).and_then(|file| {

@@ -19,7 +19,7 @@ pub struct Heat {
 
 /// A new order.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Order {
+pub struct MemberOrder {
     /// Member declarations by their number in the old order.
     pub units: Vec<usize>,
     /// Share of the loads by member, percent.
@@ -46,14 +46,14 @@ pub fn shares(structure: &Structure, heat: &[Heat]) -> Vec<f64> {
     structure.members.iter().map(share).collect()
 }
 
-impl Order {
+impl MemberOrder {
     /// The best order of member declarations, each given by the numbers of its members. The error
     /// is the reason why the old order is kept.
     pub fn new(
         structure: &Structure,
         units: &[Vec<usize>],
         heat: &[Heat],
-    ) -> Result<Order, String> {
+    ) -> Result<MemberOrder, String> {
         let shares = shares(structure, heat);
         let hottest = shares.iter().copied().fold(0.0, f64::max);
         if hottest <= 0.0 {
@@ -96,7 +96,7 @@ impl Order {
                 lines[1].min(lines[0])
             ));
         }
-        Ok(Order {
+        Ok(MemberOrder {
             units: order,
             shares,
             offsets,
@@ -241,7 +241,7 @@ mod tests {
                 share: 100.0 / hot.len() as f64,
             })
             .collect();
-        let order = Order::new(structure, &members_of_units(&declaration), &heat)?;
+        let order = MemberOrder::new(structure, &members_of_units(&declaration), &heat)?;
         let edits = order.edits(&file, &declaration).unwrap();
         let texts = Texts::from([(path, text.to_owned())]);
         Ok(edits.diff(&texts, Path::new("/s")))

@@ -4,7 +4,7 @@ use crate::fix::source::finding::{Finding, Made, Means};
 use crate::fix::source::params::LINE_BYTES;
 
 /// Proposes rows that are longer by one line.
-pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
+pub fn propose_longer_rows(means: &mut Means, finding: &Finding) -> Option<Made> {
     if finding.kind() != "conflicts" {
         return None;
     }

@@ -67,7 +67,7 @@ pub fn how_to_apply(patch: &Path) -> String {
 }
 
 /// Prints that a proposal is being tried.
-pub fn begin(proposal: &Proposal) {
+pub fn tell_proposal(proposal: &Proposal) {
     tell!(
         "mgz: trying {}, {}",
         proposal.remedy,

@@ -15,7 +15,7 @@ use crate::fix::source::{sources, uses};
 use std::collections::BTreeSet;
 
 /// Proposes two arrays, of hot and of cold members.
-pub fn made(means: &mut Means, finding: &Finding) -> Option<Made> {
+pub fn propose_split(means: &mut Means, finding: &Finding) -> Option<Made> {
     if !matches!(
         finding.kind(),
         "strided" | "gather" | "capacity" | "column" | "pages"

@@ -39,7 +39,7 @@ impl Maker for Builds {
 }
 
 /// Finds, builds and measures patches.
-pub fn command(
+pub fn verify_patches(
     fix: &Fix,
     (program, given): (&Program, &[OsString]),
     build: &str,
@@ -128,7 +128,7 @@ pub fn command(
     if !fix.no_keep {
         records::keep_whole(&document);
     }
-    let text = crate::fix::screen::summary(&document)
+    let text = crate::fix::screen::summary_text(&document)
         + &screen::tried(&document.candidates)
         + &format!(
             "\n{} is written, and no source is changed; mgz fix --apply {} changes them\n",
@@ -155,9 +155,9 @@ fn try_all(
         if !edits.is_empty() {
             let shown = edits.diff(&builds.texts, builds.tree.root());
             tried.patch = shown;
-            screen::begin(proposal);
+            screen::tell_proposal(proposal);
             try_one(&mut tried, &edits, bench, (original, own), builds)?;
-            crate::fix::screen::end(&tried);
+            crate::fix::screen::tell_result(&tried);
         }
         all.push(tried);
         changes.push(edits);

@@ -179,7 +179,7 @@ pub fn at_markers(header: &Header, place: &LoadedModule, markers: &[Marker]) -> 
     left.count() as u64
 }
 
-/// The same for the functions that the recorder has found in the module.
+/// As `at_markers`, for the functions that the recorder has found in the module.
 pub fn at_functions(header: &Header, place: &LoadedModule, phases: &Phases) -> u64 {
     let [a, b, c, d, e, f, g, h, ..] = place.note.sidecar_id;
     let sidecar = u64::from_le_bytes([a, b, c, d, e, f, g, h]);

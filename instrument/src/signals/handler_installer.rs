@@ -1,8 +1,8 @@
-//! Findings: code that may install a handler that looks at faults, each with its reason.
+//! Code that may install a handler that looks at faults, each with its reason.
 
 /// Code that may install a handler that looks at faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct HandlerInstaller {
     /// Link-time address of the code; 0 if there is none.
     pub at: u64,
     /// The reason why it is not known to be harmless.
