@@ -83,7 +83,15 @@ fn a_gather_becomes_faster_and_the_fix_can_be_applied_again() {
 /// A fixed program with a library is recorded in its folder. For one with prefetches, `mgz run`
 /// tells the user what to do.
 fn fixed_programs_are_recorded_or_refused(folder: &FixFolder, document: &Value) {
-    let run = ["run", "--no-open", "-o", "fixed.mgz", "--", "./app.fixed", "2"];
+    let run = [
+        "run",
+        "--no-open",
+        "-o",
+        "fixed.mgz",
+        "--",
+        "./app.fixed",
+        "2",
+    ];
     let mut command = folder.mgz(&run);
     let output = tools::run_limited(&mut command, LIMIT).unwrap();
     let said = text(&output.stderr);

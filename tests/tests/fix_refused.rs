@@ -6,6 +6,7 @@ use mgz_tests::tools::{self, LIMIT, code};
 use object::Object;
 use serde_json::{Value, json};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -54,7 +55,6 @@ int main(void) { usleep(150000); printf("%d\n", (int)getpid()); return 0; }
 
 #[test]
 fn scripts_and_programs_with_the_rights_of_their_owner_are_refused() {
-    use std::os::unix::fs::PermissionsExt;
     let folder = FixFolder::new(SHORT);
     let mode = |name: &str, mode| {
         std::fs::set_permissions(folder.path(name), PermissionsExt::from_mode(mode)).unwrap();
@@ -177,6 +177,7 @@ fn document(program: &Path) -> Value {
 #[test]
 fn a_fix_for_something_else_is_refused() {
     let folder = FixFolder::new(SHORT);
+    std::fs::set_permissions(folder.path("app"), PermissionsExt::from_mode(0o755)).unwrap();
     let fix = document(&folder.path("app"));
     let given = folder.other("given.json");
     let apply = |bytes: &[u8]| {
@@ -194,12 +195,19 @@ fn a_fix_for_something_else_is_refused() {
     assert!(changed("/version", 99.into()).contains("another version"));
     assert!(changed("/format", "x".into()).contains("is no document of mgz fix"));
     let whole = fix.to_string();
+    let none = json!({"sites": [], "static_huge": false});
+    assert!(changed("/recipe/library", none).contains("has no changes"));
     let half = &whole.as_bytes()[..whole.len() / 2];
     assert!(refused(half).contains("is no document of mgz fix"));
     // The unchanged document is accepted.
     let accepted = apply(whole.as_bytes());
     assert_eq!(code(&accepted), 0, "{}", text(&accepted.stderr));
     assert_eq!(folder.written(), ["app.fixed", "app.fixed.so"]);
+    // Other users can run it, too.
+    let mode = std::fs::metadata(folder.path("app.fixed.so"))
+        .unwrap()
+        .mode();
+    assert_eq!(mode & 0o444, 0o444, "{mode:o}");
 }
 
 /// A terminal: its own end, and the end of programs.

@@ -30,7 +30,7 @@ use bench::{Bench, Clock};
 use builder::Builder;
 use candidates::Candidate;
 use compare::Comparison;
-use document::{Document, Subject};
+use document::{Document, Recipe, Subject};
 use mgz_annotations_schema::sidecar::Sidecar;
 use mgz_annotations_schema::tell;
 use mgz_collector::machine::identity;
@@ -380,6 +380,9 @@ fn apply(document: &Path, program: &Program, places: &Places) -> anyhow::Result<
     let subject = Subject::read(&program.file)?;
     if let Some(why) = fix.mismatch(&subject) {
         bail!("{}: {why}", document.display());
+    }
+    if fix.recipe == Recipe::default() {
+        bail!("{}: has no changes of the program", document.display());
     }
     let builder = Builder {
         program: program.file.clone(),
