@@ -10,6 +10,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::ptr::{null, null_mut};
 
 /// A program that ends at once.
 const SHORT: &str = "int main(void) { return 0; }\n";
@@ -213,10 +214,10 @@ fn a_fix_for_something_else_is_refused() {
 /// A terminal: its own end, and the end of programs.
 fn terminal() -> (OwnedFd, OwnedFd) {
     let (mut own, mut theirs) = (0, 0);
-    let none = std::ptr::null_mut;
+    let (no_name, default, no_size) = (null_mut(), null(), null());
     // SAFETY: both numbers are written by the call, and belong to nothing else.
     unsafe {
-        let made = libc::openpty(&mut own, &mut theirs, none(), none(), none());
+        let made = libc::openpty(&mut own, &mut theirs, no_name, default, no_size);
         assert_eq!(made, 0, "{}", std::io::Error::last_os_error());
         (OwnedFd::from_raw_fd(own), OwnedFd::from_raw_fd(theirs))
     }

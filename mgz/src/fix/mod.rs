@@ -294,16 +294,19 @@ fn trace(
     };
     let recorded = run::record(&asked, program, folder.path(), &mut wait)?;
     workload::stop_if_asked()?;
-    let why = match recorded {
+    let said = folder.path();
+    let (why, last) = match recorded {
         Recorded::Trace(0) => return Ok((folder.path().join(TRACE), Some(folder))),
         Recorded::Refused(_) => bail!(
             "{}: cannot be recorded, so nothing is known of its loads",
             program.file.display()
         ),
-        Recorded::Trace(status) => format!("ends with status {status} while it is recorded"),
-        Recorded::Nothing(_) => "was not recorded".to_owned(),
+        Recorded::Trace(status) => (
+            format!("ends with status {status} while it is recorded"),
+            workload::last_line_of_program(said),
+        ),
+        Recorded::Nothing(_) => ("was not recorded".to_owned(), workload::last_line(said)),
     };
-    let last = workload::last_line(folder.path());
     bail!("{}: {why}: {last}", program.file.display())
 }
 
