@@ -1,5 +1,5 @@
-//! What `mgz fix` refuses: programs that it cannot judge, recordings and fixes of something else. It
-//! leaves the program as it is, and writes no file.
+//! `mgz fix` refuses programs that it cannot judge, and recordings and fixes of something else. If it
+//! refuses or is stopped, it leaves the program as it is and writes no file.
 
 use mgz_tests::fix_folder::{FixFolder, GATHER};
 use mgz_tests::tools::{self, LIMIT, code};
