@@ -7,6 +7,7 @@
 pub mod age;
 pub mod compare;
 pub mod events;
+pub mod fix_folder;
 pub mod forms;
 pub mod inputs;
 pub mod loads;

@@ -8,6 +8,8 @@ use serde::Deserialize;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempPath;
@@ -154,6 +156,7 @@ impl Builder {
         };
         let library = self.reserve(".so")?;
         std::fs::write(&library, bytes)
+            .and_then(|()| self.let_users_read(&library))
             .with_context(|| format!("{}: cannot be written", library.display()))?;
         let own = library.file_name().unwrap_or_default().to_owned();
         let mut needed = OsString::from("$ORIGIN/");
@@ -181,6 +184,13 @@ impl Builder {
             library: Some(library),
             refused: built.refused,
         }))
+    }
+
+    /// Lets everybody who may run the program read its library. Temporary files are private.
+    fn let_users_read(&self, library: &Path) -> std::io::Result<()> {
+        let mode = std::fs::metadata(&self.program)?.permissions().mode();
+        let may_run = mode & 0o111;
+        std::fs::set_permissions(library, Permissions::from_mode(0o600 | may_run << 2))
     }
 
     /// Reserves a free name in the folder.

@@ -30,7 +30,7 @@ use bench::{Bench, Clock};
 use builder::Builder;
 use candidates::Candidate;
 use compare::Comparison;
-use document::{Document, Subject};
+use document::{Document, Recipe, Subject};
 use mgz_annotations_schema::sidecar::Sidecar;
 use mgz_annotations_schema::tell;
 use mgz_collector::machine::identity;
@@ -294,16 +294,19 @@ fn trace(
     };
     let recorded = run::record(&asked, program, folder.path(), &mut wait)?;
     workload::stop_if_asked()?;
-    let why = match recorded {
+    let said = folder.path();
+    let (why, last) = match recorded {
         Recorded::Trace(0) => return Ok((folder.path().join(TRACE), Some(folder))),
         Recorded::Refused(_) => bail!(
             "{}: cannot be recorded, so nothing is known of its loads",
             program.file.display()
         ),
-        Recorded::Trace(status) => format!("ends with status {status} while it is recorded"),
-        Recorded::Nothing(_) => "was not recorded".to_owned(),
+        Recorded::Trace(status) => (
+            format!("ends with status {status} while it is recorded"),
+            workload::last_line_of_program(said),
+        ),
+        Recorded::Nothing(_) => ("was not recorded".to_owned(), workload::last_line(said)),
     };
-    let last = workload::last_line(folder.path());
     bail!("{}: {why}: {last}", program.file.display())
 }
 
@@ -380,6 +383,9 @@ fn apply(document: &Path, program: &Program, places: &Places) -> anyhow::Result<
     let subject = Subject::read(&program.file)?;
     if let Some(why) = fix.mismatch(&subject) {
         bail!("{}: {why}", document.display());
+    }
+    if fix.recipe == Recipe::default() {
+        bail!("{}: has no changes of the program", document.display());
     }
     let builder = Builder {
         program: program.file.clone(),

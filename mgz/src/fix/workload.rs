@@ -126,12 +126,25 @@ impl Workload {
     }
 }
 
+/// Begin of the recorder's own lines on standard error.
+const BY_RECORDER: &str = "mgz-record: ";
+
 /// The last line that a run has written to standard error, in [`Ran::output`].
 pub fn last_line(output: &Path) -> String {
+    last_line_where(output, |_| true).unwrap_or_default()
+}
+
+/// The last line of the program in a recorded run, or of the recorder if the program wrote none.
+pub fn last_line_of_program(output: &Path) -> String {
+    let own = last_line_where(output, |line| !line.starts_with(BY_RECORDER));
+    own.unwrap_or_else(|| last_line(output))
+}
+
+fn last_line_where(output: &Path, is_taken: impl Fn(&str) -> bool) -> Option<String> {
     let said = std::fs::read(output.join(STREAMS[1])).unwrap_or_default();
     let said = String::from_utf8_lossy(&said);
-    let last = said.lines().rev().find(|line| !line.trim().is_empty());
-    last.unwrap_or_default().to_owned()
+    let mut lines = said.lines().rev().filter(|line| !line.trim().is_empty());
+    lines.find(|line| is_taken(line)).map(str::to_owned)
 }
 
 /// Stops the command if a key or a signal has requested it.
