@@ -1,21 +1,52 @@
 #!/usr/bin/env python3
 """Damages traces of other tools and gives them to mgz-analyze import: imports.py MGZ_ANALYZE SECONDS ARTIFACTS TRACE…
 
-The given traces are exported in each format that `import` reads. Each round damages one of these files and imports it. The
-program must end by itself, within its time and memory, with a status of 0 to 3 and without a word of a panic; what it took
-must be a trace that it can analyse. A finding's file is kept.
+The given traces are exported in each format that `import` reads; packets of gem5 are made here. Each round damages
+one of these files and imports it. The program must end by itself, within its time and memory, with a status of 0 to
+3 and without a word of a panic; what it took must be a trace that it can analyse. A finding's file is kept.
 """
 
+import gzip
+import lzma
 import os
 import random
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 from trace import LIMIT, damage, limits
 
-FORMATS = ("lackey", "drmemtrace")
+FORMATS = ("lackey", "drmemtrace", "champsim")
+
+
+def varint(number):
+    """A number of variable length."""
+    out = b""
+    while number >= 0x80:
+        out += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return out + bytes([number])
+
+
+def gem5(champsim):
+    """The accesses of a trace of ChampSim as packets of gem5."""
+
+    def message(*fields):
+        body = b"".join(varint(number << 3) + varint(value) for number, value in fields)
+        return varint(len(body)) + body
+
+    packets = [b"gem5", message((3, 10**12))]
+    for tick, record in enumerate(struct.iter_unpack("<QQ6Q", champsim)):
+        ip, _, *words = record
+        for at, address in enumerate(words):
+            if address:
+                command = 4 if at < 2 else 1
+                packets.append(
+                    message((1, tick), (2, command), (3, address), (4, 8), (5, 0), (6, 5), (7, ip))
+                )
+    return b"".join(packets)
 
 
 def call(program, *arguments):
@@ -70,6 +101,19 @@ def main():
                 if wrong or not fine:
                     sys.exit(f"{trace} as {form}: {wrong or 'refused'}")
                 good.append((form, path))
+            with open(path, "rb") as f:
+                packets = gem5(f.read())
+            for end, packed in ("", packets), (".gz", gzip.compress(packets)):
+                path = os.path.join(scratch, f"good-{number}-gem5{end}")
+                with open(path, "wb") as f:
+                    f.write(packed)
+                good.append(("gem5", path))
+            path = os.path.join(scratch, f"good-{number}-champsim")
+            with open(path, "rb") as f:
+                packed = lzma.compress(f.read())
+            with open(path + ".xz", "wb") as f:
+                f.write(packed)
+            good.append(("champsim", path + ".xz"))
         out = os.path.join(scratch, "out")
         end = time.monotonic() + seconds
         while time.monotonic() < end:

@@ -100,6 +100,9 @@ pub enum Command {
     /// Predict the time that a remedy would save (runs mgz-analyze what-if)
     #[command(disable_help_flag = true)]
     WhatIf(Rest),
+    /// Choose a few windows with weights that represent the run (runs mgz-analyze simpoints)
+    #[command(disable_help_flag = true)]
+    Simpoints(Rest),
     /// Print a completion script
     Completions {
         /// The shell
@@ -343,6 +346,7 @@ pub fn main(cli: Cli) -> i32 {
         Command::Import(rest) => (subcommand("import", rest), 1),
         Command::Query(rest) => (subcommand("query", rest), 1),
         Command::WhatIf(rest) => (subcommand("what-if", rest), 1),
+        Command::Simpoints(rest) => (subcommand("simpoints", rest), 1),
         Command::Completions { shell } => {
             let mut bytes = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "mgz", &mut bytes);

@@ -19,11 +19,13 @@
 //! | [`footprint`] | mean footprint of windows of every length | Xiang et al. 2011 |
 //! | [`statistics`] | distributions, intervals, medians, tests | textbooks, named there |
 //! | [`affinity`] | affinity, interval and density of pairs of places | MemFriend 2024 |
+//! | [`clusters`] | groups of similar windows, and their number | Hamerly et al. 2005 (SimPoint 3.0) |
 //! | [`affinity_groups`] | groups by reference affinity and by k-distance | Zhong et al. 2004 |
 
 pub mod affinity;
 pub mod affinity_groups;
 pub mod cache;
+pub mod clusters;
 pub mod emd;
 pub mod footprint;
 pub mod histogram;

@@ -472,10 +472,21 @@ fn accesses_go_out_and_come_back() {
         "-o",
         "back.lackey",
     ]);
+    pack_for_simulators(&place);
+    for (file, back) in [
+        ("full.champsimtrace.xz", "back.xz"),
+        ("full.champsimtrace", "back.champsim"),
+        ("full.trc.gz", "back.gem5"),
+    ] {
+        place.good(&["import", file, "-o", back]);
+    }
     for (original, back) in [
         ("two", "back"),
         ("two", "back.zip"),
         ("full", "back.lackey"),
+        ("full", "back.xz"),
+        ("full", "back.champsim"),
+        ("full", "back.gem5"),
     ] {
         let (original, back) = (place.analysis(original), place.analysis(back));
         for key in [
@@ -492,6 +503,15 @@ fn accesses_go_out_and_come_back() {
             assert_eq!(original["summary"][key], back["summary"][key], "{key}");
         }
     }
+
+    let manifest = std::fs::read(place.path("back.gem5/manifest.json")).unwrap();
+    let manifest: Value = serde_json::from_slice(&manifest).unwrap();
+    assert_eq!(manifest["threads"][0]["name"], "cpu.data");
+    // Loads whose instructions are not known count as unknown code.
+    place.good(&["import", "nowhere.trc", "-o", "back.nowhere"]);
+    let unknown = place.analysis("back.nowhere");
+    assert_eq!(unknown["functions"][0]["function"], "[unknown]");
+    assert_eq!(unknown["summary"]["A"].as_u64(), Some(all));
 
     // The misses are those of the simulation, for any levels.
     let stores = ["--stores"];
@@ -545,12 +565,94 @@ fn accesses_go_out_and_come_back() {
             &["import", "nowhere", "--from", "lackey", "-o", "x3"],
             "nowhere",
         ),
+        (&["import", "app.c", "-o", "x4"], "give --from"),
+        (
+            &["import", "app.c", "--from", "champsim", "-o", "x5"],
+            "no instructions of 64 bytes",
+        ),
+        (
+            &["import", "app.c", "--from", "gem5", "-o", "x6"],
+            "does not begin as a packet trace",
+        ),
+        (
+            &["import", "cut.champsimtrace.xz", "-o", "x7"],
+            "cannot be read",
+        ),
     ] {
         let output = place.mgz(arguments);
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(code(&output), 1, "{message}");
         assert!(message.contains(word), "{message}");
     }
+}
+
+/// Makes traces of ChampSim and gem5 of the trace `full`: `full.champsimtrace`, the same packed by
+/// xz and cut off, `full.trc.gz`, and `nowhere.trc` without addresses of instructions.
+fn pack_for_simulators(place: &TestFolder) {
+    place.good(&[
+        "export",
+        "full",
+        "--to",
+        "champsim",
+        "-o",
+        "full.champsimtrace",
+    ]);
+    let records = std::fs::read(place.path("full.champsimtrace")).unwrap();
+    let mut xz = Command::new("xz");
+    xz.arg("-k").arg(place.path("full.champsimtrace"));
+    tools::succeed(&mut xz, LIMIT).unwrap();
+    let packed = std::fs::read(place.path("full.champsimtrace.xz")).unwrap();
+    std::fs::write(
+        place.path("cut.champsimtrace.xz"),
+        &packed[..packed.len() / 2],
+    )
+    .unwrap();
+    let number = |bytes: &mut Vec<u8>, field: u8, value: u64| {
+        bytes.push(field << 3);
+        leb128::encode(value, |byte| bytes.push(byte));
+    };
+    let bytes_field = |bytes: &mut Vec<u8>, field: u8, value: &[u8]| {
+        bytes.push(field << 3 | 2);
+        leb128::encode(value.len() as u64, |byte| bytes.push(byte));
+        bytes.extend(value);
+    };
+    let (mut requestor, mut header) = (Vec::new(), Vec::new());
+    number(&mut requestor, 1, 5);
+    bytes_field(&mut requestor, 2, b"cpu.data");
+    bytes_field(&mut header, 1, b"system.monitor");
+    number(&mut header, 3, 1_000_000_000_000);
+    bytes_field(&mut header, 4, &requestor);
+    for (name, knows_code) in [("full.trc", true), ("nowhere.trc", false)] {
+        let mut trace = b"gem5".to_vec();
+        let mut add = |message: &[u8]| {
+            leb128::encode(message.len() as u64, |byte| trace.push(byte));
+            trace.extend(message);
+        };
+        add(&header);
+        for (at, record) in records.chunks(64).enumerate() {
+            let word = |at: usize| u64::from_le_bytes(record[at..at + 8].try_into().unwrap());
+            let mut packet = Vec::new();
+            // Tick, read, address, bytes, flags, requestor, instruction.
+            for (field, value) in [
+                (1, at as u64 * 500),
+                (2, 1),
+                (3, word(32)),
+                (4, 1),
+                (5, 0),
+                (6, 5),
+            ] {
+                number(&mut packet, field, value);
+            }
+            if knows_code {
+                number(&mut packet, 7, word(0));
+            }
+            add(&packet);
+        }
+        std::fs::write(place.path(name), trace).unwrap();
+    }
+    let mut gzip = Command::new("gzip");
+    gzip.arg(place.path("full.trc"));
+    tools::succeed(&mut gzip, LIMIT).unwrap();
 }
 
 /// Packs the files of the folder `dr` by zip, in pieces with arbitrary boundaries, as drmemtrace

@@ -68,7 +68,8 @@ pub enum Command {
     /// Writes a trace in the format of another tool: a profiler, or a simulator of caches or
     /// memory.
     Export(mgz_export::ExportArguments),
-    /// Makes a trace folder from a trace of valgrind's lackey or DynamoRIO's drmemtrace.
+    /// Makes a trace folder from a trace of valgrind's lackey, DynamoRIO's drmemtrace, ChampSim or
+    /// gem5.
     Import(mgz_export::import::ImportArguments),
     /// Queries functions, lines, objects, windows, samples and rows in SQL.
     Query(mgz_analyzer::query::QueryArguments),

@@ -124,6 +124,24 @@ pub mod dr {
     }
 }
 
+/// Offsets in ChampSim's records of instructions.
+pub mod champsim {
+    /// Bytes of a record.
+    pub const RECORD: usize = 64;
+    /// 1 for branches.
+    pub const IS_BRANCH: usize = 8;
+    /// 1 for branches that were taken.
+    pub const BRANCH_TAKEN: usize = 9;
+    /// Addresses that are written; 0 for none.
+    pub const DESTINATIONS: usize = 16;
+    /// Number of these addresses.
+    pub const DESTINATION_COUNT: usize = 2;
+    /// Addresses that are read; 0 for none.
+    pub const SOURCES: usize = 32;
+    /// Number of these addresses.
+    pub const SOURCE_COUNT: usize = 4;
+}
+
 fn dr_record(out: &mut dyn Write, kind: u16, size: u16, value: u64) -> std::io::Result<()> {
     let mut bytes = [0; dr::RECORD];
     bytes[..2].copy_from_slice(&kind.to_le_bytes());
@@ -171,10 +189,12 @@ fn write(out: &mut dyn Write, format: Format, access: Access) -> std::io::Result
             }
         }
         Format::Champsim => {
-            let mut bytes = [0; 64];
+            let mut bytes = [0; champsim::RECORD];
             bytes[..8].copy_from_slice(&ip.to_le_bytes());
-            // Two words that are written, then four that are read.
-            let field = if store { 16 } else { 32 };
+            let field = match store {
+                true => champsim::DESTINATIONS,
+                false => champsim::SOURCES,
+            };
             bytes[field..field + 8].copy_from_slice(&address.to_le_bytes());
             out.write_all(&bytes)
         }

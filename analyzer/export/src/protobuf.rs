@@ -1,4 +1,5 @@
-//! Messages of protocol buffers, as far as the formats need them: fields are appended to bytes.
+//! Messages of protocol buffers, as far as the formats need them: fields are appended to bytes, or
+//! read one by one.
 
 use mgz_annotations_schema::leb128;
 
@@ -63,9 +64,81 @@ impl Message {
     }
 }
 
+/// Value of a field that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldValue<'a> {
+    /// A number of variable length, or of 4 or 8 bytes.
+    Number(u64),
+    /// A text, a nested message or packed numbers.
+    Bytes(&'a [u8]),
+}
+
+/// Passes each field of a message to `each`, with its number. `None` if the message is damaged.
+pub fn read_fields<'a>(
+    mut bytes: &'a [u8],
+    mut each: impl FnMut(u64, FieldValue<'a>),
+) -> Option<()> {
+    fn number(bytes: &mut &[u8]) -> Option<u64> {
+        leb128::decode(u64::BITS, || bytes.split_off_first().copied())
+    }
+    fn part<'a>(bytes: &mut &'a [u8], length: u64) -> Option<&'a [u8]> {
+        bytes.split_off(..usize::try_from(length).ok()?)
+    }
+    while !bytes.is_empty() {
+        let key = number(&mut bytes)?;
+        let value = match key & 7 {
+            0 => FieldValue::Number(number(&mut bytes)?),
+            1 => FieldValue::Number(u64::from_le_bytes(part(&mut bytes, 8)?.try_into().ok()?)),
+            2 => {
+                let length = number(&mut bytes)?;
+                FieldValue::Bytes(part(&mut bytes, length)?)
+            }
+            5 => {
+                let four = part(&mut bytes, 4)?.try_into().ok()?;
+                FieldValue::Number(u32::from_le_bytes(four).into())
+            }
+            _ => return None,
+        };
+        each(key >> 3, value);
+    }
+    Some(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fields_come_back_and_damage_is_none() {
+        let message = Message::new()
+            .number(1, u64::MAX)
+            .text(2, "testing")
+            .double(3, 0.5);
+        let fields = |bytes: &[u8]| {
+            let mut all = Vec::new();
+            let whole = read_fields(bytes, |number, value| {
+                all.push(format!("{number} {value:?}"))
+            });
+            whole.map(|()| all)
+        };
+        let expected = [
+            (1, FieldValue::Number(u64::MAX)),
+            (2, FieldValue::Bytes(b"testing")),
+            (3, FieldValue::Number(0.5f64.to_bits())),
+        ];
+        let expected = expected.map(|(number, value)| format!("{number} {value:?}"));
+        assert_eq!(fields(&message.bytes).unwrap(), expected);
+        // The fields end behind 11, 20 and 29 bytes.
+        for at in 0..=message.bytes.len() {
+            assert_eq!(
+                fields(&message.bytes[..at]).is_some(),
+                [0, 11, 20, 29].contains(&at),
+                "{at}"
+            );
+        }
+        assert_eq!(fields(&[0x0b, 0]), None, "groups are not read");
+        assert_eq!(fields(&[0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]), None);
+    }
 
     /// The examples of the format's documentation.
     #[test]

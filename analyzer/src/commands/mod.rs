@@ -14,7 +14,7 @@ use crate::cli::{OutputFormat, block};
 use crate::input::{ColumnSet, Trace, manifest_of};
 use crate::output::document::Document;
 use crate::output::export::FileFormat;
-pub use crate::util::progress::bar as progress_bar;
+pub use crate::util::progress::{bar as progress_bar, byte_bar};
 use anyhow::{Context, bail};
 use clap::{Args, CommandFactory};
 use mgz_annotations_schema::TraceMode;

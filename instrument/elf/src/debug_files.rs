@@ -10,12 +10,19 @@
 //! from the rest.
 
 use crate::Elf;
+use liblzma::bufread::XzDecoder;
+use liblzma::stream::Stream;
 use memchr::memmem;
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
+/// Tables of names are small. Larger ones are damaged or malicious. Source: Chosen.
+const MAX_NAME_TABLE_BYTES: usize = 1 << 28;
+/// Memory of a decoder of xz, bytes. Source: `xz -9` makes files that take 65 MiB.
+const MAX_XZ_MEMORY_BYTES: u64 = 1 << 27;
 /// Folder where the distributions install debug information.
 const INSTALLED: &str = "/usr/lib/debug";
 
@@ -257,8 +264,6 @@ fn map(path: &Path) -> std::io::Result<memmap2::Mmap> {
 
 /// Names of functions by start address, from a separate file and from `.gnu_debugdata`.
 pub fn names(elf: &Elf, found: &DebugFiles) -> HashMap<u64, String> {
-    /// Tables of names are small. Larger ones are damaged or malicious. Source: Chosen.
-    const MAX_NAME_TABLE_BYTES: usize = 1 << 28;
     let mut names = HashMap::new();
     let mut add = |data: &[u8]| {
         let Ok(file) = object::File::parse(data) else {
@@ -280,29 +285,21 @@ pub fn names(elf: &Elf, found: &DebugFiles) -> HashMap<u64, String> {
         add(&data);
     }
     if let Some(section) = elf.section(".gnu_debugdata")
-        && let Some(mut packed) = elf.section_bytes(section)
+        && let Some(packed) = elf.section_bytes(section)
+        && let Some(plain) = unpack(packed)
     {
-        let mut plain = Limited(Vec::new(), MAX_NAME_TABLE_BYTES);
-        if lzma_rs::xz_decompress(&mut packed, &mut plain).is_ok() {
-            add(&plain.0);
-        }
+        add(&plain);
     }
     names
 }
 
-/// Bytes up to a limit.
-struct Limited(Vec<u8>, usize);
-
-impl std::io::Write for Limited {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        if self.0.len() + bytes.len() > self.1 {
-            return Err(std::io::Error::other("too large"));
-        }
-        self.0.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
+/// Unpacked bytes of xz; `None` if they are damaged or too many.
+fn unpack(packed: &[u8]) -> Option<Vec<u8>> {
+    let decoder = Stream::new_stream_decoder(MAX_XZ_MEMORY_BYTES, 0).ok()?;
+    let mut plain = Vec::new();
+    XzDecoder::new_stream(packed, decoder)
+        .take(MAX_NAME_TABLE_BYTES as u64 + 1)
+        .read_to_end(&mut plain)
+        .ok()?;
+    (plain.len() <= MAX_NAME_TABLE_BYTES).then_some(plain)
 }

@@ -1,5 +1,5 @@
-//! The commands of locality models: `mgz-analyze reuse`, `spectra`, `cache`, `predict` and
-//! `affinity`. Each is a thin layer: it passes rows to [`mgz_models`] and returns a
+//! The commands of locality models: `mgz-analyze reuse`, `spectra`, `cache`, `predict`,
+//! `affinity` and `simpoints`. Each is a thin layer: it passes rows to [`mgz_models`] and returns a
 //! [`Document`](mgz_analyzer::output::document::Document).
 
 pub mod affinity;
@@ -13,6 +13,7 @@ mod predict_code;
 mod private_data;
 pub mod rdx;
 pub mod reuse;
+pub mod simpoints;
 pub mod spectra;
 pub mod threads;
 pub mod watched;
@@ -36,6 +37,8 @@ pub enum Command {
     Predict(predict::PredictArguments),
     /// Shows which hot lines, pages or regions are accessed together.
     Affinity(affinity::AffinityArguments),
+    /// Chooses a few windows with weights that represent the run (SimPoint).
+    Simpoints(simpoints::SimpointsArguments),
 }
 
 /// Runs a subcommand.
@@ -46,6 +49,7 @@ pub fn run_subcommand(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Cache(a) => &a.common,
         Command::Predict(a) => &a.common,
         Command::Affinity(a) => &a.common,
+        Command::Simpoints(a) => &a.common,
     };
     start(common)?;
     let result = match command {
@@ -54,6 +58,7 @@ pub fn run_subcommand(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Cache(a) => cache::run_cache(a),
         Command::Predict(a) => predict::run_predict(a),
         Command::Affinity(a) => affinity::run_affinity(a),
+        Command::Simpoints(a) => simpoints::run_simpoints(a),
     };
     finish(result?, common)
 }

@@ -162,6 +162,7 @@ fn all_columns_have_the_types_that_are_listed() {
             ],
         ),
         ("mgz-analyze affinity", vec!["affinity", &full]),
+        ("mgz-analyze simpoints", vec!["simpoints", &full]),
     ];
     let mut list = String::new();
     for (name, words) in &commands {

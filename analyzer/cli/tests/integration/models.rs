@@ -696,6 +696,96 @@ fn affinity_finds_what_is_used_together() {
     assert!(got["places"].as_array().unwrap().len() >= 4);
 }
 
+/// Ten windows of 1,000 loads: the first function in seven, which walks over 100 words, and the
+/// second one in three, which walks over 500.
+fn two_phases() -> Vec<SampleRow> {
+    let of = |i: u64| {
+        let second = (3000..6000).contains(&i);
+        SampleRow {
+            process: 7,
+            thread: 8,
+            seq: i,
+            time_ns: i * 10,
+            site: if second { 7 + i % 2 } else { 1 + i % 2 } as u32,
+            address: 0x10000 + i % if second { 500 } else { 100 } * 64,
+            size: 8,
+            class: if second { 2 } else { 1 },
+            ..SampleRow::default()
+        }
+    };
+    (0..10_000).map(of).collect()
+}
+
+#[test]
+fn simpoints_are_the_phases_with_their_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let full = folder.path().join("full");
+    trace_of(&full, "full", &two_phases());
+    let prefix = folder.path().join("app");
+    let words = ["simpoints", "@", "--write", prefix.to_str().unwrap()];
+    let got = json(&full, &words);
+    assert_eq!(summary(&got, "windows"), 10.0);
+    assert_eq!(summary(&got, "window_loads"), 1000.0);
+    let points = got["simpoints"].as_array().unwrap();
+    let of = |function: &str| {
+        let point = points.iter().find(|p| p["function"] == function);
+        point.unwrap_or_else(|| panic!("{function} in {points:?}"))
+    };
+    assert_eq!(points.len(), 2);
+    for (function, weight, footprint, strided) in
+        [("main", 0.7, 100, 1.0), ("helper", 0.3, 500, 0.0)]
+    {
+        let point = of(function);
+        assert!((point["weight"].as_f64().unwrap() - weight).abs() < 1e-12);
+        assert_eq!(point["windows"].as_f64().unwrap(), weight * 10.0);
+        assert_eq!(point["F"], footprint);
+        assert_eq!(point["F_64"], footprint);
+        assert_eq!(point["strided_share"], strided);
+        let window = point["window"].as_f64().unwrap();
+        assert!((3.0..6.0).contains(&window) == (function == "helper"));
+        assert!((point["from_s"].as_f64().unwrap() - window * 1e-5).abs() < 1e-12);
+    }
+    for row in got["reproduced"].as_array().unwrap() {
+        assert_eq!(row["error"], 0.0, "{row}");
+    }
+    // The pair of files has the same numbers.
+    let file = |end: &str| std::fs::read_to_string(prefix.with_extension(end)).unwrap();
+    let lines = |key: &str| -> Vec<String> {
+        let of = |p: &Value| match key {
+            "weight" => format!("{:.6} {}", p[key].as_f64().unwrap(), p["simpoint"]),
+            _ => format!("{} {}", p[key], p["simpoint"]),
+        };
+        points.iter().map(of).collect()
+    };
+    assert_eq!(file("simpts").lines().collect::<Vec<_>>(), lines("window"));
+    assert_eq!(file("weights").lines().collect::<Vec<_>>(), lines("weight"));
+    assert_eq!(json(&full, &words), got, "equal seeds give equal results");
+    assert_eq!(
+        summary(&json(&full, &["simpoints", "@", "--max", "1"]), "simpoints"),
+        1.0
+    );
+
+    // Windows of a sampled trace are its samples.
+    let ring = folder.path().join("ring");
+    let sampled: Vec<SampleRow> = two_phases()
+        .into_iter()
+        .filter(|r| r.seq % 1000 < 100)
+        .map(|r| SampleRow {
+            sample: 20 + (r.seq / 1000) as u32,
+            ..r
+        })
+        .collect();
+    trace_of(&ring, "ring", &sampled);
+    let got = json(&ring, &["simpoints", "@"]);
+    let numbers: Vec<u64> = (got["windows"].as_array().unwrap().iter())
+        .map(|w| w["window"].as_u64().unwrap())
+        .collect();
+    assert_eq!(numbers, (20..30).collect::<Vec<_>>());
+    assert_eq!(summary(&got, "simpoints"), 2.0);
+    let text = refusal(&["simpoints", ring.to_str().unwrap(), "--window", "10"], 1);
+    assert!(text.contains("windows of its own"), "{text}");
+}
+
 #[test]
 fn rdx_estimates_what_exact_measurement_gives() {
     let folder = tempfile::tempdir().unwrap();
@@ -836,6 +926,12 @@ fn bad_input_gets_one_clear_error() {
         (vec!["spectra", empty], 1, "no accesses"),
         (vec!["cache", empty, "--level", "32K:8"], 1, "no accesses"),
         (vec!["affinity", empty], 1, "no accesses"),
+        (vec!["simpoints", empty], 1, "no accesses"),
+        (
+            vec!["simpoints", full, "--window", "0"],
+            2,
+            "at least one load",
+        ),
         (vec!["reuse", "/no/such/trace"], 1, "not a trace folder"),
         // Inputs that are too short to train a model, or to sample.
         (vec!["predict", "--train", full], 1, "two"),
@@ -859,7 +955,7 @@ fn all_formats_have_the_same_tables() {
     let trace = folder.path().join("trace");
     trace_of(&trace, "full", &passes(500));
     let trace = trace.to_str().unwrap();
-    for command in ["reuse", "spectra", "affinity", "cache"] {
+    for command in ["reuse", "spectra", "affinity", "cache", "simpoints"] {
         let more: &[&str] = if command == "cache" {
             &["--level", "4K:4"]
         } else {

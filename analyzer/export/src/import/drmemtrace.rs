@@ -1,9 +1,10 @@
 //! Traces of DynamoRIO's drmemtrace, after its post-processing (`trace_entry_t` records).
 
 use crate::accesses::dr;
-use crate::import::unpack;
 use crate::import::writer::{ImportedAccess, TraceWriter};
+use crate::import::{Imported, fill, unpack};
 use anyhow::{Context, bail};
+use indicatif::ProgressBar;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::io::{BufReader, Read};
@@ -54,17 +55,6 @@ pub fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// Result of reading.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DrMemTraceCounts {
-    /// Files that end without their last record.
-    pub cut: u64,
-    /// Records of a kind that is not known.
-    pub strange: u64,
-    /// Accesses.
-    pub accesses: u64,
-}
-
 fn record(bytes: &[u8; dr::RECORD]) -> (u16, u16, u64) {
     let mut value = [0; 8];
     value.copy_from_slice(&bytes[4..]);
@@ -73,6 +63,12 @@ fn record(bytes: &[u8; dr::RECORD]) -> (u16, u16, u64) {
         u16::from_le_bytes([bytes[2], bytes[3]]),
         u64::from_le_bytes(value),
     )
+}
+
+/// True if this is the first record of a trace.
+pub fn is_header(bytes: &[u8; dr::RECORD]) -> bool {
+    let (kind, _, version) = record(bytes);
+    kind == dr::HEADER && (1..=MAX_VERSION).contains(&version)
 }
 
 /// Accesses of a file, up to its next timestamp at a time. Timestamps are microseconds.
@@ -117,15 +113,16 @@ impl Clock {
 /// Reads the files of a trace, in the order of their timestamps.
 pub fn read_drmemtrace(
     files: &[PathBuf],
+    bar: &ProgressBar,
     out: &mut TraceWriter,
-) -> anyhow::Result<DrMemTraceCounts> {
-    let (mut found, mut clock) = (DrMemTraceCounts::default(), Clock::default());
+) -> anyhow::Result<Imported> {
+    let (mut found, mut clock) = (Imported::default(), Clock::default());
     let mut streams = Vec::new();
     let mut next = BinaryHeap::new();
     for path in files {
         let mut stream = Stream {
             path: path.clone(),
-            input: Box::new(BufReader::with_capacity(1 << 16, unpack::open(path)?)),
+            input: Box::new(BufReader::with_capacity(1 << 16, unpack::open(path, bar)?)),
             process: 1,
             thread: 1,
             ip: 0,
@@ -159,7 +156,7 @@ impl Stream {
         &mut self,
         clock: &mut Clock,
         out: &mut TraceWriter,
-        found: &mut DrMemTraceCounts,
+        found: &mut Imported,
     ) -> anyhow::Result<Option<u64>> {
         clock.enter(self);
         while let Some(bytes) = self.next(found)? {
@@ -210,16 +207,10 @@ impl Stream {
     }
 
     /// The next record. `None` at the end.
-    fn next(&mut self, found: &mut DrMemTraceCounts) -> anyhow::Result<Option<[u8; dr::RECORD]>> {
+    fn next(&mut self, found: &mut Imported) -> anyhow::Result<Option<[u8; dr::RECORD]>> {
         let shown = || format!("{}: cannot be read", self.path.display());
         let mut bytes = [0; dr::RECORD];
-        let mut got = 0;
-        while got < bytes.len() {
-            match self.input.read(&mut bytes[got..]).with_context(shown)? {
-                0 => break,
-                more => got += more,
-            }
-        }
+        let got = fill(&mut self.input, &mut bytes).with_context(shown)?;
         if got < bytes.len() {
             found.cut += u64::from(!self.ended || got > 0);
             return Ok(None);
@@ -235,13 +226,7 @@ impl Stream {
     }
 
     /// Checks a record that holds no access.
-    fn check(
-        &self,
-        kind: u16,
-        size: u16,
-        value: u64,
-        found: &mut DrMemTraceCounts,
-    ) -> anyhow::Result<()> {
+    fn check(&self, kind: u16, size: u16, value: u64, found: &mut Imported) -> anyhow::Result<()> {
         match kind {
             dr::HEADER if value > MAX_VERSION => bail!(
                 "{}: version {value} of drmemtrace's format is newer than those that are known (up to {MAX_VERSION}); use a newer mgz, or an older DynamoRIO",

@@ -1,17 +1,9 @@
 //! Traces of `valgrind --tool=lackey --trace-mem=yes`.
 
+use crate::import::Imported;
 use crate::import::writer::{ImportedAccess, TraceWriter};
 use anyhow::{Context, bail};
 use std::io::BufRead;
-
-/// Result of reading.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Read {
-    /// The traced command, as valgrind prints it.
-    pub command: String,
-    /// Lines that are neither accesses nor valgrind's own.
-    pub strange: u64,
-}
 
 /// An instruction, load, store or both (`I`, ` L`, ` S`, ` M`): kind, address, size.
 pub fn line(text: &[u8]) -> Option<(u8, u64, u32)> {
@@ -30,9 +22,9 @@ pub fn line(text: &[u8]) -> Option<(u8, u64, u32)> {
 }
 
 /// Reads a trace. Lackey records no threads: all accesses belong to one.
-pub fn read_lackey(input: &mut dyn BufRead, out: &mut TraceWriter) -> anyhow::Result<Read> {
-    let mut found = Read::default();
-    let (mut ip, mut time, mut accesses) = (0, 0u64, 0u64);
+pub fn read_lackey(input: &mut dyn BufRead, out: &mut TraceWriter) -> anyhow::Result<Imported> {
+    let mut found = Imported::default();
+    let (mut ip, mut time) = (0, 0u64);
     let mut text = Vec::new();
     loop {
         text.clear();
@@ -46,7 +38,7 @@ pub fn read_lackey(input: &mut dyn BufRead, out: &mut TraceWriter) -> anyhow::Re
         match line(&text) {
             Some((b'I', address, _)) => (ip, time) = (address, time + 1),
             Some((kind, address, size)) => {
-                accesses += 1;
+                found.accesses += 1;
                 let mut access = ImportedAccess {
                     process: 1,
                     thread: 1,
@@ -81,7 +73,7 @@ pub fn read_lackey(input: &mut dyn BufRead, out: &mut TraceWriter) -> anyhow::Re
             }
         }
     }
-    if accesses == 0 {
+    if found.accesses == 0 {
         bail!(
             "no access is in it; a trace is what valgrind --tool=lackey --trace-mem=yes --log-file=FILE writes"
         );

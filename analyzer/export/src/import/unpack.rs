@@ -1,7 +1,10 @@
-//! Packed files: gzip, zip, lz4 and snappy, by their first bytes.
+//! Packed files: gzip, xz, zip, lz4 and snappy, by their first bytes.
 
 use anyhow::Context;
 use flate2::bufread::{DeflateDecoder, MultiGzDecoder};
+use indicatif::ProgressBar;
+use liblzma::bufread::XzDecoder;
+use liblzma::stream::{CONCATENATED, Stream};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Seek, SeekFrom, Take};
 use std::path::Path;
@@ -14,16 +17,49 @@ const END_BYTES: usize = 22;
 const MAX_COMMENT_BYTES: usize = 0xffff;
 /// Bytes of a central directory at most; more is damage.
 const MAX_DIRECTORY_BYTES: u64 = 1 << 28;
+/// Memory of a decoder of xz, bytes. Source: `xz -9` makes files that take 65 MiB.
+const MAX_XZ_MEMORY_BYTES: u64 = 1 << 30;
 
-/// Opens a file for reading its unpacked bytes.
-pub fn open(path: &Path) -> anyhow::Result<Box<dyn Read>> {
+/// A file whose read bytes advance a progress bar.
+struct Watched {
+    file: File,
+    bar: ProgressBar,
+}
+
+impl Read for Watched {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.file.read(out)?;
+        self.bar.inc(read as u64);
+        Ok(read)
+    }
+}
+
+impl Seek for Watched {
+    fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
+        self.file.seek(to)
+    }
+}
+
+/// Opens a file for reading its unpacked bytes. `-` is standard input, which is not unpacked.
+pub fn open(path: &Path, bar: &ProgressBar) -> anyhow::Result<Box<dyn Read>> {
+    if path.as_os_str() == "-" {
+        return Ok(Box::new(std::io::stdin()));
+    }
     let named = || format!("{}: cannot be read", path.display());
-    let file = File::open(path).with_context(named)?;
+    let file = Watched {
+        file: File::open(path).with_context(named)?,
+        bar: bar.clone(),
+    };
     let mut plain = BufReader::with_capacity(BUFFER, file);
     let head = plain.fill_buf().with_context(named)?;
     let begins = |magic: &[u8]| head.starts_with(magic);
     Ok(if begins(&[0x1f, 0x8b]) {
         Box::new(MultiGzDecoder::new(plain))
+    } else if begins(b"\xfd7zXZ\0") {
+        let decoder = Stream::new_stream_decoder(MAX_XZ_MEMORY_BYTES, CONCATENATED)
+            .map_err(Error::from)
+            .with_context(named)?;
+        Box::new(XzDecoder::new_stream(plain, decoder))
     } else if begins(b"PK\x03\x04") {
         Box::new(ZipEntries::new(plain).with_context(named)?)
     } else if begins(&[0x04, 0x22, 0x4d, 0x18]) {

@@ -44,7 +44,7 @@ pub struct ImportedAccess {
     pub size: u32,
     /// A store.
     pub store: bool,
-    /// Number of the instruction in its thread, used as its time.
+    /// Number of the instruction in its thread, used as its time, or simulated nanoseconds.
     pub time: u64,
 }
 
@@ -77,6 +77,8 @@ pub struct TraceWriter {
     threads: BTreeMap<(u32, u32), Rows>,
     sites: HashMap<u64, u32>,
     order: Vec<(u64, u32)>,
+    /// Names of threads by process and thread, as far as they are known.
+    pub names: HashMap<(u32, u32), String>,
     /// The manifest, as far as the other trace gives it.
     pub manifest: Manifest,
 }
@@ -123,17 +125,14 @@ impl TraceWriter {
             threads: BTreeMap::new(),
             sites: HashMap::new(),
             order: Vec::new(),
+            names: HashMap::new(),
             manifest: Manifest::default(),
         })
     }
 
     /// Adds an access. Those of a thread must come in order.
     pub fn add(&mut self, access: ImportedAccess) -> anyhow::Result<()> {
-        let next = self.order.len() as u32;
-        let site = *self.sites.entry(access.ip).or_insert(next);
-        if site == next {
-            self.order.push((access.ip, access.size));
-        }
+        let site = self.site(access);
         let sample = self.threads.len() as u32;
         let key = (access.process, access.thread);
         let rows = self.threads.entry(key).or_insert_with(|| Rows {
@@ -161,6 +160,19 @@ impl TraceWriter {
         Ok(())
     }
 
+    /// The number of an access's instruction; [`NONE`] if it is not known.
+    fn site(&mut self, access: ImportedAccess) -> u32 {
+        if access.ip == 0 {
+            return NONE;
+        }
+        let next = self.order.len() as u32;
+        let site = *self.sites.entry(access.ip).or_insert(next);
+        if site == next {
+            self.order.push((access.ip, access.size));
+        }
+        site
+    }
+
     /// Writes the rest and returns the number of rows. `program` is the name of the code and the
     /// path of its instructions.
     pub fn finish(mut self, program: &str) -> anyhow::Result<u64> {
@@ -180,6 +192,11 @@ impl TraceWriter {
         let threads = self.threads.iter().map(|(&(process, thread), of)| Thread {
             process,
             thread,
+            name: self
+                .names
+                .get(&(process, thread))
+                .cloned()
+                .unwrap_or_default(),
             rows: of.rows,
             samples: 1,
             records_executed: of.rows,

@@ -377,6 +377,27 @@ fn files_of_the_real_perf_are_read_whole() {
                     && (extra.contains(&"-") || extra.contains(&"-z")),
             "build ids, {what}"
         );
+        // perf rewrites its files to add build ids; samples and mappings stay.
+        let injected = dir.path().join("injected.data");
+        let mut inject = Command::new("perf");
+        inject
+            .args(["inject", "-b", "-i"])
+            .arg(&path)
+            .arg("-o")
+            .arg(&injected);
+        if inject.output().expect("perf starts").status.success() {
+            let bytes = std::fs::read(&injected).expect("readable");
+            let again = Session::read_any(&[&bytes]).expect("a perf.data file");
+            let what = format!("{what}, injected: {:?}", again.loss);
+            assert_eq!(again.samples, session.samples, "{what}");
+            let (new, old) = (again.spaces.mappings(), session.spaces.mappings());
+            assert_eq!(new.len(), old.len(), "{what}");
+            assert_eq!(
+                again.loss.bad_records + again.loss.bad_compressed,
+                0,
+                "{what}"
+            );
+        }
         read += 1;
     }
     eprintln!("{read} of {} forms of real files", more.len());
