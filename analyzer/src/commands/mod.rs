@@ -11,7 +11,7 @@ pub mod stream;
 pub mod what_if;
 
 use crate::cli::{OutputFormat, block};
-use crate::input::{ColumnSet, Trace, manifest_of};
+use crate::input::{ColumnSet, Trace, folder_of, manifest_of};
 use crate::output::document::Document;
 use crate::output::export::FileFormat;
 pub use crate::util::progress::{bar as progress_bar, byte_bar};
@@ -132,6 +132,7 @@ pub fn open_trace(
     common: &Common,
     document: &mut Document,
 ) -> anyhow::Result<Trace> {
+    let folder = &folder_of(folder.to_path_buf());
     if is_watched(folder) {
         return Err(refuse_watched(
             folder,
@@ -147,6 +148,7 @@ pub fn open_nameless(
     common: &Common,
     document: &mut Document,
 ) -> anyhow::Result<Trace> {
+    let folder = &folder_of(folder.to_path_buf());
     if is_watched(folder) || common.no_annotations {
         return open_trace(folder, common, document);
     }

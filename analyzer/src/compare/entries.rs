@@ -428,11 +428,15 @@ pub fn entries(path: &str, analysis: &Analysis, manifest: &Manifest) -> RunEntri
     }
 }
 
-/// The entries of objects.
+/// Name of heap memory whose block is not known.
+const HEAP: &str = "[heap]";
+
+/// The entries of objects. Heap memory without a known block is left out: its share depends on the
+/// blocks that were logged, so it differs from run to run.
 fn of_objects(analysis: &Analysis, whole: Whole) -> Vec<Entry> {
-    let rows = analysis.objects.iter();
+    let rows = || analysis.objects.iter().filter(|o| o.object != HEAP);
     let names = object_names(
-        &rows
+        &rows()
             .map(|o| (o.object.as_str(), o.largest))
             .collect::<Vec<_>>(),
     );
@@ -461,7 +465,7 @@ fn of_objects(analysis: &Analysis, whole: Whole) -> Vec<Entry> {
         entry.cells.extend(size.map(|cell| (Metric::Size, cell)));
         entry
     };
-    analysis.objects.iter().zip(names).map(of).collect()
+    rows().zip(names).map(of).collect()
 }
 
 /// Names by which objects of two runs can be matched. An object that is named only by its address

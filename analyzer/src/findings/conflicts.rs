@@ -112,9 +112,9 @@ fn finding(
     let hits = of_loop as f64 * params::NS_OF_HITTING_LOAD;
     let lost = context.prices.lost(price.wait_ns, hits);
     let waiting = context.waiting(&of_mine);
-    let most = waiting.hi.unwrap_or(f64::INFINITY);
+    let waits = waiting.ends();
     let [score_lo, score, score_hi] =
-        std::array::from_fn(|end| (shares[end] * lost[end]).min(most));
+        std::array::from_fn(|end| (shares[end] * lost[end]).min(waits[end]));
     if score < params::MIN_COST_OF_FINDING_PCT {
         return None;
     }

@@ -143,7 +143,7 @@ impl<'a> Costs<'a> {
         (predicted, pages): (&'a Predicted, Option<&'a Predicted>),
     ) -> Costs<'a> {
         let regions = regions(&context, &causes);
-        let most = |cause: &Cause| context.waiting(&cause.sites).hi.unwrap_or(100.0);
+        let most = |cause: &Cause| context.waiting(&cause.sites).value.unwrap_or(100.0);
         Costs {
             most: causes.iter().map(most).collect(),
             context,

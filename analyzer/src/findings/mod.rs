@@ -353,8 +353,9 @@ fn findings_of_causes<'c>(
         // A loop cannot lose more time than it takes, or than interrupts were seen at its loads.
         let most = time.value.unwrap_or(f64::INFINITY);
         let waiting = context.waiting(&cause.sites);
-        let most = most.min(waiting.hi.unwrap_or(f64::INFINITY));
-        let score: [f64; 3] = std::array::from_fn(|end| (shares[end] * cause.lost[end]).min(most));
+        let waits = waiting.ends();
+        let score: [f64; 3] =
+            std::array::from_fn(|end| (shares[end] * cause.lost[end]).min(most).min(waits[end]));
         if score[1] < params::MIN_COST_OF_FINDING_PCT {
             if score[2] > doubt.0 {
                 doubt = (score[2], Some(&cause.line));

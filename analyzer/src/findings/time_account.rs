@@ -233,7 +233,10 @@ mod tests {
         };
         let (fast, as_modelled, slow) = (share(0.3), share(1.5), share(9.0));
         assert!((as_modelled[1] - 2.0 / 3.0).abs() < 0.05, "{as_modelled:?}");
-        assert!(fast[1] < as_modelled[1] && slow[1] > 0.85, "{fast:?} {slow:?}");
+        assert!(
+            fast[1] < as_modelled[1] && slow[1] > 0.85,
+            "{fast:?} {slow:?}"
+        );
         for [lo, value, hi] in [fast, as_modelled, slow] {
             assert!(lo <= value && value <= hi, "{lo} {value} {hi}");
         }

@@ -44,6 +44,11 @@ impl WaitingShare {
         }
     }
 
+    /// The lower end, the estimate and the upper end. Infinite without a measurement.
+    pub(super) fn ends(&self) -> [f64; 3] {
+        [self.lo, self.value, self.hi].map(|end| end.unwrap_or(f64::INFINITY))
+    }
+
     /// The combined share of two disjoint sets of load instructions.
     pub(super) fn and(self, other: WaitingShare) -> WaitingShare {
         let sum = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| (a + b).min(100.0));

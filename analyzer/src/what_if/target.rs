@@ -102,10 +102,14 @@ pub(crate) fn place(line: &LineName) -> String {
     }
 }
 
-/// True if `name` is the function, with or without its modules.
+/// True if `name` is the function, with or without its modules and its arguments.
 fn is_function(function: &str, name: &str) -> bool {
-    let before = function.strip_suffix(name);
-    before.is_some_and(|modules| modules.is_empty() || modules.ends_with("::"))
+    let named = function.replace("(anonymous namespace)::", "");
+    let bare = named.split('(').next().unwrap_or_default();
+    [function, bare].iter().any(|function| {
+        let before = function.strip_suffix(name);
+        before.is_some_and(|modules| modules.is_empty() || modules.ends_with("::"))
+    })
 }
 
 /// True if `name` is the line, with or without folders.
@@ -126,6 +130,10 @@ mod tests {
     fn functions_are_named_with_or_without_modules() {
         assert!(is_function("grid::columns", "columns") && is_function("columns", "columns"));
         assert!(!is_function("by_columns", "columns") && !is_function("columns", "grid::columns"));
+        assert!(is_function(
+            "(anonymous namespace)::probe(Table const&, long)",
+            "probe"
+        ));
     }
 
     #[test]
