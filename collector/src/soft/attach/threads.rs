@@ -6,6 +6,7 @@
 
 use crate::soft::attach::Refused;
 use crate::target::proc_stat::ProcStat;
+use mgz_abi::seccomp::Instruction;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ const EXTENDED: usize = 1 << 14;
 const NT_X86_XSTATE: usize = 0x202;
 const PTRACE_GETSIGMASK: Request = 0x420a;
 const PTRACE_SETSIGMASK: Request = 0x420b;
+const PTRACE_SECCOMP_GET_FILTER: Request = 0x420c;
 const PTRACE_GET_RSEQ_CONFIGURATION: Request = 0x420f;
 const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
 
@@ -179,6 +181,28 @@ pub fn registers(thread: i32) -> io::Result<libc::user_regs_struct> {
     call(libc::PTRACE_GETREGS, thread, 0, r.as_mut_ptr() as usize)?;
     // SAFETY: the kernel has filled it.
     Ok(unsafe { r.assume_init() })
+}
+
+/// Filters of system calls of a stopped thread.
+pub fn filters(thread: i32) -> io::Result<Vec<Vec<Instruction>>> {
+    let get = |index: usize, into: usize| {
+        // SAFETY: the kernel writes into no memory, or into as many instructions as it has said.
+        match unsafe { libc::ptrace(PTRACE_SECCOMP_GET_FILTER, thread, index, into) } {
+            -1 => Err(io::Error::last_os_error()),
+            length => Ok(length as usize),
+        }
+    };
+    let mut found = Vec::new();
+    loop {
+        let length = match get(found.len(), 0) {
+            Ok(length) => length,
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(found),
+            Err(error) => return Err(error),
+        };
+        let mut filter = vec![Instruction::default(); length];
+        get(found.len(), filter.as_mut_ptr() as usize)?;
+        found.push(filter);
+    }
 }
 
 /// Address of a stopped thread's `struct rseq`, if it has registered one with the kernel.
