@@ -446,7 +446,7 @@ fn rights() {
     let mut filtered = by_nobody(&deny);
     filtered.args(["298", "--"]).arg(&app.path);
     let mut of_root = Command::new(&app.path);
-    let cases: [(&mut Command, &dyn Fn(i32)); 3] = [
+    let cases: [(&mut Command, &(dyn Fn(i32) + Sync)); 3] = [
         (&mut own, &|pid| succeeded(&attach(pid))),
         (&mut filtered, &|pid| {
             refused(pid, "run mgz-record as root outside")
