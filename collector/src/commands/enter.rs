@@ -129,7 +129,14 @@ fn wait_for(child: libc::pid_t, cli: &Cli) -> Result<i32, Failure> {
         return Ok(libc::WEXITSTATUS(status));
     }
     match libc::WTERMSIG(status) {
-        libc::SIGKILL => record::recover(cli, &cli.output),
+        // Threads can only be made by a process whose children are in its own namespace.
+        libc::SIGKILL => match join(std::process::id() as i32, "pid", libc::CLONE_NEWPID) {
+            Ok(()) => record::recover(cli, &cli.output),
+            Err(_) => Err(Failure::own(format!(
+                "the container ended, and with it the recorder; complete the trace by `mgz-record --recover {}`",
+                cli.output.display()
+            ))),
+        },
         signal => Ok(128 + signal),
     }
 }
