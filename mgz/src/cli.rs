@@ -1,13 +1,16 @@
 //! The command line of `mgz`.
 
-use crate::{doctor, fix, measured, report, run, serve, tools, viewed};
+use crate::agent::push::Collector;
+use crate::{agent, doctor, fix, measured, report, run, serve, tools, viewed};
 use clap::{CommandFactory, Parser, Subcommand};
 use mgz_annotations_schema::tell;
 use mgz_collector::objects::heap::blocks::HeapBlocks;
+use mgz_collector::options::args::Pattern;
 use mgz_collector::program::modules::Refusal;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Exit status: `mgz` itself failed. Statuses below belong to the program.
 pub const FAILED: i32 = 125;
@@ -34,6 +37,8 @@ Examples:
       predict the time that a remedy would save
   mgz fix -- ./app input.dat
       write app.fixed, a faster copy of app, if a remedy helps
+  mgz agent --name '^shop' -o /var/lib/mgz
+      record running services for ten seconds every ten minutes
   mgz doctor
       show what this machine can record, and the remedy for what it cannot
   mgz doctor --measure
@@ -68,6 +73,8 @@ pub enum Command {
     Report(Report),
     /// Show a report in a browser and analyse what you select there: a time range, a thread, data
     Serve(Serve),
+    /// Record running services for some seconds, again and again, and keep profiles
+    Agent(Agent),
     /// Try the remedies of the findings on the compiled program, and keep those that measurably
     /// save time
     Fix(Fix),
@@ -266,6 +273,103 @@ pub struct Fix {
     pub program: Vec<OsString>,
 }
 
+const AGENT_EXAMPLES: &str = "\
+Examples:
+  mgz agent --name '^shop' -o /var/lib/mgz
+      ten seconds of each process whose name begins with shop, every ten minutes
+  mgz agent --exe /opt/shop/shop.inst --every 1h --for 30s -o /var/lib/mgz
+      the processes of an instrumented file
+  mgz agent --name shop -o /var/lib/mgz --metrics /var/lib/node_exporter/mgz.prom
+      also writes metrics for node_exporter's textfile collector
+  mgz agent --name shop -o /var/lib/mgz --push http://localhost:4040/ingest
+      also sends the profiles to Pyroscope
+  mgz report /var/lib/mgz/20260102T030405Z-shop.inst-4711
+      the report of a recording; its profile is profile.pb.gz (go tool pprof)";
+
+const AGENT_AFTER: &str = "\
+Only processes that run a file made by mgz-instrument can be recorded; others are named once. Run the agent as \
+root, or as the user of the processes. It enters containers (processes in other namespaces) by itself.
+
+The processes of a turn are recorded one after the other. A turn is left out while the machine is busy \
+(--max-pressure), and after a recording that cost more than --overhead.
+
+Exit status: 0 ended by a signal or the stop file, 1 error.";
+
+/// `mgz agent`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(before_help = AGENT_EXAMPLES, after_help = AGENT_AFTER, group(clap::ArgGroup::new("rule").args(["name", "exe", "pid"]).required(true)))]
+pub struct Agent {
+    /// Record processes whose name, or the file name of whose executable, matches
+    #[arg(long, value_name = "REGEX", value_parser = clap::value_parser!(Pattern))]
+    pub name: Option<Pattern>,
+    /// Record the processes of this executable, an instrumented file (in a container: its path
+    /// there)
+    #[arg(long, value_name = "PATH")]
+    pub exe: Option<PathBuf>,
+    /// Record this process
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub pid: Option<i32>,
+    /// Folder for recordings, each in a folder of its own
+    #[arg(short, long, value_name = "DIR")]
+    pub output: PathBuf,
+    /// Time from one turn to the next
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = time)]
+    pub every: Duration,
+    /// Length of a recording
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = time)]
+    pub duration: Duration,
+    /// Percent of a process's CPU time that recording may cost
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = percent)]
+    pub overhead: f64,
+    /// Leave a turn out if some task waited for a processor during this percentage of the last ten
+    /// seconds, or more (/proc/pressure/cpu; else by the load)
+    #[arg(long, value_name = "PERCENT", default_value_t = 40.0, value_parser = percent)]
+    pub max_pressure: f64,
+    /// Size of the folder: the oldest recordings are removed
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = mgz_models::util::size::size)]
+    pub keep: u64,
+    /// Remove recordings that are older
+    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = time)]
+    pub keep_for: Duration,
+    /// End as soon as this file exists
+    #[arg(long, value_name = "FILE")]
+    pub stop_file: Option<PathBuf>,
+    /// Write metrics about the agent to this file after each turn, in Prometheus' text format
+    #[arg(long, value_name = "FILE")]
+    pub metrics: Option<PathBuf>,
+    /// Answer GET /metrics at this address, as in 127.0.0.1:9464
+    #[arg(long, value_name = "HOST:PORT")]
+    pub listen: Option<String>,
+    /// Send each profile to a server of Pyroscope's kind (http only)
+    #[arg(long, value_name = "URL")]
+    pub push: Option<Collector>,
+}
+
+/// Parses a time with its unit.
+fn time(text: &str) -> Result<Duration, String> {
+    const UNITS: [(&str, f64); 5] = [
+        ("ms", 1e-3),
+        ("s", 1.0),
+        ("m", 60.0),
+        ("h", 3600.0),
+        ("d", 86_400.0),
+    ];
+    let seconds = UNITS.iter().find_map(|(unit, factor)| {
+        let number: f64 = text.strip_suffix(unit)?.parse().ok()?;
+        (number > 0.0 && number < 1e7).then_some(number * factor)
+    });
+    let wrong = || format!("{text:?} is not a time; give a unit, as in 30s, 10m, 2h or 7d");
+    seconds.map(Duration::from_secs_f64).ok_or_else(wrong)
+}
+
+/// Parses a percentage.
+fn percent(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('%').trim_end().parse() {
+        Ok(number) if (0.0..=100.0).contains(&number) => Ok(number),
+        _ => Err("write a number from 0 to 100".into()),
+    }
+}
+
 /// Parses the number of pairs.
 fn pairs(text: &str) -> Result<usize, String> {
     match text.parse() {
@@ -334,6 +438,7 @@ pub fn main(cli: Cli) -> i32 {
         Command::Run(run) => (run::run_program(&run), FAILED),
         Command::Report(report) => (report::run_report(&report), 1),
         Command::Serve(served) => (serve::run_serve(&served), 1),
+        Command::Agent(asked) => (agent::command(&asked), 1),
         Command::Fix(asked) => (fix::run_fix(&asked), FIX_FAILED),
         Command::Doctor(asked) if asked.measure => (measured::show(asked.json), 1),
         Command::Doctor(_) => (doctor::run_doctor(), 1),

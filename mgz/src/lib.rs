@@ -5,6 +5,7 @@
 //! three commands do the work, as separate processes ([`tools`]).
 
 pub mod affinity;
+pub mod agent;
 pub mod cache;
 pub mod cli;
 pub mod doctor;

@@ -5,6 +5,7 @@ use mgz_tests::rows::{self, Trace};
 use mgz_tests::session::{self, Instrumented};
 use mgz_tests::tools::{self, LIMIT};
 use object::{Object, ObjectSymbol};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -300,16 +301,164 @@ fn refusals() {
     let deny = programs::build("deny", PLAIN, &[], dir.path())
         .unwrap()
         .unwrap();
+    if !is_root() {
+        return tools::skip("filters of other processes are readable for root only");
+    }
     let mut filtered = Command::new(&deny);
-    filtered.args(["298", "--"]).arg(&app.path).arg(LONG);
+    filtered.args(["222", "--"]).arg(&app.path).arg(LONG);
     let done = tools::run_beside(&mut filtered, None, LIMIT, |pid| {
-        let exe = format!("/proc/{pid}/exe");
-        tools::until("the program behind the filter", || {
-            std::fs::read_link(&exe).is_ok_and(|exe| exe == app.path)
-        });
-        tools::until_used(pid, BEGUN);
-        says(pid, &[], "seccomp");
+        until_executed(pid, &app);
+        says(pid, &[], "its seccomp filter forbids timer_create");
         end(pid);
     });
     assert_eq!(tools::code(&done.unwrap()), 7);
+}
+
+fn is_root() -> bool {
+    // SAFETY: an integer call.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// Waits until a process executes the program, and has started its threads.
+fn until_executed(pid: i32, app: &Instrumented) {
+    let exe = format!("/proc/{pid}/exe");
+    tools::until("the program", || {
+        std::fs::read_link(&exe).is_ok_and(|exe| exe.file_name() == app.path.file_name())
+    });
+    tools::until_used(pid, BEGUN);
+}
+
+/// The child of a process.
+fn child_of(parent: i32) -> Option<i32> {
+    let processes = std::fs::read_dir("/proc").ok()?.flatten();
+    let mut ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    ids.find(|id: &i32| {
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+        status.contains(&format!("\nPPid:\t{parent}\n"))
+    })
+}
+
+/// Processes as containers have them: in namespaces of their own, from a file that others do not
+/// see, on a read-only root, as another user, behind a seccomp filter that lets perf_event_open
+/// fail.
+#[test]
+fn processes_in_containers() {
+    if !is_root() || !tools::have("unshare") || !tools::have("setpriv") {
+        return tools::skip("containers are made by root, with unshare and setpriv");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let Some(app) = app("attached", PLAIN, dir.path()) else {
+        return;
+    };
+    let deny = programs::build("deny", PLAIN, &[], dir.path())
+        .unwrap()
+        .unwrap();
+    let inside = dir.path().join("inside");
+    std::fs::create_dir(&inside).unwrap();
+    let name = app.path.file_name().unwrap().to_str().unwrap();
+    let script = |before: &str| {
+        let (inside, app, deny) = (inside.display(), app.path.display(), deny.display());
+        format!(
+            "mount -t tmpfs none {inside} && cp {app} {app}.mgza {inside} && mount -o remount,ro,bind {inside} && cd {inside} && exec {before} {deny} 298 -- ./{name} {LONG}"
+        )
+    };
+    let nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups";
+    let namespaces = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    for (users, before) in [(&[][..], nobody), (&["--user", "--map-root-user"], "")] {
+        let (trace, last) = (dir.path().join("trace"), dir.path().join("last"));
+        let mut container = Command::new("unshare");
+        container.args(namespaces).args(users);
+        container.args(["sh", "-c", &script(before)]);
+        let done = tools::run_beside(&mut container, None, LIMIT, |parent| {
+            let mut pid = 0;
+            tools::until("the container", || {
+                pid = child_of(parent).unwrap_or(0);
+                pid != 0
+            });
+            until_executed(pid, &app);
+            for seconds in ["0.4", "1.6", "6.4"] {
+                succeeded(&attach(pid, &trace, &["--duration", seconds]));
+                if is_enough(&app, &rows::read_trace(&trace).unwrap()) {
+                    break;
+                }
+            }
+            // The kernel kills the recorder in the container when its first process ends.
+            let done = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    tools::until_recorded(&last, 64 << 10);
+                    end(pid);
+                });
+                attach(pid, &last, &[])
+            });
+            succeeded(&done);
+        });
+        let done = done.unwrap();
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(
+            (tools::code(&done), &*done.stdout),
+            (7, &b"fine\n"[..]),
+            "{said}"
+        );
+        let last = rows::read_trace(&last).unwrap().manifest;
+        assert!(last.totals.samples > 10 && last.state == "interrupted");
+        let trace = rows::read_trace(&trace).unwrap();
+        assert!(is_enough(&app, &trace), "{:?}", trace.manifest);
+        let m = &trace.manifest;
+        assert!(m.problems.is_empty(), "{:?}", m.problems);
+        assert!(m.threads.iter().all(|t| t.process == 1), "{:?}", m.threads);
+    }
+}
+
+/// Without the right to trace, the refusal gives the remedy; users attach to their own processes.
+#[test]
+fn rights() {
+    if !is_root() || !tools::have("setpriv") {
+        return tools::skip("only root starts processes of other users");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    let Some(app) = app("attached", PLAIN, dir.path()) else {
+        return;
+    };
+    let deny = programs::build("deny", PLAIN, &[], dir.path())
+        .unwrap()
+        .unwrap();
+    let by_nobody = |program: &Path| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        command.arg(program);
+        command
+    };
+    let attach = |pid: i32| {
+        let mut command = by_nobody(&tools::binary("mgz-record"));
+        let (pid, trace) = (pid.to_string(), dir.path().join("trace"));
+        command.args(["--rate", "1000", "--force", "--duration", "0.4"]);
+        command.args(["--attach", &pid, "-o"]).arg(trace);
+        tools::run_limited(&mut command, LIMIT).unwrap()
+    };
+    let refused = |pid: i32, why: &str| {
+        let done = attach(pid);
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(tools::code(&done) == 125 && said.contains(why), "{said}");
+    };
+    let mut own = by_nobody(&app.path);
+    let mut filtered = by_nobody(&deny);
+    filtered.args(["298", "--"]).arg(&app.path);
+    let mut of_root = Command::new(&app.path);
+    let cases: [(&mut Command, &(dyn Fn(i32) + Sync)); 3] = [
+        (&mut own, &|pid| succeeded(&attach(pid))),
+        (&mut filtered, &|pid| {
+            refused(pid, "run mgz-record as root outside")
+        }),
+        (&mut of_root, &|pid| refused(pid, "it may not be traced")),
+    ];
+    for (command, check) in cases {
+        let done = tools::run_beside(command.arg(LONG), None, LIMIT, |pid| {
+            until_executed(pid, &app);
+            check(pid);
+            end(pid);
+        });
+        assert_eq!(tools::code(&done.unwrap()), 7);
+    }
 }

@@ -1032,7 +1032,7 @@ fn runs_without_samples_say_why() {
     }
 }
 
-/// A process in other namespaces: a message gives the remedy.
+/// A process in other namespaces: the recorder enters them, or a message gives the remedy.
 #[test]
 fn attaching_to_a_container() {
     if !is_root() || !tools::have("unshare") || !tools::have("pgrep") {
@@ -1040,14 +1040,14 @@ fn attaching_to_a_container() {
     }
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("trace");
-    for (namespaces, name) in [
+    for (namespaces, why) in [
         (
             &["--pid", "--fork", "--kill-child"][..],
-            "process namespace",
+            "its container has no /proc of its own",
         ),
         (
             &["--pid", "--mount-proc", "--fork", "--kill-child"],
-            "process and mount namespace",
+            "neither its executable nor a library",
         ),
     ] {
         let mut child = Command::new("unshare")
@@ -1074,10 +1074,7 @@ fn attaching_to_a_container() {
             return tools::skip("no namespace could be made");
         }
         assert_eq!(tools::code(&got), 125, "{said}");
-        assert!(
-            said.contains(name) && said.contains("nsenter --target") && said.contains("--attach 1"),
-            "{said}"
-        );
+        assert!(said.contains(why), "{said}");
     }
     // A program that is started there is not recorded, and a message reports that.
     let Some(app) = Forms::build("unseen", &["-ldl", "-lrt"], dir.path()) else {

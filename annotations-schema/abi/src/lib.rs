@@ -53,6 +53,7 @@ pub mod module_note;
 pub mod phases;
 pub mod probe;
 pub mod python_frames;
+pub mod seccomp;
 pub mod shared_memory;
 pub mod slot;
 pub mod stack_log;

@@ -443,11 +443,15 @@ pub struct StaticImage {
 /// Message of the recorder to the runtime when it is inserted into a running process (`attach`).
 #[repr(C)]
 pub struct Attachment {
-    /// `MGZ_RUNTIME=` and the path of the shared memory, zero-terminated.
-    pub shared_entry: [u8; 256],
-    /// Path of the runtime's shared object, for programs that the process executes,
+    /// `MGZ_RUNTIME=` and the path of the shared memory, for programs that the process executes,
     /// zero-terminated.
+    pub shared_entry: [u8; 256],
+    /// Path of the runtime's shared object, for the same programs, zero-terminated.
     pub own_path: [u8; 256],
+    /// Address of a mapping of all the shared memory.
+    pub shared: u64,
+    /// Its length.
+    pub shared_bytes: u64,
     /// AT_HWCAP2.
     pub hwcap2: u64,
     /// AT_SYSINFO_EHDR.

@@ -2,7 +2,7 @@
 
 use mgz_annotations_schema::tell;
 use mgz_collector::commands::intel_pt::{IntelPt, absent};
-use mgz_collector::commands::{analyze, hot, probe, record};
+use mgz_collector::commands::{analyze, enter, hot, probe, record};
 use mgz_collector::machine::identity;
 use mgz_collector::options::args;
 use mgz_collector::options::args::Cli;
@@ -33,6 +33,11 @@ fn run() -> i32 {
             return if error.use_stderr() { 125 } else { 0 };
         }
     };
+    match enter::enter_container(&mut cli) {
+        Ok(None) => {}
+        Ok(Some(status)) => return status,
+        Err(failure) => return tell(&failure),
+    }
     if !cli.program.is_empty() {
         if let Some(launcher) = launcher_of_recorders(&cli) {
             return execute(&launcher);

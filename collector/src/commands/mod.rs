@@ -2,6 +2,7 @@
 
 pub mod analyze;
 mod calibrate;
+pub mod enter;
 pub mod hot;
 pub mod intel_pt;
 pub mod probe;

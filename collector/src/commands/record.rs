@@ -503,8 +503,8 @@ fn into_trace(
     if let Err(error) = written {
         tell!(
             "mgz-record: {}: the manifest could not be written: {error}; free space there and run `mgz-record --recover {}`",
-            cli.output.display(),
-            cli.output.display()
+            cli.shown_output().display(),
+            cli.shown_output().display()
         );
     }
     Ok(if outcome.ended_early {

@@ -20,7 +20,7 @@ pub const RATE: f64 = 100.0;
 pub const OVERHEAD: f64 = 1.0;
 /// Nanoseconds that recording may take in the first half second, so that short runs have hundreds
 /// of windows.
-const LEAST_SPENT: u64 = 28_000_000;
+pub const LEAST_SPENT: u64 = 28_000_000;
 /// Assumed cost of a window before any was recorded, nanoseconds, without its signals.
 const WINDOW: u64 = 20_000;
 /// The cost of triggers is negligible if they are at least this many nanoseconds apart. Source:

@@ -310,6 +310,11 @@ pub struct Cli {
     #[arg(skip)]
     pub separated: bool,
 
+    /// The process's id and the folder of the trace as the user gave them, if the recorder has
+    /// entered a container.
+    #[arg(skip)]
+    pub entered_from: Option<(i32, PathBuf)>,
+
     /// An analysis that takes rows while the program runs.
     #[arg(skip)]
     pub online: Option<std::sync::Arc<crate::convert::online::Online>>,
@@ -378,9 +383,10 @@ impl Cli {
 
     /// The place of the trace, in words for the user.
     pub fn shown_output(&self) -> &Path {
-        match self.analyze {
-            Some(_) => Path::new("memory"),
-            None => &self.output,
+        match (&self.analyze, &self.entered_from) {
+            (Some(_), _) => Path::new("memory"),
+            (None, Some((_, output))) => output,
+            (None, None) => &self.output,
         }
     }
 

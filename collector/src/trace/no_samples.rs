@@ -244,13 +244,12 @@ fn command(cli: &Cli, options: &[String]) -> String {
     } else {
         words.push("--force".into());
     }
-    if cli.analyze.is_none() && cli.output != Path::new("trace") {
-        words.push(format!(
-            "-o {}",
-            shell::quoted(&cli.output.to_string_lossy())
-        ));
+    let output = cli.shown_output();
+    if cli.analyze.is_none() && output != Path::new("trace") {
+        words.push(format!("-o {}", shell::quoted(&output.to_string_lossy())));
     }
-    match cli.attach {
+    let entered_from = cli.entered_from.as_ref().map(|from| from.0);
+    match entered_from.or(cli.attach) {
         Some(pid) => words.push(format!("--attach {pid}")),
         None => words.push(format!("-- {}", program(cli))),
     }

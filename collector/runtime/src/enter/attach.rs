@@ -50,7 +50,7 @@ unsafe extern "C" fn attach(request: *const Attachment) -> usize {
         libc_symbols::know(&request.functions);
     }
     // SAFETY: single-threaded in effect.
-    if !unsafe { process::adopt(&request.shared_entry, &request.own_path) } {
+    if !unsafe { process::adopt(request) } {
         return attached::NO_MEMORY;
     }
     // SAFETY: the recorder passes the loader's own structures.

@@ -6,6 +6,7 @@
 //! address stays valid.
 
 use crate::record::thread_ring::Ring;
+use crate::sys::process::SharedFile;
 use crate::sys::syscall::{map, nr};
 use crate::sys::{process, syscall};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -36,23 +37,21 @@ pub fn set_up() {
     if has_room() || is_limited() {
         return;
     }
-    let fd = process::open_shared();
-    if fd < 0 {
+    let Some(file) = SharedFile::open() else {
         return;
-    }
-    if let Some(start) = map_area(header, 0, fd, MAX_THREADS) {
+    };
+    if let Some(start) = map_area(header, 0, &file, MAX_THREADS) {
         SCRAP.store(start as u64 + MIDDLE, Ordering::Relaxed);
     }
-    syscall::close(fd);
 }
 
 /// Maps the area of a thread slot for the ring of that slot. Returns false if that cannot be done.
-pub(crate) fn provide(header: &Header, ring: Ring, fd: isize, slot: usize) -> bool {
+pub(crate) fn provide(header: &Header, ring: Ring, file: &SharedFile, slot: usize) -> bool {
     if header.counters_at == 0 || !has_room() {
         return true;
     }
     let place = &ring.private().counters;
-    let Some(start) = map_area(header, place.get(), fd, slot) else {
+    let Some(start) = map_area(header, place.get(), file, slot) else {
         return false;
     };
     place.set(start);
@@ -68,14 +67,23 @@ pub(crate) fn counters_address(ring: Ring) -> u64 {
 }
 
 /// Maps the area of a slot: over the previous area at `at`, or at any address if `at` is 0.
-fn map_area(header: &Header, at: usize, fd: isize, slot: usize) -> Option<usize> {
+fn map_area(header: &Header, at: usize, file: &SharedFile, slot: usize) -> Option<usize> {
     let fixed = if at == 0 { 0 } else { map::FIXED };
     let flags = map::SHARED | map::NORESERVE | fixed;
     let offset = area_offset(header.counters_at, slot);
     // SAFETY: a new mapping, or one in place of another area of this reservation.
-    let start =
-        unsafe { syscall::mmap(at, AREA as usize, map::READ | map::WRITE, flags, fd, offset) };
-    let start = start.ok()?;
+    let start = unsafe {
+        let protection = map::READ | map::WRITE;
+        syscall::mmap(
+            at,
+            AREA as usize,
+            protection,
+            flags,
+            file.descriptor(),
+            offset,
+        )
+        .ok()?
+    };
     // SAFETY: what was just mapped.
     unsafe { syscall::call(nr::MADVISE, start, AREA as usize, map::DONTDUMP, 0, 0, 0) };
     Some(start)

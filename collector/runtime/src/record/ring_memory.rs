@@ -7,6 +7,7 @@ use crate::record::thread_ring::{
     SPARE_OFFSET, SPARE_RING,
 };
 use crate::sys::errno::ESRCH;
+use crate::sys::process::SharedFile;
 use crate::sys::syscall::map;
 use crate::sys::{own_memory, process, syscall};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -230,13 +231,12 @@ pub(crate) fn claim(header: &Header, ring: Ring) -> bool {
         process::count(count::FORBIDDEN, 1);
         return false;
     }
-    let fd = process::open_shared();
-    if fd < 0 {
+    let Some(file) = SharedFile::open() else {
         return false;
-    }
+    };
     let mut found = false;
     for _ in 0..MAX_SCANS {
-        let left = match claim_once(header, ring, fd) {
+        let left = match claim_once(header, ring, &file) {
             Claim::Found => {
                 found = true;
                 break;
@@ -254,7 +254,6 @@ pub(crate) fn claim(header: &Header, ring: Ring) -> bool {
         static NEVER: AtomicU32 = AtomicU32::new(0);
         syscall::futex_wait(NEVER.as_ptr(), 0, SCAN_INTERVAL_NS);
     }
-    syscall::close(fd);
     found
 }
 
@@ -268,12 +267,12 @@ enum Claim {
     },
 }
 
-fn claim_once(header: &Header, ring: Ring, fd: isize) -> Claim {
+fn claim_once(header: &Header, ring: Ring, file: &SharedFile) -> Claim {
     let mut left = false;
     for _ in 0..MAX_THREADS {
         let index = header.next_slot.fetch_add(1, Ordering::Relaxed) as usize % MAX_THREADS;
         let offset = slot_offset(index, header.stride);
-        if !place(ring.address, PAGE_SIZE, fd, offset) {
+        if !place(ring.address, PAGE_SIZE, file, offset) {
             return Claim::Failed;
         }
         let control = ring.control();
@@ -289,7 +288,9 @@ fn claim_once(header: &Header, ring: Ring, fd: isize) -> Claim {
             control.index.set(index as u32);
             control.published.store(0, Ordering::Relaxed);
             control.drained.store(0, Ordering::Relaxed);
-            if place_rest(header, ring, fd, offset) && counters::provide(header, ring, fd, index) {
+            if place_rest(header, ring, file, offset)
+                && counters::provide(header, ring, file, index)
+            {
                 return Claim::Found;
             }
             control.state.store(STATE_FREE, Ordering::Release);
@@ -302,16 +303,15 @@ fn claim_once(header: &Header, ring: Ring, fd: isize) -> Claim {
 }
 
 /// Maps part of the file at a fixed address of a reservation. Children do not inherit the mapping.
-fn place(address: usize, bytes: usize, fd: isize, offset: u64) -> bool {
-    let flags = map::SHARED | map::FIXED | map::POPULATE;
+fn place(address: usize, bytes: usize, file: &SharedFile, offset: u64) -> bool {
     // SAFETY: the callers pass parts of their own reservation.
     unsafe {
-        syscall::mmap(address, bytes, map::READ | map::WRITE, flags, fd, offset).is_ok()
+        file.map_at(address, bytes, offset)
             && syscall::call(syscall::nr::MADVISE, address, bytes, map::DONTFORK, 0, 0, 0) == 0
     }
 }
 
-fn place_rest(header: &Header, ring: Ring, fd: isize, offset: u64) -> bool {
+fn place_rest(header: &Header, ring: Ring, file: &SharedFile, offset: u64) -> bool {
     let mut done = true;
     if header.mode == MODE_RING {
         let ring_bytes = header.ring_bytes as usize;
@@ -319,13 +319,13 @@ fn place_rest(header: &Header, ring: Ring, fd: isize, offset: u64) -> bool {
             done &= place(
                 ring.address + PAGE_SIZE + lap,
                 ring_bytes,
-                fd,
+                file,
                 offset + RING_OFFSET,
             );
         }
     }
     for k in 0..CHUNKS {
-        done &= place_chunk(header, ring, fd, offset, k);
+        done &= place_chunk(header, ring, file, offset, k);
     }
     ring.private().mapped.set((1 << CHUNKS) - 1);
     // A child does not inherit its parent's other places. Their addresses are reserved, so that
@@ -343,9 +343,14 @@ fn place_rest(header: &Header, ring: Ring, fd: isize, offset: u64) -> bool {
 }
 
 /// Maps one place of the queue; `offset` is that of the thread slot.
-fn place_chunk(header: &Header, ring: Ring, fd: isize, offset: u64, k: usize) -> bool {
+fn place_chunk(header: &Header, ring: Ring, file: &SharedFile, offset: u64, k: usize) -> bool {
     let from = offset + chunk_offset(k, header.ring_bytes, header.chunk_bytes);
-    place(ring.chunk(k, header), header.chunk_bytes as usize, fd, from)
+    place(
+        ring.chunk(k, header),
+        header.chunk_bytes as usize,
+        file,
+        from,
+    )
 }
 
 /// `burst`: a mapped place in which no window is waiting. `None` if the recorder is late.
@@ -368,19 +373,9 @@ pub fn free_place(header: &Header, ring: Ring) -> Option<usize> {
     }
     let mapped = &ring.private().mapped;
     if mapped.get() & 1 << place == 0 {
-        let fd = process::open_shared();
-        if fd < 0 {
-            return None;
-        }
-        let done = place_chunk(
-            header,
-            ring,
-            fd,
-            slot_offset(control.index.get() as usize, header.stride),
-            place as usize,
-        );
-        syscall::close(fd);
-        if !done {
+        let file = SharedFile::open()?;
+        let offset = slot_offset(control.index.get() as usize, header.stride);
+        if !place_chunk(header, ring, &file, offset, place as usize) {
             return None;
         }
         mapped.set(mapped.get() | 1 << place);

@@ -26,7 +26,6 @@ pub mod own_memory;
 pub mod process;
 #[cfg(not(test))]
 pub mod rseq_area;
-pub mod seccomp_eval;
 #[cfg(not(test))]
 pub mod seccomp_state;
 pub mod signal_frame;

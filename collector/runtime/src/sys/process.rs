@@ -2,10 +2,10 @@
 
 use crate::sys::syscall;
 use crate::sys::syscall::{map, nr};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use mgz_abi::shared_memory::{
-    ENV_NAME, HEADER_BYTES, Header, MAGIC, PAGE_SIZE, PRELOAD_NAME, VERSION, count, name_hash,
-    place_in_preload,
+    Attachment, ENV_NAME, HEADER_BYTES, Header, MAGIC, PAGE_SIZE, PRELOAD_NAME, VERSION, count,
+    name_hash, place_in_preload,
 };
 
 /// The mapped header of the shared memory, or null if nothing is recorded.
@@ -197,12 +197,75 @@ pub unsafe fn c_bytes<'a>(p: *const u8) -> &'a [u8] {
     unsafe { core::slice::from_raw_parts(p, n) }
 }
 
-/// Opens the shared memory; the result is −errno if the recorder is gone.
-pub fn open_shared() -> isize {
+/// Opens the path of the shared memory; the result is −errno if the recorder is gone.
+fn open_shared_path() -> isize {
     // SAFETY: written once by `attach_process`; zero-terminated since the last byte is never
     // written.
     let entry = unsafe { &*(&raw const SHARED_ENTRY) };
     syscall::open_file(entry[ENV_NAME.len() + 1..].as_ptr(), true)
+}
+
+/// Mapping of all the shared memory (address, length), in a process that was attached to.
+static WHOLE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// The shared memory, of which parts can be mapped. A process that was attached to may not be able
+/// to open the recorder's files, so it takes them from a mapping of the whole.
+pub struct SharedFile {
+    /// −1 in a process that was attached to.
+    descriptor: isize,
+}
+
+impl SharedFile {
+    /// Opens it; `None` if the recorder is gone.
+    pub fn open() -> Option<SharedFile> {
+        if WHOLE[1].load(Ordering::Relaxed) != 0 {
+            return Some(SharedFile { descriptor: -1 });
+        }
+        let descriptor = open_shared_path();
+        (descriptor >= 0).then_some(SharedFile { descriptor })
+    }
+
+    /// Its descriptor; −1 if it has none.
+    pub fn descriptor(&self) -> isize {
+        self.descriptor
+    }
+
+    /// Maps a part at a fixed address, with its pages.
+    ///
+    /// # Safety
+    /// The range must be the runtime's own.
+    pub unsafe fn map_at(&self, address: usize, bytes: usize, offset: u64) -> bool {
+        if self.descriptor >= 0 {
+            let flags = map::SHARED | map::FIXED | map::POPULATE;
+            let protection = map::READ | map::WRITE;
+            // SAFETY: the caller's contract.
+            return unsafe {
+                syscall::mmap(address, bytes, protection, flags, self.descriptor, offset).is_ok()
+            };
+        }
+        let [whole, length] = [0, 1].map(|n| WHOLE[n].load(Ordering::Relaxed));
+        let offset = offset as usize;
+        if offset.checked_add(bytes).is_none_or(|end| end > length) {
+            return false;
+        }
+        // SAFETY: the caller's contract. An old length of 0 makes a second mapping of the same
+        // pages of a shared file. Where pages cannot be populated, they come at their first use.
+        unsafe {
+            let flags = map::MAYMOVE | map::MOVE_FIXED;
+            let from = whole + offset;
+            let moved = syscall::call(nr::MREMAP, from, 0, bytes, flags, address, 0);
+            syscall::call(nr::MADVISE, address, bytes, map::POPULATE_WRITE, 0, 0, 0);
+            moved == address as isize
+        }
+    }
+}
+
+impl Drop for SharedFile {
+    fn drop(&mut self) {
+        if self.descriptor >= 0 {
+            syscall::close(self.descriptor);
+        }
+    }
 }
 
 /// Takes the settings out of the environment and maps the header. Returns whether this process is
@@ -222,11 +285,20 @@ pub unsafe fn attach_process(envp: *mut *mut u8) -> bool {
 ///
 /// # Safety
 /// Nothing else may run.
-pub unsafe fn adopt(shared_entry: &[u8; PATH], own_path: &[u8; PATH]) -> bool {
-    // SAFETY: the caller's contract.
+pub unsafe fn adopt(request: &Attachment) -> bool {
+    let (shared, bytes) = (request.shared as usize, request.shared_bytes as usize);
+    let before = WHOLE[0].swap(shared, Ordering::Relaxed);
+    let bytes_before = WHOLE[1].swap(bytes, Ordering::Relaxed);
+    // SAFETY: the caller's contract. The mapping of the recording before is used no longer: rings
+    // and header have mappings of their own.
     unsafe {
-        SHARED_ENTRY = *shared_entry;
-        OWN_PATH = *own_path;
+        SHARED_ENTRY = request.shared_entry;
+        OWN_PATH = request.own_path;
+        if bytes_before != 0 {
+            syscall::munmap(before, bytes_before);
+        }
+        // A core dump would allocate all of its pages.
+        syscall::call(nr::MADVISE, shared, bytes, map::DONTDUMP, 0, 0, 0);
     }
     map_header()
 }
@@ -244,7 +316,7 @@ pub fn is_recorded() -> bool {
 pub fn can_reach_recorder() -> bool {
     // SAFETY: as in `own_path`; zero-terminated.
     let own = unsafe { &*(&raw const OWN_PATH) };
-    [open_shared(), syscall::open_file(own.as_ptr(), false)]
+    [open_shared_path(), syscall::open_file(own.as_ptr(), false)]
         .into_iter()
         .fold(true, |all, fd| {
             if fd >= 0 {
@@ -286,23 +358,18 @@ fn namespace() -> Option<u64> {
 }
 
 fn map_header() -> bool {
-    let fd = open_shared();
-    if fd < 0 {
+    let Some(file) = SharedFile::open() else {
         return false;
-    }
-    // SAFETY: a new mapping of a file of at least this length (the recorder makes it).
-    let mapped = unsafe {
-        syscall::mmap(
-            0,
-            HEADER_BYTES,
-            map::READ | map::WRITE,
-            map::SHARED | map::LOW,
-            fd,
-            0,
-        )
     };
-    syscall::close(fd);
-    let Ok(address) = mapped else { return false };
+    let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE | map::LOW;
+    // SAFETY: a new mapping, which a part of a file of at least this length (the recorder makes it)
+    // then replaces.
+    let mapped = unsafe {
+        syscall::mmap(0, HEADER_BYTES, map::NONE, flags, -1, 0)
+            .ok()
+            .filter(|&address| file.map_at(address, HEADER_BYTES, 0))
+    };
+    let Some(address) = mapped else { return false };
     let header = address as *mut Header;
     // SAFETY: mapped above.
     let valid = unsafe { (*header).magic == MAGIC && (*header).version == VERSION };

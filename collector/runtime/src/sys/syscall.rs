@@ -23,6 +23,7 @@ pub mod nr {
     pub const PREAD64: usize = 17;
     pub const ACCESS: usize = 21;
     pub const SCHED_YIELD: usize = 24;
+    pub const MREMAP: usize = 25;
     pub const MADVISE: usize = 28;
     pub const GETPID: usize = 39;
     pub const CLONE: usize = 56;
@@ -78,7 +79,7 @@ pub unsafe fn call(n: usize, a: usize, b: usize, c: usize, d: usize, e: usize, f
     result
 }
 
-/// `PROT_*` and `MAP_*` bits, and `MADV_*` values, that the runtime uses.
+/// `PROT_*`, `MAP_*` and `MREMAP_*` bits, and `MADV_*` values, that the runtime uses.
 pub mod map {
     #![allow(missing_docs, reason = "the kernel's own names")]
     pub const NONE: usize = 0;
@@ -96,6 +97,9 @@ pub mod map {
     pub const DONTFORK: usize = 10;
     pub const DONTDUMP: usize = 16;
     pub const WIPEONFORK: usize = 18;
+    pub const POPULATE_WRITE: usize = 23;
+    pub const MAYMOVE: usize = 1;
+    pub const MOVE_FIXED: usize = 2;
 }
 
 /// Maps memory; `fd` is ignored for anonymous maps.

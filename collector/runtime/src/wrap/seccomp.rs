@@ -6,16 +6,16 @@
 use crate::record::{entry_patches, reuse_watch, signals, thread_ring, trigger, window};
 use crate::sys::errno::{EFAULT, EINVAL, ENOSYS};
 use crate::sys::libc_symbols::{fail, library, next};
-use crate::sys::seccomp_eval::Instruction;
 use crate::sys::seccomp_state::{
     FILTERED, NO_RECORDING, NO_RINGS, Prepared, is_filtered, is_sealed,
 };
 use crate::sys::syscall::{map, nr};
-use crate::sys::{clock, process, seccomp_eval, seccomp_state};
+use crate::sys::{clock, process, seccomp_state};
 use crate::wrap::raw_syscalls::REST;
 use crate::wrap::{call_sites, gs_base, prctl_calls};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
+use mgz_abi::seccomp::{Instruction, allows, call};
 use mgz_abi::shared_memory::{PAGE_SIZE, count};
 
 /// Maximum length of a filter. Source: the kernel's `BPF_MAXINSNS`.
@@ -76,9 +76,7 @@ fn foresee(operation: usize, program: *const Program) -> Foreseen {
     }
     // SAFETY: as above; the kernel is about to read it as well.
     let instructions = unsafe { core::slice::from_raw_parts(filter, length.into()) };
-    let allows = |number, arguments| {
-        seccomp_eval::allows(instructions, &seccomp_eval::call(number, arguments))
-    };
+    let allows = |number, arguments| allows(instructions, &call(number, arguments));
     let header = process::header();
     let doorbell = header.map_or(0, |h| h.doorbell.as_ptr() as usize);
     let recorder = header.map_or(0, |h| h.recorder as usize);

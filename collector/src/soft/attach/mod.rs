@@ -9,6 +9,8 @@
 //!
 //! Nothing is unmapped at the end: triggers end by themselves, and the rest stays idle.
 
+pub(crate) mod filters;
+pub(crate) mod handover;
 pub(crate) mod process;
 pub(crate) mod threads;
 
@@ -18,6 +20,7 @@ use crate::soft::runtime_image::{RUNTIME, RuntimeImage};
 use crate::soft::shared_memory::SharedMemory;
 use crate::soft::static_image::{Flat, flatten};
 use crate::target::ptrace_call::user_registers;
+use handover::Caller;
 use mgz_abi::module_note::{FEATURE_OWN_ALLOCATOR, FEATURE_SANITIZER_INSIDE, FEATURE_TRANSLATED};
 use mgz_abi::shared_memory::{
     Attachment, BEHIND_WRAPPERS, ENV_NAME, LoadedModule, MAX_FUNCTIONS, PAGE_SIZE, attached,
@@ -208,6 +211,7 @@ pub fn attach_to_process(
                 runtime,
             },
             held: &held,
+            handle: &handle,
             flat: &flat,
             signal,
         };
@@ -332,7 +336,7 @@ fn is_free(process: &Process, thread: i32, clones: &[(u64, u64)]) -> bool {
 fn refusal(pid: i32, result: u64) -> Option<Refused> {
     let why = match result as usize {
         attached::DONE => return None,
-        attached::NO_MEMORY => return Some(out_of_reach(pid)),
+        attached::NO_MEMORY => "it has no memory below 4 GiB left for the recorder's",
         attached::SHADOW_STACK => {
             "it has a shadow stack, which moved code would violate; start it with GLIBC_TUNABLES=glibc.cpu.hwcaps=-SHSTK"
         }
@@ -343,23 +347,12 @@ fn refusal(pid: i32, result: u64) -> Option<Refused> {
     Some(Refused(format!("process {pid}: {why}")))
 }
 
-/// The process cannot open the recorder's memory.
-fn out_of_reach(pid: i32) -> Refused {
-    let elsewhere = process::way_in(pid);
-    let why = if elsewhere.is_empty() {
-        "it runs as another user, or sees no /proc (a chroot, perhaps): run mgz-record as that user, or mount /proc there".to_owned()
-    } else {
-        elsewhere
-    };
-    Refused(format!(
-        "process {pid}: it cannot open or map the recorder's memory: {why}"
-    ))
-}
-
 /// A stop of all threads during which a process is attached to.
 struct Stop<'a> {
     request: Request<'a>,
     held: &'a StoppedThreads,
+    /// The process.
+    handle: &'a OwnedFd,
     flat: &'a Flat,
     signal: u32,
 }
@@ -368,6 +361,7 @@ impl Stop<'_> {
     fn take_in(&self) -> Result<(Image, Vec<String>), Failed> {
         let process = self.request.process;
         let earlier = self.earlier_image()?;
+        filters::check(process.pid, &self.held.threads)?;
         let instruction = find_system_call(process).ok_or_else(|| {
             Refused(format!(
                 "process {}: it has no vDSO, which is needed to make system calls in it",
@@ -385,18 +379,25 @@ impl Stop<'_> {
                 [0, SCRATCH, protection, flags, u64::MAX, 0],
             )
             .map_err(|e| self.no("it cannot map memory", e))?;
-        let base = match earlier {
-            Some(base) => base,
-            None => map_image(
-                process,
-                &mut first,
-                instruction,
-                scratch,
-                self.request.shared,
-                self.flat,
-            )?,
+        let mut caller = Caller {
+            thread: &mut first,
+            instruction,
+            scratch,
+            memory: &process.memory,
         };
-        let image = self.start(&mut first, base, scratch)?;
+        let shared = self.request.shared;
+        let fd = caller
+            .give(self.handle, shared)
+            .map_err(|e| self.no("it cannot be given the recorder's memory", e))?;
+        let mapped = map_whole(&mut caller, fd, shared.length())
+            .map_err(|e| self.no("it cannot map the recorder's memory", e))
+            .and_then(|whole| match earlier {
+                Some(base) => Ok((whole, base)),
+                None => Ok((whole, self.map_image(&mut caller, fd)?)),
+            });
+        caller.close(fd);
+        let (whole, base) = mapped?;
+        let image = self.start(&mut first, (base, whole), scratch)?;
         drop(first);
         let problems = self.take_threads(image, scratch + SCRATCH - 64);
         if let Ok(mut first) = Borrowed::new(self.held.threads[0]) {
@@ -443,8 +444,13 @@ impl Stop<'_> {
         Ok(earlier)
     }
 
-    /// Starts the runtime at `base`.
-    fn start(&self, first: &mut Borrowed, base: u64, scratch: u64) -> Result<Image, Refused> {
+    /// Starts the runtime at `base`, with the recorder's memory at `whole`.
+    fn start(
+        &self,
+        first: &mut Borrowed,
+        (base, whole): (u64, u64),
+        scratch: u64,
+    ) -> Result<Image, Refused> {
         let image = Image {
             base,
             length: self.flat.bytes.len() as u64,
@@ -452,7 +458,7 @@ impl Stop<'_> {
         };
         let request = self
             .request
-            .write(scratch)
+            .write(scratch, whole)
             .map_err(|e| self.no("its memory cannot be written", e))?;
         let result = first
             .call(
@@ -465,6 +471,30 @@ impl Stop<'_> {
             Some(refused) => Err(refused),
             None => Ok(image),
         }
+    }
+
+    /// Maps the runtime's image from the recorder's memory, whose descriptor in the process is
+    /// `fd`, and adds its address at its relocations.
+    fn map_image(&self, caller: &mut Caller, fd: u64) -> Result<u64, Refused> {
+        let (flat, offset) = (self.flat, self.request.shared.image_offset());
+        let (protection, private) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE as u64);
+        let length = flat.bytes.len() as u64;
+        let arguments = [0, length, protection as u64, private, fd, offset];
+        let base = caller
+            .call(libc::SYS_mmap, arguments)
+            .map_err(|e| self.no("it cannot map the runtime", e))?;
+        for (place, value) in flat.places() {
+            caller
+                .memory
+                .write(base + place, &(base + value).to_le_bytes())
+                .map_err(|e| self.no("its memory cannot be written", e))?;
+        }
+        let executable = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+        let (start, bytes) = (base + flat.text.start, flat.text.end - flat.text.start);
+        caller
+            .call(libc::SYS_mprotect, [start, bytes, executable, 0, 0, 0])
+            .map_err(|e| self.no("it cannot make the runtime executable", e))?;
+        Ok(base)
     }
 
     /// Lets all threads set up their rings. The result names those that are not recorded; if none
@@ -501,75 +531,11 @@ fn take_thread(image: Image, thread: i32, stack: u64, signal: u32) -> io::Result
     Ok(result)
 }
 
-/// Maps the runtime's image from the recorder's memory, and adds its address at its relocations.
-fn map_image(
-    process: &Process,
-    thread: &mut Borrowed,
-    instruction: u64,
-    scratch: u64,
-    shared: &SharedMemory,
-    flat: &Flat,
-) -> Result<u64, Refused> {
-    let pid = process.pid;
-    let no = |what: &str, error: io::Error| Refused(format!("process {pid}: {what}: {error}"));
-    let mut path = shared.path().into_bytes();
-    path.push(0);
-    process
-        .memory
-        .write(scratch, &path)
-        .map_err(|e| no("its memory cannot be written", e))?;
-    let here = libc::AT_FDCWD as u64;
-    let opened = thread.system_call(
-        instruction,
-        libc::SYS_openat,
-        [
-            here,
-            scratch,
-            (libc::O_RDWR | libc::O_CLOEXEC) as u64,
-            0,
-            0,
-            0,
-        ],
-    );
-    let fd = opened.map_err(|_| out_of_reach(pid))?;
+/// Maps all of the recorder's memory, whose descriptor in the process is `fd`.
+fn map_whole(caller: &mut Caller, fd: u64, length: u64) -> io::Result<u64> {
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-    let length = flat.bytes.len() as u64;
-    let mapped = thread.system_call(
-        instruction,
-        libc::SYS_mmap,
-        [
-            0,
-            length,
-            protection,
-            libc::MAP_PRIVATE as u64,
-            fd,
-            shared.image_offset(),
-        ],
-    );
-    let _ = thread.system_call(instruction, libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
-    let base = mapped.map_err(|e| no("it cannot map the runtime", e))?;
-    let written = flat.places().into_iter().try_for_each(|(place, value)| {
-        process
-            .memory
-            .write(base + place, &(base + value).to_le_bytes())
-    });
-    written.map_err(|e| no("its memory cannot be written", e))?;
-    let executable = (libc::PROT_READ | libc::PROT_EXEC) as u64;
-    let text = &flat.text;
-    let protected = thread.system_call(
-        instruction,
-        libc::SYS_mprotect,
-        [
-            base + text.start,
-            text.end - text.start,
-            executable,
-            0,
-            0,
-            0,
-        ],
-    );
-    protected.map_err(|e| no("it cannot make the runtime executable", e))?;
-    Ok(base)
+    let flags = (libc::MAP_SHARED | libc::MAP_NORESERVE) as u64;
+    caller.call(libc::SYS_mmap, [0, length, protection, flags, fd, 0])
 }
 
 /// A system call instruction in the vDSO.
@@ -592,8 +558,8 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Writes it into the process; returns its address.
-    fn write(&self, at: u64) -> io::Result<u64> {
+    /// Writes it into the process, where the recorder's memory is at `whole`; returns its address.
+    fn write(&self, at: u64, whole: u64) -> io::Result<u64> {
         let text = |text: &str| {
             let mut bytes = [0u8; 256];
             let length = text.len().min(bytes.len() - 1);
@@ -632,6 +598,8 @@ impl Request<'_> {
         let request = Attachment {
             shared_entry: text(&format!("{ENV_NAME}={}", self.shared.path())),
             own_path: text(&self.runtime.path()),
+            shared: whole,
+            shared_bytes: self.shared.length(),
             hwcap2: self.process.hwcap2(),
             vdso: self.process.vdso(),
             debug: self.process.debug,

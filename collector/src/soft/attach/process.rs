@@ -102,7 +102,7 @@ pub struct Process {
 }
 
 /// A field of `/proc/PID/status`.
-fn status(pid: i32, field: &str) -> Option<String> {
+pub(crate) fn status(pid: i32, field: &str) -> Option<String> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     text.lines().find_map(|line| {
         line.strip_prefix(field)?
@@ -112,7 +112,7 @@ fn status(pid: i32, field: &str) -> Option<String> {
 }
 
 /// Names of the process's namespaces that differ from this one's, where that matters.
-fn other_namespaces(pid: i32) -> Vec<&'static str> {
+pub(crate) fn other_namespaces(pid: i32) -> Vec<&'static str> {
     let of = |who: &str, kind: &str| std::fs::read_link(format!("/proc/{who}/ns/{kind}")).ok();
     ["pid", "mnt", "user"]
         .into_iter()
@@ -138,14 +138,18 @@ pub fn way_in(pid: i32) -> String {
             _ => "user",
         })
         .collect();
-    // The last id is that in the innermost namespace.
-    let inner = status(pid, "NSpid")
-        .and_then(|ids| ids.split_whitespace().last().map(str::to_owned))
-        .unwrap_or_else(|| pid.to_string());
+    let inner = inner_id(pid);
     format!(
-        "it runs in another {} namespace (a container, perhaps), where mgz-record must run as well: put mgz-record there and run `nsenter --target {pid} --all mgz-record --attach {inner}` as root (or `docker exec`, `podman exec`, `kubectl exec` with `mgz-record --attach {inner}`)",
+        "it runs in another {} namespace (a container, perhaps), which mgz-record may not enter: run it as root, or as the user who started the container; or put mgz-record there and run `docker exec`, `podman exec` or `kubectl exec` with `mgz-record --attach {inner}`",
         names.join(" and ")
     )
+}
+
+/// A process's id in its own namespace, the innermost one.
+pub(crate) fn inner_id(pid: i32) -> i32 {
+    status(pid, "NSpid")
+        .and_then(|ids| ids.split_whitespace().last()?.parse().ok())
+        .unwrap_or(pid)
 }
 
 impl Process {
@@ -173,11 +177,6 @@ impl Process {
         if status(pid, "State").is_some_and(|s| s.starts_with(['T', 't'])) {
             return no(
                 "it is stopped; let it go on first (kill -CONT), or end the debugger that holds it",
-            );
-        }
-        if status(pid, "Seccomp").is_some_and(|s| s != "0") {
-            return no(
-                "it has a seccomp filter, under which the runtime's system calls might kill it; start it under mgz-record instead, which shows whether the filter allows them",
             );
         }
         const TRAP: u32 = 1 << (libc::SIGTRAP - 1);

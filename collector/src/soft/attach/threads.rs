@@ -7,6 +7,7 @@
 use crate::soft::attach::Refused;
 use crate::target::proc_stat::ProcStat;
 use crate::target::ptrace_call::{PtraceRequest, ptrace_call, user_registers};
+use mgz_abi::seccomp::Instruction;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ const EXTENDED: usize = 1 << 14;
 const NT_X86_XSTATE: usize = 0x202;
 const PTRACE_GETSIGMASK: PtraceRequest = 0x420a;
 const PTRACE_SETSIGMASK: PtraceRequest = 0x420b;
+const PTRACE_SECCOMP_GET_FILTER: PtraceRequest = 0x420c;
 const PTRACE_GET_RSEQ_CONFIGURATION: PtraceRequest = 0x420f;
 const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
 
@@ -157,6 +159,28 @@ impl Drop for StoppedThreads {
 /// True if a thread is a zombie, dead or not there.
 fn is_zombie(pid: i32, thread: i32) -> bool {
     !ProcStat::of_thread(pid as u32, thread as u32).is_ok_and(|stat| !stat.has_ended)
+}
+
+/// Filters of system calls of a stopped thread.
+pub fn filters(thread: i32) -> io::Result<Vec<Vec<Instruction>>> {
+    let get = |index: usize, into: usize| {
+        // SAFETY: the kernel writes into no memory, or into as many instructions as it has said.
+        match unsafe { libc::ptrace(PTRACE_SECCOMP_GET_FILTER, thread, index, into) } {
+            -1 => Err(io::Error::last_os_error()),
+            length => Ok(length as usize),
+        }
+    };
+    let mut found = Vec::new();
+    loop {
+        let length = match get(found.len(), 0) {
+            Ok(length) => length,
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(found),
+            Err(error) => return Err(error),
+        };
+        let mut filter = vec![Instruction::default(); length];
+        get(found.len(), filter.as_mut_ptr() as usize)?;
+        found.push(filter);
+    }
 }
 
 /// Address of a stopped thread's `struct rseq`, if it has registered one with the kernel.

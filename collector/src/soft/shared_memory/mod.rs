@@ -165,6 +165,12 @@ pub struct SharedMemory {
     counters_at: u64,
 }
 
+impl AsRawFd for SharedMemory {
+    fn as_raw_fd(&self) -> std::os::fd::RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
 // SAFETY: the mapping stays where it is for the life of the SharedMemory, and all accesses to it
 // are atomic, volatile, or copies of ranges whose content is not relied upon.
 unsafe impl Send for SharedMemory {}
@@ -339,6 +345,11 @@ impl SharedMemory {
     /// The path by which traced processes open this memory.
     pub fn path(&self) -> String {
         fd_path(&self.fd)
+    }
+
+    /// Bytes of this memory, without counters.
+    pub fn length(&self) -> u64 {
+        self.length as u64
     }
 
     /// Offset of the runtime's image in this memory.

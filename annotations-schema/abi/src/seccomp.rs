@@ -1,12 +1,13 @@
-//! Filters of system calls (`seccomp`): the verdict of the program's filter on the runtime's own
-//! calls.
+//! Filters of system calls (`seccomp`): the verdict of a program's filter on the runtime's own
+//! calls. The runtime asks for it before the program installs a filter, the recorder before it
+//! attaches.
 //!
 //! A filter is a program for the kernel's old packet filter machine. The kernel allows only these
 //! few of the machine's instructions.
 
 /// `struct sock_filter`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Instruction {
     /// Operation code.
     pub code: u16,
@@ -35,12 +36,19 @@ pub fn call(number: usize, arguments: [usize; 3]) -> Data {
     data
 }
 
+const ACTION: u32 = 0xffff_0000;
+
 /// True if a filter allows a call.
 pub fn allows(filter: &[Instruction], data: &Data) -> bool {
     const ALLOW: u32 = 0x7fff_0000;
     const LOG: u32 = 0x7ffc_0000;
-    const ACTION: u32 = 0xffff_0000;
     decide(filter, data).is_some_and(|answer| matches!(answer & ACTION, ALLOW | LOG))
+}
+
+/// True if a filter makes a call fail, without another effect.
+pub fn fails(filter: &[Instruction], data: &Data) -> bool {
+    const ERRNO: u32 = 0x0005_0000;
+    decide(filter, data).is_some_and(|answer| answer & ACTION == ERRNO)
 }
 
 /// A filter's result. `None` if the kernel would not accept the filter.
