@@ -35,7 +35,12 @@ fn refused(source: &str, arguments: &[&str]) -> String {
 
 #[test]
 fn programs_that_cannot_be_judged_are_refused() {
-    assert!(refused(SHORT, &["--", "./app"]).contains("too short"));
+    // On a busy machine even this program may take long enough; then it is tried again.
+    let short = FixFolder::new(SHORT);
+    tools::until("a short run", || {
+        let output = short.fix(&["--", "./app"]);
+        code(&output) == 1 && message(&short, &output).contains("too short")
+    });
     let differs = r#"
 #include <unistd.h>
 int main(void) { usleep(150000); printf("%d\n", (int)getpid()); return 0; }
