@@ -126,7 +126,7 @@ fn all_columns_have_the_types_that_are_listed() {
     write_watch(Path::new(&at("watch")), &[(1, true), (2, false), (3, true)]);
     let out = folder.path().join("out");
     let [full, larger, ring, watch] = ["full", "larger", "ring", "watch"].map(at);
-    let commands: [(&str, Vec<&str>); 10] = [
+    let commands: [(&str, Vec<&str>); 11] = [
         ("mgz-analyze --zoom", vec![&ring, "--zoom"]),
         (
             "mgz-analyze reuse",

@@ -201,7 +201,6 @@ impl TraceWriter {
             samples: 1,
             records_executed: of.rows,
             records_kept: of.rows,
-            ..Thread::default()
         });
         let mut manifest = Manifest {
             format: TRACE_FORMAT.into(),
