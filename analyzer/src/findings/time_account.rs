@@ -243,7 +243,10 @@ mod tests {
         // A short measured time excludes long waits.
         let unknown = modelled.account(None);
         let [lo, hi] = unknown.ends[0].map(|f| waiting_share(&modelled, f));
-        assert!(hi - lo > fast[2] - fast[0] && hi > fast[2], "{lo} {hi} {fast:?}");
+        assert!(
+            hi - lo > fast[2] - fast[0] && hi > fast[2],
+            "{lo} {hi} {fast:?}"
+        );
         assert_eq!(unknown.value, UNCHANGED);
     }
 
