@@ -729,7 +729,9 @@ fn least(change: &Change, test: Test, loads: f64) -> f64 {
     match change.metric {
         Metric::Misses(_) if change.unit == Metric::PER_LOAD => per_load,
         Metric::Misses(_) => (per_load * loads).max(1.0),
-        Metric::Loads | Metric::Footprint | Metric::Distance(_) | Metric::Size => 1.0,
+        Metric::Loads | Metric::Footprint | Metric::Size => 1.0,
+        // The smallest cache has hundreds of blocks.
+        Metric::Distance(_) => 2.0,
         Metric::Time | Metric::Share => 0.1,
         Metric::Growth => 1e-9,
         Metric::Seconds | Metric::Cpu => 0.001,
