@@ -378,8 +378,8 @@ fn files_of_the_real_perf_are_read_whole() {
             "build ids, {what}"
         );
         // perf rewrites its files to add build ids; samples and mappings stay. perf 6.1 cannot read what
-        // it makes of compressed pipes.
-        let is_packed_pipe = extra.contains(&"-") && extra.contains(&"-z");
+        // it makes of pipes.
+        let is_pipe = extra.contains(&"-");
         let injected = dir.path().join("injected.data");
         let mut inject = Command::new("perf");
         inject
@@ -387,7 +387,7 @@ fn files_of_the_real_perf_are_read_whole() {
             .arg(&path)
             .arg("-o")
             .arg(&injected);
-        if !is_packed_pipe && inject.output().expect("perf starts").status.success() {
+        if !is_pipe && inject.output().expect("perf starts").status.success() {
             let bytes = std::fs::read(&injected).expect("readable");
             let again = Session::read_any(&[&bytes]).expect("a perf.data file");
             let what = format!("{what}, injected: {:?}", again.loss);
