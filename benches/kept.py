@@ -4,6 +4,7 @@ import datetime
 import gzip
 import json
 import os
+import re
 import subprocess
 
 from measure import machine
@@ -35,17 +36,28 @@ def utc_now():
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H%M%SZ")
 
 
+# Folders of the machine that measured. Those of the system stay: they name programs.
+FOLDERS = re.compile(
+    r"(?<![\w.])/(?!(?:usr|lib\w*|s?bin|etc|proc|sys|dev)/)(?:[\w.+@-]+/)+(?=[\w.+@-])"
+)
+
+
+def without_folders(text):
+    """A text whose paths have no folders of the machine."""
+    return FOLDERS.sub("", text)
+
+
 def write_result(name, lines, figures):
     """Writes the text of a result, and its figures if it has any. Returns the text's path in the repository."""
     os.makedirs(RESULTS, exist_ok=True)
     base = os.path.join(RESULTS, name)
     with open(base + ".txt", "w", encoding="utf-8") as f:
-        f.write("\n".join(lines) + "\n")
+        f.write(without_folders("\n".join(lines)) + "\n")
     # No time stamp, so that equal figures give equal bytes.
     if figures:
         with open(base + ".json.gz", "wb") as f:
             content = json.dumps(figures, ensure_ascii=False, separators=(",", ":"))
-            f.write(gzip.compress(content.encode(), mtime=0))
+            f.write(gzip.compress(without_folders(content).encode(), mtime=0))
     text = os.path.relpath(base + ".txt", ROOT)
     print(f"kept in {text}")
     return text
