@@ -217,7 +217,7 @@ fn weigh(context: &Context, causes: &mut [Cause]) {
         for region in &cause.regions {
             let of = regions.entry(*region).or_default();
             of.waits.push(cause.price.wait.times(part));
-            of.deviations += cause.price.deviation() * part * cause.price.wait_ns[1];
+            of.deviations += cause.price.deviation() * part * cause.price.wait.at(1.0);
         }
     }
     for (key, region) in &mut regions {
@@ -235,7 +235,7 @@ fn weigh(context: &Context, causes: &mut [Cause]) {
             }),
             false => {
                 let times: f64 = of_cause().map(|r| r.times[1]).sum();
-                let others = times - cause.price.wait_ns[1];
+                let others = times - cause.price.wait.at(1.0);
                 context.prices.lost(cause.price.wait_ns, others.max(0.0))
             }
         };
