@@ -2,7 +2,8 @@
 //! left as they are, and that their ends are understood.
 
 use mgz_collector::soft::outcome::{DriverError, RunEvent, RunOutcome};
-use mgz_collector::soft::run::{Mode, RunOptions, run_recorded};
+use mgz_collector::soft::run::run_recorded;
+use mgz_collector::soft::run_options::{Mode, RunOptions};
 use mgz_collector::soft::window_log::OfWindows;
 use mgz_collector::target::status::ProgramStatus;
 use std::ffi::OsString;

@@ -5,7 +5,8 @@ use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
 use mgz_abi::address_map::AddrMap;
 use mgz_elf::image::Elf;
 use mgz_instrument::program::InstrumentOptions;
-use mgz_instrument::pipeline::rewrite::{Settings, rewrite};
+use mgz_instrument::pipeline::settings::Settings;
+use mgz_instrument::pipeline::rewrite::rewrite;
 
 fuzz_target!(|bytes: &[u8]| {
     for flavour in [FLAVOUR_SOFT, FLAVOUR_PT] {

@@ -17,7 +17,8 @@ use mgz_abi::probe::{GS_CALL, GS_CURSOR, GS_JUMP, GS_SPILL, PLACE_TARGET};
 use mgz_abi::slot::SLOT_BYTES;
 use mgz_annotations_schema::Sidecar;
 use mgz_elf::Elf;
-use mgz_instrument::pipeline::rewrite::{Settings, rewrite};
+use mgz_instrument::pipeline::rewrite::rewrite;
+use mgz_instrument::pipeline::settings::Settings;
 use mgz_instrument::program::InstrumentOptions;
 
 struct Rewritten {

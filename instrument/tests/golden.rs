@@ -12,7 +12,8 @@ use mgz_annotations_schema::spill::{
     SegmentHeader, SegmentKind, SpillReader, SpillWriter, ThreadKey,
 };
 use mgz_instrument::dump::dump;
-use mgz_instrument::pipeline::rewrite::{Settings, rewrite};
+use mgz_instrument::pipeline::rewrite::rewrite;
+use mgz_instrument::pipeline::settings::Settings;
 use mgz_instrument::program::InstrumentOptions;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -4,7 +4,7 @@
 use mgz_abi::module_note::FLAVOUR_PT;
 use mgz_elf::Elf;
 use mgz_instrument::discover::scan::discover;
-use mgz_instrument::pipeline::rewrite::analysis_input;
+use mgz_instrument::pipeline::analysis_input::analysis_input;
 use mgz_instrument::program::InstrumentOptions;
 use mgz_instrument::signals::{inspected_faults, wrapped};
 use mgz_instrument::unwind::Tables;

@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use mgz_annotations_schema::tell;
 use mgz_collector::objects::heap::blocks::HeapBlocks;
 use mgz_collector::options::args::Pattern;
-use mgz_collector::program::modules::Refusal;
+use mgz_collector::program::refusal::Refusal;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! The command to run: a program, or a script with its interpreter.
 
 use anyhow::{Context, bail};
-use mgz_collector::program::modules::resolve;
+use mgz_collector::program::path_search::resolve;
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -143,7 +143,7 @@ fn given(argument: &[u8]) -> Option<OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mgz_collector::program::modules::Refusal;
+    use mgz_collector::program::refusal::Refusal;
     use std::os::unix::fs::PermissionsExt;
 
     fn script(dir: &Path, name: &str, text: &str) -> PathBuf {

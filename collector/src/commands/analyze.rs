@@ -5,7 +5,7 @@ use crate::commands::record;
 use crate::convert::online::Online;
 use crate::options::args::{Cli, Mode, OutputFormat};
 use crate::options::request::Request;
-use crate::program::modules;
+use crate::program::path_search;
 use crate::target::signals::HeldSignals;
 use crate::util::failure::Failure;
 use crate::util::memory_folder::MemoryFolder;
@@ -173,7 +173,7 @@ fn find() -> Result<PathBuf, Failure> {
         .map_or_else(
             || {
                 let path = std::env::var_os("PATH");
-                modules::resolve(OsStr::new("mgz-analyze"), path.as_deref())
+                path_search::resolve(OsStr::new("mgz-analyze"), path.as_deref())
             },
             Ok,
         )

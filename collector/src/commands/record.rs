@@ -12,12 +12,12 @@ use crate::options::amount::Amount;
 use crate::options::args::{Cli, Mode, OutputFormat};
 use crate::options::effect;
 use crate::options::request::{AttachRequest, RecordRequest, RunRequest};
-use crate::program::modules;
-use crate::program::modules::Refusal;
+use crate::program::refusal::Refusal;
+use crate::program::{modules, path_search};
 use crate::soft;
 use crate::soft::attach::Candidate;
 use crate::soft::outcome::{DriverError, RunEvent, RunOutcome};
-use crate::soft::run::RunOptions;
+use crate::soft::run_options::RunOptions;
 use crate::soft::window_log::OfWindows;
 use crate::trace::dir::Folder;
 use crate::trace::progress::Ticker;
@@ -68,14 +68,14 @@ fn of_windows(cli: &Cli) -> OfWindows {
 }
 
 /// The mode of the runtime, and that of the trace if there is to be one.
-fn driver_mode(mode: Mode) -> (soft::run::Mode, Option<TraceMode>) {
+fn driver_mode(mode: Mode) -> (soft::run_options::Mode, Option<TraceMode>) {
     match mode {
-        Mode::Full => (soft::run::Mode::Full, Some(TraceMode::Full)),
-        Mode::Count => (soft::run::Mode::Count, Some(TraceMode::Count)),
-        Mode::Ring => (soft::run::Mode::Ring, Some(TraceMode::Ring)),
-        Mode::Burst => (soft::run::Mode::Burst, Some(TraceMode::Burst)),
+        Mode::Full => (soft::run_options::Mode::Full, Some(TraceMode::Full)),
+        Mode::Count => (soft::run_options::Mode::Count, Some(TraceMode::Count)),
+        Mode::Ring => (soft::run_options::Mode::Ring, Some(TraceMode::Ring)),
+        Mode::Burst => (soft::run_options::Mode::Burst, Some(TraceMode::Burst)),
         // `watch` does not get here: it has no runtime.
-        Mode::Off | Mode::Watch => (soft::run::Mode::Off, None),
+        Mode::Off | Mode::Watch => (soft::run_options::Mode::Off, None),
     }
 }
 
@@ -108,7 +108,10 @@ fn find_program(cli: &Cli) -> Result<PathBuf, Failure> {
 
 fn resolve(cli: &Cli) -> Result<PathBuf, Failure> {
     let name = cli.program.first().map_or(OsStr::new(""), |name| name);
-    Ok(modules::resolve(name, std::env::var_os("PATH").as_deref())?)
+    Ok(path_search::resolve(
+        name,
+        std::env::var_os("PATH").as_deref(),
+    )?)
 }
 
 /// Runs a program and records it.
@@ -403,7 +406,7 @@ fn attach(request: AttachRequest) -> Result<i32, Failure> {
     say_if_slower(cli, Some(&chosen));
     let candidate = Candidate::new(pid).map_err(Failure::own)?;
     let options = RunOptions {
-        mode: soft::run::Mode::Burst,
+        mode: soft::run_options::Mode::Burst,
         period: 0,
         window: cli.window,
         trigger: Some(chosen.trigger),

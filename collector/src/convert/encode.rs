@@ -1,8 +1,9 @@
 //! The writing half: row groups to Parquet files, encoded in parallel and appended in order.
 
+use crate::convert::convert_error::{ConvertError, io};
 use crate::convert::expand::{ExpansionSource, Pool, RowGroup};
 use crate::convert::pages::{Buffers, Chunk, ColumnValues, PageEncoder, PageSource};
-use crate::convert::{ConvertError, ConvertOptions, ConvertOutcome, io};
+use crate::convert::{ConvertOptions, ConvertOutcome};
 use arrow_schema::{DataType, Field, Schema};
 use mgz_annotations_schema::expand::Tables;
 use mgz_annotations_schema::manifest::{COLUMNS, TRACE_FORMAT, TRACE_VERSION, stored};

@@ -1,10 +1,11 @@
 //! The reading half: spill files to groups of rows, in order.
 
+use crate::convert::convert_error::ConvertError;
 use crate::convert::online::Carried;
 use crate::convert::release::Release;
 use crate::convert::stretches::Stretches;
 use crate::convert::windows::WindowCollector;
-use crate::convert::{ConvertError, ConvertOutcome, SampleSeen, ThreadRows};
+use crate::convert::{ConvertOutcome, SampleSeen, ThreadRows};
 use mgz_abi::slot::Slot;
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::expand::{Expander, ModuleMap, Placement, Staged, Tables};

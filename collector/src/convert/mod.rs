@@ -10,9 +10,11 @@
 //! another version are such an error; damaged or torn spill segments are left out, counted and
 //! named.
 
+pub(crate) mod convert_error;
 pub(crate) mod early_sidecars;
 mod encode;
 mod expand;
+mod expanded_window;
 pub(crate) mod online;
 mod pages;
 mod release;
@@ -24,21 +26,22 @@ mod windows;
 
 pub(crate) use crate::util::folder::make_dir;
 
-pub use crate::convert::speed::measure::{Executed, ExecutedLoads};
+pub use crate::convert::speed::executed::{Executed, ExecutedLoads};
 pub use encode::Compression;
 
+use crate::convert::convert_error::{ConvertError, io};
 use crate::convert::early_sidecars::SidecarsById;
 use crate::convert::online::Carried;
 use crate::paths::waiting::LoadLocator;
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::expand::Counters;
 use mgz_annotations_schema::manifest::{Manifest, Module, SAMPLES_DIR, SPILL_DIR};
-use mgz_annotations_schema::sidecar::{Sidecar, SidecarError};
+use mgz_annotations_schema::sidecar::Sidecar;
 use mgz_annotations_schema::spill::{self, SPILL_VERSION, SpillError, ThreadKey};
 use mgz_models::statistics::ROUNDED_NORMAL_QUANTILE_OF_95_PCT;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use windows::PerWindow;
 
 /// Settings.
@@ -137,82 +140,6 @@ impl ConvertOutcome {
             _ => {}
         }
     }
-}
-
-/// Why nothing was converted.
-#[derive(Debug, thiserror::Error)]
-pub enum ConvertError {
-    /// A file could not be read or written.
-    #[error("{path}: {error}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        error: std::io::Error,
-    },
-    /// A sidecar cannot be used.
-    #[error("{path}: {error}")]
-    Sidecar {
-        /// The sidecar.
-        path: PathBuf,
-        /// The error in it.
-        error: SidecarError,
-    },
-    /// A sidecar is not the one that the trace was made with.
-    #[error("{path}: this sidecar belongs to another build ({found}) than the trace ({expected})")]
-    OtherSidecar {
-        /// The sidecar.
-        path: PathBuf,
-        /// Identity in the file.
-        found: String,
-        /// Identity in the manifest.
-        expected: String,
-    },
-    /// A spill file has another version. Unlike damage, this ends the conversion: otherwise the
-    /// whole file would be lost.
-    #[error("{path}: {error}")]
-    OtherVersion {
-        /// The spill file.
-        path: PathBuf,
-        /// Both versions.
-        error: SpillError,
-    },
-    /// The Parquet encoder failed.
-    #[error("encoding rows: {0}")]
-    Encode(#[from] parquet::errors::ParquetError),
-    /// The columns would be larger than allowed.
-    #[error("the columns would exceed the size limit of {limit} bytes")]
-    TooLarge {
-        /// The limit.
-        limit: u64,
-    },
-    /// A worker thread panicked.
-    #[error("a worker thread failed: {0}")]
-    Worker(String),
-}
-
-impl ConvertError {
-    /// True if the reason is a full disk or a quota.
-    pub fn no_space(&self) -> bool {
-        let full = |e: &std::io::Error| {
-            matches!(
-                e.raw_os_error(),
-                Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG)
-            )
-        };
-        match self {
-            ConvertError::Io { error, .. } => full(error),
-            ConvertError::Encode(parquet::errors::ParquetError::External(inner)) => {
-                inner.downcast_ref::<std::io::Error>().is_some_and(full)
-            }
-            _ => false,
-        }
-    }
-}
-
-fn io(path: &Path) -> impl FnOnce(std::io::Error) -> ConvertError {
-    let path = path.to_owned();
-    move |error| ConvertError::Io { path, error }
 }
 
 /// Expands all spill files of a trace folder into its `samples/`. The manifest's modules and their

@@ -8,6 +8,7 @@ use mgz_annotations_schema::row_stream::{Batch, RowReader};
 use mgz_annotations_schema::sidecar::{Function, NO_RECORD, NONE, Record, Region, Site};
 use mgz_annotations_schema::spill::{EncodedSegment, SegmentHeader, SegmentKind, SpillWriter};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use std::path::PathBuf;
 
 const ID: u32 = 77;
 

@@ -1,8 +1,10 @@
 //! `windows.parquet`: one row for each window of `burst`, with how fast its code runs by itself.
 
-use crate::convert::ConvertError;
+use crate::convert::convert_error::ConvertError;
+use crate::convert::expanded_window::{ExpandedWindow, ModuleFunction};
+use crate::convert::speed::executed::{Executed, ExecutedLoads};
 use crate::convert::speed::measure;
-use crate::convert::speed::measure::{Executed, ExecutedLoads, Speed};
+use crate::convert::speed::measure::Speed;
 use crate::util::small_table;
 use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use mgz_annotations_schema::expand::{Staged, Tables};
@@ -14,41 +16,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Module and function.
-pub(crate) type ModuleFunction = (u16, u32);
-
 /// The first and the last part of a window have this fraction of its loads each. Source: Chosen.
 const PART_DIVISOR: usize = 8;
-
-/// A window.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct ExpandedWindow {
-    pub key: ThreadKey,
-    pub sample: u32,
-    /// Slots in it.
-    pub records: u32,
-    /// Loads in it, implied ones included.
-    pub loads: u32,
-    /// Number of loads in another function than the load before. These are calls and returns, which
-    /// take longer in a recording thread.
-    pub changes: u32,
-    /// Number of different pairs of loads at these changes. Branch predictors miss many of them if
-    /// the number is large.
-    pub ways: u32,
-    /// Different loads in it, and those of them that no window before had.
-    pub sites: [u32; 2],
-    pub begin_ns: u64,
-    pub end_ns: u64,
-    pub cause: u8,
-    /// Code at the window's start: the code of most loads of its first part.
-    pub first: ModuleFunction,
-    /// Code at its end, likewise.
-    pub last: ModuleFunction,
-    /// The measurement behind it.
-    pub pace: SpeedMeasurement,
-    /// Average distance between triggers when its own came; 0 if unknown.
-    pub period: u64,
-}
 
 /// Windows as they are expanded.
 #[derive(Clone, Debug)]
@@ -413,7 +382,7 @@ pub(crate) fn write_windows(
     small_table::write_small_table(folder, WINDOWS, table.schema(), [Ok(table)]).map_err(
         |error| match error.downcast::<ParquetError>() {
             Ok(error) => ConvertError::Encode(error),
-            Err(error) => crate::convert::io(&folder.join(WINDOWS))(
+            Err(error) => crate::convert::convert_error::io(&folder.join(WINDOWS))(
                 error.downcast().unwrap_or_else(std::io::Error::other),
             ),
         },

@@ -4,7 +4,8 @@
 //! record that flavour, or when the user asked for another.
 
 use crate::machine::capabilities::ProbeReport;
-use crate::program::modules::{Instrumented, Refusal};
+use crate::program::modules::Instrumented;
+use crate::program::refusal::Refusal;
 use clap::ValueEnum;
 use mgz_abi::module_note::{FEATURE_TRANSLATED, FLAVOUR_PT};
 

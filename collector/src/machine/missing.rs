@@ -1,6 +1,6 @@
 //! Capabilities that recording with Intel PT lacks on this machine, with the remedies.
 
-use crate::machine::capabilities::{Kernel, Processor, Rights};
+use crate::machine::facts::{Kernel, Processor, Rights};
 use crate::machine::pt_facts::{BUILD_WITH_INTEL_PT, NO_INTEL_PT, Trials};
 use serde::Serialize;
 

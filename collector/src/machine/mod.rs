@@ -4,6 +4,7 @@ pub mod backend;
 pub mod caches;
 pub mod capabilities;
 pub mod counters;
+pub mod facts;
 pub mod identity;
 pub mod memory_costs;
 pub mod missing;

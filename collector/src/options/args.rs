@@ -67,7 +67,7 @@ pub struct Cli {
     /// Record only these ranks of a parallel job; the others run without recording: mpirun -n 32
     /// mgz-record --ranks 0,7,16-19 -- ./app.inst
     #[arg(long, value_name = "LIST", conflicts_with_all = ["attach", "hot", "recover", "import"])]
-    pub ranks: Option<crate::options::ranks::RankList>,
+    pub ranks: Option<crate::options::rank_list::RankList>,
 
     /// Which records are kept [default: burst if the program is instrumented for it, else ring]
     #[arg(long, value_enum)]

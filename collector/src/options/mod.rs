@@ -5,5 +5,6 @@ pub mod args;
 pub mod effect;
 pub mod launcher;
 pub mod pt_settings;
+pub mod rank_list;
 pub mod ranks;
 pub mod request;

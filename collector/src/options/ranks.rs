@@ -6,7 +6,6 @@ use crate::util::failure::Failure;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 /// A launcher's facts about a process that it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,39 +91,6 @@ pub fn rank_in_environment(variable: impl Fn(&str) -> Option<OsString>) -> Optio
 /// This process's rank.
 pub fn own_rank() -> Option<Rank> {
     rank_in_environment(|name| std::env::var_os(name))
-}
-
-/// `--ranks`: numbers and ranges, e.g. `0,7,16-19`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RankList(Vec<(u32, u32)>);
-
-impl RankList {
-    /// True if the list contains a rank.
-    pub fn contains(&self, rank: u32) -> bool {
-        self.0.iter().any(|&(from, to)| (from..=to).contains(&rank))
-    }
-}
-
-impl FromStr for RankList {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<RankList, String> {
-        let wrong = |part: &str| {
-            format!("{part:?} is no rank and no range of ranks; give e.g. --ranks 0,7,16-19")
-        };
-        let part = |part: &str| {
-            let (from, to) = part.split_once('-').unwrap_or((part, part));
-            let number = |text: &str| text.trim().parse::<u32>().map_err(|_| wrong(part));
-            let (from, to) = (number(from)?, number(to)?);
-            (from <= to)
-                .then_some((from, to))
-                .ok_or_else(|| wrong(part))
-        };
-        text.split(',')
-            .map(part)
-            .collect::<Result<_, _>>()
-            .map(RankList)
-    }
 }
 
 /// Fills in what stands for numbers of this process in the name of a trace: `%r` (rank), `%h`
@@ -228,6 +194,7 @@ pub fn settle_rank(cli: &mut Cli, host: &str) -> Result<bool, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::rank_list::RankList;
 
     fn environment(all: &'static [(&str, &str)]) -> impl Fn(&str) -> Option<OsString> {
         |name| {

@@ -425,7 +425,8 @@ mod tests {
 
     #[test]
     fn callers_that_are_passed_over_are_a_call_of_their_own() {
-        use crate::objects::heap::unwind::{CallFrame, Unwound};
+        use crate::objects::heap::call_frame::CallFrame;
+        use crate::objects::heap::unwind::Unwound;
         use crate::paths::tree::gap;
         let file = std::sync::Arc::new(PathBuf::from("/nowhere"));
         let frame = |address| CallFrame {
@@ -453,8 +454,9 @@ mod tests {
 
     #[test]
     fn generated_code_has_a_call_if_it_has_a_name() {
+        use crate::objects::heap::call_frame::CallFrame;
         use crate::objects::heap::generated_frames as generated;
-        use crate::objects::heap::unwind::{CallFrame, Unwound};
+        use crate::objects::heap::unwind::Unwound;
         let native = CallFrame {
             file: std::sync::Arc::new(PathBuf::from("/nowhere")),
             address: 1,

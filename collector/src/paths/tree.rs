@@ -1,6 +1,7 @@
 //! Call stacks as a tree of calls, by address.
 
-use crate::objects::heap::unwind::{CallFrame, Unwound};
+use crate::objects::heap::call_frame::CallFrame;
+use crate::objects::heap::unwind::Unwound;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;

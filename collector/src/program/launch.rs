@@ -1,7 +1,8 @@
 //! Programs that start others, and the programs that they may start, as far as this is known before
 //! they run.
 
-use crate::program::modules::{closure, resolve};
+use crate::program::linked_files::closure;
+use crate::program::path_search::resolve;
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSymbol};
 use std::collections::HashSet;
@@ -230,14 +231,6 @@ fn gives(value: &[u8]) -> bool {
     };
     let permitted = [4, 12].into_iter().filter_map(word).any(|w| w != 0);
     word(0).is_some_and(|head| head & EFFECTIVE != 0) || permitted
-}
-
-/// The files that a program or library is linked to, itself included, by their real paths.
-pub fn linked_closure(program: &Path) -> Vec<PathBuf> {
-    closure(program)
-        .iter()
-        .map(|path| std::fs::canonicalize(path).unwrap_or_else(|_| path.clone()))
-        .collect()
 }
 
 #[cfg(test)]

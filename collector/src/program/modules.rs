@@ -7,7 +7,10 @@
 //! that happens.
 
 use crate::objects::heap::hooks::Hook;
+use crate::program::linked_files::closure;
 use crate::program::note::instrumented_note;
+use crate::program::path_search::resolve;
+use crate::program::refusal::Refusal;
 use mgz_abi::module_note::{
     ABI_VERSION, FEATURE_OWN_ALLOCATOR, FLAVOUR_PT, FLAVOUR_SOFT, ModuleNote, Prelude,
 };
@@ -17,39 +20,7 @@ use mgz_elf::dynamic::Dynamic;
 use mgz_elf::library_search::{Requester, Search};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-
-pub use crate::program::launch::linked_closure;
-/// Why a program is not recorded, with the exit status of `env` and `timeout`.
-#[derive(Debug, thiserror::Error)]
-pub enum Refusal {
-    /// 127.
-    #[error("{0}: not found")]
-    NotFound(String),
-    /// 126.
-    #[error("{path}: cannot be executed: {why}")]
-    CannotExecute {
-        /// The file.
-        path: String,
-        /// Why.
-        why: String,
-    },
-    /// 125.
-    #[error("{0}")]
-    CannotRecord(String),
-}
-
-impl Refusal {
-    /// Exit status.
-    pub fn status(&self) -> i32 {
-        match self {
-            Refusal::NotFound(_) => 127,
-            Refusal::CannotExecute { .. } => 126,
-            Refusal::CannotRecord(_) => 125,
-        }
-    }
-}
 
 /// An instrumented file that the program needs.
 #[derive(Clone, Debug)]
@@ -60,67 +31,6 @@ pub struct Instrumented {
     pub note: ModuleNote,
     /// Its sidecar.
     pub sidecar: PathBuf,
-}
-
-/// Finds the file that `execvp` would run.
-pub fn resolve(program: &OsStr, path_variable: Option<&OsStr>) -> Result<PathBuf, Refusal> {
-    let shown = program.to_string_lossy().into_owned();
-    if program.is_empty() {
-        return Err(Refusal::NotFound("\"\"".into()));
-    }
-    if program.as_bytes().contains(&b'/') {
-        return match executable(Path::new(program)) {
-            Ok(()) => Ok(PathBuf::from(program)),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(Refusal::NotFound(shown)),
-            Err(e) => Err(Refusal::CannotExecute {
-                path: shown,
-                why: e.to_string(),
-            }),
-        };
-    }
-    let default = OsString::from("/bin:/usr/bin");
-    let mut refused = None;
-    for dir in std::env::split_paths(path_variable.unwrap_or(&default)) {
-        let dir = if dir.as_os_str().is_empty() {
-            PathBuf::from(".")
-        } else {
-            dir
-        };
-        let path = dir.join(program);
-        match executable(&path) {
-            Ok(()) => return Ok(path),
-            Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
-                refused.get_or_insert(Refusal::CannotExecute {
-                    path: path.display().to_string(),
-                    why: e.to_string(),
-                });
-            }
-            Err(_) => {}
-        }
-    }
-    Err(refused.unwrap_or(Refusal::NotFound(shown)))
-}
-
-fn executable(path: &Path) -> std::io::Result<()> {
-    let meta = std::fs::metadata(path)?;
-    let denied = |why: &str| {
-        Err(std::io::Error::new(
-            std::io::ErrorKind::PermissionDenied,
-            why,
-        ))
-    };
-    if meta.is_dir() {
-        return denied("it is a folder");
-    }
-    if meta.permissions().mode() & 0o111 == 0 {
-        return denied("permission denied (it has no execute bit)");
-    }
-    let name = std::ffi::CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: a zero-terminated path.
-    match unsafe { libc::access(name.as_ptr(), libc::X_OK) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
-    }
 }
 
 /// True if a program has no dynamic loader.
@@ -319,13 +229,6 @@ fn instrumented_in(files: &[PathBuf]) -> Result<Vec<Instrumented>, Refusal> {
     noted.map(|(path, note)| recordable(path, note)).collect()
 }
 
-pub(crate) fn closure(program: &Path) -> Vec<PathBuf> {
-    let libraries = Search::from_environment().closure(program, |_| true);
-    let mut files = vec![program.to_path_buf()];
-    files.extend(libraries.into_iter().filter_map(|l| l.path));
-    files
-}
-
 /// An instrumented file with its sidecar, if it can be recorded.
 pub fn recordable(path: &Path, note: ModuleNote) -> Result<Instrumented, Refusal> {
     let shown = path.display();
@@ -457,6 +360,7 @@ fn privileged(program: &Path) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn programs_are_found_as_execvp_finds_them() {

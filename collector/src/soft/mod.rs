@@ -12,6 +12,7 @@ mod ending;
 pub mod outcome;
 pub mod phases;
 pub mod run;
+pub mod run_options;
 pub mod runtime_image;
 mod setup;
 pub mod shared_memory;

@@ -4,7 +4,7 @@ use crate::objects::heap::HeapCollector;
 use crate::pairs::WINDOWS_PER_WATCH;
 use crate::paths::FIRST_BYTES;
 use crate::soft::outcome::{DriverError, recorder_error};
-use crate::soft::run::{Mode, RunOptions};
+use crate::soft::run_options::{Mode, RunOptions};
 use crate::soft::runtime_image::RuntimeImage;
 use crate::soft::shared_memory::{MAX_WINDOW, Settings, SharedMemory};
 use crate::target::signals::{FileSizesLifted, Signals};

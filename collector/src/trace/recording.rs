@@ -1,9 +1,10 @@
 //! A trace in the making: the manifest collects facts while a program runs.
 
 use crate::convert;
+use crate::convert::Begun;
+use crate::convert::convert_error::ConvertError;
 use crate::convert::early_sidecars::EarlySidecars;
 use crate::convert::online::Carried;
-use crate::convert::{Begun, ConvertError};
 use crate::objects::Objects;
 use crate::objects::heap::Heap;
 use crate::options::args::{Cli, OutputFormat};

@@ -16,6 +16,7 @@
 //! neither rsp nor rbp. A function whose extent is a guess, or that has several callable entries,
 //! offers none (and is skipped).
 
+use crate::analyze::imported_calls::imported;
 use crate::analyze::preserved;
 use crate::analyze::unread_values::Transfer;
 use crate::ir::cfg::{Cfg, Exit};
@@ -35,21 +36,6 @@ pub(crate) fn through_linkage(input: &Input, insn: &Insn) -> bool {
             insn.inst.is_ip_rel_memory_operand() && input.is_got(insn.inst.ip_rel_memory_address())
         }
     }
-}
-
-/// Convention of a call, if it is known. The callee must be outside of this file and must return.
-/// (Hand-written code may preserve registers on all paths except those that end in a callee without
-/// return.)
-pub fn imported(input: &Input, insn: &Insn) -> Option<Import> {
-    let through = match insn.flow {
-        FlowControl::Call => direct_target(&insn.inst),
-        FlowControl::IndirectCall if insn.inst.is_ip_rel_memory_operand() => {
-            Some(insn.inst.ip_rel_memory_address())
-        }
-        _ => None,
-    }?;
-    let import = input.imported.get(&through).copied();
-    import.filter(|_| !input.no_return.contains(&through))
 }
 
 /// Effects of a function's instructions, for this pass and for [`crate::analyze::unread_values`].

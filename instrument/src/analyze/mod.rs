@@ -4,6 +4,7 @@ pub mod class;
 pub mod dataflow;
 pub(crate) mod dead_flags;
 pub mod demand;
+pub mod imported_calls;
 pub mod induction;
 pub mod liveness;
 pub(crate) mod params;

@@ -15,7 +15,7 @@
 //! convention. A function that reads callee-saved registers (or r11) as inputs has a convention of
 //! its own: it counts as returning everything.
 
-use crate::analyze::liveness::imported;
+use crate::analyze::imported_calls::imported;
 use crate::ir::cfg::Cfg;
 use crate::program::{Import, Input};
 use crate::x86::insn::Insn;

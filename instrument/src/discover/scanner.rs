@@ -887,7 +887,7 @@ mod tests {
         let data = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         let elf = mgz_elf::Elf::parse(&data).unwrap();
         let unwind = crate::unwind::Tables::read(&elf).unwrap();
-        let input = crate::pipeline::rewrite::analysis_input(&elf, &unwind);
+        let input = crate::pipeline::analysis_input::analysis_input(&elf, &unwind);
         let functions = known_functions(&input);
         for pie in [true, false] {
             let input = Input {

@@ -2,7 +2,7 @@
 //! the jumps that lead into it.
 
 use crate::dump::function::register;
-use crate::dump::text;
+use crate::dump::instruction_text::text;
 use crate::unwind::Tables;
 use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindContext, UnwindSection};
 use iced_x86::{Decoder, DecoderOptions};

@@ -1,6 +1,6 @@
 //! A function after analysis: blocks, loads with their classes, the recording plan.
 
-use crate::dump::text;
+use crate::dump::instruction_text::text;
 use crate::ir::{Block, BlockId};
 use crate::plan::planned_function::Function;
 use crate::plan::types::{Payload, RecordPlan, RegionPlan, SitePlan};

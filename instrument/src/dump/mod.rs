@@ -3,14 +3,15 @@
 mod clones;
 mod function;
 mod headers;
+mod instruction_text;
 
 pub use crate::dump::function::dump_function;
 
 use crate::pipeline::function_pass::analyze;
-use crate::pipeline::rewrite::{Settings, rewrite};
+use crate::pipeline::rewrite::rewrite;
+use crate::pipeline::settings::Settings;
 use crate::pipeline::understand::understand;
 use crate::program::InstrumentOptions;
-use iced_x86::{Formatter, GasFormatter, Instruction};
 use mgz_elf::{Elf, Refusal};
 
 /// First record id in dumps, so that they do not depend on the file's hash.
@@ -52,15 +53,4 @@ pub fn dump(data: &[u8], options: &InstrumentOptions) -> Result<String, Refusal>
         }
     }
     Ok(out)
-}
-
-/// An instruction in the syntax of the GNU assembler.
-fn text(inst: &Instruction) -> String {
-    let mut formatter = GasFormatter::new();
-    formatter
-        .options_mut()
-        .set_space_after_operand_separator(true);
-    let mut text = String::new();
-    formatter.format(inst, &mut text);
-    text
 }

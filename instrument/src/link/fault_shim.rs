@@ -566,8 +566,8 @@ mod tests {
     use crate::ir::FunctionId;
     use crate::link::layout::Placed;
     use crate::patch::faulting::may_fail;
+    use crate::pipeline::analysis_input::analysis_input;
     use crate::pipeline::function_pass::analyze;
-    use crate::pipeline::rewrite::analysis_input;
     use crate::plan::planned_function::Function;
     use crate::program::InstrumentOptions;
     use crate::program::fixed_memory::FaultPolicy;

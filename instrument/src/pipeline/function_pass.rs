@@ -20,9 +20,10 @@ use crate::patch::space;
 use crate::patch::space::FunctionCode;
 use crate::plan::count_only::{self, Free};
 use crate::plan::cursor::{Residencies, View};
+use crate::plan::function_plan::FunctionPlan;
 use crate::plan::planned_function::{Function, Patching, SpecialCalls};
 use crate::plan::types::Insertion;
-use crate::plan::{FunctionPlan, copies, cursor, origin, plan_function};
+use crate::plan::{copies, cursor, origin, plan_function};
 use crate::prefetch;
 use crate::program::fixed_memory::FaultPolicy;
 use crate::program::linkage::linkage_load;
@@ -431,7 +432,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
         };
         let readers = &self.input.return_readers;
         let calls = || graph.insns.iter().any(|i| is_call(i.flow));
-        let view = prefetch::View {
+        let view = prefetch::view::View {
             graph,
             facts,
             loops,

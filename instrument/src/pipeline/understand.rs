@@ -4,7 +4,7 @@ use crate::common::skip_reason::LeftReason;
 use crate::discover::scan::discover;
 use crate::discover::{flag_writes, gs_base, memory_files, self_reads, state_calls};
 use crate::ir::FunctionId;
-use crate::pipeline::rewrite::{function_symbols, of_parts};
+use crate::pipeline::analysis_input::{function_symbols, of_parts};
 use crate::program::fixed_memory::FaultPolicy;
 use crate::program::sanitizers::Sanitizer;
 use crate::program::shown_returns::ShownReturns;

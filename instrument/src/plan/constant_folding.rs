@@ -5,7 +5,7 @@
 
 use crate::ir::BlockId;
 use crate::ir::cfg::Cfg;
-use crate::plan::FunctionPlan;
+use crate::plan::function_plan::FunctionPlan;
 use iced_x86::FlowControl;
 use mgz_annotations_schema::sidecar::{NO_RECORD, SiteFlags};
 use smallvec::SmallVec;

@@ -5,8 +5,9 @@
 //! so the record may be anywhere in it. It is placed where flags and registers are free.
 
 use crate::plan::cursor::Residencies;
+use crate::plan::ends_region;
+use crate::plan::function_plan::FunctionPlan;
 use crate::plan::types::{Payload, RecordPlan, RegionPlan};
-use crate::plan::{FunctionPlan, ends_region};
 use crate::x86::insn::{Insn, InsnId};
 use crate::x86::operands::is_repeated_string;
 use crate::x86::regs::{RSP, RegUse};

@@ -17,6 +17,8 @@ pub(crate) mod constant_folding;
 pub(crate) mod copies;
 pub(crate) mod count_only;
 pub mod cursor;
+pub(crate) mod function_plan;
+pub(crate) mod open_record;
 pub mod origin;
 pub mod planned_function;
 pub(crate) mod slot_pairing;
@@ -24,8 +26,10 @@ pub mod types;
 
 use crate::analyze::class::Class;
 use crate::ir::cfg::Cfg;
-use crate::plan::affine::{AffineValue, Differences, Registers, at_starts};
+use crate::plan::affine::{Differences, Registers, at_starts};
 use crate::plan::cursor::Residencies;
+use crate::plan::function_plan::FunctionPlan;
+use crate::plan::open_record::{Open, RecordContent};
 use crate::plan::types::{
     GatherPlan, ImplicitLoads, Payload, RecordPlan, RegionPlan, SitePlan, VectorHalf,
 };
@@ -40,19 +44,6 @@ use crate::x86::regs::{Gpr, RAX, RBX, RSP, RegSet, RegUse};
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, Register};
 use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, NO_RECORD, SiteFlags, SiteKind, reason};
 use smallvec::SmallVec;
-
-/// The plan of a whole function.
-#[derive(Clone, Debug, Default)]
-pub struct FunctionPlan {
-    /// Regions with at least one site.
-    pub regions: Vec<RegionPlan>,
-    /// Gathers among the sites.
-    pub gathers: Vec<GatherPlan>,
-    /// Implicit stack reads.
-    pub implicit: ImplicitLoads,
-    /// True if regions have counters instead of records.
-    pub counts: bool,
-}
 
 /// Facts of one instruction.
 struct InsnFacts<'a> {
@@ -264,24 +255,6 @@ fn count_implicit(inst: &Instruction, implicit: &mut ImplicitLoads) {
     }
 }
 
-/// Content of a record of the region.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum RecordContent {
-    /// symbol + delta.
-    Register(AffineValue),
-    /// base + scale·index + delta, of flat 64-bit addressing, with the registers and the values
-    /// that they held.
-    Sum {
-        base: u32,
-        index: u32,
-        scale: u8,
-        delta: i64,
-        registers: [(Gpr, AffineValue); 2],
-    },
-    /// Anything else.
-    Other,
-}
-
 /// Sources of the parts of a site's formula.
 #[derive(Clone, Copy, Debug)]
 struct Formula {
@@ -308,17 +281,6 @@ struct Waiting {
     place: EffectiveAddress,
     insn: InsnId,
     can_address: bool,
-}
-
-/// The region's last record, if another one may share its slot.
-pub(crate) struct Open {
-    at: InsnId,
-    /// Register values at the record.
-    registers: [AffineValue; 16],
-    /// Registers that probes may use at the record, so that their values are lost.
-    dead: RegSet,
-    /// True if a register is free for an address at the record.
-    address_is_cheap: bool,
 }
 
 struct Builder<'a> {

@@ -14,7 +14,7 @@ use crate::analyze::dataflow::Flow;
 use crate::analyze::stack_frame::{Effect, StackFrame, cell_group};
 use crate::ir::cfg::Cfg;
 use crate::ir::loops::Loops;
-use crate::plan::FunctionPlan;
+use crate::plan::function_plan::FunctionPlan;
 use crate::plan::types::SitePlan;
 use crate::util::fast_hash::FastMap;
 use crate::x86::effects::Facts;

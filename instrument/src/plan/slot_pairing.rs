@@ -3,8 +3,8 @@
 //! above all from a load, is never known earlier.
 
 use crate::plan::affine::AffineValue;
+use crate::plan::open_record::{Open, RecordContent};
 use crate::plan::types::Payload;
-use crate::plan::{Open, RecordContent};
 use crate::x86::insn::InsnId;
 use crate::x86::regs::Gpr;
 

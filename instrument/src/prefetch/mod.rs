@@ -13,16 +13,16 @@ mod params;
 mod search;
 mod slice;
 mod strided;
+pub mod view;
 
 use crate::analyze::dataflow::Flow;
 use crate::common::prefetch::{Kind, Outcome, Placed, Request, Wanted};
-use crate::ir::cfg::Cfg;
-use crate::ir::loops::{Loops, NO_LOOP};
+use crate::ir::loops::NO_LOOP;
 use crate::plan::types::{Insertion, Piece};
 use crate::prefetch::params::LINE;
 use crate::prefetch::search::PrefetchSearch;
+use crate::prefetch::view::View;
 use crate::util::fast_hash::FastMap;
-use crate::x86::effects::Facts;
 use crate::x86::insn::InsnId;
 use crate::x86::operands::{AccessSegment, EffectiveAddress, Form};
 use crate::x86::regs::Gpr;
@@ -32,22 +32,6 @@ use std::ops::Range;
 
 /// Why a load gets no prefetch.
 pub type Reason = Cow<'static, str>;
-
-/// A function without its plan.
-#[derive(Clone, Copy)]
-pub struct View<'v> {
-    /// Instructions and blocks.
-    pub graph: &'v Cfg,
-    /// Their effects.
-    pub facts: &'v Facts,
-    /// Loops.
-    pub loops: &'v Loops,
-    /// Per instruction: all flags are dead before it. Empty if none may be changed.
-    pub flags: &'v [bool],
-    /// The function that looks at return addresses, if this one calls functions, whose return
-    /// addresses would be those of the clone.
-    pub shows_returns: Option<&'v String>,
-}
 
 /// A load that may be prefetched.
 #[derive(Clone, Copy)]

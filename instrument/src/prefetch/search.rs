@@ -2,7 +2,7 @@
 
 use crate::analyze::dataflow::Flow;
 use crate::ir::loops::{LoopId, Loops};
-use crate::prefetch::View;
+use crate::prefetch::view::View;
 use crate::util::fast_hash::FastMap;
 use crate::x86::flow::is_call;
 use crate::x86::regs::{CALLER_SAVED, Gpr, RegSet};

@@ -7,6 +7,7 @@
 
 use crate::x86::flow::taken;
 use crate::x86::insn::Insn;
+use crate::x86::operand_info::Operands;
 use crate::x86::operands::{AccessList, accesses, own_destination, plain_access};
 use crate::x86::regs::{
     GPR_SET_OF, GPR_SET_OF_WHOLE, Gpr, RAX, RBP, RDX, RSP, RegSet, RegUse, reg_use, registers,
@@ -116,12 +117,6 @@ impl Facts {
 #[inline]
 pub fn is_simple(inst: &Instruction, flow: FlowControl) -> bool {
     flow == FlowControl::Next && !matches!(KINDS[inst.code() as usize % CODES], Kind::Other)
-}
-
-/// An instruction's use of its operands.
-pub trait Operands {
-    /// Access to the operand with this number.
-    fn op_access(&self, op: u32) -> OpAccess;
 }
 
 impl Operands for InstructionInfo {

@@ -6,5 +6,6 @@ pub mod encode;
 pub mod flow;
 pub mod insn;
 pub mod length_decoder;
+pub mod operand_info;
 pub mod operands;
 pub mod regs;

@@ -3,8 +3,8 @@
 //! Implicit stack accesses (`push`, `pop`, `call`, `ret`, `leave`) are not listed. Cache hints and
 //! address computations do not count as accesses.
 
-use crate::x86::effects::Operands;
 use crate::x86::insn::Insn;
+use crate::x86::operand_info::Operands;
 use crate::x86::regs::{Gpr, RAX, RBX, RCX, RDI, RSI, RSP, gpr, gpr64};
 use iced_x86::{
     Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess, OpKind, Register,

@@ -1,5 +1,6 @@
 //! Comparison of a candidate with another file in alternating pairs of runs.
 
+use crate::fix::clock::Clock;
 use crate::fix::compare::Comparison;
 use crate::fix::document::{Measured, Saved};
 use crate::fix::params;
@@ -7,45 +8,7 @@ use crate::fix::sequential::{Test, Verdict};
 use crate::fix::workload::{self, Ran, Workload, status_in_words};
 use anyhow::{Context, bail};
 use mgz_models::statistics::median;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::path::{Path, PathBuf};
-
-/// The time that is compared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Clock {
-    /// Elapsed time from the start of the process to its end.
-    #[default]
-    Wall,
-    /// CPU time, for programs with one thread. Other programs on the machine affect it less.
-    Cpu,
-}
-
-impl Clock {
-    /// The clock for a program by the manifest of its trace.
-    pub fn of(manifest: &Value) -> Clock {
-        match manifest["threads"].as_array().map(Vec::len) {
-            Some(1) => Clock::Cpu,
-            _ => Clock::Wall,
-        }
-    }
-
-    fn seconds(self, ran: &Ran) -> f64 {
-        match self {
-            Clock::Wall => ran.seconds,
-            Clock::Cpu => ran.cpu_seconds,
-        }
-    }
-
-    /// Its name in sentences.
-    pub fn name(self) -> &'static str {
-        match self {
-            Clock::Wall => "wall time",
-            Clock::Cpu => "CPU time",
-        }
-    }
-}
 
 /// The setup of all comparisons.
 pub struct Bench {

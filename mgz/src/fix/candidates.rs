@@ -1,5 +1,6 @@
 //! Remedies for findings that can be applied to a finished program.
 
+use crate::fix::candidate::Candidate;
 use crate::fix::document::{Cause, PrefetchedLoad, Recipe, Saved};
 use crate::fix::params;
 use crate::fix::sites::{Placing, Surroundings};
@@ -10,19 +11,6 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
-
-/// A remedy to try.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Candidate {
-    /// The finding.
-    pub finding: Cause,
-    /// The remedy's name in `mgz what-if`.
-    pub remedy: String,
-    /// Predicted gain, if it is known.
-    pub predicted: Option<Saved>,
-    /// The changes. Prefetches have the first distance.
-    pub recipe: Recipe,
-}
 
 /// Findings without a remedy that can be applied to a finished program, and the reason.
 pub type LeftOver = (Cause, String);

@@ -1,6 +1,6 @@
 //! The document of a fix, `NAME.fix.json`. `docs/reference/fix.md` has its definition.
 
-use crate::fix::bench::Clock;
+use crate::fix::clock::Clock;
 use crate::fix::params;
 use crate::fix::sequential::{Speedup, Verdict};
 use anyhow::{Context, bail};

@@ -7,7 +7,9 @@
 
 mod bench;
 mod builder;
+mod candidate;
 mod candidates;
+mod clock;
 mod combine;
 mod compare;
 pub mod document;
@@ -21,14 +23,15 @@ pub mod source;
 mod workload;
 
 use crate::cli::{self, Fix, Run};
+use crate::fix::candidate::Candidate;
+use crate::fix::clock::Clock;
 use crate::html::HtmlOptions;
 use crate::program::Program;
 use crate::run::{self, Recorded, TRACE};
 use crate::{report, signals};
 use anyhow::{Context, bail};
-use bench::{Bench, Clock};
+use bench::Bench;
 use builder::Builder;
-use candidates::Candidate;
 use compare::Comparison;
 use document::{Document, Recipe, Subject};
 use mgz_annotations_schema::sidecar::Sidecar;

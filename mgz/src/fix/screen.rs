@@ -1,6 +1,7 @@
 //! Text of `mgz fix` on the screen.
 
-use crate::fix::candidates::{Candidate, LeftOver};
+use crate::fix::candidate::Candidate;
+use crate::fix::candidates::LeftOver;
 use crate::fix::document::{Cause, Document, Measured, Outcome, Saved, Tried};
 use mgz_annotations_schema::tell;
 use std::fmt::Write;

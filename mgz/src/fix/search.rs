@@ -2,7 +2,7 @@
 
 use crate::fix::bench::{Bench, Tested};
 use crate::fix::builder::{Builder, Built};
-use crate::fix::candidates::Candidate;
+use crate::fix::candidate::Candidate;
 use crate::fix::combine::{Maker, together};
 use crate::fix::document::{Measured, Outcome, Recipe, Tried};
 use crate::fix::params;

@@ -2,7 +2,7 @@
 //!
 //! A finding without known sites gets a remedy for all heap blocks.
 
-use crate::fix::candidates::Candidate;
+use crate::fix::candidate::Candidate;
 use crate::fix::document::{Cause, Recipe};
 use crate::fix::params;
 use mgz_annotations_schema::ProgramChange;

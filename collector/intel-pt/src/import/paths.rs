@@ -15,9 +15,8 @@
 use crate::import::modules::{Modules, same_build_id};
 use crate::import::threads::Stretch;
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
-use mgz_collector::objects::heap::unwind::{
-    CallFrame, Caller, Callers, PastUnwinders, Top, Unwound,
-};
+use mgz_collector::objects::heap::call_frame::CallFrame;
+use mgz_collector::objects::heap::unwind::{Caller, Callers, PastUnwinders, Top, Unwound};
 use mgz_collector::paths::tree::{NONE, gap};
 use mgz_collector::paths::{Paths, WindowPath};
 use mgz_collector::program::note;

@@ -6,20 +6,9 @@ use crate::record::signals::*;
 use crate::sys::errno::EINVAL;
 use crate::sys::libc_symbols::{fail, library};
 use crate::sys::syscall::KernelAction;
+use crate::wrap::interrupting::INTERRUPTING;
 use crate::wrap::signal_calls::{change_mask, suspend};
-use core::sync::atomic::{AtomicU64, Ordering};
-
-/// Signals that interrupt system calls, set by `siginterrupt`.
-static INTERRUPTING: AtomicU64 = AtomicU64::new(0);
-
-/// `SA_RESTART` for a handler that is installed by `signal`, unless that was changed.
-pub(crate) fn restart(signal: i32) -> u64 {
-    if INTERRUPTING.load(Ordering::Relaxed) & 1 << (signal - 1) == 0 {
-        SA_RESTART
-    } else {
-        0
-    }
-}
+use core::sync::atomic::Ordering;
 
 /// The signal's bit. `None`, and errno set, if there is no such signal.
 fn bit(signal: i32) -> Option<u64> {

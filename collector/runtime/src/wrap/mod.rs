@@ -38,6 +38,8 @@ pub mod gs_base;
 #[cfg(all(not(test), mgz_cdylib))]
 pub mod heap;
 #[cfg(not(test))]
+pub(crate) mod interrupting;
+#[cfg(not(test))]
 pub(crate) mod legacy_signals;
 #[cfg(not(test))]
 pub mod locked_memory;

@@ -118,7 +118,7 @@ fn handle(number: i32, handler: usize) -> usize {
     simple(
         number,
         handler,
-        crate::wrap::legacy_signals::restart(number),
+        crate::wrap::interrupting::restart(number),
         1 << (number - 1),
     )
 }

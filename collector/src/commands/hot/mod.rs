@@ -10,7 +10,7 @@
 pub(crate) mod report;
 
 use crate::options::args::{Cli, OutputFormat};
-use crate::program::modules;
+use crate::program::path_search;
 use crate::target::signals::Signals;
 use crate::util::clock::monotonic_ns;
 use crate::util::failure::Failure;
@@ -36,7 +36,7 @@ pub fn run_under_clock(cli: &Cli) -> Result<i32, Failure> {
         .program
         .first()
         .ok_or_else(|| own("no program is given; see `mgz-record --help`".into()))?;
-    let program = modules::resolve(name, std::env::var_os("PATH").as_deref())?;
+    let program = path_search::resolve(name, std::env::var_os("PATH").as_deref())?;
     let mut sampler =
         Sampler::open(mgz_perf::clock_sampler::PERIOD_NS).map_err(|e| own(e.to_string()))?;
     let mut generated_code = Looks::default();

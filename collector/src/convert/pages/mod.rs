@@ -17,7 +17,7 @@ pub(crate) mod delta;
 #[cfg(test)]
 mod tests;
 
-use crate::convert::ConvertError;
+use crate::convert::convert_error::ConvertError;
 use bytes::Bytes;
 #[cfg(doc)]
 use mgz_annotations_schema::manifest::COLUMNS;

@@ -14,7 +14,9 @@
 //! community detection, page rank, connected components, layers, kernels of `benches/`, gzip, mawk,
 //! perl and python3 (0.2 to 10 ns a record).
 
+use crate::convert::expanded_window::{ExpandedWindow, ModuleFunction};
 use crate::convert::speed::balance::{Rate, balanced};
+use crate::convert::speed::executed::Executed;
 use crate::convert::speed::params::{
     ADDED_FACTOR_OF_NEW_CODE, ADDED_NS_PER_CHANGE, ADDED_NS_PER_RECORD, CHANGE_LOG_ERROR,
     ERROR_OF_TRIGGER_COST, FEW_AND_MANY_WAYS, LAP_LOG_ERROR, MAX_BALANCED_FUNCTIONS,
@@ -23,7 +25,6 @@ use crate::convert::speed::params::{
     ROUNDS_OF_COST_AND_SPEED, USUAL_LOG_ERROR, USUAL_NS_PER_CHANGE, USUAL_NS_PER_RECORD,
     WATCH_LOG_ERROR,
 };
-use crate::convert::windows::{ExpandedWindow, ModuleFunction};
 use mgz_annotations_schema::spill::{cause, pace};
 use mgz_annotations_schema::window_loads;
 use mgz_models::statistics::{
@@ -516,25 +517,6 @@ pub(crate) fn stands_for(
 /// Relative error of an estimate from the time that triggers leave.
 pub(crate) fn toll_error(ns: f64, toll: f64) -> f64 {
     ERROR_OF_TRIGGER_COST * toll / (ns - toll).max(f64::MIN_POSITIVE)
-}
-
-/// Loads that were executed in instrumented code, estimated.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Executed {
-    /// The estimate.
-    pub loads: f64,
-    /// Its 95 % interval, as far as it comes from the speeds, reaches from 1 / (1 + this) to (1 +
-    /// this) times the estimate.
-    pub error: f64,
-}
-
-/// Loads that were executed, as far as that is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct ExecutedLoads {
-    /// The estimate if the speed of all code was measured.
-    pub known: Option<Executed>,
-    /// The estimate if code without a measurement is taken to be like other code.
-    pub assumed: Option<Executed>,
 }
 
 /// Relative error of the loads that a window stands for. It comes from the window's speed, the

@@ -5,5 +5,6 @@
 //! one piece of code to another.
 
 pub(crate) mod balance;
+pub(crate) mod executed;
 pub(crate) mod measure;
 mod params;

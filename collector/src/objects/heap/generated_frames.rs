@@ -3,7 +3,7 @@
 //! Such code is in no file. In place of one it has a path that tells its process, until its names
 //! are known.
 
-use crate::objects::heap::unwind::CallFrame;
+use crate::objects::heap::call_frame::CallFrame;
 use mgz_generated_code::watch::NamedProcesses;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -12,6 +12,7 @@
 
 pub mod allocated;
 pub mod blocks;
+pub mod call_frame;
 mod flow;
 pub mod generated_frames;
 pub mod hooks;
@@ -37,7 +38,7 @@ use std::time::{Duration, Instant};
 use unwind::{Stacks, Unwinders};
 
 /// A call site: a file and an address as linked.
-pub use unwind::CallFrame;
+pub use crate::objects::heap::call_frame::CallFrame;
 
 /// Maximum age of the names of Python frames in a process. Source: Chosen; code that is freed is
 /// seldom replaced within this time.

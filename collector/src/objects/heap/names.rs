@@ -1,7 +1,7 @@
 //! Names of allocation sites: function, file and line of each call, from the innermost on.
 
 use crate::objects::heap::allocated::{self, Allocated, Told};
-use crate::objects::heap::unwind::CallFrame;
+use crate::objects::heap::call_frame::CallFrame;
 use crate::python::is_loop;
 use addr2line::Loader;
 use mgz_annotations_schema::sources::is_system;

@@ -1,9 +1,9 @@
 //! From copies of stacks to call sites, by the unwind tables of the files that a process has
 //! mapped.
 
+use crate::objects::heap::call_frame::CallFrame;
 use crate::objects::heap::generated_frames as generated;
 use crate::objects::heap::log::HeapLogRecord;
-use crate::python::code::PythonCode;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
 use mgz_abi::shared_memory::PAGE_SIZE;
@@ -25,17 +25,6 @@ const MAX_FRAME_DISTANCE: u64 = 1 << 20;
 const MAPPINGS_INTERVAL: Duration = Duration::from_millis(5);
 /// The same interval for call stacks that were found in part, which is common with generated code.
 const AGAIN_FOR_REST: Duration = Duration::from_millis(50);
-
-/// A call site.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct CallFrame {
-    /// The file that holds the code; empty if none does (code that was made at run time).
-    pub file: Arc<PathBuf>,
-    /// Address of the call's last byte, as linked. For Python code, the line.
-    pub address: u64,
-    /// The function, if it is one of Python.
-    pub python: Option<Arc<PythonCode>>,
-}
 
 /// Registers and stack of a thread at a moment.
 #[derive(Clone, Copy, Debug)]

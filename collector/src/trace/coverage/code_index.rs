@@ -1,6 +1,6 @@
 //! The file at an address of a process.
 
-use super::Code;
+use crate::trace::coverage::code::Code;
 use mgz_generated_code::address_paint::AddressPaint;
 use std::collections::BTreeSet;
 use std::collections::HashMap;

@@ -6,14 +6,16 @@
 //! runtime's report of executed programs. All of it only helps to read a trace, so unknown facts
 //! are left out.
 
+mod code;
 mod code_index;
 pub(crate) mod functions;
 pub(crate) mod generated;
 
 use self::code_index::CodeIndex;
 use self::generated::FunctionTimes;
-use crate::program::modules::linked_closure;
+use crate::program::linked_files::linked_closure;
 use crate::soft::shared_memory::Outside;
+use crate::trace::coverage::code::Code;
 use crate::util::clock::monotonic_ns;
 use mgz_abi::shared_memory;
 use mgz_annotations_schema::coverage::{Coverage, GeneratedFunction, LoadedFile, Program};
@@ -36,16 +38,6 @@ const PERIOD_NS: u64 = 5_003_009;
 const MAX_PROGRAMS: usize = 1000;
 /// Name for code of the recorder. The time spent there does not count as the program's.
 const OURS: &str = "[mgz]";
-
-/// Code that a process has mapped.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Code {
-    process: u32,
-    start: u64,
-    end: u64,
-    /// File, or the kernel's name in brackets; empty for code of no file.
-    path: String,
-}
 
 struct Look {
     last: Instant,

@@ -1,7 +1,8 @@
 //! `--verify`: patches are built in a copy of the tree and timed like fixes of finished programs.
 
 use crate::cli::{self, Fix};
-use crate::fix::bench::{Bench, Clock, Tested};
+use crate::fix::bench::{Bench, Tested};
+use crate::fix::clock::Clock;
 use crate::fix::combine::{Maker, together};
 use crate::fix::document::{self, Document, Outcome, PatchedFile, SourceFix, Subject, Tried};
 use crate::fix::sequential::Test;
