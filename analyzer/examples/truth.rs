@@ -11,8 +11,9 @@
 //! window (of the first size) at a random place of each period, as from a trigger that is
 //! independent of the program.
 
+use mgz_analyzer::data::chunk::Chunk;
 use mgz_analyzer::data::group::Group;
-use mgz_analyzer::data::rows::{Chunk, RowColumns, Run};
+use mgz_analyzer::data::rows::{RowColumns, Run};
 use mgz_analyzer::engine::{Collect, EngineOptions, analyse};
 use mgz_analyzer::estimate::row_estimates::Estimator;
 use mgz_analyzer::input::source::ChunkSource;

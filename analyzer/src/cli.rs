@@ -8,7 +8,7 @@ use crate::estimate::row_estimates::Estimator;
 use crate::filter::Conditions;
 use crate::input::folder_of;
 use crate::output::screen;
-use crate::report::build::Questions;
+use crate::report::questions::Questions;
 use crate::views::time_tree::Look;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, ValueEnum};

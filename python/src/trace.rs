@@ -14,7 +14,8 @@ use mgz_analyzer::input;
 use mgz_analyzer::output::export::export_tables;
 use mgz_analyzer::output::paint::Paint;
 use mgz_analyzer::output::screen::screen;
-use mgz_analyzer::output::text::{Style, render};
+use mgz_analyzer::output::text::render;
+use mgz_analyzer::output::text_table::Style;
 use mgz_analyzer::report;
 use mgz_analyzer::report::build::{examine, merge_all, tables_of};
 use mgz_analyzer::report::counted::find_counts;
@@ -128,7 +129,7 @@ fn reading(asked: Arc<(Arc<input::Trace>, Conditions, Vec<RowColumn>)>) -> Recei
     receiver
 }
 
-/// Levels for [`mgz_analyzer::report::build::Questions`].
+/// Levels for [`mgz_analyzer::report::questions::Questions`].
 fn fully_associative(sizes: &[u64]) -> Vec<Cache> {
     (1..)
         .zip(sizes)

@@ -9,16 +9,17 @@ use mgz_analyzer::commands::{
     Common, is_watched, progress_bar, refuse_watched, run_ranks, show_counted,
 };
 use mgz_analyzer::input::counted::of_trace;
-use mgz_analyzer::input::{ColumnSet, Trace, TraceError};
+use mgz_analyzer::input::trace_error::TraceError;
+use mgz_analyzer::input::{ColumnSet, Trace};
 use mgz_analyzer::output::export::{FileFormat, write_tables};
 use mgz_analyzer::output::paint::Paint;
 use mgz_analyzer::output::screen::screen;
-use mgz_analyzer::output::text::{Style, asked, render};
+use mgz_analyzer::output::text::{asked, render};
+use mgz_analyzer::output::text_table::Style;
 use mgz_analyzer::report::Analysis;
-use mgz_analyzer::report::build::{
-    EarlyScreen, Questions, examine_in_steps, merge_all, partial, tables_of,
-};
+use mgz_analyzer::report::build::{EarlyScreen, examine_in_steps, merge_all, partial, tables_of};
 use mgz_analyzer::report::counted::find_counts;
+use mgz_analyzer::report::questions::Questions;
 use mgz_annotations_schema::tell;
 use mgz_model_commands::show_watched;
 use std::io::{IsTerminal, Write};

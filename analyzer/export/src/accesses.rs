@@ -3,8 +3,9 @@
 
 use anyhow::Context;
 use mgz_analyzer::commands::stream::{AccessSegment, segments};
+use mgz_analyzer::data::chunk::Chunk;
 use mgz_analyzer::data::memory_units::LINE_BYTES;
-use mgz_analyzer::data::rows::{Chunk, ColumnSlices, Run};
+use mgz_analyzer::data::rows::{ColumnSlices, Run};
 use mgz_analyzer::input::{ColumnSet, Trace};
 use mgz_annotations_schema::sidecar::Sidecar;
 use mgz_model_commands::cache::evaluate::space;

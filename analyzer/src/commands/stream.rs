@@ -1,7 +1,8 @@
 //! A trace as a stream of accesses: thread after thread, sample after sample, in order.
 
+use crate::data::chunk::Chunk;
 use crate::data::group::Group;
-use crate::data::rows::{Chunk, ColumnSlices, Run};
+use crate::data::rows::{ColumnSlices, Run};
 use crate::input::source::ChunkSource;
 
 /// Least number of rows that are decoded ahead: a row group of the recorder. Two batches exist at a

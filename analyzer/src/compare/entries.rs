@@ -1,14 +1,14 @@
 //! Compared entries: the run, functions, lines, loops and objects of one analysis, and the numbers
 //! of each.
 
-use crate::compare::fix::Original;
+use crate::compare::original::Original;
 use crate::compare::picture;
-use crate::data::counts::Bin;
+use crate::data::log_histogram::Bin;
 use crate::estimate::row_estimates::Hats;
 use crate::estimate::time_shares::TimeShare;
 use crate::misses::Misses;
 use crate::report::{Analysis, LoadMetrics};
-use crate::views::objects::ObjectRow;
+use crate::views::object_row::ObjectRow;
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_models::statistics::ROUNDED_NORMAL_QUANTILE_OF_95_PCT;
 use serde::Serialize;

@@ -4,39 +4,14 @@
 //! `mgz fix` notes fixes in `fixes` in the cache folder and in `NAME.fix.json`. Both name the original
 //! program and the fixed one by build id and hash, and the files that a patch changes.
 
+use crate::compare::change::Change;
 use crate::compare::entries::{EntryKind, Metric, RunEntries};
-use crate::compare::judge::Change;
+use crate::compare::original::Original;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::hash::Hasher;
 use std::path::{Path, PathBuf};
 use twox_hash::XxHash3_64;
-
-/// A program file that a trace was recorded from.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(default)]
-pub struct Original {
-    /// Path.
-    pub path: String,
-    /// GNU build id, hex; empty if there is none.
-    pub build_id: String,
-    /// XXH3 of its bytes, hex.
-    pub hash: String,
-}
-
-impl Original {
-    /// True if this is the same build as `one`, and a different build from `other`: a fixed file
-    /// may keep the build id.
-    fn is(&self, one: &Original, other: &Original) -> bool {
-        let is_build = |of: &Original| !of.build_id.is_empty() && of.build_id == self.build_id;
-        let is_file = |of: &Original| !of.hash.is_empty() && of.hash == self.hash;
-        is_file(one) || is_build(one) && !is_build(other) && !is_file(other)
-    }
-
-    fn name(&self) -> Option<&std::ffi::OsStr> {
-        Path::new(&self.path).file_name()
-    }
-}
 
 /// A saved share of the time in percent, with its interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -3,8 +3,9 @@
 //! `CONDITION[,CONDITION…]`, each `METRIC[.NAME]>NUMBER%`. A name with `,`, `>`, `"` or a space at
 //! an end needs double quotes, with `""` for a quote. `*` is any name.
 
+use crate::compare::change::{Change, Verdict};
 use crate::compare::entries::{EntryKind, Metric};
-use crate::compare::judge::{Change, Comparison, Verdict};
+use crate::compare::judge::Comparison;
 use serde::Serialize;
 
 /// A condition.

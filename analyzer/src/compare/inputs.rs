@@ -1,12 +1,13 @@
 //! Inputs of a comparison: traces, folders of `mgz run`, partial results, and folders of these.
 
 use crate::compare::entries::{Cell, Entry, EntryKind, Metric, RunEntries, entries};
-use crate::compare::fix::Original;
+use crate::compare::original::Original;
 use crate::data::code_map::Target;
 use crate::engine::partial::Partial;
 use crate::input::{ColumnSet, Trace, executions, folder_of, is_trace, manifest_of};
-use crate::report::build::{Questions, examine, tables_of};
+use crate::report::build::{examine, tables_of};
 use crate::report::counted::find_counts;
+use crate::report::questions::Questions;
 use anyhow::{Context, bail};
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::Module;

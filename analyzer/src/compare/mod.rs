@@ -5,12 +5,14 @@
 //! corresponding entries, [`judge`] compares them, [`fix`] finds fixes of `mgz fix`, [`words`] and
 //! [`show`] print the result. `docs/reference/compare.md` has the definitions.
 
+pub mod change;
 pub mod entries;
 pub mod fix;
 pub mod gate;
 pub mod inputs;
 pub mod judge;
 pub mod matching;
+pub mod original;
 pub mod picture;
 pub mod report_data;
 pub mod show;
@@ -21,7 +23,7 @@ mod tests;
 
 use crate::compare::entries::{Metric, RunEntries};
 use crate::compare::gate::{Condition, GateOutcome};
-use crate::report::build::Questions;
+use crate::report::questions::Questions;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use mgz_annotations_schema::tell;

@@ -1,8 +1,9 @@
 //! A comparison as text, Markdown, JSON, JUnit, and for github-action-benchmark.
 
+use crate::compare::change::{Change, Verdict};
 use crate::compare::entries::{Cell, EntryKind, Metric};
 use crate::compare::gate::GateOutcome;
-use crate::compare::judge::{Change, Comparison, Verdict};
+use crate::compare::judge::Comparison;
 use crate::compare::words;
 use crate::output::elided::elided;
 use comfy_table::{CellAlignment, ContentArrangement, presets};

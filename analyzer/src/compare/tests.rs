@@ -1,7 +1,8 @@
 //! Verdicts on synthetic runs.
 
+use crate::compare::change::{Change, Test, Verdict};
 use crate::compare::entries::{Cell, Entry, EntryKind, Metric, RunEntries};
-use crate::compare::judge::{Change, Comparison, Test, Verdict, compare};
+use crate::compare::judge::{Comparison, compare};
 use std::collections::BTreeSet;
 
 fn cell(value: f64, half: f64) -> Cell {

@@ -1,7 +1,8 @@
 //! A comparison in words.
 
+use crate::compare::change::{Change, Test, Verdict};
 use crate::compare::entries::{Cell, EntryKind, Metric};
-use crate::compare::judge::{Change, Comparison, Test, Verdict};
+use crate::compare::judge::Comparison;
 use crate::output::elided::elided;
 use crate::util::human::{bytes, counted, number};
 

@@ -5,7 +5,7 @@
 //! of two, so that coarser histograms over powers of two are exact. Merging is addition:
 //! associative and commutative.
 
-use crate::data::counts::{Bin, LogHistogram};
+use crate::data::log_histogram::{Bin, LogHistogram};
 
 /// Values below this have a bin each.
 const EXACT_VALUES: u64 = 16;

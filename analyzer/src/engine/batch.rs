@@ -1,6 +1,7 @@
 //! A batch of chunks as samples, and the tasks that it is divided into.
 
-use crate::data::rows::{Chunk, ColumnSlices, Run};
+use crate::data::chunk::Chunk;
+use crate::data::rows::{ColumnSlices, Run};
 use crate::engine::{Collect, Driver};
 use crate::stages::fetches::Fetches;
 use crate::stages::line_visits::LineVisits;

@@ -13,9 +13,10 @@ pub(crate) mod outcome;
 pub mod partial;
 mod task_runner;
 
+use crate::data::chunk::Chunk;
 use crate::data::object_map::Resolver;
 use crate::data::reuse_pairs::{ReusePair, ReusePairs};
-use crate::data::rows::{Chunk, Run};
+use crate::data::rows::Run;
 use crate::data::samples::SampleInfo;
 use crate::input::source::ChunkSource;
 use crate::input::weights::Weights;

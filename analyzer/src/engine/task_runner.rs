@@ -1,10 +1,12 @@
 //! Runs the tasks of a batch.
 
-use crate::data::rows::{Chunk, ColumnSlices};
+use crate::data::chunk::Chunk;
+use crate::data::rows::ColumnSlices;
 use crate::engine::batch::{Handover, SampleRows, Span, Task, is_short};
 use crate::engine::{Collect, Driver, Worker};
 use crate::stages::line_visits::LineVisits;
-use crate::stages::reuse::{SampleOrigin, SampleReuse};
+use crate::stages::reuse::SampleReuse;
+use crate::stages::reuse::extra::SampleOrigin;
 use crate::stages::strides::Strides;
 use crate::stages::windows::WindowEngine;
 

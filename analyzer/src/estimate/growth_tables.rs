@@ -1,8 +1,8 @@
 //! Results that combine the samples of a trace: footprint by window size beyond the sample, and
 //! reuse of pages from sample to sample.
 
-use crate::data::counts::{Bin, LogHistogram};
 use crate::data::detail::Detail;
+use crate::data::log_histogram::{Bin, LogHistogram};
 use crate::data::memory_units::{PAGE_BYTES, PAGE_SHIFT};
 use crate::data::samples::SampleInfo;
 use crate::engine::EngineOutcome;

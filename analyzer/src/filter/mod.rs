@@ -8,10 +8,11 @@
 mod conditions;
 mod narrowing;
 
+use crate::data::chunk::Chunk;
 use crate::data::code_map::CodeMap;
 use crate::data::group::Group;
 use crate::data::object_map::{Recent, Resolver};
-use crate::data::rows::{Chunk, Run};
+use crate::data::rows::Run;
 use crate::data::samples::{Beginning, SampleInfo};
 use crate::estimate::time_shares::{TimeShare, TimeShares, counts_for};
 use crate::input::selection;

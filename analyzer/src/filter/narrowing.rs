@@ -1,7 +1,8 @@
 //! Leaves out rows of a piece of the trace.
 
+use crate::data::chunk::Chunk;
 use crate::data::object_map::Recent;
-use crate::data::rows::{Chunk, RowColumns, Run};
+use crate::data::rows::{RowColumns, Run};
 use crate::data::samples::{Beginning, NO_LOAD, SampleInfo};
 use crate::filter::{Filtered, Met, Sum};
 use crate::input::weights::UNIT;

@@ -4,10 +4,11 @@
 //! are read. So they read some of the rows a second time: at most [`params::MAX_ROWS_READ`], from
 //! all over the run.
 
+use crate::data::chunk::Chunk;
 use crate::data::group::Group;
 use crate::data::memory_units::CacheLine;
 use crate::data::object_map::{Recent, Resolver};
-use crate::data::rows::{Chunk, Run};
+use crate::data::rows::Run;
 use crate::findings::params;
 use crate::input::source::ChunkSource;
 use crate::util::fast_hash::Mixed;

@@ -4,8 +4,8 @@
 //! A trace of `count` or `full` has the number of each load. A trace of `ring` has windows that
 //! each represent the same number of records of their thread, and this number.
 
+use crate::data::chunk::Chunk;
 use crate::data::code_map::{CodeMap, Target};
-use crate::data::rows::Chunk;
 use crate::input::executions;
 use crate::input::{ColumnSet, Trace};
 use mgz_annotations_schema::TraceMode;
@@ -77,7 +77,7 @@ pub struct Counted {
 pub enum CountedError {
     /// It cannot be read.
     #[error("--weights-from: {0}")]
-    Trace(#[from] crate::input::TraceError),
+    Trace(#[from] crate::input::trace_error::TraceError),
     /// A trace of its mode has no numbers of loads.
     #[error(
         "--weights-from: {path}: a trace of mode {mode} has no numbers of executed loads; give one of mgz-record --count, --mode full or --mode ring of the same command"

@@ -6,6 +6,7 @@ pub(crate) mod catch_panic;
 pub mod counted;
 pub(crate) mod executions;
 pub mod measured;
+pub(crate) mod number;
 pub mod objects;
 mod pages;
 pub(crate) mod parquet;
@@ -17,6 +18,7 @@ mod seen_sites;
 pub(crate) mod selection;
 pub mod source;
 mod spill;
+pub(crate) mod trace_error;
 pub(crate) mod waited;
 pub mod weights;
 
@@ -27,6 +29,7 @@ use crate::data::code_map::CodeMap;
 use crate::data::samples::Waited;
 use crate::input::seen_sites::SeenSites;
 use crate::input::source::ChunkSource;
+use crate::input::trace_error::TraceError;
 use mgz_annotations_schema::manifest::{
     MANIFEST, Manifest, SAMPLES_DIR, SPILL_DIR, TRACE_FORMAT, TRACE_VERSION,
 };
@@ -35,73 +38,6 @@ use mgz_annotations_schema::spill::SPILL_EXTENSION;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-/// Why a trace cannot be analysed at all. Each names the file, the cause and the remedy.
-#[derive(Debug, thiserror::Error)]
-pub enum TraceError {
-    /// The path does not exist or is not a folder.
-    #[error("{path}: not a trace folder ({cause}); give the folder that mgz-record wrote with -o")]
-    NoFolder {
-        /// The given path.
-        path: String,
-        /// The error.
-        cause: String,
-    },
-    /// `manifest.json` is missing or cannot be read.
-    #[error(
-        "{path}: cannot read the manifest ({cause}); give the folder that mgz-record wrote with -o, or record again"
-    )]
-    NoManifest {
-        /// The manifest.
-        path: String,
-        /// The system's reason.
-        cause: String,
-    },
-    /// `manifest.json` is damaged.
-    #[error("{path}: damaged manifest ({cause}); record again")]
-    BadManifest {
-        /// The manifest.
-        path: String,
-        /// The error.
-        cause: String,
-    },
-    /// Another format version.
-    #[error(
-        "{path}: trace format version {found} is not supported (this mgz-analyze reads version {TRACE_VERSION}); use the mgz-analyze of the release that recorded it, or record again"
-    )]
-    Version {
-        /// The manifest.
-        path: String,
-        /// Version in the file.
-        found: u32,
-    },
-    /// A sidecar is missing, damaged or of another build.
-    #[error(
-        "{path}: {cause}; functions, lines and sites cannot be named without it: put back the file that mgz-record had copied there, record again, or give --no-annotations to analyse addresses only"
-    )]
-    Sidecar {
-        /// The sidecar.
-        path: String,
-        /// The error.
-        cause: String,
-    },
-    /// The spill folder cannot be read.
-    #[error("{path}: cannot read the spill files ({cause})")]
-    Spill {
-        /// The folder.
-        path: String,
-        /// The error.
-        cause: String,
-    },
-    /// There are no rows to read.
-    #[error("{path}: cannot list the sample files ({cause}); record again")]
-    NoSamples {
-        /// The folder.
-        path: String,
-        /// The system's reason.
-        cause: String,
-    },
-}
 
 /// An opened trace.
 pub struct Trace {

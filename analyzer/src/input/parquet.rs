@@ -4,15 +4,17 @@
 //! passed to the decoder is checked first (types, null counts, lengths, byte ranges), and a panic
 //! in the decoder is an error of that row group alone.
 
+use crate::data::chunk::Chunk;
 use crate::data::code_map::CodeMap;
 use crate::data::group::Group;
-use crate::data::rows::{Chunk, RowColumns, Run};
+use crate::data::rows::{RowColumns, Run};
 use crate::data::samples::Waited;
 use crate::input::catch_panic::quietly;
-use crate::input::plain_column::Number;
+use crate::input::number::Number;
+use crate::input::plain_column;
 use crate::input::run_length::Steps;
 use crate::input::source::ChunkSource;
-use crate::input::{TraceError, plain_column};
+use crate::input::trace_error::TraceError;
 use arrow_buffer::ScalarBuffer;
 use arrow_schema::DataType;
 use mgz_annotations_schema::expand::RowBatch;

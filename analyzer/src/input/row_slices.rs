@@ -6,8 +6,9 @@
 //! thread one page per column is unpacked, and rows are produced in slices that stay in the
 //! processor's caches.
 
+use crate::input::number::Number;
 use crate::input::parquet::RowGroup;
-use crate::input::plain_column::{Number, PagedNumbers, PagedTimes};
+use crate::input::plain_column::{PagedNumbers, PagedTimes};
 use crate::input::run_length::Steps;
 use crate::input::{Data, Trace, quietly};
 use crate::util::due::Due;

@@ -5,7 +5,7 @@
 //! same difference. These are read here without unpacking. Files are untrusted: all their counts
 //! and sizes are checked first.
 
-use crate::input::plain_column::Number;
+use crate::input::number::Number;
 use mgz_annotations_schema::leb128;
 
 /// Rows with a constant difference from one to the next.

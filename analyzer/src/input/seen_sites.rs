@@ -5,8 +5,8 @@
 
 use crate::data::code_map::Sites;
 use crate::data::frame;
+use crate::input::catch_panic::quietly;
 use crate::input::parquet::RowGroup;
-use crate::input::quietly;
 use mgz_annotations_schema::manifest::{REUSE_PAIRS, WINDOW_PATHS};
 use rayon::prelude::*;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Selection of rows of a trace: samples, and parts of samples.
 
-use crate::data::rows::Chunk;
+use crate::data::chunk::Chunk;
 use crate::data::samples::{Beginning, SampleInfo};
 use crate::input::source::ChunkSource;
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
 //! Source of chunks of rows.
 
-use crate::data::rows::Chunk;
+use crate::data::chunk::Chunk;
 
 /// Source of chunks.
 pub trait ChunkSource: Sync {

@@ -6,8 +6,8 @@
 //! the expander is kept between calls. If a piece does not follow the last one, the file is
 //! expanded from its start.
 
+use crate::data::chunk::Chunk;
 use crate::data::code_map::CodeMap;
-use crate::data::rows::Chunk;
 use crate::input::parquet::Decoded;
 use crate::input::source::ChunkSource;
 use mgz_annotations_schema::expand::{Counters, Expander, ModuleMap, Placement, RowBatch, Tables};

@@ -1,8 +1,8 @@
 //! Loads of objects by field of their elements, as text.
 
-use crate::output::text::{Style, heading, push, row, text_table};
+use crate::output::text_table::{Style, heading, push, row, text_table};
 use crate::util::human::{bytes, count, percent};
-use crate::views::objects::ObjectRow;
+use crate::views::object_row::ObjectRow;
 
 /// Maximum number of fields shown per object. Source: Chosen.
 const MAX_FIELDS: usize = 12;

@@ -6,7 +6,7 @@ use crate::output::elided::elided;
 use crate::output::gain::in_words;
 use crate::output::misses;
 use crate::output::names;
-use crate::output::text::{head, short_path};
+use crate::output::text_table::{head, short_path};
 use crate::report::Analysis;
 use crate::util::human::percent;
 

@@ -1,6 +1,6 @@
 //! Time in code that was generated at run time, by function.
 
-use crate::output::text::{Style, heading, push, row, text_table};
+use crate::output::text_table::{Style, heading, push, row, text_table};
 use crate::report::Analysis;
 use crate::util::human::{count, percent};
 use mgz_annotations_schema::coverage::{Coverage, GeneratedFunction};

@@ -5,7 +5,7 @@ use crate::misses::is_vague;
 use crate::output::findings::{cost, gain, object_of, with_module};
 use crate::output::paint::Paint;
 use crate::output::readable::{clauses, whole_clauses, within};
-use crate::output::text::head;
+use crate::output::text_table::head;
 use crate::report::LineRow;
 use std::collections::BTreeMap;
 

@@ -4,7 +4,7 @@ use crate::measured::counters::CountedRun;
 use crate::measured::{Measured, MeasuredLoads, MeasuredMisses, MeasuredRow, ServedShare};
 use crate::misses::Range;
 use crate::output::names;
-use crate::output::text::{Style, head, heading, push, row, tail, text_table};
+use crate::output::text_table::{Style, head, heading, push, row, tail, text_table};
 use crate::report::Analysis;
 use crate::util::human::{count, counted};
 use serde::Serialize;

@@ -2,7 +2,7 @@
 
 use crate::misses::{LevelMisses, Misses, Range, WatchedReuses, is_vague};
 use crate::output::names;
-use crate::output::text::{Style, head, heading, push, row, tail, text_table};
+use crate::output::text_table::{Style, head, heading, push, row, tail, text_table};
 use crate::report::Analysis;
 use crate::util::human::{bytes, counted};
 use serde::Serialize;

@@ -1,8 +1,8 @@
 //! Names in tables: short, and distinct for distinct things.
 
 use crate::output::elided::elided;
-use crate::output::text::head;
-use crate::views::objects::ObjectRow;
+use crate::output::text_table::head;
+use crate::views::object_row::ObjectRow;
 use std::collections::HashMap;
 
 /// A function's name, without template arguments and parameters. If that is too long, the outer

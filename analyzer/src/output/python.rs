@@ -3,7 +3,7 @@
 use crate::data::memory_units::LINE_BYTES;
 use crate::output::names;
 use crate::output::readable::within;
-use crate::output::text::{Meaning, Style, heading, push, row, short_path, tail, text_table};
+use crate::output::text_table::{Meaning, Style, heading, push, row, short_path, tail, text_table};
 use crate::report::Analysis;
 use crate::util::human::{bytes, count, counted, percent};
 use crate::views::python::PythonRow;

@@ -74,7 +74,7 @@ pub(crate) fn clauses(text: &str, most: usize) -> String {
         (Some(whole), Some(shorter)) if is_more(&whole, &shorter) => shorter,
         (Some(whole), _) => whole,
         (None, Some(shorter)) => shorter,
-        (None, None) => crate::output::text::head(text, most),
+        (None, None) => crate::output::text_table::head(text, most),
     }
 }
 

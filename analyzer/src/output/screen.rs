@@ -12,7 +12,7 @@ use crate::output::names;
 use crate::output::paint::Paint;
 use crate::output::python;
 use crate::output::readable::{clauses, seconds, size, thousands, within};
-use crate::output::text::{Style, head, short_path};
+use crate::output::text_table::{Style, head, short_path};
 use crate::report::{Analysis, FunctionRow, LoadMetrics};
 use crate::util::human::{count, counted, percent};
 use mgz_annotations_schema::TraceMode;

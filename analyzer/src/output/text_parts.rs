@@ -1,10 +1,10 @@
 //! Tables and charts of objects, growth, heat maps and findings.
 
 use crate::estimate::growth_tables::{GrowthRow, InterSample};
-use crate::output::text::{Meaning, Style, head, heading, push, row, text_table};
+use crate::output::text_table::{Meaning, Style, head, heading, push, row, text_table};
 use crate::util::human::{bytes, count, counted, number, percent};
 use crate::views::heat_map::{HeatMap, shades};
-use crate::views::objects::ObjectRow;
+use crate::views::object_row::ObjectRow;
 use comfy_table::Cell;
 
 /// Columns of the longest bar.
@@ -135,7 +135,7 @@ pub(crate) fn object_table(rows: &[ObjectRow], meaning: Meaning, style: Style, o
         cells.extend([
             count(o.metrics.footprint),
             number(o.hats.footprint),
-            crate::output::text::error_bar(&o.hats),
+            crate::output::text_table::error_bar(&o.hats),
             number(o.metrics.line_bytes),
             number(o.metrics.growth),
             percent(o.irregular_share),
@@ -145,7 +145,7 @@ pub(crate) fn object_table(rows: &[ObjectRow], meaning: Meaning, style: Style, o
         cells.extend(meaning.distance_cells(&o.metrics));
         cells.push(o.metrics.distance_max.map_or("–".into(), count));
         let mut cells = row(cells, 2);
-        cells.push(Cell::new(crate::output::text::code_text(
+        cells.push(Cell::new(crate::output::text_table::code_text(
             o.functions.iter().map(|f| (f.function.as_str(), f.share)),
             2,
         )));

@@ -1,100 +1,27 @@
 //! Builds the whole result from an opened trace and the options.
 
 use crate::data::detail::Detail;
-use crate::data::memory_units::LINE_BYTES;
 use crate::data::object_map::Resolver;
 use crate::data::reuse_pairs::ReusePairs;
 use crate::engine::partial::{Partial, PartialError};
 use crate::engine::{Aids, Collect, EngineOptions, EngineOutcome, analyse_with};
 use crate::estimate::row_estimates::Estimator;
 use crate::filter::{Conditions, Filter, FilterError, Filtered};
-use crate::findings::{self, Finding, FindingList, Findings, Observed, SourceLine};
+use crate::findings::{self, Observed};
 use crate::input;
 use crate::input::counted::Counted;
 use crate::input::objects::read_objects;
 use crate::input::source::ChunkSource;
 use crate::input::weights::Weights;
 use crate::input::{ColumnSet, Trace};
-use crate::measured::counters::counted_run;
-use crate::misses::{Hierarchy, caches};
+use crate::report::additions::{add_found, add_measured};
 use crate::report::counted::reweighted;
 use crate::report::prediction::Prediction;
+use crate::report::questions::{Questions, is_thinned};
 use crate::report::row_counts::{PassPlan, RowCounts};
-use crate::report::{Analysis, build, measured_beside};
+use crate::report::{Analysis, build};
 use crate::stages::incidence::Incidence;
-use crate::stages::set_conflicts::{LEVELS, Sets};
-use crate::views::location;
-use crate::views::objects::add_fields;
-use crate::views::time_tree::Look;
-use mgz_annotations_schema::manifest::Cache;
-use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
-
-/// Questions for the analysis.
-#[derive(Clone, Debug)]
-pub struct Questions {
-    /// The trees and the heat map.
-    pub zoom: bool,
-    /// The table of objects.
-    pub objects: bool,
-    /// Bytes of a block of reuse distance, a power of two.
-    pub block: u64,
-    /// τ of the location zoom, percent.
-    pub tau: f64,
-    /// Page size at which the location zoom ends.
-    pub stop: u64,
-    /// Estimator of footprints.
-    pub estimator: Estimator,
-    /// Bytes of memory that footprints may take before they go to a file.
-    pub footprint_bytes: usize,
-    /// Conditions of the filter.
-    pub filter: Conditions,
-    /// Path that the time zoom follows.
-    pub look: Look,
-    /// If set, the memory touched by the loads of call paths is counted.
-    pub call_paths: bool,
-    /// Tables by call path.
-    pub by_path: bool,
-    /// If set, misses are also predicted from samples. For full traces they are always counted.
-    pub misses: bool,
-    /// True if they were requested by name: then unknown caches of the machine are reported.
-    pub asked_for_misses: bool,
-    /// Caches for which misses are predicted; empty for those of the recording machine.
-    pub caches: Vec<Cache>,
-    /// Counts of another run of the same command.
-    pub counted: Option<Counted>,
-    /// A trace with memory samples of the same command, if not this one.
-    pub measured: Option<PathBuf>,
-    /// Extent of the result.
-    pub detail: Detail,
-}
-
-impl Questions {
-    /// The default questions for results built from the tables of code and objects of a whole
-    /// trace. `misses` adds predicted ones.
-    pub fn tables(misses: bool) -> Questions {
-        Questions {
-            zoom: false,
-            objects: true,
-            block: LINE_BYTES,
-            tau: 10.0,
-            stop: location::STOP,
-            estimator: Estimator::default(),
-            footprint_bytes: crate::util::memory_limit::memory() / 4,
-            filter: Conditions::default(),
-            look: Look::default(),
-            call_paths: false,
-            by_path: false,
-            misses,
-            asked_for_misses: misses,
-            caches: Vec::new(),
-            counted: None,
-            measured: None,
-            detail: Detail::All,
-        }
-    }
-}
 
 /// The first pass alone, to be written and merged later.
 pub fn partial(
@@ -211,35 +138,6 @@ pub fn tables_of(mut partial: Partial, estimator: Estimator) -> Analysis {
     analysis.findings.none =
         "merged results have no rows to look at: analyse the traces one by one".into();
     analysis
-}
-
-/// The requested caches, or those of the machine, or common ones.
-pub(super) fn levels(trace: &Trace, questions: &Questions) -> Vec<Cache> {
-    match questions.caches.is_empty() {
-        true => caches::usable(&trace.manifest.caches),
-        false => caches::usable(&questions.caches),
-    }
-}
-
-/// The same caches, with the measured latencies of the manifest if these belong to the same caches.
-pub(super) fn hierarchy(trace: &Trace, questions: &Questions) -> Hierarchy {
-    let costs = trace.manifest.memory_costs.as_ref();
-    Hierarchy::new(levels(trace, questions), costs)
-}
-
-/// Sets of the caches.
-pub(super) fn sets(trace: &Trace, questions: &Questions) -> [Sets; LEVELS] {
-    let mut sets = [Sets::default(); LEVELS];
-    for (to, of) in sets.iter_mut().zip(hierarchy(trace, questions).caches) {
-        *to = Sets::new(of.size, of.ways);
-    }
-    sets
-}
-
-/// True if some loads of a window are left out. The remaining ones do not show the behaviour of
-/// caches.
-pub(super) fn is_thinned(questions: &Questions) -> bool {
-    !questions.filter.functions.is_empty() || !questions.filter.objects.is_empty()
 }
 
 /// Sentences on missing data.
@@ -431,50 +329,4 @@ pub fn examine_in_steps(
     damage.extend(wrong.filter(|_| questions.measured.is_none()));
     add_found(&mut analysis, found);
     Ok((analysis, damage))
-}
-
-/// Adds findings, and their data for other tables.
-pub(super) fn add_found(analysis: &mut Analysis, found: Findings) {
-    add_fields(&mut analysis.objects, found.fields);
-    let trace_info = &mut analysis.summary.trace;
-    trace_info.for_screen.extend(found.lacks.clone());
-    trace_info.not_recorded.extend(found.lacks);
-    analysis.findings = FindingList {
-        list: found.list.into_iter().map(with_distinct_lines).collect(),
-        none: found.none,
-    };
-}
-
-/// Adds counters and memory samples of the processor. Returns the error if they are damaged.
-pub(super) fn add_measured(
-    analysis: &mut Analysis,
-    trace: &Trace,
-    questions: &Questions,
-) -> Option<String> {
-    let other = questions.measured.as_deref();
-    let is_filtered = !questions.filter.is_empty();
-    if is_filtered && other.is_some() {
-        let sentence = "memory samples are of the whole run, so they are not shown with a filter";
-        analysis.warnings.push(sentence.into());
-    }
-    if !is_filtered {
-        let manifest = &trace.manifest;
-        let predicted = analysis.summary.misses.as_ref();
-        analysis.counters = counted_run(&manifest.counters, &manifest.caches, predicted);
-    }
-    let added = measured_beside::add(analysis, trace, other, is_filtered);
-    let sentence = added.err()?;
-    analysis.warnings.push(sentence.clone());
-    Some(sentence)
-}
-
-/// Removes repeated lines from a finding's other lines, and its own line.
-fn with_distinct_lines(mut finding: Finding) -> Finding {
-    let own = SourceLine {
-        file: finding.file.clone(),
-        line: finding.line,
-    };
-    let mut seen = BTreeSet::from([own]);
-    finding.also.retain(|line| seen.insert(line.clone()));
-    finding
 }

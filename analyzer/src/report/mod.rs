@@ -1,5 +1,6 @@
 //! The result of an analysis, with the structure of its JSON (`docs/reference/analysis-json.md`).
 
+pub mod additions;
 pub mod build;
 pub mod counted;
 mod functions;
@@ -7,6 +8,7 @@ mod lines;
 mod loops;
 pub(crate) mod measured_beside;
 mod prediction;
+pub mod questions;
 mod row_counts;
 mod rows;
 mod summary;
@@ -70,7 +72,7 @@ pub struct Analysis {
     /// For a sampled trace: reuse of pages between samples.
     pub inter_sample: Option<crate::estimate::growth_tables::InterSample>,
     /// Data objects, most loads first; with `--zoom` or `--objects`, if the trace has any.
-    pub objects: Vec<crate::views::objects::ObjectRow>,
+    pub objects: Vec<crate::views::object_row::ObjectRow>,
     /// Call paths on which windows began.
     pub call_paths: crate::views::call_paths::CallPathTable,
     /// Functions and lines of Python, if windows began in any.

@@ -9,7 +9,7 @@ use crate::data::samples::SampleInfo;
 use crate::engine::EngineOutcome;
 use crate::input::Trace;
 use crate::misses::{Predicted, Predictor, Watches};
-use crate::report::build::{Questions, hierarchy, is_thinned};
+use crate::report::questions::{Questions, hierarchy, is_thinned};
 use crate::stages::line_visits::{LineVisits, Visit};
 
 /// See the module's text.

@@ -13,13 +13,15 @@ use crate::input::Trace;
 use crate::input::source::ChunkSource;
 use crate::input::weights::Weights;
 use crate::misses::Predicted;
-use crate::report::build::{Questions, add_found, add_measured, hierarchy, is_thinned, sets};
+use crate::report::additions::{add_found, add_measured};
 use crate::report::prediction::Prediction;
+use crate::report::questions::{Questions, hierarchy, is_thinned, sets};
 use crate::report::{Analysis, Built, Material, ProcessRow, Summary, ThreadRow, threads};
 use crate::stages::footprint::FootprintSet;
 use crate::stages::pages::{self, UnitEntry};
 use crate::stages::reuse::by_page::Wanted;
 use crate::views::context::Basis;
+use crate::views::location_sizes::Sizes;
 use crate::views::objects::{Bounds, bounds, object_table};
 use crate::views::python::{PythonTables, python_tables};
 use crate::views::time_tree::{Look, TimeZoom};
@@ -352,7 +354,7 @@ impl RowCounts<'_> {
         first: Option<time_tree::Taken>,
     ) {
         let (outcome, options, questions) = (self.outcome, self.plan.options, self.questions);
-        let sizes = location::Sizes {
+        let sizes = Sizes {
             block: self.plan.wanted.block_shift,
             unit: self.plan.wanted.unit_shift,
         };

@@ -1,8 +1,9 @@
 //! Common parts of rows by code, and the construction of their tables.
 
-use crate::data::counts::{AccessCounts, Bin, Metrics};
+use crate::data::counts::{AccessCounts, Metrics};
 use crate::data::detail::Detail;
 use crate::data::group::Group;
+use crate::data::log_histogram::Bin;
 use crate::estimate::Estimate;
 use crate::estimate::row_estimates::{Hats, Maker, Shown};
 use crate::estimate::time_shares::TimeShare;

@@ -1,6 +1,7 @@
 //! Summary of the whole trace, as in JSON.
 
-use crate::data::counts::{AccessCounts, Bin, Metrics};
+use crate::data::counts::{AccessCounts, Metrics};
+use crate::data::log_histogram::Bin;
 use crate::engine::EngineOutcome;
 use crate::estimate::row_estimates::{Estimator, Hats};
 use crate::input::counted::WeightsFrom;

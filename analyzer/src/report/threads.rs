@@ -3,10 +3,10 @@
 //! They need a separate pass, in which the rows of each thread are a bucket. The threads with the
 //! most rows have rows in the table; the other threads of a process share one.
 
+use crate::data::chunk::Chunk;
 use crate::data::code_map::CodeMap;
 use crate::data::counts::Metrics;
 use crate::data::group::Group;
-use crate::data::rows::Chunk;
 use crate::data::samples::SampleInfo;
 use crate::engine::{
     Aids, BucketOutcome, Collect, EngineOptions, EngineOutcome, ReuseTotals, analyse_with,

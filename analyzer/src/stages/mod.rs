@@ -9,6 +9,7 @@ pub mod observed_class;
 pub mod pages;
 pub mod reuse;
 pub mod set_conflicts;
+pub mod stride_bins;
 pub mod strides;
 pub mod walks;
 pub mod windows;

@@ -13,7 +13,7 @@ use crate::stages::reuse::by_page::HeatTable;
 use crate::stages::reuse::by_region::{HeatRegions, HeatSums};
 use crate::util::hex_address::HexAddress;
 use crate::views::location::{LocationZoom, Region, collect_leaves};
-use crate::views::time_tree::by_time;
+use crate::views::sample_order::by_time;
 use serde::Serialize;
 use std::sync::Arc;
 

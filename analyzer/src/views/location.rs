@@ -14,9 +14,7 @@
 //! were touched between two accesses, inside and outside of the region.
 
 pub use crate::views::location_code::CodePart;
-pub(crate) use crate::views::location_code::{
-    ByGroup, EntrySums, by_function_and_line, code_parts,
-};
+pub(crate) use crate::views::location_code::{by_function_and_line, code_parts};
 
 use crate::data::code_map::CodeMap;
 use crate::data::counts::{AccessCounts, Metrics};
@@ -33,7 +31,9 @@ use crate::util::hex_address::HexAddress;
 use crate::views::context::{Basis, STRIDES};
 use crate::views::location_code::CODE_ROWS;
 use crate::views::location_divide::{RegionPlaces, UnitRange, Units, divide};
-use crate::views::objects::object_of;
+use crate::views::location_sizes::Sizes;
+use crate::views::object_of_entry::object_of;
+use crate::views::ratios::{mean, pct};
 use crate::views::region_footprints::footprints;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -123,25 +123,8 @@ pub struct LocationZoom {
     pub root: Region,
 }
 
-pub(crate) fn pct(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 * 100.0 / whole as f64)
-}
-
-pub(crate) fn mean(sum: u64, count: u64) -> Option<f64> {
-    (count > 0).then(|| sum as f64 / count as f64)
-}
-
 /// Default page size at which the zoom ends.
 pub const STOP: u64 = PAGE_BYTES;
-
-/// Sizes, as powers of two.
-#[derive(Clone, Copy, Debug)]
-pub struct Sizes {
-    /// Log2 of the bytes of a block.
-    pub block: u32,
-    /// Log2 of the bytes of a unit.
-    pub unit: u32,
-}
 
 /// Builds the tree from entries, which are read twice. `tau` is a percentage. The smallest pages
 /// have `stop` bytes. `whole` has the estimates of the whole run.

@@ -6,7 +6,7 @@ use crate::data::group::Group;
 use crate::data::reuse_counts::GroupReuse;
 use crate::stages::pages::UnitEntry;
 use crate::util::fast_hash::Mixed;
-use crate::views::location::{mean, pct};
+use crate::views::ratios::{mean, pct};
 use serde::Serialize;
 use std::collections::HashMap;
 

@@ -2,8 +2,8 @@
 
 use crate::stages::pages::UnitEntry;
 use crate::util::fast_hash::Mixed;
-use crate::views::location::Sizes;
 use crate::views::location_code::{ByGroup, EntrySums};
+use crate::views::location_sizes::Sizes;
 use crate::views::region_footprints::UnitRegions;
 use std::collections::HashMap;
 use std::ops::Range;

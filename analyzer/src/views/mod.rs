@@ -1,6 +1,7 @@
 //! Multi-resolution views: when ([`time_tree`]) and where in memory ([`location`]) locality is
 //! worst.
 
+pub mod all_blocks;
 pub mod by_path;
 pub mod call_paths;
 pub mod context;
@@ -9,9 +10,14 @@ pub mod heat_map;
 pub mod location;
 pub(crate) mod location_code;
 pub(crate) mod location_divide;
+pub mod location_sizes;
+pub(crate) mod object_of_entry;
+pub(crate) mod object_row;
 pub(crate) mod objects;
 pub mod python;
+pub mod ratios;
 pub(crate) mod region_footprints;
+pub mod sample_order;
 pub mod time_tree;
 
 use crate::data::code_map::CodeMap;

@@ -1,115 +1,24 @@
 //! The table of objects: loads of each, and their reuse distances.
 
 use crate::data::code_map::{CodeMap, Target};
-use crate::data::counts::{AccessCounts, Metrics};
+use crate::data::counts::AccessCounts;
 use crate::data::group::{AccessClass, Group};
 use crate::data::object_map::{OwnStack, Recent, Resolver, UNKNOWN};
 use crate::data::samples::SampleInfo;
 use crate::estimate::Grouped;
 use crate::estimate::row_estimates::Hats;
-use crate::estimate::time_shares::TimeShare;
-use crate::findings::fields::{FieldShare, Fields};
-use crate::misses::Misses;
+use crate::findings::fields::Fields;
 use crate::stages::footprint::FootprintSet;
-use crate::stages::pages::{NO_OWNER, UnitEntry};
-use crate::stages::strides::StrideShare;
+use crate::stages::pages::UnitEntry;
 use crate::util::fast_hash::Mixed;
+use crate::views::all_blocks::AllBlocks;
 use crate::views::context::{Basis, STRIDES};
 use crate::views::heap_samples;
-use crate::views::heap_samples::AllBlocks;
-use crate::views::location::{ByGroup, CodePart, EntrySums, by_function_and_line, code_parts};
+use crate::views::location_code::{ByGroup, EntrySums, by_function_and_line, code_parts};
+use crate::views::object_of_entry::object_of;
+use crate::views::object_row::ObjectRow;
 use crate::views::region_footprints::{UnitRegions, WholePages, of_objects};
-use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, HashSet};
-
-/// An object.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct ObjectRow {
-    /// Variable, allocation site or file.
-    pub object: String,
-    /// `global`, `heap`, `stack`, `file`, `anonymous` or `unknown`.
-    pub kind: String,
-    /// Type, if known.
-    #[serde(rename = "type")]
-    pub of_type: String,
-    /// Module of a global.
-    pub module: String,
-    /// Call stack of the allocation, from the inside out.
-    pub stack: Vec<String>,
-    /// Return addresses of the allocation, one text per call stack of the site.
-    pub return_addresses: Vec<String>,
-    /// Lifetimes: blocks that were allocated there.
-    pub instances: u64,
-    /// Sum of their bytes.
-    pub bytes: u64,
-    /// Share of the time, if windows are triggered by time.
-    #[serde(flatten)]
-    pub time: TimeShare,
-    /// Share of the loads, percent; unknown if windows are triggered by time.
-    #[serde(rename = "A_pct")]
-    pub share: Option<f64>,
-    /// Distinct blocks touched.
-    pub blocks: u64,
-    /// Loads per block.
-    #[serde(rename = "A_per_block")]
-    pub accesses_per_block: Option<f64>,
-    /// Share of the loads that are Irregular, percent.
-    #[serde(rename = "A_irr_pct")]
-    pub irregular_share: Option<f64>,
-    /// Metrics of its loads; D and intervals of the touches of its blocks, over all blocks in
-    /// between.
-    #[serde(flatten)]
-    pub metrics: Metrics,
-    /// Estimates for the whole run.
-    #[serde(flatten)]
-    pub hats: Hats,
-    /// The most frequent strides of its loads, estimated.
-    #[serde(rename = "strides_hat")]
-    pub strides: Vec<StrideShare>,
-    /// Functions that load it, most loads first.
-    pub functions: Vec<CodePart>,
-    /// Lines that load it.
-    pub lines: Vec<CodePart>,
-    /// Predicted cache misses.
-    pub misses: Option<Misses>,
-    /// Bytes of an element, from the type or else from the step of loads that walk through it; 0 if
-    /// unknown.
-    pub element_bytes: u64,
-    /// Loads by field of the element.
-    pub fields: Vec<FieldShare>,
-    /// Estimates for all blocks, if only a sample of them was logged.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sampled: Option<AllBlocks>,
-    /// Bytes of its largest block, if they are known for certain.
-    #[serde(rename = "largest_bytes")]
-    pub largest: Option<u64>,
-    /// Index among the trace's objects.
-    #[serde(skip)]
-    pub number: u32,
-}
-
-/// The object of an entry.
-pub(crate) fn object_of(
-    entry: &UnitEntry,
-    spaces: &[u32],
-    resolver: &Resolver,
-    unit_shift: u32,
-) -> u32 {
-    match entry.object {
-        NO_OWNER => UNKNOWN,
-        0 => {
-            let process = spaces.get(entry.space as usize).copied().unwrap_or(0);
-            // The page belongs to one object for the whole run, so the time does not matter.
-            let address = entry.unit << unit_shift;
-            if resolver.mixed(process, address) {
-                UNKNOWN
-            } else {
-                resolver.find(process, address, 0)
-            }
-        }
-        object => object,
-    }
-}
 
 /// Bytes of the objects that code has touched. They limit its footprint if it touches no others.
 /// For code that touched unknown memory there is no limit.

@@ -15,9 +15,10 @@
 //! hot child with the greatest footprint growth ΔF, then the greatest mean D.
 
 use crate::data::code_map::CodeMap;
-use crate::data::counts::{AccessCounts, Bin, Metrics};
+use crate::data::counts::{AccessCounts, Metrics};
 use crate::data::group::Group;
 use crate::data::histogram::Histogram;
+use crate::data::log_histogram::Bin;
 use crate::data::samples::SampleInfo;
 use crate::engine::{BucketOutcome, Collect, EngineOptions, EngineOutcome, analyse};
 use crate::estimate::row_estimates::{Hats, RegionEstimator};
@@ -33,6 +34,7 @@ use crate::stages::reuse::by_page::NO_COLUMN;
 use crate::stages::strides::StrideShare;
 use crate::util::fast_hash::Mixed;
 use crate::views::context::{Basis, STRIDES};
+use crate::views::sample_order::by_time;
 use crate::views::{
     ByCode, FunctionPart, LoopPart, bucket_counts, heat_map, top_functions, top_loops, whole_counts,
 };
@@ -144,15 +146,6 @@ impl Look {
             .collect::<Option<Vec<usize>>>()
             .ok_or_else(|| format!("{id:?} is not the id of a node; ids look like 0.3.2"))
     }
-}
-
-/// Samples with loads, by start time.
-pub(crate) fn by_time(samples: &[SampleInfo]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..samples.len())
-        .filter(|&s| samples[s].loads > 0)
-        .collect();
-    order.sort_by_key(|&s| (samples[s].first_time, s));
-    order
 }
 
 /// Divides `n` items into at most [`MAX_CHILDREN`] ranges of nearly equal length.

@@ -1,11 +1,12 @@
 //! Replays the rows of a trace with addresses moved by remedies, and predicts their misses.
 
+use crate::data::chunk::Chunk;
 use crate::data::code_map::Target;
 use crate::data::detail::Detail;
 use crate::data::group::Group;
 use crate::data::memory_units::{CacheLine, LINE_BYTES};
 use crate::data::object_map::{Recent, Resolver, UNKNOWN};
-use crate::data::rows::{Chunk, RowColumns, Run};
+use crate::data::rows::{RowColumns, Run};
 use crate::data::samples::SampleInfo;
 use crate::engine::{Aids, EngineOptions, EngineOutcome, analyse_with};
 use crate::findings::windows::Window;

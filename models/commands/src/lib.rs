@@ -8,6 +8,7 @@ pub mod cache;
 mod contexts;
 pub mod mimic;
 pub mod ordered;
+mod outlined;
 pub mod predict;
 mod predict_code;
 mod private_data;
@@ -32,7 +33,7 @@ pub enum Command {
     Spectra(spectra::SpectraArguments),
     /// Hit rates of caches: an exact simulation, and the stack-distance model beside it; shared
     /// caches; other numbers of threads.
-    Cache(cache::CacheArguments),
+    Cache(cache::arguments::CacheArguments),
     /// Reuse distances and miss ratios of inputs that were not run.
     Predict(predict::PredictArguments),
     /// Shows which hot lines, pages or regions are accessed together.

@@ -12,6 +12,7 @@
 //! addresses. This includes the arguments of the region, which each thread reads. Code outside of
 //! regions runs on the first thread.
 
+use crate::outlined::is_outlined;
 use crate::private_data::{PrivateData, Storage};
 use crate::threads::Thread;
 use mgz_analyzer::commands::stream::Accesses;
@@ -20,11 +21,6 @@ use mgz_analyzer::data::group::Group;
 use mgz_models::threads::interleave::{Turns, interleave};
 use mgz_models::threads::schedule::Schedule;
 use std::collections::{HashMap, HashSet};
-
-/// True if a function is an outlined parallel region.
-pub fn is_outlined(name: &str) -> bool {
-    name.contains("._omp_fn.") || name.contains("omp_outlined")
-}
 
 /// A parallel region: a range of accesses and its outlined function.
 #[derive(Clone, Debug, PartialEq, Eq)]

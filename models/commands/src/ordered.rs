@@ -1,8 +1,9 @@
 //! Rows of a trace in the order of their recorded times, as a stream. One stretch of rows per
 //! thread is in memory.
 
+use mgz_analyzer::data::chunk::Chunk;
 use mgz_analyzer::data::group::{AccessClass, Group};
-use mgz_analyzer::data::rows::{Chunk, Run};
+use mgz_analyzer::data::rows::Run;
 use mgz_analyzer::input::source::ChunkSource;
 use mgz_analyzer::util::due::Due;
 use mgz_annotations_schema::row_stream::Batch;

@@ -1,7 +1,7 @@
 //! Data of a single-threaded run of which each of several threads would have a copy: thread-local
 //! storage, and heap blocks that a parallel region allocates and frees.
 
-use crate::mimic::is_outlined;
+use crate::outlined::is_outlined;
 use mgz_analyzer::data::frame;
 use mgz_analyzer::data::memory_units::{LINE_BYTES, PAGE_BYTES};
 use mgz_analyzer::input::{objects::OBJECTS_FILE, quietly};

@@ -2,9 +2,9 @@
 //! the exact [`crate::reuse::ReuseEngine`]. Intervals are exact; distances are within the tree's
 //! bound.
 
-use crate::reuse::ReuseSink;
 use crate::reuse::last_access::Times;
 use crate::reuse::scale_tree::{Bound, ScaleTree};
+use crate::reuse::sink::ReuseSink;
 
 /// Accesses between the prefetch of a table line and its use. Source: Chosen.
 const PREFETCH_DISTANCE: usize = 24;

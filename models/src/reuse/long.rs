@@ -13,9 +13,9 @@
 //! count. The second loop runs over a list of the others.
 
 use crate::joined::Joined;
-use crate::reuse::ReuseSink;
 use crate::reuse::rank::Rank;
 use crate::reuse::short::Line;
+use crate::reuse::sink::ReuseSink;
 use crate::util::hash::spread;
 
 /// Source: Chosen.

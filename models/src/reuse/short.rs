@@ -10,11 +10,9 @@
 //! counter and one word. Slots are never renumbered: when they are used up, [`crate::reuse`]
 //! continues from this state.
 
-use crate::reuse::{NOT_TOUCHED, Narrow, ReuseSink};
+use crate::reuse::sink::{NOT_TOUCHED, Narrow, ReuseSink, SLOTS};
 use crate::util::interner::{DenseNames, KEY_BITS, KEYS_PER_BATCH};
 
-/// Maximum number of slots. Numbers of blocks and slots fit into 16 bits.
-pub(crate) const SLOTS: usize = 4096;
 const WORDS: usize = SLOTS / 64;
 /// Number of words whose counters fit into one vector.
 const WORDS_PER_VECTOR: usize = 16;

@@ -5,15 +5,16 @@
 
 use super::Partial;
 use crate::data::code_map::{CodeMap, FunctionName, LineName, LinePiece, LoopName};
-use crate::data::counts::LogHistogram;
 use crate::data::group::Group;
 use crate::data::histogram::Histogram;
+use crate::data::log_histogram::LogHistogram;
 use crate::data::reuse_counts::GroupReuse;
 use crate::data::samples::{Beginning, NO_LOAD, SampleInfo};
 use crate::engine::{BucketOutcome, Census, EngineOutcome};
 use crate::input::weights::Weights;
 use crate::stages::fetches::Fetched;
-use crate::stages::footprint::{Entry, FootprintSet, GroupCount, Key, Maps};
+use crate::stages::footprint::packed_entry::Maps;
+use crate::stages::footprint::{Entry, FootprintSet, GroupCount, Key};
 use crate::stages::incidence::{Incidence, Mark};
 use crate::stages::reuse::{REPLICATES, RepSums, ReuseTotals};
 use crate::stages::windows::{Levels, WindowEngine};

@@ -9,7 +9,8 @@ use crate::data::code_map::{CodeMap, Target};
 use crate::data::counts::AccessCounts;
 use crate::data::group::AccessClass;
 use crate::data::memory_units::Page;
-use crate::stages::footprint::{Entry, Maps, Merged};
+use crate::stages::footprint::packed_entry::Maps;
+use crate::stages::footprint::{Entry, Merged};
 
 /// Footprints by target; only the footprint fields of the counts are set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use crate::data::counts::AccessCounts;
 use crate::data::group::AccessClass;
-use crate::stages::footprint::Maps;
+use crate::stages::footprint::packed_entry::Maps;
 
 /// Merged entries of one line.
 #[derive(Clone, Copy, Default)]

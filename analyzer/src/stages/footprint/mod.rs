@@ -22,6 +22,8 @@
 
 pub mod fold;
 pub(crate) mod merged;
+pub(crate) mod packed_entry;
+pub(crate) mod packed_key;
 pub(crate) mod partition;
 pub(crate) mod record;
 pub(crate) mod repeats;
@@ -36,6 +38,8 @@ pub use set::FootprintSet;
 use crate::data::group::Group;
 use crate::data::memory_units::{CacheLine, LINE_BYTES};
 use crate::data::rows::ColumnSlices;
+use crate::stages::footprint::packed_entry::{Maps, PackedEntry};
+use crate::stages::footprint::packed_key::{OWNER_BITS, fits, pack};
 use crate::stages::footprint::write_cache::Front;
 use partition::Partitions;
 use repeats::Repeats;
@@ -52,28 +56,6 @@ const MAX_TALLIED_ROWS: usize = 1 << 22;
 /// takes several cycles until its value can be loaded. Source: Chosen.
 const TALLY_COPIES: usize = 4;
 const NO_OWNER: u32 = u32::MAX;
-
-/// State of one 64-byte line. `write_cache` joins several fields at once and relies on their order.
-#[repr(C)]
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Maps {
-    /// Bytes touched.
-    pub bytes: u64,
-    /// Bytes at which an access started.
-    pub seen: u64,
-    /// Bytes at which at least two accesses started.
-    pub twice: u64,
-}
-
-impl Maps {
-    /// Merges the state with another one.
-    #[inline(always)]
-    pub fn merge(&mut self, other: &Maps) {
-        self.twice |= other.twice | (self.seen & other.seen);
-        self.seen |= other.seen;
-        self.bytes |= other.bytes;
-    }
-}
 
 /// Key of an entry.
 #[derive(
@@ -110,42 +92,6 @@ impl Entry {
     pub fn maps(&self) -> &Maps {
         &self.maps
     }
-}
-
-/// Bits of a packed key that hold the owner; the others hold the line. 41 bits for the line cover
-/// 47 bits of addresses, the user space of x86-64 without five-level paging.
-const OWNER_BITS: u32 = 23;
-const OWNER_MASK: u32 = (1 << OWNER_BITS) - 1;
-
-/// A packed entry: half a cache line. An *owner* is a group in an address space.
-#[repr(C, align(32))]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PackedEntry {
-    /// Line and owner.
-    key: u64,
-    maps: Maps,
-}
-
-/// The owner's upper bits come last. Records have small owners and use these bits for other data,
-/// so a record contains its key.
-#[inline(always)]
-fn pack(line: CacheLine, owner: u32) -> u64 {
-    line.number() << OWNER_BITS
-        | u64::from(owner << record::OWNER_AT & OWNER_MASK)
-        | u64::from(owner >> record::OWNER_BITS)
-}
-
-/// The owner in a key.
-#[inline(always)]
-fn owner_in(key: u64) -> u32 {
-    let owner = key as u32 & OWNER_MASK;
-    owner >> record::OWNER_AT | owner << record::OWNER_BITS & OWNER_MASK
-}
-
-/// True if a line and an owner fit into a packed key. Such a key is never `u64::MAX`.
-#[inline(always)]
-fn fits(line: CacheLine, owner: u32) -> bool {
-    line.number() >> (u64::BITS - OWNER_BITS) == 0 && owner < (1 << OWNER_BITS) - 1
 }
 
 /// Counts of one group.

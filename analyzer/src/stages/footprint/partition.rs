@@ -3,7 +3,9 @@
 
 use crate::data::group::Group;
 use crate::data::memory_units::CacheLine;
-use crate::stages::footprint::{Maps, OWNER_BITS, PackedEntry, record};
+use crate::stages::footprint::packed_entry::{Maps, PackedEntry};
+use crate::stages::footprint::packed_key::OWNER_BITS;
+use crate::stages::footprint::record;
 use crate::util::key_index::{KeyIndex, chunk_of, expect, expect_write};
 use mgz_models::util::hash::spread;
 use rayon::prelude::*;
@@ -587,7 +589,7 @@ fn nameless() -> std::io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stages::footprint::pack;
+    use crate::stages::footprint::packed_key::pack;
     use proptest::prelude::*;
 
     proptest! {

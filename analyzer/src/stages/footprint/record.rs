@@ -1,7 +1,7 @@
 //! A row as one number: line, owner, offset in the line, size. Nearly all rows fit.
 
 use crate::data::memory_units::{CacheLine, LINE_BYTES, LINE_SHIFT};
-use crate::stages::footprint::{Maps, PackedEntry};
+use crate::stages::footprint::packed_entry::{Maps, PackedEntry};
 
 /// Bits of a record that hold the code of the size, the offset, the owner; the others hold the
 /// line.
@@ -114,7 +114,8 @@ pub(crate) fn maps(record: u64) -> Maps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stages::footprint::{owner_in, pack as pack_key, touch};
+    use crate::stages::footprint::packed_key::{owner_in, pack as pack_key};
+    use crate::stages::footprint::touch;
     use proptest::prelude::*;
 
     proptest! {

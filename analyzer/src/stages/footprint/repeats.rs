@@ -71,7 +71,8 @@ impl Repeats {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stages::footprint::{Maps, record};
+    use crate::stages::footprint::packed_entry::Maps;
+    use crate::stages::footprint::record;
     use crate::util::adaptive::TRIAL_ITEMS;
     use proptest::prelude::*;
     use std::collections::BTreeMap;

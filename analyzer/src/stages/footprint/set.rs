@@ -4,11 +4,10 @@ use crate::data::code_map::CodeMap;
 use crate::data::group::Group;
 use crate::data::memory_units::CacheLine;
 use crate::stages::footprint::fold::{Folded, fold};
+use crate::stages::footprint::packed_entry::{Maps, PackedEntry};
+use crate::stages::footprint::packed_key::{OWNER_BITS, OWNER_MASK, owner_in};
 use crate::stages::footprint::partition::{BLOCK, PARTITIONS, Run, Store, partition_of};
-use crate::stages::footprint::{
-    Entry, Footprints, GroupCount, Key, Maps, NO_OWNER, OWNER_BITS, OWNER_MASK, PackedEntry,
-    add_counts, owner_in,
-};
+use crate::stages::footprint::{Entry, Footprints, GroupCount, Key, NO_OWNER, add_counts};
 use crate::util::radix;
 use rayon::prelude::*;
 use std::sync::Arc;

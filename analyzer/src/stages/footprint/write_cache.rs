@@ -5,8 +5,9 @@
 //! is always written after the list of evicted entries, and the list grows only if the entry has
 //! another key.
 
+use crate::stages::footprint::packed_entry::{Maps, PackedEntry};
 use crate::stages::footprint::partition::Partitions;
-use crate::stages::footprint::{Maps, PackedEntry, record};
+use crate::stages::footprint::record;
 use crate::util::adaptive::Trial;
 use std::hint::select_unpredictable;
 
@@ -20,7 +21,7 @@ pub(crate) const MAX_TOUCHES_PER_BATCH: usize = 256;
 /// The table is too small if more than one touch in this many finds another key. An evicted entry
 /// is four times as long as a record.
 const TOO_MANY: usize = 4;
-/// No key: [`crate::stages::footprint::pack`] returns it for no line of a user-space program.
+/// No key: [`crate::stages::footprint::packed_key::pack`] returns it for no line of a user-space program.
 const FREE_ENTRY: PackedEntry = PackedEntry {
     key: u64::MAX,
     maps: Maps {

@@ -9,7 +9,7 @@ mod footprint;
 pub use by_code::{ByCode, ClassPair, ObservedRow};
 pub use far_steps::{FarStep, FarSteps};
 
-use crate::stages::strides::{MAX_EXACT_STEP, range};
+use crate::stages::stride_bins::{MAX_EXACT_STEP, range};
 
 /// Minimum number of steps for a class. Source: Chosen.
 pub const MIN_STEPS: u64 = 8;

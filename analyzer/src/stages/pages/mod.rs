@@ -12,10 +12,12 @@
 
 pub(crate) mod slot;
 pub(crate) mod store;
+pub(crate) mod touch;
 pub(crate) mod write_cache;
 
 use crate::data::group::Group;
 use crate::data::reuse_counts::GroupReuse;
+use crate::stages::pages::touch::Touch;
 use crate::stages::pages::write_cache::Front;
 use slot::TouchRecord;
 use std::sync::Arc;
@@ -59,26 +61,6 @@ pub struct UnitEntry {
     pub implied: u64,
     /// Touches and their reuse.
     pub reuse: GroupReuse,
-}
-
-/// Counts of a touch, except for its reuse.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Touch {
-    /// Bits of the blocks.
-    pub blocks: u64,
-    /// Accesses that start here with this touch.
-    pub starts: u64,
-    /// Constant loads that these imply.
-    pub implied: u64,
-}
-
-impl Touch {
-    /// Adds another one.
-    fn merge(&mut self, other: &Touch) {
-        self.blocks |= other.blocks;
-        self.starts += other.starts;
-        self.implied += other.implied;
-    }
 }
 
 /// A group in an address space, with an object if several share a page.

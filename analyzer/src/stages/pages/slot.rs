@@ -1,7 +1,7 @@
 //! Counts of a unit and an owner in one cache line, and a single touch in a quarter of one.
 
 use crate::data::reuse_counts::GroupReuse;
-use crate::stages::pages::Touch;
+use crate::stages::pages::touch::Touch;
 
 /// Bits of a key that hold the owner; the others hold the unit. 41 bits for units of 64 bytes cover
 /// the user space of x86-64 without five-level paging.

@@ -3,7 +3,8 @@
 
 use crate::data::reuse_counts::GroupReuse;
 use crate::stages::pages::slot::{Slot, TouchRecord};
-use crate::stages::pages::{Owner, Touch, UnitEntry, slot};
+use crate::stages::pages::touch::Touch;
+use crate::stages::pages::{Owner, UnitEntry, slot};
 use crate::util::fast_hash::Mixed;
 use crate::util::key_index::{KeyIndex, chunk_of, expect};
 use mgz_models::util::hash::spread;

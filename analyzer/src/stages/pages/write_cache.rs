@@ -2,8 +2,8 @@
 //! counted in one slot. If there are few of these, the table is not used for a while.
 
 use crate::data::reuse_counts::GroupReuse;
-use crate::stages::pages::Touch;
 use crate::stages::pages::slot::Slot;
+use crate::stages::pages::touch::Touch;
 use crate::util::adaptive::Trial;
 use mgz_models::util::hash::spread;
 

@@ -9,8 +9,9 @@ use crate::data::object_map::{MixedPages, Recent, UNKNOWN};
 use crate::data::reuse_counts::GroupReuse;
 use crate::data::rows::ColumnSlices;
 use crate::stages::footprint::{Budget, FootprintSet, Footprints};
-use crate::stages::pages::{BlockStore, BlockTable, NO_OWNER, Touch, Units};
-use crate::stages::reuse::{Extra, SampleOrigin};
+use crate::stages::pages::touch::Touch;
+use crate::stages::pages::{BlockStore, BlockTable, NO_OWNER, Units};
+use crate::stages::reuse::extra::{Extra, SampleOrigin};
 use mgz_models::util::hash::spread;
 use std::sync::Arc;
 

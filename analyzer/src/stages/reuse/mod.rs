@@ -8,19 +8,19 @@
 
 pub mod by_page;
 pub mod by_region;
+pub mod extra;
 
-use crate::data::counts::LogHistogram;
 use crate::data::group::Group;
 use crate::data::histogram::Histogram;
-use crate::data::object_map::{OwnStack, Resolver};
+use crate::data::log_histogram::LogHistogram;
 use crate::data::reuse_counts::GroupReuse;
 use crate::data::rows::ColumnSlices;
 use crate::input::weights::{UNIT, Weights};
 use crate::reuse::{NOT_TOUCHED, Narrow, ReuseEngine, ReuseSink};
 use crate::stages::reuse::by_page::ZoomSums;
 use crate::stages::reuse::by_region::{HeatRegions, HeatSums};
+use crate::stages::reuse::extra::{Extra, SampleOrigin};
 use crate::stages::windows::Levels;
-use arrow_buffer::ScalarBuffer;
 use std::sync::Arc;
 
 /// Largest window of the reuse metrics: `1 << REUSE_LEVELS` accesses.
@@ -493,39 +493,6 @@ impl SampleReuse {
         totals.levels.merge(&self.levels);
         self.levels = Levels::new(REUSE_LEVELS);
     }
-}
-
-/// Place and time of rows, for counts by unit.
-pub(crate) struct SampleOrigin {
-    /// Address space.
-    pub(crate) space: u32,
-    /// System process id.
-    pub(crate) process: u32,
-    /// Distinguishes objects that share a page; none if no objects are known.
-    pub(crate) objects: Option<Arc<Resolver>>,
-    /// The stack of the thread.
-    pub(crate) stack: OwnStack,
-    /// `time_ns` of the rows; empty if unknown.
-    pub(crate) times: ScalarBuffer<u64>,
-    /// `time_ns` of the first row, and estimated nanoseconds per row for the others.
-    pub(crate) clock: (u64, f64),
-    /// Regions of a heat map; none if no map is made.
-    pub(crate) heat: Option<Arc<HeatRegions>>,
-    /// Column of the heat map.
-    pub(crate) column: u32,
-    /// Part of the run, if parts are counted.
-    pub(crate) part: u32,
-}
-
-/// Further processing of a touch besides the sums.
-pub(crate) trait Extra {
-    /// Processes `touch`, a touch of a block by a row of the sample.
-    fn touch(&mut self, row: u64, block: u64, tag: u32, touch: &GroupReuse);
-}
-
-impl Extra for () {
-    #[inline(always)]
-    fn touch(&mut self, _row: u64, _block: u64, _tag: u32, _touch: &GroupReuse) {}
 }
 
 struct HeatSink<'a> {

@@ -1,9 +1,10 @@
 //! Threads in an order that was not recorded, or more threads than were recorded.
 
+use crate::cache::arguments::{CacheArguments, TurnsArgument};
 use crate::cache::evaluate::{self, LevelOutcome, Setup};
 use crate::cache::exact::Counted;
 use crate::cache::levels::{LevelRows, Of};
-use crate::cache::{CacheArguments, TurnsArgument, pieces, put_counted};
+use crate::cache::{pieces, put_counted};
 use crate::mimic::{Mimic, aligned, in_phases, mimic};
 use crate::private_data::PrivateData;
 use crate::threads::{Thread, load};

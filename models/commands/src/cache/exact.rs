@@ -1,7 +1,7 @@
 //! The exact simulation of one hierarchy on streamed rows.
 
 use crate::beside;
-use crate::cache::CacheArguments;
+use crate::cache::arguments::CacheArguments;
 use crate::cache::evaluate::space;
 use crate::cache::misses::Misses;
 use crate::cache::spec::{PAGES, TlbSpec};

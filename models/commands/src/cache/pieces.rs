@@ -1,7 +1,7 @@
 //! Profiles of pieces of code, and their recombination for other inputs (Barai et al. 2019,
 //! equation 1).
 
-use crate::cache::CacheArguments;
+use crate::cache::arguments::CacheArguments;
 use crate::threads::Thread;
 use mgz_analyzer::commands::stream::{AccessSegment, Accesses};
 use mgz_analyzer::commands::{is_watched, refuse_watched, visit};

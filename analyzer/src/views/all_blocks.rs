@@ -1,0 +1,56 @@
+//! Estimates for all heap blocks of an object.
+
+use crate::data::object_map::Sampled;
+use mgz_models::statistics::ROUNDED_NORMAL_QUANTILE_OF_95_PCT;
+use serde::Serialize;
+
+/// Estimates for all blocks of a site.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct AllBlocks {
+    /// Number of logged blocks in the sample.
+    pub logged: u64,
+    /// Upper bound of the number of logged blocks that were loaded.
+    pub loaded: u64,
+    /// Number of blocks that each represents, on average by bytes.
+    pub weight: f64,
+    /// Percent of the loads (of the time if windows are triggered by time) in all blocks of the
+    /// site. `None` if too few logged blocks were loaded.
+    pub pct: Option<f64>,
+    /// Its 95% interval.
+    pub pct_lo: Option<f64>,
+    /// See `pct_lo`.
+    pub pct_hi: Option<f64>,
+    /// Estimated loads of blocks that were not logged.
+    #[serde(skip)]
+    pub(super) unlogged: f64,
+}
+
+/// Minimum number of loaded logged blocks for an estimate. Source: Chosen.
+pub(super) const MIN_LOADED_BLOCKS: u64 = 4;
+
+impl AllBlocks {
+    /// Estimates for the blocks that a sample represents. `loads` is the number of loads of the
+    /// sampled blocks, and `blocks` the number of their cache blocks.
+    pub(crate) fn of(seen: Sampled, loads: u64, blocks: u64) -> AllBlocks {
+        let weight = seen.stand_for / seen.bytes.max(1.0);
+        AllBlocks {
+            logged: seen.logged,
+            loaded: seen.logged.min(loads).min(blocks),
+            weight,
+            unlogged: loads as f64 * (weight - 1.0),
+            ..AllBlocks::default()
+        }
+    }
+
+    /// Variance of the estimate of unlogged loads, times the square of `scale`, under the assumption
+    /// of [`AllBlocks::error`].
+    pub(super) fn variance(&self, scale: f64) -> f64 {
+        (self.unlogged * scale).powi(2) * 2.0 / self.loaded.max(1) as f64
+    }
+
+    /// The estimate's 95% interval reaches from 1 / (1 + this) to (1 + this) times its value. The
+    /// loads per block are assumed to vary like an exponential distribution.
+    pub(super) fn error(&self) -> f64 {
+        ROUNDED_NORMAL_QUANTILE_OF_95_PCT * (2.0 / self.loaded.max(1) as f64).sqrt()
+    }
+}
