@@ -18,7 +18,7 @@ mod seen_sites;
 pub(crate) mod selection;
 pub mod source;
 mod spill;
-pub(crate) mod trace_error;
+pub mod trace_error;
 pub(crate) mod waited;
 pub mod weights;
 
