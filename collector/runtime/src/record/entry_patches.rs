@@ -22,8 +22,8 @@
 //! also a seccomp filter that the runtime has not seen), the jump stays. A handler then still sees
 //! the original's address and may continue anywhere, but reads the jump's bytes there.
 
-use crate::record::modules::ProgramHeader;
 use crate::record::thread_ring::exclusively;
+use crate::sys::program_headers::ProgramHeader;
 use crate::sys::syscall::map;
 use crate::sys::{process, syscall};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};

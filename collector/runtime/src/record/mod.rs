@@ -15,6 +15,8 @@ mod params;
 #[cfg(not(test))]
 pub mod phases;
 #[cfg(not(test))]
+pub mod probe_cursor;
+#[cfg(not(test))]
 pub mod publish;
 pub mod python_frames;
 #[cfg(not(test))]

@@ -6,6 +6,7 @@ use crate::record::entry_patches::Patches;
 use crate::record::phases;
 use crate::record::phases::traps;
 use crate::record::thread_ring::exclusively;
+use crate::sys::program_headers::{PhdrInfo, ProgramHeader, headers};
 use crate::sys::syscall::map;
 use crate::sys::{process, syscall};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, compiler_fence};
@@ -81,41 +82,6 @@ fn modules() -> &'static [Module] {
     unsafe { core::slice::from_raw_parts(&raw const MODULES as *const Module, len) }
 }
 
-/// One program header.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ProgramHeader {
-    kind: u32,
-    /// `PF_*`.
-    pub flags: u32,
-    offset: u64,
-    /// Link-time address.
-    pub vaddr: u64,
-    paddr: u64,
-    /// Bytes in the file.
-    pub filesz: u64,
-    memsz: u64,
-    align: u64,
-}
-
-impl ProgramHeader {
-    /// True for the header of loaded code.
-    pub fn is_code(&self) -> bool {
-        const PT_LOAD: u32 = 1;
-        const PF_X: u32 = 1;
-        self.kind == PT_LOAD && self.flags & PF_X != 0
-    }
-}
-
-/// The C library's `dl_phdr_info`: what `dl_iterate_phdr` passes about a module.
-#[repr(C)]
-pub struct PhdrInfo {
-    pub(crate) addr: u64,
-    pub(crate) name: *const u8,
-    pub(crate) phdr: *const ProgramHeader,
-    pub(crate) phnum: u16,
-}
-
 /// Adds modules that are new, and removes those that were unloaded.
 pub fn scan() {
     let Some(iterate) = crate::sys::libc_symbols::dl_iterate_phdr() else {
@@ -180,12 +146,6 @@ pub fn add_loaded(module: &LoadedModule) {
 /// Forgets all modules, because a new recorder knows none of them.
 pub fn forget_all() {
     LEN.store(0, Ordering::Release);
-}
-
-/// A module's program headers.
-pub(crate) fn headers(info: &PhdrInfo) -> &[ProgramHeader] {
-    // SAFETY: the module's program headers are mapped.
-    unsafe { core::slice::from_raw_parts(info.phdr, info.phnum as usize) }
 }
 
 /// The rewriter's notes in a module.

@@ -324,7 +324,7 @@ fn leave_at(ring: Ring, context: &mut Context, why: Why, now: u64) {
         };
         let control = ring.control();
         if is_open(ring) {
-            crate::record::signals::commit(control, context, &place.state);
+            crate::record::probe_cursor::commit_region(control, context, &place.state);
         }
         for [register, slot] in place.state.saved {
             if register != mgz_abi::address_map::NO_REG {
@@ -364,7 +364,7 @@ pub fn full(header: &Header, ring: Ring, context: &mut Context) {
         && ring.address < 1 << 32
         && let Some(place) = modules::clone_point_at(context.registers[RIP])
     {
-        crate::record::signals::commit(control, context, &place.state);
+        crate::record::probe_cursor::commit_region(control, context, &place.state);
         close(ring, Why::Full, now);
         return begin_lap(header, ring, slots, context);
     }

@@ -8,6 +8,7 @@
 //! of sanitizers are not before their own start). So the loader's list of modules is searched.
 
 use crate::sys::loader_list;
+use crate::sys::program_headers::PhdrInfo;
 use core::arch::global_asm;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -16,10 +17,8 @@ use mgz_abi::shared_memory::{BEHIND_WRAPPERS, MAX_FUNCTIONS, name_hash};
 // The runtime names no symbol of another module: the program might define it.
 global_asm!(".hidden _DYNAMIC");
 
-type Iterate = unsafe extern "C" fn(
-    extern "C" fn(*const crate::record::modules::PhdrInfo, usize, *mut u8) -> i32,
-    *mut u8,
-) -> i32;
+type Iterate =
+    unsafe extern "C" fn(extern "C" fn(*const PhdrInfo, usize, *mut u8) -> i32, *mut u8) -> i32;
 
 /// The C library's `dl_iterate_phdr`.
 pub fn dl_iterate_phdr() -> Option<Iterate> {

@@ -25,6 +25,8 @@ pub mod own_memory;
 #[cfg(not(test))]
 pub mod process;
 #[cfg(not(test))]
+pub mod program_headers;
+#[cfg(not(test))]
 pub mod rseq_area;
 #[cfg(not(test))]
 pub mod seccomp_state;

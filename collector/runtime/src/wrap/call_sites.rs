@@ -28,10 +28,11 @@
 //! [`MAX_LIBRARY_CODE_BYTES`]. The recorder sees such threads by their ids, and reports their
 //! number.
 
-use crate::record::modules::{PhdrInfo, ProgramHeader, headers, notes};
+use crate::record::modules::notes;
 use crate::record::{entry_patches, signals, thread_ring, trigger};
 use crate::sys::decode::{NumberedCall, numbered_call};
 use crate::sys::errno::ENOMEM;
+use crate::sys::program_headers::{PhdrInfo, ProgramHeader, headers};
 use crate::sys::syscall::{map, nr};
 use crate::sys::{dispatch, libc_symbols, process, syscall};
 use crate::wrap::raw_syscalls::{REST, SavedRegisters, hook};

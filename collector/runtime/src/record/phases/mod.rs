@@ -10,8 +10,9 @@
 pub mod traps;
 
 use crate::record::modules;
+use crate::record::probe_cursor::commit_region;
 use crate::record::thread_ring::{Ring, exclusively, ring_at};
-use crate::record::{publish, signals, thread_ring, trigger, window};
+use crate::record::{publish, thread_ring, trigger, window};
 use crate::sys::signal_frame::{Context, RIP};
 use crate::sys::{process, syscall};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -283,7 +284,7 @@ fn turn_here(header: &Header, ring: Ring, context: &mut Context) {
     let control = ring.control();
     let place = modules::clone_point_at(context.registers[RIP]);
     if let Some(place) = &place {
-        signals::commit(control, context, &place.state);
+        commit_region(control, context, &place.state);
     }
     control.guard.set(
         control

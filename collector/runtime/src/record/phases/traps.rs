@@ -8,7 +8,7 @@
 
 use crate::record::entry_patches::Patches;
 use crate::record::modules;
-use crate::record::modules::ProgramHeader;
+use crate::sys::program_headers::ProgramHeader;
 use crate::sys::syscall;
 use crate::sys::syscall::map;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};

@@ -1,6 +1,7 @@
 //! Start and end of a handler of the program: its view of the interrupted thread, and the thread's
 //! state after its return.
 
+use crate::record::probe_cursor::commit_region;
 use crate::record::signals::actions::burst;
 use crate::record::signals::entry::choose_way_back;
 use crate::record::signals::{actions, *};
@@ -216,7 +217,7 @@ fn show_original(
         spill: control.spilled(),
         begun: RingSlot::default(),
     };
-    commit(control, c, &place.state);
+    commit_region(control, c, &place.state);
     if recording {
         clone.begun = begun(control);
         commit_half(control, place);
@@ -490,25 +491,6 @@ pub fn take_back(context: &mut Context, state: &mgz_abi::address_map::ProbeState
         let rcx = context.register(RCX);
         *rcx = rcx.wrapping_add(1);
     }
-}
-
-/// Commits the slots of the current region to the control page at %gs.
-pub fn commit(
-    control: &mgz_abi::shared_memory::Control,
-    context: &mut Context,
-    state: &mgz_abi::address_map::ProbeState,
-) {
-    if state.base_reg != mgz_abi::address_map::NO_REG {
-        control.cursor.set(
-            context
-                .register(state.base_reg)
-                .wrapping_sub(16 * u64::from(state.base_ahead))
-                & 0xffff_ffff,
-        );
-    }
-    control
-        .cursor
-        .set(control.cursor.get() + 16 * u64::from(state.slots_done));
 }
 
 /// Ensures that there is a free slot at the cursor. Otherwise recording ends for this thread, and

@@ -1,8 +1,9 @@
 //! The runtime's own signals: faults of probes (a full ring, a full window, a new child) and
 //! triggers. All other signals are the program's.
 
+use crate::record::probe_cursor::commit_region;
 use crate::record::signals::actions::burst;
-use crate::record::signals::delivery::{append, commit, commit_half};
+use crate::record::signals::delivery::{append, commit_half};
 use crate::record::signals::entry::{choose_way_back, restorer_address};
 use crate::record::signals::program_stack::move_frame;
 use crate::record::signals::{actions, *};
@@ -115,7 +116,7 @@ fn note_death(context: &mut Context) {
     if let Some(place) = modules::clone_point_at(context.registers[RIP])
         && syscall::gs() == ring.address
     {
-        commit(ring.control(), context, &place.state);
+        commit_region(ring.control(), context, &place.state);
         commit_half(ring.control(), &place);
         append(
             ring,

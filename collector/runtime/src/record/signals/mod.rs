@@ -24,7 +24,7 @@ pub use actions::{
     adopt, install, is_used, return_without_kernel, system_sigaction, take_segv_back,
     unlock_actions, wrap_internal,
 };
-pub use delivery::{SECOND_ONLY_MARK, commit, take_back};
+pub use delivery::{SECOND_ONLY_MARK, take_back};
 
 pub(crate) const SIGSEGV: usize = 11;
 /// The guard page's signal.
