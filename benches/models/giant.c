@@ -2,8 +2,11 @@
  *
  * KIND: `stream` reads two arrays and writes a third, a word of each line; `chase` follows pointers
  * from line to line in random order and writes to each; `both` does one after the other, over as much
- * memory each; `sparse` chases over one line of each 4 KiB; `scattered` over one line of each 2 MiB.
- * MIB is a power of two; STEPS bounds a chase. PAGES: `small`, `huge` (madvise), `any`. Prints nanoseconds a step, seconds with the first touches,
+ * memory each; `sparse` chases over one line of each 4 KiB; `quarter` of each 16 KiB; `scattered` of
+ * each 2 MiB; `local` over all lines of 256 KiB; `columns` reads a matrix by columns; `gather` reads at
+ * random places; `blocks` reads whole pages of 4 KiB in random order; `window` reads the first 8 MiB
+ * again and again.
+ * MIB is a power of two; STEPS bounds a chase. PAGES: `small`, `huge` (madvise), `any`. Prints nanoseconds a step and seconds with the first touches, of processor time,
  * resident MiB, and MiB in huge pages. */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -17,9 +20,10 @@ struct node {
     long visits;
 };
 
+/* Seconds of processor time: others may use the processors meanwhile. */
 static double now(void) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
@@ -48,6 +52,56 @@ __attribute__((noinline)) struct node *chase_pass(struct node *at, long steps) {
     }
     return at;
 }
+
+/* A row of the matrix has a page and a line, so that a column is not in one set of the caches. */
+enum { ROW = 4096 + 64 };
+
+__attribute__((noinline)) double columns_pass(const char *data, long bytes, long steps) {
+    double sum = 0;
+    long rows = bytes / ROW;
+    for (long i = 0; i < steps; i++)
+        sum += *(const double *)(data + i % rows * ROW + i / rows % (ROW / 8) * 8);
+    return sum;
+}
+
+static unsigned long next(unsigned long state) {
+    return state * 6364136223846793005ul + 1442695040888963407ul;
+}
+
+__attribute__((noinline)) double gather_pass(const char *data, long bytes, long steps) {
+    double sum = 0;
+    unsigned long state = 42;
+    for (long i = 0; i < steps; i++) {
+        state = next(state);
+        sum += *(const double *)(data + (state >> 20) % (unsigned long)(bytes / 64) * 64);
+    }
+    return sum;
+}
+
+__attribute__((noinline)) double blocks_pass(const char *data, long bytes, long steps) {
+    double sum = 0;
+    unsigned long state = 42;
+    for (long i = 0; i < steps; i += 64) {
+        state = next(state);
+        const char *page = data + (state >> 20) % (unsigned long)(bytes / 4096) * 4096;
+        for (long line = 0; line < 64; line++)
+            sum += *(const double *)(page + line * 64);
+    }
+    return sum;
+}
+
+__attribute__((noinline)) double window_pass(const char *data, long bytes, long steps) {
+    double sum = 0;
+    long window = bytes < 8 << 20 ? bytes : 8 << 20;
+    for (long i = 0; i < steps; i++)
+        sum += *(const double *)(data + i * 64 % window);
+    return sum;
+}
+
+static const struct {
+    const char *name;
+    double (*pass)(const char *, long, long);
+} reads[] = {{"columns", columns_pass}, {"gather", gather_pass}, {"blocks", blocks_pass}, {"window", window_pass}};
 
 /* One cycle over places that are `apart` bytes apart, in the order of a congruential generator with the whole period: the bits
  * that tell the page are the random ones, and nothing is written at random. `n` is a power of two. */
@@ -93,10 +147,23 @@ int main(int argc, char **argv) {
         busy += now() - from;
         steps += passes * (long)(each / 64);
     }
-    if (strcmp(kind, "stream")) {
-        size_t apart = !strcmp(kind, "sparse") ? 4096 : !strcmp(kind, "scattered") ? 2 << 20 : 64;
+    int is_read = 0;
+    for (unsigned i = 0; i < sizeof reads / sizeof *reads; i++)
+        if (!strcmp(kind, reads[i].name)) {
+            is_read = 1;
+            char *data = advised(aligned_alloc(2 << 20, whole(bytes)), whole(bytes));
+            memset(data, 1, bytes);
+            steps = passes * (long)(bytes / 64);
+            if (argc > 5 && atol(argv[5]) < steps)
+                steps = atol(argv[5]);
+            double from = now();
+            sum += reads[i].pass(data, bytes, steps);
+            busy += now() - from;
+        }
+    if (strcmp(kind, "stream") && !is_read) {
+        size_t apart = !strcmp(kind, "sparse") ? 4096 : !strcmp(kind, "quarter") ? 16384 : !strcmp(kind, "scattered") ? 2 << 20 : 64;
         char *nodes = advised(aligned_alloc(2 << 20, whole(bytes)), whole(bytes));
-        long n = bytes / apart;
+        long n = (!strcmp(kind, "local") ? 256 << 10 : bytes) / apart;
         struct node *at = build(nodes, n, apart);
         long all = passes * n;
         if (argc > 5 && atol(argv[5]) < all)

@@ -16,8 +16,9 @@ PROGRAMS = [
 OLD = {"triad"}
 LEVELS = ["--level", "32K:8", "--level", "1M:16"]
 # Cores, and accesses of a thread until another one has its core: two, as recorded runs have here,
-# and a chunk of 256 KiB of records, after which a thread may wait for the recorder.
-CORES = ["--turns", "cores", "--cores", "2", "--chunk", "16384"]
+# and a ring of four chunks of 256 KiB of records, which is full when a thread waits for the recorder.
+TURN = 65_536
+CORES = ["--turns", "cores", "--cores", "2", "--chunk", str(TURN)]
 PREDICTIONS = ("null", "model", "sets", "model on cores", "sets on cores")
 # Programs and sizes for larger caches: those of the paper, then ones that several MiB do not hold.
 LARGER = [
@@ -126,7 +127,7 @@ def one_size(lab):
         rows,
         "Predicted from a run with one thread. *Real threads*: the exact cache on the recorded threads, in the order of recorded times; two cores run them. Times are known where chunks of records end and are interpolated in between, so that a thread that waited for a core inside of a chunk looks slow instead: the order lies between all threads at once and two at a time. *Null*: n threads have the "
         "rate of one. *Model*: the paper's, with random sets; *sets*: distances inside of sets. Both assume that all threads run at once, an access of each in turn; *on cores*: "
-        "two at a time, 16,384 accesses until another one has its turn. *In turns*: the exact cache on the recorded threads, an access of each in turn between barriers. Mean absolute errors in "
+        f"two at a time, {TURN:,} accesses until another one has its turn. *In turns*: the exact cache on the recorded threads, an access of each in turn between barriers. Mean absolute errors in "
         f"points: against real threads, {real.text()}. Against turns, {turns.text()}. The paper: within 2.5 points for BFS and MatMul.",
     )
 

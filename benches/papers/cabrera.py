@@ -4,6 +4,19 @@ import time
 
 from papers.lab import percent
 
+# Programs of giant.c: MiB of the run that gives the advice, its passes, and those of the runs that check it.
+KINDS = {
+    "stream": (64, "3", "4"),
+    "chase": (16, "3", "100000"),
+    "sparse": (64, "3", "100000"),
+    "quarter": (64, "10", "100000"),
+    "scattered": (256, "40", "100000"),
+    "local": (16, "1000", "100000"),
+    "columns": (16, "3", "4"),
+    "gather": (16, "3", "4"),
+    "blocks": (16, "3", "4"),
+    "window": (16, "3", "4"),
+}
 HINTS = {4096: "4 KiB", 2 << 20: "2 MiB", 64: "64 B"}
 
 
@@ -99,20 +112,19 @@ def pages(lab):
     with open("/sys/kernel/mm/transparent_hugepage/enabled") as file:
         enabled = file.read().strip()
     mib = 64 if lab.quick else 1024
-    turns, most = (5, 200_000) if lab.quick else (3, 2_000_000)
-    small = {"stream": 64, "chase": 16, "sparse": 64, "scattered": 256}
+    turns, most = (3, 200_000) if lab.quick else (5, 2_000_000)
     rows = []
-    for kind in ("stream", "chase", "sparse", "scattered"):
+    for kind, (small, few, passes) in KINDS.items():
         # The advice comes from a smaller run of the same kind.
-        passes = "40" if kind == "scattered" else "3"
-        trace = lab.record(kind, [rewritten, kind, str(small[kind]), passes], options=["--heap"])
+        steps = ["any", "1000000"] if kind == "local" else []
+        trace = lab.record(kind, [rewritten, kind, str(small), few, *steps], options=["--heap"])
         got = lab.analyze("spectra", trace, "--functions", "--stores")
-        function = f"function {'stream' if kind == 'stream' else 'chase'}_pass"
+        chased = kind in ("chase", "sparse", "quarter", "scattered", "local")
+        function = f"function {'chase' if chased else kind}_pass"
         advice = whole(got, "advice", function)[0]
         used = [f["utilisation"] for f in whole(got, "footprints", function)[1:]]
         lab.drop(trace)
         size = mib
-        passes = "4" if kind == "stream" else "100000"
         best = {}
         for _ in range(turns):
             for way in ("small", "huge"):
@@ -157,7 +169,7 @@ def pages(lab):
             "advice held",
         ],
         rows,
-        f"The original program with madvise(MADV_NOHUGEPAGE) and with MADV_HUGEPAGE (transparent_hugepage/enabled: {enabled}), best of {turns} in turns. *In all* has the "
+        f"The original program with madvise(MADV_NOHUGEPAGE) and with MADV_HUGEPAGE (transparent_hugepage/enabled: {enabled}), best of {turns} in turns; processor time. *In all* has the "
         "first touches. *Held*: huge pages were advised, and made steps or the whole run faster by 5 % without doubling the memory; or they were not, and did not. Steps of `stream` gain little, because its "
         "next page is known long before it is read; its first touches gain. `sparse` uses a line of each 4 KiB: a kernel hands out whole small pages, so that huge ones take no more memory, though "
         "most of either is never used. The paper gives advice and no runs.",

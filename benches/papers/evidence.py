@@ -103,6 +103,16 @@ def cell(part, title, row, column, agrees, why=""):
     return evidence
 
 
+def between_cells(part, title, row, columns, factor, paper, why=""):
+    """The paper's value lies between two cells of a row, or is no further off than by a factor."""
+
+    def evidence(kept):
+        found = pair(part, title, row, columns, lambda low, high: min(low, high) / factor <= paper <= factor * max(low, high), why)  # fmt: skip
+        return found(kept)
+
+    return evidence
+
+
 def either(*choices):
     """The first of several that has evidence."""
 
@@ -204,17 +214,19 @@ def value(part, title, row, column):
     return evidence
 
 
-def advice(kind):
-    """Advice on pages, and whether a run has held it."""
+def advice(share):
+    """Advice on pages, and in how many programs runs have held it."""
 
     def evidence(kept):
         found = kept.table("cabrera", "Advice on pages")
-        rows = [r for r in found["rows"] if r[0] == kind] if found else []
-        if not rows:
+        if not found:
             return Shown("–", "open", MISSING)
-        cells = dict(zip(found["head"], rows[0]))
-        ours = f"{cells['page advised']}, steps {cells['gain']}"
-        return judged(ours, cells["advice held"] == "yes", "the run says otherwise")
+        held = found["head"].index("advice held")
+        wrong = [row[0] for row in found["rows"] if row[held] != "yes"]
+        programs = len(found["rows"])
+        ours = f"right in {programs - len(wrong)} of {programs} programs"
+        why = f"wrong for {', '.join(wrong)}"
+        return judged(ours, programs - len(wrong) >= share * programs, why)
 
     return evidence
 

@@ -8,8 +8,17 @@ import os
 import subprocess
 
 from . import originals
-from .lab import count, mean
-from .originals import FINDINGS
+from .findings import (
+    FINDINGS,
+    each,
+    finding,
+    gemm_over_time,
+    graph_findings,
+    length_table,
+    network_findings,
+    slices,
+)
+from .lab import count
 
 PROGRAMS = "benches/papers/programs"
 BARS = " ▁▂▃▄▅▆▇█"
@@ -65,16 +74,6 @@ def named(rows, *starts):
         for r in rows
         if r["function"].split("::")[-1].startswith(starts) or r["function"].startswith(starts)
     ]
-
-
-def finding(text, is_so, values, paper="yes"):
-    """A finding of the report, whether it holds here, and the values that decide it."""
-    shown = ", ".join(f"{name} {value}" for name, value in values.items())
-    return [text, paper, "yes" if is_so else "no", shown]
-
-
-def each(values, shown):
-    return {name: shown(value) for name, value in values.items()}
 
 
 def communities(lab, study):
@@ -180,21 +179,6 @@ def table_findings(variants, all_loads, strided, distances, times):
     ]  # fmt: skip
 
 
-def slices(lab, trace, got, name, wanted=8):
-    """Metrics of a function in parts of the run of equal length."""
-    root = got["time_zoom"]["root"]
-    start, end = root["from_ns"], root["to_ns"]
-    out = []
-    for i in range(wanted):
-        ends = [(end - start) * j / wanted / 1e9 for j in (i, i + 1)]
-        part = lab.analyze(
-            trace, "--from", f"{ends[0]:.6f}", "--to", f"{ends[1]:.6f}", "--function", name
-        )
-        found = part["functions"]
-        out.append(found[0] if found else None)
-    return out
-
-
 def layers(lab, study):
     program, instrumented = study.program("layers.c")
     paper = {
@@ -249,46 +233,9 @@ def layers(lab, study):
         objects,
         "The paper: D of A, B, C together 0.76 (AlexNet, 14.8 accesses a block) and 0.01 (ResNet, 15.6); of im2col's region 1.87 and 2.54.",
     )
-    theirs = {
-        "alexnet": [(0.475, 0.01), (0.675, 0.02), (0.983, 0.02), (0.794, 0.14), (0.489, 1.64), (0.627, 1.66), (0.493, 1.66), (0.644, 1.49)],
-        "resnet": [(0.747, 0.47), (0.799, 0.57), (0.617, 2.71), (0.599, 2.62), (0.574, 2.69), (0.618, 2.65), (0.625, 2.63), (0.514, 2.66)],
-    }  # fmt: skip
-    rows, growths, distances = [], {}, {}
-    for network, parts in over_time.items():
-        growths[network] = [sampled(p)[0] for p in parts if p]
-        distances[network] = [p["D_mean"] or 0 for p in parts if p]
-        for i, p in enumerate(parts):
-            ours = (
-                [
-                    f"{sampled(p)[0]:.3f}",
-                    "–" if p["D_mean"] is None else f"{p['D_mean']:.2f}",
-                    count(p["A"]),
-                ]
-                if p
-                else ["–"] * 3
-            )
-            rows.append([network, i, *ours, *(str(x) for x in theirs[network][i])])
-    lab.table(
-        "MemGaze: gemm over time (table 8)",
-        ["network", "interval", "ΔF in samples", "D", "recorded", "paper: ΔF", "paper: D"],
-        rows,
-        "Eight intervals of equal time.",
-    )
-    spread = {n: max(g) - min(g) for n, g in growths.items()}
-    firsts = {n: (d[0], mean(d[1:])) for n, d in distances.items()}
+    growths, distances = gemm_over_time(lab, "MemGaze: gemm over time (table 8)", over_time)
     of_gemm = {n: s for (p, n), s in share.items() if p == "gemm"}
-    part = lambda share: f"{share:.1f} %"
-    rows = [
-        finding("gemm dominates", all(s[0] > 0.9 for s in of_gemm.values()), {n: part(100 * s[0]) + " of loads" for n, s in of_gemm.items()}, "yes (> 90 % of F)"),
-        finding("nearly all of gemm is strided", all(s[1] > 97 for s in of_gemm.values()), {n: part(s[1]) for n, s in of_gemm.items()}),
-        *(finding(f"D rises over time ({n})", b > a, {"first interval": f"{a:.2f}", "mean of the others": f"{b:.2f}"}) for n, (a, b) in firsts.items()),
-    ]  # fmt: skip
-    if "resnet" in spread:
-        varies = spread["alexnet"] > spread["resnet"]
-        rows.append(finding("ΔF varies more in AlexNet", varies, each(spread, "{:.3f}".format)))
-        first, last = (mean(growths["resnet"][:4]), mean(growths["resnet"][4:]))
-        halves = {"first half": f"{first:.3f}", "second half": f"{last:.3f}"}
-        rows.append(finding("ΔF of ResNet falls over time", last < first, halves))
+    rows = network_findings(of_gemm, growths, distances)
     lab.table("MemGaze: findings about neural networks", FINDINGS, rows)
 
 
@@ -379,43 +326,13 @@ def graphs(lab, study):
         maps,
         "From the run's start to its end; a bar is as high as its share of the row's greatest value, a point where there is no reuse.",
     )
-    sizes = sorted(set.intersection(*(set(s) for s in by_size.values())))
-    lab.table(
-        "MemGaze: locality by interval length (figure 11)",
-        ["accesses", *(f"{k}: {m}" for k, *_ in kinds for m in ("ΔF", "F_irr%", "D"))],
-        [
-            [w, *(x for k, *_ in kinds for x in (f"{by_size[k][w]['dF']:.3f}", f"{by_size[k][w]['dF_irr_pct']:.1f}", f"{by_size[k][w]['D_mean'] or 0:.2f}"))]
-            for w in sizes
-        ],
-    )  # fmt: skip
+    length_table(lab, "MemGaze: locality by interval length (figure 11)", by_size)
     lab.table(
         "MemGaze: findings about graphs",
         FINDINGS,
-        graph_findings(kept, by_size, times, sizes[-1]),
-        f"D is over all accesses; growth and F_irr% are those of windows of {sizes[-1]} accesses; seconds are CPU time, with the graph's making.",
+        graph_findings(kept, by_size, times),
+        "D is over all accesses; growth and F_irr% are means over the lengths of intervals; seconds are CPU time, with the graph's making.",
     )
-
-
-def graph_findings(kept, by_size, times, last):
-    loaded = {k: v[3]["summary"]["A_hat"] for k, v in kept.items()}
-    distance = {k: v[2] for k, v in kept.items()}
-    growth = {k: by_size[k][last]["dF"] for k in kept}
-    irregular = {k: by_size[k][last]["dF_irr_pct"] for k in kept}
-
-    def compared(text, values, shown, less, more):
-        pair = {k: values[k] for k in (less, more)}
-        return finding(text, values[less] < values[more], each(pair, shown))
-
-    return [
-        compared("at once needs fewer accesses than by rounds", loaded, count, "gs", "jacobi"),
-        compared("D of o_score is smaller at once", distance, "{:.2f}".format, "gs", "jacobi"),
-        compared("growth is slightly smaller at once", growth, "{:.3f}".format, "gs", "jacobi"),
-        compared("Afforest takes more accesses than Shiloach–Vishkin", loaded, count, "sv", "afforest"),
-        compared("D of cc is greater by Afforest", distance, "{:.2f}".format, "sv", "afforest"),
-        compared("growth is greater by Afforest", growth, "{:.3f}".format, "sv", "afforest"),
-        compared("irregular share is greater by Afforest", irregular, "{:.1f} %".format, "sv", "afforest"),
-        compared("Afforest is faster", times, "{:.1f} s".format, "afforest", "sv"),
-    ]  # fmt: skip
 
 
 def reason(errors):
@@ -481,4 +398,4 @@ def run(lab):
     packaged(lab, study)
 
 
-STEPS_OF_PART = {"originals": lambda lab: originals.run(lab, graph_findings)}
+STEPS_OF_PART = {"originals": originals.run, "rewriting": originals.rewriting}
