@@ -34,6 +34,17 @@ class Page(unittest.TestCase):
             self.assertEqual(list(parts)[:-1], list(page.PAPERS))
             self.assertEqual(parts["new"], "new")
 
+    def test_a_kind_that_no_section_shows_is_an_error(self):
+        page = command("measurements")
+        names = [
+            "README.md",
+            "burst.txt",
+            "space-2026-01-01T000000Z.txt",
+            "new-2026-01-01T000000Z.txt",
+        ]
+        used = {"README.md", "burst.txt", "space-2026-02-01T000000Z.txt"}
+        self.assertEqual(page.kinds_without_section(names, used), ["new"])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -7,7 +7,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from papers import barai, evidence, table
+from papers import barai, evidence, findings, rdx, table
 from papers.lab import Lab
 
 
@@ -74,6 +74,40 @@ class Rows(unittest.TestCase):
         for text, value in shown.items():
             self.assertEqual(evidence.number(text), value)
         self.assertIsNone(evidence.number("–"))
+
+    def test_a_value_lies_between_two_readings_or_near_them(self):
+        kept = evidence.Kept()
+        kept.parts = {"memgaze": [{"title": "Objects", "text": "", "head": ["object", "own", "all"], "rows": [["map", "3.0", "9.0"]]}]}  # fmt: skip
+        for paper, verdict in (
+            (2.65, "agrees"),
+            (9.5, "agrees"),
+            (1.4, "differs"),
+            (19, "differs"),
+        ):
+            row = evidence.between_cells(
+                "memgaze", "Objects", ["map"], ("own", "all"), 2, paper, "why"
+            )
+            self.assertEqual(row(kept).verdict, verdict, paper)
+
+    def test_advice_is_right_in_a_share_of_the_programs(self):
+        kept = evidence.Kept()
+        rows = [["stream", "no"], ["chase", "yes"], ["sparse", "yes"]]
+        kept.parts = {"cabrera": [{"title": "Advice on pages", "text": "", "head": ["program", "advice held"], "rows": rows}]}  # fmt: skip
+        self.assertEqual(evidence.advice(0.6)(kept).verdict, "agrees")
+        shown = evidence.advice(0.9)(kept)
+        self.assertEqual((shown.verdict, shown.why), ("differs", "wrong for stream"))
+
+    def test_reasons_of_low_accuracy_follow_the_tree(self):
+        of = lambda stack, hat, model: {"S_stack": stack, "S_hat_stack": hat, "S_stack_model": model, "S_hat_time": 0.95}  # fmt: skip
+        self.assertTrue(rdx.reason(of(0.8, 0.95, 0.85), [0.8]).startswith("model"))
+        self.assertTrue(rdx.reason(of(0.7, 0.86, 0.99), [0.7]).startswith("off by one"))
+        self.assertTrue(rdx.reason(of(0.8, 0.85, 0.99), [0.91]).startswith("bias"))
+        self.assertEqual(rdx.reason(of(0.8, 0.85, 0.99), [0.8]), "not told")
+
+    def test_what_varies_is_not_what_falls(self):
+        falls, varies = [0.8, 0.6, 0.5, 0.4, 0.3, 0.3, 0.2, 0.2], [0.5, 0.7] * 4
+        rows = findings.network_findings({}, {"alexnet": varies, "resnet": falls}, {})
+        self.assertEqual([r[2] for r in rows if r[0] == "ΔF varies more in AlexNet"], ["yes"])
 
     def test_a_row_without_evidence_is_open(self):
         kept = evidence.Kept()

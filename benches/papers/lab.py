@@ -8,6 +8,7 @@ import sys
 
 BENCHES = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ROOT = os.path.dirname(BENCHES)
+BARS = " ▁▂▃▄▅▆▇█"
 
 
 def percent(x, digits=1):
@@ -33,6 +34,11 @@ def count(x):
         if x >= size:
             return f"{x / size:.3g}{unit}"
     return f"{x:.3g}"
+
+
+def bars(values):
+    most = max((v for v in values if v is not None), default=0)
+    return "".join("·" if v is None else BARS[round(8 * v / most)] if most else " " for v in values)
 
 
 def shown(table):

@@ -18,10 +18,9 @@ from .findings import (
     network_findings,
     slices,
 )
-from .lab import count
+from .lab import bars, count
 
 PROGRAMS = "benches/papers/programs"
-BARS = " ▁▂▃▄▅▆▇█"
 
 
 class Study:
@@ -210,7 +209,7 @@ def layers(lab, study):
                     f"{o['A_per_block']:.1f}",
                 ]
             )
-        over_time[network] = slices(lab, trace, got, "^gemm")
+        over_time[network] = slices(lab, trace, "^gemm")
         lab.drop(trace)
     lab.table(
         "MemGaze: layers of neural networks (table 6)",
@@ -237,11 +236,6 @@ def layers(lab, study):
     of_gemm = {n: s for (p, n), s in share.items() if p == "gemm"}
     rows = network_findings(of_gemm, growths, distances)
     lab.table("MemGaze: findings about neural networks", FINDINGS, rows)
-
-
-def bars(values):
-    most = max((v for v in values if v is not None), default=0)
-    return "".join("·" if v is None else BARS[round(8 * v / most)] if most else " " for v in values)
 
 
 def graphs(lab, study):

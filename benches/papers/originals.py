@@ -11,7 +11,6 @@ import shutil
 
 from .findings import (
     FINDINGS,
-    finding,
     gemm_over_time,
     graph_findings,
     length_table,
@@ -162,8 +161,14 @@ VITE_FUNCTIONS = [
 VITE_OBJECTS = [
     ("map (hash table)", r"generate\(|\[heap\]|hopscotch|_Hashtable"),
     ("edges", "set_nedges"),
-    ("other objects", "distInitLouvain"),
 ]
+
+
+def used_by_build_map(lab, trace):
+    """The object from buildMap's callers from which it loads most."""
+    narrow = ["--object", "distInitLouvain", "--function", "^distBuildLocalMapCounter"]
+    row = hottest(lab.analyze(trace, *narrow)["objects"], [""])
+    return [("other objects", "^" + re.escape(row["object"]) + "$")] if row else []
 
 
 def together(rows, pattern):
@@ -183,7 +188,7 @@ def together(rows, pattern):
 
 def minivite(lab, own, folder, tables):
     """Community detection with three tables."""
-    functions, objects, loads, seconds = [], [], [], {}
+    functions, objects, loads = [], [], []
     # The graph is geometric, with 2 % of its edges between random vertices.
     arguments = ["-n", "20000" if lab.quick else "100000", "-p", "2"]
     alone = {"OMP_NUM_THREADS": "1"}
@@ -194,27 +199,15 @@ def minivite(lab, own, folder, tables):
             row = hottest(got["functions"], parts)
             if row:
                 functions.append(of_function(name, version, row))
-        for name, pattern in VITE_OBJECTS:
+        for name, pattern in VITE_OBJECTS + used_by_build_map(lab, trace):
             apart = lab.analyze(trace, "--object", pattern)["objects"]
             row = together(got["objects"], pattern)
             objects.append(of_object(name, version, row, together(apart, pattern)))
         loads.append(f"{version} {got['summary']['A_hat'] / 1e9:.2f}G loads")
         lab.drop(trace)
-        seconds[version] = min(vite_seconds(lab, out, arguments, alone) for _ in range(3))
     text = f"`miniVite {' '.join(arguments)}`, one process, one thread. {', '.join(loads)}."
     lab.table("MemGaze's programs: functions of miniVite (table 4)", FUNCTION_HEAD, functions, f"{text} {ALL_SAMPLES}.")  # fmt: skip
     lab.table("MemGaze's programs: hot objects of miniVite (table 5)", OBJECT_HEAD, objects, text)
-    if len(seconds) == 3:
-        falls = seconds["v1"] > seconds["v2"] > seconds["v3"]
-        row = finding("time falls from v1 to v3", falls, {k: f"{s:.2f} s" for k, s in seconds.items()})  # fmt: skip
-        text = "Seconds that miniVite prints for the detection, without the making of the graph; the least of three runs."  # fmt: skip
-        lab.table("MemGaze's programs: findings about hash tables", FINDINGS, [row], text)
-
-
-def vite_seconds(lab, program, arguments, environment):
-    """Seconds of the detection itself."""
-    printed = lab.run([program, *arguments], env={**os.environ, **environment}).stdout.decode()
-    return float(re.search(r"Average total time.*?: ([\d.]+)", printed).group(1))  # fmt: skip
 
 
 def build_darknet(lab, folder):
@@ -248,7 +241,7 @@ def darknet(lab, own, folder):
         loads = [f["A_hat"] for f in got["functions"] if f["function"].startswith("gemm")]
         part = sum(loads) / sum(f["A_hat"] for f in got["functions"])
         of_gemm[kind] = (part, hottest(got["functions"], ["gemm"])["dF_str_pct"])
-        over_time[kind] = slices(lab, trace, got, "^gemm")
+        over_time[kind] = slices(lab, trace, "^gemm")
         lab.drop(trace)
     text = "One image; `darknet speed`, which needs no trained weights."
     lab.table("MemGaze's programs: functions of Darknet (table 6)", FUNCTION_HEAD, functions, f"{text} {ALL_SAMPLES}.")  # fmt: skip
