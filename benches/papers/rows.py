@@ -69,7 +69,8 @@ def memgaze_tables():
 
 BECAUSE = {
     "Afforest takes more accesses than Shiloach–Vishkin": "the report's own times (2.7 s against 45.5 s) and full traces (7.9 GB against 10.8 GB) contradict it; it does not say how many trials its table 9 has",
-    "time falls from v1 to v3": "the caches of the report's processor (4 MiB, no third level) are too small for the chains of v1; those here hold them",
+    "growth is greater by Afforest": "the report has a picture without numbers (figure 11), and does not say how many trials it records",
+    "time falls from v1 to v3": "seconds depend on the processor, and a Pentium Silver J5005 is not at hand; v1 has the fewest loads here and there",
 }
 
 
