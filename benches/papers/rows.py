@@ -25,9 +25,7 @@ LAYER = "not explained; the layers have the sizes of the report's"
 
 # fmt: off
 HASHES = "MemGaze: hash tables of community detection"
-HOT_HASHES = "MemGaze: hot objects of community detection"
 LAYERS = "MemGaze: layers of neural networks"
-GRAPHS = "MemGaze: hot objects of page rank"
 ORIGINAL_VITE = "MemGaze's programs: functions of miniVite"
 ORIGINAL_MAPS = "MemGaze's programs: hot objects of miniVite"
 ORIGINAL_NETS = "MemGaze's programs: functions of Darknet"
