@@ -3,7 +3,7 @@
 use crate::named::named;
 
 named! {
-    /// How far a recording got.
+    /// Completeness of a recording.
     TraceState {
         /// The program runs, or the recorder was killed.
         Running = "running",
