@@ -9,6 +9,7 @@ mod generated;
 
 pub use generated::GeneratedFunction;
 
+use crate::NotRecorded;
 use crate::manifest::Manifest;
 use serde::{Deserialize, Serialize};
 
@@ -158,7 +159,7 @@ pub struct Program {
     pub times: u64,
     /// `not instrumented`, `privileged` or `32-bit`; the loader does not load the runtime into the
     /// last two, nor into the programs that they start.
-    pub why: String,
+    pub why: NotRecorded,
 }
 
 /// Smaller shares are not reported. Source: Chosen.
@@ -528,16 +529,17 @@ fn programs(coverage: &Coverage) -> Option<String> {
         0 | 1 => String::new(),
         n => format!(" ({n} times)"),
     };
-    let of = |why: &str| {
+    let of = |why: NotRecorded| {
         let mut some: Vec<&Program> = coverage.programs.iter().filter(|p| p.why == why).collect();
         some.sort_by_key(|p| (std::cmp::Reverse(p.times), &p.path));
         (!some.is_empty()).then(|| list(some.iter().map(|p| format!("{}{}", p.path, times(p)))))
     };
     let parts = [
-        of("not instrumented").map(|names| format!("without instrumentation: {names}")),
-        of("privileged")
+        of(NotRecorded::Plain).map(|names| format!("without instrumentation: {names}")),
+        of(NotRecorded::Privileged)
             .map(|names| format!("nor what they start, since they gain rights: {names}")),
-        of("32-bit").map(|names| format!("nor what they start, since they are 32-bit: {names}")),
+        of(NotRecorded::Bits32)
+            .map(|names| format!("nor what they start, since they are 32-bit: {names}")),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| {

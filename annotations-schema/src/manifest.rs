@@ -1,7 +1,9 @@
 //! The trace folder: manifest types and the names of files and columns.
 
-use crate::TraceMode;
 use crate::memory_costs::MemoryCosts;
+use crate::{
+    PathRecording, ProgramStatus, RowsIn, SamplingUnit, TraceMode, TraceState, TriggerEvent,
+};
 use serde::{Deserialize, Serialize};
 
 /// Version of the trace format, in `manifest.json` as `version`.
@@ -125,12 +127,16 @@ pub struct Manifest {
     pub backend_why: String,
     /// `full`, `count`, `ring`, `burst` or `watch`; for imports also `samples` or `snapshot`.
     pub mode: TraceMode,
-    /// Trigger of a sample: `records`, or `loads` or `cpu time` with its source.
+    /// Description of the trigger of a sample, for the user: `records`, or `loads` or `cpu time` with
+    /// its source.
     pub trigger: String,
+    /// The event that triggers samples, for programs; see [`Manifest::trigger_event`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trigger_event: Option<TriggerEvent>,
     /// `burst`: reason for that trigger.
     pub trigger_why: String,
     /// Unit of `period` and `window`: `records`, `loads`, or a time.
-    pub unit: String,
+    pub unit: SamplingUnit,
     /// Records from one window's end to the next window's end (w + z); 0 in `full`. `burst`: loads
     /// between triggers, if loads trigger windows.
     pub period: u64,
@@ -151,13 +157,13 @@ pub struct Manifest {
     pub trigger_ns: u64,
     /// `running` while the program runs, then `complete`, `interrupted` (the recorder was stopped
     /// or died) or `partial` (something is missing; see `problems`).
-    pub state: String,
+    pub state: TraceState,
     /// Location of the rows: `samples` (then `spill/` is to be ignored if it exists), or `spill`
     /// (then `samples/` is to be ignored because it is missing or incomplete). Empty means
     /// `samples`.
-    pub data: String,
+    pub data: RowsIn,
     /// End of the program, for example `exit 0` or `signal 9`; empty while it runs.
-    pub program_status: String,
+    pub program_status: ProgramStatus,
     /// Wall-clock time of the run, seconds.
     pub wall_seconds: f64,
     /// CPU time of the program and of the children that it waited for, seconds; 0 if unknown.
@@ -174,6 +180,10 @@ pub struct Manifest {
     pub totals: Totals,
     /// Sentences for the user about missing data and the reasons.
     pub problems: Vec<String>,
+    /// The one of `problems` about records that could not be converted to columns. A later
+    /// conversion removes it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub not_converted: String,
     /// Reason why there are no samples, with the command that would make some; empty if there are.
     pub no_samples: String,
     /// Code that ran, and the part of it that was recorded. Empty in traces of earlier versions and
@@ -306,7 +316,8 @@ impl Manifest {
     /// True if windows begin at ticks of CPU time. Then each represents the same time, regardless
     /// of the code.
     pub fn triggers_by_time(&self) -> bool {
-        self.mode == TraceMode::Burst && !self.triggers_by_loads() || self.unit == "cpu-clock"
+        self.mode == TraceMode::Burst && !self.triggers_by_loads()
+            || self.unit == SamplingUnit::CpuClock
     }
 
     /// CPU time of the parts to be recorded, seconds: of the phases, or of the whole run; 0 if
@@ -318,9 +329,33 @@ impl Manifest {
         }
     }
 
+    /// State of the trace of a recording that has ended by itself.
+    pub fn state_at_end(&self) -> TraceState {
+        match self.problems.is_empty() {
+            true => TraceState::Complete,
+            false => TraceState::Partial,
+        }
+    }
+
+    /// Removes the problem that the records could not be converted. Traces of earlier releases do
+    /// not say which one it is.
+    pub fn forget_not_converted(&mut self) {
+        let problem = std::mem::take(&mut self.not_converted);
+        self.problems.retain(|p| match problem.is_empty() {
+            true => !p.starts_with("the records stay in "),
+            false => *p != problem,
+        });
+    }
+
     /// True if loads trigger windows. Then each represents the same number of loads.
     pub fn triggers_by_loads(&self) -> bool {
-        self.trigger.starts_with("loads")
+        self.trigger_event().is_loads()
+    }
+
+    /// The event that triggers samples. Traces of earlier releases have only a description of it.
+    pub fn trigger_event(&self) -> TriggerEvent {
+        let stated = self.trigger_event.clone();
+        stated.unwrap_or_else(|| TriggerEvent::of_description(&self.trigger))
     }
 }
 
@@ -330,7 +365,7 @@ impl Manifest {
 pub struct CallPaths {
     /// `recorded`, or `off` (`--no-stacks`). Empty if windows have none: in other modes, in imports
     /// without call chains, and in traces of earlier versions.
-    pub state: String,
+    pub state: PathRecording,
     /// Number of windows whose callers are known up to the thread's first function.
     pub whole: u64,
     /// Number of windows whose outer callers are unknown.
@@ -552,6 +587,33 @@ impl Totals {
 mod tests {
     use super::*;
     use crate::memory_costs::{LevelCosts, Spread};
+
+    #[test]
+    fn a_later_conversion_removes_the_problem_of_an_earlier_one() {
+        let kept = "the records stay in memory of the user";
+        let problem = "the disk was full";
+        let mut manifest = Manifest {
+            problems: vec![kept.into(), problem.into()],
+            not_converted: problem.into(),
+            ..Manifest::default()
+        };
+        manifest.forget_not_converted();
+        assert_eq!(manifest.problems, [kept]);
+        assert_eq!(manifest.not_converted, "");
+    }
+
+    #[test]
+    fn a_failed_conversion_of_an_earlier_release_is_known_by_its_text() {
+        let mut manifest = Manifest {
+            problems: vec![
+                "the records stay in spill/ and were not converted to columns: full".into(),
+                "7 threads were not sampled".into(),
+            ],
+            ..Manifest::default()
+        };
+        manifest.forget_not_converted();
+        assert_eq!(manifest.problems, ["7 threads were not sampled"]);
+    }
 
     #[test]
     fn memory_costs_are_read_as_they_were_written() {

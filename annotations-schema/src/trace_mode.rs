@@ -1,43 +1,9 @@
 //! Modes of recording, by their names in the manifest.
 
-use serde::{Deserialize, Serialize};
-use std::fmt;
+use crate::named::named;
 
-/// Declares the modes with their names, so that written and read names are the same.
-macro_rules! modes {
-    ($(#[$doc:meta])* $type:ident { $( $(#[$vdoc:meta])* $mode:ident = $name:literal, )* }) => {
-        $(#[$doc])*
-        pub enum $type {
-            $( $(#[$vdoc])* $mode, )*
-            /// A name unknown to this release, or none. Such a trace counts as sampled.
-            Unknown(String),
-        }
-
-        impl $type {
-            /// Its name in a manifest.
-            pub fn as_str(&self) -> &str {
-                match self {
-                    $( $type::$mode => $name, )*
-                    $type::Unknown(name) => name,
-                }
-            }
-        }
-
-        impl From<&str> for $type {
-            fn from(name: &str) -> $type {
-                match name {
-                    $( $name => $type::$mode, )*
-                    name => $type::Unknown(name.into()),
-                }
-            }
-        }
-    };
-}
-
-modes! {
-    /// The part of a run in a trace. In JSON it is the lower-case name.
-    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-    #[serde(from = "String", into = "String")]
+named! {
+    /// The part of a run in a trace. A trace of an unknown mode counts as sampled.
     TraceMode {
         /// Every load, in order. Also imports of complete processor traces.
         Full = "full",
@@ -82,30 +48,6 @@ impl TraceMode {
             | TraceMode::Snapshot
             | TraceMode::Unknown(_) => false,
         }
-    }
-}
-
-impl Default for TraceMode {
-    fn default() -> TraceMode {
-        TraceMode::Unknown(String::new())
-    }
-}
-
-impl fmt::Display for TraceMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl From<String> for TraceMode {
-    fn from(name: String) -> TraceMode {
-        name.as_str().into()
-    }
-}
-
-impl From<TraceMode> for String {
-    fn from(mode: TraceMode) -> String {
-        mode.as_str().into()
     }
 }
 

@@ -1,11 +1,11 @@
 //! The driver with real processes. None of them is instrumented: what is tested is that they are
 //! left as they are, and that their ends are understood.
 
+use mgz_annotations_schema::ProgramStatus;
 use mgz_collector::soft::outcome::{DriverError, RunEvent, RunOutcome};
 use mgz_collector::soft::run::run_recorded;
 use mgz_collector::soft::run_options::{Mode, RunOptions};
 use mgz_collector::soft::window_log::OfWindows;
-use mgz_collector::target::status::ProgramStatus;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};

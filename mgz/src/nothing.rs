@@ -1,5 +1,6 @@
 //! Remedies for a run without any recorded loads.
 
+use mgz_annotations_schema::NotRecorded;
 use mgz_annotations_schema::coverage::Program;
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_annotations_schema::{coverage, shell};
@@ -54,7 +55,7 @@ fn short(path: &str) -> &str {
 fn other_programs(programs: &[Program], given: &str) -> Option<String> {
     let mut others: Vec<&Program> = programs
         .iter()
-        .filter(|p| p.why == "not instrumented")
+        .filter(|p| p.why == NotRecorded::Plain)
         .collect();
     // The largest program is the likeliest to do the work.
     let size = |p: &Program| std::fs::metadata(&p.path).map_or(0, |m| m.len());

@@ -16,6 +16,26 @@ pub struct Variant {
     pub pie: bool,
 }
 
+impl Variant {
+    /// gcc with `-O1`, position-independent.
+    pub const O1: Variant = Variant {
+        clang: false,
+        opt: "1",
+        pie: true,
+    };
+    /// gcc with `-O2`, position-independent.
+    pub const O2: Variant = Variant {
+        opt: "2",
+        ..Variant::O1
+    };
+    /// clang with `-O0`, at a fixed address.
+    pub const CLANG_FIXED: Variant = Variant {
+        clang: true,
+        opt: "0",
+        pie: false,
+    };
+}
+
 impl std::fmt::Display for Variant {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
@@ -69,6 +89,20 @@ pub fn source(name: &str) -> PathBuf {
         .map(|e| dir.join(format!("{name}.{e}")))
         .find(|p| p.exists())
         .unwrap_or_else(|| panic!("no program {name}"))
+}
+
+/// Compiles a source file with gcc. The options stand behind it, so that they may name libraries.
+pub fn compile(source: &Path, out: &Path, options: &[&str]) {
+    let mut gcc = Command::new("gcc");
+    gcc.arg("-o").arg(out).arg(source).args(options);
+    tools::succeed(&mut gcc, tools::LIMIT).unwrap();
+}
+
+/// Compiles C code with gcc, and keeps it beside the program, with the ending `c`.
+pub fn compile_text(text: impl AsRef<[u8]>, out: &Path, options: &[&str]) {
+    let source = out.with_extension("c");
+    std::fs::write(&source, text).unwrap();
+    compile(&source, out, options);
 }
 
 /// Compiles a program to `dir/name`, with extra arguments for the compiler. `None`, after a

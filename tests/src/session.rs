@@ -8,6 +8,7 @@ use crate::rows::{self, Trace};
 use crate::tools::{self, LIMIT};
 use anyhow::{Context, Result, bail, ensure};
 use mgz_annotations_schema::Sidecar;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -106,6 +107,26 @@ pub fn record_command(options: &[&str], trace: &Path, program: &Path, args: &[&s
         .arg(program)
         .args(args);
     command
+}
+
+/// Records a program that succeeds.
+pub fn record_program(options: &[&str], trace: &Path, program: &Path, args: &[&str]) -> Output {
+    let mut command = record_command(options, trace, program, args);
+    tools::succeed(&mut command, LIMIT).unwrap()
+}
+
+/// Records a program that may fail.
+pub fn recorded_run(options: &[&str], trace: &Path, program: &Path, args: &[&str]) -> Output {
+    let mut command = record_command(options, trace, program, args);
+    tools::run_limited(&mut command, LIMIT).unwrap()
+}
+
+/// The analysis of a trace as JSON.
+pub fn analysis_json(trace: &Path, options: &[&str]) -> Value {
+    let mut analyze = tools::tool("mgz-analyze");
+    analyze.arg(trace).args(["--format", "json"]).args(options);
+    let output = tools::succeed(&mut analyze, LIMIT).unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// Runs the stepper over a command in which `program` is stepped.

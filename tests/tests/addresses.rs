@@ -23,11 +23,7 @@ fn check(name: &str, args: &[&str], options: SessionOptions) {
     {
         variants.retain(|v| !v.clang);
         if variants.is_empty() {
-            variants.push(Variant {
-                clang: false,
-                opt: "2",
-                pie: true,
-            });
+            variants.push(Variant::O2);
         }
     }
     let only = std::env::var("MGZ_VARIANT").ok();

@@ -8,11 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-const PLAIN: Variant = Variant {
-    clang: false,
-    opt: "2",
-    pie: true,
-};
+const PLAIN: Variant = Variant::O2;
 
 /// Runs the service, and `work` beside it.
 fn beside_service(dir: &Path, work: impl FnOnce(&Instrumented, i32) + Send) {
@@ -86,7 +82,7 @@ fn services_are_recorded_until_the_stop_file_exists() {
         let profile = std::fs::read(recording.join("profile.pb.gz")).unwrap();
         assert!(profile.starts_with(b"\x1f\x8b") && profile.len() > 200);
         let trace = rows::read_trace(&recording.join("trace")).unwrap();
-        assert_eq!(trace.manifest.state, "complete");
+        assert_eq!(trace.manifest.state.as_str(), "complete");
         assert!(trace.manifest.totals.samples > 0);
     }
     assert_eq!(

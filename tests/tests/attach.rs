@@ -10,11 +10,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-const PLAIN: Variant = Variant {
-    clang: false,
-    opt: "2",
-    pie: true,
-};
+const PLAIN: Variant = Variant::O2;
 const FIXED: Variant = Variant {
     clang: true,
     opt: "1",
@@ -171,7 +167,7 @@ fn a_running_process_is_sampled_again_and_again() {
                 m.problems
             );
             assert_eq!(
-                (m.program_status.as_str(), m.state.as_str()),
+                (m.program_status.to_string().as_str(), m.state.as_str()),
                 ("runs on", "complete")
             );
             assert!(
@@ -401,7 +397,7 @@ fn processes_in_containers() {
             "{said}"
         );
         let last = rows::read_trace(&last).unwrap().manifest;
-        assert!(last.totals.samples > 10 && last.state == "interrupted");
+        assert!(last.totals.samples > 10 && last.state.as_str() == "interrupted");
         let trace = rows::read_trace(&trace).unwrap();
         assert!(is_enough(&app, &trace), "{:?}", trace.manifest);
         let m = &trace.manifest;

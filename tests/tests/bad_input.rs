@@ -2,16 +2,12 @@
 //! status, and destroys nothing.
 
 use mgz_tests::programs::{self, Variant};
-use mgz_tests::session::{self, Instrumented, record_command};
+use mgz_tests::session::{self, Instrumented, record_command, record_program};
 use mgz_tests::tools::{self, LIMIT};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const PLAIN: Variant = Variant {
-    clang: false,
-    opt: "1",
-    pie: true,
-};
+const PLAIN: Variant = Variant::O1;
 
 fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -205,16 +201,7 @@ fn what_is_declined() {
     };
     let compile = |name: &str, flags: &[&str], source: &Path| {
         let path = dir.path().join(name);
-        tools::succeed(
-            Command::new("gcc")
-                .args(["-w", "-O1"])
-                .args(flags)
-                .arg("-o")
-                .arg(&path)
-                .arg(source),
-            LIMIT,
-        )
-        .unwrap();
+        programs::compile(source, &path, &[&["-w", "-O1"], flags].concat());
         path
     };
     let edited = |name: &str, at: usize, value: u8| {
@@ -397,11 +384,7 @@ fn what_cannot_be_recorded() {
         b"years of work"
     );
     let ours = dir.path().join("ours");
-    tools::succeed(
-        &mut record_command(&["--mode", "ring"], &ours, &app.path, &[]),
-        LIMIT,
-    )
-    .unwrap();
+    record_program(&["--mode", "ring"], &ours, &app.path, &[]);
     let manifest = std::fs::read(ours.join("manifest.json")).unwrap();
     refused(
         "a trace that exists",
@@ -410,11 +393,7 @@ fn what_cannot_be_recorded() {
         &["ours", "--force"],
     );
     assert_eq!(std::fs::read(ours.join("manifest.json")).unwrap(), manifest);
-    tools::succeed(
-        &mut record_command(&["--mode", "ring", "--force"], &ours, &app.path, &[]),
-        LIMIT,
-    )
-    .unwrap();
+    record_program(&["--mode", "ring", "--force"], &ours, &app.path, &[]);
 
     // Sidecars.
     let sidecar = dir.path().join("loops.soft.mgza");
@@ -449,11 +428,7 @@ fn what_cannot_be_analyzed() {
     let dir = tempfile::tempdir().unwrap();
     let Some(app) = app(dir.path()) else { return };
     let good = dir.path().join("good");
-    tools::succeed(
-        &mut record_command(&["--mode", "full"], &good, &app.path, &[]),
-        LIMIT,
-    )
-    .unwrap();
+    record_program(&["--mode", "full"], &good, &app.path, &[]);
     let analyze = |path: &Path| {
         let mut command = tools::tool("mgz-analyze");
         command.arg(path);
@@ -609,11 +584,7 @@ fn a_closed_pipe_is_quiet() {
     let dir = tempfile::tempdir().unwrap();
     let Some(app) = app(dir.path()) else { return };
     let trace = dir.path().join("trace");
-    tools::succeed(
-        &mut record_command(&["--mode", "ring"], &trace, &app.path, &[]),
-        LIMIT,
-    )
-    .unwrap();
+    record_program(&["--mode", "ring"], &trace, &app.path, &[]);
     let script = format!(
         "{} {} --format json | head -c 10",
         tools::binary("mgz-analyze").display(),

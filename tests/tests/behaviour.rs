@@ -4,21 +4,13 @@
 use mgz_annotations_schema::sidecar::SiteKind;
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::rows::{self, RecordedRow, Trace};
-use mgz_tests::session::{self, record_command, same_result};
+use mgz_tests::session::{self, record_command, record_program, recorded_run, same_result};
 use mgz_tests::tools::{self, LIMIT};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PLAIN: Variant = Variant {
-    clang: false,
-    opt: "2",
-    pie: true,
-};
-const FIXED: Variant = Variant {
-    clang: true,
-    opt: "0",
-    pie: false,
-};
+const PLAIN: Variant = Variant::O2;
+const FIXED: Variant = Variant::CLANG_FIXED;
 
 fn build(name: &str, variant: Variant, dir: &Path) -> Option<PathBuf> {
     programs::build(name, variant, &[], dir).unwrap()
@@ -59,8 +51,7 @@ fn run(name: &str, variant: Variant, args: &[&str]) -> Option<(Trace, Trace)> {
         &["--mode", "ring", "--period", "5000", "--window", "500"],
     ] {
         let trace = dir.path().join(options[1]);
-        let got = tools::run_limited(&mut record_command(options, &trace, &app.path, args), LIMIT)
-            .unwrap();
+        let got = recorded_run(options, &trace, &app.path, args);
         same_result(
             &format!("{name} {args:?} {variant} {}", options[1]),
             &expected,
@@ -96,10 +87,11 @@ fn ends_of_all_kinds() {
             let Some((full, ring)) = run("ends", variant, &[how]) else {
                 return;
             };
-            assert_eq!(full.manifest.program_status, status, "{how}");
-            assert_eq!(ring.manifest.program_status, status, "{how}");
+            assert_eq!(full.manifest.program_status.to_string(), status, "{how}");
+            assert_eq!(ring.manifest.program_status.to_string(), status, "{how}");
             assert_eq!(
-                full.manifest.state, "complete",
+                full.manifest.state.as_str(),
+                "complete",
                 "{how}: {:?}",
                 full.manifest.problems
             );
@@ -111,7 +103,7 @@ fn ends_of_all_kinds() {
 fn an_uncaught_exception() {
     for variant in [PLAIN, FIXED] {
         if let Some((full, _)) = run("uncaught", variant, &[]) {
-            assert_eq!(full.manifest.program_status, "signal 6");
+            assert_eq!(full.manifest.program_status.to_string(), "signal 6");
         }
     }
 }
@@ -179,7 +171,7 @@ fn windows_are_pieces_of_the_whole() {
     let app = session::instrument(&original, "soft", &[]).unwrap();
     let record = |options: &[&str], name: &str| {
         let trace = dir.path().join(name);
-        tools::succeed(&mut record_command(options, &trace, &app.path, &[]), LIMIT).unwrap();
+        record_program(options, &trace, &app.path, &[]);
         rows::read_trace(&trace).unwrap()
     };
     let full = record(&["--mode", "full", "--no-aslr"], "full");
@@ -242,11 +234,7 @@ fn vectors_at_the_end_of_a_ring() {
         let app = session::instrument(&original, "soft", &["--for", form]).unwrap();
         let known: std::collections::HashSet<(u64, u64)> = {
             let trace = dir.path().join(format!("full-{form}"));
-            tools::succeed(
-                &mut record_command(&["--mode", "full", "--no-aslr"], &trace, &app.path, &["1"]),
-                LIMIT,
-            )
-            .unwrap();
+            record_program(&["--mode", "full", "--no-aslr"], &trace, &app.path, &["1"]);
             rows::read_trace(&trace)
                 .unwrap()
                 .first_thread()
@@ -266,11 +254,7 @@ fn vectors_at_the_end_of_a_ring() {
                 "--window",
                 window,
             ];
-            let got = tools::run_limited(
-                &mut record_command(&options, &trace, &app.path, &["3000"]),
-                LIMIT,
-            )
-            .unwrap();
+            let got = recorded_run(&options, &trace, &app.path, &["3000"]);
             same_result("gathers", &expected, &got).unwrap();
             let trace = rows::read_trace(&trace).unwrap();
             let gathered: Vec<&RecordedRow> = trace
@@ -299,34 +283,23 @@ fn vectors_at_the_end_of_a_ring() {
 #[test]
 fn a_library_opened_at_run_time() {
     let dir = tempfile::tempdir().unwrap();
-    let compile = |source: &str, extra: &[&str], out: &str| {
-        let mut command = Command::new("gcc");
-        command
-            .args(["-O2", "-w", "-o"])
-            .arg(dir.path().join(out))
-            .arg(programs::source(source))
-            .args(extra);
-        tools::succeed(&mut command, LIMIT).unwrap();
-        dir.path().join(out)
-    };
-    let plugin = compile("plugin", &["-shared", "-fPIC"], "libplugin.so");
-    let loader = compile("loader", &["-ldl"], "loader");
+    let plugin = dir.path().join("libplugin.so");
+    let shared = ["-O2", "-w", "-shared", "-fPIC"];
+    programs::compile(&programs::source("plugin"), &plugin, &shared);
+    let loader = dir.path().join("loader");
+    programs::compile(&programs::source("loader"), &loader, &["-O2", "-w", "-ldl"]);
     let (app, library) = (
         session::instrument(&loader, "soft", &[]).unwrap(),
         session::instrument(&plugin, "soft", &[]).unwrap(),
     );
     let expected = tools::succeed(Command::new(&loader).arg(&plugin), LIMIT).unwrap();
     let trace = dir.path().join("trace");
-    let got = tools::run_limited(
-        &mut record_command(
-            &["--mode", "full"],
-            &trace,
-            &app.path,
-            &[library.path.to_str().unwrap()],
-        ),
-        LIMIT,
-    )
-    .unwrap();
+    let got = recorded_run(
+        &["--mode", "full"],
+        &trace,
+        &app.path,
+        &[library.path.to_str().unwrap()],
+    );
     same_result("loader", &expected, &got).unwrap();
     let trace = rows::read_trace(&trace).unwrap();
     let module = trace
@@ -342,16 +315,12 @@ fn a_library_opened_at_run_time() {
 
     // A program whose code cannot be changed runs unchanged.
     let options = ["--mode", "full", "--force"];
-    let got = tools::run_limited(
-        &mut record_command(
-            &options,
-            &dir.path().join("trace"),
-            &app.path,
-            &[library.path.to_str().unwrap(), "sealed"],
-        ),
-        LIMIT,
-    )
-    .unwrap();
+    let got = recorded_run(
+        &options,
+        &dir.path().join("trace"),
+        &app.path,
+        &[library.path.to_str().unwrap(), "sealed"],
+    );
     same_result("sealed loader", &expected, &got).unwrap();
 
     // The file as an earlier version would have made it, with a shorter note.
@@ -378,16 +347,12 @@ fn a_library_opened_at_run_time() {
     }
     let old = dir.path().join("libolder.so");
     std::fs::write(&old, older).unwrap();
-    let got = tools::run_limited(
-        &mut record_command(
-            &options,
-            &dir.path().join("trace"),
-            &app.path,
-            &[old.to_str().unwrap()],
-        ),
-        LIMIT,
-    )
-    .unwrap();
+    let got = recorded_run(
+        &options,
+        &dir.path().join("trace"),
+        &app.path,
+        &[old.to_str().unwrap()],
+    );
     same_result("loader of an older library", &expected, &got).unwrap();
     let said = String::from_utf8_lossy(&got.stderr);
     assert!(said.contains("another version of mgz"), "{said}");
@@ -433,11 +398,7 @@ fn a_library_that_the_program_is_linked_to() {
         )
         .unwrap();
         let trace = path.join("trace");
-        let got = tools::run_limited(
-            &mut record_command(&["--mode", "full", "--force"], &trace, &app.path, &[]),
-            LIMIT,
-        )
-        .unwrap();
+        let got = recorded_run(&["--mode", "full", "--force"], &trace, &app.path, &[]);
         same_result("recorded", &expected, &got).unwrap();
         let trace = rows::read_trace(&trace).unwrap();
         let mut rows = vec![0; trace.manifest.modules.len()];
@@ -473,44 +434,21 @@ fn a_soft_file_runs_as_the_original_does_when_it_is_not_recorded() {
 #[test]
 fn children_that_are_not_instrumented_do_not_see_the_recorder() {
     let dir = tempfile::tempdir().unwrap();
-    let source = dir.path().join("env.c");
-    std::fs::write(&source, "#include <stdlib.h>\n#include <unistd.h>\nint main(void) { int r = system(\"env | sort; ls /proc/self/fd | wc -l\"); return r != 0; }\n").unwrap();
+    let text = "#include <stdlib.h>\n#include <unistd.h>\nint main(void) { int r = system(\"env | sort; ls /proc/self/fd | wc -l\"); return r != 0; }\n";
     let program = dir.path().join("env");
-    tools::succeed(
-        Command::new("gcc")
-            .arg("-O1")
-            .arg("-o")
-            .arg(&program)
-            .arg(&source),
-        LIMIT,
-    )
-    .unwrap();
+    programs::compile_text(text, &program, &["-O1"]);
     let app = session::instrument(&program, "soft", &[]).unwrap();
     let expected = tools::run_limited(&mut Command::new(&program), LIMIT).unwrap();
-    let got = tools::run_limited(
-        &mut record_command(&["--mode", "full"], &dir.path().join("t"), &app.path, &[]),
-        LIMIT,
-    )
-    .unwrap();
+    let got = recorded_run(&["--mode", "full"], &dir.path().join("t"), &app.path, &[]);
     same_result("env", &expected, &got).unwrap();
 }
 
 #[test]
 fn programs_that_others_start() {
     let dir = tempfile::tempdir().unwrap();
-    let source = dir.path().join("sum.c");
     let text = "#include <stdio.h>\nint main(int n, char **v) { int s = 0; for (char *c = v[1]; *c; c++) s += *c; printf(\"%d\\n\", s); return s % 100; }\n";
-    std::fs::write(&source, text).unwrap();
     let program = dir.path().join("sum");
-    tools::succeed(
-        Command::new("gcc")
-            .arg("-O1")
-            .arg("-o")
-            .arg(&program)
-            .arg(&source),
-        LIMIT,
-    )
-    .unwrap();
+    programs::compile_text(text, &program, &["-O1"]);
     let app = session::instrument(&program, "soft", &[]).unwrap();
     let script = dir.path().join("script");
     tools::write_program(&script, b"#!/bin/sh\n\"$1\" abc; \"$1\" xyz\n").unwrap();
@@ -532,11 +470,7 @@ fn programs_that_others_start() {
             .join(format!("{}.trace", starter.file_name().unwrap().display()));
         let own = arguments(&app.path);
         let own: Vec<&str> = own.iter().map(String::as_str).collect();
-        let got = tools::run_limited(
-            &mut record_command(&["--mode", "full"], &trace, starter, &own),
-            LIMIT,
-        )
-        .unwrap();
+        let got = recorded_run(&["--mode", "full"], &trace, starter, &own);
         same_result("started by another", &expected, &got).unwrap();
         let trace = rows::read_trace(&trace).unwrap();
         consistent(&trace);
@@ -579,16 +513,12 @@ fn a_library_that_is_opened_and_closed_many_times() {
         session::instrument(&library, "soft", &[]).unwrap(),
     );
     let trace = path.join("trace");
-    let got = tools::run_limited(
-        &mut record_command(
-            &["--mode", "full"],
-            &trace,
-            &app.path,
-            &[&library.path.display().to_string()],
-        ),
-        LIMIT,
-    )
-    .unwrap();
+    let got = recorded_run(
+        &["--mode", "full"],
+        &trace,
+        &app.path,
+        &[&library.path.display().to_string()],
+    );
     same_result("opened 700 times", &expected, &got).unwrap();
     let trace = rows::read_trace(&trace).unwrap();
     consistent(&trace);
@@ -601,19 +531,9 @@ fn a_library_that_is_opened_and_closed_many_times() {
 #[test]
 fn a_file_without_its_sidecar_runs_unrecorded() {
     let dir = tempfile::tempdir().unwrap();
-    let source = dir.path().join("many.c");
     let text = "#include <stdio.h>\nint t[4096];\nint main(void) { unsigned s = 1; for (int i = 0; i < 3000000; i++) s += t[(s * 5 + i) & 4095]; printf(\"%u\\n\", s); return 0; }\n";
-    std::fs::write(&source, text).unwrap();
     let program = dir.path().join("many");
-    tools::succeed(
-        Command::new("gcc")
-            .arg("-O1")
-            .arg("-o")
-            .arg(&program)
-            .arg(&source),
-        LIMIT,
-    )
-    .unwrap();
+    programs::compile_text(text, &program, &["-O1"]);
     let expected = tools::run_limited(&mut Command::new(&program), LIMIT).unwrap();
     for (mode, options) in [
         ("ring", ["--for", "ring"]),
@@ -630,16 +550,12 @@ fn a_file_without_its_sidecar_runs_unrecorded() {
             "cd {}; ./copy-*{mode}; ./copy-*{mode}",
             dir.path().display()
         );
-        let got = tools::run_limited(
-            &mut record_command(
-                &["--mode", mode],
-                &trace,
-                "/bin/sh".as_ref(),
-                &["-c", &line],
-            ),
-            LIMIT,
-        )
-        .unwrap();
+        let got = recorded_run(
+            &["--mode", mode],
+            &trace,
+            "/bin/sh".as_ref(),
+            &["-c", &line],
+        );
         let twice = [&expected.stdout[..], &expected.stdout].concat();
         assert_eq!(
             (tools::code(&got), String::from_utf8_lossy(&got.stdout)),
@@ -656,19 +572,9 @@ fn a_file_without_its_sidecar_runs_unrecorded() {
 #[test]
 fn standard_streams_are_the_programs_own() {
     let dir = tempfile::tempdir().unwrap();
-    let source = dir.path().join("cat.c");
     let text = "#include <stdio.h>\nint main(void) { int c, n = 0; while ((c = getchar()) != EOF) { putchar(c ^ 1); n++; } fprintf(stderr, \"read %d\\n\", n); return n % 200; }\n";
-    std::fs::write(&source, text).unwrap();
     let program = dir.path().join("cat");
-    tools::succeed(
-        Command::new("gcc")
-            .arg("-O2")
-            .arg("-o")
-            .arg(&program)
-            .arg(&source),
-        LIMIT,
-    )
-    .unwrap();
+    programs::compile_text(text, &program, &["-O2"]);
     let app = session::instrument(&program, "soft", &[]).unwrap();
     let input = mgz_tests::inputs::mixed_data(100_123, 3);
     let expected = tools::run_with(&mut Command::new(&program), Some(&input), LIMIT).unwrap();

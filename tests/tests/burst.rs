@@ -5,22 +5,17 @@ use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::within;
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::rows::{self, RecordedRow, Trace};
-use mgz_tests::session::{self, Instrumented, SessionOptions, record_command, same_result};
+use mgz_tests::session::{
+    self, Instrumented, SessionOptions, analysis_json, record_command, record_program,
+    recorded_run, same_result,
+};
 use mgz_tests::tools::{self, LIMIT};
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 
-const PLAIN: Variant = Variant {
-    clang: false,
-    opt: "2",
-    pie: true,
-};
-const FIXED: Variant = Variant {
-    clang: true,
-    opt: "0",
-    pie: false,
-};
+const PLAIN: Variant = Variant::O2;
+const FIXED: Variant = Variant::CLANG_FIXED;
 const TRANSLATED: &[&str] = &["--for", "burst"];
 
 fn app(name: &str, variant: Variant, dir: &Path) -> Option<Instrumented> {
@@ -74,16 +69,12 @@ fn calls_to_functions_without_a_clone() {
         let rows = ["ring", "burst"].map(|serves| {
             let app = session::instrument(&original, "soft", &["--for", serves]).unwrap();
             let trace = dir.path().join("trace");
-            tools::succeed(
-                &mut record_command(
-                    &["--mode", "full", "--no-aslr", "--force"],
-                    &trace,
-                    &app.path,
-                    &[],
-                ),
-                LIMIT,
-            )
-            .unwrap();
+            record_program(
+                &["--mode", "full", "--no-aslr", "--force"],
+                &trace,
+                &app.path,
+                &[],
+            );
             let own = symbols(&app.original, &["main", "sum"]);
             let mut rows = loads(rows::read_trace(&trace).unwrap().first_thread());
             // (The code before and after may tail-call such functions, which do not return to the
@@ -133,11 +124,7 @@ fn windows_go_on_through_every_linkage_table() {
         let options = [
             "--mode", "burst", "--rate", "2000", "--window", "3000", "--force",
         ];
-        tools::succeed(
-            &mut record_command(&options, &trace, &app.path, &["500"]),
-            LIMIT,
-        )
-        .unwrap();
+        record_program(&options, &trace, &app.path, &["500"]);
         let totals = rows::read_trace(&trace).unwrap().manifest.totals;
         let ended = totals
             .truncated_windows
@@ -261,16 +248,12 @@ fn windows_are_pieces_of_the_whole() {
         let app = session::instrument(&original, "soft", TRANSLATED).unwrap();
         let record = |options: &[&str]| {
             let trace = dir.path().join("trace");
-            tools::succeed(
-                &mut record_command(
-                    &[options, &["--no-aslr", "--force"]].concat(),
-                    &trace,
-                    &app.path,
-                    &[],
-                ),
-                LIMIT,
-            )
-            .unwrap();
+            record_program(
+                &[options, &["--no-aslr", "--force"]].concat(),
+                &trace,
+                &app.path,
+                &[],
+            );
             rows::read_trace(&trace).unwrap()
         };
         let full = record(&["--mode", "full"]);
@@ -374,11 +357,7 @@ fn programs_do_not_notice() {
                             "--mode", "burst", "--force", "--window", window, "--rate", rate,
                         ];
                         let trace = dir.path().join("trace");
-                        let got = tools::run_limited(
-                            &mut record_command(&options, &trace, &app.path, args),
-                            LIMIT,
-                        )
-                        .unwrap();
+                        let got = recorded_run(&options, &trace, &app.path, args);
                         same_result(
                             &format!("{name} {args:?} {variant} {options:?} repetition {i}"),
                             &expected,
@@ -411,11 +390,7 @@ fn threads_of_static_executables() {
     let app = session::instrument(&original, "soft", TRANSLATED).unwrap();
     let expected = tools::run_limited(Command::new(&original).arg("300000"), LIMIT).unwrap();
     let trace = dir.path().join("trace");
-    let got = tools::run_limited(
-        &mut record_command(&["--rate", "10000"], &trace, &app.path, &["300000"]),
-        LIMIT,
-    )
-    .unwrap();
+    let got = recorded_run(&["--rate", "10000"], &trace, &app.path, &["300000"]);
     same_result("static", &expected, &got).unwrap();
     let manifest = rows::read_trace(&trace).unwrap().manifest;
     let sampled = manifest.threads.iter().filter(|t| t.samples > 0).count();
@@ -443,16 +418,12 @@ fn triggers_between_a_table_and_its_jump() {
     };
     let expected = tools::run_limited(&mut Command::new(&app.original), LIMIT).unwrap();
     let trace = dir.path().join("trace");
-    let got = tools::run_limited(
-        &mut record_command(
-            &["--mode", "burst", "--rate", "20000", "--window", "16"],
-            &trace,
-            &app.path,
-            &[],
-        ),
-        LIMIT,
-    )
-    .unwrap();
+    let got = recorded_run(
+        &["--mode", "burst", "--rate", "20000", "--window", "16"],
+        &trace,
+        &app.path,
+        &[],
+    );
     same_result("dispatch", &expected, &got).unwrap();
     let totals = rows::read_trace(&trace).unwrap().manifest.totals;
     let count = |what: &str| totals.triggers.get(what).copied().unwrap_or(0);
@@ -530,24 +501,20 @@ fn signals_of_ended_triggers_are_ignored() {
     };
     let trace = dir.path().join("trace");
     for trigger in ["cpu-time", "ticks"] {
-        let got = tools::run_limited(
-            &mut record_command(
-                &[
-                    "--mode",
-                    "burst",
-                    "--trigger",
-                    trigger,
-                    "--signal",
-                    "60",
-                    "--force",
-                ],
-                &trace,
-                &app.path,
-                &["60"],
-            ),
-            LIMIT,
-        )
-        .unwrap();
+        let got = recorded_run(
+            &[
+                "--mode",
+                "burst",
+                "--trigger",
+                trigger,
+                "--signal",
+                "60",
+                "--force",
+            ],
+            &trace,
+            &app.path,
+            &["60"],
+        );
         assert_eq!(
             (tools::code(&got), &*got.stdout),
             (0, &b"fine\n"[..]),
@@ -625,11 +592,7 @@ fn spread(options: &[&str], runs: usize, rounds: usize, least: f64) {
     let trace = dir.path().join("trace");
     let options = [&["--mode", "burst", "--window", "100", "--force"], options].concat();
     for _ in 0..runs {
-        let output = tools::succeed(
-            &mut record_command(&options, &trace, &app.path, &[&rounds.to_string()]),
-            LIMIT,
-        )
-        .unwrap();
+        let output = record_program(&options, &trace, &app.path, &[&rounds.to_string()]);
         let said = String::from_utf8(output.stderr).unwrap();
         let line = said
             .lines()
@@ -686,11 +649,7 @@ fn ticks_end_no_system_calls() {
     let args = ["60000"];
     let expected = tools::run_limited(Command::new(&polls.original).args(args), LIMIT).unwrap();
     assert!(String::from_utf8_lossy(&expected.stdout).ends_with("interrupted 0 times\n"));
-    let got = tools::run_limited(
-        &mut record_command(&options, &trace, &polls.path, &args),
-        LIMIT,
-    )
-    .unwrap();
+    let got = recorded_run(&options, &trace, &polls.path, &args);
     same_result("polls", &expected, &got).unwrap();
     let manifest = rows::read_trace(&trace).unwrap().manifest;
     let counted = |what| manifest.totals.triggers.get(what).copied().unwrap_or(0);
@@ -704,11 +663,7 @@ fn ticks_end_no_system_calls() {
     let Some(busy) = app("phases", PLAIN, dir.path()) else {
         return;
     };
-    let output = tools::succeed(
-        &mut record_command(&options, &trace, &busy.path, &["1500"]),
-        LIMIT,
-    )
-    .unwrap();
+    let output = record_program(&options, &trace, &busy.path, &["1500"]);
     let said = String::from_utf8(output.stderr).unwrap();
     let ns: f64 = said
         .lines()
@@ -753,11 +708,7 @@ fn time_of_others_is_no_time_of_windows() {
         &shown,
         "--force",
     ];
-    tools::succeed(
-        &mut record_command(&options, &trace, Path::new("/bin/sh"), &["-c", &script]),
-        LIMIT,
-    )
-    .unwrap();
+    record_program(&options, &trace, Path::new("/bin/sh"), &["-c", &script]);
     let totals = rows::read_trace(&trace).unwrap().manifest.totals;
     let truth = 1000.0 * 382_805.0;
     let (estimate, error) = (
@@ -787,11 +738,7 @@ fn loads_are_estimated_from_the_speed_of_the_code() {
     let (mut sums, mut totals, mut covered) = (Vec::new(), Vec::new(), 0);
     for _ in 0..runs {
         let options = ["--mode", "burst", "--rate", "1000", "--force"];
-        tools::succeed(
-            &mut record_command(&options, &trace, &app.path, &[&rounds.to_string()]),
-            LIMIT,
-        )
-        .unwrap();
+        record_program(&options, &trace, &app.path, &[&rounds.to_string()]);
         let rows = rows::read_trace(&trace).unwrap();
         let weights = rows::weights(&trace).unwrap();
         let mut loads = [0f64; 3];
@@ -841,24 +788,13 @@ fn footprints_per_window_are_by_time() {
         return;
     };
     let trace = dir.path().join("trace");
-    tools::succeed(
-        &mut record_command(
-            &["--mode", "burst", "--rate", "1000", "--force"],
-            &trace,
-            &app.path,
-            &["750"],
-        ),
-        LIMIT,
-    )
-    .unwrap();
-    let output = tools::succeed(
-        tools::tool("mgz-analyze")
-            .arg(&trace)
-            .args(["--format", "json"]),
-        LIMIT,
-    )
-    .unwrap();
-    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    record_program(
+        &["--mode", "burst", "--rate", "1000", "--force"],
+        &trace,
+        &app.path,
+        &["750"],
+    );
+    let found = analysis_json(&trace, &[]);
     let of = |row: &serde_json::Value, key: &str| row[key].as_f64().unwrap();
     let (summary, sum) = (
         &found["summary"],
@@ -911,16 +847,12 @@ fn triggers_that_count() {
     };
     let expected = tools::run_limited(&mut Command::new(&app.original), LIMIT).unwrap();
     let trace = dir.path().join("trace");
-    let got = tools::run_limited(
-        &mut record_command(
-            &["--loads-event", "1:2", "--period", "250", "--window", "100"],
-            &trace,
-            &app.path,
-            &[],
-        ),
-        LIMIT,
-    )
-    .unwrap();
+    let got = recorded_run(
+        &["--loads-event", "1:2", "--period", "250", "--window", "100"],
+        &trace,
+        &app.path,
+        &[],
+    );
     same_result("counted", &expected, &got).unwrap();
     let read = rows::read_trace(&trace).unwrap();
     let (manifest, totals) = (&read.manifest, &read.manifest.totals);
@@ -962,16 +894,12 @@ fn triggers_that_count() {
         "{own} of {}",
         rows.len()
     );
-    let said = tools::run_limited(
-        &mut record_command(
-            &["--loads-event", "1:2", "--rate", "5", "--force"],
-            &trace,
-            &app.path,
-            &[],
-        ),
-        LIMIT,
-    )
-    .unwrap();
+    let said = recorded_run(
+        &["--loads-event", "1:2", "--rate", "5", "--force"],
+        &trace,
+        &app.path,
+        &[],
+    );
     assert_eq!(tools::code(&said), 125, "a rate is by time");
 }
 
@@ -986,18 +914,14 @@ fn callbacks_that_triggers_find() {
     let trace = dir.path().join("trace");
     let mut found = 0;
     for _ in 0..10 {
-        tools::succeed(
-            &mut record_command(
-                &[
-                    "--mode", "burst", "--rate", "20000", "--window", "2000", "--force",
-                ],
-                &trace,
-                &app.path,
-                &[],
-            ),
-            LIMIT,
-        )
-        .unwrap();
+        record_program(
+            &[
+                "--mode", "burst", "--rate", "20000", "--window", "2000", "--force",
+            ],
+            &trace,
+            &app.path,
+            &[],
+        );
         let totals = rows::read_trace(&trace).unwrap().manifest.totals;
         found += totals
             .truncated_windows
@@ -1022,16 +946,12 @@ fn threads_that_end_in_a_lap() {
     let expected = tools::run_limited(&mut Command::new(&app.original), LIMIT).unwrap();
     let trace = dir.path().join("trace");
     for _ in 0..2 {
-        let got = tools::run_limited(
-            &mut record_command(
-                &["--mode", "burst", "--rate", "20000", "--force"],
-                &trace,
-                &app.path,
-                &[],
-            ),
-            LIMIT,
-        )
-        .unwrap();
+        let got = recorded_run(
+            &["--mode", "burst", "--rate", "20000", "--force"],
+            &trace,
+            &app.path,
+            &[],
+        );
         same_result("laps", &expected, &got).unwrap();
         let manifest = rows::read_trace(&trace).unwrap().manifest;
         let totals = manifest.totals;

@@ -3,16 +3,12 @@
 //! The program calls one kernel by known paths, for known shares of its time.
 
 use mgz_tests::programs::{self, Variant};
-use mgz_tests::session::{self, record_command};
+use mgz_tests::session::{self, analysis_json, record_command, record_program};
 use mgz_tests::tools::{self, LIMIT};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-const VARIANT: Variant = Variant {
-    clang: false,
-    opt: "2",
-    pie: true,
-};
+const VARIANT: Variant = Variant::O2;
 
 fn callers(dir: &Path, form: &str) -> Option<PathBuf> {
     let original = programs::build("callers", VARIANT, &["-g"], dir).unwrap()?;
@@ -20,21 +16,14 @@ fn callers(dir: &Path, form: &str) -> Option<PathBuf> {
 }
 
 fn analysis(trace: &Path) -> Value {
-    let output = tools::succeed(
-        tools::tool("mgz-analyze")
-            .arg(trace)
-            .args(["--call-paths", "--format", "json"]),
-        LIMIT,
-    )
-    .unwrap();
-    serde_json::from_slice(&output.stdout).unwrap()
+    analysis_json(trace, &["--call-paths"])
 }
 
 /// The paths of a recorded run: functions from the outside in, and the row.
 fn paths(options: &[&str], app: &Path, args: &[&str]) -> (Vec<(Vec<String>, Value)>, Value) {
     let trace = app.with_extension("trace");
     let options = [&["--force"], options].concat();
-    tools::succeed(&mut record_command(&options, &trace, app, args), LIMIT).unwrap();
+    record_program(&options, &trace, app, args);
     let report = analysis(&trace);
     let rows = report["call_paths"]["calls"].as_array().unwrap();
     let row = |id: &Value| rows.iter().find(|r| r["id"] == *id);

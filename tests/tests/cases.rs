@@ -6,8 +6,7 @@
 //! gives the same figures each time on one machine and compiler.
 
 use mgz_tests::programs::{self, Variant};
-use mgz_tests::session::{self, record_command};
-use mgz_tests::tools::{self, LIMIT};
+use mgz_tests::session::{self, analysis_json, record_program};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -28,25 +27,14 @@ fn case(dir: &Path, name: &str) -> Option<PathBuf> {
 fn sampled(dir: &Path, app: &Path, period: &str, args: &[&str]) -> Value {
     let trace = dir.join("trace");
     let _ = std::fs::remove_dir_all(&trace);
-    let output = tools::succeed(
-        &mut record_command(
-            &["--mode", "ring", "--period", period, "--window", "1000"],
-            &trace,
-            app,
-            args,
-        ),
-        LIMIT,
-    )
-    .unwrap();
+    let output = record_program(
+        &["--mode", "ring", "--period", period, "--window", "1000"],
+        &trace,
+        app,
+        args,
+    );
     assert!(!output.stdout.is_empty());
-    let output = tools::succeed(
-        tools::tool("mgz-analyze")
-            .arg(&trace)
-            .args(["--format", "json", "--zoom"]),
-        LIMIT,
-    )
-    .unwrap();
-    serde_json::from_slice(&output.stdout).unwrap()
+    analysis_json(&trace, &["--zoom"])
 }
 
 fn function<'a>(report: &'a Value, name: &str) -> &'a Value {

@@ -3,9 +3,7 @@
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::rows::{self, RecordedRow};
-use mgz_tests::session::{self, record_command};
-use mgz_tests::tools::{self, LIMIT};
-use serde_json::Value;
+use mgz_tests::session::{self, analysis_json, record_program};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Allowed deviation of a share, in percentage points.
@@ -69,15 +67,8 @@ fn strided_shares_are_those_of_the_addresses() {
             let what = format!("{variant:?} {form}");
             let trace = dir.path().join(form);
             let options = ["--mode", "ring", "--period", "20000", "--window", "2000"];
-            tools::succeed(&mut record_command(&options, &trace, &app, &[form]), LIMIT).unwrap();
-            let output = tools::succeed(
-                tools::tool("mgz-analyze")
-                    .arg(&trace)
-                    .args(["--format", "json"]),
-                LIMIT,
-            )
-            .unwrap();
-            let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+            record_program(&options, &trace, &app, &[form]);
+            let report = analysis_json(&trace, &[]);
             let recorded = rows::read_trace(&trace).unwrap();
             std::fs::remove_dir_all(&trace).unwrap();
             let loads: Vec<&RecordedRow> = recorded

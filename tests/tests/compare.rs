@@ -1,6 +1,7 @@
 //! `mgz compare`: builds of one program that differ only in one known respect.
 
-use mgz_tests::session::{instrument, record_command};
+use mgz_tests::programs;
+use mgz_tests::session::{instrument, record_program};
 use mgz_tests::tools::{self, LIMIT, code};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -53,19 +54,14 @@ impl TestFolder {
     fn build(&self, name: &str, flags: &[&str], before: &str) -> PathBuf {
         let folder = self.path(name);
         std::fs::create_dir(&folder).unwrap();
-        std::fs::write(folder.join("app.c"), format!("{before}{PROGRAM}")).unwrap();
-        let mut cc = Command::new("cc");
-        cc.args(["-O1", "-g", "-o"])
-            .arg(folder.join("app"))
-            .args(flags)
-            .arg(folder.join("app.c"));
-        tools::succeed(&mut cc, LIMIT).unwrap();
-        instrument(&folder.join("app"), "soft", &[]).unwrap().path
+        let (text, app) = (format!("{before}{PROGRAM}"), folder.join("app"));
+        programs::compile_text(text, &app, &[&["-O1", "-g"], flags].concat());
+        instrument(&app, "soft", &[]).unwrap().path
     }
 
     fn record(&self, name: &str, app: &Path, options: &[&str]) -> PathBuf {
         let trace = self.path(name);
-        tools::succeed(&mut record_command(options, &trace, app, &[]), LIMIT).unwrap();
+        record_program(options, &trace, app, &[]);
         trace
     }
 

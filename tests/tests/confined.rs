@@ -2,15 +2,11 @@
 //! recorded with signals and watchpoints, they still run to their end.
 
 use mgz_tests::programs::{self, Variant};
-use mgz_tests::session::{self, record_command};
+use mgz_tests::session::{self, recorded_run};
 use mgz_tests::tools::{self, LIMIT};
 use std::process::Command;
 
-const PLAIN: Variant = Variant {
-    clang: false,
-    opt: "2",
-    pie: true,
-};
+const PLAIN: Variant = Variant::O2;
 
 #[test]
 fn what_a_filter_kills_for_is_not_called() {
@@ -45,11 +41,7 @@ fn what_a_filter_kills_for_is_not_called() {
             &["--rate", "2000", "--no-reuse-pairs"],
         ] {
             let options = [&["--mode", "burst", "--force"], options].concat();
-            let got = tools::run_limited(
-                &mut record_command(&options, &trace, &app.path, &arguments),
-                LIMIT,
-            )
-            .unwrap();
+            let got = recorded_run(&options, &trace, &app.path, &arguments);
             let said = String::from_utf8_lossy(&got.stderr);
             assert_eq!(tools::code(&got), 15, "{arguments:?} {options:?}: {said}");
             assert_eq!(got.stdout, want.stdout, "{arguments:?} {options:?}: {said}");
@@ -88,11 +80,7 @@ fn filters_of_all_kinds_of_programs() {
                 let want = tools::run_limited(Command::new(&plain).args(arguments), LIMIT).unwrap();
                 assert_eq!(tools::code(&want), 15);
                 let options = ["--mode", mode, "--force"];
-                let got = tools::run_limited(
-                    &mut record_command(&options, &trace, &app.path, &arguments),
-                    LIMIT,
-                )
-                .unwrap();
+                let got = recorded_run(&options, &trace, &app.path, &arguments);
                 let said = String::from_utf8_lossy(&got.stderr);
                 let case = format!("{name} {mode} {refused}");
                 assert_eq!(tools::code(&got), 15, "{case}: {said}");

@@ -1,7 +1,8 @@
 //! Calls of `memcpy` and similar functions are recorded at the caller's line (`mgz-instrument
 //! --copies`), with their bytes.
 
-use mgz_tests::session::{self, record_command};
+use mgz_tests::programs;
+use mgz_tests::session::{self, recorded_run};
 use mgz_tests::tools::{self, LIMIT};
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -31,11 +32,8 @@ int main(int argc, char **argv)
 #[test]
 fn copies_are_rows_of_their_bytes() {
     let dir = tempfile::tempdir().unwrap();
-    let (source, original) = (dir.path().join("copy.c"), dir.path().join("copy"));
-    std::fs::write(&source, PROGRAM).unwrap();
-    let mut cc = Command::new("cc");
-    cc.args(["-O1", "-g", "-o"]).arg(&original).arg(&source);
-    tools::succeed(&mut cc, LIMIT).unwrap();
+    let original = dir.path().join("copy");
+    programs::compile_text(PROGRAM, &original, &["-O1", "-g"]);
     let expected = tools::run_limited(&mut Command::new(&original), LIMIT).unwrap();
     for (options, copies) in [
         (&[][..], 0),
@@ -46,11 +44,7 @@ fn copies_are_rows_of_their_bytes() {
             .unwrap()
             .path;
         let trace = dir.path().join("trace");
-        let got = tools::run_limited(
-            &mut record_command(&["--mode", "full", "--force"], &trace, &app, &[]),
-            LIMIT,
-        )
-        .unwrap();
+        let got = recorded_run(&["--mode", "full", "--force"], &trace, &app, &[]);
         session::same_result("copy", &expected, &got).unwrap();
         let list = dir.path().join("list");
         tools::succeed(

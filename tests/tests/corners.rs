@@ -3,16 +3,12 @@
 
 use mgz_tests::forms;
 use mgz_tests::programs::{self, Variant};
-use mgz_tests::session::{self, record_command, same_result};
+use mgz_tests::session::{self, record_command, recorded_run, same_result};
 use mgz_tests::tools::{self, LIMIT};
 use std::path::Path;
 use std::process::Command;
 
-const PLAIN: Variant = Variant {
-    clang: false,
-    opt: "1",
-    pie: true,
-};
+const PLAIN: Variant = Variant::O1;
 const MODES: [&[&str]; 3] = [
     &["--mode", "full"],
     &["--mode", "ring", "--period", "5000", "--window", "500"],
@@ -34,11 +30,7 @@ fn same(name: &str, extra: &[&str], cases: &[&str], check: impl Fn(&str, &Path, 
         for options in MODES {
             let app = &flavours[usize::from(options[1] == "burst")];
             let trace = dir.path().join(format!("{case}-{}", options[1]));
-            let got = tools::run_limited(
-                &mut record_command(options, &trace, &app.path, &[case]),
-                LIMIT,
-            )
-            .unwrap();
+            let got = recorded_run(options, &trace, &app.path, &[case]);
             same_result(&format!("{name} {case} {}", options[1]), &expected, &got).unwrap();
             let said = String::from_utf8_lossy(&got.stderr).into_owned();
             assert!(!said.contains("ld.so"), "{case}: {said}");
@@ -203,19 +195,9 @@ fn what_is_no_filter() {
 fn the_loader_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let compile = |name: &str, options: &[&str], text: &str| {
-        let source = dir.path().join(format!("{name}.c"));
-        std::fs::write(&source, text).unwrap();
-        tools::succeed(
-            Command::new("gcc")
-                .args(["-O1", "-w"])
-                .args(options)
-                .arg("-o")
-                .arg(dir.path().join(name))
-                .arg(source),
-            LIMIT,
-        )
-        .unwrap();
-        dir.path().join(name)
+        let out = dir.path().join(name);
+        programs::compile_text(text, &out, &[&["-O1", "-w"], options].concat());
+        out
     };
     let library = compile(
         "waits.so",
@@ -245,16 +227,12 @@ fn the_loader_is_left_alone() {
             ],
         )
         .unwrap();
-        let got = tools::run_limited(
-            &mut record_command(
-                options,
-                &dir.path().join(options[1]),
-                &app.path,
-                &[library.to_str().unwrap()],
-            ),
-            LIMIT,
-        )
-        .unwrap();
+        let got = recorded_run(
+            options,
+            &dir.path().join(options[1]),
+            &app.path,
+            &[library.to_str().unwrap()],
+        );
         same_result(options[1], &expected, &got).unwrap();
     }
 }
@@ -267,30 +245,18 @@ fn programs_that_close_everything_are_sampled() {
         int main(int argc, char **argv) { struct rlimit l; getrlimit(RLIMIT_NOFILE, &l); if (!strcmp(argv[1], \"range\")) close_range(3, ~0u, 0); else if (!strcmp(argv[1], \"from\")) closefrom(3);\n\
         else for (unsigned i = 3; i < l.rlim_cur && i < 100000; i++) close(i);\n\
         unsigned s = 1; for (int k = 0; k < 60000; k++) for (int i = 0; i < 4096; i++) s += t[(i * 7 + k) & 4095] ^ s << 1; printf(\"%u\\n\", s); return 0; }\n";
-    std::fs::write(dir.path().join("closing.c"), text).unwrap();
     let program = dir.path().join("closing");
-    tools::succeed(
-        Command::new("gcc")
-            .args(["-O1", "-w", "-o"])
-            .arg(&program)
-            .arg(dir.path().join("closing.c")),
-        LIMIT,
-    )
-    .unwrap();
+    programs::compile_text(text, &program, &["-O1", "-w"]);
     let app = session::instrument(&program, "soft", &["--for", "burst"]).unwrap();
     for way in ["range", "from", "loop"] {
         let expected = tools::run_limited(Command::new(&program).arg(way), LIMIT).unwrap();
         let trace = dir.path().join(way);
-        let got = tools::run_limited(
-            &mut record_command(
-                &["--mode", "burst", "--rate", "1000"],
-                &trace,
-                &app.path,
-                &[way],
-            ),
-            LIMIT,
-        )
-        .unwrap();
+        let got = recorded_run(
+            &["--mode", "burst", "--rate", "1000"],
+            &trace,
+            &app.path,
+            &[way],
+        );
         same_result(way, &expected, &got).unwrap();
         let samples = mgz_tests::rows::read_trace(&trace)
             .unwrap()

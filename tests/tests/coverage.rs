@@ -11,7 +11,7 @@ use mgz_tests::age::oldest_first;
 use mgz_tests::events::{EventKind, StepperEvent, WatchedCode};
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::rows::{self, RecordedRow, Trace};
-use mgz_tests::session::{self, Instrumented, record_command, step};
+use mgz_tests::session::{self, Instrumented, record_command, record_program, recorded_run, step};
 use mgz_tests::tools::{self, LIMIT};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Object, ObjectSection};
@@ -19,11 +19,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const BUILT: Variant = Variant {
-    clang: false,
-    opt: "2",
-    pie: true,
-};
+const BUILT: Variant = Variant::O2;
 
 /// Executable segments of a file, link-time.
 fn code(path: &Path) -> Vec<(u64, u64)> {
@@ -386,11 +382,7 @@ fn what_is_left_alone_is_said() {
         let said = String::from_utf8_lossy(&said.stdout).into_owned();
         assert!(said.contains(&format!("{expected} left")), "{said}");
         let trace = dir.path().join(format!("trace-{expected}"));
-        let done = tools::run_limited(
-            &mut record_command(&["--mode", "full"], &trace, &out, &[]),
-            LIMIT,
-        )
-        .unwrap();
+        let done = recorded_run(&["--mode", "full"], &trace, &out, &[]);
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
         let shown =
             tools::succeed(tools::tool("mgz-analyze").arg("--all").arg(&trace), LIMIT).unwrap();
@@ -433,16 +425,11 @@ fn a_function_that_borrows_gs_is_left_alone() {
         ("keeps", KEEPS, "", false),
         ("handler", BORROW, "signal(10, SIG_IGN);", false),
     ] {
-        let (source, original) = (dir.path().join(format!("{name}.c")), dir.path().join(name));
-        std::fs::write(&source, format!("#include <signal.h>\n#include <stdio.h>\n__asm__(\".globl own\\n.type own, @function\\nown:\\n {body}\\n.size own, . - own\\n\");\nlong own(long *); long area[2] = {{5, 6}}; volatile int a[64];\nint main(void) {{ long s = 0; {handler} for (int i = 0; i < 1000; i++) s += own(area) + a[i & 63]; printf(\"%ld\\n\", s + area[0]); return 0; }}\n")).unwrap();
-        tools::succeed(
-            Command::new("gcc")
-                .args(["-O1", "-w", "-o"])
-                .arg(&original)
-                .arg(&source),
-            LIMIT,
-        )
-        .unwrap();
+        let original = dir.path().join(name);
+        let text = format!(
+            "#include <signal.h>\n#include <stdio.h>\n__asm__(\".globl own\\n.type own, @function\\nown:\\n {body}\\n.size own, . - own\\n\");\nlong own(long *); long area[2] = {{5, 6}}; volatile int a[64];\nint main(void) {{ long s = 0; {handler} for (int i = 0; i < 1000; i++) s += own(area) + a[i & 63]; printf(\"%ld\\n\", s + area[0]); return 0; }}\n"
+        );
+        programs::compile_text(text, &original, &["-O1", "-w"]);
         for form in ["ring", "burst"] {
             let out = dir.path().join(format!("{name}.{form}"));
             let done = tools::run_limited(
@@ -480,9 +467,7 @@ fn a_function_that_borrows_gs_is_left_alone() {
                 &["--mode", "ring", "--period", "300", "--window", "100"],
             ] {
                 let trace = dir.path().join(format!("{name}-{}", options[1]));
-                let got =
-                    tools::run_limited(&mut record_command(options, &trace, &out, &[]), LIMIT)
-                        .unwrap();
+                let got = recorded_run(options, &trace, &out, &[]);
                 session::same_result(name, &expected, &got).unwrap();
                 let said = String::from_utf8_lossy(&got.stderr);
                 assert!(
@@ -507,16 +492,11 @@ fn a_function_that_borrows_gs_is_left_alone() {
 fn what_of_gs_the_soft_backend_takes() {
     let dir = tempfile::tempdir().unwrap();
     let program = |name: &str, code: &str| {
-        let (source, out) = (dir.path().join(format!("{name}.c")), dir.path().join(name));
-        std::fs::write(&source, format!("#include <stdio.h>\nvolatile long x = 7; int main(void) {{ long r = 1; __asm__ volatile({code} : \"+r\"(r) : \"r\"(&x) : \"memory\"); printf(\"%ld\\n\", r + x); return 0; }}\n")).unwrap();
-        tools::succeed(
-            Command::new("gcc")
-                .args(["-O1", "-o"])
-                .arg(&out)
-                .arg(&source),
-            LIMIT,
-        )
-        .unwrap();
+        let out = dir.path().join(name);
+        let text = format!(
+            "#include <stdio.h>\nvolatile long x = 7; int main(void) {{ long r = 1; __asm__ volatile({code} : \"+r\"(r) : \"r\"(&x) : \"memory\"); printf(\"%ld\\n\", r + x); return 0; }}\n"
+        );
+        programs::compile_text(text, &out, &["-O1"]);
         out
     };
     for (name, code) in [
@@ -533,11 +513,7 @@ fn what_of_gs_the_soft_backend_takes() {
         let expected = tools::run_limited(&mut Command::new(&original), LIMIT).unwrap();
         let app = session::instrument(&original, "soft", &[]).unwrap();
         let trace = dir.path().join(format!("trace-{name}"));
-        let got = tools::run_limited(
-            &mut record_command(&["--mode", "full"], &trace, &app.path, &[]),
-            LIMIT,
-        )
-        .unwrap();
+        let got = recorded_run(&["--mode", "full"], &trace, &app.path, &[]);
         session::same_result(name, &expected, &got).unwrap();
     }
     for (name, code) in [
@@ -770,16 +746,12 @@ fn sharing_payloads_loses_nothing() {
                 std::fs::create_dir(&dir).unwrap();
                 std::fs::copy(&original, dir.join(name)).unwrap();
                 let app = session::instrument(&dir.join(name), "soft", flags).unwrap();
-                tools::succeed(
-                    &mut record_command(
-                        &["--mode", "full", "--no-aslr"],
-                        &dir.join("trace"),
-                        &app.path,
-                        &[],
-                    ),
-                    LIMIT,
-                )
-                .unwrap();
+                record_program(
+                    &["--mode", "full", "--no-aslr"],
+                    &dir.join("trace"),
+                    &app.path,
+                    &[],
+                );
                 (app.sidecar, rows::read_trace(&dir.join("trace")).unwrap())
             };
             // (The paths have the same length, so that the stack is the same.)

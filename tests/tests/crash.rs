@@ -1,7 +1,7 @@
 //! However a recording ends, the trace can be read and states what is missing.
 
 use mgz_tests::programs::{self, Variant};
-use mgz_tests::session::{self, Instrumented, record_command};
+use mgz_tests::session::{self, Instrumented, record_command, recorded_run};
 use mgz_tests::tools::{self, LIMIT};
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -9,11 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const PLAIN: Variant = Variant {
-    clang: false,
-    opt: "2",
-    pie: true,
-};
+const PLAIN: Variant = Variant::O2;
 
 /// CPU time that shows that a program continues.
 const ENOUGH: Duration = Duration::from_millis(300);
@@ -231,11 +227,7 @@ fn a_loop_that_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let Some(app) = app(dir.path()) else { return };
     let trace = dir.path().join("trace");
-    let out = tools::run_limited(
-        &mut record_command(MODES[0], &trace, &app.path, &["loop"]),
-        LIMIT,
-    )
-    .unwrap();
+    let out = recorded_run(MODES[0], &trace, &app.path, &["loop"]);
     let text = String::from_utf8_lossy(&out.stdout);
     let passes: f64 = text
         .lines()
@@ -279,8 +271,7 @@ fn a_loop_that_is_cancelled() {
         };
         let app = session::instrument(&original, "soft", &["--for", kind]).unwrap();
         let trace = dir.path().join(options[1]);
-        let out = tools::run_limited(&mut record_command(options, &trace, &app.path, &[]), LIMIT)
-            .unwrap();
+        let out = recorded_run(options, &trace, &app.path, &[]);
         session::same_result(options[1], &expected, &out).unwrap();
         if options[1] != "full" {
             continue;
@@ -387,9 +378,7 @@ fn a_full_disk() {
             return;
         };
         let trace = disk.0.join("trace");
-        let output =
-            tools::run_limited(&mut record_command(options, &trace, &work.path, &[]), LIMIT)
-                .unwrap();
+        let output = recorded_run(options, &trace, &work.path, &[]);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(
             output.stdout, expected.stdout,

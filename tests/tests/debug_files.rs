@@ -1,6 +1,6 @@
 //! Names, lines and inlining when the debug information is outside the file.
 
-use mgz_tests::session::{self, record_command};
+use mgz_tests::session::{self, analysis_json, record_program};
 use mgz_tests::tools::{self, LIMIT};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
@@ -46,19 +46,8 @@ fn names(dir: &Path, program: &Path) -> (Vec<String>, Vec<String>, String) {
     .unwrap();
     let trace = dir.join("trace");
     let _ = std::fs::remove_dir_all(&trace);
-    tools::succeed(
-        &mut record_command(&["--mode", "full"], &trace, &app.path, &[]),
-        LIMIT,
-    )
-    .unwrap();
-    let output = tools::succeed(
-        tools::tool("mgz-analyze")
-            .arg(&trace)
-            .args(["--format", "json"]),
-        LIMIT,
-    )
-    .unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    record_program(&["--mode", "full"], &trace, &app.path, &[]);
+    let report = analysis_json(&trace, &[]);
     let many = |row: &&Value| row["A"].as_f64().unwrap() > 1000.0;
     let text = |v: &Value| v.as_str().unwrap_or("").to_owned();
     let short = |path: String| path.rsplit('/').next().unwrap().to_owned();

@@ -2,16 +2,12 @@
 //! threads with different work of known size.
 
 use mgz_tests::programs::{self, Variant};
-use mgz_tests::session::{self, record_command};
-use mgz_tests::tools::{self, LIMIT};
+use mgz_tests::session::{self, record_program};
+use mgz_tests::tools;
 use serde_json::Value;
 use std::path::Path;
 
-const PLAIN: Variant = Variant {
-    clang: false,
-    opt: "1",
-    pie: true,
-};
+const PLAIN: Variant = Variant::O1;
 
 fn analyze(trace: &Path, words: &[&str]) -> Result<Value, String> {
     let output = tools::tool("mgz-analyze")
@@ -50,11 +46,7 @@ fn filters_leave_what_they_say() {
     let app = session::instrument(&original, "soft", &[]).unwrap();
     let trace = dir.path().join("trace");
     let (walks, steps) = (40 * 1024, 4000);
-    tools::succeed(
-        &mut record_command(&["--mode", "full"], &trace, &app.path, &["40", "4000"]),
-        LIMIT,
-    )
-    .unwrap();
+    record_program(&["--mode", "full"], &trace, &app.path, &["40", "4000"]);
     let whole = analyze(&trace, &["--objects"]).unwrap();
     assert!(whole.get("filter").is_none());
     let summary = &whole["summary"];
@@ -152,16 +144,12 @@ fn time_is_of_the_load_that_waits() {
     };
     let app = session::instrument(&original, "soft", &["--for", "burst"]).unwrap();
     let trace = dir.path().join("trace");
-    tools::succeed(
-        &mut record_command(
-            &["--mode", "burst", "--trigger", "cpu-time", "--rate", "1000"],
-            &trace,
-            &app.path,
-            &["100", "6000000"],
-        ),
-        LIMIT,
-    )
-    .unwrap();
+    record_program(
+        &["--mode", "burst", "--trigger", "cpu-time", "--rate", "1000"],
+        &trace,
+        &app.path,
+        &["100", "6000000"],
+    );
     let found = analyze(&trace, &["--function", "^chase$", "--zoom"]).unwrap();
     let share = |row: Option<&Value>| row.and_then(|r| r["time_pct"].as_f64()).unwrap_or(0.0);
     let (far, near) = (
@@ -190,16 +178,12 @@ fn of_two_fields_in_a_line_the_one_that_is_read_first_has_the_time() {
     };
     let app = session::instrument(&original, "soft", &["--for", "burst"]).unwrap();
     let trace = dir.path().join("trace");
-    tools::succeed(
-        &mut record_command(
-            &["--mode", "burst", "--trigger", "cpu-time", "--rate", "1000"],
-            &trace,
-            &app.path,
-            &["4000000"],
-        ),
-        LIMIT,
-    )
-    .unwrap();
+    record_program(
+        &["--mode", "burst", "--trigger", "cpu-time", "--rate", "1000"],
+        &trace,
+        &app.path,
+        &["4000000"],
+    );
     let source = std::fs::read_to_string(programs::source("two_fields")).unwrap();
     let line = |mark: &str| 1 + source.lines().position(|l| l.contains(mark)).unwrap() as u64;
     let found = analyze(&trace, &["--function", "^follow$"]).unwrap();

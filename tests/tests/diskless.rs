@@ -2,7 +2,7 @@
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::rows;
-use mgz_tests::session::{self, record_command};
+use mgz_tests::session::{self, record_command, record_program, recorded_run};
 use mgz_tests::tools::{self, LIMIT};
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -11,11 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-const PLAIN: Variant = Variant {
-    clang: false,
-    opt: "2",
-    pie: true,
-};
+const PLAIN: Variant = Variant::O2;
 
 /// A recorder next to an analyzer that keeps a copy of its input in `$KEEP`.
 fn keeping(dir: &Path) -> PathBuf {
@@ -125,7 +121,7 @@ fn without_a_trace_the_analysis_is_the_same() {
         assert!(diskless == through.stdout, "{name}: another analysis");
         // Another run with a trace on disk has the same loads.
         let trace = folder.join("trace");
-        let recorded = tools::succeed(&mut record_command(mode, &trace, &app, &[]), LIMIT).unwrap();
+        let recorded = record_program(mode, &trace, &app, &[]);
         assert_eq!(output.stdout, recorded.stdout, "{name}");
         if matches!(name, "threads" | "forks") || options == "--all" {
             continue;
@@ -294,7 +290,7 @@ fn threads_that_begin_later_follow() {
     let app = session::instrument(&original, "soft", &["--stores"]);
     let app = app.unwrap().path;
     let trace = dir.path().join("trace");
-    tools::succeed(&mut record_command(&FULL, &trace, &app, &[]), LIMIT).unwrap();
+    record_program(&FULL, &trace, &app, &[]);
     let options = "cache --format json --stores --level 4K:4 --level 32K:8";
     let (output, beside) = without_trace(&app, &[], options, dir.path());
     let text = said(&output);
@@ -567,15 +563,19 @@ fn a_program_ends_when_its_phase_is_recorded() {
     let trace = dir.path().join("trace");
     let record = |options: &[&str]| {
         let options = [options, &["--force", "--exit-after"]].concat();
-        let output = tools::run_limited(
-            &mut record_command(&options, &trace, &app, &FOR_HOURS),
-            LIMIT,
-        )
-        .unwrap();
+        let output = recorded_run(&options, &trace, &app, &FOR_HOURS);
         assert_eq!(tools::code(&output), 0, "{options:?}: {}", said(&output));
         let read = rows::read_trace(&trace).unwrap();
-        assert_eq!(read.manifest.program_status, "ended by --exit-after");
-        assert_eq!(read.manifest.state, "complete", "{}", said(&output));
+        assert_eq!(
+            read.manifest.program_status.to_string(),
+            "ended by --exit-after"
+        );
+        assert_eq!(
+            read.manifest.state.as_str(),
+            "complete",
+            "{}",
+            said(&output)
+        );
         assert!(read.rows() > 0, "{options:?}: {}", said(&output));
         (output, read)
     };

@@ -4,7 +4,7 @@
 use flate2::read::GzDecoder;
 use mgz_abi::leb128;
 use mgz_tests::programs;
-use mgz_tests::session::{instrument, record_command};
+use mgz_tests::session::{instrument, record_program};
 use mgz_tests::tools::{self, LIMIT, code};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -58,21 +58,12 @@ impl TestFolder {
     }
 
     fn build(&self) -> PathBuf {
-        std::fs::write(self.path("app.c"), PROGRAM).unwrap();
-        let mut cc = Command::new("cc");
-        cc.args(["-O1", "-g", "-pthread", "-o"])
-            .arg(self.path("app"))
-            .arg(self.path("app.c"));
-        tools::succeed(&mut cc, LIMIT).unwrap();
+        programs::compile_text(PROGRAM, &self.path("app"), &["-O1", "-g", "-pthread"]);
         instrument(&self.path("app"), "soft", &[]).unwrap().path
     }
 
     fn record(&self, name: &str, options: &[&str], app: &Path, arguments: &[&str]) {
-        tools::succeed(
-            &mut record_command(options, &self.path(name), app, arguments),
-            LIMIT,
-        )
-        .unwrap();
+        record_program(options, &self.path(name), app, arguments);
     }
 
     fn mgz(&self, arguments: &[&str]) -> Output {
@@ -375,11 +366,7 @@ fn profiles_have_callers() {
     let place = TestFolder {
         dir: tempfile::tempdir().unwrap(),
     };
-    let variant = programs::Variant {
-        clang: false,
-        opt: "2",
-        pie: true,
-    };
+    let variant = programs::Variant::O2;
     let built = programs::build("callers", variant, &["-g"], place.dir.path());
     let app = instrument(&built.unwrap().unwrap(), "soft", &["--for", "burst"]).unwrap();
     place.record(
@@ -686,16 +673,8 @@ fn traces_of_lackey_have_the_histogram_of_brute_force() {
     let place = TestFolder {
         dir: tempfile::tempdir().unwrap(),
     };
-    std::fs::write(
-        place.path("small.c"),
-        "static int a[3000]; int main(void) { int s = 0; for (int k = 0; k < 3; k++) for (int i = 0; i < 3000; i += 5) s += a[(i * 7) % 3000]++; return s & 1; }",
-    )
-    .unwrap();
-    let mut cc = Command::new("cc");
-    cc.args(["-O1", "-static", "-o"])
-        .arg(place.path("small"))
-        .arg(place.path("small.c"));
-    tools::succeed(&mut cc, LIMIT).unwrap();
+    let text = "static int a[3000]; int main(void) { int s = 0; for (int k = 0; k < 3; k++) for (int i = 0; i < 3000; i += 5) s += a[(i * 7) % 3000]++; return s & 1; }";
+    programs::compile_text(text, &place.path("small"), &["-O1", "-static"]);
     let mut valgrind = Command::new("valgrind");
     valgrind
         .args([

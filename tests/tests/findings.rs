@@ -3,7 +3,7 @@
 //! `benches/run findings` has many more.
 
 use mgz_tests::programs::{self, Variant};
-use mgz_tests::session::{self, record_command};
+use mgz_tests::session::{self, analysis_json, record_command};
 use mgz_tests::tools::{self, LIMIT};
 use serde_json::Value;
 use std::path::Path;
@@ -25,14 +25,7 @@ fn findings(app: &Path, case: &str, trace: &Path) -> (Vec<Value>, Value) {
     let mut record = record_command(&[], trace, app, &[case, "0.6"]);
     record.env("XDG_CACHE_HOME", trace.with_extension("cache"));
     tools::succeed(&mut record, LIMIT).unwrap();
-    let output = tools::succeed(
-        tools::tool("mgz-analyze")
-            .arg(trace)
-            .args(["--format", "json"]),
-        LIMIT,
-    )
-    .unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = analysis_json(trace, &[]);
     (
         report["findings"].as_array().unwrap().clone(),
         report["no_finding"].clone(),
@@ -42,11 +35,7 @@ fn findings(app: &Path, case: &str, trace: &Path) -> (Vec<Value>, Value) {
 #[test]
 fn mechanisms_are_told_apart_and_placed() {
     let dir = tempfile::tempdir().unwrap();
-    let variant = Variant {
-        clang: false,
-        opt: "1",
-        pie: true,
-    };
+    let variant = Variant::O1;
     // A chain's nodes and its buckets have the same number of loads.
     let cases = [
         ("pointers", "list", "list", "walk_list", "nodes"),

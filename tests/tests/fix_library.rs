@@ -8,11 +8,7 @@ use object::{Object, ObjectSection, ObjectSymbol};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const OPTIMISED: Variant = Variant {
-    clang: false,
-    opt: "2",
-    pie: true,
-};
+const OPTIMISED: Variant = Variant::O2;
 
 fn site(frames: &[(&str, u64)], action: Action) -> SitePolicy {
     let frames = frames.iter().map(|&(module, offset)| Frame {

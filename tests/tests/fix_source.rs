@@ -1,5 +1,6 @@
 //! `mgz fix --source`, `--verify` and `--apply`: from findings to patches of the source.
 
+use mgz_tests::programs;
 use mgz_tests::tools::{self, LIMIT, code};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -212,10 +213,7 @@ fn a_layout_that_bytes_depend_on_gets_a_recipe() {
 #[test]
 fn programs_without_debug_information_are_refused() {
     let place = Place::new("int main(void) { return 0; }\n");
-    let mut cc = Command::new("cc");
-    cc.args(["-g0", "-o"])
-        .args([place.path("app"), place.path("app.c")]);
-    tools::succeed(&mut cc, LIMIT).unwrap();
+    programs::compile(&place.path("app.c"), &place.path("app"), &["-g0"]);
     let output = place.mgz(&["fix", "--source", "--", "./app"]);
     assert_eq!(code(&output), 1);
     assert!(text(&output.stderr).contains("compile it with -g"));

@@ -62,11 +62,7 @@ fn programs_that_check_themselves_are_unchanged() {
     ] {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("placed")).unwrap();
-        let variant = Variant {
-            clang: false,
-            opt: "2",
-            pie: true,
-        };
+        let variant = Variant::O2;
         let extra: &[&str] = match name {
             "placed/blocks" => &["-fno-builtin", "-D_GNU_SOURCE", "-pthread"],
             _ => &[],

@@ -3,17 +3,13 @@
 use mgz_annotations_schema::coverage::Coverage;
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_tests::programs::{self, Variant};
-use mgz_tests::session::{instrument_as, record_command};
+use mgz_tests::session::{instrument_as, recorded_run};
 use mgz_tests::tools::{self, LIMIT};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PLAIN: Variant = Variant {
-    clang: false,
-    opt: "1",
-    pie: true,
-};
+const PLAIN: Variant = Variant::O1;
 /// Fewer samples are not enough to estimate shares.
 const ENOUGH_LOOKS: u64 = 50;
 /// Mode, form of the file, and options.
@@ -37,11 +33,7 @@ fn text(bytes: &[u8]) -> String {
 /// Records the program in a mode; returns its coverage.
 fn coverage(program: &Path, (options, arguments): (&[&str], &[&str]), trace: &Path) -> Coverage {
     let options = [options, &["--force"]].concat();
-    let output = tools::run_limited(
-        &mut record_command(&options, trace, program, arguments),
-        LIMIT,
-    )
-    .unwrap();
+    let output = recorded_run(&options, trace, program, arguments);
     assert_eq!(tools::code(&output), 0, "{}", text(&output.stderr));
     let manifest = std::fs::read(trace.join("manifest.json")).unwrap();
     let manifest: Manifest = serde_json::from_slice(&manifest).unwrap();

@@ -4,7 +4,7 @@
 //! function, line and lifetime, even if two of them got the same address.
 
 use mgz_tests::programs::{self, Variant};
-use mgz_tests::session::{self, record_command};
+use mgz_tests::session::{self, analysis_json, record_command, record_program, recorded_run};
 use mgz_tests::tools::{self, LIMIT};
 use object::{Object, ObjectSymbol};
 use serde_json::Value;
@@ -70,20 +70,9 @@ fn blocks_are_counted_by_allocation_site_though_addresses_are_used_again() {
         };
         let app = session::instrument(&original, "soft", &[]).unwrap().path;
         let trace = dir.path().join("trace");
-        let output = tools::succeed(
-            &mut record_command(&["--mode", "full", "--heap=all"], &trace, &app, &[]),
-            LIMIT,
-        )
-        .unwrap();
+        let output = record_program(&["--mode", "full", "--heap=all"], &trace, &app, &[]);
         let same = String::from_utf8_lossy(&output.stdout) == "same address\n";
-        let output = tools::succeed(
-            tools::tool("mgz-analyze")
-                .arg(&trace)
-                .args(["--format", "json", "--objects"]),
-            LIMIT,
-        )
-        .unwrap();
-        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let report = analysis_json(&trace, &["--objects"]);
         assert!(
             same,
             "the allocator did not use the address again: the test says nothing"
@@ -154,14 +143,7 @@ fn loads_count_for_the_block_that_was_there_however_short_it_lived() {
             said.starts_with("same 20000 "),
             "the allocator did not use the address again: {said}"
         );
-        let output = tools::succeed(
-            tools::tool("mgz-analyze")
-                .arg(&trace)
-                .args(["--format", "json", "--objects"]),
-            LIMIT,
-        )
-        .unwrap();
-        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let report = analysis_json(&trace, &["--objects"]);
         // A handler that interrupts the allocator's wrapper at any point loses no record.
         let came = said
             .rsplit_once(' ')
@@ -193,11 +175,7 @@ fn loads_count_for_the_block_that_was_there_however_short_it_lived() {
 #[test]
 fn the_program_does_the_same_with_and_without_a_log() {
     let dir = tempfile::tempdir().unwrap();
-    let variant = Variant {
-        clang: false,
-        opt: "2",
-        pie: true,
-    };
+    let variant = Variant::O2;
     for (name, heap) in [
         ("forks", "--heap=all"),
         ("objects", "--heap"),
@@ -214,11 +192,7 @@ fn the_program_does_the_same_with_and_without_a_log() {
         let trace = dir.path().join(format!("{name}.trace"));
         let expected =
             tools::run_limited(&mut std::process::Command::new(&original), LIMIT).unwrap();
-        let got = tools::run_limited(
-            &mut record_command(&["--mode", "ring", "--force", heap], &trace, &app, &[]),
-            LIMIT,
-        )
-        .unwrap();
+        let got = recorded_run(&["--mode", "ring", "--force", heap], &trace, &app, &[]);
         session::same_result(name, &expected, &got).unwrap();
     }
 }
@@ -227,14 +201,7 @@ fn the_program_does_the_same_with_and_without_a_log() {
 fn pool(dir: &std::path::Path, flags: &[&str]) -> std::path::PathBuf {
     let source = programs::source("pool");
     let (library, program) = (dir.join("libpool.so"), dir.join("pool"));
-    tools::succeed(
-        std::process::Command::new("gcc")
-            .args(["-O1", "-g", "-shared", "-fPIC", "-o"])
-            .arg(&library)
-            .arg(&source),
-        LIMIT,
-    )
-    .unwrap();
+    programs::compile(&source, &library, &["-O1", "-g", "-shared", "-fPIC"]);
     let mut compile = std::process::Command::new("gcc");
     compile
         .args(["-O1", "-g", "-DUSER", "-fno-inline", "-o"])
@@ -272,16 +239,9 @@ fn blocks_of_an_allocator_that_the_user_names_are_told_apart() {
         "--heap-hook",
         "calloc=pool_zero",
     ];
-    let output = tools::succeed(&mut record_command(&hooks, &trace, &app, &[]), LIMIT).unwrap();
+    let output = record_program(&hooks, &trace, &app, &[]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "same address 0\n");
-    let output = tools::succeed(
-        tools::tool("mgz-analyze")
-            .arg(&trace)
-            .args(["--format", "json", "--objects"]),
-        LIMIT,
-    )
-    .unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = analysis_json(&trace, &["--objects"]);
     for (function, walks) in [
         ("first_site", 1.0),
         ("second_site", 2.0),
@@ -304,28 +264,13 @@ fn what_cannot_be_logged_is_refused_with_a_reason() {
     // The allocator inside the program: both parts in one file.
     let whole = dir.path().join("whole");
     let library = dir.path().join("half.o");
-    tools::succeed(
-        std::process::Command::new("gcc")
-            .args(["-O1", "-c", "-o"])
-            .arg(&library)
-            .arg(&source),
-        LIMIT,
-    )
-    .unwrap();
-    tools::succeed(
-        std::process::Command::new("gcc")
-            .args(["-O1", "-DUSER", "-o"])
-            .arg(&whole)
-            .arg(&source)
-            .arg(&library),
-        LIMIT,
-    )
-    .unwrap();
+    programs::compile(&source, &library, &["-O1", "-c"]);
+    let user = ["-O1", "-DUSER", library.to_str().unwrap()];
+    programs::compile(&source, &whole, &user);
     let app = session::instrument(&whole, "soft", &[]).unwrap().path;
     let trace = dir.path().join("trace");
     let refused = |options: &[&str], app: &std::path::Path, says: &[&str]| {
-        let output =
-            tools::run_limited(&mut record_command(options, &trace, app, &[]), LIMIT).unwrap();
+        let output = recorded_run(options, &trace, app, &[]);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
             !output.status.success() && says.iter().all(|s| text.contains(s)),
@@ -355,11 +300,7 @@ fn what_cannot_be_logged_is_refused_with_a_reason() {
         let app = session::instrument(&fixed, "soft", &[]).unwrap().path;
         refused(&["--heap"], &app, &["static", "link it dynamically"]);
         // A budget is not a requirement.
-        let output = tools::run_limited(
-            &mut record_command(&["--heap=budget"], &trace, &app, &[]),
-            LIMIT,
-        )
-        .unwrap();
+        let output = recorded_run(&["--heap=budget"], &trace, &app, &[]);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(text.contains("heap off (static program)"), "{text}");
     }
@@ -369,30 +310,15 @@ fn what_cannot_be_logged_is_refused_with_a_reason() {
 #[test]
 fn stacks_are_told_apart_by_thread() {
     let dir = tempfile::tempdir().unwrap();
-    let variant = Variant {
-        clang: false,
-        opt: "1",
-        pie: true,
-    };
+    let variant = Variant::O1;
     let Some(original) = programs::build("stacks", variant, &["-pthread"], dir.path()).unwrap()
     else {
         return;
     };
     let app = session::instrument(&original, "soft", &[]).unwrap().path;
     let trace = dir.path().join("trace");
-    tools::succeed(
-        &mut record_command(&["--mode", "full"], &trace, &app, &[]),
-        LIMIT,
-    )
-    .unwrap();
-    let output = tools::succeed(
-        tools::tool("mgz-analyze")
-            .arg(&trace)
-            .args(["--format", "json", "--objects"]),
-        LIMIT,
-    )
-    .unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    record_program(&["--mode", "full"], &trace, &app, &[]);
+    let report = analysis_json(&trace, &["--objects"]);
     let manifest: Value =
         serde_json::from_slice(&std::fs::read(trace.join("manifest.json")).unwrap()).unwrap();
     let threads: Vec<u64> = manifest["threads"]
@@ -427,11 +353,7 @@ fn stacks_are_told_apart_by_thread() {
 #[test]
 fn a_sample_of_small_blocks_tells_of_all() {
     let dir = tempfile::tempdir().unwrap();
-    let variant = Variant {
-        clang: false,
-        opt: "2",
-        pie: true,
-    };
+    let variant = Variant::O2;
     let flags = [
         "-g",
         "-pthread",
@@ -444,20 +366,9 @@ fn a_sample_of_small_blocks_tells_of_all() {
     let app = session::instrument(&original, "soft", &[]).unwrap().path;
     let expected = tools::run_limited(&mut std::process::Command::new(&original), LIMIT).unwrap();
     let trace = dir.path().join("trace");
-    let got = tools::run_limited(
-        &mut record_command(&["--mode", "full", "--heap"], &trace, &app, &[]),
-        LIMIT,
-    )
-    .unwrap();
+    let got = recorded_run(&["--mode", "full", "--heap"], &trace, &app, &[]);
     session::same_result("small", &expected, &got).unwrap();
-    let output = tools::succeed(
-        tools::tool("mgz-analyze")
-            .arg(&trace)
-            .args(["--format", "json", "--objects"]),
-        LIMIT,
-    )
-    .unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = analysis_json(&trace, &["--objects"]);
     let loads: f64 = report["objects"]
         .as_array()
         .unwrap()
@@ -513,19 +424,8 @@ fn blocks_have_types_and_fields() {
         };
         let app = session::instrument(&original, "soft", &[]).unwrap().path;
         let trace = dir.path().join(format!("trace{opt}"));
-        tools::succeed(
-            &mut record_command(&["--mode", "full", "--heap=all"], &trace, &app, &[]),
-            LIMIT,
-        )
-        .unwrap();
-        let output = tools::succeed(
-            tools::tool("mgz-analyze")
-                .arg(&trace)
-                .args(["--format", "json", "--objects"]),
-            LIMIT,
-        )
-        .unwrap();
-        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        record_program(&["--mode", "full", "--heap=all"], &trace, &app, &[]);
+        let report = analysis_json(&trace, &["--objects"]);
         let heap: Vec<&Value> = (report["objects"].as_array().unwrap().iter())
             .filter(|o| o["kind"] == "heap")
             .collect();

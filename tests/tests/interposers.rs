@@ -8,11 +8,7 @@ use mgz_tests::tools::{self, LIMIT};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PLAIN: Variant = Variant {
-    clang: false,
-    opt: "1",
-    pie: true,
-};
+const PLAIN: Variant = Variant::O1;
 const MODES: [&[&str]; 3] = [
     &["--mode", "full"],
     &["--mode", "ring", "--period", "50000", "--window", "500"],

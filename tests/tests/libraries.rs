@@ -505,10 +505,7 @@ fn needed_by_its_path() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let gcc = |arguments: &[&str], out: &Path, source: &str| {
-        std::fs::write(at("source.c"), source).unwrap();
-        let mut gcc = Command::new("gcc");
-        gcc.args(["-O1", "-o"]).arg(out).arg(at("source.c"));
-        tools::succeed(gcc.args(arguments), LIMIT).unwrap();
+        programs::compile_text(source, out, &[&["-O1"], arguments].concat());
     };
     const LIBRARY: &str = "long t[64]; long f(long n) { long s = 0; for (long i = 0; i < n; i++) s += t[i & 63]; return s; }";
     gcc(&["-shared", "-fPIC"], &at("libpath.so"), LIBRARY);
@@ -552,10 +549,7 @@ fn opened_through_the_search_path_of_its_caller() {
             std::fs::create_dir(at(folder)).unwrap();
         }
         let gcc = |arguments: &[&str], out: &Path, source: &str| {
-            std::fs::write(at("source.c"), source).unwrap();
-            let mut gcc = Command::new("gcc");
-            gcc.args(["-O1", "-o"]).arg(out).arg(at("source.c"));
-            tools::succeed(gcc.args(arguments), LIMIT).unwrap();
+            programs::compile_text(source, out, &[&["-O1"], arguments].concat());
         };
         // Its file name differs from the requested name.
         let opened = at("others/libopened.so.1.2.3");

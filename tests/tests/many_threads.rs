@@ -2,18 +2,14 @@
 //! mgz, recorded or not.
 
 use mgz_tests::programs::{self, Variant};
-use mgz_tests::session::{self, Instrumented, record_command, same_result};
+use mgz_tests::session::{self, Instrumented, record_command, recorded_run, same_result};
 use mgz_tests::tools::{self, LIMIT};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const PLAIN: Variant = Variant {
-    clang: false,
-    opt: "1",
-    pie: true,
-};
+const PLAIN: Variant = Variant::O1;
 const MODES: [&[&str]; 2] = [
     &["--mode", "full"],
     &["--mode", "ring", "--period", "2000", "--window", "100"],
@@ -64,9 +60,7 @@ fn as_many_as_there_are() {
             let trace = dir
                 .path()
                 .join(format!("{}-{}-{}", options[1], args[0], args.len()));
-            let got =
-                tools::run_limited(&mut record_command(options, &trace, &app.path, args), LIMIT)
-                    .unwrap();
+            let got = recorded_run(options, &trace, &app.path, args);
             same_result(&format!("{args:?} {options:?}"), &expected, &got).unwrap();
             let lost = threads_without_ring(&trace);
             assert_eq!(

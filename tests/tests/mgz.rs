@@ -1,5 +1,6 @@
 //! `mgz`: from a program to a report in one command.
 
+use mgz_tests::programs;
 use mgz_tests::tools::{self, LIMIT, code};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -45,11 +46,8 @@ impl TestFolder {
     }
 
     fn program(&self) -> PathBuf {
-        let (source, program) = (self.path("columns.c"), self.path("columns"));
-        std::fs::write(&source, PROGRAM).unwrap();
-        let mut cc = Command::new("cc");
-        cc.args(["-O1", "-g", "-o"]).arg(&program).arg(&source);
-        tools::succeed(&mut cc, LIMIT).unwrap();
+        let program = self.path("columns");
+        programs::compile_text(PROGRAM, &program, &["-O1", "-g"]);
         program
     }
 
@@ -120,13 +118,8 @@ fn a_program_becomes_a_report_and_the_second_run_starts_at_once() {
     names.sort();
     assert_eq!(names, ["command.json", "report.html", "trace"]);
     // A changed program counts as a different one.
-    let source = place.path("columns.c");
-    std::fs::write(&source, PROGRAM.replace("return 7", "return 8")).unwrap();
-    let mut cc = Command::new("cc");
-    cc.args(["-O1", "-g", "-o"])
-        .arg(place.path("columns"))
-        .arg(&source);
-    tools::succeed(&mut cc, LIMIT).unwrap();
+    let text = PROGRAM.replace("return 7", "return 8");
+    programs::compile_text(text, &place.path("columns"), &["-O1", "-g"]);
     let third = place.run(&["run", "-o", "out", "--", "./columns"]);
     assert_eq!(code(&third), 8, "{}", stderr(&third));
     assert!(stderr(&third).contains("columns is instrumented"));

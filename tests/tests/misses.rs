@@ -2,34 +2,19 @@
 //! full traces.
 
 use mgz_tests::programs::{self, Variant};
-use mgz_tests::session::{self, record_command};
-use mgz_tests::tools::{self, LIMIT};
+use mgz_tests::session::{self, analysis_json, record_program};
 use serde_json::Value;
 use std::path::Path;
 
 fn analysed(trace: &Path) -> Value {
-    let output = tools::succeed(
-        tools::tool("mgz-analyze").arg(trace).args([
-            "--format",
-            "json",
-            "--caches",
-            "L1=32K/8,L2=1M/16,L3=8M/16",
-        ]),
-        LIMIT,
-    )
-    .unwrap();
-    serde_json::from_slice(&output.stdout).unwrap()
+    analysis_json(trace, &["--caches", "L1=32K/8,L2=1M/16,L3=8M/16"])
 }
 
 #[test]
 fn samples_tell_what_misses_beyond_them() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("misses")).unwrap();
-    let variant = Variant {
-        clang: false,
-        opt: "2",
-        pie: true,
-    };
+    let variant = Variant::O2;
     let built = programs::build(
         "misses/misses",
         variant,
@@ -55,11 +40,7 @@ fn samples_tell_what_misses_beyond_them() {
     for (kind, rounds, truth, most) in cases {
         let trace = dir.path().join(kind);
         let ring = ["--mode", "ring", "--period", "10007", "--window", "1000"];
-        tools::succeed(
-            &mut record_command(&ring, &trace, &app, &[kind, rounds]),
-            LIMIT,
-        )
-        .unwrap();
+        record_program(&ring, &trace, &app, &[kind, rounds]);
         let report = analysed(&trace);
         let levels = report["summary"]["misses"]["levels"].as_array().unwrap();
         for (level, truth) in levels.iter().zip(truth) {
@@ -74,11 +55,7 @@ fn samples_tell_what_misses_beyond_them() {
     }
     // A full trace contains the whole loop over 512 KiB: 50 rounds, of which the first is cold.
     let trace = dir.path().join("full");
-    tools::succeed(
-        &mut record_command(&["--mode", "full"], &trace, &app, &["chase512k", "1"]),
-        LIMIT,
-    )
-    .unwrap();
+    record_program(&["--mode", "full"], &trace, &app, &["chase512k", "1"]);
     let report = analysed(&trace);
     let lines = report["lines"].as_array().unwrap();
     let chase = lines.iter().find(|l| l["function"] == "chase").unwrap();

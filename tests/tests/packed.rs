@@ -17,11 +17,7 @@ const FIXED: Variant = Variant {
     opt: "2",
     pie: false,
 };
-const PLAIN: Variant = Variant {
-    clang: false,
-    opt: "2",
-    pie: true,
-};
+const PLAIN: Variant = Variant::O2;
 
 const PAGE_SIZE: u64 = mgz_abi::shared_memory::PAGE_SIZE as u64;
 /// Bytes of the file header and of a program header.

@@ -10,16 +10,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PLAIN: Variant = Variant {
-    clang: false,
-    opt: "2",
-    pie: true,
-};
-const FIXED: Variant = Variant {
-    clang: true,
-    opt: "0",
-    pie: false,
-};
+const PLAIN: Variant = Variant::O2;
+const FIXED: Variant = Variant::CLANG_FIXED;
 
 /// Variants of linking.
 const LINKED: [(Variant, &[&str]); 4] = [

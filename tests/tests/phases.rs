@@ -5,7 +5,7 @@
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::rows::{self, Trace};
-use mgz_tests::session::{self, record_command};
+use mgz_tests::session::{self, record_command, record_program, recorded_run};
 use mgz_tests::tools::{self, LIMIT};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -175,11 +175,7 @@ fn recording_begins_at_a_function_and_ends_after_an_amount() {
         "^nobody$",
     ];
     let trace = dir.path().join("none");
-    let output = tools::run_limited(
-        &mut record_command(&options, &trace, &app, &arguments),
-        LIMIT,
-    )
-    .unwrap();
+    let output = recorded_run(&options, &trace, &app, &arguments);
     assert_eq!(output.stdout, plain.stdout);
     assert!(
         said(&output).contains("no function of the instrumented files has such a name"),
@@ -243,11 +239,7 @@ fn recording_begins_and_ends_by_time() {
     // A start time after the program's end.
     let trace = dir.path().join("late");
     let options = ["--ignore-markers", "--start-after", "3min"];
-    let output = tools::run_limited(
-        &mut record_command(&options, &trace, &app, &["2", "1000"]),
-        LIMIT,
-    )
-    .unwrap();
+    let output = recorded_run(&options, &trace, &app, &["2", "1000"]);
     assert!(
         said(&output).contains("no samples: recording had not begun when the program ended"),
         "{}",
@@ -347,11 +339,7 @@ fn check_language(original: &Path) {
     let plain = tools::succeed(&mut Command::new(original), LIMIT).unwrap();
     let app = session::instrument(original, "soft", &[]).unwrap().path;
     let trace = original.with_extension("trace");
-    let output = tools::succeed(
-        &mut record_command(&["--mode", "full"], &trace, &app, &[]),
-        LIMIT,
-    )
-    .unwrap();
+    let output = record_program(&["--mode", "full"], &trace, &app, &[]);
     assert_eq!(output.stdout, plain.stdout);
     let read = rows::read_trace(&trace).unwrap();
     let phases = read.manifest.phases.as_ref().unwrap();

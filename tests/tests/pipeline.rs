@@ -1,7 +1,7 @@
 //! Instrument, record, analyze: the resulting numbers equal those calculated manually.
 
 use mgz_tests::programs::{self, Variant};
-use mgz_tests::session::{self, record_command};
+use mgz_tests::session::{self, record_program};
 use mgz_tests::tools::{self, LIMIT};
 use serde_json::Value;
 use std::path::Path;
@@ -42,11 +42,7 @@ fn function<'a>(report: &'a Value, name: &str) -> &'a Value {
 #[test]
 fn footprint_and_reuse_of_a_known_kernel() {
     let dir = tempfile::tempdir().unwrap();
-    let variant = Variant {
-        clang: false,
-        opt: "2",
-        pie: true,
-    };
+    let variant = Variant::O2;
     // Without vector code each word takes one load.
     let Some(original) =
         programs::build("sweep", variant, &["-g", "-fno-tree-vectorize"], dir.path()).unwrap()
@@ -55,11 +51,7 @@ fn footprint_and_reuse_of_a_known_kernel() {
     };
     let app = session::instrument(&original, "soft", &[]).unwrap();
     let trace = dir.path().join("trace");
-    tools::succeed(
-        &mut record_command(&["--mode", "full"], &trace, &app.path, &[]),
-        LIMIT,
-    )
-    .unwrap();
+    record_program(&["--mode", "full"], &trace, &app.path, &[]);
     let report = analyze(&trace, &["--zoom"]);
     for key in [
         "summary",
@@ -128,16 +120,12 @@ fn ring_agrees_with_full_about_shares() {
     };
     let app = session::instrument(&original, "soft", &[]).unwrap();
     let trace = dir.path().join("ring");
-    tools::succeed(
-        &mut record_command(
-            &["--mode", "ring", "--period", "10000", "--window", "500"],
-            &trace,
-            &app.path,
-            &[],
-        ),
-        LIMIT,
-    )
-    .unwrap();
+    record_program(
+        &["--mode", "ring", "--period", "10000", "--window", "500"],
+        &trace,
+        &app.path,
+        &[],
+    );
     let report = analyze(&trace, &[]);
     let summary = &report["summary"];
     let kept = number(summary, "A");
@@ -175,16 +163,12 @@ fn windows_of_ring_lie_anywhere_in_their_periods() {
     let app = session::instrument(&original, "soft", &[]).unwrap();
     let places = |name: &str| {
         let trace = dir.path().join(name);
-        tools::succeed(
-            &mut record_command(
-                &["--mode", "ring", "--period", "10000", "--window", "100"],
-                &trace,
-                &app.path,
-                &[],
-            ),
-            LIMIT,
-        )
-        .unwrap();
+        record_program(
+            &["--mode", "ring", "--period", "10000", "--window", "100"],
+            &trace,
+            &app.path,
+            &[],
+        );
         let trace = mgz_tests::rows::read_trace(&trace).unwrap();
         let rows = trace.first_thread();
         let mut firsts: Vec<u64> = rows
@@ -216,21 +200,13 @@ fn windows_of_ring_lie_anywhere_in_their_periods() {
 #[test]
 fn loops_have_lines_and_count_the_loops_inside_them() {
     let dir = tempfile::tempdir().unwrap();
-    let variant = Variant {
-        clang: false,
-        opt: "1",
-        pie: true,
-    };
+    let variant = Variant::O1;
     let Some(original) = programs::build("sweep", variant, &["-g"], dir.path()).unwrap() else {
         return;
     };
     let app = session::instrument(&original, "soft", &[]).unwrap();
     let trace = dir.path().join("trace");
-    tools::succeed(
-        &mut record_command(&["--mode", "full"], &trace, &app.path, &[]),
-        LIMIT,
-    )
-    .unwrap();
+    record_program(&["--mode", "full"], &trace, &app.path, &[]);
     let report = analyze(&trace, &[]);
     let source = std::fs::read_to_string(programs::source("sweep")).unwrap();
     let loops = report["loops"].as_array().unwrap();
@@ -267,11 +243,7 @@ fn loops_have_lines_and_count_the_loops_inside_them() {
     };
     let app = session::instrument(&original, "soft", &[]).unwrap();
     let trace = dir.path().join("inlined");
-    tools::succeed(
-        &mut record_command(&["--mode", "full"], &trace, &app.path, &[]),
-        LIMIT,
-    )
-    .unwrap();
+    record_program(&["--mode", "full"], &trace, &app.path, &[]);
     let report = analyze(&trace, &[]);
     let loops = report["loops"].as_array().unwrap();
     let inner = loops
@@ -296,21 +268,13 @@ fn loops_have_lines_and_count_the_loops_inside_them() {
 #[test]
 fn every_format_has_the_same_functions() {
     let dir = tempfile::tempdir().unwrap();
-    let variant = Variant {
-        clang: false,
-        opt: "1",
-        pie: true,
-    };
+    let variant = Variant::O1;
     let Some(original) = programs::build("hash", variant, &["-g"], dir.path()).unwrap() else {
         return;
     };
     let app = session::instrument(&original, "soft", &[]).unwrap();
     let trace = dir.path().join("trace");
-    tools::succeed(
-        &mut record_command(&["--mode", "full"], &trace, &app.path, &[]),
-        LIMIT,
-    )
-    .unwrap();
+    record_program(&["--mode", "full"], &trace, &app.path, &[]);
     let json = analyze(&trace, &[]);
     let names: Vec<String> = json["functions"]
         .as_array()
@@ -343,22 +307,14 @@ fn every_format_has_the_same_functions() {
 #[test]
 fn stores_on_request() {
     let dir = tempfile::tempdir().unwrap();
-    let variant = Variant {
-        clang: false,
-        opt: "2",
-        pie: true,
-    };
+    let variant = Variant::O2;
     let Some(original) = programs::build("loops", variant, &[], dir.path()).unwrap() else {
         return;
     };
     let count = |extra: &[&str]| {
         let app = session::instrument(&original, "soft", extra).unwrap();
         let trace = dir.path().join("trace");
-        tools::succeed(
-            &mut record_command(&["--mode", "full", "--force"], &trace, &app.path, &[]),
-            LIMIT,
-        )
-        .unwrap();
+        record_program(&["--mode", "full", "--force"], &trace, &app.path, &[]);
         let trace = mgz_tests::rows::read_trace(&trace).unwrap();
         let totals = &trace.manifest.totals;
         let stores = trace.threads.values().flatten().filter(|r| r.store).count();
@@ -383,11 +339,7 @@ fn stores_on_request() {
 #[test]
 fn hot_functions_can_be_given_to_functions() {
     let dir = tempfile::tempdir().unwrap();
-    let variant = Variant {
-        clang: false,
-        opt: "1",
-        pie: true,
-    };
+    let variant = Variant::O1;
     let Some(original) = programs::build("scatter", variant, &[], dir.path()).unwrap() else {
         return;
     };

@@ -198,11 +198,7 @@ fn each_load_of_a_plan_is_placed_or_refused() {
 #[test]
 fn plans_for_other_files_are_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let variant = Variant {
-        clang: false,
-        opt: "2",
-        pie: true,
-    };
+    let variant = Variant::O2;
     let id = ["-Wl,--build-id=0x0123456789abcdef"];
     let Some(program) = programs::build("prefetches", variant, &id, dir.path()).unwrap() else {
         return;

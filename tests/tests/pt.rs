@@ -28,16 +28,12 @@ use mgz_tests::compare;
 use mgz_tests::events::{EventKind as Seen, StepperEvent};
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::rows::{self, RecordedRow};
-use mgz_tests::session::{self, record_command};
+use mgz_tests::session::{self, analysis_json, record_program};
 use mgz_tests::tools::{self, LIMIT};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-const PIE: Variant = Variant {
-    clang: false,
-    opt: "2",
-    pie: true,
-};
+const PIE: Variant = Variant::O2;
 const FIXED: Variant = Variant {
     clang: true,
     opt: "1",
@@ -109,11 +105,7 @@ impl Recorded {
         let original = programs::build(name, variant, &["-g"], dir.path()).unwrap()?;
         let app = session::instrument(&original, "soft", &[]).unwrap();
         let (trace, converted) = (dir.path().join("soft"), dir.path().join("converted"));
-        tools::succeed(
-            &mut record_command(&["--mode", "full", "--keep-spill"], &trace, &app.path, args),
-            LIMIT,
-        )
-        .unwrap();
+        record_program(&["--mode", "full", "--keep-spill"], &trace, &app.path, args);
         copy(&trace, &converted);
         tools::succeed(
             tools::tool("mgz-record").arg("--recover").arg(&converted),
@@ -491,37 +483,19 @@ fn stretches(
     size: usize,
     every: usize,
 ) -> Vec<Vec<Slot>> {
-    let mut next = 0;
     let mut out: Vec<Vec<Slot>> = Vec::new();
     let mut before = None;
-    for window in windows {
-        let Some(first) = encoder
-            .boundaries
-            .iter()
-            .copied()
-            .find(|&at| at >= window.start && at + 16 <= window.end)
-        else {
-            continue;
-        };
-        let from = encoder
-            .places
-            .partition_point(|p| p.start < first)
-            .max(next);
-        let to = encoder
-            .places
-            .partition_point(|p| p.end <= window.end)
-            .max(from);
+    for places in encoder.readable(windows) {
         if every >= size {
             before = None;
         }
-        for &slot in &slot_of[from..to] {
+        for &slot in &slot_of[places] {
             if before.map(|b: usize| b + 1) != Some(slot) {
                 out.push(Vec::new());
             }
             out.last_mut().unwrap().push(slots[slot]);
             before = Some(slot);
         }
-        next = next.max(to);
     }
     out
 }
@@ -595,7 +569,7 @@ fn windows_with_overlaps_and_overflows_give_what_they_hold() {
         let dropped = &got.manifest.totals.dropped;
         assert_eq!(
             dropped.contains_key("overflows"),
-            lost > 0 && got.manifest.state == "partial",
+            lost > 0 && got.manifest.state.as_str() == "partial",
             "{what}: {dropped:?}"
         );
         assert_eq!(
@@ -692,18 +666,7 @@ fn call_chains_reach_the_analysis() {
         (told.state.as_str(), told.partial, told.unknown),
         ("recorded", got.manifest.totals.samples, 0)
     );
-    let output = tools::succeed(
-        tools::tool("mgz-analyze").arg(&folder).args([
-            "--format",
-            "json",
-            "--by-path",
-            "--caches",
-            "zen3",
-        ]),
-        LIMIT,
-    )
-    .unwrap();
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = analysis_json(&folder, &["--by-path", "--caches", "zen3"]);
     let paths = &report["call_paths"];
     assert_eq!(
         (&paths["state"], &paths["partial"]),

@@ -1,10 +1,11 @@
 //! `mgz query`: SQL results equal those of the analysis.
 
-use mgz_tests::session::{instrument, record_command};
+use mgz_tests::programs;
+use mgz_tests::session::{instrument, record_program};
 use mgz_tests::tools::{self, LIMIT, code};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 const PROGRAM: &str = r#"
 #include <stdio.h>
@@ -36,20 +37,11 @@ fn query(folder: &Path, arguments: &[&str]) -> Output {
 fn sql_finds_what_the_analysis_says() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| -> PathBuf { dir.path().join(name) };
-    std::fs::write(path("app.c"), PROGRAM).unwrap();
-    let mut cc = Command::new("cc");
-    cc.args(["-O1", "-g", "-o"])
-        .arg(path("app"))
-        .arg(path("app.c"));
-    tools::succeed(&mut cc, LIMIT).unwrap();
+    programs::compile_text(PROGRAM, &path("app"), &["-O1", "-g"]);
     let app = instrument(&path("app"), "soft", &[]).unwrap().path;
-    tools::succeed(
-        &mut record_command(&["--mode", "full"], &path("full"), &app, &[]),
-        LIMIT,
-    )
-    .unwrap();
+    record_program(&["--mode", "full"], &path("full"), &app, &[]);
     let ring = ["--mode", "ring", "--period", "1009", "--window", "100"];
-    tools::succeed(&mut record_command(&ring, &path("ring"), &app, &[]), LIMIT).unwrap();
+    record_program(&ring, &path("ring"), &app, &[]);
 
     for trace in ["full", "ring"] {
         let analysis = tools::succeed(

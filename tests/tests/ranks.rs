@@ -7,11 +7,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
 
-const PLAIN: Variant = Variant {
-    clang: false,
-    opt: "2",
-    pie: true,
-};
+const PLAIN: Variant = Variant::O2;
 
 fn app(dir: &Path) -> std::path::PathBuf {
     let original = programs::build("hash", PLAIN, &[], dir).unwrap().unwrap();

@@ -6,16 +6,8 @@ use mgz_tests::programs::{self, Variant};
 use mgz_tests::tools::{self, LIMIT};
 use std::path::{Path, PathBuf};
 
-const PLAIN: Variant = Variant {
-    clang: false,
-    opt: "2",
-    pie: true,
-};
-const FIXED: Variant = Variant {
-    clang: true,
-    opt: "0",
-    pie: false,
-};
+const PLAIN: Variant = Variant::O2;
+const FIXED: Variant = Variant::CLANG_FIXED;
 const OTHER: Variant = Variant {
     clang: true,
     opt: "2",
@@ -26,11 +18,7 @@ const PLAINEST: Variant = Variant {
     opt: "0",
     pie: true,
 };
-const PLAINER: Variant = Variant {
-    clang: false,
-    opt: "1",
-    pie: true,
-};
+const PLAINER: Variant = Variant::O1;
 const VARIANTS: [Variant; 4] = [PLAIN, FIXED, OTHER, PLAINEST];
 
 /// Builds one of the variants of `readers.c`.

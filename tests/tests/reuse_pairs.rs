@@ -6,16 +6,12 @@ use arrow_array::types::{UInt32Type, UInt64Type};
 use mgz_annotations_schema::manifest::{ANNOTATIONS_DIR, Manifest, REUSE_PAIRS};
 use mgz_annotations_schema::sidecar::Sidecar;
 use mgz_tests::programs::{self, Variant};
-use mgz_tests::session::{self, record_command};
+use mgz_tests::session::{self, record_program};
 use mgz_tests::tools::{self, LIMIT};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::path::Path;
 
-const VARIANT: Variant = Variant {
-    clang: false,
-    opt: "2",
-    pie: true,
-};
+const VARIANT: Variant = Variant::O2;
 /// Size of the program's table in bytes.
 const TABLE: u64 = 1 << 20;
 /// Distance in bytes between two words that are read.
@@ -107,7 +103,7 @@ fn reuses_are_those_of_the_source() {
     let record = |options: &[&str], args: &[&str]| {
         let trace = dir.path().join(format!("{}-{}", args[0], options.len()));
         let rate = [&["--rate", "1000"], options].concat();
-        let output = tools::succeed(&mut record_command(&rate, &trace, &app, args), LIMIT).unwrap();
+        let output = record_program(&rate, &trace, &app, args);
         let alone = tools::succeed(std::process::Command::new(&program).args(args), LIMIT).unwrap();
         assert_eq!(output.stdout, alone.stdout);
         trace

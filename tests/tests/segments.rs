@@ -4,22 +4,14 @@
 
 use mgz_tests::forms::{self, FormOutcome};
 use mgz_tests::programs::{self, Variant};
-use mgz_tests::session::{self, record_command};
+use mgz_tests::session::{self, recorded_run};
 use mgz_tests::tools::{self, LIMIT};
 use std::path::Path;
 use std::process::Command;
 
 const VARIANTS: [Variant; 3] = [
-    Variant {
-        clang: false,
-        opt: "2",
-        pie: true,
-    },
-    Variant {
-        clang: true,
-        opt: "0",
-        pie: false,
-    },
+    Variant::O2,
+    Variant::CLANG_FIXED,
     Variant {
         clang: false,
         opt: "0",
@@ -91,9 +83,7 @@ fn by_a_library() {
     let dir = tempfile::tempdir().unwrap();
     let source = programs::source("segments");
     let compile = |arguments: &[&str], out: &Path| {
-        let mut gcc = Command::new("gcc");
-        gcc.args(["-O1", "-w", "-o"]).arg(out).arg(&source);
-        tools::succeed(gcc.args(arguments), LIMIT).unwrap();
+        programs::compile(&source, out, &[&["-O1", "-w"], arguments].concat());
     };
     let folder = dir.path().display().to_string();
     compile(
@@ -125,11 +115,7 @@ fn by_a_library() {
                 let trace = dir
                     .path()
                     .join(format!("{form}-{mode}-{}", arguments.len()));
-                let got = tools::run_limited(
-                    &mut record_command(&["--mode", mode], &trace, &out, arguments),
-                    LIMIT,
-                )
-                .unwrap();
+                let got = recorded_run(&["--mode", mode], &trace, &out, arguments);
                 let said = String::from_utf8_lossy(&got.stderr);
                 assert!(said.contains("set the %gs base"), "{what}: {said}");
                 if mode == "burst" {

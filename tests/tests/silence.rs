@@ -9,11 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const PLAIN: Variant = Variant {
-    clang: false,
-    opt: "1",
-    pie: true,
-};
+const PLAIN: Variant = Variant::O1;
 /// Modes, with options that give enough windows in short programs.
 const MODES: [(&str, &[&str]); 3] = [
     ("full", &["--mode", "full"]),
@@ -205,14 +201,8 @@ fn libraries_that_look_elsewhere_first() {
         return;
     };
     let plugin = dir.path().join("plugin.so");
-    tools::succeed(
-        Command::new("gcc")
-            .args(["-O1", "-w", "-shared", "-fPIC", "-pthread", "-o"])
-            .arg(&plugin)
-            .arg(programs::source("deepbind")),
-        LIMIT,
-    )
-    .unwrap();
+    let shared = ["-O1", "-w", "-shared", "-fPIC", "-pthread"];
+    programs::compile(&programs::source("deepbind"), &plugin, &shared);
     let plugins = Forms::of(plugin);
     let trace = dir.path().join("trace");
     let path = |p: &Path| p.to_str().unwrap().to_owned();
@@ -540,25 +530,9 @@ fn where_nothing_instrumented_runs() {
         "int gone(void); int main(void) { return gone(); }\n",
     )
     .unwrap();
-    let gone = dir.path().join("gone.c");
-    std::fs::write(&gone, "int gone(void) { return 0; }\n").unwrap();
-    tools::succeed(
-        Command::new("gcc")
-            .args(["-shared", "-fPIC", "-o"])
-            .arg(&library)
-            .arg(&gone),
-        LIMIT,
-    )
-    .unwrap();
-    tools::succeed(
-        Command::new("gcc")
-            .arg("-o")
-            .arg(&needs)
-            .arg(&source)
-            .arg(&library),
-        LIMIT,
-    )
-    .unwrap();
+    let gone = "int gone(void) { return 0; }\n";
+    programs::compile_text(gone, &library, &["-shared", "-fPIC"]);
+    programs::compile(&source, &needs, &[library.to_str().unwrap()]);
     let needs = Forms::of(needs);
     std::fs::remove_file(&library).unwrap();
     for (mode, options) in MODES {
@@ -754,17 +728,9 @@ fn programs_that_gain_rights() {
 #[test]
 fn what_the_c_library_reads_is_said() {
     let dir = tempfile::tempdir().unwrap();
-    let source = dir.path().join("copies.c");
     let program = dir.path().join("copies");
-    std::fs::write(&source, "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\nchar name[] = \"a name\"; int main(int c, char **v) { static char a[1 << 16], b[1 << 16]; long s = 0; for (int i = 0; i < 4000; i++) { memcpy(b, a, sizeof b - c); a[i] = i; s += b[i] + strlen(name + c); } printf(\"%ld\\n\", s); return 0; }\n").unwrap();
-    tools::succeed(
-        Command::new("gcc")
-            .args(["-O1", "-fno-builtin", "-o"])
-            .arg(&program)
-            .arg(&source),
-        LIMIT,
-    )
-    .unwrap();
+    let text = "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\nchar name[] = \"a name\"; int main(int c, char **v) { static char a[1 << 16], b[1 << 16]; long s = 0; for (int i = 0; i < 4000; i++) { memcpy(b, a, sizeof b - c); a[i] = i; s += b[i] + strlen(name + c); } printf(\"%ld\\n\", s); return 0; }\n";
+    programs::compile_text(text, &program, &["-O1", "-fno-builtin"]);
     let app = Forms::of(program);
     let trace = dir.path().join("trace");
     let expected = run(&mut Command::new(&app.original));
@@ -834,14 +800,8 @@ fn libraries_that_wake_the_recorder() {
         return;
     };
     let plugin = dir.path().join("plugin.so");
-    tools::succeed(
-        Command::new("gcc")
-            .args(["-O1", "-w", "-shared", "-fPIC", "-pthread", "-o"])
-            .arg(&plugin)
-            .arg(programs::source("late")),
-        LIMIT,
-    )
-    .unwrap();
+    let shared = ["-O1", "-w", "-shared", "-fPIC", "-pthread"];
+    programs::compile(&programs::source("late"), &plugin, &shared);
     let plugins = Forms::of(plugin);
     let trace = dir.path().join("trace");
     for how in ["early", "stack", "handler"] {

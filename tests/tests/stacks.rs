@@ -1,8 +1,7 @@
 //! Owners of stack memory, in `mgz-analyze --objects`.
 
 use mgz_tests::programs::{self, Variant};
-use mgz_tests::session::{self, record_command};
-use mgz_tests::tools::{self, LIMIT};
+use mgz_tests::session::{self, analysis_json, record_program};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -77,11 +76,7 @@ fn check(report: &Value, threads: &[(String, u64)], mode: &str) {
 #[test]
 fn threads_have_their_own_stacks_also_beside_each_other_and_one_after_the_other() {
     let dir = tempfile::tempdir().unwrap();
-    let variant = Variant {
-        clang: false,
-        opt: "1",
-        pie: true,
-    };
+    let variant = Variant::O1;
     let Some(original) = programs::build("beside", variant, &["-g"], dir.path()).unwrap() else {
         return;
     };
@@ -91,7 +86,7 @@ fn threads_have_their_own_stacks_also_beside_each_other_and_one_after_the_other(
         &["--mode", "ring", "--period", "5000", "--window", "1000"],
     ] {
         let trace = dir.path().join(mode[1]);
-        let output = tools::succeed(&mut record_command(mode, &trace, &app, &[]), LIMIT).unwrap();
+        let output = record_program(mode, &trace, &app, &[]);
         let threads: Vec<(String, u64)> = String::from_utf8(output.stdout)
             .unwrap()
             .lines()
@@ -101,14 +96,7 @@ fn threads_have_their_own_stacks_also_beside_each_other_and_one_after_the_other(
             })
             .collect();
         assert_eq!(threads.len(), 10);
-        let output = tools::succeed(
-            tools::tool("mgz-analyze")
-                .arg(&trace)
-                .args(["--format", "json", "--objects"]),
-            LIMIT,
-        )
-        .unwrap();
-        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let report = analysis_json(&trace, &["--objects"]);
         check(&report, &threads, mode[1]);
     }
 }

@@ -8,11 +8,7 @@ use mgz_tests::tools::{self, LIMIT};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PLAIN: Variant = Variant {
-    clang: false,
-    opt: "2",
-    pie: true,
-};
+const PLAIN: Variant = Variant::O2;
 const MODES: [&[&str]; 3] = [
     &["--mode", "full"],
     &["--mode", "ring", "--period", "5000", "--window", "500"],

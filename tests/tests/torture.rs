@@ -472,23 +472,21 @@ fn flavours() -> Vec<&'static str> {
         .collect()
 }
 
+/// Compiles a variant of a program and checks it, unless this machine lacks a tool for it.
+fn check_built(name: &str, way: &Way, runs: &[&[&str]], dir: &Path, verdict: &mut Verdict) {
+    match way.build(name, dir) {
+        Ok(Some(program)) => check(&format!("{name} {way}"), name, &program, runs, dir, verdict),
+        Ok(None) => {}
+        Err(why) => verdict.wrong.push(format!("{name} {way}: {why:#}")),
+    }
+}
+
 /// Compiles a program in each of its variants and runs it with each list of arguments.
 fn torture(name: &str, runs: &[&[&str]]) {
     let mut verdict = Verdict::default();
     for way in ways::ways(name) {
         let dir = tempfile::tempdir().unwrap();
-        match way.build(name, dir.path()) {
-            Ok(Some(program)) => check(
-                &format!("{name} {way}"),
-                name,
-                &program,
-                runs,
-                dir.path(),
-                &mut verdict,
-            ),
-            Ok(None) => {}
-            Err(why) => verdict.wrong.push(format!("{name} {way}: {why:#}")),
-        }
+        check_built(name, &way, runs, dir.path(), &mut verdict);
         if std::env::var_os("MGZ_KEEP").is_some() {
             println!("{name} {way}: kept in {}", dir.keep().display());
         }
@@ -706,18 +704,7 @@ fn linkers_and_layouts() {
                 continue;
             }
             let dir = tempfile::tempdir().unwrap();
-            match way.build(name, dir.path()) {
-                Ok(Some(program)) => check(
-                    &format!("{name} {way}"),
-                    name,
-                    &program,
-                    &[&[]],
-                    dir.path(),
-                    &mut verdict,
-                ),
-                Ok(None) => {}
-                Err(why) => verdict.wrong.push(format!("{name} {way}: {why:#}")),
-            }
+            check_built(name, &way, &[&[]], dir.path(), &mut verdict);
         }
     }
     verdict.end();
@@ -821,18 +808,7 @@ fn handlers_and_layouts() {
     for way in ways {
         for name in ["handlers", "rewind", "faults", "breaks"] {
             let dir = tempfile::tempdir().unwrap();
-            match way.build(name, dir.path()) {
-                Ok(Some(program)) => check(
-                    &format!("{name} {way}"),
-                    name,
-                    &program,
-                    &[&[]],
-                    dir.path(),
-                    &mut verdict,
-                ),
-                Ok(None) => {}
-                Err(why) => verdict.wrong.push(format!("{name} {way}: {why:#}")),
-            }
+            check_built(name, &way, &[&[]], dir.path(), &mut verdict);
         }
     }
     verdict.end();
@@ -857,18 +833,7 @@ fn unwinding_without_a_loader() {
                 strip: Strip::Symbols,
                 flags: &[],
             };
-            match way.build(name, dir.path()) {
-                Ok(Some(program)) => check(
-                    &format!("{name} {way}"),
-                    name,
-                    &program,
-                    &[&[]],
-                    dir.path(),
-                    &mut verdict,
-                ),
-                Ok(None) => {}
-                Err(why) => verdict.wrong.push(format!("{name} {way}: {why:#}")),
-            }
+            check_built(name, &way, &[&[]], dir.path(), &mut verdict);
         }
     }
     verdict.end();

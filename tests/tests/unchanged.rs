@@ -318,11 +318,7 @@ fn gdb_backtraces() {
     }
     use mgz_tests::programs::{self, Variant};
     let dir = tempfile::tempdir().unwrap();
-    let variant = Variant {
-        clang: false,
-        opt: "1",
-        pie: true,
-    };
+    let variant = Variant::O1;
     let Some(program) =
         programs::build("backtraces", variant, &["-fno-inline"], dir.path()).unwrap()
     else {

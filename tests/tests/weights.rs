@@ -3,17 +3,13 @@
 use mgz_annotations_schema::manifest::CALIBRATION_DIR;
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::rows;
-use mgz_tests::session::{self, Instrumented, record_command, same_result};
+use mgz_tests::session::{self, Instrumented, record_command, recorded_run, same_result};
 use mgz_tests::tools::{self, LIMIT};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-const PLAIN: Variant = Variant {
-    clang: false,
-    opt: "2",
-    pie: true,
-};
+const PLAIN: Variant = Variant::O2;
 const ROUNDS: &[&str] = &["6"];
 
 fn build(name: &str, dir: &Path, serves: &str) -> Option<Instrumented> {
@@ -23,8 +19,7 @@ fn build(name: &str, dir: &Path, serves: &str) -> Option<Instrumented> {
 
 fn record(app: &Instrumented, trace: &Path, options: &[&str], args: &[&str]) -> String {
     let expected = tools::run_limited(Command::new(&app.original).args(args), LIMIT).unwrap();
-    let got =
-        tools::run_limited(&mut record_command(options, trace, &app.path, args), LIMIT).unwrap();
+    let got = recorded_run(options, trace, &app.path, args);
     if !options.contains(&"--calibrate") {
         same_result("recorded", &expected, &got).unwrap();
     }
@@ -228,11 +223,7 @@ fn calibrated_traces_have_their_weights_with_them() {
     });
     assert_eq!(left.count(), 0);
     let refused = |options: &[&str]| {
-        let output = tools::run_limited(
-            &mut record_command(options, &dir.path().join("none"), &app.path, ROUNDS),
-            LIMIT,
-        )
-        .unwrap();
+        let output = recorded_run(options, &dir.path().join("none"), &app.path, ROUNDS);
         assert_eq!(output.status.code(), Some(125));
         String::from_utf8(output.stderr).unwrap()
     };

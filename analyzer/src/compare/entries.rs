@@ -4,6 +4,7 @@
 use crate::compare::original::Original;
 use crate::compare::picture;
 use crate::data::log_histogram::Bin;
+use crate::data::object_map::is_address;
 use crate::estimate::row_estimates::Hats;
 use crate::estimate::time_shares::TimeShare;
 use crate::misses::Misses;
@@ -471,7 +472,6 @@ fn of_objects(analysis: &Analysis, whole: Whole) -> Vec<Entry> {
 /// Names by which objects of two runs can be matched. An object that is named only by its address
 /// has another address in each run. Such objects are numbered by size, largest first.
 fn object_names(objects: &[(&str, Option<u64>)]) -> Vec<String> {
-    let is_address = |name: &str| name.starts_with("0x");
     let mut nameless: Vec<usize> = (0..objects.len())
         .filter(|&at| is_address(objects[at].0))
         .collect();

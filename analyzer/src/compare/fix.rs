@@ -54,7 +54,17 @@ struct Record {
 #[serde(default)]
 struct Candidate {
     remedy: String,
-    outcome: String,
+    outcome: Outcome,
+}
+
+/// Decision of `mgz fix` on a candidate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Outcome {
+    Kept,
+    #[default]
+    #[serde(other)]
+    Dropped,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -126,7 +136,10 @@ impl Record {
     }
 
     fn into_known(self, changes: &[Change]) -> KnownFix {
-        let kept = self.candidates.iter().filter(|c| c.outcome == "kept");
+        let kept = self
+            .candidates
+            .iter()
+            .filter(|c| c.outcome == Outcome::Kept);
         let remedies = match self.remedies.is_empty() {
             true => kept.map(|c| c.remedy.clone()).collect(),
             false => self.remedies,

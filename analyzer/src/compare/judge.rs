@@ -26,7 +26,7 @@ const SAME_RATIO: f64 = 0.10;
 const SAME_POINTS: f64 = 1.0;
 /// Functions and objects with less weight on both sides are not compared, percent. Source: Chosen.
 const MIN_WEIGHT_PCT: f64 = 1.0;
-/// The same for lines and loops. Source: Chosen.
+/// Lines and loops with less weight on both sides are not compared, percent. Source: Chosen.
 const MIN_LINE_WEIGHT_PCT: f64 = 5.0;
 
 /// Everything that was compared.

@@ -148,7 +148,7 @@ impl Histogram {
         above as f64 + inside * ((to - value) as f64 + 1.0) / ((to - from) as f64 + 1.0)
     }
 
-    /// The same counts in bins of powers of two.
+    /// The counts in bins of powers of two.
     pub fn coarse(&self) -> LogHistogram {
         let mut coarse = LogHistogram::default();
         for (at, &count) in self.counts.iter().enumerate().filter(|(_, c)| **c > 0) {

@@ -255,6 +255,11 @@ impl OwnStack {
     }
 }
 
+/// True if an object's name is only its address: `0x7f0000000000 (64 KiB)`.
+pub fn is_address(name: &str) -> bool {
+    name.starts_with("0x")
+}
+
 /// The thread whose stack an object is.
 fn thread_of(object: &Object) -> Option<u32> {
     let name = object.name.strip_prefix("[stack of thread ")?;

@@ -8,6 +8,7 @@ use crate::stages::line_visits::LineVisits;
 use crate::stages::reuse::SampleReuse;
 use crate::stages::strides::Strides;
 use crate::stages::windows::WindowEngine;
+use mgz_annotations_schema::lock::locked;
 use std::sync::Mutex;
 
 /// Samples with at least this many rows are tasks of their own; shorter ones are grouped. Source:
@@ -61,17 +62,11 @@ impl<T> Default for Slot<T> {
 
 impl<T> Slot<T> {
     pub(crate) fn put(&self, value: T) {
-        *self
-            .0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(value);
+        *locked(&self.0) = Some(value);
     }
 
     pub(crate) fn take(&self) -> Option<T> {
-        self.0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .take()
+        locked(&self.0).take()
     }
 }
 

@@ -32,6 +32,7 @@ use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::stages::strides::Strides;
 use crate::stages::windows::WindowEngine;
 use batch::{Handover, SampleRows, Span};
+use mgz_annotations_schema::lock::locked;
 use std::sync::{Arc, Mutex};
 use task_runner::TaskRunner;
 
@@ -124,10 +125,7 @@ impl Worker {
             let zoom = self.zoom.filter(|_| self.buckets.is_empty());
             let zoom =
                 zoom.map(|wanted| ZoomSums::new(wanted, self.units.clone(), self.budget.clone()));
-            let mut stores = self
-                .stores
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut stores = locked(&self.stores);
             while stores.len() <= self.buckets.len() {
                 stores.push(Store::new(self.budget.clone()));
             }
@@ -294,11 +292,7 @@ struct Driver {
 
 impl Driver {
     fn worker(&self) -> Worker {
-        let pooled = self
-            .workers
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .pop();
+        let pooled = locked(&self.workers).pop();
         pooled.unwrap_or_else(|| Worker {
             buckets: Vec::new(),
             budget: self.budget.clone(),
@@ -335,10 +329,7 @@ impl Driver {
     }
 
     fn give_back(&self, worker: Worker) {
-        self.workers
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .push(worker);
+        locked(&self.workers).push(worker);
     }
 
     fn space(&mut self, process: u32) -> u32 {

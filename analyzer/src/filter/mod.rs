@@ -19,11 +19,12 @@ use crate::input::selection;
 use crate::input::source::ChunkSource;
 use crate::input::weights::Weights;
 use mgz_annotations_schema::TraceMode;
+use mgz_annotations_schema::lock::locked;
 use mgz_annotations_schema::manifest::Manifest;
 use narrowing::Narrowing;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 pub use conditions::{Condition, Conditions, FilterError};
 pub(crate) use conditions::{names, process_name, shortened};
@@ -201,7 +202,7 @@ impl<'a> Filtered<'a> {
     }
 
     fn met(&self) -> MutexGuard<'_, BTreeMap<usize, Met>> {
-        self.met.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.met)
     }
 
     /// The object of a row.

@@ -118,7 +118,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The same data with other misses.
+    /// This context with other misses.
     pub(crate) fn with_misses<'b>(self, predicted: &'b Predicted) -> Context<'b>
     where
         'a: 'b,

@@ -24,7 +24,7 @@ pub(crate) type RegionKey = (u32, Option<u32>);
 pub(crate) struct Wait {
     /// For lines that a prefetcher has fetched.
     pub(crate) prefetched: f64,
-    /// The same if their steps are long.
+    /// For lines that a prefetcher has fetched, if their steps are long.
     pub(crate) prefetched_most: f64,
     /// For other lines, as the mean loop waits for them.
     pub(crate) exposed: f64,

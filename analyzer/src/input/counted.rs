@@ -8,9 +8,9 @@ use crate::data::chunk::Chunk;
 use crate::data::code_map::{CodeMap, Target};
 use crate::input::executions;
 use crate::input::{ColumnSet, Trace};
-use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::{Manifest, Module};
 use mgz_annotations_schema::sidecar::Sidecar;
+use mgz_annotations_schema::{TraceMode, TraceState};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -211,7 +211,10 @@ fn check(ours: &Trace, other: &Trace, path: &str) -> Result<(), CountedError> {
             });
         }
     }
-    if matches!(manifest.state.as_str(), "running" | "interrupted") {
+    if matches!(
+        manifest.state,
+        TraceState::Running | TraceState::Interrupted
+    ) {
         return Err(incomplete("its recording did not end well".into()));
     }
     if manifest.mode != TraceMode::Ring && manifest.totals.loads_executed.is_none() {

@@ -35,6 +35,7 @@ use mgz_annotations_schema::manifest::{
 };
 use mgz_annotations_schema::sidecar::Sidecar;
 use mgz_annotations_schema::spill::SPILL_EXTENSION;
+use mgz_annotations_schema::{RowsIn, TraceState};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -100,18 +101,20 @@ impl Trace {
     ) -> Result<Trace, TraceError> {
         let manifest = read_manifest(folder)?;
         let mut warnings = Vec::new();
-        match manifest.state.as_str() {
-            "complete" => {}
-            "running" => warnings.push(
+        match &manifest.state {
+            TraceState::Complete => {}
+            TraceState::Running => warnings.push(
                 "the manifest says that the recording is still running, or that the recorder was killed; what is on disk so far is analysed".into(),
             ),
-            "interrupted" => warnings.push("the recording was interrupted; what was written before is analysed".into()),
-            "partial" => warnings.push("the trace is incomplete (see the problems below); what is there is analysed".into()),
-            other => warnings.push(format!("the manifest has the unknown state {other:?}")),
+            TraceState::Interrupted => warnings.push("the recording was interrupted; what was written before is analysed".into()),
+            TraceState::Partial => warnings.push("the trace is incomplete (see the problems below); what is there is analysed".into()),
+            TraceState::Unknown(other) => {
+                warnings.push(format!("the manifest has the unknown state {other:?}"));
+            }
         }
         warnings.extend(manifest.problems.iter().map(|p| format!("recorder: {p}")));
         let mut damage = Vec::new();
-        let mut spilled = manifest.data == "spill";
+        let mut spilled = manifest.data == RowsIn::Spill;
         if !spilled
             && !has_files(&folder.join(SAMPLES_DIR), "parquet")
             && has_files(&folder.join(SPILL_DIR), SPILL_EXTENSION)

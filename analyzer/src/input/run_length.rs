@@ -47,7 +47,7 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// The same value in all rows.
+    /// A column with one value in all rows.
     pub(crate) fn constant(value: u64, rows: usize) -> Steps {
         let mut steps = Steps::default();
         steps.push_even(value, 0, rows);

@@ -3,6 +3,7 @@
 use crate::data::chunk::Chunk;
 use crate::data::samples::{Beginning, SampleInfo};
 use crate::input::source::ChunkSource;
+use mgz_annotations_schema::lock::locked;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -232,10 +233,7 @@ impl<'a> CachedSource<'a> {
     /// Announces that only these pieces will be read: they are cached if they are few.
     pub(crate) fn narrow(&self, pieces: &[usize]) {
         let rows: u64 = pieces.iter().map(|&p| self.source.piece_rows(p)).sum();
-        let mut chunks = self
-            .chunks
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut chunks = locked(&self.chunks);
         if rows > MAX_ROWS_IN_MEMORY {
             chunks.clear();
             return;
@@ -264,10 +262,7 @@ impl ChunkSource for CachedSource<'_> {
     }
 
     fn read(&self, pieces: &[usize]) -> Vec<Result<Chunk, (String, u64)>> {
-        let chunks = self
-            .chunks
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let chunks = locked(&self.chunks);
         let known: Option<Vec<Chunk>> = pieces.iter().map(|p| chunks.get(p).cloned()).collect();
         drop(chunks);
         match known {

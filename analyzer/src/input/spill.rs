@@ -11,6 +11,7 @@ use crate::data::code_map::CodeMap;
 use crate::input::parquet::Decoded;
 use crate::input::source::ChunkSource;
 use mgz_annotations_schema::expand::{Counters, Expander, ModuleMap, Placement, RowBatch, Tables};
+use mgz_annotations_schema::lock::locked;
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_annotations_schema::sidecar::{Sidecar, SidecarError};
 use mgz_annotations_schema::spill;
@@ -184,10 +185,7 @@ impl<'a> SpillSource<'a> {
     }
 
     fn note(&self, key: (bool, usize), counters: &Counters) {
-        let mut met = self
-            .met
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut met = locked(&self.met);
         let seen = met.entry(key).or_default();
         if counters.slots >= seen.slots {
             *seen = *counters;
@@ -277,11 +275,7 @@ impl<'a> SpillSource<'a> {
 
     /// Pieces of one `full` file, ascending.
     fn full(&self, file: usize, numbers: &[usize]) -> Vec<Chunk> {
-        let kept = self
-            .streams
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .remove(&file);
+        let kept = locked(&self.streams).remove(&file);
         let mut stream = kept
             .filter(|s| numbers.first().is_some_and(|&n| s.next <= n))
             .unwrap_or_else(|| self.stream(file));
@@ -300,10 +294,7 @@ impl<'a> SpillSource<'a> {
             }
         }
         self.note((true, file), stream.expander.counters());
-        self.streams
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .insert(file, stream);
+        locked(&self.streams).insert(file, stream);
         chunks
     }
 }
@@ -349,12 +340,7 @@ impl ChunkSource for SpillSource<'_> {
 
     fn notes(&self) -> Vec<String> {
         let mut sum = Counters::default();
-        for counters in self
-            .met
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .values()
-        {
+        for counters in locked(&self.met).values() {
             sum.add(counters);
         }
         let mut notes = Vec::new();

@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock};
 pub(super) struct Wait {
     /// Sample lengths since the visit.
     pub(super) v: f64,
-    /// The same time for lines that return after equal times.
+    /// Sample lengths since the visit, for lines that return after equal times.
     pub(super) of_loops: f64,
     /// Share of the visits outside of laps that return at random.
     pub(super) at_random: f64,

@@ -223,7 +223,8 @@ impl Fit {
         alone / self.visits.max(1.0) * left(rate, spread, s - 1.0)
     }
 
-    /// The same probability for visits that return after equal times.
+    /// Probability that a line is not seen again within `v` sample lengths, if it returns after equal
+    /// times.
     pub(crate) fn in_loops(&self, v: f64) -> f64 {
         let rate = self.rate();
         if rate <= 0.0 {

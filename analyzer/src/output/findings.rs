@@ -9,6 +9,7 @@ use crate::output::names;
 use crate::output::text_table::{head, short_path};
 use crate::report::Analysis;
 use crate::util::human::percent;
+use mgz_annotations_schema::NamedRemedy;
 
 /// Columns of a text's indentation.
 const INDENT: usize = 4;
@@ -208,7 +209,7 @@ pub(crate) fn gain(finding: &Finding, room: usize) -> Option<String> {
 
 /// A remedy whose target has a short name: a source file without its folders, or an object.
 fn short_remedy(remedy: &str, room: usize) -> String {
-    let Some((kind, target)) = remedy.split_once(" of ") else {
+    let Some(NamedRemedy { kind, target }) = NamedRemedy::read(remedy) else {
         return remedy.to_owned();
     };
     let target = match target.starts_with('/') {

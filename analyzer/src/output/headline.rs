@@ -1,5 +1,6 @@
 //! A finding on the screen: two lines of headline, one of evidence, one of remedy.
 
+use crate::data::object_map::is_address;
 use crate::findings::{Finding, Observation};
 use crate::misses::is_vague;
 use crate::output::findings::{cost, gain, object_of, with_module};
@@ -140,7 +141,7 @@ fn data(finding: &Finding, most: usize) -> String {
 /// True if the data of a finding have a name that the user knows.
 pub(crate) fn is_named(finding: &Finding) -> bool {
     let object = finding.object.as_str();
-    !object.is_empty() && object != "[heap]" && !object.starts_with("0x")
+    !object.is_empty() && object != "[heap]" && !is_address(object)
 }
 
 /// The mechanism, and the deepest cache that its loads miss, or else the share of new lines.

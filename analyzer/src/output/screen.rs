@@ -15,7 +15,7 @@ use crate::output::readable::{clauses, seconds, size, thousands, within};
 use crate::output::text_table::{Style, head, short_path};
 use crate::report::{Analysis, FunctionRow, LoadMetrics};
 use crate::util::human::{count, counted, percent};
-use mgz_annotations_schema::TraceMode;
+use mgz_annotations_schema::{TraceMode, TraceState};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Lines of a screen. With the lines that `mgz run` prints before and after it, these are 24.
@@ -135,10 +135,10 @@ fn recorded(analysis: &Analysis) -> String {
     if s.processes != 1 {
         text.push_str(&format!(", {} processes", count(s.processes)));
     }
-    if t.state != "complete" {
+    if t.state != TraceState::Complete {
         text.push_str(&format!(", {}", t.state));
     }
-    if !["", "exit 0"].contains(&t.program_status.as_str()) {
+    if !t.program_status.is_usual() {
         text.push_str(&format!("; the program ended with {}", t.program_status));
     }
     text

@@ -2,8 +2,8 @@
 
 use crate::report::{Analysis, Summary, TraceInfo};
 use crate::util::human::{bytes, count, counted, number, percent};
-use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::within;
+use mgz_annotations_schema::{ProgramStatus, SamplingUnit, TraceMode};
 use std::collections::BTreeMap;
 
 /// `, 95 % interval 1.2M to 3.4M`.
@@ -80,10 +80,9 @@ fn recording(t: &TraceInfo) -> String {
         t.backend,
         t.mode,
         t.state,
-        if t.program_status.is_empty() {
-            "?"
-        } else {
-            &t.program_status
+        match &t.program_status {
+            ProgramStatus::Running => "?".to_owned(),
+            ended => ended.to_string(),
         }
     )
 }
@@ -96,10 +95,9 @@ fn sampling(t: &TraceInfo) -> String {
         (period, 0) => format!(
             ", a window every {} {}",
             count(period),
-            if t.unit == "cpu-clock" {
-                "ns of CPU time"
-            } else {
-                &t.unit
+            match &t.unit {
+                SamplingUnit::CpuClock => "ns of CPU time",
+                unit => unit.as_str(),
             }
         ),
         (period, window) if t.mode == TraceMode::Burst => format!(

@@ -1,6 +1,7 @@
 //! The result of one trace for its rank.
 
 use crate::data::counts::Metrics;
+use crate::data::object_map::is_address;
 use crate::estimate::row_estimates::Hats;
 use crate::ranks::spread::RankSpread;
 use crate::ranks::{
@@ -34,7 +35,7 @@ fn spreads(metrics: &Metrics, hats: &Hats, rank: &RankName) -> Spreads {
 /// The name of an object, or a substitute for an address: memory without a name is named by its
 /// address, which differs between ranks.
 fn common(object: &str) -> String {
-    if object.starts_with("0x") {
+    if is_address(object) {
         "[anonymous memory]".into()
     } else {
         object.to_owned()
@@ -121,8 +122,8 @@ pub fn ranks_of_trace(analysis: &Analysis, manifest: &Manifest, trace: &str, key
         key,
         world_size: manifest.world_size,
         local_rank: manifest.local_rank,
-        state: manifest.state.clone(),
-        program_status: summary.trace.program_status.clone(),
+        state: manifest.state.to_string(),
+        program_status: summary.trace.program_status.to_string(),
         metrics: metrics.into(),
         profile: profile(analysis, all),
         name: name.clone(),

@@ -86,7 +86,7 @@ pub(super) fn levels(trace: &Trace, questions: &Questions) -> Vec<Cache> {
     }
 }
 
-/// The same caches, with the measured latencies of the manifest if these belong to the same caches.
+/// The caches of [`levels`], with the measured latencies of the manifest if these belong to them.
 pub(super) fn hierarchy(trace: &Trace, questions: &Questions) -> Hierarchy {
     let costs = trace.manifest.memory_costs.as_ref();
     Hierarchy::new(levels(trace, questions), costs)

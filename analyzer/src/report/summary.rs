@@ -6,10 +6,10 @@ use crate::engine::EngineOutcome;
 use crate::estimate::row_estimates::{Estimator, Hats};
 use crate::input::counted::WeightsFrom;
 use crate::misses::Misses;
-use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::coverage;
 use mgz_annotations_schema::coverage::Coverage;
 use mgz_annotations_schema::manifest::{Cache, Manifest};
+use mgz_annotations_schema::{ProgramStatus, SamplingUnit, TraceMode, TraceState};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -25,11 +25,11 @@ pub struct TraceInfo {
     /// `full`, `ring` or `burst`.
     pub mode: TraceMode,
     /// State of the trace.
-    pub state: String,
+    pub state: TraceState,
     /// End of the program.
-    pub program_status: String,
+    pub program_status: ProgramStatus,
     /// Unit of `period` and `window`.
-    pub unit: String,
+    pub unit: SamplingUnit,
     /// True if windows are triggered by time: each represents the same time, and shares are of
     /// time.
     pub by_time: bool,

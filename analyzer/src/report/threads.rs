@@ -22,6 +22,7 @@ use crate::util::fast_hash::Mixed;
 use crate::views::context::Basis;
 use crate::views::whole_counts;
 use mgz_annotations_schema::TraceMode;
+use mgz_annotations_schema::lock::locked;
 use mgz_annotations_schema::manifest::Manifest;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -152,7 +153,7 @@ impl ChunkSource for Dealt<'_> {
     }
 
     fn read(&self, pieces: &[usize]) -> Vec<Result<Chunk, (String, u64)>> {
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = locked(&self.buckets);
         let mut chunks = self.source.read(pieces);
         for run in chunks.iter_mut().flatten().flat_map(|c| &mut c.runs) {
             run.bucket = buckets.of(run.process, run.thread);

@@ -7,7 +7,7 @@ pub fn bar(rows: u64) -> indicatif::ProgressBar {
     bar_of(rows, "{bar:30} {human_pos} of {human_len} rows, {eta} left")
 }
 
-/// The same for the bytes of input files.
+/// A progress bar for the bytes of input files.
 pub fn byte_bar(bytes: u64) -> indicatif::ProgressBar {
     bar_of(bytes, "{bar:30} {bytes} of {total_bytes}, {eta} left")
 }

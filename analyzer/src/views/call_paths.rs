@@ -9,6 +9,7 @@ use crate::data::samples::SampleInfo;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
 use crate::findings::windows::Window;
 use crate::util::fast_hash::Mixed;
+use mgz_annotations_schema::PathRecording;
 use mgz_annotations_schema::manifest;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
@@ -88,7 +89,7 @@ pub struct CallPathRow {
 /// A table without paths.
 pub fn without(told: &manifest::CallPaths, samples: u64) -> CallPathTable {
     CallPathTable {
-        state: if told.state == "off" {
+        state: if told.state == PathRecording::Off {
             "off"
         } else {
             "unknown"
@@ -232,10 +233,10 @@ pub fn call_path_table(
         .map(|(&call, at)| row(at, call))
         .collect();
     CallPathTable {
-        state: if told.state.is_empty() {
+        state: if told.state.as_str().is_empty() {
             "recorded".into()
         } else {
-            told.state.clone()
+            told.state.to_string()
         },
         whole: known.windows - partial,
         partial,

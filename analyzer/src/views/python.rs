@@ -47,7 +47,7 @@ pub struct PythonRow {
     /// Share of the time of the windows that began in it, if windows are triggered by time.
     #[serde(flatten)]
     pub time: TimeShare,
-    /// The same including windows that began in Python functions that it called, percent of the
+    /// Share of the windows that began in it or in Python functions that it called, percent of the
     /// time, or else of the loads.
     pub with_calls_pct: Option<f64>,
     /// Share of the recorded loads of these windows, percent.

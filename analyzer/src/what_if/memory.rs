@@ -1,7 +1,8 @@
 //! New memory for data that a remedy moves out of an object.
 
 use crate::data::memory_units::PAGE_BYTES;
-use std::sync::{Mutex, PoisonError};
+use mgz_annotations_schema::lock::locked;
+use std::sync::Mutex;
 
 /// First address of new memory. Programs use nothing between their low addresses and those of
 /// position-independent executables.
@@ -24,7 +25,7 @@ impl Memory {
     /// Allocates memory for a part of an object. It begins at the same offset in a page as `like`.
     /// None if there is no room.
     pub(crate) fn take(&self, object: u32, bytes: u64, like: u64) -> Option<u64> {
-        let mut pieces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pieces = locked(&self.0);
         let last = pieces.last().map_or(FIRST_NEW_ADDRESS, |p| p.end);
         let start = last.next_multiple_of(PAGE_BYTES) + like % PAGE_BYTES;
         let end = start.checked_add(bytes).filter(|&end| end <= END)?;
@@ -37,7 +38,7 @@ impl Memory {
         if !(FIRST_NEW_ADDRESS..END).contains(&address) {
             return None;
         }
-        let pieces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let pieces = locked(&self.0);
         let at = pieces
             .partition_point(|p| p.start <= address)
             .checked_sub(1)?;

@@ -3,6 +3,7 @@
 use crate::findings::gains::Costs;
 use crate::what_if::memory::Memory;
 use crate::what_if::remedies::KINDS;
+use mgz_annotations_schema::NamedRemedy;
 use mgz_models::util::size::size;
 
 /// A load while remedies move it.
@@ -108,19 +109,19 @@ pub(crate) struct Spec {
 impl Spec {
     /// Parses the words of a remedy. An error is a sentence for the user.
     pub(crate) fn parse(text: &str) -> Result<Spec, String> {
-        let (kind, rest) = text.trim().split_once(" of ").ok_or_else(|| {
+        let named = NamedRemedy::read(text).ok_or_else(|| {
             format!(
                 "{text:?} names no target; write KIND of TARGET, for example 'split of particles'"
             )
         })?;
-        let by = rest.rsplit_once(" by ");
+        let by = named.target.rsplit_once(" by ");
         let by = by.and_then(|(target, number)| Some((target, size(number).ok()?)));
         let (target, by) = match by {
             Some((target, number)) => (target, Some(number)),
-            None => (rest, None),
+            None => (named.target, None),
         };
         let spec = Spec {
-            kind: kind.trim().to_owned(),
+            kind: named.kind.to_owned(),
             target: target.trim().to_owned(),
             by,
         };

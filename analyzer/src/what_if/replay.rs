@@ -21,8 +21,9 @@ use crate::what_if::memory::Memory;
 use crate::what_if::pages;
 use crate::what_if::remedy::{Load, Remedy};
 use arrow_buffer::ScalarBuffer;
+use mgz_annotations_schema::lock::locked;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Remedies in the order in which they are applied, with the new memory that they use.
 #[derive(Default)]
@@ -41,12 +42,12 @@ struct MovedRows(Mutex<HashMap<usize, ScalarBuffer<u64>>>);
 
 impl MovedRows {
     fn of(&self, piece: usize) -> Option<ScalarBuffer<u64>> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = locked(&self.0);
         kept.get(&piece).cloned()
     }
 
     fn keep(&self, piece: usize, address: &ScalarBuffer<u64>) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = locked(&self.0);
         let rows: usize = kept.values().map(|of| of.len()).sum();
         if rows + address.len() <= MAX_KEPT_ROWS {
             kept.insert(piece, address.clone());

@@ -72,54 +72,13 @@ impl FrameLayout {
     pub const TAG_BITS: u64 = 7;
 
     fn words(&self) -> [u64; FIELDS] {
-        [
-            self.interpreters,
-            self.next_interpreter,
-            self.threads,
-            self.next_thread,
-            self.thread_id,
-            self.frame,
-            self.held_frame,
-            self.previous,
-            self.code,
-            self.instruction,
-            self.instruction_bytes,
-            self.is_entry,
-            self.owner,
-        ]
+        // SAFETY: the struct consists of `FIELDS` numbers of 64 bits, laid out as in C.
+        unsafe { core::mem::transmute(*self) }
     }
 
     fn from_words(words: [u64; FIELDS]) -> FrameLayout {
-        let [
-            interpreters,
-            next_interpreter,
-            threads,
-            next_thread,
-            thread_id,
-            frame,
-            held_frame,
-            previous,
-            code,
-            instruction,
-            instruction_bytes,
-            is_entry,
-            owner,
-        ] = words;
-        FrameLayout {
-            interpreters,
-            next_interpreter,
-            threads,
-            next_thread,
-            thread_id,
-            frame,
-            held_frame,
-            previous,
-            code,
-            instruction,
-            instruction_bytes,
-            is_entry,
-            owner,
-        }
+        // SAFETY: see `words`. Each field may have any value.
+        unsafe { core::mem::transmute(words) }
     }
 }
 

@@ -134,16 +134,10 @@ pub const STATE_LIVE: u32 = 1;
 /// Thread slot: the data of a dead thread is being published.
 pub const STATE_CLOSING: u32 = 2;
 
-/// Causes in [`ChunkInfo::cause`]; the same numbers as `spill::cause`.
+/// A cause in [`ChunkInfo::cause`], as in spill files: a whole window, or a full chunk.
 pub const CAUSE_WHOLE: u32 = 0;
 /// The thread ended.
 pub const CAUSE_END_OF_THREAD: u32 = 1;
-/// The process ended by `exit`.
-pub const CAUSE_END_OF_PROCESS: u32 = 2;
-/// The process was replaced by `exec`.
-pub const CAUSE_EXEC: u32 = 3;
-/// The runtime has given up recording in this thread.
-pub const CAUSE_GIVEN_UP: u32 = 7;
 /// Burst: a signal arrived that the program handles.
 pub const CAUSE_SIGNAL: u32 = 9;
 /// Burst: the thread stayed too long in code without a clone, or did not return from it as

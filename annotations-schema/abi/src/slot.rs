@@ -32,7 +32,7 @@ pub struct RingSlot {
     /// The other 32 bits of the second payload; in markers the same as [`Slot::aux`]; else
     /// unchanged.
     pub aux: u32,
-    /// The same as [`Slot::id`], perhaps with [`ID_PAIR`].
+    /// [`Slot::id`], perhaps with [`ID_PAIR`].
     pub id: u32,
 }
 

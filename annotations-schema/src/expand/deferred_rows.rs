@@ -104,7 +104,7 @@ impl Clock {
         }
     }
 
-    /// The same time for all slots.
+    /// A clock that gives the time `at` to all slots.
     pub(crate) fn stopped(at: u64) -> Clock {
         Clock {
             first: 0,

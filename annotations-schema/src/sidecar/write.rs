@@ -45,7 +45,7 @@ impl<'a, R: Default> Runs<'a, R> {
         }
     }
 
-    /// The same runs, following other rows, of which `before` is the last.
+    /// These runs behind other rows, of which `before` is the last.
     pub fn behind(self, before: R) -> Runs<'a, R> {
         Runs { before, ..self }
     }

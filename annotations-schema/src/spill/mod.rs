@@ -117,12 +117,15 @@ const BITS: std::ops::RangeInclusive<u8> = 4..=16;
 /// Upper bound of the slots of one segment; longer input is refused.
 pub const MAX_SEGMENT_SLOTS: usize = 1 << 28;
 
-/// Reasons why a segment is shorter than requested ([`SegmentHeader::cause`]).
+/// Reasons why a segment is shorter than requested ([`SegmentHeader::cause`]). Those of the runtime
+/// are `CAUSE_…` of [`mgz_abi::shared_memory`].
 pub mod cause {
+    use mgz_abi::shared_memory::{CAUSE_END_OF_THREAD, CAUSE_PHASE, CAUSE_WHOLE};
+
     /// A whole window, or a full chunk.
-    pub const WHOLE: u8 = 0;
+    pub const WHOLE: u8 = CAUSE_WHOLE as u8;
     /// The thread ended.
-    pub const END_OF_THREAD: u8 = 1;
+    pub const END_OF_THREAD: u8 = CAUSE_END_OF_THREAD as u8;
     /// The process ended by `exit` or `_exit`.
     pub const END_OF_PROCESS: u8 = 2;
     /// The process was replaced by `exec`.
@@ -133,23 +136,8 @@ pub mod cause {
     pub const RECORDER_STOPPED: u8 = 5;
     /// The trace reached its size limit, or the disk was full.
     pub const NO_SPACE: u8 = 6;
-    /// The runtime has given up recording in this thread.
-    pub const GIVEN_UP: u8 = 7;
-    /// The thread has not run for as long as the ring asks, and its part was taken early.
-    pub const FLUSHED: u8 = 8;
-    /// Burst: a signal arrived that the program handles.
-    pub const SIGNAL: u8 = 9;
-    /// Burst: the thread stayed too long in code that is not instrumented, or did not return from
-    /// it as expected.
-    pub const OUTSIDE: u8 = 10;
-    /// Burst: the thread returned to code that is not instrumented.
-    pub const RETURNED: u8 = 11;
-    /// Burst: code that is not instrumented might have called code that is.
-    pub const CALLBACK: u8 = 12;
-    /// Burst: the thread entered uninstrumented code of an instrumented file.
-    pub const NO_CLONE: u8 = 13;
     /// A recorded phase ended.
-    pub const PHASE: u8 = 14;
+    pub const PHASE: u8 = CAUSE_PHASE as u8;
     /// Names in the manifest (`totals.truncated_windows`), by number.
     pub const NAMES: [&str; 15] = [
         "whole",
@@ -188,16 +176,18 @@ pub struct SpeedMeasurement {
 
 /// Kinds of [`SpeedMeasurement`].
 pub mod pace {
+    use mgz_abi::shared_memory::{PACE_LAP, PACE_LAP_NEAR, PACE_WATCHED, PACE_WATCHED_NEAR};
+
     /// No measurement.
     pub const NONE: u8 = 0;
     /// The original code ran until a watchpoint was hit, this many records later.
-    pub const WATCHED: u8 = 1;
+    pub const WATCHED: u8 = PACE_WATCHED as u8;
     /// As [`WATCHED`] over few records: shows the cost of the measurement.
-    pub const WATCHED_NEAR: u8 = 2;
+    pub const WATCHED_NEAR: u8 = PACE_WATCHED_NEAR as u8;
     /// The instrumented code ran for this many records.
-    pub const LAP: u8 = 3;
+    pub const LAP: u8 = PACE_LAP as u8;
     /// As [`LAP`] over few records: shows the cost of the measurement.
-    pub const LAP_NEAR: u8 = 4;
+    pub const LAP_NEAR: u8 = PACE_LAP_NEAR as u8;
 }
 
 impl SpeedMeasurement {

@@ -149,12 +149,23 @@ pub struct FileLoss {
     pub noted_errors: u64,
 }
 
+/// Event whose count makes the kernel take samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampledEvent {
+    /// Retired loads.
+    Loads,
+    /// Nanoseconds of CPU time.
+    CpuClock,
+    /// Another event.
+    Other,
+}
+
 /// An event that made the kernel take AUX samples. On hybrid processors each kind of core has its
 /// own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
-    /// `loads` (retired), `cpu-clock` (then the period is in ns), or `events`.
-    pub trigger: &'static str,
+    /// The counted event.
+    pub trigger: SampledEvent,
     /// Initial period: number of trigger events between samples; 0 if the kernel adapts it.
     pub period: u64,
     /// Number of samples with AUX data.
@@ -169,11 +180,11 @@ impl Sampling {
     fn of(attr: &Attr) -> Sampling {
         const SOFTWARE: u32 = 1;
         let trigger = match (attr.pmu, attr.config) {
-            (SOFTWARE, 0 | 1) => "cpu-clock",
+            (SOFTWARE, 0 | 1) => SampledEvent::CpuClock,
             // MEM_UOPS_RETIRED.ALL_LOADS and MEM_INST_RETIRED.ALL_LOADS have the same number on all
             // cores with PT.
-            (pmu, config) if pmu != SOFTWARE && config & 0xffff == 0x81d0 => "loads",
-            _ => "events",
+            (pmu, config) if pmu != SOFTWARE && config & 0xffff == 0x81d0 => SampledEvent::Loads,
+            _ => SampledEvent::Other,
         };
         Sampling {
             trigger,

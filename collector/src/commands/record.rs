@@ -21,16 +21,16 @@ use crate::soft::run_options::RunOptions;
 use crate::soft::window_log::OfWindows;
 use crate::trace::dir::Folder;
 use crate::trace::progress::Ticker;
-use crate::trace::recording::{NOT_CONVERTED, Recording, Started, hex, report};
+use crate::trace::recording::{Recording, Started, hex, report};
 use crate::trace::{dir, no_samples};
 use crate::util::failure::Failure;
 use mgz_abi::module_note::{
     FEATURE_BURST_ONLY, FEATURE_COUNTS, FEATURE_READS_CODE, FEATURE_TRANSLATED,
 };
-use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::{HeapLogging, Manifest, SPILL_DIR, Thread};
 use mgz_annotations_schema::spill::ThreadKey;
 use mgz_annotations_schema::tell;
+use mgz_annotations_schema::{ProgramStatus, RowsIn, TraceMode, TraceState};
 use std::ffi::OsStr;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -380,16 +380,17 @@ fn with_trigger(manifest: Manifest, chosen: trigger::Chosen) -> Manifest {
         toll,
     } = chosen;
     let by_loads = trigger.by_loads();
+    let (event, description) = match by_loads.then(|| trigger.source()) {
+        Some((event, description)) => (Some(event), description),
+        None => (manifest.trigger_event, manifest.trigger),
+    };
     Manifest {
         rate: trigger.rate(),
         overhead: trigger.budget.map_or(0.0, |b| b.percent()),
         trigger_ns: toll,
         period: if by_loads { trigger.period } else { 0 },
-        trigger: if by_loads {
-            trigger.source()
-        } else {
-            manifest.trigger
-        },
+        trigger: description,
+        trigger_event: event,
         trigger_why: slower
             .into_iter()
             .fold(why, |why, slower| format!("{why}; {slower}")),
@@ -480,7 +481,7 @@ fn into_trace(
     }
     session.ended(&outcome);
     if outcome.ended_early {
-        session.manifest.program_status = "ended by --exit-after".into();
+        session.manifest.program_status = ProgramStatus::EndedBy("--exit-after".into());
     }
     let objects = session.objects_to_write(outcome.heap.as_ref(), &outcome.outside);
     let convert = |session: &mut Recording| {
@@ -576,31 +577,28 @@ pub fn recover(cli: &Cli, trace: &Path) -> Result<i32, Failure> {
     let mut m = dir::read_manifest(trace).map_err(|e| Failure::own(format!("{e:#}")))?;
     let folder = Folder::existing(trace);
     let _lock = folder.lock().map_err(Failure::own)?;
-    if m.data != "spill" {
+    if m.data != RowsIn::Spill {
         return Err(Failure::own(format!(
             "{}: nothing to recover: its columns are complete ({} rows)",
             trace.display(),
             m.totals.rows
         )));
     }
-    if m.state == "running" {
-        m.state = "interrupted".into();
+    if m.state == TraceState::Running {
+        m.state = TraceState::Interrupted;
         m.problems.push("the recorder was killed while the program ran; what it had not written by then is missing".into());
     }
     let mut session = Recording::new(folder, m);
-    session
-        .manifest
-        .problems
-        .retain(|p| !p.starts_with(NOT_CONVERTED));
+    session.manifest.forget_not_converted();
     recount(&mut session.manifest, &trace.join(SPILL_DIR))
         .map_err(|e| Failure::own(format!("{}: {e}", trace.join(SPILL_DIR).display())))?;
     let options = convert::ConvertOptions {
-        compression: cli.compress.into(),
+        compression: cli.compress,
         max_bytes: cli.max_size,
         ..convert::ConvertOptions::default()
     };
     session.expand(&options, None, None);
-    if session.manifest.data != "samples" {
+    if session.manifest.data != RowsIn::Samples {
         let why = session
             .manifest
             .problems
@@ -609,8 +607,8 @@ pub fn recover(cli: &Cli, trace: &Path) -> Result<i32, Failure> {
             .unwrap_or_default();
         return Err(Failure::own(format!("{}: {why}", trace.display())));
     }
-    if session.manifest.state == "partial" && session.manifest.problems.is_empty() {
-        session.manifest.state = "complete".into();
+    if session.manifest.state == TraceState::Partial && session.manifest.problems.is_empty() {
+        session.manifest.state = TraceState::Complete;
     }
     session
         .finish()

@@ -10,9 +10,9 @@ use crate::watch::events::WatchTrigger;
 use crate::watch::run::{Ended, Job};
 use crate::watch::sampler::{Accesses, CountingStreams, SampleOutcome};
 use crate::watch::{run, write};
-use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_annotations_schema::tell;
+use mgz_annotations_schema::{ProgramStatus, RowsIn, SamplingUnit, TraceMode, TriggerEvent};
 use std::path::PathBuf;
 
 fn own(message: impl std::fmt::Display) -> Failure {
@@ -65,18 +65,26 @@ pub fn watch_program(request: WatchRequest, program: PathBuf) -> Result<i32, Fai
         .iter()
         .map(|a| a.to_string_lossy().into_owned())
         .collect();
+    let (event, unit, trigger) = match counted {
+        true => (
+            TriggerEvent::Loads,
+            SamplingUnit::Loads,
+            "loads (PMU, user space only)",
+        ),
+        false => (
+            TriggerEvent::CpuTime,
+            SamplingUnit::CpuTime,
+            "cpu time (perf_event, user space only)",
+        ),
+    };
     let mut m = Manifest {
         backend: "watchpoints".into(),
         backend_why: found.why,
-        trigger: if counted {
-            "loads (PMU, user space only)"
-        } else {
-            "cpu time (perf_event, user space only)"
-        }
-        .into(),
-        unit: if counted { "loads" } else { "ns of cpu time" }.into(),
+        trigger: trigger.into(),
+        trigger_event: Some(event),
+        unit,
         rate: if counted { 0.0 } else { cli.rate() },
-        data: "watch".into(),
+        data: RowsIn::Watch,
         ..dir::begin_manifest(command, TraceMode::Watch, period, 0)
     };
     let started = folder.write(&m).map_err(|e| {
@@ -110,12 +118,7 @@ pub fn watch_program(request: WatchRequest, program: PathBuf) -> Result<i32, Fai
             folder.path().display()
         ));
     }
-    m.state = if m.problems.is_empty() {
-        "complete"
-    } else {
-        "partial"
-    }
-    .into();
+    m.state = m.state_at_end();
     folder.release_reserve();
     let _ = folder.remove_spill();
     if let Err(error) = folder.write(&m) {
@@ -129,7 +132,7 @@ pub fn watch_program(request: WatchRequest, program: PathBuf) -> Result<i32, Fai
 }
 
 fn fill(m: &mut Manifest, ended: &Ended) {
-    m.program_status = ended.status.to_string();
+    m.program_status = ended.status.clone();
     m.wall_seconds = ended.wall.as_secs_f64();
     m.cpu_seconds = ended.cpu_seconds;
     // A sample may have two rows, one for loads alone.
@@ -214,7 +217,7 @@ fn tell(m: &Manifest, ended: &Ended, cli: &Cli) {
                 of("ended"),
                 of("replaced") + of("skipped") + of("crowded"),
             ));
-            if m.program_status != "exit 0" {
+            if m.program_status != ProgramStatus::Exited(0) {
                 text.push_str(&format!("; the program ended with {}", m.program_status));
             }
         }

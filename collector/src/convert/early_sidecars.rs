@@ -3,11 +3,12 @@
 //! A thread of the lowest priority reads them, and only where the recorder has more than one
 //! processor. So the program loses nothing.
 
+use mgz_annotations_schema::lock::locked;
 use mgz_annotations_schema::sidecar::Sidecar;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Sidecars by their identity in hex.
 pub(crate) type SidecarsById = BTreeMap<String, Sidecar>;
@@ -36,7 +37,7 @@ impl EarlySidecars {
         }
         self.asked.push(id.to_owned());
         if self.reader.is_none() {
-            *lock(&self.read) = Some(SidecarsById::default());
+            *locked(&self.read) = Some(SidecarsById::default());
             // Reading has parallel parts: they stay on this one thread.
             let one = ThreadPoolBuilder::new()
                 .num_threads(1)
@@ -46,12 +47,12 @@ impl EarlySidecars {
         let (read, id) = (self.read.clone(), id.to_owned());
         let task = move || {
             // Nobody waits for it any more.
-            if lock(&read).is_none() {
+            if locked(&read).is_none() {
                 return;
             }
             // Errors show when the file is read again.
             if let Ok(sidecar) = Sidecar::read(&path)
-                && let Some(read) = lock(&read).as_mut()
+                && let Some(read) = locked(&read).as_mut()
             {
                 read.insert(id, sidecar);
             }
@@ -63,12 +64,8 @@ impl EarlySidecars {
 
     /// The sidecars read so far. The others are left to the caller.
     pub(crate) fn take(&mut self) -> SidecarsById {
-        lock(&self.read).take().unwrap_or_default()
+        locked(&self.read).take().unwrap_or_default()
     }
-}
-
-fn lock(read: &Mutex<Option<SidecarsById>>) -> std::sync::MutexGuard<'_, Option<SidecarsById>> {
-    read.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The calling thread gets only time that no other thread wants.
@@ -97,7 +94,7 @@ mod tests {
         early.read_beside(processors, "whole", whole.clone());
         early.read_beside(processors, "whole", whole);
         let has_read = |early: &EarlySidecars| {
-            let read = lock(&early.read);
+            let read = locked(&early.read);
             read.as_ref().is_some_and(|read| !read.is_empty())
         };
         let begin = Instant::now();

@@ -6,6 +6,7 @@ use crate::convert::pages::{Buffers, Chunk, ColumnValues, PageEncoder, PageSourc
 use crate::convert::{ConvertOptions, ConvertOutcome};
 use arrow_schema::{DataType, Field, Schema};
 use mgz_annotations_schema::expand::Tables;
+use mgz_annotations_schema::lock::locked;
 use mgz_annotations_schema::manifest::{COLUMNS, TRACE_FORMAT, TRACE_VERSION, stored};
 use parquet::arrow::ArrowSchemaConverter;
 use parquet::basic::{Compression as Codec, ZstdLevel};
@@ -19,17 +20,17 @@ use std::io::BufWriter;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-/// Codec of the columns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// `--compress`: codec of the columns.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// LZ4 (raw blocks): small enough, and reading is not slowed down.
+    /// Fast to read
     #[default]
     Lz4,
-    /// zstd, level 3: for the archive.
+    /// Small, for the archive
     Zstd,
-    /// None.
+    /// None
     None,
 }
 
@@ -354,10 +355,7 @@ fn encode(
     done: &SyncSender<Done>,
 ) {
     loop {
-        let next = receive
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .recv();
+        let next = locked(receive).recv();
         let Ok((number, group)) = next else { return };
         let encoded = shape.encode(&group, tables, &mut encoder);
         pool.give_back(group);

@@ -9,13 +9,14 @@ use crate::convert::{ConvertOutcome, SampleSeen, ThreadRows};
 use mgz_abi::slot::Slot;
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::expand::{Expander, ModuleMap, Placement, Staged, Tables};
+use mgz_annotations_schema::lock::locked;
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_annotations_schema::sidecar::Sidecar;
 use mgz_annotations_schema::spill::{SegmentHeader, SegmentKind, SpillError, SpillFile, ThreadKey};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Rows of a row group.
 #[derive(Default)]
@@ -68,20 +69,13 @@ pub(crate) struct Pool(Mutex<Vec<RowGroup>>);
 impl Pool {
     /// An empty group.
     pub(crate) fn take(&self) -> RowGroup {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop()
-            .unwrap_or_default()
+        locked(&self.0).pop().unwrap_or_default()
     }
 
     /// Takes a group back.
     pub(crate) fn give_back(&self, mut group: RowGroup) {
         group.clear();
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(group);
+        locked(&self.0).push(group);
     }
 }
 
@@ -142,11 +136,7 @@ impl ExpansionSource {
         pool: &Pool,
         emit: impl FnMut(RowGroup) -> bool,
     ) -> ConvertOutcome {
-        let mut carried = self
-            .carried
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let mut carried = locked(&self.carried).take();
         let mut threads: BTreeMap<ThreadKey, &[(ThreadKey, PathBuf)]> = self
             .files
             .chunk_by(|a, b| a.0 == b.0)

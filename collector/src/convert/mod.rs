@@ -33,11 +33,11 @@ use crate::convert::convert_error::{ConvertError, io};
 use crate::convert::early_sidecars::SidecarsById;
 use crate::convert::online::Carried;
 use crate::paths::waiting::LoadLocator;
-use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::expand::Counters;
 use mgz_annotations_schema::manifest::{Manifest, Module, SAMPLES_DIR, SPILL_DIR};
 use mgz_annotations_schema::sidecar::Sidecar;
 use mgz_annotations_schema::spill::{self, SPILL_VERSION, SpillError, ThreadKey};
+use mgz_annotations_schema::{TraceMode, TriggerEvent};
 use mgz_models::statistics::ROUNDED_NORMAL_QUANTILE_OF_95_PCT;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -209,10 +209,6 @@ pub(crate) fn convert_rest(
     done
 }
 
-/// Start of the description of an event that the kernel counts by itself, in the manifest's
-/// `trigger`.
-const SOFTWARE_EVENT: &str = "(perf_event 1:";
-
 /// `burst`: the time or loads per window: the distance of triggers, plus a share for triggers in
 /// instrumented code that could not begin a window.
 fn per_window(manifest: &Manifest) -> Option<PerWindow> {
@@ -223,13 +219,14 @@ fn per_window(manifest: &Manifest) -> Option<PerWindow> {
     }
     let begun = windows + count("busy") + count("no_room") + count("empty");
     let each = begun / windows;
-    if manifest.triggers_by_loads() {
+    let event = manifest.trigger_event();
+    if event.is_loads() {
         // Triggers hit instrumented code by chance, and threads end between two triggers.
         let chance =
             ROUNDED_NORMAL_QUANTILE_OF_95_PCT * ((1.0 - begun / came.max(begun)) / begun).sqrt();
         // For software events, the kernel lets the first event after a change of the period
         // trigger. One trigger in eight follows such a change.
-        let early = if manifest.trigger.contains(SOFTWARE_EVENT) {
+        let early = if event == TriggerEvent::SoftwareLoads {
             1.0 / 7.0
         } else {
             0.0
@@ -250,7 +247,7 @@ fn per_window(manifest: &Manifest) -> Option<PerWindow> {
         0.0
     };
     // A timer with a period below the tick comes only at the tick.
-    let late = asked > 0.0 && manifest.trigger.contains(crate::soft::texts::AT_MOST);
+    let late = asked > 0.0 && event == TriggerEvent::CpuTimeByTimers;
     let slower = if late {
         (manifest.recorded_cpu_seconds() * 1e9 / came.max(1.0) / asked).max(1.0)
     } else {

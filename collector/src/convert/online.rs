@@ -18,6 +18,7 @@
 
 use mgz_abi::slot::Slot;
 use mgz_annotations_schema::expand::{CodeNumbers, Expander, ModuleMap, Placement, Staged, Tables};
+use mgz_annotations_schema::lock::locked;
 use mgz_annotations_schema::manifest::Module;
 use mgz_annotations_schema::row_stream::{Batch, RowCode, RowWriter};
 use mgz_annotations_schema::sidecar::Sidecar;
@@ -100,7 +101,7 @@ impl Online {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
@@ -178,11 +179,7 @@ impl Online {
 
     /// Tells the analysis that the trace is complete and has the rows that were not sent.
     pub fn finish(&self) -> Result<()> {
-        let rows = self
-            .rows
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let rows = locked(&self.rows).take();
         rows.map_or(Ok(()), RowWriter::finish)
     }
 
@@ -302,7 +299,7 @@ impl Online {
 
     /// Sends the rows. If the reader is gone, further segments are refused.
     fn send(&self, key: ThreadKey, known: &mut Known, staged: &Staged, batch: &mut Batch) {
-        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = locked(&self.rows);
         let Some(writer) = &mut *rows else { return };
         let (mut from, tables) = (0, known.tables);
         while from < staged.len() {

@@ -17,7 +17,7 @@ pub struct Trials {
     pub clock: Option<String>,
     /// The PT event that recording uses.
     pub pt: Option<String>,
-    /// The same, to be paused and resumed by other events.
+    /// The PT event, to be paused and resumed by other events.
     pub pause: Option<String>,
     /// The event that counts retired loads, by core PMU.
     pub loads: BTreeMap<String, String>,

@@ -9,6 +9,8 @@ use crate::machine::{counters, signal_cost};
 use crate::watch::events;
 use crate::watch::events::Counter;
 use mgz_abi::shared_memory::CPU_TIME;
+use mgz_annotations_schema::TriggerEvent;
+use mgz_perf::attr::TYPE_SOFTWARE;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -181,12 +183,15 @@ impl WindowTrigger {
             .then_some(WindowTrigger { tick, ..self })
     }
 
-    /// For the manifest, if triggers come by loads.
-    pub fn source(&self) -> String {
-        format!(
-            "loads (perf_event {}:{:#x}, user space only)",
-            self.kind, self.config
-        )
+    /// The event and its description for the manifest, if triggers come by loads.
+    pub fn source(&self) -> (TriggerEvent, String) {
+        let event = match self.kind {
+            TYPE_SOFTWARE => TriggerEvent::SoftwareLoads,
+            _ => TriggerEvent::Loads,
+        };
+        let (kind, config) = (self.kind, self.config);
+        let text = format!("loads (perf_event {kind}:{config:#x}, user space only)");
+        (event, text)
     }
 }
 

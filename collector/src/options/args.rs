@@ -225,8 +225,8 @@ pub struct Cli {
     pub keep_spill: bool,
 
     /// Compression of the columns
-    #[arg(long, value_enum, default_value_t = Codec::Lz4, value_name = "CODEC")]
-    pub compress: Codec,
+    #[arg(long, value_enum, default_value_t = Compression::Lz4, value_name = "CODEC")]
+    pub compress: Compression,
 
     /// Maximum size of the trace, e.g. 500M, 20G; the program continues when it is reached
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
@@ -420,27 +420,6 @@ pub enum Mode {
     /// The runtime is in place but nothing is installed: for the single-step reference
     #[value(hide = true)]
     Off,
-}
-
-/// `--compress`.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Codec {
-    /// Fast to read
-    Lz4,
-    /// Small, for the archive
-    Zstd,
-    /// None
-    None,
-}
-
-impl From<Codec> for Compression {
-    fn from(codec: Codec) -> Compression {
-        match codec {
-            Codec::Lz4 => Compression::Lz4,
-            Codec::Zstd => Compression::Zstd,
-            Codec::None => Compression::None,
-        }
-    }
 }
 
 /// `--format`.

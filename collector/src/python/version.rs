@@ -80,7 +80,7 @@ const BYTES_DATA: usize = 32;
 const STRING_STATE: usize = 32;
 /// Bytes of a string's head before its characters, if they are ASCII: up to 3.11, and from 3.12 on.
 const STRING_ASCII: [usize; 2] = [48, 40];
-/// The same of other strings.
+/// Bytes of the head of a string that is not ASCII: up to 3.11, and from 3.12 on.
 const STRING_OTHER: [usize; 2] = [72, 56];
 
 /// The layout of `3.minor`, if it is in the table. Source: the headers of these versions.

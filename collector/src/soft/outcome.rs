@@ -6,8 +6,8 @@ use crate::soft::drain::ThreadSeen;
 use crate::soft::drain::count::CountsByProcess;
 use crate::soft::shared_memory::{ModuleTableRow, Outside};
 use crate::soft::window_log::WindowLog;
-use crate::target::status::ProgramStatus;
 use mgz_annotations_schema::manifest::RunCounter;
+use mgz_annotations_schema::{ProgramStatus, TriggerEvent};
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::io;
@@ -100,8 +100,8 @@ pub struct RunOutcome {
     pub triggers: BTreeMap<String, u64>,
     /// `burst`: triggers that came in code without a clone.
     pub outside: Outside,
-    /// `burst`: kind of the triggers.
-    pub trigger: String,
+    /// `burst`: event that began windows, with its description.
+    pub trigger: Option<(TriggerEvent, String)>,
     /// Losses, by cause.
     pub dropped: BTreeMap<String, u64>,
     /// Segments shorter than requested, by cause (in `full` only where something is missing).

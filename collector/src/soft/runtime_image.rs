@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 /// The shared object, as `build.rs` made it.
 pub static RUNTIME: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libmgz_runtime.so"));
 
-/// The same with the functions of the C library's allocator, for `--heap`.
+/// The shared object with the functions of the C library's allocator, for `--heap`.
 pub static RUNTIME_HEAP: &[u8] =
     include_bytes!(concat!(env!("OUT_DIR"), "/libmgz_runtime_heap.so"));
 

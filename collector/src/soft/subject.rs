@@ -2,7 +2,7 @@
 //! running.
 
 use crate::soft::attach::Attached;
-use crate::target::status::ProgramStatus;
+use mgz_annotations_schema::ProgramStatus;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;

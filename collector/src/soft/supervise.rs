@@ -14,10 +14,10 @@ use crate::soft::unseen::Unseen;
 use crate::soft::window_log::{self, OfWindows, WindowLog};
 use crate::soft::workers::{Crew, EndOfShift};
 use crate::target::signals::Signals;
-use crate::target::status::ProgramStatus;
 use mgz_abi::shared_memory::{
     ELSEWHERE_ENTRIES, MODULE_OK, MODULE_PLAIN, STACK_ROWS, STATE_CLOSING, STATE_LIVE, count,
 };
+use mgz_annotations_schema::ProgramStatus;
 use mgz_annotations_schema::spill::{EncodedSegment, cause};
 use mgz_perf::code_samples::CodeSamples;
 use std::collections::{BTreeSet, HashSet};
@@ -118,7 +118,7 @@ pub fn supervise(
         drop(end_of_watch);
         let wall = began.elapsed();
         let status = result.map_err(recorder_error("waiting for the program"))?;
-        supervisor.wind_up(subject.id(), status, phases, on_event);
+        supervisor.wind_up(subject.id(), &status, phases, on_event);
         drop(end_of_logs);
         let heap = heap.map(|h| {
             h.join().map_err(|_| {
@@ -252,18 +252,17 @@ impl Supervisor<'_> {
     fn wind_up(
         &mut self,
         pid: u32,
-        status: ProgramStatus,
+        status: &ProgramStatus,
         phases: &mut Tracker,
         on_event: &mut dyn FnMut(&RunEvent),
     ) {
         let cause = match status {
-            ProgramStatus::Exited(_) | ProgramStatus::Ended => cause::END_OF_PROCESS,
-            ProgramStatus::Signaled(_) if self.ending.begun() => cause::END_OF_PROCESS,
-            ProgramStatus::Signaled(_) => cause::KILLED,
             ProgramStatus::RunsOn => {
                 self.drainer.abandon(&mut self.segment);
                 return self.report(true, phases, on_event);
             }
+            ProgramStatus::Signaled(_) if !self.ending.begun() => cause::KILLED,
+            _ => cause::END_OF_PROCESS,
         };
         let known = KnownProcess {
             pid,

@@ -2,24 +2,34 @@
 
 use crate::machine::trigger::WindowTrigger;
 use mgz_abi::shared_memory::{TRIGGER_EVENT, TRIGGER_LOADS, TRIGGER_TIMER};
+use mgz_annotations_schema::TriggerEvent;
 use std::time::Duration;
 
-/// Source of windows for `trigger` of the manifest: from the request, and from the source that the
-/// kernel gave the runtime. Empty if nothing begins windows.
-pub fn trigger_source(got: u32, asked: Option<WindowTrigger>) -> String {
-    match got {
-        TRIGGER_EVENT => "cpu time (perf_event, user space only)".to_owned(),
-        TRIGGER_TIMER if asked.is_some_and(|t| t.budget.is_some() && t.costs.has_events()) => {
-            "cpu time (perf_event, user space only, then POSIX timers at the kernel's tick)"
-                .to_owned()
-        }
-        TRIGGER_TIMER if asked.is_some_and(|t| t.tick != 0) => {
-            "cpu time (POSIX timers, at the kernel's tick)".to_owned()
-        }
-        TRIGGER_TIMER => format!("cpu time (POSIX timers, {AT_MOST})"),
-        TRIGGER_LOADS => asked.map_or_else(String::new, |t| t.source()),
-        _ => String::new(),
-    }
+/// The event that begins windows, and its description for the manifest: from the request, and from
+/// the source that the kernel gave the runtime. `None` if nothing begins windows.
+pub fn trigger_source(got: u32, asked: Option<WindowTrigger>) -> Option<(TriggerEvent, String)> {
+    let has = |property: fn(&WindowTrigger) -> bool| asked.as_ref().is_some_and(property);
+    let (event, description) = match got {
+        TRIGGER_EVENT => (
+            TriggerEvent::CpuTime,
+            "cpu time (perf_event, user space only)",
+        ),
+        TRIGGER_TIMER if has(|t| t.budget.is_some() && t.costs.has_events()) => (
+            TriggerEvent::CpuTimeAtTicks,
+            "cpu time (perf_event, user space only, then POSIX timers at the kernel's tick)",
+        ),
+        TRIGGER_TIMER if has(|t| t.tick != 0) => (
+            TriggerEvent::CpuTimeAtTicks,
+            "cpu time (POSIX timers, at the kernel's tick)",
+        ),
+        TRIGGER_TIMER => (
+            TriggerEvent::CpuTimeByTimers,
+            "cpu time (POSIX timers, at most at the kernel's tick)",
+        ),
+        TRIGGER_LOADS => return asked.map(|t| t.source()),
+        _ => return None,
+    };
+    Some((event, description.to_owned()))
 }
 
 /// Message about threads whose processes outlived the program by more than the grace.
@@ -29,10 +39,6 @@ pub fn outlived(threads: u64, grace: Duration) -> String {
         grace.as_millis()
     )
 }
-
-/// Text in `trigger` of the manifest for timers whose requested rate may exceed that of the
-/// kernel's checks.
-pub const AT_MOST: &str = "at most at the kernel's tick";
 
 /// Message about threads that could not be sampled in `burst`.
 pub fn without_trigger(threads: u64, by_loads: bool) -> Option<String> {

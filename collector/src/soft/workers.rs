@@ -2,9 +2,10 @@
 
 use crate::soft::drain::Drainer;
 use crate::soft::shared_memory::{Settings, SharedMemory};
+use mgz_annotations_schema::lock::locked;
 use mgz_annotations_schema::spill::EncodedSegment;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// Time for which a worker that has just been busy looks for more work before it sleeps. Source:
@@ -97,7 +98,7 @@ impl<'a> Crew<'a> {
         while !self.over.load(Ordering::Acquire) {
             // The others work from the other end and meet the leader in the middle.
             if !self.work(&mut hands, true) {
-                let sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+                let sleepers = locked(&self.sleepers);
                 let _ = self.help.wait_timeout(sleepers, MAX_SLEEP);
             }
         }

@@ -4,5 +4,4 @@ pub mod proc_stat;
 pub(crate) mod ptrace_call;
 pub mod signals;
 pub mod spawn;
-pub mod status;
 pub mod thread_alive;

@@ -11,6 +11,7 @@ use crate::python::stacks::NO_FRAME;
 use crate::trace::recording::Recording;
 use mgz_abi::MAX_INSTRUCTION_BYTES;
 use mgz_abi::address_map::AddrMap;
+use mgz_annotations_schema::PathRecording;
 use mgz_annotations_schema::manifest::CallPaths;
 use mgz_annotations_schema::sidecar::{Function, Sidecar};
 use mgz_elf::demangle::readable;
@@ -96,7 +97,7 @@ impl Recording {
         };
         let named = merge::name_paths(paths, &original, &elsewhere);
         let mut told = CallPaths {
-            state: "recorded".into(),
+            state: PathRecording::Recorded,
             odd: paths.odd,
             absent: paths.absent,
             ..CallPaths::default()

@@ -9,11 +9,11 @@
 use crate::machine::identity;
 use crate::util::clock;
 use crate::util::folder::make_dir;
-use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::{
     ANNOTATIONS_DIR, CALIBRATION_DIR, COUNTS, MANIFEST, Manifest, Module, ModuleLoad, SAMPLES_DIR,
     SPILL_DIR, TRACE_FORMAT, TRACE_VERSION, WATCH, WINDOWS,
 };
+use mgz_annotations_schema::{RowsIn, SamplingUnit, TraceMode, TraceState, TriggerEvent};
 use std::io;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -288,6 +288,16 @@ pub fn read_manifest(trace: &Path) -> anyhow::Result<Manifest> {
 /// A manifest for a recording that starts now.
 pub fn begin_manifest(command: Vec<String>, mode: TraceMode, period: u64, window: u64) -> Manifest {
     let rank = crate::options::ranks::own_rank();
+    let (event, trigger) = match mode {
+        TraceMode::Ring => (Some(TriggerEvent::Records), "records"),
+        TraceMode::Burst => (Some(TriggerEvent::CpuTime), "cpu time"),
+        TraceMode::Full
+        | TraceMode::Count
+        | TraceMode::Watch
+        | TraceMode::Samples
+        | TraceMode::Snapshot
+        | TraceMode::Unknown(_) => (None, ""),
+    };
     Manifest {
         format: TRACE_FORMAT.into(),
         version: TRACE_VERSION,
@@ -302,23 +312,14 @@ pub fn begin_manifest(command: Vec<String>, mode: TraceMode, period: u64, window
         caches: crate::machine::caches::caches(),
         memory_costs: crate::machine::memory_costs::kept(),
         backend: "soft".into(),
-        trigger: match mode {
-            TraceMode::Ring => "records",
-            TraceMode::Burst => "cpu time",
-            TraceMode::Full
-            | TraceMode::Count
-            | TraceMode::Watch
-            | TraceMode::Samples
-            | TraceMode::Snapshot
-            | TraceMode::Unknown(_) => "",
-        }
-        .into(),
+        trigger: trigger.into(),
+        trigger_event: event,
         mode,
-        unit: "records".into(),
+        unit: SamplingUnit::Records,
         period,
         window,
-        state: "running".into(),
-        data: "spill".into(),
+        state: TraceState::Running,
+        data: RowsIn::Spill,
         ..Manifest::default()
     }
 }

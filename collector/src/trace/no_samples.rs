@@ -3,10 +3,10 @@
 
 use crate::options::args::{Cli, Mode};
 use crate::util::text::count;
-use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::{Manifest, Phases};
 use mgz_annotations_schema::shell;
 use mgz_annotations_schema::sidecar::Sidecar;
+use mgz_annotations_schema::{TraceMode, TriggerEvent};
 use std::path::Path;
 
 /// Number of windows that a suggested rate aims at. Source: Chosen.
@@ -123,7 +123,10 @@ fn denser(manifest: &Manifest) -> Vec<String> {
         .max(manifest.rate * 10.0)
         .min(MAX_RATE);
     let mut options = option("--rate", format!("{:.0}", rate.ceil()));
-    if manifest.trigger.contains("tick") {
+    if matches!(
+        manifest.trigger_event(),
+        TriggerEvent::CpuTimeAtTicks | TriggerEvent::CpuTimeByTimers
+    ) {
         options.splice(0..0, option("--trigger", "cpu-time".into()));
     }
     options

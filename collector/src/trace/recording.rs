@@ -21,7 +21,6 @@ use crate::trace::{counted, coverage, dir, summary};
 use crate::util::clock::monotonic_ns;
 use crate::util::failure::Failure;
 use mgz_abi::shared_memory;
-use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::coverage::sentences;
 use mgz_annotations_schema::expand::{ModuleMap, Placement};
 use mgz_annotations_schema::manifest::{
@@ -29,6 +28,7 @@ use mgz_annotations_schema::manifest::{
 };
 use mgz_annotations_schema::sidecar::{Header, Sidecar};
 use mgz_annotations_schema::spill::ThreadKey;
+use mgz_annotations_schema::{PathRecording, ProgramStatus, RowsIn, TraceMode, TraceState};
 use mgz_generated_code::watch::NamedProcesses;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -100,9 +100,6 @@ pub struct Recording {
 /// Picoseconds that the stubs in front of the allocator take for a block, from its allocation to
 /// its end ([decision 78](../../../docs/decisions/0078-heap-blocks-on-a-budget.md)).
 const STUBS_PS: u64 = 1_500;
-
-/// Beginning of the problem that [`Recording::expand`] states, and that a later conversion removes.
-pub(crate) const NOT_CONVERTED: &str = "the records stay in ";
 
 impl Recording {
     /// A trace in `folder` that has its manifest alone.
@@ -283,7 +280,7 @@ impl Recording {
     /// Enters the counts of the driver.
     pub(crate) fn ended(&mut self, outcome: &RunOutcome) {
         let m = &mut self.manifest;
-        m.program_status = outcome.status.to_string();
+        m.program_status = outcome.status.clone();
         m.wall_seconds = outcome.wall.as_secs_f64();
         m.cpu_seconds = outcome.cpu.as_secs_f64();
         m.recording_seconds = outcome.spent_ns as f64 / 1e9;
@@ -299,8 +296,9 @@ impl Recording {
         } = &outcome.outside;
         m.totals.trigger_periods = periods.saturating_sub(*periods_outside);
         m.phases = outcome.phases.clone();
-        if m.mode == TraceMode::Burst && !outcome.trigger.is_empty() {
-            m.trigger.clone_from(&outcome.trigger);
+        if let (TraceMode::Burst, Some((event, description))) = (&m.mode, &outcome.trigger) {
+            m.trigger.clone_from(description);
+            m.trigger_event = Some(event.clone());
         }
         let windows = m.mode.has_windows();
         for t in &outcome.threads {
@@ -431,7 +429,7 @@ impl Recording {
     pub fn convert(&mut self, cli: &Cli, log: Option<&WindowLog>, carried: Option<Carried>) {
         let has_windows = self.manifest.mode.has_windows();
         if has_windows && cli.no_stacks {
-            self.manifest.call_paths.state = "off".into();
+            self.manifest.call_paths.state = PathRecording::Off;
         }
         if cli.keep_spill {
             return;
@@ -439,7 +437,7 @@ impl Recording {
         // There is no second try in memory: columns replace records, and the bound on the sum of
         // both is that of the records.
         let options = convert::ConvertOptions {
-            compression: cli.compress.into(),
+            compression: cli.compress,
             max_bytes: cli.max_size.filter(|_| cli.analyze.is_none()),
             release: cli.analyze.is_some(),
             ..convert::ConvertOptions::default()
@@ -471,7 +469,7 @@ impl Recording {
         self.manifest.totals.loads_counted_at_most = loads.bounds;
         match counted::write_counted_loads(&folder, &loads) {
             Ok(()) => {
-                self.manifest.data = "samples".into();
+                self.manifest.data = RowsIn::Samples;
                 let t = &mut self.manifest.totals;
                 let lost = t.dropped.keys().any(|what| what != "cut_regions");
                 t.loads_executed = (!lost).then_some(loads.loads);
@@ -504,7 +502,7 @@ impl Recording {
                 if let Some(log) = log {
                     self.write_reuse_pairs(&log.watches, &outcome.samples, places);
                 }
-                self.manifest.data = "samples".into();
+                self.manifest.data = RowsIn::Samples;
             }
             Err(error) if options.release => {
                 self.problem(format!("the records could not be converted to columns and are lost in part: {error} (free memory, or record with -o)"));
@@ -517,7 +515,11 @@ impl Recording {
                     error if error.no_space() => format!("the disk is full: free space there and {again}; mgz-analyze reads the spill files as well"),
                     _ => format!("mgz-analyze may be able to read the spill files; once the cause is gone, {again}"),
                 };
-                self.problem(format!("the records stay in {SPILL_DIR}/ and were not converted to columns: {error} ({remedy})"));
+                let problem = format!(
+                    "the records stay in {SPILL_DIR}/ and were not converted to columns: {error} ({remedy})"
+                );
+                self.manifest.not_converted.clone_from(&problem);
+                self.problem(problem);
             }
         }
     }
@@ -562,7 +564,7 @@ impl Recording {
             m.totals.loads_executed_error = known.map(|e| e.error);
             m.totals.loads_executed_assumed = assumed.map(|e| e.loads);
             m.totals.loads_executed_assumed_error = assumed.map(|e| e.error);
-        } else if m.state == "interrupted" {
+        } else if m.state == TraceState::Interrupted {
             // If the recorder was killed, later loads are unknown.
         } else if m.mode.has_all_loads() && whole {
             m.totals.loads_executed = Some(loads);
@@ -586,17 +588,12 @@ impl Recording {
 
     /// Writes the last manifest and removes files that are no longer needed.
     pub fn finish(&mut self) -> std::io::Result<()> {
-        if self.manifest.state == "running" {
-            self.manifest.state = if self.manifest.problems.is_empty() {
-                "complete"
-            } else {
-                "partial"
-            }
-            .into();
+        if self.manifest.state == TraceState::Running {
+            self.manifest.state = self.manifest.state_at_end();
         }
         self.folder.release_reserve();
         self.folder.write(&self.manifest)?;
-        if self.manifest.data == "samples" {
+        if self.manifest.data == RowsIn::Samples {
             // The manifest now states that the columns are complete.
             self.folder.remove_spill()?;
         }
@@ -706,7 +703,7 @@ pub(crate) fn drop_sentence(what: &str, n: u64) -> Option<String> {
 /// The exit status if nothing was recorded: that of a failure, unless the program was killed.
 pub(crate) fn nothing_recorded(outcome: &RunOutcome) -> i32 {
     match outcome.status {
-        crate::target::status::ProgramStatus::Signaled(_) => outcome.status.exit_status(),
+        ProgramStatus::Signaled(_) => outcome.status.exit_status(),
         _ => 125,
     }
 }

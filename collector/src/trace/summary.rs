@@ -2,9 +2,9 @@
 //! manifest and `--format json` have the rest.
 
 use crate::util::text::{bytes, count};
-use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::coverage;
 use mgz_annotations_schema::manifest::{Manifest, Module, Phases};
+use mgz_annotations_schema::{ProgramStatus, RowsIn, TraceMode};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -33,9 +33,9 @@ pub fn brief(manifest: &Manifest) -> String {
 /// One line, without its end.
 pub fn summary_line(manifest: &Manifest, trace: &str) -> String {
     let t = &manifest.totals;
-    let size = match manifest.data.as_str() {
-        "spill" => t.spill_bytes,
-        _ => t.sample_bytes,
+    let size = match manifest.data {
+        RowsIn::Spill => t.spill_bytes,
+        RowsIn::Samples | RowsIn::Watch | RowsIn::Unknown(_) => t.sample_bytes,
     };
     let mut line = format!(
         "mgz-record: {}, {} in {trace}",
@@ -56,16 +56,18 @@ pub fn summary_line(manifest: &Manifest, trace: &str) -> String {
 /// The recorded amount, the time of the run and the cost, after the program's status if that is
 /// unusual.
 fn recorded_in(manifest: &Manifest) -> String {
-    let mut text = match manifest.program_status.as_str() {
-        "exit 0" => String::new(),
-        "" => format!("{}: ", manifest.state),
-        "runs on" => "the program runs on; ".into(),
-        "ended" => "the program ended; ".into(),
-        by if by.starts_with("ended by ") => format!("the program was {by}; "),
-        status => format!("the program ended with {status}; "),
+    let mut text = match &manifest.program_status {
+        ProgramStatus::Exited(0) => String::new(),
+        ProgramStatus::Running => format!("{}: ", manifest.state),
+        ProgramStatus::RunsOn => "the program runs on; ".into(),
+        ProgramStatus::Ended => "the program ended; ".into(),
+        by @ ProgramStatus::EndedBy(_) => format!("the program was {by}; "),
+        status @ (ProgramStatus::Exited(_)
+        | ProgramStatus::Signaled(_)
+        | ProgramStatus::Unknown(_)) => format!("the program ended with {status}; "),
     };
     text.push_str(&recorded(manifest));
-    if !manifest.program_status.is_empty() {
+    if manifest.program_status != ProgramStatus::Running {
         let _ = write!(text, " in {:.2} s", manifest.wall_seconds);
     }
     if let Some(share) = slowdown(manifest) {
@@ -110,7 +112,7 @@ fn recorded_loads(manifest: &Manifest) -> String {
             None => "counted loads, not all of them".into(),
         };
     }
-    if manifest.data == "spill" {
+    if manifest.data == RowsIn::Spill {
         return format!("kept {}", counted(t.records_kept, "record"));
     }
     let mut text = match manifest.mode.has_all_loads() {
@@ -205,6 +207,7 @@ pub fn json(manifest: &Manifest, trace: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mgz_annotations_schema::TraceState;
     use mgz_annotations_schema::manifest::Totals;
 
     #[test]
@@ -224,9 +227,9 @@ mod tests {
     fn the_line_says_what_was_recorded() {
         let mut m = Manifest {
             mode: TraceMode::Full,
-            program_status: "exit 0".into(),
+            program_status: ProgramStatus::Exited(0),
             wall_seconds: 1.25,
-            data: "samples".into(),
+            data: RowsIn::Samples,
             ..Manifest::default()
         };
         m.totals = Totals {
@@ -265,7 +268,7 @@ mod tests {
             brief(&m),
             "mgz-record: recorded 782 windows in 1.25 s (cost about 1.5 %)"
         );
-        m.program_status = "signal 11".into();
+        m.program_status = ProgramStatus::Signaled(11);
         assert!(line(&m).starts_with("mgz-record: the program ended with signal 11; recorded 782"));
 
         (m.mode, m.totals.loads_executed) = (TraceMode::Count, Some(1200));
@@ -276,8 +279,8 @@ mod tests {
     fn nothing_is_said_of_an_end_that_nobody_saw() {
         let mut m = Manifest {
             mode: TraceMode::Burst,
-            state: "interrupted".into(),
-            data: "samples".into(),
+            state: TraceState::Interrupted,
+            data: RowsIn::Samples,
             ..Manifest::default()
         };
         m.totals.rows = 1000;
@@ -286,7 +289,7 @@ mod tests {
             summary_line(&m, "trace"),
             "mgz-record: interrupted: recorded 2 windows, 0 B in trace"
         );
-        m.data = "spill".into();
+        m.data = RowsIn::Spill;
         m.totals.records_kept = 500;
         assert!(summary_line(&m, "trace").contains("interrupted: kept 500 records, "));
         let value: serde_json::Value = serde_json::from_str(&json(&m, "trace")).unwrap();

@@ -2,7 +2,6 @@
 
 use crate::target::signals::Signals;
 use crate::target::spawn;
-use crate::target::status::ProgramStatus;
 use crate::watch::calibrate::{Obstacle, calibrate};
 use crate::watch::call_paths::CallPaths;
 use crate::watch::code_names::{CodeOffset, Maps};
@@ -11,6 +10,7 @@ use crate::watch::pin::Recorder;
 use crate::watch::ptrace;
 use crate::watch::ptrace::StoppedThread;
 use crate::watch::sampler::{Accesses, Costs, Pair, Sampler, SamplerPlan, SamplerSums};
+use mgz_annotations_schema::ProgramStatus;
 use mgz_models::util::random::SplitMix;
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -71,7 +71,7 @@ pub struct Flow<'a> {
     pub(crate) memory: Memory,
     /// Facts about loops whose cells are variables, see [`crate::analyze::reloads`].
     pub(crate) reloads: Reloads,
-    /// The same without cells: it decides which loads are Constant.
+    /// The analysis without cells, which decides which loads are Constant.
     without_cells: Option<Box<Flow<'a>>>,
     pub(crate) loops: &'a Loops,
     input: &'a Input<'a>,

@@ -12,7 +12,7 @@ use mgz_annotations_schema::sidecar::{CLASS_IRREGULAR, CLASS_STRIDED};
 pub enum Phi {
     /// Not resolved yet, or none of the others.
     Other,
-    /// The same in every iteration, at least from the second one on.
+    /// Equal in every iteration, at least from the second one on.
     Invariant(Val),
     /// Changes by the same value in every iteration.
     Stride(Val),
@@ -26,7 +26,7 @@ pub enum Phi {
 pub enum Stride {
     /// Bytes.
     Known(i64),
-    /// The same in every iteration, but not a constant.
+    /// Equal in every iteration, but not a constant.
     Symbolic,
 }
 

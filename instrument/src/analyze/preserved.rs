@@ -16,6 +16,7 @@
 //! its own: it counts as returning everything.
 
 use crate::analyze::imported_calls::imported;
+use crate::analyze::stack_frame::is_call;
 use crate::ir::cfg::Cfg;
 use crate::program::{Import, Input};
 use crate::x86::insn::Insn;
@@ -425,10 +426,6 @@ impl Finder<'_> {
         }
         out
     }
-}
-
-fn is_call(insn: &Insn) -> bool {
-    matches!(insn.flow, FlowControl::Call | FlowControl::IndirectCall)
 }
 
 /// True if an instruction that reads rsp gives a register an address in the stack.

@@ -16,7 +16,7 @@ pub enum Kind {
     /// An address that is computed from an element of an array some iterations ahead, or from the
     /// loop's counter.
     Gather,
-    /// The same field of the list's next node.
+    /// The loaded field in the list's next node.
     List,
 }
 

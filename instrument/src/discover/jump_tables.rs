@@ -653,7 +653,7 @@ fn table_shape(
     ))
 }
 
-/// The same table, starting at another entry. If the least case was subtracted from a 64-bit index
+/// The table from another first entry. If the least case was subtracted from a 64-bit index
 /// before the compare, the entry's address may include the subtraction in the table's address.
 fn from_least(machine: &Machine, bounds: &Bounds, shape: Shape, index: Id) -> (Shape, Id) {
     if bounds.iter().any(|b| b.0 == index) {

@@ -615,7 +615,7 @@ impl<'a> Scanner<'a> {
             .any(|&c| self.is_near(c) || skimmed.takes_constant() && leads_on(c))
     }
 
-    /// The same as [`Scanner::scan`] for any function.
+    /// Does the work of [`Scanner::scan`] for any function.
     fn scan_whole(&self, f: &FunctionInfo, bytes: &[u8], pads: &[(Range<u64>, u64)]) -> Scan {
         let input = self.input;
         let mut scan = Scan {

@@ -433,7 +433,7 @@ mod tests {
         }
     }
 
-    /// The same choice of long pieces, with a check of all pieces in every round.
+    /// Chooses the long pieces by a check of all pieces in every round.
     fn all_rounds(b: &mut Buffer) {
         b.long = vec![false; b.flex.len()];
         loop {

@@ -151,7 +151,7 @@ impl Cfg {
         graph
     }
 
-    /// The same graph with more known targets of jumps, at which blocks are cut. All other inputs
+    /// This graph with more known targets of jumps, at which blocks are cut. All other inputs
     /// are unchanged. `None` if a target is in filler that was dropped from the instructions, which
     /// were at `places`.
     pub fn with_jumps(

@@ -2,6 +2,7 @@
 
 use crate::common::prefetch::{Outcome, Placed, Request};
 use crate::sidecar::Entry;
+use mgz_annotations_schema::lock::locked;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Outcome for one load, with its function.
@@ -30,7 +31,7 @@ enum Found {
 
 impl Prefetches {
     fn found(&self) -> MutexGuard<'_, Vec<(usize, Found)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 
     /// Adds a function's outcomes.

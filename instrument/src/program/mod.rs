@@ -353,7 +353,7 @@ impl FunctionInfo {
         self.inner.as_deref().unwrap_or(&NONE)
     }
 
-    /// The same facts, to be extended.
+    /// Facts about inner addresses, to be extended.
     pub fn inner_mut(&mut self) -> &mut Inner {
         self.inner.get_or_insert_default()
     }

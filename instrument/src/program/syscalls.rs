@@ -214,7 +214,7 @@ struct Code {
     bytes: Vec<u8>,
     /// Fields of branches to the program's own entry.
     plain: Vec<usize>,
-    /// The same, for branches after which the stack pointer must be restored.
+    /// Fields of branches to the program's own entry after which the stack pointer must be restored.
     bad: Vec<usize>,
 }
 

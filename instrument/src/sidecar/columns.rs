@@ -9,6 +9,7 @@
 use crate::emit::SidecarRows;
 use crate::report::SiteCounts;
 use mgz_abi::module_note::FLAVOUR_SOFT;
+use mgz_annotations_schema::lock::locked;
 use mgz_annotations_schema::sidecar::{
     Function, Gather, Location, Loop, NONE, PtWrite, Record, Region, Site,
 };
@@ -259,7 +260,7 @@ impl Columns {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     /// Takes the clones of a group of functions. Groups are numbered from 0 on, and come in any

@@ -184,7 +184,7 @@ pub enum Look {
     Place,
     /// Use of the facts about a signal: reading the part with the interrupted position.
     Origin,
-    /// The same through the address of some part of either, which may be that part.
+    /// Use of the address of some part of either, which may be the position.
     Part,
 }
 

@@ -20,7 +20,8 @@ use std::ops::Range;
 /// through twenty frames of short functions took 2.2 times as long in `ring` as in the original
 /// (1.1 times with 32), and files are 2 % smaller.
 pub const MAX_BYTES_SOFT: usize = 128;
-/// The same for the PT flavour, which has room and low costs otherwise.
+/// Maximum bytes of instructions in an entry with several functions, PT flavour, which has room and
+/// low costs otherwise.
 pub const MAX_BYTES_PT: usize = 64;
 const REMEMBER: u8 = 0x0a;
 const RESTORE: u8 = 0x0b;

@@ -262,7 +262,7 @@ pub fn sweep(bytes: &[u8], base: u64) -> Option<Body> {
     sweep_to(bytes, base, |_| {})
 }
 
-/// The same. `leads_to` gets the targets of direct branches and calls in `bytes`.
+/// Decodes as [`sweep`] does. `leads_to` gets the targets of direct branches and calls in `bytes`.
 fn sweep_to(bytes: &[u8], base: u64, mut leads_to: impl FnMut(u64)) -> Option<Body> {
     let mut insns: Vec<Insn> = Vec::with_capacity(bytes.len() / 3 + 1);
     let mut starts = vec![(0, 0); bytes.len().div_ceil(64)];

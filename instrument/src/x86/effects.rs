@@ -285,7 +285,7 @@ enum Kind {
     Other,
     /// The second is copied or converted to the first.
     Moves,
-    /// The same with a constant that may be an address.
+    /// A constant, which may be an address, is copied to the first.
     Loads,
     /// The second's address is copied to the first.
     Address,
@@ -293,11 +293,11 @@ enum Kind {
     Compares,
     /// The first is changed, the second (if any) read.
     Changes,
-    /// The same with a constant that may be an address.
+    /// The first is changed by a constant, which may be an address.
     Adds,
-    /// The same; if both are one register, it is cleared.
+    /// The first is changed, the second read; if both are one register, it is cleared.
     Cancels,
-    /// The same with a constant that may leave nothing of the first.
+    /// The first is changed by a constant that may leave nothing of it.
     Masks,
     /// The second is copied to the first, or the first stays.
     Chooses,
@@ -311,7 +311,7 @@ enum Kind {
     Idles,
     /// A value is pushed onto the stack.
     Pushes,
-    /// The same with a constant that may be an address.
+    /// A constant, which may be an address, is pushed onto the stack.
     PushesConstant,
     /// A value is popped from the stack.
     Pops,

@@ -88,7 +88,7 @@ const R15: usize = Register::R15 as usize;
 /// By iced's register number: the set of the general purpose register that contains it. The set is
 /// empty for all others.
 pub static GPR_SET_OF: [u16; 256] = gpr_sets(0);
-/// The same, but empty for all but 32- and 64-bit registers.
+/// [`GPR_SET_OF`], but empty for all but 32- and 64-bit registers.
 pub static GPR_SET_OF_WHOLE: [u16; 256] = gpr_sets(EAX);
 
 const fn gpr_sets(from: usize) -> [u16; 256] {

@@ -1,10 +1,11 @@
 //! Numbers of an agent about itself, in Prometheus' text format.
 
 use anyhow::Context;
+use mgz_annotations_schema::lock::locked;
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use tiny_http::{Header, Method, Response, Server};
 
 /// Reasons why a turn records nothing.
@@ -137,10 +138,7 @@ pub fn serve(address: &str, metrics: Arc<Mutex<Metrics>>) -> anyhow::Result<()> 
         for request in server.incoming_requests() {
             let is_asked = request.url() == "/metrics" && *request.method() == Method::Get;
             let text = match is_asked {
-                true => metrics
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .text(),
+                true => locked(&metrics).text(),
                 false => "only GET /metrics is answered\n".into(),
             };
             let mut response = Response::from_string(text);

@@ -15,6 +15,7 @@ use crate::{report, signals, tools};
 use anyhow::{Context, bail};
 use find::Found;
 use metrics::{Metrics, Skip};
+use mgz_annotations_schema::lock::locked;
 use mgz_annotations_schema::tell;
 use mgz_collector::machine::trigger::LEAST_SPENT;
 use mgz_collector::util::clock::utc_now;
@@ -23,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use store::Store;
 
@@ -122,7 +123,7 @@ impl Agent<'_> {
     }
 
     fn metrics(&self) -> MutexGuard<'_, Metrics> {
-        self.metrics.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.metrics)
     }
 
     /// Prints a message, unless it was printed before.

@@ -6,7 +6,7 @@ use crate::fix::params;
 use crate::fix::sites::{Placing, Surroundings};
 use crate::tools;
 use anyhow::Context;
-use mgz_annotations_schema::ProgramChange;
+use mgz_annotations_schema::{NamedRemedy, ProgramChange};
 use serde::Deserialize;
 use serde_json::Value;
 use std::path::Path;
@@ -140,7 +140,7 @@ fn way(change: ProgramChange) -> Option<&'static str> {
 
 /// The gain that the analysis has already predicted.
 fn predicted(finding: &Value) -> Option<Saved> {
-    let is_prefetch = finding["remedy"].as_str()?.starts_with("prefetch ");
+    let is_prefetch = NamedRemedy::is_of_kind(finding["remedy"].as_str()?, "prefetch");
     is_prefetch.then(|| saved(finding)).flatten()
 }
 

@@ -3,7 +3,7 @@
 use crate::fix::candidate::Candidate;
 use crate::fix::candidates::LeftOver;
 use crate::fix::document::{Cause, Document, Measured, Outcome, Saved, Tried};
-use mgz_annotations_schema::tell;
+use mgz_annotations_schema::{NamedRemedy, tell};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -18,12 +18,12 @@ fn short_place(cause: &Cause) -> String {
 
 /// The remedy without folders: `prefetch of gather.c:6`.
 fn short_remedy(finding: &Cause, remedy: &str) -> String {
-    match remedy.strip_prefix("prefetch of ") {
-        Some(_) => {
+    match NamedRemedy::is_of_kind(remedy, "prefetch") {
+        true => {
             let kind = finding.kind.replace('_', " ");
             format!("prefetch of {} ({kind})", short_place(finding))
         }
-        None => remedy.to_owned(),
+        false => remedy.to_owned(),
     }
 }
 

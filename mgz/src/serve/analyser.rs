@@ -3,13 +3,14 @@
 use crate::html::{self, HtmlOptions, Part};
 use crate::report;
 use crate::serve::asked::Asked;
+use mgz_annotations_schema::lock::locked;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Source: Chosen.
@@ -23,7 +24,7 @@ const TABS: usize = 64;
 pub struct SelectionReport {
     /// Parts of the report.
     pub parts: Vec<Part>,
-    /// The same as JSON.
+    /// These parts as JSON.
     pub body: Vec<u8>,
 }
 
@@ -57,11 +58,6 @@ pub struct Analyser {
     ended: AtomicBool,
 }
 
-/// Locks a mutex. A poisoned one is used, since a panic of one request leaves no inconsistent data.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Analyser {
     /// An analyser for one trace.
     pub fn new(trace: PathBuf, manifest: Value, options: HtmlOptions) -> Analyser {
@@ -78,7 +74,7 @@ impl Analyser {
     /// Kills the running analysis, and prevents new ones.
     pub fn end(&self) {
         self.ended.store(true, Ordering::SeqCst);
-        if let Some((mut child, _)) = lock(&self.running).child.take() {
+        if let Some((mut child, _)) = locked(&self.running).child.take() {
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -87,7 +83,7 @@ impl Analyser {
     /// Analyses a selection of a page.
     pub fn answer(&self, asked: &Asked, tab: &str) -> Answer {
         let number = self.register(tab);
-        let mut kept = lock(&self.kept);
+        let mut kept = locked(&self.kept);
         if self.is_replaced(tab, number) {
             return Answer::Replaced;
         }
@@ -112,7 +108,7 @@ impl Analyser {
 
     /// Registers a selection of a page, and kills the page's running analysis.
     fn register(&self, tab: &str) -> u64 {
-        let mut running = lock(&self.running);
+        let mut running = locked(&self.running);
         if running.last.len() >= TABS {
             running.last.clear();
         }
@@ -128,7 +124,7 @@ impl Analyser {
     }
 
     fn is_replaced(&self, tab: &str, number: u64) -> bool {
-        let last = lock(&self.running).last.get(tab).copied();
+        let last = locked(&self.running).last.get(tab).copied();
         self.ended.load(Ordering::SeqCst) || last.is_some_and(|last| last != number)
     }
 
@@ -139,7 +135,7 @@ impl Analyser {
         let mut said = tempfile::tempfile()?;
         command.stdout(Stdio::null()).stderr(said.try_clone()?);
         {
-            let mut running = lock(&self.running);
+            let mut running = locked(&self.running);
             // A later selection finds the child.
             let is_last = running.last.get(tab).is_none_or(|&last| last == number);
             anyhow::ensure!(is_last && !self.ended.load(Ordering::SeqCst), "replaced");
@@ -147,7 +143,7 @@ impl Analyser {
         }
         let status = loop {
             std::thread::sleep(CHECK_INTERVAL);
-            let mut running = lock(&self.running);
+            let mut running = locked(&self.running);
             let Some((child, _)) = &mut running.child else {
                 anyhow::bail!("the server ends");
             };

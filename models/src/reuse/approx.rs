@@ -8,7 +8,7 @@ use crate::reuse::sink::ReuseSink;
 
 /// Accesses between the prefetch of a table line and its use. Source: Chosen.
 const PREFETCH_DISTANCE: usize = 24;
-/// The same distance inside an access to several blocks.
+/// Blocks between the prefetch of a table line and its use inside an access to several blocks.
 const AHEAD_INSIDE: u64 = 64;
 
 /// See the module's text.

@@ -187,7 +187,7 @@ pub(crate) mod tests {
         told
     }
 
-    /// The same as [`by_definition`], for accesses to many blocks. The time is linear in the number
+    /// The result of [`by_definition`], for accesses to many blocks. The time is linear in the number
     /// of touches times the number of accesses.
     pub(crate) fn by_last_touches(accesses: &[(u64, u32)], shift: u32) -> Told {
         let mut last: HashMap<u64, usize> = HashMap::new();

@@ -43,7 +43,7 @@ const FULL16: Line16 = {
     Line16(line)
 };
 
-/// The same for entries of `slots` slots each.
+/// Counters of a line whose entries have `slots` slots each, all of them set.
 fn full32(slots: usize) -> Line32 {
     Line32(std::array::from_fn(|k| (k * slots) as u32))
 }

@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 /// The 97.5 % quantile of the standard normal distribution: a 95 % interval reaches this many
 /// standard deviations to either side.
 pub const NORMAL_QUANTILE_OF_95_PCT: f64 = 1.959_964;
-/// The same quantile rounded as in textbooks, for margins whose standard deviation is rough.
+/// The 97.5 % quantile rounded as in textbooks, for margins whose standard deviation is rough.
 pub const ROUNDED_NORMAL_QUANTILE_OF_95_PCT: f64 = 1.96;
 /// Standard deviations of a normal distribution in its median absolute deviation: 1 / Φ⁻¹(3/4).
 pub const DEVIATIONS_PER_MEDIAN_DEVIATION: f64 = 1.4826;

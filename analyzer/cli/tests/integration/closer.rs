@@ -1,5 +1,6 @@
 //! Partial results, objects, parts of the run and estimates, on synthetic traces.
 
+use crate::analyze;
 use crate::common::{SampleRow, TestRandom, manifest, sidecar, write_trace};
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow_schema::{Field, Schema};
@@ -8,15 +9,7 @@ use mgz_annotations_schema::sidecar::{Loop, NONE};
 use parquet::arrow::ArrowWriter;
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
 use std::sync::Arc;
-
-fn analyze(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_mgz-analyze"))
-        .args(arguments)
-        .output()
-        .unwrap()
-}
 
 fn json(arguments: &[&str]) -> Value {
     let output = analyze(&[arguments, &["--format", "json"]].concat());

@@ -1,19 +1,12 @@
 //! Runs the command on synthetic traces: results by hand, formats, bad input.
 
+use crate::analyze;
 use crate::common::{
     self, SampleRow, manifest, sidecar, write_part, write_plain_part, write_recorded_part,
     write_trace,
 };
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
-
-fn analyze(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_mgz-analyze"))
-        .args(arguments)
-        .output()
-        .unwrap()
-}
 
 fn json(folder: &Path, more: &[&str]) -> Value {
     let mut arguments = vec![folder.to_str().unwrap(), "--format", "json"];

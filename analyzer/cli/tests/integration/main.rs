@@ -15,3 +15,13 @@ mod screens;
 mod simulate;
 mod slices;
 mod watched_reuses;
+
+use std::process::{Command, Output};
+
+/// Runs `mgz-analyze`.
+fn analyze(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mgz-analyze"))
+        .args(arguments)
+        .output()
+        .unwrap()
+}

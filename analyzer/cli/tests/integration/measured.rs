@@ -1,12 +1,12 @@
 //! Memory samples next to predicted misses, through the command: `--measured` and the tables of
 //! `mgz-analyze query`.
 
+use crate::analyze;
 use crate::common::{SampleRow, manifest, sidecar, write_columns, write_trace};
 use arrow_array::{ArrayRef, BooleanArray, StringArray, UInt32Array, UInt64Array};
 use mgz_annotations_schema::manifest::MEASURED;
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
 use std::sync::Arc;
 
 const KERNEL: u64 = 0xffff_8880_0000_1000;
@@ -84,16 +84,9 @@ fn samples(folder: &Path) {
     write_columns(&folder.join(MEASURED), columns);
 }
 
-fn run(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_mgz-analyze"))
-        .args(arguments)
-        .output()
-        .unwrap()
-}
-
 fn ask(arguments: &[&str], sql: &str) -> Vec<Value> {
     let all = [&["query", "--format", "json"], arguments, &[sql]].concat();
-    let output = run(&all);
+    let output = analyze(&all);
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{sql}: {message}");
     serde_json::from_slice(&output.stdout).unwrap()
@@ -149,7 +142,7 @@ fn sql_has_measured_beside_predicted_misses_and_the_samples_themselves() {
     }
 
     for table in ["measured", "memory_samples"] {
-        let output = run(&["query", &app, &format!("SELECT * FROM {table}")]);
+        let output = analyze(&["query", &app, &format!("SELECT * FROM {table}")]);
         let message = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{message}");
         assert!(

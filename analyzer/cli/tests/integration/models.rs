@@ -1,17 +1,10 @@
 //! The subcommands on synthetic traces: the papers' worked examples, agreement with each other,
 //! formats, refusals.
 
+use crate::analyze;
 use crate::common::{SampleRow, TestRandom, manifest, sidecar, write_trace};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
-
-fn analyze(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_mgz-analyze"))
-        .args(arguments)
-        .output()
-        .unwrap()
-}
 
 /// The JSON of a command that must succeed; `@` stands for the trace.
 pub(crate) fn json(folder: &Path, arguments: &[&str]) -> Value {

@@ -1,20 +1,13 @@
 //! `mgz-analyze cache` on synthetic traces: the streamed trace gives the same result as the
 //! simulator on the same accesses in order.
 
+use crate::analyze;
 use crate::common::{SampleRow, TestRandom, manifest, sidecar, write_lives, write_trace};
 use mgz_models::cache::policy::Policy;
 use mgz_models::cache::prefetch::Prefetch;
 use mgz_models::cache::{Inclusion, LevelSpec, Shape, System};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
-
-fn analyze(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_mgz-analyze"))
-        .args(arguments)
-        .output()
-        .unwrap()
-}
 
 /// The JSON of `cache` with these words.
 fn cache(folder: &Path, words: &str) -> Value {

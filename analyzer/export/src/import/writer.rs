@@ -7,12 +7,12 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use mgz_analyzer::data::memory_units::PAGE_BYTES;
-use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::{
     ANNOTATIONS_DIR, COLUMNS, MANIFEST, Manifest, Module, SAMPLES_DIR, TRACE_FORMAT, TRACE_VERSION,
     Thread,
 };
 use mgz_annotations_schema::sidecar::{Function, Header, Input, NO_RECORD, NONE, Sidecar, Site};
+use mgz_annotations_schema::{RowsIn, SamplingUnit, TraceMode, TraceState};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
@@ -207,9 +207,9 @@ impl TraceWriter {
             version: TRACE_VERSION,
             tool: concat!("mgz-analyze ", env!("CARGO_PKG_VERSION")).into(),
             mode: TraceMode::Full,
-            unit: "records".into(),
-            state: "complete".into(),
-            data: "samples".into(),
+            unit: SamplingUnit::Records,
+            state: TraceState::Complete,
+            data: RowsIn::Samples,
             modules: vec![Module {
                 path: program.into(),
                 sidecar: name,

@@ -17,6 +17,7 @@ use crate::stages::fetches::Fetched;
 use crate::stages::footprint::{Entry, GroupCount, Key};
 use crate::stages::incidence::{Incidence, Mark, SAMPLE_RANK_PERIOD};
 use crate::stages::reuse::ReuseTotals;
+use mgz_annotations_schema::TraceState;
 use mgz_annotations_schema::manifest::Manifest;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -317,7 +318,7 @@ fn add_totals(mine: &mut Manifest, other: Manifest) {
     }
     mine.wall_seconds = mine.wall_seconds.max(other.wall_seconds);
     if mine.state != other.state {
-        mine.state = "partial".into();
+        mine.state = TraceState::Partial;
     }
     mine.threads.extend(other.threads);
     mine.problems.extend(other.problems);

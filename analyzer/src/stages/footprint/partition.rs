@@ -7,6 +7,7 @@ use crate::stages::footprint::packed_entry::{Maps, PackedEntry};
 use crate::stages::footprint::packed_key::OWNER_BITS;
 use crate::stages::footprint::record;
 use crate::util::key_index::{KeyIndex, chunk_of, expect, expect_write};
+use mgz_annotations_schema::lock::locked;
 use mgz_models::util::hash::spread;
 use rayon::prelude::*;
 use std::borrow::Cow;
@@ -15,7 +16,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 /// Number of partitions.
 pub(crate) const PARTITIONS: usize = 128;
@@ -321,13 +322,6 @@ pub(crate) struct Store {
     partitions: Vec<Mutex<Partition>>,
     owners: Mutex<Owners>,
     budget: Arc<Budget>,
-}
-
-/// Locks a mutex even if a worker panicked, since workers leave no invalid state.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 impl Store {

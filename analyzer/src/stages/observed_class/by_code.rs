@@ -41,7 +41,7 @@ pub struct ObservedRow {
     /// Distinct start addresses of code that was observed to be Strided.
     #[serde(rename = "F_str_observed")]
     pub strided: Option<u64>,
-    /// The same for code that was observed to be Irregular or Mixed.
+    /// Distinct start addresses of code that was observed to be Irregular or Mixed.
     #[serde(rename = "F_irr_observed")]
     pub irregular: Option<u64>,
     /// Share of F, percent.

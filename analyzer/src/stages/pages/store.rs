@@ -7,10 +7,11 @@ use crate::stages::pages::touch::Touch;
 use crate::stages::pages::{Owner, UnitEntry, slot};
 use crate::util::fast_hash::Mixed;
 use crate::util::key_index::{KeyIndex, chunk_of, expect};
+use mgz_annotations_schema::lock::locked;
 use mgz_models::util::hash::spread;
 use rayon::prelude::*;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 /// Number of partitions.
 const PARTITIONS: usize = 128;
@@ -125,13 +126,6 @@ pub(crate) struct BlockStore {
     owners: Mutex<Owners>,
     /// Counts of units or owners that do not fit into a key.
     odd: Mutex<HashMap<(u64, u32), (GroupReuse, Touch), Mixed>>,
-}
-
-/// Locks a mutex even if a worker panicked, since workers leave no invalid state.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 impl BlockStore {

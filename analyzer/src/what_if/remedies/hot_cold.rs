@@ -7,8 +7,9 @@ use crate::what_if::element::{Layouts, Node, Nodes, field_ranges, layouts, nodes
 use crate::what_if::memory::Memory;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
 use crate::what_if::target::objects_named;
+use mgz_annotations_schema::lock::locked;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 pub(crate) const HOT_COLD: Kind = Kind {
     name: "hot-cold",
@@ -90,7 +91,7 @@ impl Halves {
 
 impl Remedy for HotCold {
     fn apply(&self, process: u32, loads: &mut [Load], memory: &Memory) {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = locked(&self.taken);
         for load in loads {
             let halves = self.halves.get(&load.object);
             let Some((halves, node)) = halves.zip(Node::of(load, &self.nodes)) else {

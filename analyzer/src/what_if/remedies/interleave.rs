@@ -7,8 +7,9 @@ use crate::what_if::memory::Memory;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
 use crate::what_if::replay::load;
 use crate::what_if::target::objects_named;
+use mgz_annotations_schema::lock::locked;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 pub(crate) const INTERLEAVE: Kind = Kind {
     name: "interleave",
@@ -110,7 +111,7 @@ impl Interleave {
 
 impl Remedy for Interleave {
     fn apply(&self, process: u32, loads: &mut [Load], memory: &Memory) {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = locked(&self.taken);
         for load in loads {
             let Some(array) = self.arrays.get(&(process, load.start)) else {
                 continue;

@@ -6,8 +6,9 @@ use crate::util::fast_hash::Mixed;
 use crate::what_if::memory::Memory;
 use crate::what_if::remedies::transpose::shapes;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
+use mgz_annotations_schema::lock::locked;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 pub(crate) const PAD: Kind = Kind {
     name: "pad",
@@ -43,7 +44,7 @@ impl Pad {
 
 impl Remedy for Pad {
     fn apply(&self, process: u32, loads: &mut [Load], memory: &Memory) {
-        let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut moved = locked(&self.moved);
         for load in loads.iter_mut().filter(|l| l.bytes > 0) {
             let Some(&row) = self.rows.get(&load.object) else {
                 continue;

@@ -6,8 +6,9 @@ use crate::what_if::element::{Node, Nodes, nodes};
 use crate::what_if::memory::Memory;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
 use crate::what_if::target::objects_named;
+use mgz_annotations_schema::lock::locked;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 pub(crate) const POOL: Kind = Kind {
     name: "pool",
@@ -51,7 +52,7 @@ impl Pool {
 
 impl Remedy for Pool {
     fn apply(&self, process: u32, loads: &mut [Load], memory: &Memory) {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = locked(&self.taken);
         for load in loads {
             let Some(node) = Node::of(load, &self.nodes) else {
                 continue;

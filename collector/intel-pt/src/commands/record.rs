@@ -142,7 +142,7 @@ fn enter(manifest: &mut Manifest, ended: &Ended, choice: &Choice, notes: &[Strin
     );
     (manifest.host, manifest.cpu) = (fresh.host, fresh.cpu);
     manifest.backend_why.clone_from(&choice.why);
-    manifest.program_status = ended.status.to_string();
+    manifest.program_status = ended.status.clone();
     manifest.wall_seconds = ended.wall.as_secs_f64();
     if manifest.mode == TraceMode::Samples {
         manifest.window = window;

@@ -1,12 +1,12 @@
 //! Kept and lost data of an import, for the manifest.
 
 use crate::import::{Outcome, measured, threads_of};
-use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::Manifest;
+use mgz_annotations_schema::{RowsIn, SamplingUnit, TraceMode, TriggerEvent};
 use mgz_collector::trace::dir;
 use mgz_collector::util::text::{bytes, count};
 use mgz_perf_data::Session;
-use mgz_perf_data::session::{FileLoss, Sampling};
+use mgz_perf_data::session::{FileLoss, SampledEvent, Sampling};
 
 /// A manifest with the facts in the file.
 pub fn begin_import(session: &Session<'_>) -> Manifest {
@@ -41,8 +41,16 @@ fn triggers(manifest: &mut Manifest, session: &Session<'_>) {
     let all: Vec<_> = session.sampling.iter().filter(used).collect();
     let Some(first) = all.first() else { return };
     let same = all.iter().all(|s| s.trigger == first.trigger);
-    manifest.trigger = if same { first.trigger } else { "mixed" }.into();
-    manifest.unit.clone_from(&manifest.trigger);
+    manifest.unit = match same {
+        true => unit(first.trigger),
+        false => SamplingUnit::Mixed,
+    };
+    manifest.trigger = manifest.unit.to_string();
+    manifest.trigger_event = Some(match manifest.unit {
+        SamplingUnit::Loads => TriggerEvent::Loads,
+        SamplingUnit::CpuClock => TriggerEvent::CpuTime,
+        _ => TriggerEvent::Other,
+    });
     let (least, most) = all.iter().fold((u64::MAX, 0), |(least, most), s| {
         (least.min(s.periods.0), most.max(s.periods.1))
     });
@@ -51,10 +59,9 @@ fn triggers(manifest: &mut Manifest, session: &Session<'_>) {
         return;
     }
     let each = |s: &&Sampling| {
-        let unit = if s.trigger == "cpu-clock" {
-            "ns"
-        } else {
-            s.trigger
+        let unit = match unit(s.trigger) {
+            SamplingUnit::CpuClock => "ns".to_owned(),
+            other => other.to_string(),
         };
         let (least, most) = s.periods;
         let period = if least == most {
@@ -66,6 +73,14 @@ fn triggers(manifest: &mut Manifest, session: &Session<'_>) {
     };
     let list: Vec<_> = all.iter().map(each).collect();
     manifest.trigger_why = list.join(", ");
+}
+
+fn unit(event: SampledEvent) -> SamplingUnit {
+    match event {
+        SampledEvent::Loads => SamplingUnit::Loads,
+        SampledEvent::CpuClock => SamplingUnit::CpuClock,
+        SampledEvent::Other => SamplingUnit::Events,
+    }
 }
 
 /// Adds the decoded counts to the manifest.
@@ -95,7 +110,7 @@ pub fn enter(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) 
 pub fn executed(session: &Session<'_>) -> Option<f64> {
     let (mut windows, mut loads) = (0, 0.0);
     for sampling in session.sampling.iter().filter(|s| s.windows > 0) {
-        if sampling.trigger != "loads" {
+        if sampling.trigger != SampledEvent::Loads {
             return None;
         }
         windows += sampling.windows;
@@ -292,7 +307,7 @@ pub fn settle(manifest: &mut Manifest, executed: Option<f64>) {
         *n > 0 && !harmless.contains(&key.as_str())
     };
     if manifest.mode.has_all_loads()
-        && manifest.data == "samples"
+        && manifest.data == RowsIn::Samples
         && !totals.dropped.iter().any(missing)
     {
         totals.records_executed = totals.records_kept;

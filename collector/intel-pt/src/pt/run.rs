@@ -8,10 +8,10 @@
 use crate::pt::capture::{Capture, Finished};
 use crate::pt::open::{OpenError, Sizes, open};
 use crate::pt::plan::{Machine, Request};
+use mgz_annotations_schema::ProgramStatus;
 use mgz_collector::target::signals::Signals;
 use mgz_collector::target::spawn;
 use mgz_collector::target::spawn::HeldChild;
-use mgz_collector::target::status::ProgramStatus;
 use mgz_perf::kernel::Kernel;
 use std::ffi::OsString;
 use std::io;

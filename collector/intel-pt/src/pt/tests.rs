@@ -7,7 +7,7 @@ use crate::pt::open::{OpenError, Sizes, open};
 use crate::pt::plan::{Keep, Machine, Request, Role, Timing, Trigger};
 use crate::pt::run::{Ended, Job, RunError, run};
 use encode::{Encoder, SmallRandom, Style, Write, writes};
-use mgz_collector::target::status::ProgramStatus;
+use mgz_annotations_schema::ProgramStatus;
 use mgz_perf::attr::{Attr, TYPE_SOFTWARE};
 use mgz_perf::kernel_fake::{Fake, PT, ScriptEvent, machine, pair};
 use mgz_perf::kernel_linux::Linux;
@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 #[allow(dead_code, missing_docs, reason = "made for other tests")]
 #[path = "../../tests/pt/encode.rs"]
 pub(crate) mod encode;
+#[path = "../../tests/pt/sidecars.rs"]
+pub(crate) mod sidecars;
 
 pub(crate) const PID: u32 = 77;
 pub(crate) const STYLE: Style = Style {
@@ -404,29 +406,10 @@ fn perf_reads_a_full_trace_as_we_do() {
 
 /// The events that can be read from windows: those behind a window's first PSB, each once.
 pub(crate) fn readable(encoder: &Encoder, windows: &[std::ops::Range<usize>]) -> Vec<(u64, u64)> {
-    let mut next = 0;
-    let mut out = Vec::new();
-    for window in windows {
-        let Some(first) = encoder
-            .boundaries
-            .iter()
-            .copied()
-            .find(|&at| at >= window.start && at + 16 <= window.end)
-        else {
-            continue;
-        };
-        let from = encoder
-            .places
-            .partition_point(|p| p.start < first)
-            .max(next);
-        let to = encoder
-            .places
-            .partition_point(|p| p.end <= window.end)
-            .max(from);
-        out.extend(encoder.places[from..to].iter().map(|p| row(&p.write)));
-        next = next.max(to);
-    }
-    out
+    let places = encoder.readable(windows).into_iter().flatten();
+    places
+        .map(|place| row(&encoder.places[place].write))
+        .collect()
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::pt::open::Sizes;
 use crate::pt::plan::Request;
 use crate::pt::tests::encode::{Encoder, SmallRandom, Write, writes};
+use crate::pt::tests::sidecars::sidecar;
 use crate::pt::tests::{
     PID, STYLE, beginning, everything, ns, readable, replay, steps_of, windows,
 };
@@ -10,9 +11,6 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{UInt32Type, UInt64Type};
 use clap::Parser;
 use mgz_annotations_schema::manifest::{MANIFEST, Manifest, SAMPLES_DIR};
-use mgz_annotations_schema::sidecar::{
-    Function, NO_RECORD, NONE, PtWrite, Record, Region, Sidecar, Site,
-};
 use mgz_collector::options::args::Cli;
 use mgz_perf::kernel_fake::{Fake, ScriptEvent, machine};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -21,56 +19,6 @@ use std::path::Path;
 
 /// Address at which the transcripts' program is mapped.
 const BASE: u64 = 0x5555_5555_0000;
-
-/// A record of one load, 8 bytes behind the payload, for each address at which [`writes`] puts a
-/// `ptwrite` of the program.
-fn sidecar() -> Sidecar {
-    let mut sidecar = Sidecar {
-        functions: vec![Function {
-            name: NONE,
-            left: NONE,
-            end: 0x1000,
-            ..Function::default()
-        }],
-        ..Sidecar::default()
-    };
-    sidecar.header.flavour = "pt".into();
-    sidecar.header.output = "/nowhere/program".into();
-    for n in 0..64u32 {
-        let ip = u64::from(n) * 24;
-        sidecar.regions.push(Region {
-            first_record: n,
-            record_count: 1,
-            first_site: n,
-            site_count: 1,
-            ..Region::default()
-        });
-        sidecar.records.push(Record {
-            region: n,
-            slots: 1,
-            ip,
-            clone_ip: ip,
-        });
-        sidecar.sites.push(Site {
-            region: n,
-            location: NONE,
-            size: 8,
-            ip,
-            clone_ip: ip + 5,
-            class: 2,
-            disp: 8,
-            a: 0,
-            b: NO_RECORD,
-            ..Site::default()
-        });
-        sidecar.ptwrites.push(PtWrite {
-            ip,
-            record: n,
-            part: 0,
-        });
-    }
-    sidecar
-}
 
 /// `(ip, address)` by thread, from the trace's columns.
 pub(crate) type Rows = BTreeMap<u32, Vec<(u64, u64)>>;
@@ -125,7 +73,9 @@ pub(crate) fn import(capture: &[u8], dir: &Path) -> (Rows, Manifest) {
         dir.join("trace"),
     );
     std::fs::write(&file, capture).unwrap();
-    sidecar().write(&annotations).unwrap();
+    sidecar("/nowhere/program", "", 0, 8, 0)
+        .write(&annotations)
+        .unwrap();
     let words = [
         "mgz-record".as_ref(),
         "--import".as_ref(),

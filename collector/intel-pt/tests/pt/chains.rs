@@ -4,7 +4,8 @@
 use super::encode::{Encoder, SmallRandom, Write};
 use super::file::{CALLCHAIN, PerfFile, RecordingKind, STACKS, USER};
 use super::has_perf;
-use super::mixed::{BASE, PLAIN_STYLE, put, sidecar, trace};
+use super::mixed::{BASE, PLAIN_STYLE, put, trace};
+use super::sidecars::sidecar;
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt32Type;
 use arrow_array::{Array, RecordBatch};

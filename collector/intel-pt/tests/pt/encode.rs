@@ -150,6 +150,27 @@ impl Encoder {
         }
     }
 
+    /// The places that can be read from each window, once: those behind its first PSB. A window
+    /// without a PSB is left out.
+    pub fn readable(&self, windows: &[std::ops::Range<usize>]) -> Vec<std::ops::Range<usize>> {
+        let mut next = 0;
+        let mut out = Vec::new();
+        for window in windows {
+            let is_inside = |&&at: &&usize| at >= window.start && at + PSB.len() <= window.end;
+            let Some(&first) = self.boundaries.iter().find(is_inside) else {
+                continue;
+            };
+            let from = self.places.partition_point(|p| p.start < first).max(next);
+            let to = self
+                .places
+                .partition_point(|p| p.end <= window.end)
+                .max(from);
+            out.push(from..to);
+            next = next.max(to);
+        }
+        out
+    }
+
     pub fn write(&mut self, write: Write) {
         self.advance(write.tsc);
         let start = self.bytes.len();

@@ -4,7 +4,8 @@
 
 use super::encode::{Encoder, Write};
 use super::file::{PerfFile, RecordingKind};
-use super::mixed::{BASE, PLAIN_STYLE, put, sidecar};
+use super::mixed::{BASE, PLAIN_STYLE, put};
+use super::sidecars::sidecar;
 use mgz_annotations_schema::Sidecar;
 use mgz_annotations_schema::expand::{Expander, Placement, RowBatch, Tables};
 use mgz_annotations_schema::spill::SpillReader;

@@ -15,6 +15,7 @@ mod libipt;
 mod memory;
 mod memory_file;
 mod mixed;
+mod sidecars;
 mod words;
 
 use encode::{Encoder, PacketSpan, SmallRandom, Style, Write, writes};
@@ -182,29 +183,8 @@ fn stream(random: &mut SmallRandom, style: Style, count: usize, overflows: bool)
 
 /// Readable events of windows of a stream, each once: those after the first PSB of a window.
 fn readable(encoder: &Encoder, windows: &[std::ops::Range<usize>]) -> Vec<Write> {
-    let mut next = 0;
-    let mut out = Vec::new();
-    for window in windows {
-        let Some(first) = encoder
-            .boundaries
-            .iter()
-            .copied()
-            .find(|&at| at >= window.start && at + 16 <= window.end)
-        else {
-            continue;
-        };
-        let from = encoder
-            .places
-            .partition_point(|p| p.start < first)
-            .max(next);
-        let to = encoder
-            .places
-            .partition_point(|p| p.end <= window.end)
-            .max(from);
-        out.extend(encoder.places[from..to].iter().map(|p| p.write));
-        next = next.max(to);
-    }
-    out
+    let places = encoder.readable(windows).into_iter().flatten();
+    places.map(|place| encoder.places[place].write).collect()
 }
 
 /// Ends of packets at about `every` bytes.
@@ -705,55 +685,10 @@ fn the_real_capture_reads_as_perf_reads_it() {
 #[test]
 #[ignore = "makes files for a measurement"]
 fn captures() {
-    use mgz_annotations_schema::sidecar::{
-        Function, NO_RECORD, NONE, PtWrite, Record, Region, Sidecar, Site,
-    };
     let dir = PathBuf::from(std::env::var_os("MGZ_PT_CAPTURE").expect("MGZ_PT_CAPTURE"));
     let mib: usize = std::env::var("MGZ_PT_MIB").map_or(256, |n| n.parse().expect("a number"));
     let base = 0x5555_5555_0000;
-    let mut sidecar = Sidecar {
-        functions: vec![Function {
-            name: NONE,
-            left: NONE,
-            end: 0x1000,
-            ..Function::default()
-        }],
-        ..Sidecar::default()
-    };
-    sidecar.header.flavour = "pt".into();
-    sidecar.header.output = "/nowhere/program".into();
-    for n in 0..64u32 {
-        let ip = u64::from(n) * 24;
-        sidecar.regions.push(Region {
-            first_record: n,
-            record_count: 1,
-            first_site: n,
-            site_count: 1,
-            ..Region::default()
-        });
-        sidecar.records.push(Record {
-            region: n,
-            slots: 1,
-            ip,
-            clone_ip: ip,
-        });
-        sidecar.sites.push(Site {
-            region: n,
-            location: NONE,
-            size: 8,
-            ip,
-            clone_ip: ip + 5,
-            class: 2,
-            a: 0,
-            b: NO_RECORD,
-            ..Site::default()
-        });
-        sidecar.ptwrites.push(PtWrite {
-            ip,
-            record: n,
-            part: 0,
-        });
-    }
+    let sidecar = sidecars::sidecar("/nowhere/program", "", 0, 0, 0);
     sidecar.write(&dir.join("bench.mgza")).expect("written");
     let mut random = SmallRandom(40);
     let style = Style { cyc: false, ..ALL };

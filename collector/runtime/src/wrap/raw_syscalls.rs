@@ -146,7 +146,7 @@ macro_rules! hook {
             )
         }
 
-        /// The same on the program's stack, on which the flags already lie.
+        /// Runs the handler on the program's stack, on which the flags already lie.
         #[unsafe(naked)]
         unsafe extern "C" fn $plain_name() {
             core::arch::naked_asm!(

@@ -229,7 +229,7 @@ pub(crate) struct PageEncoder {
     packer: Packer,
     values: Buffers,
     plain: Vec<u8>,
-    /// The same for [`Stored::Split`].
+    /// Values in the form of [`Stored::Split`].
     split: Vec<u8>,
     packed: Vec<u8>,
 }

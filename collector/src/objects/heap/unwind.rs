@@ -23,7 +23,8 @@ const MAX_FRAME_DISTANCE: u64 = 1 << 20;
 /// An address in no known file causes a new read of the mappings, at most this often. Source:
 /// Chosen.
 const MAPPINGS_INTERVAL: Duration = Duration::from_millis(5);
-/// The same interval for call stacks that were found in part, which is common with generated code.
+/// Minimum interval between reads of the mappings for call stacks that were found in part, which is
+/// common with generated code.
 const AGAIN_FOR_REST: Duration = Duration::from_millis(50);
 
 /// Registers and stack of a thread at a moment.

@@ -5,6 +5,7 @@
 //! which are added up at the end.
 
 use mgz_abi::slot::{ID_LIMIT, ID_PAIR, MARK_FIRST, RingSlot};
+use mgz_annotations_schema::lock::locked;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -91,15 +92,14 @@ pub(crate) struct Counter {
 impl Counter {
     /// Calls `fill` with a table of this process that no other worker uses at the same time.
     pub(crate) fn with(&self, process: u32, fill: impl FnOnce(&mut CountTable)) {
-        let lock = || self.tables.lock().unwrap_or_else(PoisonError::into_inner);
         let found = {
-            let mut tables = lock();
+            let mut tables = locked(&self.tables);
             let at = tables.iter().position(|t| t.0 == process);
             at.map(|at| tables.swap_remove(at).1)
         };
         let mut table = found.unwrap_or_default();
         fill(&mut table);
-        lock().push((process, table));
+        locked(&self.tables).push((process, table));
     }
 
     /// The sum of all tables.

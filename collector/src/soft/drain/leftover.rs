@@ -2,6 +2,7 @@
 //! of a chunk's description. All input values are allowed.
 
 use crate::soft::shared_memory::{SLOT, Settings};
+use crate::util::clock::monotonic_ns;
 use mgz_abi::shared_memory::Snapshot;
 use mgz_abi::shared_memory::{CHUNKS, ChunkInfo, MODE_BURST, MODE_RING, PAGE_SIZE};
 use mgz_abi::slot::MAX_REGION_SLOTS;
@@ -126,7 +127,7 @@ pub fn unpublished(settings: &Settings, s: &Snapshot, known: u64) -> Rest {
 
 /// Description of the thread's last `slots` slots, as the thread would have published it.
 pub fn describe(settings: &Settings, s: &Snapshot, cause: u8, slots: u64) -> ChunkInfo {
-    let now = now_ns();
+    let now = monotonic_ns();
     // A lap has more slots than the kept window; a chunk is kept whole.
     let written = if settings.mode == MODE_RING {
         s.cursor.saturating_sub(s.base) / SLOT
@@ -153,15 +154,4 @@ pub fn describe(settings: &Settings, s: &Snapshot, cause: u8, slots: u64) -> Chu
         end_ns: now,
         ..ChunkInfo::default()
     }
-}
-
-/// CLOCK_MONOTONIC.
-pub fn now_ns() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the struct lives across the call.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -26,6 +26,7 @@ use mgz_abi::shared_memory::Snapshot;
 use mgz_abi::shared_memory::{
     ChunkInfo, MAX_THREADS, MODE_RING, STATE_CLOSING, STATE_FREE, STATE_LIVE,
 };
+use mgz_annotations_schema::lock::locked;
 use mgz_annotations_schema::spill::{
     EncodedSegment, SegmentHeader, SegmentKind, SpeedMeasurement, SpillWriter, ThreadKey, cause,
 };
@@ -176,11 +177,6 @@ fn key(info: &ChunkInfo) -> ThreadKey {
     }
 }
 
-/// Locks despite a panic: the worker that panicked has lost its chunk, and the others go on.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl<'a> Drainer<'a> {
     /// A drainer that writes nothing before the first chunk. `max_bytes` bounds the spill folder,
     /// to within a chunk per worker.
@@ -226,7 +222,7 @@ impl<'a> Drainer<'a> {
     }
 
     fn count(&self, what: &'static str, by: u64) {
-        *lock(&self.books).dropped.entry(what).or_default() += by;
+        *locked(&self.books).dropped.entry(what).or_default() += by;
     }
 
     /// Numbers of the thread slots that have something to drain.
@@ -242,7 +238,7 @@ impl<'a> Drainer<'a> {
     /// Takes a chunk out of a queue, if there is one, and writes it. Returns true if there was one.
     /// It is encoded in `segment`; `more` is called before that if others wait behind it.
     pub fn drain(&self, index: usize, segment: &mut EncodedSegment, more: impl FnOnce()) -> bool {
-        let Some(claim) = self.claim(index, &mut lock(&self.queues[index].intake)) else {
+        let Some(claim) = self.claim(index, &mut locked(&self.queues[index].intake)) else {
             return false;
         };
         if claim.more {
@@ -414,7 +410,7 @@ impl<'a> Drainer<'a> {
                 // segment.
                 if cause != cause::WHOLE && (windows || !ended && cause != cause::RECORDER_STOPPED)
                 {
-                    *lock(&self.books)
+                    *locked(&self.books)
                         .truncated
                         .entry(cause::name(cause))
                         .or_default() += 1;
@@ -478,7 +474,7 @@ impl<'a> Drainer<'a> {
     fn wrote(&self, stream: &mut Stream, slots: u64, bytes: u64) -> u64 {
         stream.kept += slots;
         stream.segments += 1;
-        *lock(&self.last_write) = Some(Instant::now());
+        *locked(&self.last_write) = Some(Instant::now());
         self.kept.fetch_add(slots, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes
     }
@@ -487,7 +483,7 @@ impl<'a> Drainer<'a> {
     fn give_up(&self, sentence: String) {
         if !self.full.swap(true, Ordering::Relaxed) {
             self.shared.stop();
-            lock(&self.books).problems.push(sentence);
+            locked(&self.books).problems.push(sentence);
         }
     }
 
@@ -496,7 +492,7 @@ impl<'a> Drainer<'a> {
         let Some(stream) = outlet.stream.take() else {
             return;
         };
-        let mut books = lock(&self.books);
+        let mut books = locked(&self.books);
         let ThreadKey { process, thread } = stream.key;
         let seen = books.threads.entry(stream.key).or_insert(ThreadSeen {
             process,
@@ -526,7 +522,7 @@ impl<'a> Drainer<'a> {
                 continue;
             }
             let queue = &self.queues[index];
-            let mut intake = lock(&queue.intake);
+            let mut intake = locked(&queue.intake);
             if intake.abandoned {
                 continue;
             }
@@ -611,7 +607,7 @@ impl<'a> Drainer<'a> {
         segment: &mut EncodedSegment,
     ) -> bool {
         let slot = self.shared.slot(index);
-        let mut intake = lock(&self.queues[index].intake);
+        let mut intake = locked(&self.queues[index].intake);
         if !take(slot, STATE_LIVE, owner) {
             return false;
         }
@@ -626,7 +622,7 @@ impl<'a> Drainer<'a> {
         let mut threads = 0;
         for index in 0..self.shared.slots_tried() {
             let slot = self.shared.slot(index);
-            let mut intake = lock(&self.queues[index].intake);
+            let mut intake = locked(&self.queues[index].intake);
             if intake.abandoned || !matches!(slot.state(), STATE_LIVE | STATE_CLOSING) {
                 continue;
             }
@@ -638,7 +634,7 @@ impl<'a> Drainer<'a> {
         }
         // Windows that were cut are counted one by one.
         if threads > 0 && !self.shared.settings().windows() {
-            *lock(&self.books)
+            *locked(&self.books)
                 .truncated
                 .entry(cause::name(cause::RECORDER_STOPPED))
                 .or_default() += threads;
@@ -715,7 +711,7 @@ impl<'a> Drainer<'a> {
         });
         if let Err(error) = read {
             let sentence = format!("counters of a thread cannot be read: {error}");
-            lock(&self.books).problems.push(sentence);
+            locked(&self.books).problems.push(sentence);
             self.count("unreadable_rings", 1);
         }
         if any {
@@ -833,7 +829,7 @@ impl<'a> Drainer<'a> {
     /// Ends all streams and gives the counts.
     pub fn tally(self) -> Tally {
         for queue in &self.queues {
-            self.finish(&mut queue.settled(&lock(&queue.intake)));
+            self.finish(&mut queue.settled(&locked(&queue.intake)));
         }
         let books = self
             .books

@@ -5,7 +5,8 @@
 //! order of the tickets. The holder of the intake may wait for all tickets; the holder of a ticket
 //! never waits for the intake.
 
-use crate::soft::drain::{Stream, lock};
+use crate::soft::drain::Stream;
+use mgz_annotations_schema::lock::locked;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -62,7 +63,7 @@ impl Queue {
     }
 
     fn when_done(&self, tickets: u64) -> MutexGuard<'_, Outlet> {
-        let mut outlet = lock(&self.outlet);
+        let mut outlet = locked(&self.outlet);
         // `wait_while` returns at once if a worker has panicked while it held the outlet, which
         // would break the order.
         while outlet.done != tickets {
@@ -104,7 +105,7 @@ mod tests {
     #[test]
     fn chunks_are_written_in_the_order_in_which_they_were_claimed_also_where_workers_panic() {
         let queue = Queue::default();
-        let mut intake = lock(&queue.intake);
+        let mut intake = locked(&queue.intake);
         let mut tickets: Vec<_> = (0..16).map(|_| queue.ticket(&mut intake)).collect();
         let written = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
@@ -125,7 +126,7 @@ mod tests {
                             if [0, 5, 11].contains(&number) {
                                 std::panic::resume_unwind(Box::new(()));
                             }
-                            lock(written).push(number);
+                            locked(written).push(number);
                         }));
                     assert_eq!(panics.is_err(), [0, 3, 5, 8, 11].contains(&number));
                 });
@@ -135,7 +136,7 @@ mod tests {
             assert_eq!(queue.settled(&intake).done, 16);
         });
         assert_eq!(
-            *lock(&written),
+            *locked(&written),
             (0..16)
                 .filter(|n| ![0, 3, 5, 8, 11].contains(n))
                 .collect::<Vec<_>>()

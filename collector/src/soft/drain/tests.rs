@@ -639,18 +639,20 @@ fn what_a_thread_publishes_after_it_was_given_up_is_nobodys_and_does_not_make_it
 }
 
 #[test]
-fn ids_and_modes_agree_with_the_spill_format() {
-    use mgz_abi::shared_memory::{
-        CAUSE_END_OF_PROCESS, CAUSE_END_OF_THREAD, CAUSE_EXEC, CAUSE_GIVEN_UP, CAUSE_WHOLE,
-    };
-    for (shared, spill) in [
-        (CAUSE_WHOLE, cause::WHOLE),
-        (CAUSE_END_OF_THREAD, cause::END_OF_THREAD),
-        (CAUSE_END_OF_PROCESS, cause::END_OF_PROCESS),
-        (CAUSE_EXEC, cause::EXEC),
-        (CAUSE_GIVEN_UP, cause::GIVEN_UP),
-    ] {
-        assert_eq!(shared, u32::from(spill));
+fn causes_of_the_runtime_have_their_names() {
+    use mgz_abi::shared_memory as shared;
+    let causes = [
+        (shared::CAUSE_WHOLE, "whole"),
+        (shared::CAUSE_END_OF_THREAD, "end_of_thread"),
+        (shared::CAUSE_SIGNAL, "signal"),
+        (shared::CAUSE_OUTSIDE, "outside"),
+        (shared::CAUSE_RETURNED, "returned"),
+        (shared::CAUSE_CALLBACK, "callback"),
+        (shared::CAUSE_NO_CLONE, "no_clone"),
+        (shared::CAUSE_PHASE, "phase"),
+    ];
+    for (number, name) in causes {
+        assert_eq!(cause::name(number as u8), name);
     }
 }
 

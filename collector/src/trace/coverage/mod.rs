@@ -18,6 +18,7 @@ use crate::soft::shared_memory::Outside;
 use crate::trace::coverage::code::Code;
 use crate::util::clock::monotonic_ns;
 use mgz_abi::shared_memory;
+use mgz_annotations_schema::NotRecorded;
 use mgz_annotations_schema::coverage::{Coverage, GeneratedFunction, LoadedFile, Program};
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_elf::library_search::Search;
@@ -52,7 +53,7 @@ pub struct CoverageWatch {
     looks: BTreeMap<u32, Look>,
     code: BTreeSet<Code>,
     generated: u64,
-    programs: BTreeMap<(String, &'static str), u64>,
+    programs: BTreeMap<(String, NotRecorded), u64>,
     sampler: Option<Sampler>,
     /// `burst`: times of triggers.
     times: TriggerTimes,
@@ -98,9 +99,9 @@ impl CoverageWatch {
     /// (`shared_memory::MODULE_*`).
     pub fn program(&mut self, path: &Path, result: u32) {
         let why = match result {
-            shared_memory::MODULE_PLAIN => "not instrumented",
-            shared_memory::MODULE_PRIVILEGED => "privileged",
-            shared_memory::MODULE_32_BIT => "32-bit",
+            shared_memory::MODULE_PLAIN => NotRecorded::Plain,
+            shared_memory::MODULE_PRIVILEGED => NotRecorded::Privileged,
+            shared_memory::MODULE_32_BIT => NotRecorded::Bits32,
             _ => return,
         };
         let mut key = (path.display().to_string(), why);

@@ -46,6 +46,7 @@ use anyhow::{Context, bail};
 use debug_info::DebugInfo;
 use edit::Edits;
 use finding::Means;
+use mgz_annotations_schema::NamedRemedy;
 use proposals::{Change, Proposal, proposals};
 use serde_json::Value;
 use sources::{Sources, is_of_system};
@@ -238,8 +239,8 @@ fn joined(list: &[Proposal]) -> (Edits, BTreeSet<usize>) {
 /// True if two remedies change the same loads: `prefetch of a.c:3` and `exchange-loops of a.c:3`.
 fn is_of_same_loads(one: &Proposal, other: &Proposal) -> bool {
     let loads = |p: &Proposal| {
-        let (kind, place) = p.remedy.split_once(" of ")?;
-        matches!(kind, "prefetch" | "exchange-loops").then(|| place.to_owned())
+        let NamedRemedy { kind, target } = NamedRemedy::read(&p.remedy)?;
+        matches!(kind, "prefetch" | "exchange-loops").then(|| target.to_owned())
     };
     loads(one).is_some() && loads(one) == loads(other)
 }

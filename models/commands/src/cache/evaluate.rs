@@ -26,9 +26,9 @@ pub struct Setup {
 pub struct LevelOutcome {
     /// Hit rate of a cache of this shape by the model, as if it saw every access.
     pub model: f64,
-    /// The same by set distances, for several numbers of ways, the level's first.
+    /// Hit rates by set distances, for several numbers of ways, the level's first.
     pub by_ways: Vec<(usize, SetHits)>,
-    /// The same by a simulation of this cache only.
+    /// Hits in a simulation of this cache only.
     pub alone: u64,
     /// Counts of the level in the simulated hierarchy.
     pub seen: Seen,

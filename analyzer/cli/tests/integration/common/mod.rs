@@ -223,7 +223,7 @@ pub fn manifest(mode: &str, sidecar: &Sidecar) -> Manifest {
         backend: "soft".into(),
         mode: mode.into(),
         state: "complete".into(),
-        program_status: "exit 0".into(),
+        program_status: mgz_annotations_schema::ProgramStatus::Exited(0),
         modules: vec![Module {
             path: "/tmp/app.inst".into(),
             sidecar: "annotations/app.mgza".into(),
