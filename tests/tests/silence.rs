@@ -1,6 +1,7 @@
 //! No silent losses: threads and programs that are created without the wrappers are recorded, and
 //! everything that is not recorded is counted or reported, with a remedy.
 
+use mgz_annotations_schema::NotRecorded;
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::record_command;
@@ -717,7 +718,10 @@ fn programs_that_gain_rights() {
     );
     let m = manifest(&trace);
     assert!(
-        m.coverage.programs.iter().any(|p| p.why == "privileged"),
+        m.coverage
+            .programs
+            .iter()
+            .any(|p| p.why == NotRecorded::Privileged),
         "{:?}",
         m.coverage
     );
@@ -729,8 +733,8 @@ fn programs_that_gain_rights() {
 fn what_the_c_library_reads_is_said() {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("copies");
-    let text = "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\nchar name[] = \"a name\"; int main(int c, char **v) { static char a[1 << 16], b[1 << 16]; long s = 0; for (int i = 0; i < 4000; i++) { memcpy(b, a, sizeof b - c); a[i] = i; s += b[i] + strlen(name + c); } printf(\"%ld\\n\", s); return 0; }\n";
-    programs::compile_text(text, &program, &["-O1", "-fno-builtin"]);
+    let source = "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\nchar name[] = \"a name\"; int main(int c, char **v) { static char a[1 << 16], b[1 << 16]; long s = 0; for (int i = 0; i < 4000; i++) { memcpy(b, a, sizeof b - c); a[i] = i; s += b[i] + strlen(name + c); } printf(\"%ld\\n\", s); return 0; }\n";
+    programs::compile_text(source, &program, &["-O1", "-fno-builtin"]);
     let app = Forms::of(program);
     let trace = dir.path().join("trace");
     let expected = run(&mut Command::new(&app.original));

@@ -10,6 +10,7 @@ use crate::pt::tests::{
 use arrow_array::cast::AsArray;
 use arrow_array::types::{UInt32Type, UInt64Type};
 use clap::Parser;
+use mgz_annotations_schema::PathRecording;
 use mgz_annotations_schema::manifest::{MANIFEST, Manifest, SAMPLES_DIR};
 use mgz_collector::options::args::Cli;
 use mgz_perf::kernel_fake::{Fake, ScriptEvent, machine};
@@ -283,7 +284,7 @@ fn samples_of_a_capture_have_paths() {
     let dir = tempfile::tempdir().unwrap();
     let (_, manifest) = import(&file, dir.path());
     let told = &manifest.call_paths;
-    assert_eq!(told.state, "recorded");
+    assert_eq!(told.state, PathRecording::Recorded);
     assert_eq!(
         (told.whole, told.partial, told.unknown),
         (0, 2, 0),

@@ -9,6 +9,7 @@ use super::sidecars::sidecar;
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt32Type;
 use arrow_array::{Array, RecordBatch};
+use mgz_annotations_schema::PathRecording;
 use mgz_annotations_schema::manifest::{CALL_PATHS, CallPaths, MANIFEST, Manifest, WINDOW_PATHS};
 use mgz_annotations_schema::spill::ThreadKey;
 use mgz_collector::options::args::Cli;
@@ -267,7 +268,7 @@ fn windows_have_the_call_chains_of_their_samples() {
     assert_eq!(names(&found[1])[..3], ["leaf", "outer", "main"]);
     assert_eq!(at(&found[1], 0), (line("leaf();", 1), false));
     assert_eq!(names(&found[2]), ["leaf", "outer", "main", "_start"]);
-    assert_eq!(told.state, "recorded");
+    assert_eq!(told.state, PathRecording::Recorded);
     assert_eq!(
         (told.whole, told.partial, told.unknown),
         (1, 2, 0),
@@ -736,7 +737,7 @@ fn no_stacks_leaves_paths_out_and_says_so() {
     assert_eq!(done.map_err(|e| e.message), Ok(0));
     let manifest = std::fs::read(folder.join(MANIFEST)).expect("a manifest");
     let manifest: Manifest = serde_json::from_slice(&manifest).expect("whole");
-    assert_eq!(manifest.call_paths.state, "off");
+    assert_eq!(manifest.call_paths.state, PathRecording::Off);
     assert!(!folder.join(CALL_PATHS).exists() && !folder.join(WINDOW_PATHS).exists());
 }
 
