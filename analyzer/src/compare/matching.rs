@@ -86,6 +86,21 @@ fn bare_name(name: &str) -> String {
     elided(plain_name(name))
 }
 
+/// Steps of leaving out parts of a bare name: nothing, the outermost namespace (another crate), all
+/// namespaces between the outermost one and the name (another module).
+const NAMESPACE_STEPS: [fn(&str) -> String; 3] = [
+    |bare| bare.to_owned(),
+    |bare| {
+        bare.split_once("::")
+            .map_or(bare, |parts| parts.1)
+            .to_owned()
+    },
+    |bare| match (bare.split_once("::"), bare.rsplit_once("::")) {
+        (Some((outer, _)), Some((_, name))) => format!("{outer}::{name}"),
+        _ => bare.to_owned(),
+    },
+];
+
 /// Pairs entries whose key is the only one of its kind among the entries without partners, on each
 /// side.
 fn pair_single<K: Eq + Ord>(
@@ -309,9 +324,11 @@ fn homes(
     pair(&inlined, &others, &mut found, &mut taken, |b, e| {
         Some((module(b, e)?, e.name.clone()))
     });
-    pair_single((&inlined, &others), &mut found, &mut taken, |b, e| {
-        Some((module(b, e)?, bare_name(&e.name)))
-    });
+    for step in NAMESPACE_STEPS {
+        pair_single((&inlined, &others), &mut found, &mut taken, |b, e| {
+            Some((module(b, e)?, step(&bare_name(&e.name))))
+        });
+    }
     for ((entry, partner), number) in inlined.into_iter().zip(found).zip(functions.len()..) {
         ours.insert((entry.module, entry.name), number);
         if let Some(other) = partner.map(|at: usize| &others[at]) {
@@ -396,9 +413,11 @@ pub fn partners(base_run: &RunEntries, new_run: &RunEntries) -> Partners {
     pair(&ours, &theirs, &mut found, &mut taken, |b, e| {
         Some((module(b, e)?, plain_name(&e.name).to_string()))
     });
-    pair_single((&ours, &theirs), &mut found, &mut taken, |b, e| {
-        Some((module(b, e)?, bare_name(&e.name)))
-    });
+    for step in NAMESPACE_STEPS {
+        pair_single((&ours, &theirs), &mut found, &mut taken, |b, e| {
+            Some((module(b, e)?, step(&bare_name(&e.name))))
+        });
+    }
     renamed(
         (base_run, new_run),
         (&ours, &theirs),
@@ -504,22 +523,24 @@ fn partners_of_objects(ours: &[Entry], theirs: &[Entry]) -> Vec<Option<usize>> {
         }
     }
     for with_file in [true, false] {
-        pair_single((ours, theirs), &mut found, &mut taken, |_, e| {
-            Some(bare_object(&e.name, with_file))
-        });
+        for step in NAMESPACE_STEPS {
+            pair_single((ours, theirs), &mut found, &mut taken, |_, e| {
+                Some(bare_object(&e.name, with_file, step))
+            });
+        }
     }
     found
 }
 
-/// Name of an object without parameters and template arguments. Allocation sites also lose their
-/// line, and perhaps their file.
-fn bare_object(name: &str, with_file: bool) -> String {
+/// Name of an object without parameters and template arguments, after a step of
+/// [`NAMESPACE_STEPS`]. Allocation sites also lose their line, and perhaps their file.
+fn bare_object(name: &str, with_file: bool, step: fn(&str) -> String) -> String {
     match allocation(name) {
-        Some((function, place)) if with_file => {
-            format!("{}{}", bare_name(function), without_line(place))
+        Some((function, place)) => {
+            let file = if with_file { without_line(place) } else { " " };
+            format!("{}{file}", step(&bare_name(function)))
         }
-        Some((function, _)) => format!("{} ", bare_name(function)),
-        None => bare_name(name),
+        None => step(&bare_name(name)),
     }
 }
 
@@ -669,5 +690,27 @@ mod tests {
             found[&EntryKind::Object],
             [Some(2), Some(1), Some(0), Some(3)]
         );
+    }
+
+    #[test]
+    fn crates_and_modules_may_change() {
+        let base = run(
+            &["main::look", "main::grid::sum", "a::new", "b::new"],
+            &[("main::look", 5), ("main::look", 9)],
+            &["main::main main.rs:31"],
+        );
+        let mut new = run(
+            &["main2::look", "main::table::sum", "c::new"],
+            &[("main2::look", 6), ("main2::look", 10)],
+            &["main2::main main2.rs:30"],
+        );
+        for line in new.tables.get_mut(&EntryKind::Line).unwrap() {
+            line.file = "main2.rs".into();
+        }
+        let found = partners(&base, &new);
+        // It is not known which of the two is now `c::new`.
+        assert_eq!(found[&EntryKind::Function], [Some(0), Some(1), None, None]);
+        assert_eq!(found[&EntryKind::Line], [Some(0), Some(1)]);
+        assert_eq!(found[&EntryKind::Object], [Some(0)]);
     }
 }
