@@ -37,10 +37,10 @@ pub struct Arguments {
     /// The folder that mgz-record or mgz run wrote.
     #[arg(required_unless_present_any = ["completions", "man", "merge"], value_parser = trace())]
     pub trace: Option<PathBuf>,
-    /// Adds the time tree and the location tree.
+    /// Add the time tree and the location tree.
     #[arg(long)]
     pub zoom: bool,
-    /// Prints every table instead of one screen.
+    /// Print every table instead of one screen.
     #[arg(long)]
     pub all: bool,
     /// Block size of reuse distances, in bytes: a power of two.
@@ -49,7 +49,7 @@ pub struct Arguments {
     /// Format of the result.
     #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
     pub format: OutputFormat,
-    /// Folder for --format csv and parquet; created if missing. With json: also writes
+    /// Folder for --format csv and parquet; created if missing. With json: also write
     /// DIR/analysis.json.
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
@@ -63,21 +63,21 @@ pub struct Arguments {
     /// Page size at which the location zoom ends: a power of two.
     #[arg(long, default_value_t = crate::views::location::STOP, value_name = "BYTES", value_parser = block)]
     pub stop: u64,
-    /// Adds the table of data objects, if the trace has them (also added by --zoom).
+    /// Add the table of data objects, if the trace has them (also added by --zoom).
     #[arg(long)]
     pub objects: bool,
-    /// Adds the table of call paths at the starts of windows, with their shares of the time and the
+    /// Add the table of call paths at the starts of windows, with their shares of the time and the
     /// memory that their loads touch.
     #[arg(long)]
     pub call_paths: bool,
-    /// Adds the tables of functions, lines, loops and objects by call path.
+    /// Add the tables of functions, lines, loops and objects by call path.
     #[arg(long)]
     pub by_path: bool,
-    /// Adds the table of cache misses by function, line, loop and object. Misses of sampled traces
+    /// Add the table of cache misses by function, line, loop and object. Misses of sampled traces
     /// are predicted, with an interval that holds in nine cases of ten.
     #[arg(long)]
     pub misses: bool,
-    /// Predicts misses of these caches instead of the recording machine's:
+    /// Predict misses of these caches instead of the recording machine's:
     /// L1=32K/8,L2=1M/16,L3=32M/16 (size/ways), or skylake, skylake-server, icelake-server,
     /// sapphire-rapids, zen3 or zen4.
     #[arg(long, value_name = "CACHES", value_parser = caches)]
@@ -102,15 +102,15 @@ pub struct Arguments {
     /// the trace's own memory samples.
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["partial", "merge"], value_parser = trace())]
     pub measured: Option<PathBuf>,
-    /// Writes the results of one pass over the trace to FILE instead of showing them, to be merged
+    /// Write the results of one pass over the trace to FILE instead of showing them, to be merged
     /// by --merge.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["zoom", "objects"])]
     pub partial: Option<PathBuf>,
-    /// Merges partial results (of --partial) and shows the result. With --partial FILE: writes it
+    /// Merge partial results (of --partial) and show the result. With --partial FILE: write it
     /// instead.
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["trace", "zoom", "objects"])]
     pub merge: Vec<PathBuf>,
-    /// Does not read the sidecars: addresses are analysed, but code has no names.
+    /// Do not read the sidecars: addresses are analysed, but code has no names.
     #[arg(long)]
     pub no_annotations: bool,
     /// Memory for footprints, e.g. 512M; the rest goes to temporary files (in TMPDIR). Default: a
@@ -127,10 +127,10 @@ pub struct Arguments {
     /// that of the copy.
     #[arg(long, hide = true, value_name = "WORDS", value_parser = words)]
     pub command_line: Option<Words>,
-    /// Prints completions for a shell and ends.
+    /// Print completions for a shell and end.
     #[arg(long, value_name = "SHELL", exclusive = true)]
     pub completions: Option<clap_complete::Shell>,
-    /// Prints the manual page (roff) and ends.
+    /// Print the manual page (roff) and end.
     #[arg(long, exclusive = true)]
     pub man: bool,
 }

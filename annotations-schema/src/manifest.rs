@@ -16,6 +16,9 @@ pub const MANIFEST: &str = "manifest.json";
 pub const SAMPLES_DIR: &str = "samples";
 /// Folder for the record streams written while the program runs.
 pub const SPILL_DIR: &str = "spill";
+/// File beside the trace folder of `mgz run` with the user's command line, as a JSON list. (The
+/// manifest has that of the instrumented file.)
+pub const COMMAND_OF_RUN: &str = "command.json";
 /// Folder of the sidecars.
 pub const ANNOTATIONS_DIR: &str = "annotations";
 
@@ -397,6 +400,9 @@ pub struct HeapLogging {
     pub blocks: String,
     /// Reason why no log was kept although `--heap=budget` requested one.
     pub off: String,
+    /// Reason why no log of this program can be kept, requested or not. Empty if it can.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub impossible: String,
     /// `budget`: blocks that were logged.
     pub logged: u64,
     /// `budget`: calls that allocated, as the logged blocks represent them.

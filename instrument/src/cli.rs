@@ -93,7 +93,7 @@ pub enum ReportFormat {
 
 /// Arguments.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "mgz-instrument", version, about = "Rewrites a program so that it can record the addresses it loads from", before_help = EXAMPLES_HELP, after_help = AFTER)]
+#[command(name = "mgz-instrument", version, about = "Rewrite a program so that it can record the addresses it loads from", before_help = EXAMPLES_HELP, after_help = AFTER)]
 pub struct Args {
     /// Executable or shared library to instrument; it is never changed
     #[arg(value_name = "BINARY", required_unless_present_any = ["completions", "man"])]

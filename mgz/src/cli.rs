@@ -30,9 +30,9 @@ Examples:
       write trace.html, the report of a trace made by mgz-record
   mgz serve app.mgz
       show the report in a browser and analyse what you select there
-  mgz compare old.mgz -- new.mgz
+  mgz compare old.mgz new.mgz
       compare two builds: what is better, worse or the same
-  mgz compare --html diff.html old.mgz -- new.mgz   the same as an HTML report
+  mgz compare --html diff.html old.mgz new.mgz   the same as an HTML report
   mgz what-if app.mgz/trace --remedy 'split of particles'
       predict the time that a remedy would save
   mgz fix -- ./app input.dat
@@ -54,7 +54,7 @@ Exit status of mgz report: 0 done; 1 error, or part of the trace was damaged and
 A report contains the command line, paths, function names and source lines of recorded loads: check it before \
 you share it.";
 
-/// Shows how a program uses memory: instruments it, records its loads, analyses them and writes a
+/// Show how a program uses memory: instrument it, record its loads, analyse them and write a
 /// report.
 #[derive(Debug, Parser)]
 #[command(name = "mgz", version, before_help = EXAMPLES_HELP, after_help = AFTER, max_term_width = 110, subcommand_required = true, arg_required_else_help = true)]
@@ -442,9 +442,18 @@ pub fn main(cli: Cli) -> i32 {
         Command::Fix(asked) => (fix::run_fix(&asked), FIX_FAILED),
         Command::Doctor(asked) if asked.measure => (measured::show(asked.json), 1),
         Command::Doctor(_) => (doctor::run_doctor(), 1),
-        Command::Instrument(rest) => (tools::become_tool("mgz-instrument", &rest.arguments), 1),
-        Command::Record(rest) => (tools::become_tool("mgz-record", &rest.arguments), FAILED),
-        Command::Analyze(rest) => (tools::become_tool("mgz-analyze", &rest.arguments), 1),
+        Command::Instrument(rest) => (
+            tools::become_tool("mgz-instrument", "mgz instrument", &rest.arguments),
+            1,
+        ),
+        Command::Record(rest) => (
+            tools::become_tool("mgz-record", "mgz record", &rest.arguments),
+            FAILED,
+        ),
+        Command::Analyze(rest) => (
+            tools::become_tool("mgz-analyze", "mgz analyze", &rest.arguments),
+            1,
+        ),
         Command::Ranks(rest) => (viewed::run_viewed("ranks", rest.arguments), 1),
         Command::Compare(rest) => (viewed::run_viewed("compare", rest.arguments), 1),
         Command::Export(rest) => (subcommand("export", rest), 1),
@@ -475,7 +484,7 @@ pub fn main(cli: Cli) -> i32 {
 fn subcommand(name: &str, rest: Rest) -> anyhow::Result<i32> {
     let mut arguments = vec![OsString::from(name)];
     arguments.extend(rest.arguments);
-    tools::become_tool("mgz-analyze", &arguments)
+    tools::become_tool("mgz-analyze", "mgz", &arguments)
 }
 
 /// Writes to standard output. A closed pipe is not a failure.

@@ -8,7 +8,7 @@ use crate::program::Program;
 use crate::python::{self, Hook};
 use crate::{elsewhere, measured, nothing, refused_runtime, report, signals, tools};
 use anyhow::{Context, bail};
-use mgz_annotations_schema::manifest::Manifest;
+use mgz_annotations_schema::manifest::{COMMAND_OF_RUN, Manifest};
 use mgz_annotations_schema::{shell, tell};
 use mgz_collector::objects::heap::blocks::HeapBlocks;
 use std::ffi::{OsStr, OsString};
@@ -203,15 +203,12 @@ fn folder(given: Option<&Path>, program: &Program) -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-/// File with the user's command line: the trace has that of the instrumented file in the cache.
-const COMMAND: &str = "command.json";
-
 fn write_command(folder: &Path, program: &[OsString]) -> anyhow::Result<Vec<String>> {
     let words: Vec<String> = program
         .iter()
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
-    let file = folder.join(COMMAND);
+    let file = folder.join(COMMAND_OF_RUN);
     std::fs::write(&file, serde_json::to_vec(&words)?)
         .with_context(|| format!("{}: cannot write", file.display()))?;
     Ok(words)
@@ -219,7 +216,7 @@ fn write_command(folder: &Path, program: &[OsString]) -> anyhow::Result<Vec<Stri
 
 /// The user's command line of a run; empty if the folder is not that of a run.
 pub fn read_command(folder: &Path) -> Vec<String> {
-    std::fs::read(folder.join(COMMAND))
+    std::fs::read(folder.join(COMMAND_OF_RUN))
         .ok()
         .and_then(|text| serde_json::from_slice(&text).ok())
         .unwrap_or_default()

@@ -38,9 +38,10 @@ pub fn is_executable(file: &Path) -> bool {
     file.is_file() && unsafe { libc::access(text.as_ptr(), libc::X_OK) } == 0
 }
 
-/// Executes the command in place of this process. Returns only if that fails.
-pub fn become_tool(name: &str, arguments: &[OsString]) -> anyhow::Result<i32> {
+/// Executes the command in place of this process. Returns only if that fails. `called`: the name that
+/// the user typed, which its usage lines have.
+pub fn become_tool(name: &str, called: &str, arguments: &[OsString]) -> anyhow::Result<i32> {
     let path = find_tool(name)?;
-    let error = Command::new(&path).args(arguments).exec();
+    let error = Command::new(&path).arg0(called).args(arguments).exec();
     Err(error).with_context(|| format!("{}: cannot be executed", path.display()))
 }

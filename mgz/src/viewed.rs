@@ -5,7 +5,7 @@ use anyhow::{Context, bail};
 use mgz_annotations_schema::tell;
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -14,12 +14,13 @@ pub fn run_viewed(name: &'static str, arguments: Vec<OsString>) -> anyhow::Resul
     let Some((file, mut rest)) = html_of(&arguments)? else {
         let mut all = vec![OsString::from(name)];
         all.extend(arguments);
-        return tools::become_tool("mgz-analyze", &all);
+        return tools::become_tool("mgz-analyze", "mgz", &all);
     };
     let source = name == "compare" && !take(&mut rest, "--no-source");
     let tool = tools::find_tool("mgz-analyze")?;
     let data = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
     let mut command = Command::new(&tool);
+    command.arg0("mgz");
     command.arg(name).arg("--report-data").arg(data.path());
     command.args(rest);
     let status = signals::wait_for(&mut command)

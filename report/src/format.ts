@@ -44,9 +44,12 @@ export function gainInWords(lo: number, value: number, hi: number): string {
     whole(lo) === whole(hi) ? `${whole(lo)} %` : hi > 3 * lo ? `${whole(lo)} to ${whole(hi)} %` : `${whole(value)} % (${whole(lo)}–${whole(hi)})`;
   if (lo > -1 && hi < 1) return "would take the same time";
   if (hi <= 0) return `would take ${amount(-hi, -value, -lo)} more time`;
-  if (lo < 0) return `would take up to ${whole(hi)} % less time${whole(-lo) === "0" ? "" : `, or up to ${whole(-lo)} % more`}`;
+  if (lo < 0) return whole(-lo) === "0" ? `would take up to ${whole(hi)} % less time` : `may help or not: between ${whole(hi)} % less and ${whole(-lo)} % more time`;
   return `would take ${amount(lo, value, hi)} less time`;
 }
+
+/** A remedy whose target is a source line, without the folders of its file. */
+export const shortRemedy = (remedy: string): string => remedy.replace(/ of \/.*\//, " of ");
 
 export function seconds(x: number | null): string {
   if (x === null) return "–";
@@ -73,13 +76,24 @@ export function address(text: string): string {
   return /^0x[0-9a-f]+$/i.test(text) ? text : "–";
 }
 
-/** Cuts a long text in the middle; template arguments go first. */
+/** Shortens a long name: without template arguments, then without parameters and return type, then without outer namespaces; at last it is cut in the middle. */
 export function short(text: string, most = 60): string {
   let out = text;
   if (out.length > most) out = elide(out);
+  if (out.length > most) out = withoutParameters(out);
+  for (let at = out.indexOf("::"); at >= 0; at = out.indexOf("::", at + 2)) {
+    if (out.length > most && out.length - at + 1 <= most) return `…${out.slice(at)}`;
+  }
   if (out.length <= most) return out;
   const half = Math.floor((most - 1) / 2);
   return `${out.slice(0, half)}…${out.slice(-half)}`;
+}
+
+/** A function's name without parameters and return type; an allocation's name without parameters. */
+function withoutParameters(text: string): string {
+  const signature = /^(?:[^()]* )?([^\s()]+)\(.*\)(?: const)?$/.exec(text);
+  if (signature && !signature[1]!.endsWith("operator") && !/ [^ ]+:\d+ \(/.test(text)) return signature[1]!;
+  return text.replace(/([\w>])\([^()]*\)/g, "$1");
 }
 
 function elide(text: string): string {

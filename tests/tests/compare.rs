@@ -250,7 +250,15 @@ fn refusals(place: &TestFolder) {
     std::fs::create_dir(place.path("empty")).unwrap();
     let empty = place.compare(&["empty", "--", "larger1"]);
     assert_eq!(code(&empty), 1);
-    assert_eq!(code(&place.compare(&["old/base1", "larger1"])), 2);
+    // Two paths need no `--`, but more do.
+    assert_eq!(code(&place.compare(&["old/base1", "larger1"])), 0);
+    let many = place.compare(&["old/base1", "old/base2", "larger1"]);
+    let message = String::from_utf8_lossy(&many.stderr).into_owned();
+    assert_eq!(code(&many), 2, "{message}");
+    assert!(
+        message.contains("mgz compare old/base1 … -- … larger1"),
+        "{message}"
+    );
 }
 
 /// Runs the script of the composite action as its step does.

@@ -38,12 +38,12 @@ docs/reference/metrics.md has the definitions, docs/reference/analysis-json.md t
 
 Exit status: 0 done; 1 error, or part of the trace was damaged and skipped; 2 wrong usage.";
 
-/// Shows how a recorded program uses memory: footprint and its growth, reuse distance and access
+/// Show how a recorded program uses memory: footprint and its growth, reuse distance and access
 /// classes, by function, line and window size, and with --zoom by time and memory region.
 #[derive(Debug, Parser)]
 #[command(name = "mgz-analyze", version, after_help = EXAMPLES_HELP, max_term_width = 110, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Cli {
-    /// Something else than the analysis.
+    /// A command other than the analysis.
     #[command(subcommand)]
     pub command: Option<Command>,
     /// Options of the analysis.
@@ -57,20 +57,39 @@ pub enum Command {
     #[command(flatten)]
     #[allow(missing_docs)]
     Model(mgz_model_commands::Command),
-    /// Compares the ranks of a parallel job: imbalance, outliers, groups of similar ranks.
+    /// Compare the ranks of a parallel job: imbalance, outliers, groups of similar ranks.
     Ranks(mgz_analyzer::commands::ranks::RanksArguments),
-    /// Compares two builds: which functions, lines, loops and objects are better, worse or the
+    /// Compare two builds: which functions, lines, loops and objects are better, worse or the
     /// same.
     Compare(mgz_analyzer::compare::CompareArguments),
-    /// Predicts the time that a remedy (another layout or order, prefetches) would save, from the
+    /// Predict the time that a remedy (another layout or order, prefetches) would save, from the
     /// recorded addresses.
     WhatIf(mgz_analyzer::commands::what_if::WhatIfArguments),
-    /// Writes a trace in the format of another tool: a profiler, or a simulator of caches or
+    /// Write a trace in the format of another tool: a profiler, or a simulator of caches or
     /// memory.
     Export(mgz_export::ExportArguments),
-    /// Makes a trace folder from a trace of valgrind's lackey, DynamoRIO's drmemtrace, ChampSim or
+    /// Make a trace folder from a trace of valgrind's lackey, DynamoRIO's drmemtrace, ChampSim or
     /// gem5.
     Import(mgz_export::import::ImportArguments),
-    /// Queries functions, lines, objects, windows, samples and rows in SQL.
+    /// Query functions, lines, objects, windows, samples and rows in SQL.
     Query(mgz_analyzer::query::QueryArguments),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    /// Summaries speak in the imperative: "Compare two builds", not "Compares two builds".
+    #[test]
+    fn summaries_are_imperative() {
+        for command in Cli::command().get_subcommands() {
+            let about = command
+                .get_about()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            let first = about.split(' ').next().unwrap_or_default();
+            assert!(!first.is_empty() && !first.ends_with('s'), "{about}");
+        }
+    }
 }

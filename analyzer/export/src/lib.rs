@@ -188,7 +188,7 @@ pub struct ExportArguments {
     /// --caches (L1=32K/8,L2=1M/16, or a name).
     #[arg(long, value_name = "CACHES", value_parser = caches)]
     pub behind: Option<Behind>,
-    /// Adds predicted misses of a sampled trace (full traces always have misses).
+    /// Add predicted misses of a sampled trace (full traces always have misses).
     #[arg(long)]
     pub misses: bool,
     /// SARIF: folder that paths are given relative to.

@@ -30,14 +30,14 @@ pub struct Common {
     /// Format of the result.
     #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
     pub format: OutputFormat,
-    /// Folder for --format csv and parquet; created if missing. With json: also writes
+    /// Folder for --format csv and parquet; created if missing. With json: also write
     /// DIR/COMMAND.json.
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
     /// Rows of long tables on stdout.
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub rows: usize,
-    /// Does not read the sidecars: addresses are analysed, but code has no names.
+    /// Do not read the sidecars: addresses are analysed, but code has no names.
     #[arg(long)]
     pub no_annotations: bool,
     /// Threads to use; 0: one per CPU.

@@ -36,21 +36,21 @@ pub struct RanksArguments {
     /// Traces, or files that --partial has written, or both.
     #[arg(required = true)]
     pub inputs: Vec<PathBuf>,
-    /// Writes the result to FILE, to be merged with others, instead of showing it.
+    /// Write the result to FILE, to be merged with others, instead of showing it.
     #[arg(long, value_name = "FILE")]
     pub partial: Option<PathBuf>,
-    /// Continues without inputs that cannot be read. Each is shown as a gap, and the exit status is
+    /// Continue without inputs that cannot be read. Each is shown as a gap, and the exit status is
     /// 1.
     #[arg(long)]
     pub keep_going: bool,
-    /// Shows NAME as a gap: something without a result, such as a rank that failed: NAME or
+    /// Show NAME as a gap: something without a result, such as a rank that failed: NAME or
     /// NAME=WHY.
     #[arg(long, value_name = "NAME=WHY")]
     pub gap: Vec<String>,
     /// Block size of reuse distances, in bytes: a power of two.
     #[arg(long, default_value_t = LINE_BYTES, value_parser = super::block_size)]
     pub block: u64,
-    /// Also writes an HTML report to FILE (only mgz ranks can: mgz-analyze has no viewer).
+    /// Also write an HTML report to FILE (only mgz ranks can: mgz-analyze has no viewer).
     #[arg(long, value_name = "FILE", conflicts_with = "partial")]
     pub html: Option<PathBuf>,
     /// For `mgz ranks --html`: writes the JSON of all that a report shows to FILE.

@@ -182,6 +182,8 @@ pub struct RunEntries {
     pub originals: Vec<Original>,
     /// Arguments of the program.
     pub arguments: Vec<String>,
+    /// The user's command line, if it is a recording of `mgz run`.
+    pub command: Vec<String>,
     /// Windows.
     pub samples: u64,
     /// CPU seconds of the program; 0 is unknown.
@@ -414,6 +416,7 @@ pub fn entries(path: &str, analysis: &Analysis, manifest: &Manifest) -> RunEntri
         originals: Vec::new(),
         exact,
         arguments: summary.trace.command.iter().skip(1).cloned().collect(),
+        command: Vec::new(),
         samples: summary.samples,
         cpu_seconds,
         instrumented_seconds: whole.seconds,

@@ -10,7 +10,7 @@ use crate::report::counted::find_counts;
 use crate::report::questions::Questions;
 use anyhow::{Context, bail};
 use mgz_annotations_schema::TraceMode;
-use mgz_annotations_schema::manifest::Module;
+use mgz_annotations_schema::manifest::{COMMAND_OF_RUN, Module};
 use mgz_annotations_schema::sidecar::Sidecar;
 use std::collections::HashMap;
 use std::io::Read;
@@ -20,9 +20,15 @@ use std::path::{Path, PathBuf};
 pub fn expand(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if is_program(path) {
         let shown = path.display();
-        bail!(
-            "{shown}: is a program; record it first: mgz run -o new.mgz -- {shown}, and compare new.mgz"
-        );
+        match recording_in(Path::new(""), path) {
+            Some(recording) => bail!(
+                "{shown}: is a program; compare its recording, {}",
+                recording.display()
+            ),
+            None => bail!(
+                "{shown}: is a program; record it first: mgz run -o new.mgz -- {shown}, and compare new.mgz"
+            ),
+        }
     }
     let trace = folder_of(path.to_path_buf());
     if is_trace(&trace) || trace.is_file() {
@@ -52,6 +58,12 @@ pub fn expand(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
         );
     }
     Ok(all)
+}
+
+/// The folder that `mgz run` has made of a program, if it was called in `folder`.
+fn recording_in(folder: &Path, program: &Path) -> Option<PathBuf> {
+    let name = program.file_name()?.to_string_lossy();
+    Some(folder.join(format!("{name}.mgz"))).filter(|recording| recording.is_dir())
 }
 
 /// True if a file is a program: an ELF file or a script.
@@ -97,7 +109,15 @@ pub fn read_compared(
     let (analysis, _) = found?;
     let mut run = entries(&shown, &analysis, &trace.manifest);
     run.originals = originals(&trace);
+    run.command = command_of_run(path);
     Ok(run)
+}
+
+/// The user's command line of the `mgz run` that recorded a trace; empty for other traces.
+fn command_of_run(trace: &Path) -> Vec<String> {
+    let beside = trace.with_file_name(COMMAND_OF_RUN);
+    let text = std::fs::read(beside).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
 }
 
 /// Files that the modules of a trace were recorded from. A sidecar that cannot be read has been
@@ -184,6 +204,10 @@ mod tests {
             let error = expand(&program).unwrap_err().to_string();
             assert!(error.contains("mgz run -o new.mgz -- /"), "{error}");
         }
+        let recording = folder.path().join("app.mgz");
+        std::fs::create_dir(&recording).unwrap();
+        let of = |program: &str| recording_in(folder.path(), Path::new(program));
+        assert_eq!((of("bin/app"), of("other")), (Some(recording), None));
         let partial = folder.path().join("part");
         std::fs::write(&partial, "x").unwrap();
         assert_eq!(expand(&partial).unwrap(), [partial]);

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Maximum probability of any false change, over all comparisons together. Source: Chosen.
 const MAX_ERROR_PROBABILITY: f64 = 0.05;
 /// Minimum number of runs per side for a comparison by ranks. Source: Chosen.
-const MIN_RUNS_FOR_RANKS: usize = 4;
+pub(super) const MIN_RUNS_FOR_RANKS: usize = 4;
 /// Half the 95 % interval of the CPU time of one run of a program, as a part of it. Source: Chosen,
 /// as twice the measured one: twelve runs of the guide's example have a standard deviation of 2.3
 /// %, and the two farthest apart differ by 8.8 %.
@@ -51,6 +51,9 @@ pub struct Comparison {
     pub fix: Option<KnownFix>,
     /// Warnings about missing or doubtful data.
     pub warnings: Vec<String>,
+    /// The way to narrow the intervals, if too few runs leave an important time open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub narrowing: Option<String>,
 }
 
 /// An entry of one side only.

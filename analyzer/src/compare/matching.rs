@@ -1,12 +1,16 @@
 //! Matching of entries of two builds: by name, then by similarity.
 //!
-//! Functions match by name without suffixes of compilers. If a file then has functions without a
+//! Functions match by name, then without suffixes of compilers, then without parameters and template
+//! arguments if that leaves one candidate on each side. If a file then has functions without a
 //! partner on both sides, they match by the offsets of their lines. Lines match inside matched
 //! functions: the distance by which most of them have moved is found first, then the rest by their
-//! order between those. Loops match by depth and line, objects by name, kind and type, and
-//! allocation sites also without their line.
+//! order between those. If one file of a function has another name, its lines match too. Loops match
+//! by depth and line, objects by name, kind and type, and allocation sites also without their line,
+//! and without their file if that leaves one candidate on each side.
 
 use crate::compare::entries::{Entry, EntryKind, RunEntries};
+use crate::output::elided::elided;
+use crate::output::names::allocation;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Functions whose sets of line offsets agree in at least this part are one function with two
@@ -73,6 +77,53 @@ fn pair<K: Eq + std::hash::Hash>(
         {
             found[at] = Some(partner);
             taken.insert(partner);
+        }
+    }
+}
+
+/// The name without suffixes of compilers, parameters and template arguments.
+fn bare_name(name: &str) -> String {
+    elided(plain_name(name))
+}
+
+/// Steps of leaving out parts of a bare name: nothing, the outermost namespace (another crate), all
+/// namespaces between the outermost one and the name (another module).
+const NAMESPACE_STEPS: [fn(&str) -> String; 3] = [
+    |bare| bare.to_owned(),
+    |bare| {
+        bare.split_once("::")
+            .map_or(bare, |parts| parts.1)
+            .to_owned()
+    },
+    |bare| match (bare.split_once("::"), bare.rsplit_once("::")) {
+        (Some((outer, _)), Some((_, name))) => format!("{outer}::{name}"),
+        _ => bare.to_owned(),
+    },
+];
+
+/// Pairs entries whose key is the only one of its kind among the entries without partners, on each
+/// side.
+fn pair_single<K: Eq + Ord>(
+    (base, new): (&[Entry], &[Entry]),
+    found: &mut [Option<usize>],
+    taken: &mut BTreeSet<usize>,
+    key: impl Fn(bool, &Entry) -> Option<K>,
+) {
+    let mut candidates: BTreeMap<K, [Vec<usize>; 2]> = BTreeMap::new();
+    for (at, entry) in base.iter().enumerate() {
+        if let Some(key) = key(true, entry).filter(|_| found[at].is_none()) {
+            candidates.entry(key).or_default()[0].push(at);
+        }
+    }
+    for (at, entry) in new.iter().enumerate() {
+        if let Some(key) = key(false, entry).filter(|_| !taken.contains(&at)) {
+            candidates.entry(key).or_default()[1].push(at);
+        }
+    }
+    for [ours, theirs] in candidates.into_values() {
+        if let ([at], [partner]) = (&ours[..], &theirs[..]) {
+            found[*at] = Some(*partner);
+            taken.insert(*partner);
         }
     }
 }
@@ -250,19 +301,38 @@ fn homes(
             theirs.insert((other.module.clone(), other.name.clone()), at);
         }
     }
-    let mut next = functions.len();
-    for kind in [EntryKind::Line, EntryKind::Loop] {
-        for entry in table(base, kind) {
-            let key = (entry.module.clone(), entry.name.clone());
-            if ours.contains_key(&key) {
-                continue;
-            }
-            ours.insert(key, next);
-            if let Some(module) = modules.get(&entry.module) {
-                let same = (module.clone(), entry.name.clone());
-                theirs.entry(same).or_insert(next);
-            }
-            next += 1;
+    // Functions of lines and loops that have no partner yet.
+    let only_inlined = |run: &RunEntries, known: &HashMap<(String, String), usize>| {
+        let lines = [EntryKind::Line, EntryKind::Loop].map(|kind| table(run, kind));
+        let keys = lines.into_iter().flatten().map(|e| (e.module, e.name));
+        let keys: BTreeSet<(String, String)> =
+            keys.filter(|key| !known.contains_key(key)).collect();
+        let entry = |(module, name)| Entry {
+            module,
+            name,
+            ..Entry::default()
+        };
+        keys.into_iter().map(entry).collect::<Vec<Entry>>()
+    };
+    let (inlined, others) = (only_inlined(base, &ours), only_inlined(new, &theirs));
+    let mut found = vec![None; inlined.len()];
+    let mut taken = BTreeSet::new();
+    let module = |is_base: bool, entry: &Entry| match is_base {
+        true => modules.get(&entry.module).cloned(),
+        false => Some(entry.module.clone()),
+    };
+    pair(&inlined, &others, &mut found, &mut taken, |b, e| {
+        Some((module(b, e)?, e.name.clone()))
+    });
+    for step in NAMESPACE_STEPS {
+        pair_single((&inlined, &others), &mut found, &mut taken, |b, e| {
+            Some((module(b, e)?, step(&bare_name(&e.name))))
+        });
+    }
+    for ((entry, partner), number) in inlined.into_iter().zip(found).zip(functions.len()..) {
+        ours.insert((entry.module, entry.name), number);
+        if let Some(other) = partner.map(|at: usize| &others[at]) {
+            theirs.insert((other.module.clone(), other.name.clone()), number);
         }
     }
     (ours, theirs)
@@ -280,6 +350,34 @@ fn by_place(entries: &[Entry], homes: &HashMap<(String, String), usize>) -> Plac
         }
     }
     places
+}
+
+/// Renames files of the new run: if just one file of a function has no partner on each side, both are
+/// the same file.
+fn with_moved_files(ours: &Places, theirs: Places) -> Places {
+    let files = |places: &Places| {
+        let mut files: BTreeMap<usize, BTreeSet<String>> = BTreeMap::new();
+        for (home, file, _) in places.keys() {
+            files.entry(*home).or_default().insert(file.clone());
+        }
+        files
+    };
+    let (before, after) = (files(ours), files(&theirs));
+    let moved = |home: usize| {
+        let (before, after) = (before.get(&home)?, after.get(&home)?);
+        let mut gone = before.difference(after);
+        let mut come = after.difference(before);
+        match (gone.next(), gone.next(), come.next(), come.next()) {
+            (Some(gone), None, Some(come), None) => Some((gone, come)),
+            _ => None,
+        }
+    };
+    let place = |(home, file, depth): (usize, String, u32)| match moved(home) {
+        Some((gone, come)) if *come == file => (home, gone.clone(), depth),
+        _ => (home, file, depth),
+    };
+    let renamed = theirs.into_iter().map(|(key, list)| (place(key), list));
+    renamed.collect()
 }
 
 /// The name of an allocation site without the line.
@@ -315,6 +413,11 @@ pub fn partners(base_run: &RunEntries, new_run: &RunEntries) -> Partners {
     pair(&ours, &theirs, &mut found, &mut taken, |b, e| {
         Some((module(b, e)?, plain_name(&e.name).to_string()))
     });
+    for step in NAMESPACE_STEPS {
+        pair_single((&ours, &theirs), &mut found, &mut taken, |b, e| {
+            Some((module(b, e)?, step(&bare_name(&e.name))))
+        });
+    }
     renamed(
         (base_run, new_run),
         (&ours, &theirs),
@@ -326,7 +429,8 @@ pub fn partners(base_run: &RunEntries, new_run: &RunEntries) -> Partners {
 
     for kind in [EntryKind::Line, EntryKind::Loop] {
         let (ours, theirs) = (table(base_run, kind), table(new_run, kind));
-        let (at_base, at_new) = (by_place(&ours, &base_homes), by_place(&theirs, &new_homes));
+        let at_base = by_place(&ours, &base_homes);
+        let at_new = with_moved_files(&at_base, by_place(&theirs, &new_homes));
         out.insert(kind, partners_by_place(&ours, &theirs, &at_base, &at_new));
     }
     let (ours, theirs) = (
@@ -415,9 +519,29 @@ fn partners_of_objects(ours: &[Entry], theirs: &[Entry]) -> Vec<Option<usize>> {
         };
         for (at, other) in by_line(ours, a).into_iter().zip(by_line(theirs, b)) {
             found[at] = Some(other);
+            taken.insert(other);
+        }
+    }
+    for with_file in [true, false] {
+        for step in NAMESPACE_STEPS {
+            pair_single((ours, theirs), &mut found, &mut taken, |_, e| {
+                Some(bare_object(&e.name, with_file, step))
+            });
         }
     }
     found
+}
+
+/// Name of an object without parameters and template arguments, after a step of
+/// [`NAMESPACE_STEPS`]. Allocation sites also lose their line, and perhaps their file.
+fn bare_object(name: &str, with_file: bool, step: fn(&str) -> String) -> String {
+    match allocation(name) {
+        Some((function, place)) => {
+            let file = if with_file { without_line(place) } else { " " };
+            format!("{}{file}", step(&bare_name(function)))
+        }
+        None => step(&bare_name(name)),
+    }
 }
 
 fn line_number(name: &str) -> u64 {
@@ -459,6 +583,14 @@ mod tests {
             ("a::hello", "a::hello"),
         ] {
             assert_eq!(plain_name(name), plain);
+        }
+        for name in [
+            "void sum<float>(float const*, int)",
+            "void sum<double>(double const*, unsigned long)",
+            "double sum<double>(double const*, unsigned long) [clone .constprop.0]",
+            "sum<…>",
+        ] {
+            assert_eq!(bare_name(name), "sum<…>");
         }
     }
 
@@ -515,5 +647,70 @@ mod tests {
             [Some(0), Some(1), Some(2), Some(3), Some(4)]
         );
         assert_eq!(found[&EntryKind::Object], [Some(2), Some(1), Some(0)]);
+    }
+
+    #[test]
+    fn parameters_templates_and_files_may_change() {
+        let base = run(
+            &["f(int)", "f(char)", "g(int)", "void sum<float>(float*)"],
+            &[("g(int)", 5), ("g(int)", 7), ("inner<float>(float)", 30)],
+            &[
+                "build(int) a.c:5",
+                "load(int) a.c:9",
+                "cache<int>::table",
+                "[stack]",
+            ],
+        );
+        let mut new = run(
+            &[
+                "void sum<double>(double*)",
+                "f(long)",
+                "g(unsigned long, int)",
+            ],
+            &[
+                ("g(unsigned long, int)", 15),
+                ("g(unsigned long, int)", 17),
+                ("inner<double>(double)", 40),
+            ],
+            &[
+                "cache<long>::table",
+                "load(long) b.c:9",
+                "build(long) a.c:7",
+                "[stack]",
+            ],
+        );
+        for line in new.tables.get_mut(&EntryKind::Line).unwrap() {
+            line.file = "src/moved.c".into();
+        }
+        let found = partners(&base, &new);
+        // It is not known which of the two is now `f(long)`.
+        assert_eq!(found[&EntryKind::Function], [None, None, Some(2), Some(0)]);
+        assert_eq!(found[&EntryKind::Line], [Some(0), Some(1), Some(2)]);
+        assert_eq!(
+            found[&EntryKind::Object],
+            [Some(2), Some(1), Some(0), Some(3)]
+        );
+    }
+
+    #[test]
+    fn crates_and_modules_may_change() {
+        let base = run(
+            &["main::look", "main::grid::sum", "a::new", "b::new"],
+            &[("main::look", 5), ("main::look", 9)],
+            &["main::main main.rs:31"],
+        );
+        let mut new = run(
+            &["main2::look", "main::table::sum", "c::new"],
+            &[("main2::look", 6), ("main2::look", 10)],
+            &["main2::main main2.rs:30"],
+        );
+        for line in new.tables.get_mut(&EntryKind::Line).unwrap() {
+            line.file = "main2.rs".into();
+        }
+        let found = partners(&base, &new);
+        // It is not known which of the two is now `c::new`.
+        assert_eq!(found[&EntryKind::Function], [Some(0), Some(1), None, None]);
+        assert_eq!(found[&EntryKind::Line], [Some(0), Some(1)]);
+        assert_eq!(found[&EntryKind::Object], [Some(0)]);
     }
 }

@@ -2,8 +2,9 @@
 //! uncertain.
 //!
 //! [`inputs`] reads traces, [`entries`] computes numbers with intervals, [`matching`] finds
-//! corresponding entries, [`judge`] compares them, [`fix`] finds fixes of `mgz fix`, [`words`] and
-//! [`show`] print the result. `docs/reference/compare.md` has the definitions.
+//! corresponding entries, [`judge`] compares them, [`fix`] finds fixes of `mgz fix`, [`mod@repeat`]
+//! advises more runs, [`words`] and [`show`] print the result. `docs/reference/compare.md` has the
+//! definitions.
 
 pub mod change;
 pub mod entries;
@@ -14,6 +15,7 @@ pub mod judge;
 pub mod matching;
 pub mod original;
 pub mod picture;
+mod repeat;
 pub mod report_data;
 pub mod show;
 pub mod words;
@@ -26,7 +28,7 @@ use crate::compare::gate::{Condition, GateOutcome};
 use crate::report::questions::Questions;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use mgz_annotations_schema::tell;
+use mgz_annotations_schema::{shell, tell};
 use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -35,16 +37,19 @@ use std::process::ExitCode;
 /// Exit status if a condition of `--fail-if` is violated.
 pub const VIOLATED: u8 = 3;
 
+/// Exit status of a wrong command line, as of `clap`.
+const WRONG_USAGE: u8 = 2;
+
 const EXAMPLES_HELP: &str = "\
 Examples:
-  mgz compare old.mgz -- new.mgz
+  mgz compare old.mgz new.mgz
       what is better, worse or the same
   mgz compare old1 old2 old3 -- new1 new2 new3
       several runs a side: narrower intervals
-  mgz compare base/ -- new/                           folders of traces
-  mgz compare --fail-if 'F>10%,time.kernel>5%,misses.L2>5%' old -- new
-  mgz compare --html changes.html old -- new          also an HTML report
-  mgz compare --format markdown old -- new >> \"$GITHUB_STEP_SUMMARY\"
+  mgz compare base/ new/                              folders of traces
+  mgz compare --fail-if 'F>10%,time.kernel>5%,misses.L2>5%' old new
+  mgz compare --html changes.html old new             also an HTML report
+  mgz compare --format markdown old new >> \"$GITHUB_STEP_SUMMARY\"
 
 Conditions are METRIC[.NAME]>PERCENT%: METRIC is time, share, cpu, loads, F, growth, D50, D90, D99, size (of an \
 object) or misses.L1, misses.L2, …; NAME is a function, an object, FILE:LINE, or * for any of them; without \
@@ -73,38 +78,59 @@ pub enum CompareFormat {
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES_HELP)]
 pub struct CompareArguments {
-    /// The base: traces, folders of mgz run, partial results, or folders of these.
+    /// The base: traces, folders of mgz run, partial results, or folders of these. Two paths
+    /// without -- are the base and the new build.
     #[arg(required = true, value_name = "BASE")]
     pub base: Vec<PathBuf>,
     /// Traces to compare with it.
-    #[arg(last = true, required = true, value_name = "NEW")]
+    #[arg(last = true, value_name = "NEW")]
     pub new: Vec<PathBuf>,
-    /// Ends with status 3 if one of these numbers is worse, not by chance, by more than its limit.
+    /// End with status 3 if one of these numbers is worse, not by chance, by more than its limit.
     #[arg(long, value_name = "CONDITIONS", value_parser = conditions)]
     pub fail_if: Option<Gate>,
     /// Format of the result.
     #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
     pub format: CompareFormat,
-    /// Also writes the comparison to FILE in another format: FORMAT=FILE. May be given several
+    /// Also write the comparison to FILE in another format: FORMAT=FILE. May be given several
     /// times.
     #[arg(long, value_name = "FORMAT=FILE", value_parser = also)]
     pub also: Vec<Also>,
     /// Rows of the table.
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub rows: usize,
-    /// Compares predicted misses of sampled traces too (misses of full traces are counted, and
+    /// Compare predicted misses of sampled traces too (misses of full traces are counted, and
     /// always compared).
     #[arg(long)]
     pub misses: bool,
     /// Threads to use; 0: one per CPU.
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub threads: usize,
-    /// Also writes an HTML report to FILE (only mgz compare can: mgz-analyze has no viewer).
+    /// Also write an HTML report to FILE (only mgz compare can: mgz-analyze has no viewer).
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// For `mgz compare --html`: writes the JSON of all that a report shows to FILE.
     #[arg(long, hide = true, value_name = "FILE")]
     pub report_data: Option<PathBuf>,
+}
+
+impl CompareArguments {
+    /// The paths of the base and of the new build. The error says how to write them.
+    fn sides(&self) -> Result<(&[PathBuf], &[PathBuf]), String> {
+        let shown = |path: &PathBuf| shell::quoted(&path.to_string_lossy());
+        match self.base.as_slice() {
+            base if !self.new.is_empty() => Ok((base, self.new.as_slice())),
+            [_, _] => Ok(self.base.split_at(1)),
+            [first, _, .., last] => Err(format!(
+                "which runs are those of the new build? Write -- before them: mgz compare {} … -- … {}",
+                shown(first),
+                shown(last)
+            )),
+            base => Err(format!(
+                "the new build is missing: mgz compare {} NEW",
+                base.first().map_or("BASE".into(), shown)
+            )),
+        }
+    }
 }
 
 /// Conditions of `--fail-if`.
@@ -136,15 +162,23 @@ pub fn run_compare(arguments: &CompareArguments) -> anyhow::Result<ExitCode> {
             file.display()
         );
     }
+    let (base, new) = match arguments.sides() {
+        Ok(sides) => sides,
+        Err(usage) => {
+            tell!("mgz-analyze: {usage}");
+            return Ok(ExitCode::from(WRONG_USAGE));
+        }
+    };
     let gate = arguments.fail_if.as_ref().map_or(&[][..], |g| &g.0);
     let wants_misses = gate.iter().any(|c| matches!(c.metric, Metric::Misses(_)));
     let questions = Questions::tables(arguments.misses || wants_misses);
-    let base = read_all(&arguments.base, &questions)?;
-    let new = read_all(&arguments.new, &questions)?;
+    let base = read_all(base, &questions)?;
+    let new = read_all(new, &questions)?;
     let wanted: BTreeSet<String> = gate.iter().filter_map(|c| c.name.clone()).collect();
     let mut comparison = judge::compare(&base, &new, &wanted);
     comparison.warnings = different(&base, &new);
     comparison.fix = fix::known(&base, &new, &comparison.changes);
+    comparison.narrowing = repeat::advice(&base, &new, &comparison);
     for warning in &comparison.warnings {
         tell!("mgz-analyze: warning: {warning}");
     }

@@ -71,11 +71,16 @@ pub(crate) fn remarks(comparison: &Comparison) -> Vec<String> {
         })
         .collect();
     if !blind.is_empty() {
+        let more_runs = match comparison.narrowing {
+            Some(_) => "",
+            None => "more runs a side, ",
+        };
         out.push(format!(
-            "Of the run, changes of {} cannot be told from chance; more runs a side, longer runs or mgz run --overhead 3% narrow that.",
+            "Of the run, changes of {} cannot be told from chance; {more_runs}longer runs or mgz run --overhead 3% narrow that.",
             blind.join(", ")
         ));
     }
+    out.extend(comparison.narrowing.clone());
     if comparison.too_few_runs {
         out.push(format!(
             "Ranks of so few runs can tell nothing over {} comparisons: the intervals of the traces and how much runs differ decide. With six runs a side or more ranks do.",

@@ -1,8 +1,10 @@
 //! Verdicts on synthetic runs.
 
+use crate::compare::CompareArguments;
 use crate::compare::change::{Change, Test, Verdict};
 use crate::compare::entries::{Cell, Entry, EntryKind, Metric, RunEntries};
 use crate::compare::judge::{Comparison, compare};
+use crate::compare::repeat;
 use std::collections::BTreeSet;
 
 fn cell(value: f64, half: f64) -> Cell {
@@ -77,9 +79,20 @@ fn what_falls_does_not_make_others_rise() {
 fn chance_is_no_change() {
     let base = shares(&[("kernel", 45.0), ("rest", 55.0)], 5.0);
     let new = shares(&[("kernel", 41.0), ("rest", 59.0)], 5.0);
-    let found = judged(&[base], &[new]);
+    let (base, new) = ([base], [new]);
+    let found = judged(&base, &new);
     assert_eq!(of(&found, "kernel").verdict, Verdict::Unclear);
     assert_eq!(of(&found, "kernel").test, Test::Intervals);
+    let said = repeat::advice(&base, &new, &found).unwrap();
+    assert!(
+        said.starts_with("So few runs leave the time of `rest` open by ±1"),
+        "{said}"
+    );
+    let four = |run: &RunEntries| vec![run.clone(); 4];
+    assert_eq!(
+        repeat::advice(&four(&base[0]), &four(&new[0]), &found),
+        None
+    );
 }
 
 /// Changes below and above the accuracy of the cache model.
@@ -215,4 +228,34 @@ fn a_faster_program_is_better() {
     assert_ne!(verdict(&Metric::Seconds, "rest"), Some(Verdict::Worse));
     assert!(!found.changes.iter().any(|c| c.verdict == Verdict::Worse));
     assert!(!found.changes.iter().any(|c| c.metric == Metric::Time));
+}
+
+/// Two paths need no `--`. More do, and the error says where it belongs.
+#[test]
+fn sides_are_told_apart() {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        compare: CompareArguments,
+    }
+    let sides = |line: &str| {
+        let words = std::iter::once("compare").chain(line.split_whitespace());
+        let parsed = <Line as clap::Parser>::try_parse_from(words)
+            .unwrap()
+            .compare;
+        let named = |side: &[std::path::PathBuf]| {
+            let names: Vec<String> = side.iter().map(|p| p.display().to_string()).collect();
+            names.join(" ")
+        };
+        let found = parsed.sides();
+        found.map(|(base, new)| (named(base), named(new)))
+    };
+    let is = |base: &str, new: &str| Ok((base.to_owned(), new.to_owned()));
+    assert_eq!(sides("old/ new/"), is("old/", "new/"));
+    assert_eq!(sides("--rows 3 old new"), is("old", "new"));
+    assert_eq!(sides("a b -- c"), is("a b", "c"));
+    let error = sides("a b c").unwrap_err();
+    assert!(error.ends_with("mgz compare a … -- … c"), "{error}");
+    let error = sides("a").unwrap_err();
+    assert!(error.ends_with("mgz compare a NEW"), "{error}");
 }

@@ -385,7 +385,7 @@ struct Cost {
 
 /// A cause in words and numbers.
 fn finding(context: &Context, cause: &Cause, cost: Cost) -> Finding {
-    let told = (cause.rule.tell)(context, cause);
+    let told = mechanisms::told(context, cause);
     let named = objects::named(context, cause);
     let called = paths::most_frequent_path(context, cause);
     Finding {
@@ -451,6 +451,8 @@ fn load_addresses(context: &Context, module: &str, sites: &[u32]) -> Vec<String>
 /// The remedy of a cause's mechanism, as `mgz what-if` takes it. Empty if there is none.
 fn remedy(cause: &Cause, object: &str) -> String {
     match cause.rule.remedy {
+        // A line of Python has no prefetches, and its interpreter allocates the objects.
+        _ if mechanisms::is_python(&cause.line.file) => String::new(),
         Remedy::OfObject(kind) if !object.is_empty() => format!("{kind} of {object}"),
         Remedy::OfCode(kind) if cause.line.line > 0 => {
             format!("{kind} of {}:{}", cause.line.file, cause.line.line)

@@ -19,11 +19,10 @@ pub(crate) fn in_words([lo, value, hi]: Range) -> String {
     }
     if lo < 0.0 {
         let (less, more) = (number(hi), number(-lo));
-        let by = match more.as_str() {
-            "0" => String::new(),
-            more => format!(", or up to {more} % more"),
+        return match more.as_str() {
+            "0" => format!("would take up to {less} % less time"),
+            more => format!("may help or not: between {less} % less and {more} % more time"),
         };
-        return format!("would take up to {less} % less time{by}");
     }
     format!("would take {} less time", amount([lo, value, hi]))
 }
@@ -56,7 +55,7 @@ mod tests {
         );
         assert_eq!(
             of([-3.0, 2.0, 8.0]),
-            "would take up to 8 % less time, or up to 3 % more"
+            "may help or not: between 8 % less and 3 % more time"
         );
         assert_eq!(of([-0.1, 2.0, 8.0]), "would take up to 8 % less time");
         assert_eq!(of([-0.2, 0.1, 0.4]), "would take the same time");

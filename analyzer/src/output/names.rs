@@ -53,7 +53,7 @@ pub(crate) fn object(name: &str, most: usize) -> String {
 }
 
 /// The function and ` FILE:LINE…` of the name of an allocation.
-fn allocation(name: &str) -> Option<(&str, &str)> {
+pub(crate) fn allocation(name: &str) -> Option<(&str, &str)> {
     let is_place = |text: &str| {
         let (file, line) = text.split_once(':').unwrap_or_default();
         file.contains('.') && !file.contains(' ') && line.starts_with(|c: char| c.is_ascii_digit())
@@ -66,7 +66,11 @@ fn allocation(name: &str) -> Option<(&str, &str)> {
 /// Names of the objects of a table. Objects with equal names get a distinction: their module, the
 /// caller of their allocation, or a number.
 pub(crate) fn object_names(rows: &[ObjectRow], most: usize) -> Vec<String> {
-    let mut names: Vec<String> = rows.iter().map(|o| head(&o.object, most)).collect();
+    let name = |o: &ObjectRow| match o.object.starts_with('/') {
+        true => object(&o.object, most),
+        false => head(&o.object, most),
+    };
+    let mut names: Vec<String> = rows.iter().map(name).collect();
     let suffixes: [&dyn Fn(&ObjectRow) -> String; 3] =
         [&|o| o.module.clone(), &|o| o.of_type.clone(), &|o| {
             o.stack.get(1).cloned().unwrap_or_default()
@@ -166,5 +170,10 @@ mod tests {
                 "other"
             ]
         );
+        let mut typed = [object("new", "", &[]), object("new", "", &[])];
+        (typed[0].of_type, typed[1].of_type) = ("node".into(), "leaf".into());
+        assert_eq!(object_names(&typed, 48), ["new [node]", "new [leaf]"]);
+        let file = object("/home/me/.cache/mgz/4f0a/libpython3.11.so.1.0", "", &[]);
+        assert_eq!(object_names(&[file], 48), ["file libpython3.11.so.1.0"]);
     }
 }

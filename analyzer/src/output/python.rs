@@ -3,7 +3,9 @@
 use crate::data::memory_units::LINE_BYTES;
 use crate::output::names;
 use crate::output::readable::within;
-use crate::output::text_table::{Meaning, Style, heading, push, row, short_path, tail, text_table};
+use crate::output::text_table::{
+    Meaning, Style, heading, push, row, short_files, short_path, tail, text_table,
+};
 use crate::report::Analysis;
 use crate::util::human::{bytes, count, counted, percent};
 use crate::views::python::PythonRow;
@@ -100,14 +102,18 @@ pub(crate) fn on_screen(analysis: &Analysis, width: usize, style: Style) -> Vec<
         "Hottest Python lines", "function"
     );
     let mut out = vec![String::new(), style.paint.bold(&title)];
+    let files = short_files(rows.iter().map(|r| r.file.as_str()), name - 8);
     for r in rows {
+        let place = match r.line {
+            0 => format!("{}:?", files[r.file.as_str()]),
+            line => format!("{}:{line}", files[r.file.as_str()]),
+        };
         let share = match (by_time, r.time.value) {
             (true, Some(value)) => within(value, r.time.lo.zip(r.time.hi)),
             _ => format!("{} %", percent(Some(r.share))),
         };
         out.push(format!(
-            "{:<name$}{share:>SHARE$}   {:<FUNCTION$}  {}",
-            place(r, name - 8),
+            "{place:<name$}{share:>SHARE$}   {:<FUNCTION$}  {}",
             names::short_function(&r.function, FUNCTION),
             names::short_function(&r.machine_function, MACHINE)
         ));

@@ -12,11 +12,10 @@ use crate::output::names;
 use crate::output::paint::Paint;
 use crate::output::python;
 use crate::output::readable::{clauses, seconds, size, thousands, within};
-use crate::output::text_table::{Style, head, short_path};
+use crate::output::text_table::{Style, head, short_files, short_path};
 use crate::report::{Analysis, FunctionRow, LoadMetrics};
 use crate::util::human::{count, counted, percent};
 use mgz_annotations_schema::{TraceMode, TraceState};
-use std::collections::{BTreeMap, BTreeSet};
 
 /// Lines of a screen. With the lines that `mgz run` prints before and after it, these are 24.
 const SCREEN_LINES: usize = 21;
@@ -38,8 +37,11 @@ const MIN_FUNCTION_PCT: f64 = 0.5;
 const FILE: usize = 28;
 /// Maximum columns of a hottest line with the name of an inlined function. Source: Chosen.
 const MAX_LINE_COLUMNS: usize = 36;
-/// The heading of functions, if some of them have no name.
-const ADDRESSES: &str = "Hottest functions ([0x…]: without symbols)";
+/// The heading of functions.
+const FUNCTIONS: &str = "Hottest functions";
+/// Memory whose interval has ends of a greater ratio is marked as rough. Source: Chosen, as for the
+/// costs of findings.
+const MAX_RATIO_OF_KNOWN_MEMORY: f64 = 3.0;
 
 /// The screen. `has_report` is true if a report shows the tables that are left out.
 pub fn screen(analysis: &Analysis, style: Style, has_report: bool) -> String {
@@ -257,8 +259,9 @@ fn remarks(analysis: &Analysis, shown: usize, has_report: bool) -> String {
         more => remarks.push(format!("{more} more: --all")),
     }
     let has_heap = analysis.objects.iter().any(|o| !o.stack.is_empty());
+    let can_log = analysis.summary.trace.heap_impossible.is_empty();
     let is_unnamed = |f: &Finding| !f.object.is_empty() && !is_named(f);
-    if !has_heap && list.iter().take(shown).any(is_unnamed) {
+    if !has_heap && can_log && list.iter().take(shown).any(is_unnamed) {
         let command = if has_report { "mgz run" } else { "mgz-record" };
         remarks.push(format!("{command} --heap names the data"));
     }
@@ -266,21 +269,6 @@ fn remarks(analysis: &Analysis, shown: usize, has_report: bool) -> String {
         true => String::new(),
         false => format!(" ({})", remarks.join("; ")),
     }
-}
-
-/// Files by their last part, or by as many parts as make them distinct.
-fn short_files<'a>(files: impl Iterator<Item = &'a str>, most: usize) -> BTreeMap<&'a str, String> {
-    let all: BTreeSet<&str> = files.collect();
-    let last = |file: &'a str| file.rsplit('/').next().unwrap_or(file);
-    let name = |&file: &&'a str| {
-        let alike = all.iter().filter(|f| last(f) == last(file)).count();
-        let short = match alike {
-            1 => short_path(last(file), most),
-            _ => short_path(file, most),
-        };
-        (file, short)
-    };
-    all.iter().map(name).collect()
 }
 
 /// The hottest functions, each with its hottest line.
@@ -308,24 +296,41 @@ fn functions(analysis: &Analysis, width: usize, style: Style) -> Vec<String> {
     let heads = format!("{share:>20}{:>11}   ", "memory");
     let ends = lines.iter().map(|l| l.chars().count()).max().unwrap_or(0);
     let name = (width - heads.chars().count()).saturating_sub(ends.max(last.len()));
-    let has_addresses = rows.iter().any(|f| f.function.starts_with("[0x"));
-    let title = match has_addresses && name >= ADDRESSES.len() {
-        true => ADDRESSES,
-        false => "Hottest functions",
-    };
+    let title = heading_of_functions(&rows, name);
     let title = format!("{title:<name$}{heads}{last}");
     let mut out = vec![String::new(), style.paint.bold(&title)];
     for (f, line) in rows.iter().zip(lines) {
         let text = with_module(&f.function, &f.module, name - 1);
-        out.push(format!(
-            "{text:<name$}{}   {line}",
-            cells(&f.loads, by_time)
-        ));
+        out.push(format!("{text:<name$}{}  {line}", cells(&f.loads, by_time)));
     }
     out
 }
 
-/// Share and memory of a function.
+/// The heading of functions, with the meaning of marks in the rows if there is room.
+fn heading_of_functions(rows: &[&FunctionRow], room: usize) -> String {
+    let has_addresses = rows.iter().any(|f| f.function.starts_with("[0x"));
+    let has_rough = rows.iter().any(|f| is_rough(&f.loads));
+    let marks: Vec<&str> = [
+        (has_addresses, "[0x…]: without symbols"),
+        (has_rough, "?: rough"),
+    ]
+    .into_iter()
+    .filter_map(|(is_there, meaning)| is_there.then_some(meaning))
+    .collect();
+    let heading = format!("{FUNCTIONS} ({})", marks.join("; "));
+    match marks.is_empty() || heading.chars().count() >= room {
+        true => FUNCTIONS.into(),
+        false => heading,
+    }
+}
+
+/// True if the amount of memory that a row reads is vague.
+fn is_rough(loads: &LoadMetrics) -> bool {
+    let ends = loads.hats.lines64_lo.zip(loads.hats.lines64_hi);
+    ends.is_some_and(|(lo, hi)| hi > MAX_RATIO_OF_KNOWN_MEMORY * lo)
+}
+
+/// Share and memory of a function. Vague memory has a mark.
 fn cells(loads: &LoadMetrics, by_time: bool) -> String {
     let share = match (by_time, loads.time.value) {
         (true, Some(value)) => within(value, loads.time.lo.zip(loads.time.hi)),
@@ -333,10 +338,9 @@ fn cells(loads: &LoadMetrics, by_time: bool) -> String {
         (false, _) => format!("{} %", percent(loads.share)),
     };
     let lines = loads.hats.lines64.unwrap_or(loads.metrics.lines64 as f64);
-    format!(
-        "{share:>20}{:>11}",
-        size((lines * LINE_BYTES as f64) as u64)
-    )
+    let memory = size((lines * LINE_BYTES as f64) as u64);
+    let mark = if is_rough(loads) { '?' } else { ' ' };
+    format!("{share:>20}{memory:>11}{mark}")
 }
 
 /// The hottest source line of a function, inlined ones included; empty if none is known. A line
@@ -374,5 +378,47 @@ fn hottest_line(analysis: &Analysis, function: &FunctionRow) -> String {
     match line.inlined_into.is_empty() || inlined.chars().count() > MAX_LINE_COLUMNS {
         true => text,
         false => inlined,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::estimate::row_estimates::Hats;
+
+    fn loads(lo: f64, hi: f64) -> LoadMetrics {
+        LoadMetrics {
+            hats: Hats {
+                lines64: Some(32768.0),
+                lines64_lo: Some(lo),
+                lines64_hi: Some(hi),
+                ..Hats::default()
+            },
+            ..LoadMetrics::default()
+        }
+    }
+
+    #[test]
+    fn vague_memory_is_marked() {
+        let known = loads(30000.0, 40000.0);
+        let rough = loads(20000.0, 90000.0);
+        assert!(
+            cells(&known, true).ends_with(" 2.0MiB "),
+            "{:?}",
+            cells(&known, true)
+        );
+        assert!(cells(&rough, true).ends_with(" 2.0MiB?"));
+        let row = |loads| FunctionRow {
+            loads,
+            ..FunctionRow::default()
+        };
+        let (known, rough) = (row(known), row(rough));
+        assert_eq!(heading_of_functions(&[&known], 40), "Hottest functions");
+        let both = [&known, &rough];
+        assert_eq!(
+            heading_of_functions(&both, 40),
+            "Hottest functions (?: rough)"
+        );
+        assert_eq!(heading_of_functions(&both, 20), "Hottest functions");
     }
 }

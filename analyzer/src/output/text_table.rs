@@ -8,6 +8,7 @@ use crate::output::paint::Paint;
 use crate::report::{Analysis, LoadMetrics};
 use crate::util::human::{bytes, count, number, percent};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Layout and choice of tables.
 #[derive(Clone, Copy, Debug)]
@@ -208,6 +209,24 @@ pub(crate) fn tail(text: &str, most: usize) -> String {
         "…{}",
         text.chars().skip(length + 1 - most).collect::<String>()
     )
+}
+
+/// Files by their last part, or by as many parts as make them distinct.
+pub(crate) fn short_files<'a>(
+    files: impl Iterator<Item = &'a str>,
+    most: usize,
+) -> BTreeMap<&'a str, String> {
+    let all: BTreeSet<&str> = files.collect();
+    let last = |file: &'a str| file.rsplit('/').next().unwrap_or(file);
+    let name = |&file: &&'a str| {
+        let alike = all.iter().filter(|f| last(f) == last(file)).count();
+        let short = match alike {
+            1 => short_path(last(file), most),
+            _ => short_path(file, most),
+        };
+        (file, short)
+    };
+    all.iter().map(name).collect()
 }
 
 /// A path of at most `most` characters: whole, or as many of its last folders as fit.

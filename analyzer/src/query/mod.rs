@@ -68,7 +68,7 @@ pub struct QueryArguments {
     /// Memory for sorting and grouping in MiB; the rest goes to temporary files (in TMPDIR).
     #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub memory: u64,
-    /// Predicts misses of sampled traces too, for the table misses.
+    /// Predict misses of sampled traces too, for the table misses.
     #[arg(long)]
     pub misses: bool,
     /// Trace with memory samples of another run of the same program, for the tables measured and

@@ -67,6 +67,9 @@ pub struct TraceInfo {
     pub for_screen: Vec<String>,
     /// The argument of `--libs` that would include the most important missing code.
     pub missing_libraries: Vec<String>,
+    /// Reason why heap blocks of this program cannot be logged. Empty if they can.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub heap_impossible: String,
 }
 
 /// The whole trace.
@@ -284,6 +287,7 @@ pub(crate) fn summary(
                 .chain(coverage::without_share(manifest))
                 .collect(),
             missing_libraries: coverage::missing_libraries(&lacks).to_vec(),
+            heap_impossible: manifest.heap.impossible.clone(),
         },
         block,
         rows: census.loads + census.stores,

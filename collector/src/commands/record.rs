@@ -155,7 +155,8 @@ fn run(request: RunRequest, pt: Option<IntelPt>) -> Result<i32, Failure> {
     }
     request.by_software()?;
     check_files(asked, &instrumented)?;
-    let heap_off = heap_off(cli, asked, &program, &instrumented)?;
+    let impossible = heap_impossible(&program, &instrumented);
+    let heap_off = heap_off(cli, asked, &program, impossible.as_ref())?;
     let subject = Started {
         program: program.clone(),
         starts_others,
@@ -191,6 +192,7 @@ fn run(request: RunRequest, pt: Option<IntelPt>) -> Result<i32, Failure> {
         heap: HeapLogging {
             blocks: heap_blocks.map_or("", HeapBlocks::name).into(),
             off: heap_off.unwrap_or_default().into(),
+            impossible: impossible.map_or("", |i| i.in_short).into(),
             ..HeapLogging::default()
         },
         ..dir::begin_manifest(command, trace_mode, options.period, options.window)
@@ -313,12 +315,41 @@ fn check_files(asked: Mode, instrumented: &[modules::Instrumented]) -> Result<()
     Ok(())
 }
 
+/// Reason that the heap blocks of a program cannot be logged.
+struct HeapImpossible {
+    in_short: &'static str,
+    /// The error for a user who asks for a log.
+    error: String,
+}
+
+fn heap_impossible(
+    program: &Path,
+    instrumented: &[modules::Instrumented],
+) -> Option<HeapImpossible> {
+    if modules::is_static(program) {
+        return Some(HeapImpossible {
+            in_short: "static program",
+            error: format!(
+                "{}: --heap needs an executable with a dynamic loader, since it wraps the allocator by a preloaded library, and this one is static; link it dynamically, or record without --heap",
+                program.display()
+            ),
+        });
+    }
+    let path = modules::own_allocator(program, instrumented)?;
+    Some(HeapImpossible {
+        in_short: "sanitizer",
+        error: format!(
+            "{path}: --heap wraps the allocator, and a sanitizer's runtime has its own allocator, which must come first; build the program without -fsanitize, or record without --heap"
+        ),
+    })
+}
+
 /// Reason that no heap blocks are logged, in a few words. Only `--heap=budget` accepts one.
 fn heap_off(
     cli: &Cli,
     mode: Mode,
     program: &Path,
-    instrumented: &[modules::Instrumented],
+    impossible: Option<&HeapImpossible>,
 ) -> Result<Option<&'static str>, Failure> {
     let Some(blocks) = cli.heap else {
         return Ok(None);
@@ -327,22 +358,10 @@ fn heap_off(
     if by_budget && matches!(mode, Mode::Count | Mode::Off) {
         return Ok(Some("loads are only counted"));
     }
-    if modules::is_static(program) {
-        return match by_budget {
-            true => Ok(Some("static program")),
-            false => Err(Failure::own(format!(
-                "{}: --heap needs an executable with a dynamic loader, since it wraps the allocator by a preloaded library, and this one is static; link it dynamically, or record without --heap",
-                program.display()
-            ))),
-        };
-    }
-    if let Some(path) = modules::own_allocator(program, instrumented) {
-        return match by_budget {
-            true => Ok(Some("sanitizer")),
-            false => Err(Failure::own(format!(
-                "{path}: --heap wraps the allocator, and a sanitizer's runtime has its own allocator, which must come first; build the program without -fsanitize, or record without --heap"
-            ))),
-        };
+    match impossible {
+        Some(why) if by_budget => return Ok(Some(why.in_short)),
+        Some(why) => return Err(Failure::own(why.error.clone())),
+        None => {}
     }
     match cli
         .heap_hook

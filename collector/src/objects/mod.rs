@@ -6,7 +6,7 @@
 //! known to within the interval of two looks, and a mapping that came and went in between is not
 //! seen.
 //!
-//! * [`ranges`]: the findings of one look.
+//! * [`ranges`]: the findings of one look; [`extent`]: sizes of images.
 //! * [`globals`]: variables of a file.
 //! * [`lives`]: mappings over time.
 //! * [`stacks`]: threads' stacks over time.
@@ -16,6 +16,7 @@
 //! Objects are a help for reading a report: no failure here may end a recording, so objects that
 //! cannot be read are left out and reported.
 
+pub mod extent;
 pub mod globals;
 pub mod heap;
 pub mod lives;
@@ -26,6 +27,7 @@ pub mod types;
 pub mod write;
 
 use crate::util::clock::monotonic_ns;
+use extent::Extents;
 use lives::Lives;
 use mgz_perf::proc_maps;
 use ranges::ObjectRange;
@@ -115,6 +117,7 @@ struct Process {
 #[derive(Default)]
 pub struct Objects {
     processes: BTreeMap<u32, Process>,
+    extents: Extents,
     stacks: Stacks,
     problems: Vec<String>,
 }
@@ -127,14 +130,14 @@ impl Objects {
             looked: Instant::now(),
             pause: FIRST_LOOK,
         });
-        look(pid, process);
+        look(pid, process, &mut self.extents);
     }
 
     /// A thread has begun.
     pub fn thread(&mut self, seen: &StackSeen) {
         let process = self.processes.get_mut(&seen.pid);
         let range = stacks::range(seen, || {
-            process.map_or_else(Vec::new, |p| look(seen.pid, p))
+            process.map_or_else(Vec::new, |p| look(seen.pid, p, &mut self.extents))
         });
         self.stacks.begin(*seen, range);
     }
@@ -149,7 +152,7 @@ impl Objects {
         for (pid, process) in &mut self.processes {
             if process.looked.elapsed() >= process.pause {
                 process.pause = (process.pause * 2).min(LAST_LOOK);
-                look(*pid, process);
+                look(*pid, process, &mut self.extents);
             }
         }
     }
@@ -220,13 +223,13 @@ fn beyond_records(list: &[Instance]) -> Option<String> {
 }
 
 /// Looks at a process; returns its present mappings.
-fn look(pid: u32, process: &mut Process) -> Vec<ObjectRange> {
+fn look(pid: u32, process: &mut Process, extents: &mut Extents) -> Vec<ObjectRange> {
     process.looked = Instant::now();
     // A process that is gone shows nothing; its known mappings stay.
     let Ok(text) = proc_maps::read_process_maps(pid) else {
         return Vec::new();
     };
-    let seen = ranges::parse_mappings(&text);
+    let seen = ranges::parse_mappings(&text, &mut |file| extents.of(pid, file));
     if !seen.is_empty() {
         process.lives.look(monotonic_ns(), seen.clone());
     }

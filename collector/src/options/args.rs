@@ -46,7 +46,7 @@ Examples:
   mgz-record --import perf.data --raw     prints its ptwrites
   mgz-analyze trace                       analyses the trace
 
-Records memory accesses of programs that mgz-instrument has prepared.
+Record memory accesses of programs that mgz-instrument has prepared.
 It leaves the program's input, output and exit status unchanged.";
 
 const AFTER: &str = "\
@@ -55,7 +55,7 @@ not recorded), 126 if the program cannot be executed, 127 if it is not found.
 
 Traces contain the program's command line, paths and addresses; only you can read their files.";
 
-/// Records memory accesses of programs that mgz-instrument has prepared.
+/// Record memory accesses of programs that mgz-instrument has prepared.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "mgz-record", version, before_help = EXAMPLES_HELP, after_help = AFTER, about = None, long_about = None, max_term_width = 100)]
 pub struct Cli {
@@ -483,7 +483,7 @@ pub fn completions(shell: clap_complete::Shell, out: &mut impl std::io::Write) {
 /// Writes the manual page to `out`.
 pub fn man(out: &mut impl std::io::Write) -> std::io::Result<()> {
     // The longer text of the help refers to its examples.
-    let about = "Records memory accesses of programs that mgz-instrument has prepared";
+    let about = "Record memory accesses of programs that mgz-instrument has prepared";
     clap_mangen::Man::new(Cli::command().about(about)).render(out)
 }
 

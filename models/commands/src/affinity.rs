@@ -40,7 +40,7 @@ pub struct AffinityArguments {
     /// Bytes of a place: a power of two.
     #[arg(long, default_value = "64", value_parser = block_size)]
     pub block: u64,
-    /// Takes regions as places: runs of touched 4 KiB pages whose gaps are below 64 KiB.
+    /// Take regions as places: runs of touched 4 KiB pages whose gaps are below 64 KiB.
     #[arg(long, conflicts_with = "block")]
     pub regions: bool,
     /// Number of hot places.
@@ -49,7 +49,7 @@ pub struct AffinityArguments {
     /// Maximum number of accesses between two accesses that count as near.
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub reach: u64,
-    /// Counts recorded stores as accesses too.
+    /// Count recorded stores as accesses too.
     #[arg(long)]
     pub stores: bool,
 }

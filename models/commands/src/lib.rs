@@ -27,18 +27,19 @@ use std::process::ExitCode;
 /// A locality model.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Reuse distance and interval, exact or approximate; histograms; miss-ratio curve.
+    /// Measure reuse distance and interval, exactly or approximately; histograms; miss-ratio curve.
     Reuse(reuse::ReuseArguments),
-    /// Reuse distance at several block sizes at once, Earth Mover's Distance between them, page-size advice.
+    /// Measure reuse distance at several block sizes at once, with Earth Mover's Distance between
+    /// them and page-size advice.
     Spectra(spectra::SpectraArguments),
-    /// Hit rates of caches: an exact simulation, and the stack-distance model beside it; shared
-    /// caches; other numbers of threads.
+    /// Simulate caches exactly, with the stack-distance model beside it; shared caches; other numbers
+    /// of threads.
     Cache(cache::arguments::CacheArguments),
-    /// Reuse distances and miss ratios of inputs that were not run.
+    /// Predict reuse distances and miss ratios of inputs that were not run.
     Predict(predict::PredictArguments),
-    /// Shows which hot lines, pages or regions are accessed together.
+    /// Show which hot lines, pages or regions are accessed together.
     Affinity(affinity::AffinityArguments),
-    /// Chooses a few windows with weights that represent the run (SimPoint).
+    /// Choose a few windows with weights that represent the run (SimPoint).
     Simpoints(simpoints::SimpointsArguments),
 }
 

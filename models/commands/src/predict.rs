@@ -51,7 +51,7 @@ pub struct PredictArguments {
     /// A model that --save has written.
     #[arg(long, value_name = "FILE", required_unless_present = "train")]
     pub model: Option<PathBuf>,
-    /// Saves the model.
+    /// Save the model.
     #[arg(long, value_name = "FILE", requires = "train")]
     pub save: Option<PathBuf>,
     /// Input sizes to predict.
@@ -80,7 +80,7 @@ pub struct PredictArguments {
     /// SIZE:WAYS:LINE; with --train and --test.
     #[arg(long, value_name = "SIZE:WAYS[:LINE]", value_parser = level, requires_all = ["train", "test"])]
     pub level: Vec<Shape>,
-    /// Counts recorded stores as accesses too.
+    /// Count recorded stores as accesses too.
     #[arg(long)]
     pub stores: bool,
 }

@@ -54,7 +54,7 @@ pub struct SimpointsArguments {
     /// Seed of the random numbers. Equal seeds give equal results.
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
-    /// Also writes PREFIX.simpts (number of the window, group) and PREFIX.weights (weight, group),
+    /// Also write PREFIX.simpts (number of the window, group) and PREFIX.weights (weight, group),
     /// as SimPoint does.
     #[arg(long, value_name = "PREFIX")]
     pub write: Option<PathBuf>,

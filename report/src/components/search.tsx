@@ -2,6 +2,7 @@
 import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { placeOf, shareKey, type Model } from "../data/model.ts";
+import { objectNames } from "../data/object-names.ts";
 import { percent, short } from "../format.ts";
 import { go } from "../state.ts";
 
@@ -30,7 +31,7 @@ export function find(m: Model, text: string, most = 30): Hit[] {
     if (fits(name)) hits.push({ kind: "function", text: name, share: f.num(key, i), open: () => go({ fn: name, mod: f.str("module", i) || undefined, file: undefined, line: undefined, tab: "functions" }, "code") });
   }
   for (let i = 0; i < o.rows; i++) {
-    const name = o.str("object", i);
+    const name = objectNames(o)[i] ?? "";
     if (fits(name)) hits.push({ kind: "object", text: name, share: o.num(key, i), open: () => go({ obj: name }, "data") });
   }
   for (let i = 0; i < l.rows; i++) {

@@ -184,5 +184,5 @@ export const sentence = (v: unknown): string => {
 /** Tells whether an object has no name of its own and the run has no heap blocks that could name it. */
 export function wantsHeap(m: Model, object: string): boolean {
   const t = m.tables.objects;
-  return t.rows > 0 && (/^0x[0-9a-f]+/.test(object) || object === "[heap]") && !t.all().some((i) => list(t.value("stack", i)).length > 0);
+  return t.rows > 0 && str(m.trace["heap_impossible"]) === "" && (/^0x[0-9a-f]+/.test(object) || object === "[heap]") && !t.all().some((i) => list(t.value("stack", i)).length > 0);
 }

@@ -6,8 +6,9 @@ import { Marked } from "../components/marked.tsx";
 import { define, Term } from "../components/tip.tsx";
 import { missRatio } from "../data/curves.ts";
 import { caches, command, isComplete, moreWindows, placeOf, sentence, shareKey, shareWord, wantsHeap, type Model } from "../data/model.ts";
+import { findObject, objectNames } from "../data/object-names.ts";
 import { estimate, num, obj, objs, str, strs, triple, type Estimate, type Obj } from "../data/values.ts";
-import { base, bytes, count, gainInWords, percent, seconds, short } from "../format.ts";
+import { base, bytes, count, gainInWords, percent, seconds, short, shortRemedy } from "../format.ts";
 import { go } from "../state.ts";
 import { bins, hundred, missesOf, Panel, PATTERN, Share, watchedOf } from "./common.tsx";
 import { MeasuredPanel } from "./measured.tsx";
@@ -178,8 +179,10 @@ function Finding({ m, v, n }: { m: Model; v: Obj; n: number }) {
   const row = at < 0 ? {} : lines.row(at);
   const object = str(v["object"]);
   const kind = str(v["kind"]);
+  // The name of a block is often the place that allocated it.
+  const allocated = object.includes(str(v["allocated"]).split(" < ")[0] ?? "") ? "" : str(v["allocated"]);
   const objects = m.tables.objects;
-  const site = object ? objects.find((i) => objects.str("object", i) === object) : -1;
+  const site = object ? findObject(objects, object) : -1;
   const selection = { fn: fn || undefined, file: file || undefined, line: line ? String(line) : undefined, obj: object || undefined };
   // Only findings that name a mechanism know their cost.
   const cost = str(v["title"]) ? num(v["score"]) : null;
@@ -200,7 +203,7 @@ function Finding({ m, v, n }: { m: Model; v: Obj; n: number }) {
         {object && <> · data <a href="#data" title={object} onClick={(e) => { e.preventDefault(); go(selection, "data"); }}>{short(base(object), 60)}</a></>}
         {site >= 0 && objects.num("bytes", site) !== null ? ` (${str(objects.value("kind", site))}, ${bytes(objects.num("bytes", site))})` : ""}
         {wantsHeap(m, object) && <> · <code>mgz run --heap</code> names where they were allocated</>}
-        {str(v["allocated"]) && <> · allocated by <span title={str(v["allocated"])}>{short(str(v["allocated"]), 70)}</span></>}
+        {allocated && <> · allocated by <span title={allocated}>{short(allocated, 70)}</span></>}
         {also.length > 0 && <> · also <span title={also.join("\n")}>{also.slice(0, 3).map((a) => a.split("/").pop()).join(", ")}{also.length > 3 ? ` and ${also.length - 3} more` : ""}</span></>}
       </p>
       <div class="evidence">
@@ -221,7 +224,7 @@ function Finding({ m, v, n }: { m: Model; v: Obj; n: number }) {
       <p class="finding">{sentence(v["finding"])}</p>
       {str(v["mechanism"]) && <p class="finding">{sentence(v["mechanism"])}</p>}
       <p class="try"><strong>Try:</strong> {sentence(v["advice"])}</p>
-      {gain !== null && <p class="gain" data-tip="Predicted from the recorded addresses, moved as the remedy moves data, with its interval. mgz what-if predicts other remedies."><strong>Gain:</strong> <code>{short(str(v["remedy"]), 80)}</code> {gain} <small>(predicted)</small></p>}
+      {gain !== null && <p class="gain" data-tip="Predicted from the recorded addresses, moved as the remedy moves data, with its interval. mgz what-if predicts other remedies."><strong>Gain:</strong> <code>{short(shortRemedy(str(v["remedy"])), 80)}</code> {gain} <small>(predicted)</small></p>}
       <p class="links">
         {fn && <a href="#code" onClick={(e) => { e.preventDefault(); go(selection, "code"); }}>Code</a>}
         {object && <a href="#data" onClick={(e) => { e.preventDefault(); go(selection, "data"); }}>Data</a>}
@@ -260,7 +263,7 @@ function Top({ m }: { m: Model }) {
           <tbody>
             {o.all().slice(0, 8).map((i) => (
               <tr key={i}>
-                <th scope="row"><a href="#data" title={o.str("object", i)} onClick={(e) => { e.preventDefault(); go({ obj: o.str("object", i) }, "data"); }}>{short(base(o.str("object", i)), 34)}</a></th>
+                <th scope="row"><a href="#data" title={objectNames(o)[i]} onClick={(e) => { e.preventDefault(); go({ obj: objectNames(o)[i] }, "data"); }}>{short(base(objectNames(o)[i] ?? ""), 34)}</a></th>
                 <td><Share m={m} row={o.row(i)} max={100} /></td>
               </tr>
             ))}

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { bytes, count, gainInWords, percent, range, seconds, short, base } from "../../src/format.ts";
+import { bytes, count, gainInWords, percent, range, seconds, short, shortRemedy, base } from "../../src/format.ts";
 import { csv } from "../../src/components/csv.ts";
 import { heat } from "../../src/components/heat.ts";
 import { missRatio } from "../../src/data/curves.ts";
@@ -26,7 +26,9 @@ describe("numbers", () => {
     expect(gainInWords(31, 38, 44)).toBe("would take 38 % (31–44) less time");
     expect(gainInWords(5, 20, 40)).toBe("would take 5 to 40 % less time");
     expect(gainInWords(-44, -38, -31)).toBe("would take 38 % (31–44) more time");
-    expect(gainInWords(-3, 2, 8)).toBe("would take up to 8 % less time, or up to 3 % more");
+    expect(gainInWords(-3, 2, 8)).toBe("may help or not: between 8 % less and 3 % more time");
+    expect(shortRemedy("prefetch of /home/me/a b/x.c:3")).toBe("prefetch of x.c:3");
+    expect(shortRemedy("split of particles (struct p)")).toBe("split of particles (struct p)");
     expect(gainInWords(-0.1, 2, 8)).toBe("would take up to 8 % less time");
     expect(gainInWords(-0.2, 0.1, 0.4)).toBe("would take the same time");
   });
@@ -50,8 +52,12 @@ test("shares of loads are as far off as the loads are", () => {
 
 test("long names are cut in the middle, template arguments first", () => {
   expect(short("std::map<int, std::vector<long>, std::less<int>>::find(int const&)", 40)).toBe("std::map<…>::find(int const&)");
+  expect(short("std::map<int, std::vector<long>, std::less<int>>::find(int const&)", 20)).toBe("std::map<…>::find");
+  expect(short("void std::shuffle<__gnu_cxx::__normal_iterator<int*>, std::mt19937&>(int, int)", 24)).toBe("std::shuffle<…>");
+  expect(short("std::mersenne_twister_engine<unsigned long, 32ul>::_M_gen_rand()", 24)).toBe("…::_M_gen_rand");
+  expect(short("build(unsigned long, char const*) list.cpp:27 (struct node)", 36)).toBe("build list.cpp:27 (struct node)");
   expect(short("x".repeat(100), 21)).toHaveLength(21);
-  expect(short("operator<(very, long, argument, list, indeed)", 20)).toHaveLength(19);
+  expect(short("operator<(very, long, argument, list, indeed)", 20)).toBe("operator<");
   expect(base("/usr/lib/libc.so.6")).toBe("libc.so.6");
   expect(base("a / b")).toBe("a / b");
 });
@@ -133,9 +139,10 @@ test("texts of the analysis become sentences", () => {
 });
 
 test("data without a name want the blocks of the heap, unless these are known", () => {
-  const of = (rows: { object: string; stack: string[] }[]): Model => ({ tables: { objects: new Table({ columns: { object: rows.map((r) => r.object), stack: rows.map((r) => r.stack) }, rows: rows.length }) } }) as unknown as Model;
+  const of = (rows: { object: string; stack: string[] }[], impossible?: string): Model => ({ trace: { heap_impossible: impossible }, tables: { objects: new Table({ columns: { object: rows.map((r) => r.object), stack: rows.map((r) => r.stack) }, rows: rows.length }) } }) as unknown as Model;
   const plain = of([{ object: "0x7f00 (1 MiB)", stack: [] }]);
   expect([wantsHeap(plain, "0x7f00 (1 MiB)"), wantsHeap(plain, "[heap]"), wantsHeap(plain, "nodes")]).toEqual([true, true, false]);
   expect(wantsHeap(of([{ object: "build", stack: ["build at a.c:3"] }]), "0x7f00 (1 MiB)")).toBe(false);
   expect(wantsHeap(of([]), "[heap]")).toBe(false);
+  expect(wantsHeap(of([{ object: "[heap]", stack: [] }], "static program"), "[heap]")).toBe(false);
 });

@@ -13,6 +13,7 @@ pub(super) const CAPACITY_RULE: Rule = Rule {
     name: "working set just above a cache",
     claims,
     tell,
+    python: "work in blocks that fit a cache, or use a smaller dtype",
     changes: &[ProgramChange::PrefetchStrided],
     ..Rule::PLAIN
 };

@@ -4,7 +4,9 @@
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::mechanisms::gather::in_step;
-use crate::findings::mechanisms::{APART, Nodes, Remedy, Rule, Told, huge_pages, misses};
+use crate::findings::mechanisms::{
+    APART, Nodes, PYTHON_OBJECTS, Remedy, Rule, Told, huge_pages, misses,
+};
 use crate::findings::sites::SiteFacts;
 use crate::findings::visits;
 use mgz_annotations_schema::ProgramChange;
@@ -13,6 +15,7 @@ use mgz_annotations_schema::sidecar::Origin;
 /// Default values of the rules of this file.
 const CHASE: Rule = Rule {
     nodes: Nodes::Followed,
+    python: PYTHON_OBJECTS,
     is_chained: true,
     remedy: Remedy::OfObject("pool"),
     changes: &[ProgramChange::HugePages, ProgramChange::Pool],

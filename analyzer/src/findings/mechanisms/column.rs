@@ -18,6 +18,7 @@ pub(super) const COLUMN_RULE: Rule = Rule {
     name: "column-wise walk of a row-major array",
     claims,
     tell,
+    python: "walk along the last axis, or make a copy in that order once (np.ascontiguousarray(a.T)); one NumPy call on the whole array, with axis=, chooses the order by itself",
     name_in: |file| by_columns(file).then_some(BY_COLUMNS),
     remedy: Remedy::OfCode("exchange-loops"),
     changes: &[ProgramChange::HugePages, ProgramChange::PrefetchStrided],

@@ -14,6 +14,7 @@ pub(super) const COPIES_RULE: Rule = Rule {
     name: "copies",
     claims,
     tell,
+    python: "use views (slices) and in-place operations (out=, +=) instead of copies",
     ..Rule::PLAIN
 };
 

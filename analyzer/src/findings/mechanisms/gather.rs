@@ -14,6 +14,7 @@ pub(super) const GATHER_RULE: Rule = Rule {
     name: "gather through an index array",
     claims,
     tell,
+    python: "sort the indices so that neighbours come one after the other, take a slice instead of indices where that is possible, or use a smaller dtype",
     remedy: Remedy::OfCode("prefetch"),
     changes: &[ProgramChange::HugePages, ProgramChange::PrefetchGather],
     ..Rule::PLAIN

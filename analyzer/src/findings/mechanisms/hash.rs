@@ -13,6 +13,7 @@ pub(super) const HASH_RULE: Rule = Rule {
     name: "look-ups at computed places, as in a hash table",
     claims,
     tell,
+    python: "look up less: smaller keys (integers instead of strings or tuples), each key once; or sort both sides and let NumPy look up all keys at once (np.searchsorted, np.isin)",
     remedy: Remedy::OfCode("prefetch"),
     changes: &[ProgramChange::HugePages, ProgramChange::PrefetchAuto],
     ..Rule::PLAIN

@@ -2,7 +2,7 @@
 
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{APART, Nodes, Rule, Told, huge_pages, misses};
+use crate::findings::mechanisms::{APART, Nodes, PYTHON_OBJECTS, Rule, Told, huge_pages, misses};
 use mgz_annotations_schema::ProgramChange;
 
 pub(super) const IRREGULAR_RULE: Rule = Rule {
@@ -10,6 +10,7 @@ pub(super) const IRREGULAR_RULE: Rule = Rule {
     name: "addresses without an order",
     claims: |_, _| Some(APART),
     tell,
+    python: PYTHON_OBJECTS,
     nodes: Nodes::Joined,
     changes: &[ProgramChange::HugePages, ProgramChange::PrefetchAuto],
     ..Rule::PLAIN

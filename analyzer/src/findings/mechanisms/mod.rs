@@ -82,6 +82,9 @@ pub struct Rule {
     pub claims: fn(&Context, &SiteFacts) -> Option<i64>,
     /// Describes a cause.
     pub tell: fn(&Context, &Cause) -> Told,
+    /// Advice for lines of Python, instead of that of `tell`: a user of Python chooses no layouts,
+    /// allocators or prefetches. Empty: the advice of `tell`.
+    pub python: &'static str,
     /// True if there is nothing to advise. Such a cause is no finding.
     pub is_good: bool,
     /// True if each load waits for the previous one.
@@ -102,6 +105,7 @@ impl Rule {
         name_in: |_| None,
         claims: |_, _| None,
         tell: |_, _| Told::default(),
+        python: "",
         is_good: false,
         is_chained: false,
         nodes: Nodes::Unrelated,
@@ -112,6 +116,35 @@ impl Rule {
     /// True if both are the same mechanism.
     pub fn is(&self, other: &Rule) -> bool {
         self.kind == other.kind
+    }
+}
+
+/// Advice for objects of Python that loads reach by their addresses.
+const PYTHON_OBJECTS: &str = "keep numbers in a NumPy array (or array.array) and work on the whole array instead of object by object; where objects are needed, give their class __slots__, or keep one array per attribute instead of a list of objects";
+
+/// True for source files of Python, and for code without a file, such as `<stdin>` and
+/// `<ipython-input-3>`.
+pub(super) fn is_python(file: &str) -> bool {
+    file.ends_with(".py") || file.starts_with('<') && file.ends_with('>')
+}
+
+/// The text of a cause. Causes in lines of Python have the advice for Python.
+pub(super) fn told(context: &Context, cause: &Cause) -> Told {
+    in_language(
+        &cause.line.file,
+        cause.rule,
+        (cause.rule.tell)(context, cause),
+    )
+}
+
+fn in_language(file: &str, rule: &Rule, told: Told) -> Told {
+    match is_python(file) && !rule.python.is_empty() {
+        true => Told {
+            advice: rule.python.into(),
+            layout: None,
+            ..told
+        },
+        false => told,
     }
 }
 
@@ -164,6 +197,27 @@ mod tests {
     fn read(path: &str) -> String {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         std::fs::read_to_string(root.join(path)).unwrap()
+    }
+
+    #[test]
+    fn python_has_advice_of_its_own() {
+        let told = || Told {
+            advice: "store the objects themselves in the array, madvise".into(),
+            layout: Some(Layout::SplitElements),
+            ..Told::default()
+        };
+        for rule in RULES.iter().filter(|rule| !rule.is_good) {
+            let python = in_language("/home/me/heat.py", rule, told());
+            assert!(python.layout.is_none(), "{}", rule.kind);
+            assert!(
+                !rule.python.is_empty() && python.advice == rule.python,
+                "{}",
+                rule.kind
+            );
+            assert_eq!(in_language("/src/heat.cpp", rule, told()), told());
+        }
+        assert!(is_python("<stdin>") && is_python("<ipython-input-3>"));
+        assert!(!is_python("a.pyx") && !is_python(""));
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub(super) const PAGES_RULE: Rule = Rule {
     name: "a new page with each load",
     claims,
     tell,
+    python: "walk along the last axis, or copy the part that is read into an array of its own (np.ascontiguousarray)",
     changes: &[ProgramChange::HugePages, ProgramChange::PrefetchStrided],
     ..Rule::PLAIN
 };

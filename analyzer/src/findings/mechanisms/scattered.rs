@@ -2,7 +2,7 @@
 
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{APART, Remedy, Rule, Told, huge_pages, misses};
+use crate::findings::mechanisms::{APART, PYTHON_OBJECTS, Remedy, Rule, Told, huge_pages, misses};
 use crate::findings::sites::SiteFacts;
 use crate::util::human::count;
 use mgz_annotations_schema::ProgramChange;
@@ -13,6 +13,7 @@ pub(super) const SCATTERED_RULE: Rule = Rule {
     name: "objects scattered over memory",
     claims,
     tell,
+    python: PYTHON_OBJECTS,
     remedy: Remedy::OfObject("pool"),
     changes: &[
         ProgramChange::HugePages,

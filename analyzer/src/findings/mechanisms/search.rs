@@ -12,6 +12,7 @@ pub(super) const SEARCH_RULE: Rule = Rule {
     name: "binary search",
     claims,
     tell,
+    python: "search for all keys at once (np.searchsorted with sorted keys)",
     is_chained: true,
     changes: &[ProgramChange::HugePages],
     ..Rule::PLAIN

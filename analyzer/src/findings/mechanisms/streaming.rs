@@ -12,6 +12,7 @@ pub(crate) const STREAMING_RULE: Rule = Rule {
     name: "streaming through memory",
     claims,
     tell,
+    python: "read the data less often: join operations (out=, in-place operators, numexpr or Numba), work in blocks that fit a cache, or use a smaller dtype",
     changes: &[ProgramChange::PrefetchStrided],
     ..Rule::PLAIN
 };

@@ -17,6 +17,7 @@ pub(super) const STRIDED_RULE: Rule = Rule {
     name: "a few bytes of each element",
     claims,
     tell,
+    python: "keep the field or column that this line reads in an array of its own (np.ascontiguousarray of a column, one array per field instead of a structured dtype)",
     remedy: Remedy::OfObject("split"),
     changes: &[ProgramChange::PrefetchStrided],
     ..Rule::PLAIN

@@ -201,7 +201,10 @@ fn propose(
         .zip(0..)
         .filter(|(_, n)| taken.contains(n));
     let notes: Vec<String> = notes
-        .map(|(p, _)| format!("{}, not measured", p.remedy))
+        .map(|(p, _)| match p.change {
+            Change::Comment(_) => format!("{}: a hint, no change of the code", p.remedy),
+            Change::Patch(_) | Change::Words => format!("{}, not measured", p.remedy),
+        })
         .collect();
     let patch = patch_file::text(&joined, &proposed.sources.texts(), &proposed.tree, &notes);
     report::write_private(output, patch.as_bytes())?;

@@ -51,13 +51,13 @@ pub struct CacheArguments {
     /// A TLB level, first level first; without PAGE it is for pages of both sizes.
     #[arg(long, value_name = "ENTRIES:WAYS[:PAGE][:POLICY]", value_parser = tlb_level, conflicts_with_all = ["mimic", "turns"])]
     pub tlb: Vec<TlbSpec>,
-    /// Leaves out the first N accesses.
+    /// Leave out the first N accesses.
     #[arg(long, default_value_t = 0, value_name = "N", conflicts_with_all = ["mimic", "turns"])]
     pub skip: u64,
-    /// Simulates the first N accesses (after those of --skip) without counting them.
+    /// Simulate the first N accesses (after those of --skip) without counting them.
     #[arg(long, default_value_t = 0, value_name = "N", conflicts_with_all = ["mimic", "turns"])]
     pub warm_up: u64,
-    /// Adds tables of misses by function, line and object, with the shares that prefetchers would
+    /// Add tables of misses by function, line and object, with the shares that prefetchers would
     /// have foreseen.
     #[arg(long, conflicts_with_all = ["mimic", "turns"])]
     pub misses: bool,
@@ -65,14 +65,14 @@ pub struct CacheArguments {
     /// do not contain them; another tool can count them.
     #[arg(long, value_name = "N")]
     pub stack_reads: Option<u64>,
-    /// Adds the stack-distance model, set distances with other numbers of ways, and pieces of code.
+    /// Add the stack-distance model, set distances with other numbers of ways, and pieces of code.
     /// All accesses are then held in memory.
     #[arg(long)]
     pub models: bool,
     /// First level (from 1) that all threads share; without it: the last one.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=16))]
     pub shared_from: Option<u64>,
-    /// Predicts the caches for these numbers of threads from a run with one thread (OpenMP regions,
+    /// Predict the caches for these numbers of threads from a run with one thread (OpenMP regions,
     /// static scheduling).
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub mimic: Vec<u64>,
@@ -88,15 +88,15 @@ pub struct CacheArguments {
     /// Accesses of a turn with --turns chunks and --turns cores.
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub chunk: u64,
-    /// With --models: follows at most N sets of a level for hit_rate_sets (4096 without this
+    /// With --models: follow at most N sets of a level for hit_rate_sets (4096 without this
     /// option); if the level has more sets, the rate is an estimate with an interval.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(16..))]
     pub sets: Option<u64>,
-    /// Takes P(BB), the frequency of each piece of code, from this trace of the same program (any
+    /// Take P(BB), the frequency of each piece of code, from this trace of the same program (any
     /// mode) and recombines the profiles.
     #[arg(long, value_name = "TRACE")]
     pub weights_from: Option<PathBuf>,
-    /// Simulates recorded stores too: they fetch lines, are written back, and take lines from other
+    /// Simulate recorded stores too: they fetch lines, are written back, and take lines from other
     /// threads.
     #[arg(long)]
     pub stores: bool,

@@ -75,10 +75,10 @@ pub struct ReuseArguments {
     /// Partitions of the reference histogram.
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub partitions: u64,
-    /// Approximates distances with at most this relative error, e.g. 0.01 (scale tree, logarithmic space).
+    /// Approximate distances with at most this relative error, e.g. 0.01 (scale tree, logarithmic space).
     #[arg(long, value_name = "E", value_parser = fraction, conflicts_with = "absolute_error")]
     pub relative_error: Option<f64>,
-    /// Approximates distances with at most this absolute error in blocks (scale tree).
+    /// Approximate distances with at most this absolute error in blocks (scale tree).
     #[arg(long, value_name = "BLOCKS")]
     pub absolute_error: Option<u64>,
     /// With --absolute-error: distances up to here are exact.
@@ -89,18 +89,18 @@ pub struct ReuseArguments {
         requires = "absolute_error"
     )]
     pub exact_below: u64,
-    /// Cuts each thread's run into windows of N accesses and measures inside them; without N, the
+    /// Cut each thread's run into windows of N accesses and measure inside them; without N, the
     /// samples of the trace are the windows. Needed for sampled traces.
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "0")]
     pub windows: Option<u64>,
-    /// Measures concurrent reuse distances: of all threads of a process together, in the order of
+    /// Measure concurrent reuse distances: of all threads of a process together, in the order of
     /// recorded times (approximate across threads).
     #[arg(long, conflicts_with_all = ["windows", "rdx"])]
     pub together: bool,
-    /// Counts recorded stores as accesses too.
+    /// Count recorded stores as accesses too.
     #[arg(long)]
     pub stores: bool,
-    /// Estimates from sampled use–reuse pairs, as RDX does with a few watchpoints.
+    /// Estimate from sampled use–reuse pairs, as RDX does with a few watchpoints.
     #[arg(long, conflicts_with_all = ["relative_error", "absolute_error", "windows"])]
     pub rdx: bool,
     /// With --rdx: mean number of accesses between samples.
@@ -115,7 +115,7 @@ pub struct ReuseArguments {
     /// With --rdx: seed of the random numbers.
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
-    /// With --rdx: also measures exactly and shows the similarities S and Ŝ of the paper.
+    /// With --rdx: also measure exactly and show the similarities S and Ŝ of the paper.
     #[arg(long, requires = "rdx")]
     pub compare: bool,
     /// With --rdx on a trace of --mode watch without counted accesses: a full or ring trace of the
@@ -125,7 +125,7 @@ pub struct ReuseArguments {
     /// Sizes of caches whose miss ratios are shown in addition to the curve.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub cache: Vec<u64>,
-    /// Leaves out the tables of data objects, which need the times of all rows and allocations.
+    /// Leave out the tables of data objects, which need the times of all rows and allocations.
     #[arg(long)]
     pub no_objects: bool,
     /// For mgz-record: rows come on standard input, and the trace has those that follow.

@@ -52,7 +52,7 @@ pub struct SpectraArguments {
     /// Also by interval: N parts of each thread's run with the same number of rows.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub intervals: Option<u32>,
-    /// Counts recorded stores as accesses too.
+    /// Count recorded stores as accesses too.
     #[arg(long)]
     pub stores: bool,
 }
