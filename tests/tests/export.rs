@@ -4,6 +4,7 @@
 use flate2::read::GzDecoder;
 use mgz_abi::leb128;
 use mgz_tests::programs;
+use mgz_tests::protobuf::{fields, inside, number, packed};
 use mgz_tests::session::{instrument, record_command};
 use mgz_tests::tools::{self, LIMIT, code};
 use serde_json::Value;
@@ -103,65 +104,6 @@ impl TestFolder {
     fn analysis(&self, trace: &str) -> Value {
         serde_json::from_slice(&self.good(&["analyze", trace, "--format", "json"])).unwrap()
     }
-}
-
-/// A field of a protocol buffers message: a number, or bytes.
-enum Field<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
-}
-
-fn varint(bytes: &mut &[u8]) -> u64 {
-    leb128::decode(u64::BITS, || bytes.split_off_first().copied()).unwrap()
-}
-
-fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
-    let mut out = Vec::new();
-    while !bytes.is_empty() {
-        let key = varint(&mut bytes);
-        let field = match key & 7 {
-            0 => Field::Number(varint(&mut bytes)),
-            1 => {
-                let (value, rest) = bytes.split_at(8);
-                bytes = rest;
-                Field::Bytes(value)
-            }
-            2 => {
-                let length = varint(&mut bytes) as usize;
-                let (value, rest) = bytes.split_at(length);
-                bytes = rest;
-                Field::Bytes(value)
-            }
-            other => panic!("wire type {other}"),
-        };
-        out.push((key >> 3, field));
-    }
-    out
-}
-
-fn inside<'a>(message: &[(u64, Field<'a>)], number: u64) -> Vec<&'a [u8]> {
-    message
-        .iter()
-        .filter_map(|(n, f)| match f {
-            Field::Bytes(bytes) if *n == number => Some(*bytes),
-            _ => None,
-        })
-        .collect()
-}
-
-fn number(message: &[(u64, Field<'_>)], number: u64) -> Option<u64> {
-    message.iter().find_map(|(n, f)| match f {
-        Field::Number(value) if *n == number => Some(*value),
-        _ => None,
-    })
-}
-
-fn packed(mut bytes: &[u8]) -> Vec<u64> {
-    let mut out = Vec::new();
-    while !bytes.is_empty() {
-        out.push(varint(&mut bytes));
-    }
-    out
 }
 
 /// Loads by function (of the machine code), including implied loads.
