@@ -104,7 +104,7 @@ pub fn post(host: &str, path: &str, headers: &str, body: &[u8]) -> std::io::Resu
         match stream.read(&mut piece) {
             Ok(0) => break,
             Ok(read) => answer.extend_from_slice(&piece[..read]),
-            // By a signal that ends the agent.
+            // A signal ends the agent.
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }

@@ -183,7 +183,7 @@ fn the_file_has_the_values_of_the_profile_by_stack() {
         found,
         [
             ("loads", all.to_vec(), vec![101, 18, 5]),
-            // Of 100 and 1, and of 11 and 7, by sample; zeros are left out.
+            // Samples of 100 and 1, and of 11 and 7. Zeros are left out.
             ("misses_L1", all[..2].to_vec(), vec![51, 2]),
             ("footprint", all.to_vec(), vec![50, 8, 2]),
             ("reuses", all.to_vec(), vec![1, 2, 1]),

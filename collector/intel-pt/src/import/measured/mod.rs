@@ -5,14 +5,17 @@
 //! used.
 //!
 //! * [`code`]: names of instructions.
+//! * [`generated`]: names of instructions in generated code.
 //! * [`data`]: names of accessed memory.
 
 pub mod code;
 pub mod data;
+pub mod generated;
 
 use crate::import::modules::Modules;
 use code::Code;
 use data::Data;
+use generated::GeneratedNames;
 use mgz_annotations_schema::manifest::{Measured, MeasuredEvent};
 use mgz_collector::trace::measured::{MeasuredRow, write_measured};
 use mgz_perf_data::Session;
@@ -23,6 +26,7 @@ use std::path::Path;
 pub fn write(
     session: &Session<'_>,
     modules: &Modules,
+    generated: &GeneratedNames,
     folder: &Path,
 ) -> anyhow::Result<Option<Measured>> {
     let memory = &session.memory;
@@ -42,7 +46,7 @@ pub fn write(
         ..Measured::default()
     };
     let known = code::Files::of(session, modules);
-    code::with_lookup(&known, |mut code| {
+    code::with_lookup(&known, generated, |mut code| {
         let mut data = Data::new(session, &known);
         let rows = memory.list.iter().map(|sample| {
             let row = row(session, sample, &mut code, &mut data);
