@@ -114,17 +114,16 @@ pub fn run_with(
         enter_modules(&mut trace, &session, &modules, &outcome.met)?;
         let generated = GeneratedNames::read(&session, file);
         trace.manifest.measured = enter_measured(&session, &modules, &generated, &cli.output)?;
-        trace.manifest.problems.extend(generated.problems);
-        Ok(outcome)
+        Ok((outcome, generated))
     });
-    let outcome = match done {
-        Ok(outcome) => outcome,
+    let (outcome, generated) = match done {
+        Ok(done) => done,
         Err(failure) => {
             trace.folder.remove();
             return Err(failure);
         }
     };
-    account::enter(&mut trace.manifest, &session, &outcome);
+    account::enter(&mut trace.manifest, &session, &outcome, generated);
     trace.manifest.problems.extend(without_pt);
     if outcome.doubtful > 0 {
         let doubt = modules.doubt(session.spaces.mappings());

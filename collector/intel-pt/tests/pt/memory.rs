@@ -414,4 +414,6 @@ fn generated_code_without_names_is_reported() {
         problems.contains("1 memory samples are in generated code without names"),
         "{problems}"
     );
+    // Nothing is said twice.
+    assert!(!problems.contains("has no name"), "{problems}");
 }

@@ -31,6 +31,8 @@ type Instruction = (u32, u64, u64);
 #[derive(Debug, Default)]
 pub struct GeneratedNames {
     names: HashMap<Instruction, Arc<CodeNames>>,
+    /// Samples in generated code of processes whose code no file names.
+    pub unnamed: u64,
     /// Sentences for the user.
     pub problems: Vec<String>,
 }
@@ -123,9 +125,18 @@ impl NameFiles {
     }
 }
 
-/// Sampled instructions that are in no file, by process: times and addresses.
-fn instructions(session: &Session<'_>) -> BTreeMap<u32, Vec<(u64, u64)>> {
-    let mut found: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
+/// Sampled instructions of a process that are in no file.
+#[derive(Default)]
+struct Samples {
+    /// Times and addresses.
+    places: Vec<(u64, u64)>,
+    /// Number of those in a mapping without a file. The others are in no known mapping.
+    mapped: u64,
+}
+
+/// Sampled instructions that are in no file, by process.
+fn instructions(session: &Session<'_>) -> BTreeMap<u32, Samples> {
+    let mut found: BTreeMap<u32, Samples> = BTreeMap::new();
     let mappings = session.spaces.mappings();
     for sample in session.memory.list.iter().filter(|s| !s.in_kernel) {
         let Some(ip) = sample.ip else { continue };
@@ -133,7 +144,9 @@ fn instructions(session: &Session<'_>) -> BTreeMap<u32, Vec<(u64, u64)>> {
         let number = session.spaces.find_near(process, time, ip);
         let mapping = number.and_then(|number| mappings.get(number));
         if mapping.is_none_or(|mapping| is_generated(&mapping.path) && file_of(mapping).is_none()) {
-            found.entry(process).or_default().push((time, ip));
+            let samples = found.entry(process).or_default();
+            samples.places.push((time, ip));
+            samples.mapped += u64::from(mapping.is_some());
         }
     }
     found
@@ -159,22 +172,22 @@ impl GeneratedNames {
     pub fn read(session: &Session<'_>, recording: &Path) -> GeneratedNames {
         let mut files = NameFiles::new(session, recording);
         let mut all = GeneratedNames::default();
-        let mut unnamed = 0u64;
-        for (process, mut samples) in instructions(session) {
-            let found = samples.len() as u64;
-            samples.sort_unstable();
-            samples.dedup();
+        for (process, found) in instructions(session) {
+            let Samples { mut places, mapped } = found;
+            places.sort_unstable();
+            places.dedup();
             let code = files.code(session, process);
             let mut known: HashMap<&GeneratedName, Arc<CodeNames>> = HashMap::new();
-            for (&(time, ip), name) in samples.iter().zip(code.names_of(&samples)) {
+            for (&(time, ip), name) in places.iter().zip(code.names_of(&places)) {
                 if let Some(name) = name {
                     let names = known.entry(name).or_insert_with(|| code_names(name).into());
                     all.names.insert((process, time, ip), names.clone());
                 }
             }
-            unnamed += if code.is_empty() { found } else { 0 };
+            all.unnamed += if code.is_empty() { mapped } else { 0 };
         }
-        if unnamed > 0 {
+        if all.unnamed > 0 {
+            let unnamed = all.unnamed;
             all.problems.push(format!(
                 "{unnamed} memory samples are in generated code without names: put the perf-PID.map or jit-PID.dump of its compiler beside the recording, and import it again"
             ));

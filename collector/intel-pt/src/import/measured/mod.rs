@@ -113,13 +113,15 @@ fn row(
     }
 }
 
-/// Sentences about missing names or samples.
-pub fn problems(counts: &Measured) -> Vec<String> {
+/// Sentences about missing names or samples. `generated`: unnamed samples in generated code, which
+/// have a sentence of their own.
+pub fn problems(counts: &Measured, generated: u64) -> Vec<String> {
     let mut list = Vec::new();
-    if counts.unnamed > 0 {
+    let unnamed = counts.unnamed.saturating_sub(generated);
+    if unnamed > 0 {
         list.push(format!(
-            "the code of {} of {} memory samples has no name: its files are not here, or are others by now",
-            counts.unnamed, counts.samples
+            "the code of {unnamed} of {} memory samples has no name: its files are not here, or are others by now",
+            counts.samples
         ));
     }
     if counts.unknown_level > 0 {
