@@ -283,6 +283,8 @@ Examples:
       also writes metrics for node_exporter's textfile collector
   mgz agent --name shop -o /var/lib/mgz --push http://localhost:4040/ingest
       also sends the profiles to Pyroscope
+  mgz agent --name shop -o /var/lib/mgz --push http://localhost:4318/v1development/profiles
+      also sends the profiles to an OpenTelemetry collector
   mgz report /var/lib/mgz/20260102T030405Z-shop.inst-4711
       the report of a recording; its profile is profile.pb.gz (go tool pprof)";
 
@@ -340,9 +342,10 @@ pub struct Agent {
     /// Answer GET /metrics at this address, as in 127.0.0.1:9464
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
-    /// Send each profile to a server of Pyroscope's kind (http only)
+    /// Send each profile to this server (http only): http://HOST:4318/v1development/profiles for OTLP,
+    /// http://HOST:4040/ingest for Pyroscope. May be given several times
     #[arg(long, value_name = "URL")]
-    pub push: Option<Collector>,
+    pub push: Vec<Collector>,
 }
 
 /// Parses a time with its unit.

@@ -13,6 +13,7 @@ pub mod inputs;
 pub mod loads;
 pub mod nop;
 pub mod programs;
+pub mod protobuf;
 pub mod rows;
 pub mod session;
 pub mod stepper;

@@ -4,8 +4,11 @@ use mgz_tests::programs::{self, Variant};
 use mgz_tests::rows;
 use mgz_tests::session::{self, Instrumented};
 use mgz_tests::tools::{self, LIMIT};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const PLAIN: Variant = Variant::O2;
@@ -94,6 +97,79 @@ fn services_are_recorded_until_the_stop_file_exists() {
         Some(0.0)
     );
     assert!(metric(&metrics, "mgz_agent_stored_bytes") > Some(1000.0));
+}
+
+/// Requests to a server: first line and body.
+type Requests = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
+
+/// Starts a server that is busy at first, and then accepts everything.
+fn server() -> (SocketAddr, Requests) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, requests) = (listener.local_addr().unwrap(), Requests::default());
+    let seen = requests.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let (mut head, mut length) = (String::new(), 0);
+            while !head.ends_with("\r\n\r\n") && stream.read_line(&mut head).unwrap() > 0 {
+                if let Some(n) = head
+                    .lines()
+                    .last()
+                    .and_then(|l| l.strip_prefix("Content-Length: "))
+                {
+                    length = n.parse().unwrap();
+                }
+            }
+            let mut body = vec![0; length];
+            stream.read_exact(&mut body).unwrap();
+            let mut seen = seen.lock().unwrap();
+            let status = match seen.is_empty() {
+                true => "503 Service Unavailable\r\nRetry-After: 1",
+                false => "200 OK",
+            };
+            seen.push((head.lines().next().unwrap_or_default().to_string(), body));
+            let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
+            stream.get_mut().write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    (address, requests)
+}
+
+#[test]
+fn profiles_are_pushed_until_servers_take_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, metrics) = (dir.path().join("store"), dir.path().join("agent.prom"));
+    let (address, requests) = server();
+    let otlp = format!("http://{address}/v1development/profiles");
+    let pyroscope = format!("http://{address}/ingest");
+    beside_service(dir.path(), |_, pid| {
+        let pid = pid.to_string();
+        let options = ["--pid", &pid, "--every", "100s", "--for", "500ms"];
+        let pushes = ["--push", &otlp, "--push", &pyroscope, "--overhead", "20"];
+        let more = [
+            "--max-pressure",
+            "100",
+            "--metrics",
+            metrics.to_str().unwrap(),
+        ];
+        agent(&store, &[&options[..], &pushes, &more].concat(), |agent| {
+            tools::until("three requests", || requests.lock().unwrap().len() >= 3);
+            signal(agent, libc::SIGTERM);
+        });
+    });
+    let requests = requests.lock().unwrap();
+    let count = |begin: &str| requests.iter().filter(|r| r.0.starts_with(begin)).count();
+    // The first one, which was refused, came again.
+    assert_eq!(count("POST /v1development/profiles HTTP/1.1"), 2);
+    assert_eq!(count("POST /ingest?name="), 1);
+    let kept = recordings(&store);
+    let profile = std::fs::read(kept[0].join("profile.otlp")).unwrap();
+    assert_eq!(requests[0].1, profile);
+    assert!(requests.iter().all(|r| !r.1.is_empty()));
+    let metric = |name: &str| metric(&metrics, &format!("mgz_agent_{name}"));
+    assert_eq!(metric("pushes_total{result=\"accepted\"}"), Some(2.0));
+    assert_eq!(metric("push_retries_total"), Some(1.0));
+    assert_eq!(metric("waiting_pushes"), Some(0.0));
 }
 
 /// The recording that runs when a signal comes is kept.

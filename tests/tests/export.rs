@@ -4,7 +4,8 @@
 use flate2::read::GzDecoder;
 use mgz_abi::leb128;
 use mgz_tests::programs;
-use mgz_tests::session::{instrument, record_program};
+use mgz_tests::protobuf::{fields, inside, number, packed};
+use mgz_tests::session::{instrument, record_command, record_program};
 use mgz_tests::tools::{self, LIMIT, code};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -94,65 +95,6 @@ impl TestFolder {
     fn analysis(&self, trace: &str) -> Value {
         serde_json::from_slice(&self.good(&["analyze", trace, "--format", "json"])).unwrap()
     }
-}
-
-/// A field of a protocol buffers message: a number, or bytes.
-enum Field<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
-}
-
-fn varint(bytes: &mut &[u8]) -> u64 {
-    leb128::decode(u64::BITS, || bytes.split_off_first().copied()).unwrap()
-}
-
-fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
-    let mut out = Vec::new();
-    while !bytes.is_empty() {
-        let key = varint(&mut bytes);
-        let field = match key & 7 {
-            0 => Field::Number(varint(&mut bytes)),
-            1 => {
-                let (value, rest) = bytes.split_at(8);
-                bytes = rest;
-                Field::Bytes(value)
-            }
-            2 => {
-                let length = varint(&mut bytes) as usize;
-                let (value, rest) = bytes.split_at(length);
-                bytes = rest;
-                Field::Bytes(value)
-            }
-            other => panic!("wire type {other}"),
-        };
-        out.push((key >> 3, field));
-    }
-    out
-}
-
-fn inside<'a>(message: &[(u64, Field<'a>)], number: u64) -> Vec<&'a [u8]> {
-    message
-        .iter()
-        .filter_map(|(n, f)| match f {
-            Field::Bytes(bytes) if *n == number => Some(*bytes),
-            _ => None,
-        })
-        .collect()
-}
-
-fn number(message: &[(u64, Field<'_>)], number: u64) -> Option<u64> {
-    message.iter().find_map(|(n, f)| match f {
-        Field::Number(value) if *n == number => Some(*value),
-        _ => None,
-    })
-}
-
-fn packed(mut bytes: &[u8]) -> Vec<u64> {
-    let mut out = Vec::new();
-    while !bytes.is_empty() {
-        out.push(varint(&mut bytes));
-    }
-    out
 }
 
 /// Loads by function (of the machine code), including implied loads.
@@ -360,6 +302,75 @@ fn callgrind(place: &TestFolder, by_function: &HashMap<String, u64>) {
     assert_eq!(count(line), by_function["outer"], "{text}");
 }
 
+/// Stacks and weights of a file for speedscope, the outermost function first.
+fn speedscope_stacks(file: &Value) -> Vec<(Vec<String>, f64)> {
+    let frames = file["shared"]["frames"].as_array().unwrap();
+    let name = |at: &Value| {
+        frames[at.as_u64().unwrap() as usize]["name"]
+            .as_str()
+            .unwrap()
+    };
+    let mut stacks = Vec::new();
+    for profile in file["profiles"].as_array().unwrap() {
+        let weights = profile["weights"].as_array().unwrap();
+        let samples = profile["samples"].as_array().unwrap();
+        for (sample, weight) in samples.iter().zip(weights) {
+            let stack = sample.as_array().unwrap().iter().map(|f| name(f).into());
+            stacks.push((stack.collect(), weight.as_f64().unwrap()));
+        }
+    }
+    stacks
+}
+
+/// Stacks and weights of a file for the Firefox profiler, the outermost function first.
+fn firefox_stacks(file: &Value) -> Vec<(Vec<String>, f64)> {
+    let mut stacks = Vec::new();
+    for thread in file["threads"].as_array().unwrap() {
+        let at = |table: &str, column: &str, row: u64| &thread[table][column][row as usize];
+        let samples = &thread["samples"];
+        let weights = samples["weight"].as_array().unwrap();
+        for (sample, weight) in samples["stack"].as_array().unwrap().iter().zip(weights) {
+            let (mut stack, mut node) = (Vec::new(), sample.as_u64());
+            while let Some(row) = node {
+                let frame = at("stackTable", "frame", row).as_u64().unwrap();
+                let function = at("frameTable", "func", frame).as_u64().unwrap();
+                let name = at("funcTable", "name", function).as_u64().unwrap();
+                let name = thread["stringArray"][name as usize].as_str().unwrap();
+                stack.insert(0, name.to_string());
+                node = at("stackTable", "prefix", row).as_u64();
+            }
+            stacks.push((stack, weight.as_f64().unwrap()));
+        }
+    }
+    stacks
+}
+
+/// Windows of a trace of Perfetto: the slices around each, the outermost first, and its loads.
+fn perfetto_windows(bytes: &[u8]) -> Vec<(Vec<String>, u64)> {
+    let mut open: HashMap<u64, Vec<String>> = HashMap::new();
+    let mut windows = Vec::new();
+    for packet in inside(&fields(bytes), 1) {
+        for event in inside(&fields(packet), 11) {
+            let event = fields(event);
+            let slices = open.entry(number(&event, 11).unwrap()).or_default();
+            match number(&event, 9).unwrap() {
+                1 => {
+                    let name = inside(&event, 23)[0].to_vec();
+                    slices.push(String::from_utf8(name).unwrap());
+                    let notes = inside(&event, 4).into_iter().map(fields);
+                    let mut loads = notes.filter(|note| inside(note, 10) == [b"loads"]);
+                    let loads = loads.next().and_then(|note| number(&note, 3));
+                    windows.extend(loads.map(|loads| (slices.clone(), loads)));
+                }
+                2 => assert!(slices.pop().is_some()),
+                _ => {}
+            }
+        }
+    }
+    assert!(open.values().all(Vec::is_empty));
+    windows
+}
+
 /// Profiles contain the callers of a kernel, which takes three times as long for one of them.
 #[test]
 fn profiles_have_callers() {
@@ -386,6 +397,57 @@ fn profiles_have_callers() {
     };
     let (often, seldom) = (of("often"), of("seldom"));
     assert!(often > seldom && seldom > 0, "{collapsed}");
+    let is_path = |stack: &[String], caller: &str| {
+        stack.ends_with(&["main", caller, "kernel"].map(String::from))
+    };
+    for to in ["speedscope", "firefox"] {
+        let file: Value = serde_json::from_slice(&place.export("burst", to)).unwrap();
+        let stacks = if to == "firefox" {
+            firefox_stacks(&file)
+        } else {
+            speedscope_stacks(&file)
+        };
+        for (caller, expected) in [("often", often), ("seldom", seldom)] {
+            let found = stacks.iter().filter(|s| is_path(&s.0, caller));
+            assert_eq!(
+                found.map(|s| s.1).sum::<f64>(),
+                expected as f64,
+                "{to} {caller}"
+            );
+        }
+    }
+    let windows = perfetto_windows(&place.export("burst", "perfetto"));
+    let of_windows = |caller: &str| -> u64 {
+        let found = windows.iter().filter(|w| is_path(&w.0, caller));
+        found.map(|w| w.1).sum()
+    };
+    assert!(of_windows("often") > of_windows("seldom") && of_windows("seldom") > 0);
+
+    // Stacks can be weighed by time, which is that of the whole run.
+    let by_time = ["export", "burst", "--to", "speedscope", "--weight", "time"];
+    let file: Value = serde_json::from_slice(&place.good(&by_time)).unwrap();
+    assert_eq!(file["profiles"][0]["unit"], "nanoseconds");
+    let of_stacks: f64 = speedscope_stacks(&file).iter().map(|s| s.1).sum();
+    let run = std::fs::read(place.path("burst/manifest.json")).unwrap();
+    let run: Value = serde_json::from_slice(&run).unwrap();
+    let seconds = run["cpu_seconds"].as_f64().unwrap();
+    assert!(
+        (of_stacks / 1e9 / seconds - 1.0).abs() < 0.02,
+        "{of_stacks} of {seconds} s"
+    );
+    let absent = place.mgz(&[
+        "export",
+        "burst",
+        "--to",
+        "collapsed",
+        "--weight",
+        "misses_L1",
+    ]);
+    let said = String::from_utf8_lossy(&absent.stderr).into_owned();
+    assert!(
+        code(&absent) == 1 && said.contains("choose loads, time"),
+        "{said}"
+    );
 
     std::fs::write(
         place.path("callgrind.out"),

@@ -106,7 +106,7 @@ pub fn write_dhat(folder: &Path, profile: &Profile) -> Result<Value, String> {
         "bksu": "blocks",
         "tu": "ns",
         "Mtu": "ms",
-        "cmd": format!("{} (writes are not in it; {notes})", profile.command),
+        "cmd": format!("{} (writes are not in it; {notes})", profile.command_line()),
         "pid": profile.threads.first().map_or(0, |t| t.process),
         "te": profile.slices.iter().map(|s| s.to_ns).max().unwrap_or(0)
             - profile.slices.iter().map(|s| s.from_ns).min().unwrap_or(0),

@@ -9,12 +9,16 @@ pub mod accesses;
 pub mod dhat;
 pub mod import;
 pub mod lld_order;
+pub mod module_files;
+pub mod otlp;
 pub mod perfetto;
 pub mod pprof;
 pub mod profile;
 pub mod protobuf;
+pub mod rfc3339;
 pub mod sarif;
 pub mod text_profiles;
+pub mod values;
 
 use accesses::Format;
 use anyhow::{Context, bail};
@@ -34,15 +38,19 @@ use profile::Profile;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use values::Weight;
 
 const EXAMPLES_HELP: &str = "\
 Examples:
   mgz export trace --to pprof -o loads.pb.gz
       then: go tool pprof -http : loads.pb.gz
+  mgz export trace --to otlp -o loads.otlp --service shop
+      then: curl -H 'Content-Type: application/x-protobuf' --data-binary @loads.otlp \\
+                http://localhost:4318/v1development/profiles
   mgz export trace --to speedscope -o loads.speedscope.json
   mgz export trace --to perfetto -o loads.pftrace  for https://ui.perfetto.dev
   mgz export trace --to callgrind -o callgrind.out.mgz; callgrind_annotate callgrind.out.mgz
-  mgz export trace --to collapsed | flamegraph.pl > loads.svg
+  mgz export trace --to collapsed --weight time | flamegraph.pl > time.svg
   mgz export trace --to sarif -o mgz.sarif
       findings beside the lines of a pull request
   mgz export trace --to lld-order -o order
@@ -57,6 +65,8 @@ docs/reference/export.md describes the contents of each format.";
 pub enum To {
     /// pprof: loads, misses, footprint, reuses, by place, class, object and thread.
     Pprof,
+    /// OpenTelemetry: the values of pprof, as a request of OTLP (profiles/v1development).
+    Otlp,
     /// The Firefox profiler: loads in time.
     Firefox,
     /// speedscope: loads in time.
@@ -102,16 +112,23 @@ impl To {
             }),
             To::LldOrder => Writer::Symbols(lld_order::order_symbols),
             To::Pprof => Writer::Profile(|profile, _| Ok(pprof::encode_pprof(profile)?)),
+            To::Otlp => Writer::Profile(|profile, arguments| {
+                let service = arguments.service.as_deref();
+                Ok(otlp::encode_otlp(profile, service))
+            }),
             To::Perfetto => Writer::Profile(|profile, _| Ok(perfetto::encode_perfetto(profile))),
-            To::Firefox => Writer::Profile(|profile, _| {
-                Ok(serde_json::to_vec(&text_profiles::firefox(profile))?)
+            To::Firefox => Writer::Weighted(|profile, weight| {
+                Ok(serde_json::to_vec(&text_profiles::firefox(
+                    profile, weight,
+                ))?)
             }),
-            To::Speedscope => Writer::Profile(|profile, _| {
-                Ok(serde_json::to_vec(&text_profiles::speedscope(profile))?)
+            To::Speedscope => Writer::Weighted(|profile, weight| {
+                let file = text_profiles::speedscope(profile, weight);
+                Ok(serde_json::to_vec(&file)?)
             }),
-            To::Collapsed => {
-                Writer::Profile(|profile, _| Ok(text_profiles::collapsed(profile).into_bytes()))
-            }
+            To::Collapsed => Writer::Weighted(|profile, weight| {
+                Ok(text_profiles::collapsed(profile, weight).into_bytes())
+            }),
             To::Callgrind => {
                 Writer::Profile(|profile, _| Ok(text_profiles::callgrind(profile).into_bytes()))
             }
@@ -131,7 +148,7 @@ impl To {
     /// True if its bytes are no text for a terminal. A folder has its own message instead.
     fn is_binary(self) -> bool {
         match self {
-            To::Pprof | To::Perfetto | To::Champsim => true,
+            To::Pprof | To::Otlp | To::Perfetto | To::Champsim => true,
             To::Firefox
             | To::Speedscope
             | To::Collapsed
@@ -146,11 +163,11 @@ impl To {
         }
     }
 
-    /// Names of the formats of every access, as a list in words.
-    fn of_accesses() -> String {
+    /// Names of the formats whose writers are of a kind, as a list in words.
+    fn list(is_one: fn(&Writer) -> bool) -> String {
         let all = To::value_variants().iter();
         let mut names: Vec<String> = all
-            .filter(|to| matches!(to.writer(), Writer::Accesses(_)))
+            .filter(|to| is_one(&to.writer()))
             .map(|to| to.name())
             .collect();
         let last = names.pop().unwrap_or_default();
@@ -168,6 +185,8 @@ enum Writer {
     Symbols(fn(&Trace, &Analysis) -> anyhow::Result<lld_order::Order>),
     /// From loads by place, class, object, thread and time.
     Profile(fn(&Profile, &ExportArguments) -> anyhow::Result<Vec<u8>>),
+    /// The same, with one kind of value as the weight of stacks.
+    Weighted(fn(&Profile, &Weight) -> anyhow::Result<Vec<u8>>),
 }
 
 /// Arguments of `export`.
@@ -191,6 +210,13 @@ pub struct ExportArguments {
     /// Add predicted misses of a sampled trace (full traces always have misses).
     #[arg(long)]
     pub misses: bool,
+    /// speedscope, Firefox, collapsed: weight of stacks: loads, time, misses_L1 or another level
+    /// [default: loads].
+    #[arg(long, value_name = "VALUE")]
+    pub weight: Option<String>,
+    /// OTLP: name of the service [default: name of the program].
+    #[arg(long, value_name = "NAME")]
+    pub service: Option<String>,
     /// SARIF: folder that paths are given relative to.
     #[arg(long, value_name = "DIR", default_value = "")]
     pub source_root: String,
@@ -256,7 +282,15 @@ pub fn run_export(arguments: &ExportArguments) -> anyhow::Result<ExitCode> {
         bail!(
             "--behind filters accesses, and --to {} has no accesses; choose {}",
             to.name(),
-            To::of_accesses()
+            To::list(|writer| matches!(writer, Writer::Accesses(_)))
+        );
+    }
+    let is_weighted = |writer: &Writer| matches!(writer, Writer::Weighted(_));
+    if arguments.weight.is_some() && !is_weighted(&to.writer()) {
+        bail!(
+            "--weight chooses one kind of value, and --to {} has all or none; choose {}",
+            to.name(),
+            To::list(is_weighted)
         );
     }
     let (analysis, mut damage) = analysis(&trace, arguments.misses)?;
@@ -273,6 +307,14 @@ pub fn run_export(arguments: &ExportArguments) -> anyhow::Result<ExitCode> {
             add_damage(profile.damaged, &mut damage);
             tell(&profile.notes);
             write(&profile, arguments)?
+        }
+        Writer::Weighted(write) => {
+            let profile = profile::build(&trace, &analysis);
+            let name = arguments.weight.as_deref().unwrap_or("loads");
+            let weight = profile.weight(name).map_err(anyhow::Error::msg)?;
+            add_damage(profile.damaged, &mut damage);
+            tell(&profile.notes);
+            write(&profile, &weight)?
         }
         Writer::Accesses(_) => unreachable!("written from the rows, above"),
     };
@@ -344,10 +386,14 @@ mod tests {
     }
 
     #[test]
-    fn formats_of_every_access_are_named() {
+    fn formats_of_a_kind_are_named() {
         assert_eq!(
-            To::of_accesses(),
+            To::list(|writer| matches!(writer, Writer::Accesses(_))),
             "lackey, din, drmemtrace, champsim or ramulator2"
+        );
+        assert_eq!(
+            To::list(|writer| matches!(writer, Writer::Weighted(_))),
+            "firefox, speedscope or collapsed"
         );
     }
 }

@@ -1,4 +1,5 @@
-//! Perfetto's trace: a track for each thread with a slice for each window, and counters.
+//! Perfetto's trace: a track for each thread with a slice for each window, inside slices of its
+//! callers, and counters.
 
 use crate::profile::Profile;
 use crate::protobuf::Message;
@@ -31,7 +32,7 @@ pub fn encode_perfetto(profile: &Profile) -> Vec<u8> {
     for &process in &processes {
         let about = Message::new()
             .number(1, u64::from(process))
-            .text(6, &profile.command);
+            .text(6, &profile.command_line());
         put(describe(
             Message::new()
                 .number(1, process_track + u64::from(process))
@@ -66,6 +67,20 @@ pub fn encode_perfetto(profile: &Profile) -> Vec<u8> {
         let note = |key: &str| Message::new().text(10, key);
         // An end comes after its begin, even if a window lasts less than a nanosecond.
         let end = slice.to_ns.max(slice.from_ns + 1);
+        // The callers of that function are slices around it.
+        let callers = loads.first().map_or(&[][..], |l| &place(l.0).callers);
+        for caller in callers.iter().rev() {
+            put(event(slice.from_ns, BEGIN, track, |event| {
+                let event = event.text(22, "caller").text(23, &caller.function);
+                match caller.line {
+                    0 => event,
+                    line => {
+                        let file = caller.file.rsplit('/').next().unwrap_or("");
+                        event.message(4, note("call").text(6, &format!("{file}:{line}")))
+                    }
+                }
+            }));
+        }
         put(event(slice.from_ns, BEGIN, track, |event| {
             let mut event = event.text(22, "loads").text(23, name);
             event = event.message(4, note("loads").number(3, slice.all()));
@@ -78,6 +93,9 @@ pub fn encode_perfetto(profile: &Profile) -> Vec<u8> {
             event
         }));
         put(event(end, END, track, |event| event));
+        for _ in callers {
+            put(event(end, END, track, |event| event));
+        }
         let rate = slice.all() as f64 * 1000.0 / (end - slice.from_ns) as f64;
         let counter = counter_track + slice.thread as u64;
         put(event(slice.from_ns, COUNTER, counter, |event| {

@@ -1,36 +1,11 @@
 //! pprof's `profile.proto`, gzipped.
 
 use crate::profile::{Frame, Profile, Sample};
-use crate::protobuf::Message;
+use crate::protobuf::{Message, Table};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::collections::HashMap;
 use std::io::Write;
-
-/// Strings, each stored once; the first is empty.
-struct Texts {
-    index: HashMap<String, u64>,
-    list: Vec<String>,
-}
-
-impl Texts {
-    fn new() -> Texts {
-        Texts {
-            index: HashMap::from([(String::new(), 0)]),
-            list: vec![String::new()],
-        }
-    }
-
-    fn get(&mut self, text: &str) -> u64 {
-        if let Some(&known) = self.index.get(text) {
-            return known;
-        }
-        let next = self.list.len() as u64;
-        self.list.push(text.into());
-        self.index.insert(text.into(), next);
-        next
-    }
-}
 
 /// The messages of the file.
 struct Writer<'a> {
@@ -38,7 +13,7 @@ struct Writer<'a> {
     /// Frames of callers. Their locations are numbered after those of the places.
     callers: Vec<&'a Frame>,
     caller_ids: HashMap<&'a Frame, u64>,
-    texts: Texts,
+    texts: Table,
     out: Message,
 }
 
@@ -55,11 +30,12 @@ pub fn encode_pprof(profile: &Profile) -> std::io::Result<Vec<u8>> {
         profile,
         callers,
         caller_ids,
-        texts: Texts::new(),
+        texts: Table::new(b""),
         out: Message::new(),
     };
     let first = writer.kinds();
-    let keys = ["class", "object", "thread", "process", "rank"].map(|k| writer.texts.get(k));
+    let keys =
+        ["class", "object", "thread", "process", "rank"].map(|k| writer.texts.get(k.as_bytes()));
     for sample in &profile.samples {
         writer.sample(sample, keys);
     }
@@ -77,19 +53,11 @@ impl Writer<'_> {
 
     /// Writes the kinds of values, and returns the name of the first one.
     fn kinds(&mut self) -> String {
-        let profile = self.profile;
-        let misses = profile.misses.iter();
-        let mut kinds = vec![("loads".to_string(), "count")];
-        kinds.extend(misses.map(|m| (format!("misses_{}", m.0), "count")));
-        kinds.push(("footprint".into(), "addresses"));
-        kinds.push(("reuses".into(), "count"));
-        if profile.load_ns.is_some() {
-            kinds.push(("time".into(), "nanoseconds"));
-        }
+        let mut kinds = self.profile.value_kinds();
         for (name, unit) in &kinds {
             let kind = Message::new()
-                .number(1, self.texts.get(name))
-                .number(2, self.texts.get(unit));
+                .number(1, self.texts.get(name.as_bytes()))
+                .number(2, self.texts.get(unit.as_bytes()));
             self.push(1, kind);
         }
         kinds.swap_remove(0).0
@@ -98,29 +66,15 @@ impl Writer<'_> {
     /// Writes a sample. `keys`: names of its labels.
     fn sample(&mut self, sample: &Sample, keys: [u64; 5]) {
         let profile = self.profile;
-        let loads = sample.loads as f64;
-        let scaled = |each: &[f64]| (each[sample.place] * loads).round() as u64;
-        let mut values = vec![sample.loads];
-        values.extend(profile.misses.iter().map(|m| scaled(&m.1)));
-        values.push(sample.footprint);
-        values.push(sample.reuses);
-        values.extend(profile.load_ns.iter().map(|ns| scaled(ns)));
+        let values = profile.values(sample);
         let thread = &profile.threads[sample.thread];
         let mut label = |key: u64, text: &str| {
             Message::new()
                 .number(1, key)
-                .number(2, self.texts.get(text))
+                .number(2, self.texts.get(text.as_bytes()))
         };
         let class = label(keys[0], sample.class.name());
-        let object = &profile.objects[sample.object as usize];
-        let object = label(
-            keys[1],
-            if object.name.is_empty() {
-                &object.kind
-            } else {
-                &object.name
-            },
-        );
+        let object = label(keys[1], profile.object_name(sample));
         let name = match thread.name.is_empty() {
             true => thread.thread.to_string(),
             false => format!("{} {}", thread.thread, thread.name),
@@ -169,12 +123,12 @@ impl Writer<'_> {
                     .entry((&frame.function, &frame.file))
                     .or_insert(next);
                 if id == next {
-                    let name = self.texts.get(&frame.function);
+                    let name = self.texts.get(frame.function.as_bytes());
                     let function = Message::new()
                         .number(1, id)
                         .number(2, name)
                         .number(3, name)
-                        .number(4, self.texts.get(&frame.file));
+                        .number(4, self.texts.get(frame.file.as_bytes()));
                     named = named.message(5, function);
                 }
                 let line = Message::new()
@@ -185,9 +139,11 @@ impl Writer<'_> {
             locations = locations.message(4, location);
         }
         for (at, module) in modules.iter().enumerate() {
+            let file = profile.files.file(module);
             let mapping = Message::new()
                 .number(1, at as u64 + 1)
-                .number(5, self.texts.get(module));
+                .number(5, self.texts.get(file.path.as_bytes()))
+                .number(6, self.texts.get(file.build_id.as_bytes()));
             let known = [7, 8, 9, 10]
                 .into_iter()
                 .fold(mapping, |m, field| m.number(field, 1));
@@ -200,16 +156,14 @@ impl Writer<'_> {
     /// Writes comments, texts and the default kind.
     fn end(&mut self, default: &str) {
         let texts = &mut self.texts;
-        let notes = self.profile.notes.iter();
-        let comments = notes.chain([&self.profile.command]);
-        let comments: Vec<u64> = comments.map(|t| texts.get(t)).collect();
-        let (loads, default) = (texts.get("loads"), texts.get(default));
-        let count = texts.get("count");
-        let mut out = std::mem::take(&mut self.out);
-        for text in &texts.list {
-            out = out.text(6, text);
-        }
-        self.out = out
+        let command = self.profile.command_line();
+        let comments = self.profile.notes.iter().chain([&command]);
+        let comments: Vec<u64> = comments.map(|t| texts.get(t.as_bytes())).collect();
+        let (loads, default) = (texts.get(b"loads"), texts.get(default.as_bytes()));
+        let count = texts.get(b"count");
+        let out = std::mem::take(&mut self.out);
+        self.out = texts
+            .write_to(out, 6)
             .message(11, Message::new().number(1, loads).number(2, count))
             .number(12, 1)
             .packed(13, comments)

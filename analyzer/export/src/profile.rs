@@ -1,5 +1,6 @@
 //! Data for the formats of profilers: loads by place, class, object, thread and time.
 
+use crate::module_files::ModuleFiles;
 use mgz_analyzer::commands::stream::AccessSegment;
 use mgz_analyzer::commands::visit;
 use mgz_analyzer::data::call_paths::{Call, CallPaths};
@@ -28,12 +29,14 @@ const UNKNOWN_CALLERS: &str = "[callers unknown]";
 pub struct Frame {
     /// Function.
     pub function: String,
-    /// File name of the module.
+    /// File name of the module; empty if unknown.
     pub module: String,
     /// Source file; empty if unknown.
     pub file: String,
     /// Line; 0 if unknown.
     pub line: u32,
+    /// True for a function of Python.
+    pub python: bool,
 }
 
 /// Place of loads: its frames, innermost first. All except the last are inlined.
@@ -110,13 +113,19 @@ pub struct ThreadName {
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
     /// The traced command.
-    pub command: String,
-    /// Its start, RFC 3339.
+    pub command: Vec<String>,
+    /// Name of the host; may be empty.
+    pub host: String,
+    /// Start of the recording, RFC 3339; empty if unknown.
     pub started: String,
+    /// Length of the recording, seconds; 0 if unknown.
+    pub seconds: f64,
     /// Number of the process in a job of many.
     pub rank: Option<u32>,
     /// Mode of the trace.
     pub mode: TraceMode,
+    /// Files of the modules that frames name.
+    pub files: ModuleFiles,
     /// Places.
     pub places: Vec<FrameChain>,
     /// Objects; the first is none.
@@ -137,6 +146,19 @@ pub struct Profile {
     pub damaged: bool,
 }
 
+impl Profile {
+    /// The command as a line.
+    pub fn command_line(&self) -> String {
+        self.command.join(" ")
+    }
+
+    /// File name of the program; empty if unknown.
+    pub fn program(&self) -> String {
+        let loaded = self.command.first();
+        loaded.map_or_else(String::new, |path| self.files.original_name(path))
+    }
+}
+
 /// The frames of a line piece with these callers.
 fn frames(code: &CodeMap, piece: usize, callers: Vec<Frame>) -> FrameChain {
     let piece = &code.pieces[piece];
@@ -147,12 +169,14 @@ fn frames(code: &CodeMap, piece: usize, callers: Vec<Frame>) -> FrameChain {
         module: line.module.clone(),
         file: line.file.clone(),
         line: line.line,
+        python: false,
     }];
     all.extend(piece.chain.iter().map(|caller| Frame {
         function: caller.function.clone(),
         module: function.module.clone(),
         file: caller.file.clone(),
         line: caller.line,
+        python: false,
     }));
     FrameChain {
         frames: all,
@@ -182,34 +206,39 @@ impl Callers {
     }
 
     /// Their frames, innermost first.
-    fn frames(self, paths: Option<&CallPaths>) -> Vec<Frame> {
+    fn frames(self, paths: Option<&CallPaths>, files: &mut ModuleFiles) -> Vec<Frame> {
         match (self, paths) {
-            (Callers::Of(call), Some(paths)) => caller_frames(paths, call),
+            (Callers::Of(call), Some(paths)) => caller_frames(paths, call, files),
             (Callers::Unknown, _) => vec![Frame {
                 function: UNKNOWN_CALLERS.into(),
                 module: String::new(),
                 file: String::new(),
                 line: 0,
+                python: false,
             }],
             _ => Vec::new(),
         }
     }
 }
 
-fn caller_frames(paths: &CallPaths, call: u32) -> Vec<Frame> {
+fn caller_frames(paths: &CallPaths, call: u32, files: &mut ModuleFiles) -> Vec<Frame> {
     let calls: Vec<&Call> = (paths.outwards(call))
         .map(|c| &paths.calls[c as usize])
         .collect();
-    let frame = |pair: &[&Call]| Frame {
+    let mut frame = |pair: &[&Call]| Frame {
         function: pair[1].function.clone(),
-        module: pair[1].module.clone(),
+        module: match pair[1].module.as_str() {
+            "" => String::new(),
+            loaded => files.name(loaded),
+        },
         file: match pair[0].call_file.as_str() {
             "" => pair[1].file.clone(),
             file => file.into(),
         },
         line: pair[0].call_line,
+        python: pair[1].python,
     };
-    calls.windows(2).map(frame).collect()
+    calls.windows(2).map(&mut frame).collect()
 }
 
 /// Loads of one group, object and thread, with the same callers.
@@ -253,7 +282,11 @@ impl Building {
         if let Some(&place) = self.of_piece.get(&key) {
             return place;
         }
-        let frames = frames(code, group.piece() as usize, callers.frames(paths));
+        let frames = frames(
+            code,
+            group.piece() as usize,
+            callers.frames(paths, &mut profile.files),
+        );
         let next = profile.places.len();
         let place = *self.places.entry(frames.clone()).or_insert(next);
         if place == next {
@@ -441,10 +474,13 @@ impl Reading<'_> {
 pub fn build(trace: &Trace, analysis: &Analysis) -> Profile {
     let manifest = &trace.manifest;
     let mut profile = Profile {
-        command: manifest.command.join(" "),
+        command: manifest.command.clone(),
+        host: manifest.host.clone(),
         started: manifest.started.clone(),
+        seconds: manifest.wall_seconds,
         rank: manifest.rank,
         mode: manifest.mode.clone(),
+        files: ModuleFiles::read(trace),
         ..Profile::default()
     };
     let resolver = objects::read_objects(&trace.folder).unwrap_or_else(|sentence| {

@@ -2,6 +2,7 @@
 //! read one by one.
 
 use mgz_annotations_schema::leb128;
+use std::collections::HashMap;
 
 /// A message that is being written.
 #[derive(Clone, Debug, Default)]
@@ -50,17 +51,57 @@ impl Message {
     }
 
     /// A floating-point number.
-    pub fn double(mut self, field: u32, value: f64) -> Message {
+    pub fn double(self, field: u32, value: f64) -> Message {
+        self.fixed(field, value.to_bits())
+    }
+
+    /// A number of eight bytes (`fixed64`).
+    pub fn fixed(mut self, field: u32, value: u64) -> Message {
         varint(&mut self.bytes, u64::from(field) << 3 | 1);
         self.bytes.extend(value.to_le_bytes());
         self
     }
 
-    fn raw(mut self, field: u32, value: &[u8]) -> Message {
+    /// Bytes.
+    pub fn raw(mut self, field: u32, value: &[u8]) -> Message {
         varint(&mut self.bytes, u64::from(field) << 3 | 2);
         varint(&mut self.bytes, value.len() as u64);
         self.bytes.extend_from_slice(value);
         self
+    }
+}
+
+/// Entries that are stored once each, and referred to by number.
+#[derive(Clone, Debug)]
+pub struct Table {
+    index: HashMap<Vec<u8>, u64>,
+    list: Vec<Vec<u8>>,
+}
+
+impl Table {
+    /// A table with the entry 0.
+    pub fn new(first: &[u8]) -> Table {
+        Table {
+            index: HashMap::from([(first.to_vec(), 0)]),
+            list: vec![first.to_vec()],
+        }
+    }
+
+    /// The number of an entry, which is added if it is new.
+    pub fn get(&mut self, entry: &[u8]) -> u64 {
+        if let Some(&known) = self.index.get(entry) {
+            return known;
+        }
+        let next = self.list.len() as u64;
+        self.list.push(entry.to_vec());
+        self.index.insert(entry.to_vec(), next);
+        next
+    }
+
+    /// Adds all entries to a message, as a repeated field.
+    pub fn write_to(&self, message: Message, field: u32) -> Message {
+        let entries = self.list.iter();
+        entries.fold(message, |message, entry| message.raw(field, entry))
     }
 }
 

@@ -1,6 +1,7 @@
 //! speedscope, the Firefox profiler, collapsed stacks and callgrind.
 
 use crate::profile::{Frame, FrameChain, Profile};
+use crate::values::Weight;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -29,8 +30,16 @@ fn stacks(profile: &Profile) -> (Vec<&Frame>, Vec<Vec<usize>>) {
     (frames, stacks)
 }
 
-/// speedscope's file: a profile for each thread, weighted by loads, in the order of time.
-pub fn speedscope(profile: &Profile) -> Value {
+/// A weight as a number: a whole one for loads.
+fn number(weight: &Weight, place: usize, loads: u64) -> Value {
+    match weight.name.as_str() {
+        "loads" => loads.into(),
+        _ => weight.of(place, loads).into(),
+    }
+}
+
+/// speedscope's file: a profile for each thread, in the order of time.
+pub fn speedscope(profile: &Profile, weight: &Weight) -> Value {
     let (frames, stacks) = stacks(profile);
     let shared: Vec<Value> = frames
         .iter()
@@ -45,18 +54,18 @@ pub fn speedscope(profile: &Profile) -> Value {
         .collect();
     let profiles: Vec<Value> = (0..profile.threads.len())
         .map(|thread| {
-            let (mut samples, mut weights, mut all) = (Vec::new(), Vec::new(), 0);
+            let (mut samples, mut weights, mut all) = (Vec::new(), Vec::new(), 0.0);
             for slice in profile.slices.iter().filter(|s| s.thread == thread) {
                 for &(place, loads) in &slice.loads {
                     samples.push(stacks[place].clone());
-                    weights.push(loads);
-                    all += loads;
+                    weights.push(number(weight, place, loads));
+                    all += weight.of(place, loads);
                 }
             }
             json!({
                 "type": "sampled",
-                "name": format!("{} (loads)", thread_name(profile, thread)),
-                "unit": "none",
+                "name": format!("{} ({})", thread_name(profile, thread), weight.name),
+                "unit": if weight.is_time { "nanoseconds" } else { "none" },
                 "startValue": 0,
                 "endValue": all,
                 "samples": samples,
@@ -66,7 +75,7 @@ pub fn speedscope(profile: &Profile) -> Value {
         .collect();
     json!({
         "$schema": "https://www.speedscope.app/file-format-schema.json",
-        "name": profile.command,
+        "name": profile.command_line(),
         "exporter": concat!("mgz ", env!("CARGO_PKG_VERSION")),
         "activeProfileIndex": 0,
         "shared": {"frames": shared},
@@ -140,6 +149,7 @@ impl Nodes {
 /// Data that all threads of a file of the Firefox profiler share.
 struct Firefox<'a> {
     profile: &'a Profile,
+    weight: &'a Weight<'a>,
     frames: Vec<&'a Frame>,
     stacks: Vec<Vec<usize>>,
     /// Sorted.
@@ -179,13 +189,13 @@ impl Firefox<'_> {
         let mut strings = Strings::default();
         let functions = self.functions(&mut strings);
         let nodes = Nodes::new(&self.stacks);
-        let (mut stack, mut time, mut weight) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut stack, mut time, mut weights) = (Vec::new(), Vec::new(), Vec::new());
         let mut last = 0;
         for slice in self.profile.slices.iter().filter(|s| s.thread == at) {
             for &(place, loads) in &slice.loads {
                 stack.push(nodes.leaves[place]);
                 time.push(self.ms(slice.from_ns));
-                weight.push(loads);
+                weights.push(number(self.weight, place, loads));
             }
             last = last.max(slice.to_ns);
         }
@@ -201,7 +211,7 @@ impl Firefox<'_> {
         };
         json!({
             "processType": "default",
-            "processName": self.profile.command,
+            "processName": self.profile.command_line(),
             "processStartupTime": 0,
             "processShutdownTime": null,
             "registerTime": 0,
@@ -211,7 +221,7 @@ impl Firefox<'_> {
             "isMainThread": thread.process == thread.thread,
             "pid": thread.process.to_string(),
             "tid": thread.thread,
-            "samples": {"length": stack.len(), "stack": stack, "time": time, "weight": weight, "weightType": "samples"},
+            "samples": {"length": stack.len(), "stack": stack, "time": time, "weight": weights, "weightType": "samples"},
             "markers": {"length": 0, "data": [], "name": [], "startTime": [], "endTime": [], "phase": [], "category": []},
             "stackTable": {"length": nn, "prefix": nodes.prefix, "frame": nodes.frame, "category": zeros(nn), "subcategory": zeros(nn)},
             "frameTable": {
@@ -234,14 +244,15 @@ impl Firefox<'_> {
     }
 }
 
-/// The processed format of the Firefox profiler: samples are weighted by loads.
-pub fn firefox(profile: &Profile) -> Value {
+/// The processed format of the Firefox profiler.
+pub fn firefox(profile: &Profile, weight: &Weight) -> Value {
     let (frames, stacks) = stacks(profile);
     let mut modules: Vec<&str> = frames.iter().map(|f| f.module.as_str()).collect();
     modules.sort_unstable();
     modules.dedup();
     let of = Firefox {
         profile,
+        weight,
         frames,
         stacks,
         modules,
@@ -258,7 +269,7 @@ pub fn firefox(profile: &Profile) -> Value {
             "interval": 1.0,
             "startTime": 0,
             "processType": 0,
-            "product": profile.command,
+            "product": profile.command_line(),
             "importedFrom": concat!("mgz ", env!("CARGO_PKG_VERSION")),
             "stackwalk": 0,
             "debug": false,
@@ -268,7 +279,7 @@ pub fn firefox(profile: &Profile) -> Value {
             "markerSchema": [],
             "categories": [{"name": "Loads", "color": "blue", "subcategories": ["Other"]}],
             "sampleUnits": {"time": "ms", "eventDelay": "ms", "threadCPUDelta": "ns"},
-            "extra": [{"label": "Numbers", "entries": [{"label": "Weight of a sample", "format": "string", "value": "loads"}]}],
+            "extra": [{"label": "Numbers", "entries": [{"label": "Weight of a sample", "format": "string", "value": weight.name}]}],
         },
         "libs": libs,
         "threads": threads,
@@ -277,10 +288,10 @@ pub fn firefox(profile: &Profile) -> Value {
     })
 }
 
-/// Stacks in a line each, as flame graphs take them: thread, frames from the outside in, loads.
-pub fn collapsed(profile: &Profile) -> String {
+/// Stacks in a line each, as flame graphs take them: thread, frames from the outside in, weight.
+pub fn collapsed(profile: &Profile, weight: &Weight) -> String {
     let clean = |text: &str| text.replace([';', '\n'], ":");
-    let mut lines: BTreeMap<String, u64> = BTreeMap::new();
+    let mut lines: BTreeMap<String, f64> = BTreeMap::new();
     for sample in &profile.samples {
         let place = &profile.places[sample.place];
         let mut stack = clean(&thread_name(profile, sample.thread));
@@ -293,11 +304,11 @@ pub fn collapsed(profile: &Profile) -> String {
                 stack.push_str(&clean(&format!(" {file}:{}", frame.line)));
             }
         }
-        *lines.entry(stack).or_default() += sample.loads;
+        *lines.entry(stack).or_default() += weight.of(sample.place, sample.loads);
     }
     lines
         .into_iter()
-        .map(|(stack, loads)| format!("{stack} {loads}\n"))
+        .map(|(stack, sum)| format!("{stack} {}\n", sum.round()))
         .collect()
 }
 
@@ -370,7 +381,7 @@ pub fn callgrind(profile: &Profile) -> String {
     let mut out = format!(
         "# callgrind format\nversion: 1\ncreator: mgz {}\ncmd: {}\n",
         env!("CARGO_PKG_VERSION"),
-        one_line(&profile.command)
+        one_line(&profile.command_line())
     );
     for note in &profile.notes {
         out.push_str(&format!("desc: Note: {}\n", one_line(note)));

@@ -31,7 +31,14 @@ pub struct Attr {
     pub regs_user: u64,
     /// Interrupted registers in a sample.
     pub regs_intr: u64,
+    /// Number of the clock, if `flags` say that it was chosen.
+    pub clock: u32,
 }
+
+/// Bit of [`Attr::flags`]: `clock` holds the number of the chosen clock.
+const USE_CLOCK: u64 = 1 << 25;
+/// The kernel's number of CLOCK_MONOTONIC.
+const CLOCK_MONOTONIC: u32 = 1;
 
 impl Attr {
     /// Reads an attribute; fields that an old file lacks are 0.
@@ -50,12 +57,18 @@ impl Attr {
             branch_sample_type: word(72),
             regs_user: word(80),
             regs_intr: word(96),
+            clock: u32_at(bytes, 92).unwrap_or(0),
         }
     }
 
     /// True if `period` is a frequency.
     pub fn is_frequency(&self) -> bool {
         self.flags >> 10 & 1 == 1
+    }
+
+    /// True if times are those of CLOCK_MONOTONIC (`perf record -k mono`).
+    pub fn is_monotonic(&self) -> bool {
+        self.flags & USE_CLOCK != 0 && self.clock == CLOCK_MONOTONIC
     }
 
     /// The fields that determine the layout of the event's records. Records of events with equal

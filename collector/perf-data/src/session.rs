@@ -244,6 +244,8 @@ pub struct Session<'a> {
     pub ptwrites_on: Option<bool>,
     /// The command line of perf.
     pub command: Vec<String>,
+    /// Times are those of CLOCK_MONOTONIC.
+    pub is_monotonic: bool,
     /// Name of the machine.
     pub host: String,
     /// Name of the machine's processor.
@@ -934,6 +936,9 @@ impl<'a> Reader<'a> {
         self.session.number_turns();
         self.session.spaces.finish();
         self.session.memory.settle(&self.events, &self.names);
+        let mut events = self.events.iter();
+        self.session.is_monotonic =
+            !self.events.is_empty() && events.all(|event| event.attr.is_monotonic());
         self.session
     }
 }

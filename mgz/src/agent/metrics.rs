@@ -29,8 +29,18 @@ pub struct Metrics {
     pub recordings: u64,
     /// Recordings that failed.
     pub failures: u64,
-    /// Profiles that could not be made, or not be pushed.
+    /// Profiles that could not be made.
     pub profile_failures: u64,
+    /// Profiles that a server has taken.
+    pub pushes_accepted: u64,
+    /// Profiles that a server has refused.
+    pub pushes_refused: u64,
+    /// Profiles that were removed, or were too many, before a server took them.
+    pub pushes_given_up: u64,
+    /// Attempts to send a profile that failed and are repeated.
+    pub push_retries: u64,
+    /// Profiles that wait for a server.
+    pub pushes_waiting: u64,
     /// Turns without a recording, by [`Skip`].
     pub skipped: [u64; 3],
     /// Processes that the rule names: can be recorded, cannot.
@@ -73,8 +83,24 @@ impl Metrics {
         );
         family(
             "profile_failures_total",
-            "Profiles that could not be made or pushed.",
+            "Profiles that could not be made.",
             &one(self.profile_failures),
+        );
+        let results = [
+            ("{result=\"accepted\"}", self.pushes_accepted as f64),
+            ("{result=\"refused\"}", self.pushes_refused as f64),
+            ("{result=\"given_up\"}", self.pushes_given_up as f64),
+        ];
+        family("pushes_total", "Profiles sent to servers.", &results);
+        family(
+            "push_retries_total",
+            "Attempts to send a profile that failed and are repeated.",
+            &one(self.push_retries),
+        );
+        family(
+            "waiting_pushes",
+            "Profiles that wait for a server.",
+            &one(self.pushes_waiting),
         );
         let labels = SKIP_NAMES.map(|name| format!("{{reason=\"{name}\"}}"));
         let rows: Vec<(&str, f64)> = (labels.iter().zip(self.skipped))
@@ -162,6 +188,7 @@ mod tests {
             recordings: 3,
             skipped: [1, 0, 2],
             cost: 0.0125,
+            pushes_refused: 4,
             ..Metrics::default()
         };
         let text = metrics.text();
@@ -180,7 +207,8 @@ mod tests {
                 assert!(value.parse::<f64>().is_ok(), "{line}");
             }
         }
-        assert_eq!(types, 9);
+        assert_eq!(types, 12);
+        assert!(text.contains("\nmgz_agent_pushes_total{result=\"refused\"} 4\n"));
         assert!(text.contains("\nmgz_agent_skipped_turns_total{reason=\"nothing_to_record\"} 2\n"));
         assert!(text.contains("\nmgz_agent_last_recording_cost_ratio 0.0125\n"));
     }

@@ -4,22 +4,27 @@
 //! decides when they run and what is kept. It records one process at a time, so that its cost does
 //! not grow with their number.
 
+mod deliveries;
 mod find;
+mod http;
 mod metrics;
 mod pressure;
 pub mod push;
 mod store;
+#[cfg(test)]
+mod test_server;
 
 use crate::cli::Agent as Options;
 use crate::{report, signals, tools};
 use anyhow::{Context, bail};
+use deliveries::{Deliveries, Waiting};
 use find::Found;
 use metrics::{Metrics, Skip};
 use mgz_annotations_schema::lock::locked;
 use mgz_annotations_schema::tell;
 use mgz_collector::machine::trigger::LEAST_SPENT;
 use mgz_collector::util::clock::utc_now;
-use push::Profile;
+use push::Protocol;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -51,6 +56,7 @@ struct Agent<'a> {
     analyzer: PathBuf,
     store: Store,
     metrics: Arc<Mutex<Metrics>>,
+    deliveries: Deliveries,
     /// Messages that were given before.
     told: BTreeSet<String>,
     /// Turn of the last recording of each process.
@@ -76,6 +82,7 @@ pub fn command(options: &Options) -> anyhow::Result<i32> {
         analyzer: tools::find_tool("mgz-analyze")?,
         store: Store::open(&options.output)?,
         metrics: Arc::default(),
+        deliveries: Deliveries::new(&options.push),
         told: BTreeSet::new(),
         recorded: BTreeMap::new(),
         turn: 0,
@@ -96,9 +103,14 @@ pub fn command(options: &Options) -> anyhow::Result<i32> {
     loop {
         if let Some(why) = agent.end() {
             agent.report()?;
+            let waiting = agent.deliveries.waiting();
+            if waiting > 0 {
+                tell!("mgz: {waiting} profiles have not been pushed; the recordings are kept");
+            }
             tell!("mgz: the agent has ended: {why}");
             return Ok(0);
         }
+        agent.deliver();
         if Instant::now() >= next {
             next = (next + options.every).max(Instant::now());
             let done = agent.take_turn().and_then(|()| agent.report());
@@ -147,6 +159,19 @@ impl Agent<'_> {
         match &self.options.metrics {
             Some(file) => self.metrics().write(file),
             None => Ok(()),
+        }
+    }
+
+    /// Sends profiles that wait.
+    fn deliver(&mut self) {
+        let file = |recording: &Path, protocol| {
+            recording.join(match protocol {
+                Protocol::Pyroscope => store::PROFILE,
+                Protocol::Otlp => store::OTLP_PROFILE,
+            })
+        };
+        for message in self.deliveries.send_due(file, &self.metrics) {
+            self.tell_once(message);
         }
     }
 
@@ -231,32 +256,45 @@ impl Agent<'_> {
         metrics.recordings += 1;
         (metrics.last, metrics.cost) = (until, cost.share());
         drop(metrics);
-        let profile = new.join(store::PROFILE);
-        let made = match signals::is_stopped() {
-            // The recording is kept without a profile: whoever stops the agent waits.
+        // After a signal the recording is kept without a profile: whoever stops the agent waits.
+        let is_stopped = signals::is_stopped();
+        let made = match is_stopped {
             true => Ok(()),
-            false => self.profile(&trace, &profile, &name, [from, until]),
+            false => self.profiles(&trace, &new),
         };
+        let is_made = made.is_ok() && !is_stopped;
         if let Err(why) = made {
             self.metrics().profile_failures += 1;
             self.tell_once(format!("{name}: {why:#}"));
         }
         let kept = format!("{stamp}-{name}-{}", process.pid);
-        self.store.keep(&new, &kept).with_context(no_folder)?;
+        let recording = self.store.keep(&new, &kept).with_context(no_folder)?;
+        if is_made {
+            let times = [from, until];
+            let profile = Waiting {
+                recording,
+                name,
+                times,
+            };
+            let mut metrics = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);
+            self.deliveries.add(&profile, &mut metrics);
+        }
         Ok(())
     }
 
-    /// Writes the profile of a trace, and pushes it.
-    fn profile(
-        &self,
-        trace: &Path,
-        profile: &Path,
-        name: &str,
-        times: [u64; 2],
-    ) -> anyhow::Result<()> {
+    /// Writes the profiles of a trace into the folder of the recording.
+    fn profiles(&self, trace: &Path, recording: &Path) -> anyhow::Result<()> {
+        self.profile(trace, "pprof", &recording.join(store::PROFILE))?;
+        if self.deliveries.speak(Protocol::Otlp) {
+            self.profile(trace, "otlp", &recording.join(store::OTLP_PROFILE))?;
+        }
+        Ok(())
+    }
+
+    fn profile(&self, trace: &Path, format: &str, profile: &Path) -> anyhow::Result<()> {
         let mut export = Command::new(&self.analyzer);
         export.arg("export").arg(std::path::absolute(trace)?);
-        export.args(["--to", "pprof", "-o"]).arg(profile);
+        export.args(["--to", format, "-o"]).arg(profile);
         // SAFETY: only a call that is safe after a fork.
         unsafe {
             export.pre_exec(|| {
@@ -267,15 +305,6 @@ impl Agent<'_> {
         if let Err(why) = run(&mut export, MAX_EXPORT) {
             let _ = std::fs::remove_file(profile);
             bail!("no profile: {why}");
-        }
-        if let Some(collector) = &self.options.push {
-            let bytes = std::fs::read(profile)?;
-            let profile = Profile {
-                name,
-                times,
-                bytes: &bytes,
-            };
-            collector.send(&profile).context("not pushed")?;
         }
         Ok(())
     }

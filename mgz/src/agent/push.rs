@@ -1,23 +1,36 @@
-//! Sends profiles to a server of Pyroscope's kind: `POST /ingest`, as a form with the profile in
-//! pprof's format. Plain HTTP only, so that no code for certificates and encryption is needed here.
+//! Servers that profiles are sent to: Pyroscope's `POST /ingest`, a form with the profile in pprof's
+//! format, and OTLP's `POST /v1development/profiles`.
 
-use anyhow::{Context, bail};
+use crate::agent::http::{self, Answer};
+use mgz_annotations_schema::leb128;
 use serde_json::json;
-use std::io::{Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Longest wait for the server. Source: Chosen.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Separator of the parts of the form; a gzipped profile does not contain it.
 const BOUNDARY: &str = "mgz-agent-form-boundary-5f0c1d";
-/// Longest part of an answer that is read, bytes.
-const MAX_ANSWER: u64 = 4096;
+/// Path of a request of OTLP.
+const OTLP_PATH: &str = "/v1development/profiles";
+/// Largest request, bytes. Source: the limit that OTLP's specification recommends.
+const MAX_REQUEST: usize = 64 << 20;
+/// Statuses after which a request is sent again. Source: OTLP's specification.
+const RETRIED: [u16; 4] = [429, 502, 503, 504];
 
-/// Address that profiles are sent to: `http://HOST[:PORT][/PATH]`.
+/// Kind of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// A form with a profile of pprof.
+    Pyroscope,
+    /// A request of OTLP.
+    Otlp,
+}
+
+/// Address that profiles are sent to: `http://HOST[:PORT][/PATH]`. The path tells the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collector {
+    /// Protocol.
+    pub protocol: Protocol,
     /// With the port.
     host: String,
     path: String,
@@ -29,20 +42,31 @@ impl FromStr for Collector {
     fn from_str(url: &str) -> Result<Collector, String> {
         let Some(rest) = url.strip_prefix("http://") else {
             return Err(format!(
-                "{url:?} is not an http address; for https run a collector on this machine that forwards profiles (Grafana Alloy's pyroscope.receive_http, for example) and give its http address"
+                "{url:?} is not an http address; for https run a collector on this machine that forwards profiles (the OpenTelemetry collector, or Grafana Alloy's pyroscope.receive_http) and give its http address"
             ));
         };
         let (host, path) = rest.split_once('/').unwrap_or((rest, "ingest"));
         if host.is_empty() || path.contains(['?', '#', ' ']) {
             return Err(format!(
-                "{url:?} is not understood; give http://HOST:PORT/ingest"
+                "{url:?} is not understood; give http://HOST:PORT{OTLP_PATH} for OTLP or http://HOST:PORT/ingest for Pyroscope"
             ));
         }
         let port = if host.contains(':') { "" } else { ":80" };
+        let path = format!("/{}", if path.is_empty() { "ingest" } else { path });
         Ok(Collector {
+            protocol: match path.ends_with(OTLP_PATH) {
+                true => Protocol::Otlp,
+                false => Protocol::Pyroscope,
+            },
             host: format!("{host}{port}"),
-            path: format!("/{}", if path.is_empty() { "ingest" } else { path }),
+            path,
         })
+    }
+}
+
+impl fmt::Display for Collector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}{}", self.host, self.path)
     }
 }
 
@@ -52,36 +76,61 @@ pub struct Profile<'a> {
     pub name: &'a str,
     /// Times of begin and end, seconds since 1970.
     pub times: [u64; 2],
-    /// The profile.
+    /// The profile, in the format of the server.
     pub bytes: &'a [u8],
+}
+
+/// Result of sending a profile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// The server has it. It may have sent a remark.
+    Accepted(Option<String>),
+    /// The server does not take it, for this reason.
+    Refused(String),
+    /// The server may take it later: the reason, and the time that it asks for.
+    Later(String, Option<Duration>),
 }
 
 impl Collector {
     /// Sends a profile.
-    pub fn send(&self, profile: &Profile) -> anyhow::Result<()> {
-        let answer = self
-            .answer(profile)
-            .with_context(|| format!("http://{}{}", self.host, self.path))?;
-        let first = answer.lines().next().unwrap_or_default();
-        match first.split(' ').nth(1) {
-            Some(status) if status.starts_with('2') => Ok(()),
-            _ => bail!("http://{}{}: answers {first:?}", self.host, self.path),
+    pub fn send(&self, profile: &Profile) -> Sent {
+        let (path, headers, body) = match self.protocol {
+            Protocol::Pyroscope => self.form(profile),
+            Protocol::Otlp => (
+                self.path.clone(),
+                "Content-Type: application/x-protobuf\r\n".to_string(),
+                profile.bytes.to_vec(),
+            ),
+        };
+        if body.len() > MAX_REQUEST {
+            return Sent::Refused(format!(
+                "the profile has {} MiB, more than servers take",
+                body.len() >> 20
+            ));
+        }
+        match http::post(&self.host, &path, &headers, &body) {
+            Err(error) => Sent::Later(error.to_string(), None),
+            Ok(answer) => self.judge(&answer),
         }
     }
 
-    fn answer(&self, profile: &Profile) -> std::io::Result<String> {
-        let address = self.host.to_socket_addrs()?.next();
-        let address = address.ok_or(std::io::ErrorKind::AddrNotAvailable)?;
-        let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        stream.write_all(&self.request(profile))?;
-        let mut answer = Vec::new();
-        stream.take(MAX_ANSWER).read_to_end(&mut answer)?;
-        Ok(String::from_utf8_lossy(&answer).into_owned())
+    fn judge(&self, answer: &Answer) -> Sent {
+        let said = || format!("it answers {:?}", answer.first);
+        match answer.status {
+            200..=299 if self.protocol == Protocol::Otlp => match remark(&answer.body) {
+                (0, text) => Sent::Accepted((!text.is_empty()).then_some(text)),
+                (_, text) => Sent::Refused(format!("it rejects the profile: {text:?}")),
+            },
+            200..=299 => Sent::Accepted(None),
+            status if RETRIED.contains(&status) => {
+                Sent::Later(said(), answer.retry_after.map(Duration::from_secs))
+            }
+            _ => Sent::Refused(said()),
+        }
     }
 
-    fn request(&self, profile: &Profile) -> Vec<u8> {
+    /// Path, headers and body of Pyroscope's request.
+    fn form(&self, profile: &Profile) -> (String, String, Vec<u8>) {
         let part = |name: &str, bytes: &[u8]| {
             let head = format!(
                 "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{name}\"; filename=\"{name}\"\r\n\r\n"
@@ -97,76 +146,50 @@ impl Collector {
         body.extend(part("sample_type_config", kinds.to_string().as_bytes()));
         body.extend(format!("--{BOUNDARY}--\r\n").bytes());
         let ([from, until], name) = (profile.times, profile.name);
-        let head = format!(
-            "POST {}?name={name}&from={from}&until={until}&format=pprof&spyName=mgz HTTP/1.1\r\nHost: {}\r\nContent-Type: multipart/form-data; boundary={BOUNDARY}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-            self.path,
-            self.host,
-            body.len()
+        let path = format!(
+            "{}?name={name}&from={from}&until={until}&format=pprof&spyName=mgz",
+            self.path
         );
-        [head.into_bytes(), body].concat()
+        let headers = format!("Content-Type: multipart/form-data; boundary={BOUNDARY}\r\n");
+        (path, headers, body)
+    }
+}
+
+/// Rejected profiles and the text of OTLP's answer: `partial_success` (1) with `rejected_profiles`
+/// (1) and `error_message` (2). Answers that are damaged or no messages have neither.
+fn remark(body: &[u8]) -> (u64, String) {
+    let (mut rejected, mut text) = (0, String::new());
+    let mut inner: &[u8] = &[];
+    each_field(body, |field, _, bytes| {
+        if field == 1 {
+            inner = bytes;
+        }
+    });
+    each_field(inner, |field, number, bytes| match field {
+        1 => rejected = number,
+        2 => text = String::from_utf8_lossy(bytes).into_owned(),
+        _ => {}
+    });
+    (rejected, text)
+}
+
+/// Passes number, value and bytes of each field of a message to `each`, up to a field of another
+/// kind than numbers and bytes.
+fn each_field<'a>(mut message: &'a [u8], mut each: impl FnMut(u64, u64, &'a [u8])) {
+    let number =
+        |message: &mut &[u8]| leb128::decode(u64::BITS, || message.split_off_first().copied());
+    while let (Some(key), Some(value)) = (number(&mut message), number(&mut message)) {
+        let bytes = match key & 7 {
+            0 => Some(&[][..]),
+            2 => usize::try_from(value)
+                .ok()
+                .and_then(|n| message.split_off(..n)),
+            _ => None,
+        };
+        let Some(bytes) = bytes else { return };
+        each(key >> 3, value, bytes);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::BufRead;
-    use std::net::TcpListener;
-
-    #[test]
-    fn addresses_are_plain_http() {
-        let parsed: Collector = "http://localhost:4040".parse().unwrap();
-        assert_eq!(
-            (&*parsed.host, &*parsed.path),
-            ("localhost:4040", "/ingest")
-        );
-        let parsed: Collector = "http://collector/x/ingest".parse().unwrap();
-        assert_eq!(
-            (&*parsed.host, &*parsed.path),
-            ("collector:80", "/x/ingest")
-        );
-        for wrong in ["https://a/", "a:4040", "http://", "http://a/b?c=d"] {
-            assert!(wrong.parse::<Collector>().is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn profiles_are_posted_and_refusals_are_errors() {
-        for (answer, accepted) in [("200 OK", true), ("422 Unprocessable", false)] {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let address = listener.local_addr().unwrap();
-            let server = std::thread::spawn(move || {
-                let mut stream = std::io::BufReader::new(listener.accept().unwrap().0);
-                let (mut head, mut length) = (String::new(), 0);
-                while !head.ends_with("\r\n\r\n") {
-                    let mut line = String::new();
-                    stream.read_line(&mut line).unwrap();
-                    if let Some(n) = line.strip_prefix("Content-Length: ") {
-                        length = n.trim().parse().unwrap();
-                    }
-                    head.push_str(&line);
-                }
-                let mut body = vec![0; length];
-                stream.read_exact(&mut body).unwrap();
-                let answer = format!("HTTP/1.1 {answer}\r\nContent-Length: 0\r\n\r\n");
-                stream.get_mut().write_all(answer.as_bytes()).unwrap();
-                (head, body)
-            });
-            let collector: Collector = format!("http://{address}").parse().unwrap();
-            let sent = collector.send(&Profile {
-                name: "app",
-                times: [100, 110],
-                bytes: b"\x1f\x8bprofile",
-            });
-            assert_eq!(sent.is_ok(), accepted, "{sent:?}");
-            let (head, body) = server.join().unwrap();
-            assert!(
-                head.starts_with("POST /ingest?name=app&from=100&until=110&format=pprof"),
-                "{head}"
-            );
-            let has = |part: &[u8]| body.windows(part.len()).any(|w| w == part);
-            assert!(has(b"\r\n\r\n\x1f\x8bprofile\r\n") && has(b"\"misses_L1\""));
-            assert!(body.ends_with(b"--\r\n"));
-        }
-    }
-}
+mod tests;

@@ -11,6 +11,8 @@ use std::time::{Duration, SystemTime};
 pub const TRACE: &str = "trace";
 /// Profile in the folder of a recording.
 pub const PROFILE: &str = "profile.pb.gz";
+/// Profile for OTLP in the folder of a recording, if one is sent.
+pub const OTLP_PROFILE: &str = "profile.otlp";
 /// Start of the names of recordings that are being made.
 const NEW: &str = ".new-";
 

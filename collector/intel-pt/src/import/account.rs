@@ -1,5 +1,6 @@
 //! Kept and lost data of an import, for the manifest.
 
+use crate::import::measured::generated::GeneratedNames;
 use crate::import::{Outcome, measured, threads_of};
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_annotations_schema::{RowsIn, SamplingUnit, TraceMode, TriggerEvent};
@@ -84,7 +85,12 @@ fn unit(event: SampledEvent) -> SamplingUnit {
 }
 
 /// Adds the decoded counts to the manifest.
-pub fn enter(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
+pub fn enter(
+    manifest: &mut Manifest,
+    session: &Session<'_>,
+    outcome: &Outcome,
+    generated: GeneratedNames,
+) {
     manifest.threads = threads_of(outcome);
     let first = outcome
         .threads
@@ -100,8 +106,10 @@ pub fn enter(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) 
     manifest.totals.samples = outcome.threads.values().map(|k| k.stretches).sum();
     manifest.totals.spill_bytes = outcome.spill_bytes;
     losses(manifest, session, outcome);
-    let measured = manifest.measured.iter().flat_map(measured::problems);
+    let measured = manifest.measured.iter();
+    let measured = measured.flat_map(|counts| measured::problems(counts, generated.unnamed));
     let measured: Vec<String> = measured.collect();
+    manifest.problems.extend(generated.problems);
     manifest.problems.extend(measured);
 }
 

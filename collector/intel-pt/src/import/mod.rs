@@ -27,6 +27,7 @@ pub mod resolve;
 pub mod threads;
 
 use crate::import::dump::{Input, WITHOUT_PTW};
+use measured::generated::GeneratedNames;
 use mgz_annotations_schema::manifest::{
     MEASURED, Manifest, Measured, Module, ModuleLoad, SPILL_DIR, Thread,
 };
@@ -111,17 +112,18 @@ pub fn run_with(
     let mut trace = Recording::new(folder, account::begin_import(&session));
     let done = spill(&session, &modules, &cli.output.join(SPILL_DIR)).and_then(|outcome| {
         enter_modules(&mut trace, &session, &modules, &outcome.met)?;
-        trace.manifest.measured = enter_measured(&session, &modules, &cli.output)?;
-        Ok(outcome)
+        let generated = GeneratedNames::read(&session, file);
+        trace.manifest.measured = enter_measured(&session, &modules, &generated, &cli.output)?;
+        Ok((outcome, generated))
     });
-    let outcome = match done {
-        Ok(outcome) => outcome,
+    let (outcome, generated) = match done {
+        Ok(done) => done,
         Err(failure) => {
             trace.folder.remove();
             return Err(failure);
         }
     };
-    account::enter(&mut trace.manifest, &session, &outcome);
+    account::enter(&mut trace.manifest, &session, &outcome, generated);
     trace.manifest.problems.extend(without_pt);
     if outcome.doubtful > 0 {
         let doubt = modules.doubt(session.spaces.mappings());
@@ -181,10 +183,11 @@ fn find_modules(session: &Session<'_>, cli: &Cli) -> Result<Modules, String> {
 fn enter_measured(
     session: &Session<'_>,
     modules: &Modules,
+    generated: &GeneratedNames,
     folder: &Path,
 ) -> Result<Option<Measured>, Failure> {
     let path = folder.join(MEASURED);
-    measured::write(session, modules, folder)
+    measured::write(session, modules, generated, folder)
         .map_err(|e| failure(format!("{}: cannot be written: {e:#}", path.display())))
 }
 

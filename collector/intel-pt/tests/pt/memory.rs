@@ -329,3 +329,91 @@ fn a_file_of_neither_is_refused() {
     let refused = import::run(&cli, &input).map_err(|e| e.message);
     assert!(refused.is_err_and(|m| m.contains("neither Intel PT data nor memory samples")));
 }
+
+/// A jitdump file with functions of 16 bytes: time, address, name.
+fn jitdump(functions: &[(u64, u64, &str)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let words = |out: &mut Vec<u8>, list: &[u32]| {
+        list.iter().for_each(|w| out.extend(w.to_le_bytes()));
+    };
+    // Magic, version, size, machine, padding, process, time, flags.
+    words(&mut out, &[0x4a69_5444, 1, 40, 62, 0, 1000, 0, 0, 0, 0]);
+    for (time, address, name) in functions {
+        let size = 56 + name.len() as u32 + 1 + 16;
+        words(&mut out, &[0, size]);
+        out.extend(time.to_le_bytes());
+        words(&mut out, &[1000, 1000]);
+        for word in [*address, *address, 16, 0] {
+            out.extend(word.to_le_bytes());
+        }
+        out.extend(name.bytes().chain([0; 17]));
+    }
+    out
+}
+
+/// The name is that of the time of the sample, if the clocks of samples and names are one.
+#[test]
+fn samples_in_generated_code_have_the_names_of_its_compiler() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, bytes: &[u8]| {
+        std::fs::write(dir.path().join(name), bytes).expect("written");
+    };
+    write("perf-1000.map", b"70000000 10 mapped\n70000100 10 hidden\n");
+    let early_and_late = [(50, 0x7000_0100, "early"), (150, 0x7000_0100, "late")];
+    write("jit-1000.dump", &jitdump(&early_and_late));
+    for (is_monotonic, first) in [(true, "early"), (false, "late")] {
+        let mut file = MemoryFile::default();
+        let loads = file.event(4, [0x1cd, 30], PERIOD, "cpu/mem-loads,ldlat=30/P");
+        if is_monotonic {
+            file.monotonic();
+        }
+        file.map(0x7000_0000, 0x1000, 0, "//anon");
+        for (ip, time) in [
+            (0x7000_0004, 100),
+            (0x7000_0104, 100),
+            (0x7000_0104, 200),
+            (0x7000_0204, 100),
+        ] {
+            let values = Values {
+                ip,
+                time,
+                address: 0x6000_0000,
+                period: 1000,
+                source: source(LOAD, HIT | 8, 1, 0, 1, 0x12),
+                ..Values::default()
+            };
+            file.sample(loads, values);
+        }
+        let imported = Imported::of(dir.path(), &file.finish());
+        let mut names = some(&["mapped", first, "late"]);
+        names.push(None);
+        assert_eq!(imported.texts("function"), names);
+        let modules = imported.texts("module");
+        assert_eq!(modules[0].as_deref(), Some("[generated code]"));
+        assert_eq!(imported.manifest.measured.expect("samples").unnamed, 1);
+    }
+}
+
+#[test]
+fn generated_code_without_names_is_reported() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut file = MemoryFile::default();
+    let loads = file.event(4, [0x1cd, 30], PERIOD, "cpu/mem-loads,ldlat=30/P");
+    file.map(0x7000_0000, 0x1000, 0, "//anon");
+    let values = Values {
+        ip: 0x7000_0004,
+        time: 100,
+        period: 1000,
+        source: source(LOAD, HIT | 8, 1, 0, 1, 0x12),
+        ..Values::default()
+    };
+    file.sample(loads, values);
+    let imported = Imported::of(dir.path(), &file.finish());
+    let problems = imported.manifest.problems.join("\n");
+    assert!(
+        problems.contains("1 memory samples are in generated code without names"),
+        "{problems}"
+    );
+    // Nothing is said twice.
+    assert!(!problems.contains("has no name"), "{problems}");
+}

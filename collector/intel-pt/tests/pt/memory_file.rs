@@ -91,6 +91,14 @@ impl MemoryFile {
         self.events.len() - 1
     }
 
+    /// Samples have times of CLOCK_MONOTONIC (`-k mono`).
+    pub fn monotonic(&mut self) {
+        for event in &mut self.events {
+            event.attr[43] |= 1 << 1;
+            event.attr[92] = 1;
+        }
+    }
+
     /// Names a PMU.
     pub fn pmu(&mut self, number: u32, name: &str) {
         self.pmus.push((number, name.into()));

@@ -2,6 +2,7 @@
 //!
 //! An instruction may lie in a clone, which has no debug information; then its original is named.
 
+use crate::import::measured::generated::GeneratedNames;
 use crate::import::modules::{Modules, same_build_id};
 use crate::import::paths::file_of;
 use mgz_annotations_schema::sidecar::Sidecar;
@@ -103,14 +104,19 @@ fn is_here(path: &Path, noted: Option<&str>) -> bool {
 /// Looks up instructions, each only once.
 pub struct Code<'l, 'a> {
     files: &'l Files<'a>,
+    generated: &'l GeneratedNames,
     lookup: CodeLookup<'l>,
     known: HashMap<(u32, u64), Vec<(usize, Arc<CodeNames>)>>,
     kernel: Arc<CodeNames>,
     nothing: Arc<CodeNames>,
 }
 
-/// Calls `work` with a lookup of code in these files.
-pub fn with_lookup<T>(files: &Files<'_>, work: impl FnOnce(Code<'_, '_>) -> T) -> T {
+/// Calls `work` with a lookup of code in these files, and of generated code.
+pub fn with_lookup<T>(
+    files: &Files<'_>,
+    generated: &GeneratedNames,
+    work: impl FnOnce(Code<'_, '_>) -> T,
+) -> T {
     // Addresses are translated before they are looked up.
     let same = |_: &Path, _: u64| None;
     let elsewhere = |path: &Path, address: u64| {
@@ -120,6 +126,7 @@ pub fn with_lookup<T>(files: &Files<'_>, work: impl FnOnce(Code<'_, '_>) -> T) -
     };
     work(Code {
         files,
+        generated,
         lookup: CodeLookup::new(&same, &elsewhere),
         known: HashMap::new(),
         kernel: Arc::new(CodeNames {
@@ -139,6 +146,9 @@ impl Code<'_, '_> {
 
     /// The names of an instruction.
     pub fn names(&mut self, process: u32, time: u64, ip: u64) -> Arc<CodeNames> {
+        if let Some(names) = self.generated.get(process, time, ip) {
+            return names;
+        }
         let spaces = &self.files.session.spaces;
         let Some(mapping) = spaces.find_near(process, time, ip) else {
             return self.nothing.clone();
@@ -157,7 +167,7 @@ impl Code<'_, '_> {
         let files = self.files;
         let mapping = files.session.spaces.mappings().get(number)?;
         let Some(path) = file_of(mapping) else {
-            // Generated code, or a page of the kernel's.
+            // Generated code without a name, or a page of the kernel's.
             return Some(CodeNames {
                 module: mapping.path.clone(),
                 ..CodeNames::default()

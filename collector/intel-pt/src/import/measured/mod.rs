@@ -5,14 +5,17 @@
 //! used.
 //!
 //! * [`code`]: names of instructions.
+//! * [`generated`]: names of instructions in generated code.
 //! * [`data`]: names of accessed memory.
 
 pub mod code;
 pub mod data;
+pub mod generated;
 
 use crate::import::modules::Modules;
 use code::Code;
 use data::Data;
+use generated::GeneratedNames;
 use mgz_annotations_schema::manifest::{Measured, MeasuredEvent};
 use mgz_collector::trace::measured::{MeasuredRow, write_measured};
 use mgz_perf_data::Session;
@@ -23,6 +26,7 @@ use std::path::Path;
 pub fn write(
     session: &Session<'_>,
     modules: &Modules,
+    generated: &GeneratedNames,
     folder: &Path,
 ) -> anyhow::Result<Option<Measured>> {
     let memory = &session.memory;
@@ -42,7 +46,7 @@ pub fn write(
         ..Measured::default()
     };
     let known = code::Files::of(session, modules);
-    code::with_lookup(&known, |mut code| {
+    code::with_lookup(&known, generated, |mut code| {
         let mut data = Data::new(session, &known);
         let rows = memory.list.iter().map(|sample| {
             let row = row(session, sample, &mut code, &mut data);
@@ -109,13 +113,15 @@ fn row(
     }
 }
 
-/// Sentences about missing names or samples.
-pub fn problems(counts: &Measured) -> Vec<String> {
+/// Sentences about missing names or samples. `generated`: unnamed samples in generated code, which
+/// have a sentence of their own.
+pub fn problems(counts: &Measured, generated: u64) -> Vec<String> {
     let mut list = Vec::new();
-    if counts.unnamed > 0 {
+    let unnamed = counts.unnamed.saturating_sub(generated);
+    if unnamed > 0 {
         list.push(format!(
-            "the code of {} of {} memory samples has no name: its files are not here, or are others by now",
-            counts.unnamed, counts.samples
+            "the code of {unnamed} of {} memory samples has no name: its files are not here, or are others by now",
+            counts.samples
         ));
     }
     if counts.unknown_level > 0 {
