@@ -276,7 +276,7 @@ impl Agent<'_> {
                 name,
                 times,
             };
-            let mut metrics = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut metrics = locked(&self.metrics);
             self.deliveries.add(&profile, &mut metrics);
         }
         Ok(())
