@@ -157,7 +157,7 @@ impl Report {
             out.line(
                 "own state",
                 format!(
-                    "{what}: mgz-record serves this file with --mode burst alone, where such threads run the original"
+                    "{what}: mgz-record serves this file with --mode burst alone"
                 ),
             );
         }
