@@ -43,10 +43,9 @@ pub struct SavedRegisters {
 
 const _: () = assert!(size_of::<SavedRegisters>().is_multiple_of(16));
 
-/// What a hook has pushed on the program's stack, lowest address first, while its work is done on
-/// the thread's own stack: the program's mask, which is set when the work is done; a word; ten
-/// registers; and the flags. Below the pushed words, 128 bytes of the program's stack stay as they
-/// are.
+/// The words that a hook has pushed on the program's stack, lowest address first, while its work is
+/// done on the thread's own stack: the program's mask, which is set when the work is done; a word;
+/// ten registers; and the flags. Above them are 128 bytes that belong to the program.
 #[repr(C)]
 pub struct OnProgramStack {
     mask: u64,
