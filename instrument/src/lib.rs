@@ -10,8 +10,7 @@
 //! for the parts and the decisions behind them.
 //!
 //! Guarantees: no panic on any input bytes; output files appear whole or not at all; the input is
-//! never written. Not done: 32-bit code, relocatable objects, runtimes that look up return
-//! addresses in tables of their own (Go, OCaml).
+//! never written. Not done: 32-bit code, relocatable objects, V8.
 
 pub mod analyze;
 pub mod cli;

@@ -156,9 +156,7 @@ impl Report {
         if let Some(what) = &self.burst_only {
             out.line(
                 "own state",
-                format!(
-                    "{what}: mgz-record serves this file with --mode burst alone, where such threads run the original"
-                ),
+                format!("{what}: mgz-record serves this file with --mode burst alone"),
             );
         }
     }

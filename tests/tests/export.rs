@@ -5,7 +5,7 @@ use flate2::read::GzDecoder;
 use mgz_abi::leb128;
 use mgz_tests::programs;
 use mgz_tests::protobuf::{fields, inside, number, packed};
-use mgz_tests::session::{instrument, record_command, record_program};
+use mgz_tests::session::{instrument, record_program};
 use mgz_tests::tools::{self, LIMIT, code};
 use serde_json::Value;
 use std::collections::HashMap;

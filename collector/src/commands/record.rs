@@ -308,7 +308,7 @@ fn check_files(asked: Mode, instrumented: &[modules::Instrumented]) -> Result<()
             .find(|m| m.note.features & FEATURE_BURST_ONLY != 0)
     {
         return Err(Failure::own(format!(
-            "{}: it single-steps itself by the trap flag, checks the alignment of its accesses, or has its system calls handed back to it (see the message of mgz-instrument), so that it would notice its clones or they would fail; record with --mode burst, where such threads run the original",
+            "{}: it single-steps itself by the trap flag, checks the alignment of its accesses, has its system calls handed back to it, or has a runtime that walks stacks (Go, OCaml; see the message of mgz-instrument), so that it would notice its clones or they would fail; record with --mode burst, where such threads run the original",
             only.path.display()
         )));
     }

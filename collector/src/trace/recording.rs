@@ -647,7 +647,7 @@ pub(crate) fn refused_module(result: u32) -> Option<&'static str> {
             "it reads its own code, which these modes change (record with --mode burst)"
         }
         shared_memory::MODULE_BURST_ONLY => {
-            "the program steps through itself, checks alignment, or has its system calls handed back, which leaves no room for its clones in these modes (record with --mode burst)"
+            "the program steps through itself, checks alignment, has its system calls handed back, or has a runtime that walks stacks (Go, OCaml), which leaves no room for its clones in these modes (record with --mode burst)"
         }
         shared_memory::MODULE_COUNTS => {
             "made by `mgz-instrument --for count`, which serves --count alone (record a file made without that)"

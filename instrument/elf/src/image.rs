@@ -104,6 +104,15 @@ const MARK_OCAML: &[u8] = b"\0MARAPNURLMAC";
 const MARK_BYTECODE: &[u8] = b"elif elbatucexe edocetyb a ton si";
 const MARK_V8: &[u8] = b"\0enilopmarTyrtnEreterpretnI";
 
+/// A runtime that finds pointers on stacks by tables of return addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ManagedRuntime {
+    /// That of Go.
+    Go,
+    /// That of OCaml's native code.
+    OCaml,
+}
+
 /// A relocation that the loader applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Relocation {
@@ -487,6 +496,24 @@ impl<'a> Elf<'a> {
                 "already instrumented; instrument the original file",
             ));
         }
+        let v8 = |name: &[u8]| {
+            name.starts_with(b"v8_Default_embedded_blob_")
+                || name == b"_ZNK2v88internal7Isolate18embedded_blob_codeEv"
+        };
+        // Each search reads the whole file. The searches run in parallel, since other cores are
+        // idle at this time.
+        let (has_name, has_mark) =
+            rayon::join(|| crate::symbols::any(self, v8), || self.has(MARK_V8));
+        if has_name || has_mark {
+            return Err(Refusal::declined(
+                "it contains V8 (as node and Chromium do), which knows its built-in functions by their addresses, and instrumented ones have others",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The runtime of the file's code that walks stacks by return addresses, if there is one.
+    pub fn managed_runtime(&self) -> Option<ManagedRuntime> {
         let go = |s: &Section| {
             s.name == ".gopclntab" || s.name == ".go.buildinfo" || s.name == ".note.go.buildid"
         };
@@ -495,45 +522,21 @@ impl<'a> Elf<'a> {
                 || name == b"caml_system__frametable"
                 || name == b"caml_system__code_begin"
         };
-        let v8 = |name: &[u8]| {
-            name.starts_with(b"v8_Default_embedded_blob_")
-                || name == b"_ZNK2v88internal7Isolate18embedded_blob_codeEv"
-        };
-        // Each search reads the whole file. The searches run in parallel, since other cores are
-        // idle at this time.
-        let (is_go, (is_ocaml, has_v8)) = rayon::join(
+        // As in `check_instrumentable`.
+        let (has_go, has_ocaml) = rayon::join(
             || {
                 self.sections.iter().any(go)
                     || self.notes().iter().any(|n| n.0.starts_with(b"Go\0"))
                     || self.has(MARK_GO)
             },
-            || {
-                rayon::join(
-                    // OCaml's bytecode interpreter is a C program.
-                    || {
-                        crate::symbols::any(self, ocaml)
-                            || self.has(MARK_OCAML) && !self.has(MARK_BYTECODE)
-                    },
-                    || crate::symbols::any(self, v8) || self.has(MARK_V8),
-                )
-            },
+            // OCaml's bytecode interpreter is a C program.
+            || crate::symbols::any(self, ocaml) || self.has(MARK_OCAML) && !self.has(MARK_BYTECODE),
         );
-        if is_go {
-            return Err(Refusal::declined(
-                "a Go program: its runtime looks up return addresses in its own tables, which do not contain instrumented code",
-            ));
+        if has_go {
+            Some(ManagedRuntime::Go)
+        } else {
+            has_ocaml.then_some(ManagedRuntime::OCaml)
         }
-        if is_ocaml {
-            return Err(Refusal::declined(
-                "an OCaml program: its runtime looks up return addresses in its own tables, which do not contain instrumented code",
-            ));
-        }
-        if has_v8 {
-            return Err(Refusal::declined(
-                "it contains V8 (as node and Chromium do), which knows its built-in functions by their addresses, and instrumented ones have others",
-            ));
-        }
-        Ok(())
     }
 
     /// Relocations that the loader applies: `DT_RELA`, `DT_JMPREL` and `DT_RELR` (as relative ones,
@@ -757,10 +760,11 @@ mod tests {
             elf.check_instrumentable()
         );
         let at = elf.section(".rodata").unwrap().offset as usize;
-        for (mark, expected) in [
-            (MARK_GO, "a Go program"),
-            (MARK_OCAML, "an OCaml program"),
-            (MARK_V8, "it contains V8"),
+        assert_eq!(elf.managed_runtime(), None);
+        for (mark, runtime) in [
+            (MARK_GO, Some(ManagedRuntime::Go)),
+            (MARK_OCAML, Some(ManagedRuntime::OCaml)),
+            (MARK_V8, None),
         ] {
             let mut marked = data.clone();
             let text: Vec<u8> = mark.iter().rev().copied().collect();
@@ -768,15 +772,15 @@ mod tests {
             // No section headers.
             marked[40..48].fill(0);
             marked[58..64].fill(0);
-            let refusal = Elf::parse(&marked)
-                .unwrap()
-                .check_instrumentable()
-                .unwrap_err();
-            assert!(refusal.to_string().starts_with(expected), "{refusal}");
+            let elf = Elf::parse(&marked).unwrap();
+            assert_eq!(elf.managed_runtime(), runtime);
+            let refused = elf.check_instrumentable().map_err(|r| r.to_string());
+            let has_v8 = refused.is_err_and(|r| r.starts_with("it contains V8"));
+            assert_eq!(has_v8, mark == MARK_V8);
             if mark == MARK_OCAML {
                 let interpreter: Vec<u8> = MARK_BYTECODE.iter().rev().copied().collect();
                 marked[at + 64..at + 64 + interpreter.len()].copy_from_slice(&interpreter);
-                assert!(Elf::parse(&marked).unwrap().check_instrumentable().is_ok());
+                assert_eq!(Elf::parse(&marked).unwrap().managed_runtime(), None);
             }
         }
     }

@@ -78,6 +78,7 @@ pub fn of_parts<'a>(
         bounds: Bounds::default(),
         hook_calls: false,
         markers: Vec::new(),
+        walks_stacks: false,
         called: Vec::new(),
         resolvers: Vec::new(),
         exec_ranges,

@@ -299,7 +299,10 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
     /// True if probes may overwrite dead registers.
     fn overwrites(&self) -> bool {
         let info = self.info;
-        !self.faults.shows_faults && info.exact && info.inner().called.is_empty()
+        !self.input.walks_stacks
+            && !self.faults.shows_faults
+            && info.exact
+            && info.inner().called.is_empty()
     }
 
     /// Finds registers that probes may overwrite, if the function's extent is known and handlers do
@@ -480,6 +483,10 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
             true => sanitizers::calls(self.input, self.program, &graph.insns),
             false => Default::default(),
         };
+        let quits = match self.input.walks_stacks {
+            true => calls(&graph.insns),
+            false => quits,
+        };
         let range = &self.info.range;
         let inside = self.input.markers.iter().map(|m| u64::from(m.at));
         let markers = inside
@@ -517,6 +524,14 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
             residencies: recording.residencies,
         }
     }
+}
+
+/// All calls.
+fn calls(insns: &[Insn]) -> Vec<InsnId> {
+    (0..insns.len())
+        .filter(|&i| is_call(insns[i].flow))
+        .map(|i| InsnId(i as u32))
+        .collect()
 }
 
 #[cfg(test)]

@@ -343,12 +343,17 @@ impl<'f, 'a> Analysed<'f, 'a> {
         if let Some(demand) = demand {
             check_demand(self.elf, demand, self.options)?;
         }
-        if input.hook_calls && self.elf.is_static_executable() {
+        if input.hook_calls && (input.walks_stacks || self.elf.is_static_executable()) {
             let left: Vec<bool> = self
                 .outcomes()
                 .map(|o| matches!(o, Outcome::Left(_)))
                 .collect();
             if let Some(at) = syscalls::unseen(input, program, &left) {
+                if !self.elf.is_static_executable() {
+                    return Err(Refusal::declined(format!(
+                        "its runtime makes a system call in code that is not understood (at {at:#x}), which mgz must see"
+                    )));
+                }
                 return Err(Refusal::declined(format!(
                     "a static executable with a system call in code that is not understood (at {at:#x}), which the soft backend's runtime must see; link it dynamically, or use --backend pt"
                 )));

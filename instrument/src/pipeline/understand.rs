@@ -9,14 +9,14 @@ use crate::program::fixed_memory::FaultPolicy;
 use crate::program::sanitizers::Sanitizer;
 use crate::program::shown_returns::ShownReturns;
 use crate::program::{
-    Input, InstrumentOptions, Program, markers, packed, sanitizers, shown_returns,
+    Input, InstrumentOptions, Program, managed_runtime, markers, packed, sanitizers, shown_returns,
 };
 use crate::signals;
 use crate::signals::{HandlerInstaller, Wrapped};
 use crate::unwind::Tables;
 use iced_x86::{Decoder, DecoderOptions, OpKind};
 use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
-use mgz_elf::image::Elf;
+use mgz_elf::image::{Elf, ManagedRuntime};
 use mgz_elf::library_search::is_c_library;
 use mgz_elf::payload::Payload;
 use mgz_elf::{Refusal, payload};
@@ -130,6 +130,7 @@ fn thread_demand(
     input: &Input,
     program: &mut Program,
     options: &InstrumentOptions,
+    managed: Option<ManagedRuntime>,
 ) -> Option<ThreadDemand> {
     let has_handlers = !gs_base::has_no_handlers(elf, input);
     let flags = flag_writes::leave(input, program, has_handlers);
@@ -156,13 +157,21 @@ fn thread_demand(
             soft_only: true,
         });
     }
-    flags.alignment.map(|at| ThreadDemand {
-        what: format!(
-            "it sets the flag for alignment checks (at {at:#x}), with which accesses of probes would fail"
-        ),
+    if let Some(at) = flags.alignment {
+        return Some(ThreadDemand {
+            what: format!(
+                "it sets the flag for alignment checks (at {at:#x}), with which accesses of probes would fail"
+            ),
+            counts_steps: false,
+            needs_original: false,
+            soft_only: true,
+        });
+    }
+    managed.map(|runtime| ThreadDemand {
+        what: managed_runtime::what(runtime),
         counts_steps: false,
         needs_original: false,
-        soft_only: true,
+        soft_only: false,
     })
 }
 
@@ -346,6 +355,7 @@ pub fn understand<'a>(
         (symbols, elf.check_instrumentable(), sanitizer)
     });
     checked?;
+    let managed = elf.managed_runtime();
     let sanitizer = sanitizer?;
     let (ranges, unwind) = unwind?;
     let discovered = || {
@@ -355,6 +365,7 @@ pub fn understand<'a>(
             input.reports = sanitizers::reports(elf, &input);
         }
         input.has_sanitizer = sanitizer.linked_in;
+        input.walks_stacks = managed.is_some();
         // With a loader, the runtime's wrappers see the C library's system calls.
         input.hook_calls = options.flavour == FLAVOUR_SOFT && !is_c_library(elf.soname());
         if options.flavour == FLAVOUR_SOFT {
@@ -366,6 +377,13 @@ pub fn understand<'a>(
     // The first steps use one core, so another one hashes the input at the same time.
     let ((mut input, mut program), hash) =
         rayon::join(discovered, || XxHash3_64::oneshot(elf.data));
+    if let Some(runtime) = managed {
+        managed_runtime::check_runtime(runtime, elf, &input, options)?;
+        if runtime == ManagedRuntime::Go {
+            // Its tables hold the bounds of the code, but no function reads the code.
+            program.reads_code = None;
+        }
+    }
     packed::refuse_packed(elf, &input, &program, unwind.fdes.is_empty())?;
     if options.flavour == FLAVOUR_SOFT {
         leave_users_of_gs(elf, &input, &mut program, options)?;
@@ -383,7 +401,7 @@ pub fn understand<'a>(
     if let Some(file_use) = opens_memory {
         check_memory_files(elf, file_use, options)?;
     }
-    let demand = thread_demand(elf, &input, &mut program, options);
+    let demand = thread_demand(elf, &input, &mut program, options, managed);
     let opens_itself = self_reads::opens_itself(&input);
     let opens_maps = self_reads::opens_maps(&input);
     let payload = payload::find_payload(elf);

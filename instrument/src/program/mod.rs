@@ -12,6 +12,7 @@ pub(crate) mod copiers;
 pub mod fixed_memory;
 pub(crate) mod imports;
 pub mod linkage;
+pub mod managed_runtime;
 pub mod markers;
 pub(crate) mod packed;
 pub mod sanitizers;
@@ -128,6 +129,9 @@ pub struct Input<'a> {
     pub hook_calls: bool,
     /// Markers of phases, by address.
     pub markers: Vec<Marker>,
+    /// True if the program's runtime walks stacks by original return addresses
+    /// ([`managed_runtime`]).
+    pub walks_stacks: bool,
 }
 
 impl Input<'_> {

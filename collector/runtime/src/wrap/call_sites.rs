@@ -35,8 +35,8 @@ use crate::sys::errno::ENOMEM;
 use crate::sys::program_headers::{PhdrInfo, ProgramHeader, headers};
 use crate::sys::syscall::{map, nr};
 use crate::sys::{dispatch, libc_symbols, process, syscall};
-use crate::wrap::raw_syscalls::{REST, SavedRegisters, hook};
-use crate::wrap::{exec, gs_base, prctl_calls, proc_files, seccomp, threads};
+use crate::wrap::raw_syscalls::{OnProgramStack, REST, SavedRegisters, hook};
+use crate::wrap::{exec, gs_base, prctl_calls, proc_files, seccomp, signal_calls, threads};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use mgz_abi::module_note::ModuleNote;
@@ -121,17 +121,18 @@ hook!(
     after, settle, after_plain, settle
 );
 
-unsafe extern "C" fn prepare(registers: *mut SavedRegisters) {
-    // SAFETY: the registers that `before` has just saved.
-    unsafe { prepare_by(registers, true) }
+unsafe extern "C" fn prepare(registers: *mut SavedRegisters, below: *const OnProgramStack) {
+    // SAFETY: what `before` has just saved.
+    unsafe { prepare_by(registers, below.as_ref()) }
 }
 
 unsafe extern "C" fn prepare_plain(registers: *mut SavedRegisters) {
     // SAFETY: the registers that `before` has just saved.
-    unsafe { prepare_by(registers, false) }
+    unsafe { prepare_by(registers, None) }
 }
 
-unsafe fn prepare_by(registers: *mut SavedRegisters, aside: bool) {
+/// `below`: see [`OnProgramStack`].
+unsafe fn prepare_by(registers: *mut SavedRegisters, below: Option<&OnProgramStack>) {
     const CLONE_VM: u64 = 0x100;
     // SAFETY: the registers that `before` has just pushed.
     let r = unsafe { &mut *registers };
@@ -141,7 +142,7 @@ unsafe fn prepare_by(registers: *mut SavedRegisters, aside: bool) {
             Some(result) => result,
             None => return,
         },
-        nr::SIGALTSTACK if awake => match stack(r) {
+        nr::SIGALTSTACK if awake => match stack(r, below) {
             Some(result) => result,
             None => return,
         },
@@ -153,7 +154,7 @@ unsafe fn prepare_by(registers: *mut SavedRegisters, aside: bool) {
             thread_ring::notice_fork();
             return;
         }
-        nr::EXECVE | nr::EXECVEAT if aside => return exec::prepare(r),
+        nr::EXECVE | nr::EXECVEAT if below.is_some() => return exec::prepare(r),
         // SAFETY: the kernel's contract for these calls.
         nr::EXECVE | nr::EXECVEAT => unsafe { exec::execute_saved(r) },
         number @ (nr::OPEN | nr::OPENAT | nr::OPENAT2) if awake => {
@@ -202,13 +203,14 @@ fn action(r: &SavedRegisters) -> Option<isize> {
 }
 
 /// Handles a `sigaltstack` call that bypasses the wrappers.
-fn stack(r: &SavedRegisters) -> Option<isize> {
+fn stack(r: &SavedRegisters, below: Option<&OnProgramStack>) -> Option<isize> {
     let valid = |at: u64| at == 0 || syscall::is_readable(at as usize, size_of::<[usize; 3]>());
     if !valid(r.rdi) || !valid(r.rsi) {
         return None;
     }
+    let here = below.map_or((&raw const *r) as usize, OnProgramStack::stack_pointer);
     // SAFETY: null, or readable memory.
-    Some(unsafe { crate::wrap::signal_calls::alternate_stack(r.rdi as *const _, r.rsi as *mut _) })
+    Some(unsafe { signal_calls::alternate_stack_at(r.rdi as *const _, r.rsi as *mut _, here) })
 }
 
 /// As [`before`], for masks that are set past the wrappers. The stored mask of the program stays

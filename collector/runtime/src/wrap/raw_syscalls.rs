@@ -12,7 +12,7 @@ use crate::record::{signals, thread_ring, trigger};
 use crate::sys::errno::ENOMEM;
 use crate::sys::syscall::nr;
 use crate::sys::{process, syscall};
-use crate::wrap::{exec, proc_files, seccomp, threads};
+use crate::wrap::{exec, proc_files, seccomp, signal_calls, threads};
 use mgz_abi::shared_memory::PAGE_SIZE;
 
 /// Length of the system call instruction and of the code that leads to [`after`] (`mgz-instrument`,
@@ -43,6 +43,35 @@ pub struct SavedRegisters {
 
 const _: () = assert!(size_of::<SavedRegisters>().is_multiple_of(16));
 
+/// The words that a hook has pushed on the program's stack, lowest address first, while its work is
+/// done on the thread's own stack: the program's mask, which is set when the work is done; a word;
+/// ten registers; and the flags. Above them are 128 bytes that belong to the program.
+#[repr(C)]
+pub struct OnProgramStack {
+    mask: u64,
+    _rest: [u64; 12],
+}
+
+impl OnProgramStack {
+    /// The program's stack pointer.
+    pub(crate) fn stack_pointer(&self) -> usize {
+        const RED_ZONE: usize = 128;
+        (&raw const *self) as usize + size_of::<OnProgramStack>() + RED_ZONE
+    }
+
+    /// Changes the mask as the system call would. Returns the mask before.
+    fn change_mask(&mut self, how: usize, set: Option<u64>) -> u64 {
+        let before = self.mask;
+        self.mask = match (how, set) {
+            (_, None) => before,
+            (0, Some(set)) => before | set,
+            (1, Some(set)) => before & !set,
+            (_, Some(set)) => set,
+        };
+        before
+    }
+}
+
 /// Code around a system call. If the process is recorded, the work is done on the thread's own
 /// stack, with all signals blocked: the program's stack may be an alternate one without enough
 /// room. Otherwise it is done on the program's stack, by `$plain`.
@@ -70,11 +99,6 @@ macro_rules! hook {
                 "cmp byte ptr [rip + {any_dispatched}], 0",
                 "jne 40f",
                 "cmp qword ptr [rip + {never_blocked}], 0",
-                "je 40f",
-                // These calls depend on the mask or on the stack that the program is on.
-                "cmp rax, {sigprocmask}",
-                "je 40f",
-                "cmp rax, {sigaltstack}",
                 "je 40f",
                 "push rax", "push rbx", "push rcx", "push rdx", "push rsi", "push rdi", "push r8", "push r9", "push r10", "push r11",
                 "lea rsp, [rsp - 16]",
@@ -105,6 +129,7 @@ macro_rules! hook {
                 "mov rax, [rbx + 88]", "mov [rsp + 368], rax", // rax
                 "mov rax, [rbx + 96]", "mov [rsp + 376], rax", // flags
                 "mov rdi, rsp",
+                "mov rsi, rbx",
                 "call {work}",
                 // Registers that the call may have changed.
                 "mov rax, [rsp + 296]", "mov [rbx + 24], rax", // r10
@@ -137,7 +162,6 @@ macro_rules! hook {
                 header = sym $crate::sys::process::HEADER,
                 never_blocked = sym $crate::record::signals::NEVER_BLOCKED,
                 kept = const $crate::sys::flags::KEPT_FLAGS,
-                sigaltstack = const $crate::sys::syscall::nr::SIGALTSTACK,
                 bytes = const size_of::<$crate::wrap::raw_syscalls::SavedRegisters>(),
                 work = sym $work,
                 cleared = sym $crate::sys::flags::CLEARED,
@@ -193,35 +217,40 @@ fn has_loader() -> bool {
     crate::sys::libc_symbols::dl_iterate_phdr().is_some()
 }
 
-unsafe extern "C" fn prepare(registers: *mut SavedRegisters) {
-    // SAFETY: the registers that `before` has just saved.
-    unsafe { prepare_by(registers, true) }
+unsafe extern "C" fn prepare(registers: *mut SavedRegisters, below: *mut OnProgramStack) {
+    // SAFETY: what `before` has just saved.
+    unsafe { prepare_by(registers, below.as_mut()) }
 }
 
 unsafe extern "C" fn prepare_plain(registers: *mut SavedRegisters) {
     // SAFETY: the registers that `before` has just saved.
-    unsafe { prepare_by(registers, false) }
+    unsafe { prepare_by(registers, None) }
 }
 
-unsafe fn prepare_by(registers: *mut SavedRegisters, aside: bool) {
+/// `below`: what lies on the program's stack, if the work is done on another one, with all signals
+/// blocked.
+unsafe fn prepare_by(registers: *mut SavedRegisters, below: Option<&mut OnProgramStack>) {
     // SAFETY: the registers that `before` has just pushed.
     let r = unsafe { &mut *registers };
+    let aside = below.is_some();
     let result = match r.rax as usize {
         // SAFETY: the kernel's contract for these calls is that of the functions.
         nr::RT_SIGACTION => unsafe {
             signals::system_sigaction(r.rdi as i32, r.rsi as *const _, r.rdx as *mut _)
         },
+        nr::RT_SIGPROCMASK | nr::SIGALTSTACK if below.is_some() => {
+            let Some(result) = below.and_then(|below| change_aside(r, below)) else {
+                return;
+            };
+            result
+        }
         // SAFETY: as above.
         nr::RT_SIGPROCMASK => unsafe {
-            crate::wrap::signal_calls::system_sigprocmask(
-                r.rdi as i32,
-                r.rsi as *const u64,
-                r.rdx as *mut u64,
-            )
+            signal_calls::system_sigprocmask(r.rdi as i32, r.rsi as *const u64, r.rdx as *mut u64)
         },
         // SAFETY: as above.
         nr::SIGALTSTACK => unsafe {
-            crate::wrap::signal_calls::alternate_stack(r.rdi as *const _, r.rsi as *mut _)
+            signal_calls::alternate_stack(r.rdi as *const _, r.rsi as *mut _)
         },
         nr::CLONE | nr::CLONE3 if !thread_ring::provide() => -ENOMEM,
         nr::EXECVE | nr::EXECVEAT if aside => return exec::prepare(r),
@@ -260,6 +289,37 @@ unsafe fn prepare_by(registers: *mut SavedRegisters, aside: bool) {
     };
     r.rax = result as u64;
     r.rcx += REST;
+}
+
+/// Changes the program's mask or alternate stack while its own stack is not in use. `None`: the
+/// kernel refuses the call because of its pointers.
+fn change_aside(r: &SavedRegisters, below: &mut OnProgramStack) -> Option<isize> {
+    let is_valid = |at: u64, bytes| at == 0 || syscall::is_readable(at as usize, bytes);
+    let here = below.stack_pointer();
+    if r.rax as usize == nr::SIGALTSTACK {
+        const BYTES: usize = size_of::<[usize; 3]>();
+        if !is_valid(r.rdi, BYTES) || !is_valid(r.rsi, BYTES) {
+            return None;
+        }
+        // SAFETY: null, or memory of the program.
+        return Some(unsafe {
+            signal_calls::alternate_stack_at(r.rdi as *const _, r.rsi as *mut _, here)
+        });
+    }
+    const BYTES: usize = size_of::<u64>();
+    if r.r10 != BYTES as u64 || !is_valid(r.rsi, BYTES) || !is_valid(r.rdx, BYTES) {
+        return None;
+    }
+    // SAFETY: null, or memory of the program.
+    Some(unsafe {
+        signal_calls::sigprocmask_by(
+            r.rdi as i32,
+            r.rsi as *const u64,
+            r.rdx as *mut u64,
+            here,
+            |how, set| Ok(below.change_mask(how, set)),
+        )
+    })
 }
 
 /// Runs after the call: in a new thread, in a child that shares its parent's memory, or in the

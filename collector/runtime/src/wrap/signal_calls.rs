@@ -200,9 +200,22 @@ pub extern "C" fn sigset(number: i32, handler: usize) -> usize {
 /// Changes the calling thread's mask as the program sees it, except for the signals in `kept`.
 /// Returns 0 or −errno.
 pub(crate) fn change_mask(how: i32, set: Option<u64>, kept: u64, old: &mut u64) -> isize {
+    let here = (&raw const *old) as usize;
+    change_mask_by(how, set, kept, old, here, syscall::sigprocmask)
+}
+
+/// [`change_mask`], where the program's stack pointer is `here`. `apply` changes the kernel's mask
+/// and returns the mask before.
+fn change_mask_by(
+    how: i32,
+    set: Option<u64>,
+    kept: u64,
+    old: &mut u64,
+    here: usize,
+    apply: impl FnOnce(usize, Option<u64>) -> Result<u64, isize>,
+) -> isize {
     crate::sys::begin::early();
     let ring = thread_ring::current();
-    let here = core::ptr::from_ref(&ring) as usize;
     /// `SIG_UNBLOCK`.
     const UNBLOCK: i32 = 1;
     let real = match &ring {
@@ -226,7 +239,7 @@ pub(crate) fn change_mask(how: i32, set: Option<u64>, kept: u64, old: &mut u64) 
         let blocks = change(had_trigger, set & trigger::bit() != 0);
         ring.private().trigger_blocked.set(blocks);
     }
-    match syscall::sigprocmask(how as usize, real) {
+    match apply(how as usize, real) {
         Err(errno) => -errno,
         Ok(before) => {
             *old = before;
@@ -257,9 +270,27 @@ pub(crate) fn change_mask(how: i32, set: Option<u64>, kept: u64, old: &mut u64) 
 /// # Safety
 /// As the system call: null or valid pointers.
 pub unsafe fn system_sigprocmask(how: i32, set: *const u64, old: *mut u64) -> isize {
+    let here = (&raw const how) as usize;
+    // SAFETY: the caller's contract.
+    unsafe { sigprocmask_by(how, set, old, here, syscall::sigprocmask) }
+}
+
+/// [`system_sigprocmask`], where the program's stack pointer is `here`. `apply` changes the
+/// kernel's mask and returns the mask before.
+///
+/// # Safety
+/// As the system call: null or valid pointers.
+pub unsafe fn sigprocmask_by(
+    how: i32,
+    set: *const u64,
+    old: *mut u64,
+    here: usize,
+    apply: impl FnOnce(usize, Option<u64>) -> Result<u64, isize>,
+) -> isize {
     let mut before = 0;
     // SAFETY: the caller's contract.
-    let r = change_mask(how, unsafe { set.as_ref() }.copied(), 0, &mut before);
+    let set = unsafe { set.as_ref() }.copied();
+    let r = change_mask_by(how, set, 0, &mut before, here, apply);
     // SAFETY: the caller's contract.
     if let Some(old) = unsafe { old.as_mut() }.filter(|_| r == 0) {
         *old = before;
@@ -402,6 +433,20 @@ waits! {
 /// # Safety
 /// As the C function: null or valid pointers.
 pub unsafe fn alternate_stack(new: *const [usize; 3], old: *mut [usize; 3]) -> isize {
+    let here = (&raw const new) as usize;
+    // SAFETY: the caller's contract.
+    unsafe { alternate_stack_at(new, old, here) }
+}
+
+/// [`alternate_stack`], where the program's stack pointer is `here`.
+///
+/// # Safety
+/// As the C function: null or valid pointers.
+pub unsafe fn alternate_stack_at(
+    new: *const [usize; 3],
+    old: *mut [usize; 3],
+    here: usize,
+) -> isize {
     crate::sys::begin::early();
     let Some(ring) = thread_ring::current() else {
         // SAFETY: the caller's pointers, as for the C function.
@@ -417,7 +462,6 @@ pub unsafe fn alternate_stack(new: *const [usize; 3], old: *mut [usize; 3]) -> i
             )
         };
     };
-    let here = (&raw const ring) as usize;
     let before = ring.private().stack.get();
     // SAFETY: null or valid.
     if let Some(wanted) = unsafe { new.as_ref() }.copied() {

@@ -244,6 +244,9 @@ pub(crate) fn burst() -> bool {
     process::header().is_some_and(|h| h.mode == MODE_BURST)
 }
 
+/// SIGKILL and SIGSTOP, which the kernel removes from the masks of actions.
+const NEVER_IN_MASKS: u64 = 1 << 8 | 1 << 18;
+
 /// Sets and gets the program's view of a signal's action. Returns 0 or −errno.
 pub(crate) fn change(
     signal: i32,
@@ -273,6 +276,10 @@ pub(crate) fn change(
                 syscall::sigaction(s, None, Some(&mut before));
             }
             if let Some(new) = new {
+                let new = &KernelAction {
+                    mask: new.mask & !NEVER_IN_MASKS,
+                    ..*new
+                };
                 let handled = new.handler != SIG_DFL && new.handler != SIG_IGN;
                 let real = if handled {
                     wrapped(new)
