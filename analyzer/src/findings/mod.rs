@@ -18,6 +18,7 @@ mod params;
 mod paths;
 mod places;
 mod prices;
+mod region_time;
 mod seen;
 mod sharing;
 pub(crate) mod sites;
