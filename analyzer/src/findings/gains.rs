@@ -43,9 +43,6 @@ pub(crate) struct Costs<'a> {
     /// Misses of the TLB, if they are predicted.
     pages: Option<&'a Predicted>,
     regions: Vec<Region>,
-    /// By cause: the most that it can wait for, in percent of the run's time, since interrupts
-    /// would have been seen at its loads.
-    most: Vec<f64>,
 }
 
 /// Waits of the causes before a change and after it.
@@ -139,9 +136,7 @@ impl<'a> Costs<'a> {
         (predicted, pages): (&'a Predicted, Option<&'a Predicted>),
     ) -> Costs<'a> {
         let regions = regions(&context, &causes);
-        let most = |cause: &Cause| context.waiting(&cause.sites).value.unwrap_or(100.0);
         Costs {
-            most: causes.iter().map(most).collect(),
             context,
             causes,
             predicted,
@@ -337,14 +332,10 @@ impl<'a> Costs<'a> {
             let after = region.time.waits(&sides.after);
             let all = region.time.ns(&before, factors);
             let share = |wait: f64| region.share[end] * wait / all.max(f64::MIN_POSITIVE);
-            let saved = |(at, &(cause, part)): (usize, &(usize, f64))| {
-                let [was, is] = [&before, &after].map(|waits| share(waits[at].at(factors.exposed)));
-                let seen = (part * self.most[cause] / was.max(f64::MIN_POSITIVE)).min(1.0);
-                seen * (was - is)
+            let saved = |(was, is): (&Wait, &Wait)| {
+                share(was.at(factors.exposed)) - share(is.at(factors.exposed))
             };
-            (region.time.causes.iter().enumerate())
-                .map(saved)
-                .sum::<f64>()
+            before.iter().zip(&after).map(saved).sum::<f64>()
         };
         self.regions.iter().zip(&sides.accounts).map(of).sum()
     }
