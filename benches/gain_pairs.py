@@ -2,16 +2,18 @@
 
 A pair is a part of a program in tests/programs/gain/: `PROGRAM NAME before|after`. `remedy` is what
 `mgz what-if` is asked for; it is empty where mgz knows no such remedy. `like` names the public change
-whose shape the pair follows. Pairs of the set `held` are looked at when the model is finished.
+whose shape the pair follows. The model is made with pairs of the set `open`. Pairs of the sets `held` and `fresh` are looked
+at when it is finished; those of `fresh` were written after those of `held` had been looked at.
 """
 
 import collections
 
-Pair = collections.namedtuple("Pair", "source name mechanism remedy held like")
+Pair = collections.namedtuple("Pair", "source name mechanism remedy set like")
+SETS = ("open", "held", "fresh")
 
 
-def pair(source, name, mechanism, remedy, held=False, like=""):
-    return Pair(source, name, mechanism, remedy, held, like)
+def pair(source, name, mechanism, remedy, set="open", like=""):
+    return Pair(source, name, mechanism, remedy, set, like)
 
 
 PAIRS = [
@@ -23,7 +25,7 @@ PAIRS = [
         "pack of struct vertex",
         like="Blender: Mesh: Move positions to a generic attribute",
     ),
-    pair("layouts.c", "picked", "split", "split of struct particle", held=True),
+    pair("layouts.c", "picked", "split", "split of struct particle", set="held"),
     pair(
         "layouts.c",
         "snapshots",
@@ -32,9 +34,9 @@ PAIRS = [
         like="PostgreSQL: snapshot scalability: Introduce dense array of in-progress xids.",
     ),
     pair("owned.rs", "bodies", "split", "split of owned::bodies"),
-    pair("arrays.f90", "cells", "split", "split of cell", held=True),
+    pair("arrays.f90", "cells", "split", "split of cell", set="held"),
     pair("layouts.c", "hot_cold", "hot and cold", "hot-cold of struct entity"),
-    pair("containers.cpp", "joined", "hot and cold", "hot-cold of Customer", held=True),
+    pair("containers.cpp", "joined", "hot and cold", "hot-cold of Customer", set="held"),
     pair(
         "layouts.c",
         "sockets",
@@ -47,10 +49,10 @@ PAIRS = [
         "devices",
         "reorder",
         "reorder of struct device",
-        held=True,
+        set="held",
         like="Linux: net-device: reorganize net_device fast path variables",
     ),
-    pair("layouts.c", "packed", "pack", "pack of struct loose", held=True),
+    pair("layouts.c", "packed", "pack", "pack of struct loose", set="held"),
     pair(
         "layouts.c",
         "table",
@@ -59,19 +61,19 @@ PAIRS = [
         like="CPython: Issue #27350: `dict` implementation is changed like PyPy.",
     ),
     pair("layouts.c", "narrow", "smaller", "smaller-elements of double by 2"),
-    pair("layouts.c", "distances", "smaller", "smaller-elements of uint64_t by 8", held=True),
+    pair("layouts.c", "distances", "smaller", "smaller-elements of uint64_t by 8", set="held"),
     pair("containers.cpp", "sparse", "smaller", "smaller-elements of long by 2"),
-    pair("arrays.f90", "order", "smaller", "smaller-elements of real by 2", held=True),
+    pair("arrays.f90", "order", "smaller", "smaller-elements of real by 2", set="held"),
     pair("layouts.c", "joined", "interleave", "interleave of float"),
-    pair("owned.rs", "entries", "interleave", "interleave of u64", held=True),
+    pair("owned.rs", "entries", "interleave", "interleave of u64", set="held"),
     pair("loops.c", "exchange", "exchange", "exchange-loops of by_columns"),
-    pair("loops.c", "stencil", "exchange", "exchange-loops of smooth_columns", held=True),
+    pair("loops.c", "stencil", "exchange", "exchange-loops of smooth_columns", set="held"),
     pair("owned.rs", "grid", "exchange", "exchange-loops of columns"),
-    pair("arrays.f90", "rows", "exchange", "exchange-loops of by_rows", held=True),
+    pair("arrays.f90", "rows", "exchange", "exchange-loops of by_rows", set="held"),
     pair("loops.c", "matrix", "transpose", "exchange-loops of product"),
-    pair("loops.c", "blocked", "block", "", held=True),
+    pair("loops.c", "blocked", "block", "", set="held"),
     pair("loops.c", "pairs_blocked", "block", ""),
-    pair("loops.c", "padded", "pad", "pad of double by 8192", held=True),
+    pair("loops.c", "padded", "pad", "pad of double by 8192", set="held"),
     pair("loops.c", "columns_of_sets", "pad", "pad of float by 4096"),
     pair(
         "loops.c",
@@ -85,7 +87,7 @@ PAIRS = [
         "limit",
         "align",
         "",
-        held=True,
+        set="held",
         like="Linux: mm: page_counter: rearrange struct page_counter fields",
     ),
     pair(
@@ -95,20 +97,20 @@ PAIRS = [
         "",
         like="glibc: X86-64: Use non-temporal store in memcpy on large data",
     ),
-    pair("loops.c", "streamed_triad", "streaming stores", "", held=True),
+    pair("loops.c", "streamed_triad", "streaming stores", "", set="held"),
     pair("nodes.c", "pool", "pool", "pool of struct node"),
-    pair("nodes.c", "tree", "pool", "pool of struct leaf", held=True),
+    pair("nodes.c", "tree", "pool", "pool of struct leaf", set="held"),
     pair("nodes.c", "chains", "pool", "pool of struct link"),
-    pair("containers.cpp", "list", "pool", "pool of std::list", held=True),
+    pair("containers.cpp", "list", "pool", "pool of std::list", set="held"),
     pair("containers.cpp", "shapes", "sort", "sort of sum_shapes"),
-    pair("owned.rs", "boxes", "sort", "sort of sum_boxes", held=True),
+    pair("owned.rs", "boxes", "sort", "sort of sum_boxes", set="held"),
     pair("nodes.c", "unrolled", "wider nodes", ""),
     pair(
         "nodes.c",
         "wide_nodes",
         "wider nodes",
         "",
-        held=True,
+        set="held",
         like="Linux: mm: start tracking VMAs with maple tree",
     ),
     pair("containers.cpp", "map", "wider nodes", ""),
@@ -124,7 +126,7 @@ PAIRS = [
         "huge_chase",
         "huge pages",
         "huge-pages of take_pages",
-        held=True,
+        set="held",
         like="Stockfish: Advise the kernel to use huge pages (Linux)",
     ),
     pair(
@@ -139,10 +141,100 @@ PAIRS = [
         "buddies",
         "prefetch",
         "prefetch of free_pages",
-        held=True,
+        set="held",
         like="Linux: mm/free_pcppages_bulk: prefetch buddy while not holding lock",
     ),
     pair("nodes.c", "sorted_counts", "sort", "sort of count_keys"),
-    pair("nodes.c", "ranks", "sort", "sort of pull_ranks", held=True),
-    pair("owned.rs", "graph", "sort", "", held=True),
+    pair("nodes.c", "ranks", "sort", "sort of pull_ranks", set="held"),
+    pair("owned.rs", "graph", "sort", "", set="held"),
+    pair(
+        "records.c",
+        "tags",
+        "split",
+        "split of struct syntax",
+        set="fresh",
+        like="Zig: Rework AST memory layout for better memory usage and performance",
+    ),
+    pair("records.c", "spheres", "split", "split of struct sphere", set="fresh"),
+    pair("lookups.rs", "trades", "split", "split of lookups::trades", set="fresh"),
+    pair("fields.f90", "species", "split", "split of atom", set="fresh"),
+    pair(
+        "records.c",
+        "entries",
+        "pack",
+        "pack of struct loose_entry",
+        set="fresh",
+        like="Git: pack-objects: reorder members to shrink struct object_entry",
+    ),
+    pair("records.c", "heights", "smaller", "smaller-elements of int64_t by 4", set="fresh"),
+    pair("records.c", "signal", "interleave", "interleave of double", set="fresh"),
+    pair("lookups.rs", "points", "interleave", "interleave of f32", set="fresh"),
+    pair("grids.c", "heat", "exchange", "exchange-loops of heat_across", set="fresh"),
+    pair(
+        "fields.f90",
+        "pivot",
+        "exchange",
+        "exchange-loops of pivot_by_rows",
+        set="fresh",
+        like="Reference-LAPACK: changing the order of loop to improve performance",
+    ),
+    pair("grids.c", "covariance", "transpose", "exchange-loops of covariances", set="fresh"),
+    pair(
+        "grids.c",
+        "tiles",
+        "block",
+        "",
+        set="fresh",
+        like="llama.cpp: ggml : mul mat tweaks",
+    ),
+    pair("grids.c", "sweeps", "block", "", set="fresh"),
+    pair(
+        "grids.c",
+        "buffers",
+        "pad",
+        "pad of float by 4096",
+        set="fresh",
+        like="jemalloc: Implement cache index randomization for large allocations.",
+    ),
+    pair("fields.f90", "planes", "pad", "pad of real by 8192", set="fresh"),
+    pair(
+        "grids.c",
+        "aggregators",
+        "align",
+        "",
+        set="fresh",
+        like="Arkouda: Cacheline pad bufferIdxs for aggregators",
+    ),
+    pair("lookups.rs", "workers", "align", "", set="fresh"),
+    pair(
+        "grids.c",
+        "cleared",
+        "streaming stores",
+        "",
+        set="fresh",
+        like="LLVM: [libc][x86] Add Non-temporal code path for large memcpy",
+    ),
+    pair("grids.c", "mixed", "streaming stores", "", set="fresh"),
+    pair("links.cpp", "inbox", "pool", "pool of std::forward_list", set="fresh"),
+    pair("links.cpp", "scene", "pool", "pool of SceneNode", set="fresh"),
+    pair(
+        "records.c",
+        "positions",
+        "huge pages",
+        "huge-pages of take_table",
+        set="fresh",
+        like="Ethereal: Advise the kernel to use transparent huge pages for hash (Linux)",
+    ),
+    pair("records.c", "grams", "huge pages", "huge-pages of take_table", set="fresh"),
+    pair(
+        "records.c",
+        "groups",
+        "prefetch",
+        "prefetch of count_groups",
+        set="fresh",
+        like="ClickHouse: Prefetching in aggregation",
+    ),
+    pair("records.c", "candidates", "prefetch", "prefetch of candidates_near", set="fresh"),
+    pair("links.cpp", "bookings", "sort", "sort of book", set="fresh"),
+    pair("lookups.rs", "terms", "sort", "sort of score_terms", set="fresh"),
 ]

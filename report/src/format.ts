@@ -37,17 +37,6 @@ export function percent(x: number | null): string {
   return `${x >= 99.95 || x === 0 ? x.toFixed(0) : x.toFixed(1)} %`;
 }
 
-/** A predicted gain in percent of the time, as the analyzer writes it: `would take 38 % (31–44) less time`. */
-export function gainInWords(lo: number, value: number, hi: number): string {
-  const whole = (x: number) => x.toFixed(0).replace(/^-0$/, "0");
-  const amount = (lo: number, value: number, hi: number) =>
-    whole(lo) === whole(hi) ? `${whole(lo)} %` : hi > 3 * lo ? `${whole(lo)} to ${whole(hi)} %` : `${whole(value)} % (${whole(lo)}–${whole(hi)})`;
-  if (lo > -1 && hi < 1) return "would take the same time";
-  if (hi <= 0) return `would take ${amount(-hi, -value, -lo)} more time`;
-  if (lo < 0) return whole(-lo) === "0" ? `would take up to ${whole(hi)} % less time` : `may help or not: between ${whole(hi)} % less and ${whole(-lo)} % more time`;
-  return `would take ${amount(lo, value, hi)} less time`;
-}
-
 /** A remedy whose target is a source line, without the folders of its file. */
 export const shortRemedy = (remedy: string): string => remedy.replace(/ of \/.*\//, " of ");
 

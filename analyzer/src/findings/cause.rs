@@ -6,8 +6,10 @@ use crate::findings::context::Context;
 use crate::findings::mechanisms::{Nodes, RULES, Rule};
 use crate::findings::params;
 use crate::findings::prices::Price;
+use crate::findings::region_time::{RegionTime, WaitOfCause};
 use crate::findings::sites::SiteFacts;
-use crate::findings::time_account::{Modelled, RegionKey, Wait};
+use crate::findings::time_account::{Account, RegionKey, Wait};
+use crate::misses::Range;
 use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -207,73 +209,44 @@ fn cause(context: &Context, rule: &'static Rule, sites: &[u32]) -> Cause {
 
 /// Computes the share of its parts of the code that each cause loses.
 fn weigh(context: &Context, causes: &mut [Cause]) {
-    let mut regions: HashMap<RegionKey, RegionTime, Mixed> = HashMap::default();
-    for facts in context.sites.values() {
-        let of = context.users.region(facts.group.piece());
-        regions.entry(of).or_default().rows += facts.rows;
-    }
-    for cause in causes.iter() {
-        let part = 1.0 / cause.regions.len() as f64;
-        for region in &cause.regions {
-            let of = regions.entry(*region).or_default();
-            of.waits.push(cause.price.wait.times(part));
-            of.deviations += cause.price.deviation() * part * cause.price.wait.at(1.0);
+    let waits: Vec<WaitOfCause> = (causes.iter())
+        .map(|cause| (cause.price.wait, cause.price.deviation()))
+        .collect();
+    let of_causes: Vec<Wait> = waits.iter().map(|w| w.0).collect();
+    let mut losses: Vec<Loss> = causes.iter().map(|_| Loss::default()).collect();
+    for region in RegionTime::all(context, causes.iter().map(|c| &c.regions[..])) {
+        let Account { value, ends } = region.account(&waits);
+        let in_region = region.waits(&of_causes);
+        let factors = [ends[0][0], value, ends[0][1]];
+        for (&(cause, _), wait) in region.causes.iter().zip(&in_region) {
+            let loss = &mut losses[cause];
+            loss.is_estimated |= !region.is_measured();
+            for (end, factors) in factors.into_iter().enumerate() {
+                loss.waits[end] += wait.at(factors.exposed);
+                loss.times[end] += region.ns(&in_region, factors);
+            }
         }
     }
-    for (key, region) in &mut regions {
-        region.measure(context, *key);
-    }
-    for cause in causes.iter_mut() {
-        let part = 1.0 / cause.regions.len() as f64;
-        let of_cause = || cause.regions.iter().filter_map(|r| regions.get(r));
-        cause.lost = match of_cause().all(|r| r.is_measured) {
-            true => std::array::from_fn(|end| {
-                let wait = cause.price.wait.times(part);
-                let waits: f64 = of_cause().map(|r| wait.at(r.factors[end])).sum();
-                let times: f64 = of_cause().map(|r| r.times[end]).sum();
-                waits / times.max(f64::MIN_POSITIVE)
-            }),
-            false => {
-                let times: f64 = of_cause().map(|r| r.times[1]).sum();
-                let others = times - cause.price.wait.at(1.0);
+    for (cause, loss) in causes.iter_mut().zip(&losses) {
+        cause.lost = match loss.is_estimated {
+            true => {
+                let others = loss.times[1] - cause.price.wait.at(1.0);
                 context.prices.lost(cause.price.wait_ns, others.max(0.0))
+            }
+            false => {
+                std::array::from_fn(|end| loss.waits[end] / loss.times[end].max(f64::MIN_POSITIVE))
             }
         };
     }
 }
 
-/// Time of the rows of a region.
+/// Time of the regions of a cause in nanoseconds, with the ends of the interval of its wait.
 #[derive(Default)]
-struct RegionTime {
-    rows: u64,
-    /// Waits of its causes.
-    waits: Vec<Wait>,
-    /// Sum of the deviations of their logarithms, each times the wait.
-    deviations: f64,
-    /// True if the time per row was measured.
-    is_measured: bool,
-    /// Factors of the waits, with the ends of their interval.
-    factors: [f64; 3],
-    /// Nanoseconds of all rows, at these factors.
-    times: [f64; 3],
-}
-
-impl RegionTime {
-    fn measure(&mut self, context: &Context, key: RegionKey) {
-        let rows = self.rows as f64;
-        let waits: f64 = self.waits.iter().map(|w| w.at(1.0)).sum();
-        let modelled = Modelled {
-            rows,
-            others: rows * params::NS_OF_HITTING_LOAD,
-            waits: &self.waits,
-            deviation: self.deviations / waits.max(f64::MIN_POSITIVE),
-        };
-        let pace = context.paces.of(key);
-        let account = modelled.account(pace);
-        let [least, most] = account.ends[0];
-        let of = [least, account.value, most];
-        self.times = of.map(|f| f.others * modelled.others + modelled.waits_at(f.exposed));
-        self.factors = of.map(|f| f.exposed);
-        self.is_measured = pace.is_some();
-    }
+struct Loss {
+    /// True if the time per row of a region was not measured.
+    is_estimated: bool,
+    /// The cause's waits.
+    waits: Range,
+    /// All time.
+    times: Range,
 }

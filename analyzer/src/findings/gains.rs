@@ -16,8 +16,9 @@ use crate::findings::cause::{Cause, causes};
 use crate::findings::context::{Context, MeasuredTime, Observed};
 use crate::findings::places::Places;
 use crate::findings::prices::Prices;
+use crate::findings::region_time::{RegionTime, WaitOfCause};
 use crate::findings::sites::{SiteFacts, facts};
-use crate::findings::time_account::{Account, Factors, Modelled, Pace, RegionKey, Wait};
+use crate::findings::time_account::{Account, Factors, Wait};
 use crate::findings::windows::Window;
 use crate::findings::{params, region_share, time_share};
 use crate::misses::{Hierarchy, Misses, Predicted, Range, Variant, replicate_spread};
@@ -29,12 +30,7 @@ use std::collections::HashMap;
 struct Region {
     /// Share of the time in percent, with the ends of its interval.
     share: Range,
-    /// Number of its rows.
-    rows: f64,
-    /// The measured time per row.
-    pace: Option<Pace>,
-    /// Causes in the region, each with the share of its waits in this region.
-    causes: Vec<(usize, f64)>,
+    time: RegionTime,
 }
 
 /// The unchanged program: causes of waits, and the code that they delay.
@@ -47,9 +43,6 @@ pub(crate) struct Costs<'a> {
     /// Misses of the TLB, if they are predicted.
     pages: Option<&'a Predicted>,
     regions: Vec<Region>,
-    /// By cause: the most that it can wait for, in percent of the run's time, since interrupts
-    /// would have been seen at its loads.
-    most: Vec<f64>,
 }
 
 /// Waits of the causes before a change and after it.
@@ -143,9 +136,7 @@ impl<'a> Costs<'a> {
         (predicted, pages): (&'a Predicted, Option<&'a Predicted>),
     ) -> Costs<'a> {
         let regions = regions(&context, &causes);
-        let most = |cause: &Cause| context.waiting(&cause.sites).value.unwrap_or(100.0);
         Costs {
-            most: causes.iter().map(most).collect(),
             context,
             causes,
             predicted,
@@ -191,7 +182,7 @@ impl<'a> Costs<'a> {
             [of(None, 0), of(None, 2)],
         ];
         // The factors of measured regions depend on each other.
-        if self.regions.iter().any(|r| r.pace.is_none()) {
+        if self.regions.iter().any(|r| !r.time.is_measured()) {
             pairs.push(factors(1));
         }
         let mut half = [chance.hypot(params::GAIN_ERROR_PCT); 2];
@@ -316,17 +307,13 @@ impl<'a> Costs<'a> {
 
     /// Both sides, with the factors of the waits before the change.
     fn sides(&self, before: Vec<Wait>, after: Vec<Wait>) -> Sides {
-        let account = |region: &Region| {
-            let waits = region.waits(&before);
-            let deviation: f64 = (region.causes.iter().zip(&waits))
-                .map(|(&(cause, _), wait)| self.causes[cause].price.deviation() * wait.at(1.0))
-                .sum();
-            let mut modelled = region.modelled(&waits);
-            modelled.deviation = deviation / modelled.waits_at(1.0).max(f64::MIN_POSITIVE);
-            modelled.account(region.pace)
-        };
+        let waits: Vec<WaitOfCause> = (before.iter().zip(&self.causes))
+            .map(|(wait, cause)| (*wait, cause.price.deviation()))
+            .collect();
         Sides {
-            accounts: self.regions.iter().map(account).collect(),
+            accounts: (self.regions.iter())
+                .map(|r| r.time.account(&waits))
+                .collect(),
             before,
             after,
         }
@@ -340,18 +327,15 @@ impl<'a> Costs<'a> {
     /// end of the shares of time.
     fn gain(&self, sides: &Sides, factors: impl Fn(&Account) -> Factors, end: usize) -> f64 {
         let of = |(region, account): (&Region, &Account)| {
-            let Factors { exposed, others } = factors(account);
-            let before = region.waits(&sides.before);
-            let after = region.waits(&sides.after);
-            let modelled = region.modelled(&before);
-            let all = others * modelled.others + modelled.waits_at(exposed);
+            let factors = factors(account);
+            let before = region.time.waits(&sides.before);
+            let after = region.time.waits(&sides.after);
+            let all = region.time.ns(&before, factors);
             let share = |wait: f64| region.share[end] * wait / all.max(f64::MIN_POSITIVE);
-            let saved = |(at, &(cause, part)): (usize, &(usize, f64))| {
-                let [was, is] = [&before, &after].map(|waits| share(waits[at].at(exposed)));
-                let seen = (part * self.most[cause] / was.max(f64::MIN_POSITIVE)).min(1.0);
-                seen * (was - is)
+            let saved = |(was, is): (&Wait, &Wait)| {
+                share(was.at(factors.exposed)) - share(is.at(factors.exposed))
             };
-            region.causes.iter().enumerate().map(saved).sum::<f64>()
+            before.iter().zip(&after).map(saved).sum::<f64>()
         };
         self.regions.iter().zip(&sides.accounts).map(of).sum()
     }
@@ -382,24 +366,6 @@ impl<'a> Costs<'a> {
     }
 }
 
-impl Region {
-    /// The waits of its causes in this region.
-    fn waits(&self, of_causes: &[Wait]) -> Vec<Wait> {
-        let of = |&(cause, part): &(usize, f64)| of_causes[cause].times(part);
-        self.causes.iter().map(of).collect()
-    }
-
-    /// The time of its rows with some waits.
-    fn modelled<'a>(&self, waits: &'a [Wait]) -> Modelled<'a> {
-        Modelled {
-            rows: self.rows,
-            others: self.rows * params::NS_OF_HITTING_LOAD,
-            waits,
-            deviation: params::EXPOSED_WAIT_DEVIATION,
-        }
-    }
-}
-
 /// Waits with page walks at an end of the walks' prices.
 fn with_walks(mut waits: Vec<Wait>, walks: &[Walks], end: usize) -> Vec<Wait> {
     for (wait, [exposed, hidden]) in waits.iter_mut().zip(walks) {
@@ -420,30 +386,14 @@ fn doubted([least, value, most]: Range) -> Range {
 /// The regions with causes.
 fn regions(context: &Context, causes: &[Cause]) -> Vec<Region> {
     let times = context.times.as_ref();
-    let of = |facts: &SiteFacts| context.users.region(facts.group.piece());
-    let mut rows: HashMap<RegionKey, u64, Mixed> = HashMap::default();
-    for facts in context.sites.values() {
-        *rows.entry(of(facts)).or_default() += facts.rows;
-    }
-    let all: u64 = rows.values().sum();
-    let mut keys: Vec<RegionKey> = causes.iter().flat_map(|c| c.regions.clone()).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    let region = |key: RegionKey| {
-        let in_it = causes.iter().enumerate();
-        let in_it = in_it.filter(|(_, cause)| cause.regions.contains(&key));
-        let share = match time_share(times, |piece| context.users.region(piece) == key) {
-            time @ TimeShare { value: Some(_), .. } => time.ends(),
-            _ => [region_share(context, &[key], all); 3],
+    let all: u64 = context.sites.values().map(|s| s.rows).sum();
+    let region = |time: RegionTime| {
+        let share = match time_share(times, |piece| context.users.region(piece) == time.key) {
+            share @ TimeShare { value: Some(_), .. } => share.ends(),
+            _ => [region_share(context, &[time.key], all); 3],
         };
-        Region {
-            share,
-            rows: rows.get(&key).copied().unwrap_or(0) as f64,
-            pace: context.paces.of(key),
-            causes: in_it
-                .map(|(number, cause)| (number, 1.0 / cause.regions.len() as f64))
-                .collect(),
-        }
+        Region { share, time }
     };
-    keys.into_iter().map(region).collect()
+    let all_times = RegionTime::all(context, causes.iter().map(|c| &c.regions[..]));
+    all_times.into_iter().map(region).collect()
 }

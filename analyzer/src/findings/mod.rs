@@ -18,6 +18,8 @@ mod params;
 mod paths;
 mod places;
 mod prices;
+mod region_time;
+pub(crate) mod saved_time;
 mod seen;
 mod sharing;
 pub(crate) mod sites;
@@ -34,7 +36,7 @@ use crate::data::object_map::Resolver;
 use crate::data::samples::Waited;
 use crate::engine::EngineOutcome;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
-use crate::misses::{Hierarchy, LatencySource, Misses, Predicted, Range};
+use crate::misses::{Hierarchy, LatencySource, Misses, Predicted};
 use cause::{Cause, causes};
 pub use context::Observed;
 use context::{Context, MeasuredTime};
@@ -43,6 +45,7 @@ use mechanisms::{Layout, Remedy};
 use mgz_annotations_schema::ProgramChange;
 use mgz_annotations_schema::manifest::Manifest;
 pub use objects::AllocationSite;
+pub use saved_time::Gain;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -162,37 +165,6 @@ impl std::fmt::Display for SourceLine {
 impl Serialize for SourceLine {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
-    }
-}
-
-/// Predicted gain of a remedy in percent of the run's time, with its interval. Unknown if it was
-/// not predicted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Gain {
-    /// The estimate.
-    #[serde(rename = "saved_pct")]
-    pub value: Option<f64>,
-    /// Lower end.
-    #[serde(rename = "saved_pct_lo")]
-    pub lo: Option<f64>,
-    /// Upper end.
-    #[serde(rename = "saved_pct_hi")]
-    pub hi: Option<f64>,
-}
-
-impl Gain {
-    /// The gain with the ends of its interval.
-    pub(crate) fn of([lo, value, hi]: Range) -> Gain {
-        Gain {
-            value: Some(value),
-            lo: Some(lo),
-            hi: Some(hi),
-        }
-    }
-
-    /// The lower end, the estimate and the upper end.
-    pub(crate) fn ends(self) -> Option<Range> {
-        Some([self.lo?, self.value?, self.hi?])
     }
 }
 

@@ -137,18 +137,13 @@ impl<'a> Prices<'a> {
             ..Wait::default()
         };
         let (mut wait, mut most, mut level, mut streamed_ns) = ([0.0; 3], 0.0, None, 0.0);
+        let mut counts = [f64::INFINITY; 3];
         for at in 0..self.hierarchy.caches.len() {
             let known = || sites.iter().filter_map(|s| self.misses.get(s));
             let value: f64 = known().filter_map(|m| m.misses.get(at)).sum();
             let rows: u64 = known().map(|m| m.rows).sum();
             let ratio = levels.get(at).and_then(|l| l.ratio);
-            let counts = match ratio {
-                Some([lo, middle, hi]) if middle > 0.0 => {
-                    [lo, middle, hi].map(|r| value * r / middle)
-                }
-                Some([_, _, hi]) => [0.0, value, rows as f64 * hi],
-                None => [0.0, value, value],
-            };
+            counts = misses_at(counts, (value, rows as f64), ratio);
             let latency = self.hierarchy.wait_ns(at);
             let prefetched = self.prefetched_share(at);
             let exposed: Range =
@@ -218,6 +213,18 @@ impl<'a> Prices<'a> {
             _ => params::EXPOSED_LATENCY_SHARE_PREFETCHED,
         }
     }
+}
+
+/// Misses of some rows at a level, with the ends of their interval. `value` is the estimate, and
+/// `ratio` that of misses per load. Levels are predicted separately, but no level has more misses than
+/// the one before.
+fn misses_at(before: Range, (value, rows): (f64, f64), ratio: Option<Range>) -> Range {
+    let alone = match ratio {
+        Some([lo, middle, hi]) if middle > 0.0 => [lo, middle, hi].map(|r| value * r / middle),
+        Some([_, _, hi]) => [0.0, value, rows * hi],
+        None => [0.0, value, value],
+    };
+    std::array::from_fn(|end| before[end].min(alone[end]))
 }
 
 /// Share of a latency that delays the program if no prefetcher has fetched the line, with the ends
@@ -345,6 +352,20 @@ mod tests {
         assert_eq!((of(2).wait_ns, of(2).level), ([0.0; 3], None));
         assert_eq!(of(1).in_words(&prices), "the number of misses is not known");
         assert!(prices.of_site(1) > prices.of_site(2));
+    }
+
+    #[test]
+    fn no_level_has_more_misses_than_the_one_before() {
+        let all = [f64::INFINITY; 3];
+        let first = misses_at(all, (10.0, 100.0), Some([0.05, 0.1, 0.2]));
+        assert_eq!(first, [5.0, 10.0, 20.0]);
+        let second = misses_at(first, (36.0, 100.0), Some([0.0, 0.36, 0.9]));
+        assert_eq!(second, [0.0, 10.0, 20.0]);
+        assert_eq!(
+            misses_at(second, (0.0, 100.0), Some([0.0, 0.0, 1.0])),
+            [0.0, 0.0, 20.0]
+        );
+        assert_eq!(misses_at(all, (7.0, 100.0), None), [0.0, 7.0, 7.0]);
     }
 
     #[test]

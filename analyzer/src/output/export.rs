@@ -178,7 +178,7 @@ fn kind_of(table: &str, column: &str) -> Option<ColumnKind> {
             "function" | "module" | "file" | "inlined_into" | "address" | "outer" | "object"
             | "kind" | "type" | "title" | "level" | "allocated" | "finding" | "advice" | "region"
             | "latencies" | "start" | "end" | "id" | "rho_source" | "call_file" | "estimator"
-            | "name" | "remedy" | "tier" | "source" | "machine_function",
+            | "name" | "gain" | "remedy" | "tier" | "source" | "machine_function",
         ) => ColumnKind::Text,
         _ => return None,
     })

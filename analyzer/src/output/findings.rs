@@ -3,7 +3,6 @@
 use crate::findings::{Finding, SourceLine};
 use crate::misses::LatencySource;
 use crate::output::elided::elided;
-use crate::output::gain::in_words;
 use crate::output::misses;
 use crate::output::names;
 use crate::output::text_table::{head, short_path};
@@ -200,9 +199,12 @@ pub(crate) fn full(number: usize, finding: &Finding, width: usize) -> Vec<String
     lines
 }
 
-/// Predicted gain of the finding's remedy in at most `room` columns, if it is known.
+/// Predicted gain of the finding's remedy in at most `room` columns, if it is known and certain.
 pub(crate) fn gain(finding: &Finding, room: usize) -> Option<String> {
-    let words = format!("{} (predicted)", in_words(finding.saved.ends()?));
+    if finding.saved.words.is_empty() {
+        return None;
+    }
+    let words = format!("{} (predicted)", finding.saved.words);
     let left = room.saturating_sub(words.chars().count() + 1);
     Some(format!("{} {words}", short_remedy(&finding.remedy, left)))
 }

@@ -75,10 +75,6 @@ pub(crate) fn headline(
     vec![title, layout.indented("", &text)]
 }
 
-/// A gain is shown on a screen if the lower end of its interval is at least this, percent of the
-/// time. Source: Chosen.
-const LEAST_GAIN_PCT: f64 = 5.0;
-
 /// Evidence, remedy, and the remedy's gain, if it is certain.
 pub(crate) fn reasons(finding: &Finding, layout: HeadlineLayout<'_>) -> Vec<String> {
     let room = layout.width - INDENT - "Why: ".len();
@@ -86,10 +82,7 @@ pub(crate) fn reasons(finding: &Finding, layout: HeadlineLayout<'_>) -> Vec<Stri
         layout.indented("Why: ", &evidence(finding, room)),
         layout.indented("Try: ", &clauses(&finding.advice, room)),
     ];
-    // A gain that may be a loss is left out here for lack of space.
-    if finding.saved.lo.is_some_and(|lo| lo >= LEAST_GAIN_PCT) {
-        lines.extend(gain(finding, room).map(|gain| layout.indented("Gain: ", &gain)));
-    }
+    lines.extend(gain(finding, room).map(|gain| layout.indented("Gain: ", &gain)));
     lines
 }
 

@@ -8,7 +8,6 @@ pub(crate) mod executed_text;
 pub mod export;
 pub(crate) mod fields;
 pub(crate) mod findings;
-pub(crate) mod gain;
 pub(crate) mod generated;
 mod headline;
 pub(crate) mod measured;

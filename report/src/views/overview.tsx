@@ -8,7 +8,7 @@ import { missRatio } from "../data/curves.ts";
 import { caches, command, isComplete, moreWindows, placeOf, sentence, shareKey, shareWord, wantsHeap, type Model } from "../data/model.ts";
 import { findObject, objectNames } from "../data/object-names.ts";
 import { estimate, num, obj, objs, str, strs, triple, type Estimate, type Obj } from "../data/values.ts";
-import { base, bytes, count, gainInWords, percent, seconds, short, shortRemedy } from "../format.ts";
+import { base, bytes, count, percent, seconds, short, shortRemedy } from "../format.ts";
 import { go } from "../state.ts";
 import { bins, hundred, missesOf, Panel, PATTERN, Share, watchedOf } from "./common.tsx";
 import { MeasuredPanel } from "./measured.tsx";
@@ -186,8 +186,7 @@ function Finding({ m, v, n }: { m: Model; v: Obj; n: number }) {
   const selection = { fn: fn || undefined, file: file || undefined, line: line ? String(line) : undefined, obj: object || undefined };
   // Only findings that name a mechanism know their cost.
   const cost = str(v["title"]) ? num(v["score"]) : null;
-  const [least, saved, most] = [num(v["saved_pct_lo"]), num(v["saved_pct"]), num(v["saved_pct_hi"])];
-  const gain = least !== null && saved !== null && most !== null && str(v["remedy"]) ? gainInWords(least, saved, most) : null;
+  const gain = str(v["gain"]);
   const also = strs(v["also"]);
   // If the slow loads were inlined into the line, the line's own row describes other loads.
   const own = at >= 0 && 2 * (lines.num(shareKey(m), at) ?? 0) >= (cost ?? 0);
@@ -224,7 +223,7 @@ function Finding({ m, v, n }: { m: Model; v: Obj; n: number }) {
       <p class="finding">{sentence(v["finding"])}</p>
       {str(v["mechanism"]) && <p class="finding">{sentence(v["mechanism"])}</p>}
       <p class="try"><strong>Try:</strong> {sentence(v["advice"])}</p>
-      {gain !== null && <p class="gain" data-tip="Predicted from the recorded addresses, moved as the remedy moves data, with its interval. mgz what-if predicts other remedies."><strong>Gain:</strong> <code>{short(shortRemedy(str(v["remedy"])), 80)}</code> {gain} <small>(predicted)</small></p>}
+      {gain && <p class="gain" data-tip="Predicted from the recorded addresses, moved as the remedy moves data, with its interval. mgz what-if predicts other remedies."><strong>Gain:</strong> <code>{short(shortRemedy(str(v["remedy"])), 80)}</code> {gain} <small>(predicted)</small></p>}
       <p class="links">
         {fn && <a href="#code" onClick={(e) => { e.preventDefault(); go(selection, "code"); }}>Code</a>}
         {object && <a href="#data" onClick={(e) => { e.preventDefault(); go(selection, "data"); }}>Data</a>}
