@@ -171,6 +171,9 @@ pub struct Manifest {
     pub wall_seconds: f64,
     /// CPU time of the program and of the children that it waited for, seconds; 0 if unknown.
     pub cpu_seconds: f64,
+    /// Memory that the traced processes had mapped, each at its peak, bytes. None if unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mapped_bytes: Option<u64>,
     /// Traced files.
     pub modules: Vec<Module>,
     /// Traced threads.

@@ -129,6 +129,11 @@ struct Limits {
     room: Option<f64>,
 }
 
+/// The smaller of two sizes, as far as they are known.
+fn smaller(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    a.into_iter().chain(b).min()
+}
+
 /// Number of addresses that fit in `bytes`. The code is assumed to use as many bytes per address as
 /// for the addresses seen.
 fn room(counts: &AccessCounts, bytes: Option<u64>) -> Option<f64> {
@@ -171,6 +176,8 @@ pub struct Maker<'a> {
     /// The sampling period resonates with the program, see
     /// [`crate::estimate::growth_tables::resonance`].
     resonant: bool,
+    /// As in [`RegionEstimator`].
+    mapped: Option<u64>,
     sums: ReplicateSums,
     blocks: Option<Seers<'a>>,
     detail: Detail,
@@ -273,6 +280,7 @@ pub fn maker<'a>(
         scale: outcome.incidence.scale(),
         design: places.design,
         resonant: places.resonant,
+        mapped: places.mapped,
         sums: sums(&outcome.buckets[0], code, target),
         blocks: None,
         shares,
@@ -379,6 +387,7 @@ impl<'a> Maker<'a> {
         measured: Option<Option<Estimate>>,
         bytes: Option<u64>,
     ) -> Hats {
+        let bytes = smaller(bytes, self.mapped);
         let Some(design) = self.design else {
             return Hats {
                 samples_seen: Some(seen),
@@ -524,6 +533,8 @@ pub struct RegionEstimator {
     pub estimator: Estimator,
     /// True if the sampling period resonates with the program.
     pub resonant: bool,
+    /// Memory that the processes had mapped, bytes, if known. No row touches more.
+    pub mapped: Option<u64>,
 }
 
 impl RegionEstimator {
@@ -544,6 +555,7 @@ impl RegionEstimator {
         accesses: Option<f64>,
         bytes: Option<u64>,
     ) -> Hats {
+        let bytes = smaller(bytes, self.mapped);
         let Some(design) = self.design else {
             return unknown(counts, bytes);
         };
@@ -651,6 +663,26 @@ impl Pairs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Windows leave room for rare code with many addresses, but not for more than was mapped.
+    #[test]
+    fn footprints_fit_into_what_was_mapped() {
+        let counts = AccessCounts {
+            accesses: 1_000_000,
+            footprint: 50_000,
+            bytes: 400_000,
+            ..AccessCounts::default()
+        };
+        let upper = |bytes| Limits::new(800, Some(4e9), &counts, bytes).upper(60_000.0, 50_000);
+        assert_eq!(upper(None), Some(60_000.0 + 3.0 / 800.0 * 4e9));
+        assert_eq!(upper(smaller(None, Some(1 << 23))), Some((1 << 20) as f64));
+        assert_eq!(
+            upper(smaller(Some(1 << 22), Some(1 << 23))),
+            Some((1 << 19) as f64)
+        );
+        // The addresses seen are certain.
+        assert_eq!(upper(smaller(None, Some(1000))), Some(50_000.0));
+    }
 
     #[test]
     fn bits_and_lists_count_the_same_pairs() {

@@ -424,6 +424,7 @@ impl Material<'_> {
             design: sampling.design(outcome),
             estimator: self.estimator,
             resonant: false,
+            mapped: self.manifest.mapped_bytes,
         };
         let makers = self.makers(&sampling, places, counts.seen.as_ref());
         warnings.extend(makers.lag.map(|lag| in_step(self.manifest, lag as usize)));

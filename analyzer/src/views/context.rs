@@ -190,6 +190,7 @@ impl Default for Basis<'static> {
             design: None,
             estimator: crate::estimate::row_estimates::Estimator::Recapture,
             resonant: false,
+            mapped: None,
         };
         Basis {
             footprint: &NOTHING.0,

@@ -9,6 +9,7 @@
 pub mod attach;
 pub mod drain;
 mod ending;
+pub(crate) mod mapped_memory;
 pub mod outcome;
 pub mod phases;
 pub mod run;

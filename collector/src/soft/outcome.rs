@@ -114,6 +114,8 @@ pub struct RunOutcome {
     pub wall: Duration,
     /// CPU time of the program and of the children that it waited for.
     pub cpu: Duration,
+    /// Memory that the processes had mapped, each at its peak, bytes; None if unknown.
+    pub mapped: Option<u64>,
     /// From the program's start to the moment when the last record was in its spill file.
     pub spill_done: Duration,
     /// Bytes of the spill folder.

@@ -101,6 +101,9 @@ fn outcome(
     RunOutcome {
         status: supervised.status,
         ended_early: supervised.ended_early,
+        mapped: supervised
+            .mapped
+            .sum(tally.threads.iter().map(|t| t.process)),
         threads: tally.threads,
         counts: tally.counts,
         modules: supervised.modules,

@@ -4,6 +4,7 @@ use crate::objects::heap::Heap;
 use crate::objects::stacks::StackSeen;
 use crate::soft::drain::{Drainer, KnownProcess};
 use crate::soft::ending::Ending;
+use crate::soft::mapped_memory::MappedMemory;
 use crate::soft::outcome::{DriverError, ModuleSeen, RunEvent, recorder_error};
 use crate::soft::phases::Tracker;
 use crate::soft::setup::Setup;
@@ -48,6 +49,8 @@ pub struct Supervised {
     pub problems: Vec<String>,
     /// Number of threads that existed and never had a ring.
     pub unseen: u64,
+    /// Memory that the processes had mapped.
+    pub(crate) mapped: MappedMemory,
     /// `burst`: triggers that met code without a clone.
     pub outside: CodeSamples,
 }
@@ -84,6 +87,7 @@ pub fn supervise(
         segment: EncodedSegment::default(),
         until: duration.map(|d| began + d),
         unseen: Unseen::new(),
+        mapped: MappedMemory::default(),
         ending: Ending::default(),
     };
     let (over, left) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -143,6 +147,7 @@ pub fn supervise(
         modules: supervisor.modules,
         problems: supervisor.problems,
         unseen: supervisor.unseen.count(),
+        mapped: supervisor.mapped,
         outside: supervisor.outside,
     })
 }
@@ -166,6 +171,7 @@ struct Supervisor<'a> {
     /// incomplete.
     rows: usize,
     unfinished: Option<Instant>,
+    mapped: MappedMemory,
     /// Last process and thread seen in each thread slot.
     threads: Vec<(u32, u32)>,
     /// Number of rows of the threads' stacks read, and the row that was incomplete at the last
@@ -227,6 +233,7 @@ impl Supervisor<'_> {
                 self.ending.tick(pid, &self.recorded_processes());
             }
             self.report(false, phases, on_event);
+            self.mapped.look(self.threads.iter().map(|t| t.0));
             if matches!(subject, Subject::Child(_)) && !self.shared.stopped() {
                 self.unseen.look(self.threads.iter().copied());
             }

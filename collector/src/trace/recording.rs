@@ -283,6 +283,7 @@ impl Recording {
         m.program_status = outcome.status.clone();
         m.wall_seconds = outcome.wall.as_secs_f64();
         m.cpu_seconds = outcome.cpu.as_secs_f64();
+        m.mapped_bytes = outcome.mapped;
         m.recording_seconds = outcome.spent_ns as f64 / 1e9;
         m.counters = outcome.counters.clone();
         m.totals.spill_bytes = outcome.spill_bytes;
