@@ -4,6 +4,7 @@ use crate::data::code_map::{CodeMap, Target};
 use crate::data::counts::AccessCounts;
 use crate::data::detail::Detail;
 use crate::data::group::Group;
+use crate::data::memory_units::LINE_BYTES;
 use crate::engine::{BucketOutcome, EngineOutcome};
 use crate::estimate::growth_tables::WholeSightings;
 use crate::estimate::sample_shares::Shares;
@@ -125,8 +126,10 @@ impl Hats {
 struct Limits {
     /// Addresses that unsampled phases may touch; `None` if unknown.
     unseen: Option<f64>,
-    /// Addresses that fit in the touched objects, if their sizes are known.
+    /// Addresses that fit in the touched objects or in the mapped memory, if the sizes are known.
     room: Option<f64>,
+    /// Lines of the mapped memory, if its size is known.
+    lines: Option<f64>,
 }
 
 /// The smaller of two sizes, as far as they are known.
@@ -144,13 +147,27 @@ fn room(counts: &AccessCounts, bytes: Option<u64>) -> Option<f64> {
 impl Limits {
     /// Limits for a row with loads in `seen` samples. `loads` is the upper bound of its executed
     /// loads. Only its recorded loads touch new addresses; implied ones do not.
-    fn new(seen: u64, loads: Option<f64>, counts: &AccessCounts, bytes: Option<u64>) -> Limits {
+    fn new(
+        seen: u64,
+        loads: Option<f64>,
+        counts: &AccessCounts,
+        (bytes, mapped): (Option<u64>, Option<u64>),
+    ) -> Limits {
         let recorded = counts.accesses as f64 / (counts.accesses + counts.implied).max(1) as f64;
         Limits {
             unseen: loads.filter(|_| seen > 0).map(|loads| {
                 (params::UNSEEN_EVENTS_AT_95_PCT / seen as f64).min(1.0) * loads * recorded
             }),
-            room: room(counts, bytes),
+            room: room(counts, smaller(bytes, mapped)),
+            lines: mapped.map(|bytes| (bytes / LINE_BYTES) as f64),
+        }
+    }
+
+    /// The limits of lines.
+    fn of_lines(self) -> Limits {
+        Limits {
+            room: self.room.into_iter().chain(self.lines).reduce(f64::min),
+            ..self
         }
     }
 
@@ -387,11 +404,10 @@ impl<'a> Maker<'a> {
         measured: Option<Option<Estimate>>,
         bytes: Option<u64>,
     ) -> Hats {
-        let bytes = smaller(bytes, self.mapped);
         let Some(design) = self.design else {
             return Hats {
                 samples_seen: Some(seen),
-                ..unknown(counts, bytes)
+                ..unknown(counts, smaller(bytes, self.mapped))
             };
         };
         let (sums, loads) = &self.sums.0[target as usize];
@@ -415,7 +431,7 @@ impl<'a> Maker<'a> {
             counts,
             (design, self.scale),
             (self.resonant, self.hidden),
-            Limits::new(seen, all.map(|e| e.hi), counts, bytes),
+            Limits::new(seen, all.map(|e| e.hi), counts, (bytes, self.mapped)),
         );
         Hats {
             samples_seen: Some(seen),
@@ -436,6 +452,7 @@ fn unknown(counts: &AccessCounts, bytes: Option<u64>) -> Hats {
     let hi = Limits {
         unseen: None,
         room: room(counts, bytes),
+        lines: None,
     }
     .upper(0.0, counts.footprint);
     let range = hi.map(|hi| Estimate {
@@ -476,6 +493,10 @@ fn footprint_hats(
         if resonant {
             estimate.hi = estimate.hi.max(observed as f64 / design.share);
         }
+        let limits = match list {
+            List::Lines => limits.of_lines(),
+            List::All | List::Strided | List::Irregular => limits,
+        };
         let hi = limits.upper(estimate.hi, observed);
         let most = hi.unwrap_or(f64::INFINITY);
         Some((estimate.value.min(most), estimate.lo.min(most), hi))
@@ -555,9 +576,8 @@ impl RegionEstimator {
         accesses: Option<f64>,
         bytes: Option<u64>,
     ) -> Hats {
-        let bytes = smaller(bytes, self.mapped);
         let Some(design) = self.design else {
-            return unknown(counts, bytes);
+            return unknown(counts, smaller(bytes, self.mapped));
         };
         let wanted = self.estimator == Estimator::Recapture && !design.complete();
         let none = Kinds::default();
@@ -573,7 +593,12 @@ impl RegionEstimator {
             counts,
             (design, scale),
             (self.resonant, 0.0),
-            Limits::new(samples_seen.unwrap_or(0), accesses, counts, bytes),
+            Limits::new(
+                samples_seen.unwrap_or(0),
+                accesses,
+                counts,
+                (bytes, self.mapped),
+            ),
         );
         Hats {
             samples_seen,
@@ -673,15 +698,15 @@ mod tests {
             bytes: 400_000,
             ..AccessCounts::default()
         };
-        let upper = |bytes| Limits::new(800, Some(4e9), &counts, bytes).upper(60_000.0, 50_000);
-        assert_eq!(upper(None), Some(60_000.0 + 3.0 / 800.0 * 4e9));
-        assert_eq!(upper(smaller(None, Some(1 << 23))), Some((1 << 20) as f64));
-        assert_eq!(
-            upper(smaller(Some(1 << 22), Some(1 << 23))),
-            Some((1 << 19) as f64)
-        );
+        let limits = |bytes, mapped| Limits::new(800, Some(4e9), &counts, (bytes, mapped));
+        let upper = |bytes, mapped| limits(bytes, mapped).upper(60_000.0, 50_000);
+        assert_eq!(upper(None, None), Some(60_000.0 + 3.0 / 800.0 * 4e9));
+        assert_eq!(upper(None, Some(1 << 23)), Some((1 << 20) as f64));
+        assert_eq!(upper(Some(1 << 22), Some(1 << 23)), Some((1 << 19) as f64));
         // The addresses seen are certain.
-        assert_eq!(upper(smaller(None, Some(1000))), Some(50_000.0));
+        assert_eq!(upper(None, Some(1000)), Some(50_000.0));
+        let lines = limits(None, Some(1 << 23)).of_lines();
+        assert_eq!(lines.upper(9000.0, 8000), Some((1 << 17) as f64));
     }
 
     #[test]
