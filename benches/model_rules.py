@@ -237,8 +237,6 @@ RULES = [
         [],
         {"MIN_ERRORS_TO_CONTRADICT": "-1e9", "ERRORS_TO_COUNT_FULLY": "-1e8"},
     ),
-    rule("error for unseen bursts", [], {"UNSEEN_BURSTS_ERROR": "0.0"}),
-    rule("error of the code's share of watches", [], {"CODE_SHARE_ERROR": "0.0"}),
     # Intervals.
     rule(
         "doubts about the model",

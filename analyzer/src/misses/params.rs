@@ -191,11 +191,6 @@ pub(super) const MIN_EARLY_WATCHES_FOR_PACE: usize = 8;
 pub(super) const WATCHED_WORDS_LOG_ERROR: f64 = 0.3;
 /// A measured pace is rejected if it is off by more than this many standard errors. Source: Chosen.
 pub(super) const MAX_PACE_DEVIATION_IN_ERRORS: f64 = 3.0;
-/// Error of the model for unseen bursts, as a share of the survival. Source: Chosen.
-pub(super) const UNSEEN_BURSTS_ERROR: f64 = 0.15;
-/// A code's share of the late visits in an object has this relative error, in the part that other
-/// code has. Source: Chosen.
-pub(super) const CODE_SHARE_ERROR: f64 = 0.2;
 /// Watches contradict the model if the survival of words is below its survival of lines by this
 /// many standard errors. Source: Chosen.
 pub(super) const MIN_ERRORS_TO_CONTRADICT: f64 = 1.0;

@@ -358,11 +358,7 @@ impl Unit {
             let chance = (params::STANDARD_ERRORS_IN_HALF_INTERVAL * touches.variance(v).sqrt())
                 .max(params::UNSEEN_EVENTS_AT_95_PCT / lasting);
             let touched = touches.part(v) / share;
-            let of_share = params::STANDARD_ERRORS_IN_HALF_INTERVAL
-                * params::CODE_SHARE_ERROR
-                * (1.0 - share)
-                * touched;
-            (1.0 - touched - (chance / share).hypot(of_share)).max(0.0)
+            (1.0 - touched - chance / share).max(0.0)
         };
         grid().map(at).collect()
     }
@@ -382,21 +378,16 @@ impl Unit {
             let survival = survival.max(f64::MIN_POSITIVE);
             let words = alone(v);
             let of_speed = (alone(v / self.speed.off) - alone(v * self.speed.off)) / 2.0;
-            let of_share = params::CODE_SHARE_ERROR * (1.0 - share) * (1.0 - words);
             let chance = touches.variance(v).sqrt() / share.max(1e-9);
-            let of_words = chance.hypot(of_speed).hypot(of_share);
+            let of_words = chance.hypot(of_speed);
             let (watched, of_times) = self.times.of_lines(words);
             let [low, high] = [words - of_words, words + of_words]
                 .map(|words| self.times.of_lines(words.clamp(0.0, 1.0)).0);
             let error = ((high - low) / 2.0)
                 .hypot(of_times)
                 .max(chance / params::WORDS_PER_LINE);
-            let model = (
-                survival,
-                range.hypot(params::UNSEEN_BURSTS_ERROR * survival),
-            );
             let both = combined(
-                model,
+                (survival, range),
                 (watched, error),
                 words + params::STANDARD_ERRORS_IN_HALF_INTERVAL * of_words,
             );

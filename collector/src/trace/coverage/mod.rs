@@ -261,11 +261,7 @@ impl CoverageWatch {
             programs: self
                 .programs
                 .into_iter()
-                .map(|((path, why), times)| Program {
-                    path,
-                    times,
-                    why: why.into(),
-                })
+                .map(|((path, why), times)| Program { path, times, why })
                 .collect(),
             ..Coverage::default()
         };
