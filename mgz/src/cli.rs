@@ -321,7 +321,7 @@ pub struct Agent {
     #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = time)]
     pub duration: Duration,
     /// Percent of a process's CPU time that recording may cost
-    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = overhead)]
     pub overhead: f64,
     /// Leave a turn out if some task waited for a processor during this percentage of the last ten
     /// seconds, or more (/proc/pressure/cpu; else by the load)
@@ -370,6 +370,14 @@ fn percent(text: &str) -> Result<f64, String> {
     match text.trim_end_matches('%').trim_end().parse() {
         Ok(number) if (0.0..=100.0).contains(&number) => Ok(number),
         _ => Err("write a number from 0 to 100".into()),
+    }
+}
+
+/// Parses the cost of recording, within the limits of mgz-record.
+fn overhead(text: &str) -> Result<f64, String> {
+    match percent(text) {
+        Ok(number) if (0.01..=50.0).contains(&number) => Ok(number),
+        _ => Err("write percent from 0.01 to 50".into()),
     }
 }
 
@@ -520,6 +528,10 @@ mod tests {
         assert!(run.heap.is_some() && run.libs.is_none() && run.output.is_none());
         assert_eq!(run.program, ["./a", "--libs", "-o", "x"]);
         assert!(parse(&["run"]).is_err());
+        for (percent, is_valid) in [("0", false), ("0.01", true), ("50", true), ("100", false)] {
+            let agent = parse(&["agent", "--name", "a", "-o", "b", "--overhead", percent]);
+            assert_eq!(agent.is_ok(), is_valid, "{percent}");
+        }
         assert!(parse(&["run", "--frobnicate", "--", "a"]).is_err());
         let Ok(Cli {
             command: Command::Record(rest),

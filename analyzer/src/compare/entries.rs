@@ -435,18 +435,17 @@ pub fn entries(path: &str, analysis: &Analysis, manifest: &Manifest) -> RunEntri
 /// Name of heap memory whose block is not known.
 const HEAP: &str = "[heap]";
 
-/// The entries of objects. Heap memory without a known block is left out: its share depends on the
-/// blocks that were logged, so it differs from run to run.
+/// True if an object has the same name in another run. Memory that is named by its address does
+/// not, and the share of heap memory without a known block depends on the blocks that were logged.
+fn keeps_its_name(object: &str) -> bool {
+    object != HEAP && !is_address(object)
+}
+
+/// The entries of objects.
 fn of_objects(analysis: &Analysis, whole: Whole) -> Vec<Entry> {
-    let rows = || analysis.objects.iter().filter(|o| o.object != HEAP);
-    let names = object_names(
-        &rows()
-            .map(|o| (o.object.as_str(), o.largest))
-            .collect::<Vec<_>>(),
-    );
-    let of = |(row, name): (&ObjectRow, String)| {
+    let of = |row: &ObjectRow| {
         let mut entry = Entry {
-            name,
+            name: row.object.clone(),
             module: row.module.clone(),
             sort: format!("{} {}", row.kind, row.of_type),
             chain: row.stack.join(" < "),
@@ -469,21 +468,8 @@ fn of_objects(analysis: &Analysis, whole: Whole) -> Vec<Entry> {
         entry.cells.extend(size.map(|cell| (Metric::Size, cell)));
         entry
     };
-    rows().zip(names).map(of).collect()
-}
-
-/// Names by which objects of two runs can be matched. An object that is named only by its address
-/// has another address in each run. Such objects are numbered by size, largest first.
-fn object_names(objects: &[(&str, Option<u64>)]) -> Vec<String> {
-    let mut nameless: Vec<usize> = (0..objects.len())
-        .filter(|&at| is_address(objects[at].0))
-        .collect();
-    nameless.sort_by_key(|&at| (std::cmp::Reverse(objects[at].1), objects[at].0));
-    let mut names: Vec<String> = objects.iter().map(|o| o.0.to_owned()).collect();
-    for (number, &at) in nameless.iter().enumerate() {
-        names[at] = format!("memory without a name, {}", number + 1);
-    }
-    names
+    let rows = analysis.objects.iter();
+    rows.filter(|o| keeps_its_name(&o.object)).map(of).collect()
 }
 
 #[cfg(test)]
@@ -492,19 +478,11 @@ mod tests {
 
     #[test]
     fn addresses_are_no_names() {
-        let of = |objects: &[(&str, Option<u64>)]| object_names(objects);
-        let base = [
-            ("0x7f86 (64.0 MiB)", Some(64)),
-            ("table", Some(9)),
-            ("0x7f12 (1.0 MiB)", Some(1)),
-        ];
-        let new = [
-            ("0x7fee (1.0 MiB)", Some(1)),
-            ("0x7f00 (80.0 MiB)", Some(80)),
-            ("table", Some(9)),
-        ];
-        let (base, new) = (of(&base), of(&new));
-        assert_eq!((&base[0], &base[2]), (&new[1], &new[0]));
-        assert_eq!((base[1].as_str(), new[2].as_str()), ("table", "table"));
+        for object in ["0x7f86 (64.0 MiB)", "[heap]"] {
+            assert!(!keeps_its_name(object), "{object}");
+        }
+        for object in ["table", "main two.c:7", "[stack]"] {
+            assert!(keeps_its_name(object), "{object}");
+        }
     }
 }

@@ -19,7 +19,9 @@ const OF_PYTHON: [&str; 7] = [
 pub(crate) fn elided(name: &str) -> String {
     // Placeholders in brackets stay whole: code or memory without a name.
     let is_of_python = |part: &str| OF_PYTHON.contains(&part);
-    if name.starts_with('[') || name.split(['.', ' ']).any(is_of_python) {
+    // Methods of Go have their receiver in parentheses: `main.(*Tree).sum`.
+    let is_of_go = name.contains(".(*");
+    if name.starts_with('[') || is_of_go || name.split(['.', ' ']).any(is_of_python) {
         return name.to_owned();
     }
     // Copies of a function that a compiler made.
@@ -130,6 +132,7 @@ mod tests {
             ("main.<locals>.<genexpr>", "main.<locals>.<genexpr>"),
             ("<module> train.py:12", "<module> train.py:12"),
             ("pick<module>(int)", "pick<…>"),
+            ("main.(*Tree).sum", "main.(*Tree).sum"),
             (
                 "std::vector<int, std::allocator<int> >::at(unsigned long) const",
                 "std::vector<…>::at",
