@@ -48,7 +48,7 @@ fn says(program: &str, argument: &str, versions: &[&str]) -> bool {
     })
 }
 
-fn go(dir: &Path) -> Option<Command> {
+fn go() -> Option<Command> {
     if !says("go", "version", &["go1.18", "go1.19"]) {
         tools::skip("Go 1.18 or 1.19 is not installed");
         return None;
@@ -58,14 +58,15 @@ fn go(dir: &Path) -> Option<Command> {
     command
         .current_dir(sources().join("go"))
         .envs([("GO111MODULE", "off"), ("GOFLAGS", "")])
-        .env("GOCACHE", dir.join("cache"));
+        // The tests share the compiled standard library.
+        .env("GOCACHE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("go"));
     Some(command)
 }
 
 /// `go build`. `None`: not installed.
 fn built(name: &str, has_c: bool, more: &[&str], dir: &Path) -> Option<PathBuf> {
     let out = dir.join(format!("{name}{}", if has_c { "-c" } else { "" }));
-    let mut command = go(dir)?;
+    let mut command = go()?;
     command.arg("build").args(more);
     if has_c {
         if !tools::have("gcc") {
@@ -128,7 +129,7 @@ fn go_s_own_tests_pass() {
     let dir = tempfile::tempdir().unwrap();
     let packages = ["sort", "container/heap", "sync", "bytes"];
     for package in packages {
-        let Some(mut command) = go(dir.path()) else {
+        let Some(mut command) = go() else {
             return;
         };
         let root = command.args(["env", "GOROOT"]).output().unwrap().stdout;
@@ -136,7 +137,7 @@ fn go_s_own_tests_pass() {
             .join("src")
             .join(package);
         let program = dir.path().join(package.replace('/', "_"));
-        let mut command = go(dir.path()).unwrap();
+        let mut command = go().unwrap();
         command
             .env("CGO_ENABLED", "0")
             .args(["test", "-c", "-o"])
