@@ -472,7 +472,11 @@ fn profiles_have_callers() {
             .replace(',', "")
             .parse()
             .unwrap();
-        assert_eq!(loads, often, "{text}");
+        // The function may have a load of its own.
+        assert!(
+            (often..=often + often / 1000).contains(&loads),
+            "{often}: {text}"
+        );
     } else {
         tools::skip("callgrind_annotate is not installed");
     }

@@ -15,7 +15,7 @@ fn is_container(row: &ObjectRow) -> bool {
     row.kind == "anonymous" || row.kind == "heap" && row.object == "[heap]"
 }
 
-/// Fills in the shares of rows with [`AllBlocks`]. `total` is the number of loads of all rows.
+/// Fills in the shares of rows with [`ObjectRow::sampled`]. `total` is the number of loads of all rows.
 pub(crate) fn divide(rows: &mut [ObjectRow], total: u64) {
     let share = |row: &ObjectRow| {
         row.time
