@@ -133,7 +133,7 @@ impl Dictionary {
             true => "cpython",
             false => "native",
         };
-        // A placeholder for unknown callers is no frame of any kind.
+        // `[callers unknown]` has no kind of frame.
         if outermost.python || !outermost.module.is_empty() {
             let kind = self.attribute("profile.frame.type", &Value::Text(frame_type));
             message = message.packed(4, [kind]);
