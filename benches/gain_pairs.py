@@ -157,7 +157,7 @@ PAIRS = [
     ),
     pair("records.c", "spheres", "split", "split of struct sphere", set="fresh"),
     pair("lookups.rs", "trades", "split", "split of lookups::trades", set="fresh"),
-    pair("fields.f90", "species", "split", "split of atom", set="fresh"),
+    pair("fields.f90", "species", "split", "split of fields fields.f90:108", set="fresh"),
     pair(
         "records.c",
         "entries",
@@ -168,7 +168,7 @@ PAIRS = [
     ),
     pair("records.c", "heights", "smaller", "smaller-elements of int64_t by 4", set="fresh"),
     pair("records.c", "signal", "interleave", "interleave of double", set="fresh"),
-    pair("lookups.rs", "points", "interleave", "interleave of f32", set="fresh"),
+    pair("lookups.rs", "points", "interleave", "interleave of lookups::points", set="fresh"),
     pair("grids.c", "heat", "exchange", "exchange-loops of heat_across", set="fresh"),
     pair(
         "fields.f90",
@@ -196,7 +196,7 @@ PAIRS = [
         set="fresh",
         like="jemalloc: Implement cache index randomization for large allocations.",
     ),
-    pair("fields.f90", "planes", "pad", "pad of real by 8192", set="fresh"),
+    pair("fields.f90", "planes", "pad", "pad of fields fields.f90:103 by 8192", set="fresh"),
     pair(
         "grids.c",
         "aggregators",
@@ -215,7 +215,7 @@ PAIRS = [
         like="LLVM: [libc][x86] Add Non-temporal code path for large memcpy",
     ),
     pair("grids.c", "mixed", "streaming stores", "", set="fresh"),
-    pair("links.cpp", "inbox", "pool", "pool of std::forward_list", set="fresh"),
+    pair("links.cpp", "inbox", "pool", "pool of inbox", set="fresh"),
     pair("links.cpp", "scene", "pool", "pool of SceneNode", set="fresh"),
     pair(
         "records.c",

@@ -255,6 +255,19 @@ impl<'d, 'a> Types<'d, 'a> {
         is_data.then_some(inner)
     }
 
+    /// True for `void *`.
+    pub(crate) fn is_untyped(&self, at: UnitOffset) -> bool {
+        let bare = self.bare(at);
+        let pointer = bare.filter(|(_, tag)| *tag == gimli::DW_TAG_pointer_type);
+        pointer.is_some_and(|(pointer, _)| self.type_of(pointer).is_none())
+    }
+
+    /// True for `char` and its like.
+    pub(crate) fn is_byte(&self, at: UnitOffset) -> bool {
+        let bare = self.bare(at);
+        bare.is_some_and(|(of, tag)| tag == gimli::DW_TAG_base_type && self.bytes(of) == Some(1))
+    }
+
     /// Bytes of a type.
     pub(crate) fn bytes(&self, at: UnitOffset) -> Option<u64> {
         self.bytes_to_depth(at, 0)
@@ -292,6 +305,16 @@ impl<'d, 'a> Types<'d, 'a> {
             }
         }
         at
+    }
+
+    /// The element of an array whose variable only describes it. The first word of the variable is
+    /// the elements' address, as in allocatable arrays and pointers of Fortran.
+    pub(crate) fn element_elsewhere(&self, at: UnitOffset) -> Option<UnitOffset> {
+        let (array, tag) = self.bare(at)?;
+        let entry = self.unit.entry(array).ok()?;
+        let is_elsewhere =
+            tag == gimli::DW_TAG_array_type && entry.has_attr(gimli::DW_AT_data_location);
+        is_elsewhere.then(|| self.type_of(array)).flatten()
     }
 
     /// Layout of elements of a type.

@@ -37,6 +37,9 @@ pub struct Told {
     pub allocated: Option<Allocated>,
     /// Its function returns the result.
     pub returned: bool,
+    /// Number of inlined functions around the call, from the inside out, that return untyped
+    /// memory (`void *`). They are allocators too.
+    pub inlined_allocators: usize,
 }
 
 /// Examines the calls of a file, given by the address of their last byte, as linked.
@@ -77,39 +80,51 @@ fn told(
     let unit = units.find_dwarf_and_unit(call).skip_all_loads()?;
     let mut types = Types::new(dwarf, unit.unit);
     let mut frames = units.find_frames(call).skip_all_loads().ok()?;
+    // By function around the call, from the inside out: it returns untyped memory.
+    let mut untyped = Vec::new();
     let mut function = None;
     while let Ok(Some(frame)) = frames.next() {
         let (Some(at), Some(name)) = (frame.dw_die_offset, frame.function) else {
             continue;
         };
         function = Some(at);
+        untyped.push(
+            types
+                .type_of_instance(at)
+                .is_some_and(|of| types.is_untyped(of)),
+        );
         let name = name.raw_name().map(|n| readable(&n)).ok()?;
         if let Some(of) = by_signature(&types, at, &name) {
             return Some(Told {
                 allocated: Some(make(&mut types, of, String::new())),
-                returned: false,
+                ..Told::default()
             });
         }
     }
     let scope = Scope::read(&types, function?)?;
     let found = flow::follow(&types, &scope, code, call);
-    Some(match found {
-        Goes::To { of, kept_in } => Told {
-            allocated: Some(make(&mut types, of, kept_in)),
-            returned: false,
-        },
-        Goes::Named(of_type) => Told {
-            allocated: Some(Allocated {
+    let is_untyped = untyped.pop().unwrap_or(false);
+    let inlined_allocators = untyped.iter().take_while(|&&u| u).count();
+    let is_inside_typed = inlined_allocators < untyped.len();
+    // A function that returns untyped memory returns the result, even if it has lost it, such as by
+    // `memset(result, …)`, or has used it as bytes.
+    let is_allocator = is_untyped && !is_inside_typed;
+    let found = match found {
+        Goes::Somewhere if is_allocator => Goes::Back,
+        Goes::To { of, .. } if is_allocator && types.is_byte(of) => Goes::Back,
+        found => found,
+    };
+    Some(Told {
+        returned: matches!(found, Goes::Back),
+        allocated: match found {
+            Goes::To { of, kept_in } => Some(make(&mut types, of, kept_in)),
+            Goes::Named(of_type) => Some(Allocated {
                 of_type,
                 ..Allocated::default()
             }),
-            returned: false,
+            Goes::Back | Goes::Somewhere => None,
         },
-        Goes::Back => Told {
-            allocated: None,
-            returned: true,
-        },
-        Goes::Somewhere => Told::default(),
+        inlined_allocators,
     })
 }
 

@@ -11,13 +11,15 @@ use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
     OpKind, Register,
 };
-use object::{Object, ObjectSection, ObjectSymbol};
+use object::{Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationTarget};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Source: Chosen.
 const MAX_INSTRUCTIONS_AFTER_CALL: usize = 64;
 /// Source: Chosen.
 const MAX_INSTRUCTIONS_BEFORE_CALL: usize = 20_000;
+/// Bytes of a linkage table's entry. Source: psABI; `.plt` and `.plt.sec` have entries of 16 bytes.
+const MAX_STUB_BYTES: u64 = 16;
 /// Number of jumps that are followed.
 const JUMPS: usize = 4;
 
@@ -39,6 +41,9 @@ pub(crate) enum Goes {
     Somewhere,
 }
 
+/// Functions of the C library that return their first argument.
+const RETURN_FIRST_ARGUMENT: [&str; 5] = ["memset", "memcpy", "memmove", "strcpy", "strncpy"];
+
 /// In this range of addresses, the frame's base is a register plus an offset.
 type FrameRule = (u64, u64, u16, i64);
 
@@ -47,6 +52,8 @@ pub(crate) struct FileCode<'f> {
     file: &'f object::File<'f>,
     /// Data symbols by address.
     data: BTreeMap<u64, String>,
+    /// Words with the addresses of functions that return their first argument.
+    return_first_argument: HashSet<u64>,
 }
 
 impl<'f> FileCode<'f> {
@@ -62,7 +69,31 @@ impl<'f> FileCode<'f> {
         FileCode {
             file,
             data: named.collect(),
+            return_first_argument: words_of(file, &RETURN_FIRST_ARGUMENT),
         }
+    }
+
+    /// True if a call leads to a function that returns its first argument, by a linkage table or by
+    /// the word of its address.
+    fn returns_first_argument(&self, call: &Instruction) -> bool {
+        let word = |i: &Instruction| {
+            let is_word = i.op0_kind() == OpKind::Memory && i.is_ip_rel_memory_operand();
+            is_word.then(|| i.memory_displacement64())
+        };
+        let of_stub = || {
+            let target = call.near_branch_target();
+            let stub = self.bytes(target, target.saturating_add(MAX_STUB_BYTES))?;
+            let code = Decoder::with_ip(64, stub, target, DecoderOptions::NONE);
+            let jump = code
+                .into_iter()
+                .find(|i| i.mnemonic() != Mnemonic::Endbr64)?;
+            word(&jump).filter(|_| jump.is_jmp_near_indirect())
+        };
+        let word = match call.is_call_near() {
+            true => of_stub(),
+            false => word(call),
+        };
+        word.is_some_and(|word| self.return_first_argument.contains(&word))
     }
 
     fn bytes(&self, from: u64, to: u64) -> Option<&'f [u8]> {
@@ -110,6 +141,24 @@ impl<'f> FileCode<'f> {
         }
         rules
     }
+}
+
+/// Words that get the addresses of imported functions.
+fn words_of(file: &object::File<'_>, functions: &[&str]) -> HashSet<u64> {
+    let (Some(symbols), Some(relocations)) =
+        (file.dynamic_symbol_table(), file.dynamic_relocations())
+    else {
+        return HashSet::new();
+    };
+    let is_of = |target: RelocationTarget| {
+        let RelocationTarget::Symbol(symbol) = target else {
+            return false;
+        };
+        let symbol = symbols.symbol_by_index(symbol);
+        symbol.is_ok_and(|s| s.name().is_ok_and(|name| functions.contains(&name)))
+    };
+    let of_functions = relocations.filter(|(_, r)| is_of(r.target()));
+    of_functions.map(|(word, _)| word).collect()
 }
 
 /// A register's number in debug information.
@@ -236,8 +285,8 @@ impl Walk<'_, '_, '_, '_> {
                 if let Some(returns) = self.scope.returns.filter(|_| self.registers.contains(&RAX))
                 {
                     match self.types.pointee(returns) {
-                        Some(of) => self.goes(1, of, String::new()),
-                        None => self.found(1, Goes::Back),
+                        Some(of) => self.kept(of, String::new()),
+                        None => self.found(KEPT_SOMEWHERE, Goes::Back),
                     }
                 }
                 return;
@@ -271,14 +320,24 @@ impl Walk<'_, '_, '_, '_> {
         self.found(rank, Goes::To { of, kept_in });
     }
 
-    /// Finds variables that are in registers with the result.
+    /// The result is kept in a variable or field. One of bytes may be that of an allocator.
+    fn kept(&mut self, of: UnitOffset, name: String) {
+        let rank = match self.types.is_byte(of) {
+            true => KEPT_AS_BYTES,
+            false => KEPT_SOMEWHERE,
+        };
+        self.goes(rank, of, name);
+    }
+
+    /// Finds variables that are in registers or places on the stack with the result.
     fn look_at_variables(&mut self, at: u64) {
+        let holds = |place: VariablePlace| match place {
+            VariablePlace::Register(r) => self.registers.contains(&r),
+            VariablePlace::Frame(by) => self.slots.contains(&(None, by)),
+            VariablePlace::Based(register, by) => self.slots.contains(&self.slot(at, register, by)),
+        };
         let here = |v: &&Variable| {
-            v.places.iter().any(|&(from, to, place)| {
-                from <= at
-                    && at < to
-                    && matches!(place, VariablePlace::Register(r) if self.registers.contains(&r))
-            })
+            (v.places.iter()).any(|&(from, to, place)| from <= at && at < to && holds(place))
         };
         let found: Vec<(bool, UnitOffset, String)> = (self.scope.variables.iter())
             .filter(here)
@@ -288,7 +347,7 @@ impl Walk<'_, '_, '_, '_> {
             match is_made {
                 true => self.goes(MADE_OBJECT, of, String::new()),
                 false if name == "this" => {}
-                false => self.goes(KEPT_SOMEWHERE, of, name),
+                false => self.kept(of, name),
             }
         }
     }
@@ -372,8 +431,13 @@ impl Walk<'_, '_, '_, '_> {
             }
         }
         let into = (address - begin) as i64;
+        let bytes = |of| match self.types.element_elsewhere(of) {
+            // Its first word is the address of the elements.
+            Some(_) => 8,
+            None => self.types.bytes(of).unwrap_or(0) as i64,
+        };
         found
-            .filter(|&of| into < self.types.bytes(of).unwrap_or(0) as i64)
+            .filter(|&of| into < bytes(of))
             .map(|of| (of, into, wanted.to_owned()))
     }
 
@@ -400,9 +464,14 @@ impl Walk<'_, '_, '_, '_> {
             if self.registers.contains(&FIRST_ARGUMENT) && i.is_call_near() {
                 self.passed_to(i.near_branch_target());
             }
+            let is_back =
+                self.registers.contains(&FIRST_ARGUMENT) && self.code.returns_first_argument(i);
             for register in CHANGED_BY_CALLS {
                 self.registers.remove(&register);
                 self.known.remove(&register);
+            }
+            if is_back {
+                self.registers.insert(RAX);
             }
             return;
         }
@@ -538,11 +607,15 @@ impl Walk<'_, '_, '_, '_> {
             }
             return;
         }
-        if let Some((of, name)) = self.pointer_in(i)
+        if let Some((of, 0, name)) = self.memory(i)
+            && let Some(element) = self.types.element_elsewhere(of)
+        {
+            self.kept(element, name);
+        } else if let Some((of, name)) = self.pointer_in(i)
             && let Some(of) = self.types.pointee(of)
             && name != "this"
         {
-            self.goes(KEPT_SOMEWHERE, of, name);
+            self.kept(of, name);
         }
         if let Some(slot) = slot {
             self.slots.insert(slot);
@@ -615,9 +688,10 @@ impl Walk<'_, '_, '_, '_> {
     }
 }
 
-/// Strength of a finding, the least first: the result is passed to a function, is kept somewhere,
-/// becomes an object, or becomes an object with virtual functions.
-const PASSED_ON: u8 = 0;
-const KEPT_SOMEWHERE: u8 = 1;
-const MADE_OBJECT: u8 = 2;
-const MADE_VIRTUAL_OBJECT: u8 = 3;
+/// Strength of a finding, the least first: the result is kept as bytes, is passed to a function, is
+/// kept somewhere, becomes an object, or becomes an object with virtual functions.
+const KEPT_AS_BYTES: u8 = 0;
+const PASSED_ON: u8 = 1;
+const KEPT_SOMEWHERE: u8 = 2;
+const MADE_OBJECT: u8 = 3;
+const MADE_VIRTUAL_OBJECT: u8 = 4;

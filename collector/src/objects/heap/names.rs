@@ -34,6 +34,13 @@ pub struct NamedStacks {
     pub returns: Vec<Vec<CallFrame>>,
 }
 
+/// Findings about calls, by file and address of a call's last byte.
+type ToldOfCalls = HashMap<(PathBuf, u64), Told>;
+
+/// Maximum number of the user's functions around a call that are examined as allocators. Source:
+/// chosen; few programs have a wrapper of a wrapper.
+const MAX_ALLOCATORS_OF_USER: usize = 2;
+
 /// A call: function, place, column.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Call {
@@ -157,23 +164,19 @@ impl<'a> AddressNames<'a> {
         named
     }
 
-    /// Examines the calls of each stack, from the inside out, up to the first one in the user's
+    /// Examines the calls of each stack, from the inside out, up to the first ones in the user's
     /// code.
-    fn ask(&mut self, stacks: &[Vec<CallFrame>]) -> HashMap<(PathBuf, u64), Told> {
+    fn ask(&mut self, stacks: &[Vec<CallFrame>]) -> ToldOfCalls {
         let mut calls: BTreeMap<PathBuf, BTreeSet<u64>> = BTreeMap::new();
         for stack in stacks {
+            let mut users = 0;
             for frame in stack.iter().filter(|frame| frame.python.is_none()) {
                 let address = self.address(frame);
                 let of = calls.entry(frame.file.as_path().to_owned()).or_default();
                 of.insert(address);
-                if self.calls(frame).iter().any(|c| !c.is_plumbing()) {
-                    // The user's function may be an allocator itself, so its caller is examined
-                    // too.
-                    if let Some(next) = stack.iter().skip_while(|f| *f != frame).nth(1) {
-                        let address = self.address(next);
-                        let of = calls.entry(next.file.as_path().to_owned()).or_default();
-                        of.insert(address);
-                    }
+                users += usize::from(self.calls(frame).iter().any(|c| !c.is_plumbing()));
+                // The user's function may be an allocator itself, so its callers are examined too.
+                if users > MAX_ALLOCATORS_OF_USER {
                     break;
                 }
             }
@@ -189,14 +192,24 @@ impl<'a> AddressNames<'a> {
 
     /// The calls of a stack, and the one that requested memory. Python frames stand where the
     /// interpreter runs them.
-    fn calls_and_site(&mut self, frames: &[CallFrame]) -> (Vec<Call>, Option<Call>) {
+    fn calls_and_site(
+        &mut self,
+        frames: &[CallFrame],
+        told: &ToldOfCalls,
+    ) -> (Vec<Call>, Option<Call>) {
         let (python, machine): (Vec<&CallFrame>, Vec<&CallFrame>) =
             frames.iter().partition(|frame| frame.python.is_some());
         let python: Vec<Call> = python.into_iter().flat_map(|f| self.calls(f)).collect();
         let mut calls = Vec::new();
         let mut site = None;
+        let mut allocator = None;
         for frame in machine {
             let found = self.calls(frame);
+            let told = told.get(&(frame.file.as_path().to_owned(), self.address(frame)));
+            let allocators = match told {
+                Some(Told { returned: true, .. }) => found.len(),
+                told => told.map_or(0, |t| t.inlined_allocators),
+            };
             if !python.is_empty() && found.iter().any(|c| is_loop(&c.function)) {
                 break;
             }
@@ -205,23 +218,21 @@ impl<'a> AddressNames<'a> {
             let is_site =
                 |c: &&Call| !c.is_plumbing() && (python.is_empty() || !c.place.is_empty());
             if may_be_site && site.is_none() {
-                site = found.iter().find(is_site).cloned();
+                allocator = allocator.or_else(|| found.iter().find(is_site).cloned());
+                site = found.iter().skip(allocators).find(is_site).cloned();
             }
             calls.extend(found);
         }
         let own = python.iter().find(|c| !c.library).or(python.first());
-        let site = site.or(own.cloned()).or(calls.first().cloned());
+        let site = site.or(own.cloned()).or(allocator);
+        let site = site.or(calls.first().cloned());
         calls.extend(python);
         (calls, site)
     }
 
     /// The site of a call stack, and the number of its innermost frames that determine it.
-    fn site(
-        &mut self,
-        frames: &[CallFrame],
-        told: &HashMap<(PathBuf, u64), Told>,
-    ) -> (Site, usize) {
-        let (calls, site) = self.calls_and_site(frames);
+    fn site(&mut self, frames: &[CallFrame], told: &ToldOfCalls) -> (Site, usize) {
+        let (calls, site) = self.calls_and_site(frames, told);
         let mut allocated = None;
         let mut own = frames.len();
         for (number, frame) in frames.iter().enumerate() {

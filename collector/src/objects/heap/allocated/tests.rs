@@ -1,6 +1,8 @@
 //! Programs whose calls of an allocator have known types.
 
 use super::*;
+use crate::objects::heap::call_frame::CallFrame;
+use crate::objects::heap::names::AddressNames;
 use iced_x86::{Decoder, DecoderOptions};
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::process::Command;
@@ -10,18 +12,7 @@ use std::process::Command;
 fn told(program: &Path, allocator: &str) -> Vec<(String, String, String)> {
     let data = std::fs::read(program).unwrap();
     let file = object::File::parse(&*data).unwrap();
-    let named = |name: &str| {
-        let symbol = file.symbols().find(|s| s.name() == Ok(name));
-        symbol.map(|s| s.address())
-    };
-    let target = named(allocator).expect("the allocator");
-    let section = file.section_by_name(".text").unwrap();
-    let code = section.data().unwrap();
-    let calls: BTreeSet<u64> = Decoder::with_ip(64, code, section.address(), DecoderOptions::NONE)
-        .into_iter()
-        .filter(|i| i.is_call_near() && i.near_branch_target() == target)
-        .map(|i| i.next_ip() - 1)
-        .collect();
+    let calls = calls_of_function(&file, allocator);
     let function = |address: u64| {
         let inside =
             |s: &object::Symbol<'_, '_>| s.address() <= address && address < s.address() + s.size();
@@ -40,6 +31,25 @@ fn told(program: &Path, allocator: &str) -> Vec<(String, String, String)> {
         .collect();
     found.sort();
     found
+}
+
+/// Addresses of a function.
+fn of_function(file: &object::File<'_>, name: &str) -> std::ops::Range<u64> {
+    let symbol = file.symbols().find(|s| s.name() == Ok(name));
+    let symbol = symbol.unwrap_or_else(|| panic!("no {name}"));
+    symbol.address()..symbol.address() + symbol.size()
+}
+
+/// The last byte of each call of a function.
+fn calls_of_function(file: &object::File<'_>, name: &str) -> BTreeSet<u64> {
+    let target = of_function(file, name).start;
+    let section = file.section_by_name(".text").unwrap();
+    let code = section.data().unwrap();
+    Decoder::with_ip(64, code, section.address(), DecoderOptions::NONE)
+        .into_iter()
+        .filter(|i| i.is_call_near() && i.near_branch_target() == target)
+        .map(|i| i.next_ip() - 1)
+        .collect()
 }
 
 fn compile(
@@ -76,6 +86,8 @@ struct node *first;
 static char pool[1 << 16], *free_pool = pool;
 __attribute__((noinline)) void *take(unsigned long n) { char *p = free_pool; free_pool += n; return p; }
 __attribute__((noinline)) void *checked(unsigned long n) { void *p = take(n); if (!p) abort(); return p; }
+static inline void *zeroed(unsigned long n) { char *p = take(n); if (!p) abort(); return __builtin_memset(p, 0, n); }
+__attribute__((noinline)) void *cleared(unsigned long n) { return zeroed(n); }
 __attribute__((noinline)) void use(void *a, void *b) { *(char *)a = *(char *)b; }
 __attribute__((noinline)) struct node *make(int key) { struct node *n = take(sizeof *n); n->key = key; n->next = 0; return n; }
 __attribute__((noinline)) void extend(struct node *n) { n->next = take(sizeof *n); n->next->key = n->key; }
@@ -84,8 +96,15 @@ __attribute__((noinline)) void cell(struct table *t, int i) { t->rows[i] = take(
 __attribute__((noinline)) void two(int n) { double *a = take(n), *b = take(n); a[0] = b[0] = n; use(a, b); }
 __attribute__((noinline)) void whole(void) { first = take(16); }
 __attribute__((noinline)) int points(int n) { point *all = take(n * sizeof *all); all[n - 1].x = n; use(all, all); return all[0].y; }
+__attribute__((noinline)) void spilled(int n) {
+    point *p = zeroed(n), *q = zeroed(2 * n);
+    struct node *r = zeroed(3 * n);
+    __asm__ volatile(\"\" ::: \"rbx\", \"r12\", \"r13\", \"r14\", \"r15\");
+    use(p, q); use(q, r); use(r, p);
+}
 int main(int argc, char **argv) {
     struct table t = { 0, checked(64) };
+    spilled(argc); use(cleared(64), argv);
     whole(); rows(&t, argc); cell(&t, argc); extend(make(argc)); two(argc);
     return points(argc) + t.rows[argc]->key + first->key;
 }
@@ -105,20 +124,100 @@ fn results_point_to_what_they_are_kept_in() {
             let wanted = [
                 ["cell", "struct node", ""],
                 ["checked", "[returned]", ""],
+                ["cleared", "[returned]", ""],
                 ["extend", "struct node", "next"],
                 ["make", "struct node", "n"],
                 ["points", "point", "all"],
                 ["rows", "struct node*", "rows"],
+                ["spilled", "point", "p"],
+                ["spilled", "point", "q"],
+                ["spilled", "struct node", "r"],
                 ["two", "double", "a"],
                 ["two", "double", "b"],
                 ["whole", "struct node", "first"],
             ];
-            // The table's pointer, loaded again in optimised code, has no type there.
-            let is_told = |f: &&[&str; 3]| opt == "-O0" || f[0] != "cell";
+            // The table's pointer, loaded again in optimised code, has no type there. Without
+            // optimisation the inlined function is a function.
+            let is_told = |f: &&[&str; 3]| match opt {
+                "-O0" => !["spilled", "cleared", "zeroed"].contains(&f[0]),
+                _ => f[0] != "cell",
+            };
             let told: Vec<_> = found.iter().filter(is_told).collect();
             let wanted: Vec<_> = wanted.iter().filter(is_told).collect();
             assert_eq!(told, wanted, "{compiler} {opt}");
         }
+    }
+}
+
+#[test]
+fn sites_are_outside_of_the_users_allocators() {
+    for opt in ["-O0", "-O2"] {
+        let Some((_dir, program)) = compile(&["gcc", opt], "a.c", C) else {
+            continue;
+        };
+        let data = std::fs::read(&program).unwrap();
+        let file = object::File::parse(&*data).unwrap();
+        let path = std::sync::Arc::new(program.clone());
+        // The first call of `callee` in `caller`.
+        let call = |caller: &str, callee: &str| {
+            let calls = calls_of_function(&file, callee);
+            let inside = of_function(&file, caller);
+            let address = calls.range(inside).next();
+            CallFrame {
+                file: path.clone(),
+                address: *address.unwrap_or_else(|| panic!("{opt}: {callee} in {caller}")),
+                python: None,
+            }
+        };
+        // Optimised code has no function `zeroed`.
+        let allocation = |caller: &str| match opt {
+            "-O0" => vec![call("zeroed", "take"), call(caller, "zeroed")],
+            _ => vec![call(caller, "take")],
+        };
+        let mut cleared = allocation("cleared");
+        cleared.push(call("main", "cleared"));
+        let original = |_: &Path, _: u64| None;
+        let named = AddressNames::new(&original).sites(&[allocation("spilled"), cleared]);
+        let names: Vec<&str> = named.sites.iter().map(|s| s.name.as_str()).collect();
+        assert!(names[0].starts_with("spilled a.c:"), "{opt}: {names:?}");
+        assert!(names[1].starts_with("main a.c:"), "{opt}: {names:?}");
+    }
+}
+
+const FORTRAN: &str = "
+module fields
+  type cell
+    real(8) :: heat
+    integer :: kind
+  end type
+  type(cell), allocatable :: cells(:)
+  real(8), allocatable :: sums(:, :)
+contains
+  subroutine build(n)
+    integer, intent(in) :: n
+    allocate (cells(n), sums(n, n))
+  end subroutine
+end module
+program main
+  use fields
+  call build(command_argument_count())
+  print *, size(cells), size(sums)
+end program
+";
+
+#[test]
+fn arrays_of_fortran_have_the_type_of_their_elements() {
+    for opt in ["-O0", "-O2"] {
+        // Only calls of a function in the file itself are looked at, and nothing runs.
+        let allocator = "-Wl,--defsym=malloc=MAIN__";
+        let Some((_dir, program)) = compile(&["gfortran", opt, allocator], "a.f90", FORTRAN) else {
+            continue;
+        };
+        let found = told(&program, "MAIN__");
+        let of_build = found.iter().filter(|f| f.0.ends_with("build"));
+        let found: Vec<[&str; 2]> = of_build.map(|f| [f.1.as_str(), f.2.as_str()]).collect();
+        let wanted = [["cell", "cells"], ["real(kind=8)", "sums"]];
+        assert_eq!(found, wanted, "{opt}");
     }
 }
 
