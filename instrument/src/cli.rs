@@ -20,6 +20,7 @@ use clap::{CommandFactory, Parser, ValueEnum};
 use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
 use mgz_annotations_schema::replace;
 use mgz_annotations_schema::tell;
+use mgz_elf::function_names::unnamed;
 use mgz_elf::{Elf, Refusal, demangle};
 use regex::Regex;
 use std::borrow::Cow;
@@ -288,7 +289,7 @@ fn selection(args: &Args) -> Result<Box<crate::program::Select>, Stop> {
     }
     Ok(Box::new(move |name, address| {
         let readable = if name.is_empty() {
-            format!("fn_{address:x}")
+            unnamed(address)
         } else {
             demangle::readable(name)
         };

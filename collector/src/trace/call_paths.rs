@@ -15,6 +15,7 @@ use mgz_annotations_schema::PathRecording;
 use mgz_annotations_schema::manifest::CallPaths;
 use mgz_annotations_schema::sidecar::{Function, Sidecar};
 use mgz_elf::demangle::readable;
+use mgz_elf::function_names::unnamed;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -43,7 +44,7 @@ pub fn function_at(sidecar: &Sidecar, address: u64) -> Option<String> {
     let found = sidecar.functions.iter().find(is_in)?;
     let name = sidecar.string(found.name);
     Some(match name {
-        "" => format!("fn_{:x}", found.start),
+        "" => unnamed(found.start),
         name => plain(&readable(name)),
     })
 }
@@ -92,7 +93,7 @@ impl Recording {
             is_elsewhere.then(|| {
                 let read = || Sidecar::read(&self.sidecar_of(path)?).ok();
                 let name = (tables.of(path, read)).and_then(|tables| function_at(&tables, address));
-                name.unwrap_or_else(|| format!("fn_{address:x}"))
+                name.unwrap_or_else(|| unnamed(address))
             })
         };
         let named = merge::name_paths(paths, &original, &elsewhere);

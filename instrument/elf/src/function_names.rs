@@ -112,10 +112,15 @@ impl Symbols {
         }
         let at = start.unwrap_or(ip);
         Name {
-            readable: format!("fn_{at:x}"),
+            readable: unnamed(at),
             symbols: Vec::new(),
         }
     }
+}
+
+/// Name of a function without a symbol, by its first address as linked. The analyzer names it alike.
+pub fn unnamed(address: u64) -> String {
+    format!("[{address:#x}]")
 }
 
 /// Function starts from `.eh_frame_hdr`, in the encoding that all linkers use (a sorted table of
@@ -169,7 +174,7 @@ mod tests {
             functions: BTreeMap::new(),
             ..symbols
         };
-        assert_eq!(stripped.name(place + 1).readable, format!("fn_{address:x}"));
+        assert_eq!(stripped.name(place + 1).readable, unnamed(address));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use mgz_annotations_schema::sidecar::{NONE, Sidecar};
 use mgz_collector::program::modules::Instrumented;
 use mgz_elf::demangle::readable;
+use mgz_elf::function_names::unnamed;
 use object::{Object, ObjectSegment};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -118,7 +119,7 @@ fn clones(wanted: &regex::Regex, module: &Instrumented) -> Result<Vec<Range>, Fi
             sidecar.string(function.name)
         };
         let shown = if name.is_empty() {
-            format!("fn_{:x}", function.start)
+            unnamed(function.start)
         } else {
             readable(name)
         };

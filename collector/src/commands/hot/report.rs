@@ -321,7 +321,7 @@ mod tests {
     fn row(samples: u64, module: &str, symbols: &[&str]) -> Row {
         let readable = symbols
             .first()
-            .map_or("fn_1234".into(), |s| (*s).to_owned());
+            .map_or("[0x1234]".into(), |s| (*s).to_owned());
         Row {
             samples,
             module: module.into(),
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!((chosen.len(), share), (3, 0.91));
         assert_eq!(
             profile.options(&chosen).unwrap(),
-            r"--functions '^(_ZN1a1bEv\.part\.0|fn_1234|hot|hot_alias)$' --libs=libz.so.1"
+            r"--functions '^(_ZN1a1bEv\.part\.0|\[0x1234\]|hot|hot_alias)$' --libs=libz.so.1"
         );
         let text = profile.text(Path::new("/x/my app"), Duration::from_secs(1));
         assert!(

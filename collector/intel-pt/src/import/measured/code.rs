@@ -9,6 +9,7 @@ use mgz_annotations_schema::sidecar::Sidecar;
 use mgz_collector::paths::names::{CodeLookup, FunctionLine};
 use mgz_collector::trace::call_paths::{function_at, original};
 use mgz_collector::trace::measured::CodeNames;
+use mgz_elf::function_names::unnamed;
 use mgz_perf_data::Session;
 use object::Object;
 use std::collections::{BTreeMap, HashMap};
@@ -122,7 +123,7 @@ pub fn with_lookup<T>(
     let elsewhere = |path: &Path, address: u64| {
         let file = files.file(path.to_str()?)?;
         let sidecar = file.sidecar.as_deref().filter(|_| !file.is_here)?;
-        Some(function_at(sidecar, address).unwrap_or_else(|| format!("fn_{address:x}")))
+        Some(function_at(sidecar, address).unwrap_or_else(|| unnamed(address)))
     };
     work(Code {
         files,
