@@ -1,6 +1,6 @@
 """Findings of the MemGaze report (its section 8), for its own programs and for ours."""
 
-from .lab import count, mean
+from .lab import bars, count, mean
 
 FINDINGS = ["finding", "paper", "here", "values"]
 # ΔF and D of gemm in eight intervals (the report's table 8).
@@ -83,6 +83,22 @@ def network_findings(of_gemm, growths, distances):
         halves = {"first half": f"{first:.3f}", "second half": f"{last:.3f}"}
         rows.append(finding("ΔF of ResNet falls over time", last < first, halves))
     return rows
+
+
+def parts_over_time(kind, zoomed):
+    """Rows of the heat map of one object: parts of it by address, with loads and D over time."""
+    rows = zoomed["heat_map"]["rows"]
+    start = min(int(row["start"], 16) for row in rows)
+    place = lambda row: f"{(int(row['start'], 16) - start) / 1024:.0f}"
+    shown = lambda row: ["`" + bars(row[key]) + "`" for key in ("A", "D_mean")]
+    return [[kind, row["label"], place(row), *shown(row)] for row in rows]
+
+
+def part_table(lab, title, rows):
+    """Heat maps inside one object (figure 10)."""
+    head = ["algorithm", "object", "from, KiB", "loads over time", "D over time"]
+    text = "Equal parts of the object by address (`mgz-analyze --zoom --object`), from the run's start to its end; a bar is as high as its share of the row's greatest value, a point where there is no reuse."
+    lab.table(title, head, rows, text)
 
 
 def common_lengths(by_size):

@@ -7,7 +7,7 @@ Only the studied functions are recorded (`--from-function`), as the report ignor
 import os
 import subprocess
 
-from . import originals
+from . import originals, tracing
 from .findings import (
     FINDINGS,
     each,
@@ -16,6 +16,8 @@ from .findings import (
     graph_findings,
     length_table,
     network_findings,
+    part_table,
+    parts_over_time,
     slices,
 )
 from .lab import bars, count
@@ -247,11 +249,12 @@ def graphs(lab, study):
         ("afforest", "components_afforest", "cc", "5.21, 154, 581K, 8.87"),
         ("sv", "components_sv", "cc", "0.83, 36, 476K, 8.65"),
     ]
-    objects, functions, by_size, maps, kept, times = [], [], {}, [], {}, {}
+    objects, functions, by_size, maps, parts, kept, times = [], [], {}, [], [], {}, {}
     for kind, function, name, theirs in kinds:
         trace, got = study.report(kind, instrumented, [kind, *size], "^" + function)
         times[kind] = study.seconds(program, [kind, *size])
-        own = lab.analyze(trace, "--object", name)
+        own = lab.analyze(trace, "--object", f"^{name}$", "--zoom")
+        parts += parts_over_time(kind, own)
         thing = next(o for o in got["objects"] if o["object"] == name)
         alone = next(o for o in own["objects"] if o["object"] == name)
         # The report's D is over all accesses: one that is first in its sample counts nothing.
@@ -320,6 +323,7 @@ def graphs(lab, study):
         maps,
         "From the run's start to its end; a bar is as high as its share of the row's greatest value, a point where there is no reuse.",
     )
+    part_table(lab, "MemGaze: heat maps inside one object (figure 10)", parts)
     length_table(lab, "MemGaze: locality by interval length (figure 11)", by_size)
     lab.table(
         "MemGaze: findings about graphs",
@@ -392,4 +396,8 @@ def run(lab):
     packaged(lab, study)
 
 
-STEPS_OF_PART = {"originals": originals.run, "rewriting": originals.rewriting}
+STEPS_OF_PART = {
+    "originals": originals.run,
+    "rewriting": originals.rewriting,
+    "tracing": tracing.run,
+}

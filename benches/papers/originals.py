@@ -16,6 +16,8 @@ from .findings import (
     length_table,
     network_findings,
     over_all,
+    part_table,
+    parts_over_time,
     slices,
 )
 from .lab import count
@@ -80,17 +82,17 @@ def hottest(rows, names):
     return max(found, key=lambda r: r["A"], default=None)
 
 
-def build_gap(lab, folder, program):
-    out = os.path.join(lab.work, f"gap-{program}")
+def build_gap(lab, folder, program, level="O3"):
+    out = os.path.join(lab.work, f"gap-{program}" + ("" if level == "O3" else f"-{level}"))
     if not os.path.exists(out):
-        flags = ["-std=c++11", "-O3", "-g", *APART]
+        flags = ["-std=c++11", f"-{level}", "-g", *APART]
         lab.run(["g++", *flags, "-o", out, os.path.join(folder, "src", program + ".cc")])
     return out
 
 
 def gap(lab, own, folder):
     """Page rank and components on a Kronecker graph."""
-    functions, objects, kept, by_size, seconds = [], [], {}, {}, {}
+    functions, objects, parts, kept, by_size, seconds = [], [], [], {}, {}, {}
     size = "16" if lab.quick else "22"
     for program, kind, function, thing, pattern, more in [
         ("pr", "gs", "PageRankPullGS", "o_score", "pvector<float>", ["-i", "20"]),
@@ -103,9 +105,10 @@ def gap(lab, own, folder):
         trace, got = own.recorded(out, arguments, KERNEL, GAP_PERIOD)
         names = [function] if function else ["Afforest", "BenchmarkKernel"]
         functions.append(of_function(function or "Afforest", kind, hottest(got["functions"], names)))  # fmt: skip
-        alone = lab.analyze(trace, "--object", pattern)
         row = hottest(got["objects"], [pattern])
-        alone = hottest(alone["objects"], [pattern])
+        one = "^" + re.escape(row["object"]) + "$"
+        parts += parts_over_time(kind, lab.analyze(trace, "--object", one, "--zoom"))
+        alone = hottest(lab.analyze(trace, "--object", pattern)["objects"], [pattern])
         objects.append(of_object(thing, kind, row, alone))
         got["summary"]["A_hat"] /= TRIALS.get(kind, 1)
         kept[kind] = (row, alone, over_all(alone), got)
@@ -119,20 +122,21 @@ def gap(lab, own, folder):
     lab.table(
         "MemGaze's programs: hot objects of GAP (table 9)", OBJECT_HEAD, objects, f"Graph of 2^{size} vertices. The report: o_score 1.13 (gs) and 2.41 (jacobi), cc 5.21 (afforest) and 0.83 (sv)."
     )  # fmt: skip
+    part_table(lab, "MemGaze's programs: heat maps inside one object (figure 10)", parts)
     length_table(lab, "MemGaze's programs: locality by interval length (figure 11)", by_size)
     text = "Accesses and seconds of one trial; D is over all accesses; growth and F_irr% are means over the lengths of intervals."  # fmt: skip
     rows = graph_findings(kept, by_size, seconds)
     lab.table("MemGaze's programs: findings about graphs", FINDINGS, rows, text)
 
 
-def vite(lab, folder, version, tables):
+def vite(lab, folder, version, tables, level="O3"):
     """miniVite with one of the tables."""
-    out = os.path.join(lab.work, f"minivite-{version}")
+    out = os.path.join(lab.work, f"minivite-{version}" + ("" if level == "O3" else f"-{level}"))
     if os.path.exists(out):
         return out
     place = os.path.join(lab.work, f"minivite-{version}-source")
     shutil.copytree(folder, place, dirs_exist_ok=True)
-    flags = ["-std=c++17", "-O3", "-g", *APART, "-fopenmp", "-w", "-DPRINT_DIST_STATS"]
+    flags = ["-std=c++17", f"-{level}", "-g", *APART, "-fopenmp", "-w", "-DPRINT_DIST_STATS"]
     if version != "v1":
         header = os.path.join(place, "other_table.h")
         with open(header, "w", encoding="utf-8") as file:
