@@ -7,7 +7,7 @@ Only the studied functions are recorded (`--from-function`), as the report ignor
 import os
 import subprocess
 
-from . import originals, tracing
+from . import originals, sampling, tracing
 from .findings import (
     FINDINGS,
     each,
@@ -399,5 +399,6 @@ def run(lab):
 STEPS_OF_PART = {
     "originals": originals.run,
     "rewriting": originals.rewriting,
+    "sampling": sampling.run,
     "tracing": tracing.run,
 }

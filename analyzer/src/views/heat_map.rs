@@ -286,21 +286,25 @@ impl HeatMapPlan {
     /// Fills the map from its sums.
     fn fill(self, sums: &HeatSums) -> HeatMap {
         let width = self.columns.len();
-        let rows = self.leaves.iter().enumerate().map(|(row, (leaf, first, last))| {
-            let cells: Vec<(u64, GroupReuse)> =
-                (0..width).map(|c| sums.cell(row * width + c)).collect();
-            HeatRow {
-                region: leaf.id.clone(),
-                start: HexAddress(*first),
-                end: HexAddress(*last),
-                label: label(leaf),
-                accesses: cells.iter().map(|c| c.0).collect(),
-                distances: cells
-                    .iter()
-                    .map(|c| (c.1.reuses > 0).then(|| c.1.distance as f64 / c.1.reuses as f64))
-                    .collect(),
-            }
-        });
+        let rows = self
+            .leaves
+            .iter()
+            .enumerate()
+            .map(|(row, (leaf, first, last))| {
+                let cells: Vec<(u64, GroupReuse)> =
+                    (0..width).map(|c| sums.cell(row * width + c)).collect();
+                HeatRow {
+                    region: leaf.id.clone(),
+                    start: HexAddress(*first),
+                    end: HexAddress(*last),
+                    label: label(leaf),
+                    accesses: cells.iter().map(|c| c.0).collect(),
+                    distances: cells
+                        .iter()
+                        .map(|c| (c.1.reuses > 0).then(|| c.1.distance as f64 / c.1.reuses as f64))
+                        .collect(),
+                }
+            });
         HeatMap {
             rows: rows.collect(),
             columns: self.columns,
@@ -345,10 +349,7 @@ mod tests {
         let of = |start, end, parts| equal_parts(start, end, 12, parts).collect::<Vec<_>>();
         assert_eq!(of(0x1000, 0x1fff, 16), [(0x1000, 0x1fff)]);
         assert_eq!(of(0x1000, 0x3fff, 1), [(0x1000, 0x3fff)]);
-        assert_eq!(
-            of(0x1000, 0x5fff, 2),
-            [(0x1000, 0x2fff), (0x3000, 0x5fff)]
-        );
+        assert_eq!(of(0x1000, 0x5fff, 2), [(0x1000, 0x2fff), (0x3000, 0x5fff)]);
         let parts = of(0x7000, 0xffff_ffff, 16);
         assert_eq!((parts[0].0, parts[15].1), (0x7000, 0xffff_ffff));
         assert!(parts.windows(2).all(|p| p[0].1 + 1 == p[1].0));

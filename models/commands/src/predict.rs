@@ -594,24 +594,25 @@ fn read_model(file: &Path) -> anyhow::Result<ModelFile> {
 /// Maximum ratio of a sampled size and the size expected from the training runs. Source: Chosen.
 const MAX_RATIO_TO_EXPECTED_SIZE: f64 = 2.0;
 
-/// The expected sampled size of a run with this number of distinct blocks, from a power law through
-/// the least and the greatest training run; `None` if sizes do not grow with the blocks.
-fn expected_size(model: &ModelFile, blocks: f64) -> Option<f64> {
-    let mut runs: Vec<(f64, f64)> = model
-        .blocks
-        .iter()
-        .copied()
-        .zip(model.sizes.iter().copied())
-        .collect();
+/// Least and greatest expected sampled size of a run with this number of distinct blocks; `None` if
+/// the sizes of the training runs do not follow a power law of their blocks.
+///
+/// A power above 1 holds for some inputs at most, since no distance is greater than the number of
+/// blocks. So the size lies between that of the power and that of growth in proportion.
+fn expected_size(runs: &[(f64, f64)], blocks: f64) -> Option<(f64, f64)> {
+    let mut runs = runs.to_vec();
     runs.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (least, greatest) = (*runs.first()?, *runs.last()?);
     if greatest.0 < 1.05 * least.0 || greatest.1 < least.1 {
         return None;
     }
     let power = (greatest.1 / least.1).ln() / (greatest.0 / least.0).ln();
-    let at = |blocks: f64| greatest.1 * (blocks / greatest.0).powf(power.min(1.0));
-    let follows = |&(blocks, size): &(f64, f64)| (size / at(blocks)).ln().abs() < 1.5f64.ln();
-    runs.iter().all(follows).then(|| at(blocks))
+    let at = |blocks: f64, power: f64| greatest.1 * (blocks / greatest.0).powf(power);
+    let follows =
+        |&(blocks, size): &(f64, f64)| (size / at(blocks, power)).ln().abs() < 1.5f64.ln();
+    let ends = (at(blocks, power), at(blocks, power.min(1.0)));
+    let ordered = (ends.0.min(ends.1), ends.0.max(ends.1));
+    runs.iter().all(follows).then_some(ordered)
 }
 
 /// A run's input size, and the number of accesses that revealed it. If not `whole`, only the
@@ -624,11 +625,17 @@ fn input_size(model: &ModelFile, measured: &Measured, whole: bool) -> anyhow::Re
     let Some(choice) = &model.sampling else {
         return Ok((measured.blocks as f64, 0));
     };
-    let expected = expected_size(model, measured.blocks as f64);
+    let runs: Vec<(f64, f64)> = model
+        .blocks
+        .iter()
+        .copied()
+        .zip(model.sizes.iter().copied())
+        .collect();
+    let expected = expected_size(&runs, measured.blocks as f64);
     let plausible = |size: f64| {
-        expected.is_none_or(|want| {
-            size > want / MAX_RATIO_TO_EXPECTED_SIZE
-                && (size < want * MAX_RATIO_TO_EXPECTED_SIZE || !whole)
+        expected.is_none_or(|(least, greatest)| {
+            size > least / MAX_RATIO_TO_EXPECTED_SIZE
+                && (size < greatest * MAX_RATIO_TO_EXPECTED_SIZE || !whole)
         })
     };
     let sampled = (choice.threshold..64).filter_map(|threshold| {
@@ -839,5 +846,31 @@ impl Results {
             rows: self.histograms,
             text_rows: 60,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_may_grow_faster_than_the_blocks() {
+        // Blocks and sampled sizes of training runs.
+        let runs = |power: f64| [100.0, 200.0, 400.0].map(|n: f64| (n, n.powf(power)));
+        let near = |found: Option<(f64, f64)>, least: f64, greatest: f64| {
+            let (low, high) = found.unwrap();
+            assert!((low / least - 1.0).abs() < 1e-9, "{low} {least}");
+            assert!((high / greatest - 1.0).abs() < 1e-9, "{high} {greatest}");
+        };
+        near(expected_size(&runs(1.0), 4e4), 4e4, 4e4);
+        near(expected_size(&runs(0.5), 4e4), 200.0, 200.0);
+        near(
+            expected_size(&runs(1.5), 4e4),
+            100.0 * 400f64.powf(1.5),
+            4e4f64.powf(1.5),
+        );
+        // Sizes that have nothing to do with the blocks.
+        assert!(expected_size(&[(100.0, 50.0), (200.0, 500.0), (400.0, 60.0)], 4e4).is_none());
+        assert!(expected_size(&[(100.0, 50.0), (101.0, 90.0)], 4e4).is_none());
     }
 }
