@@ -25,6 +25,25 @@ def each(values, shown):
     return {name: shown(value) for name, value in values.items()}
 
 
+def table_findings(variants, all_loads, strided, distances, times):
+    insert = {v: all_loads["insert", v] for v in variants}
+    used = {v: all_loads["getMax", v] for v in variants}
+    total = {v: insert[v] + used[v] for v in variants}
+    shares = {p: {v: strided[p, v] for v in variants} for p in ("insert", "getMax")}
+    of_map = {v: distances["map (hash table)", v] for v in variants}
+    of_walk = shares["getMax"]
+    part = lambda share: f"{share:.1f} %"
+    return [
+        finding("v1 loads least in getMax, v3 most", used["v1"] < used["v2"] < used["v3"], each(used, count)),
+        finding("v2 loads most in insert, v3 least", insert["v2"] > insert["v1"] > insert["v3"], each(insert, count)),
+        finding("v1 loads least in all", total["v1"] == min(total.values()), each(total, count)),
+        finding("getMax is irregular by chains, strided by closed tables", of_walk["v1"] < 5 < of_walk["v2"], each(of_walk, part)),
+        finding("insert is more strided by closed tables", shares["insert"]["v2"] > shares["insert"]["v1"], each(shares["insert"], part)),
+        finding("D of the map is higher by chains than by v3", of_map["v1"] >= of_map["v3"], each(of_map, "{:.2f}".format)),
+        finding("time falls from v1 to v3", times["v1"] > times["v2"] > times["v3"], each(times, "{:.1f} s".format)),
+    ]  # fmt: skip
+
+
 def slices(lab, trace, name, wanted=8):
     """Metrics of a function in parts of the run with equally many samples."""
     query = "SELECT begin_ns, end_ns FROM samples ORDER BY begin_ns"

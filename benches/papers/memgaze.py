@@ -10,8 +10,6 @@ import subprocess
 from . import originals, sampling, tracing
 from .findings import (
     FINDINGS,
-    each,
-    finding,
     gemm_over_time,
     graph_findings,
     length_table,
@@ -19,6 +17,7 @@ from .findings import (
     part_table,
     parts_over_time,
     slices,
+    table_findings,
 )
 from .lab import bars, count
 
@@ -159,25 +158,6 @@ def communities(lab, study):
         table_findings([v for v, _ in variants], all_loads, strided, distances, times),
         "Loads, F_str%, D and seconds of the tables above; seconds are CPU time, with the graph's making.",
     )
-
-
-def table_findings(variants, all_loads, strided, distances, times):
-    insert = {v: all_loads["insert", v] for v in variants}
-    used = {v: all_loads["getMax", v] for v in variants}
-    total = {v: insert[v] + used[v] for v in variants}
-    shares = {p: {v: strided[p, v] for v in variants} for p in ("insert", "getMax")}
-    of_map = {v: distances["map (hash table)", v] for v in variants}
-    of_walk = shares["getMax"]
-    part = lambda share: f"{share:.1f} %"
-    return [
-        finding("v1 loads least in getMax, v3 most", used["v1"] < used["v2"] < used["v3"], each(used, count)),
-        finding("v2 loads most in insert, v3 least", insert["v2"] > insert["v1"] > insert["v3"], each(insert, count)),
-        finding("v1 loads least in all", total["v1"] == min(total.values()), each(total, count)),
-        finding("getMax is irregular by chains, strided by closed tables", of_walk["v1"] < 5 < of_walk["v2"], each(of_walk, part)),
-        finding("insert is more strided by closed tables", shares["insert"]["v2"] > shares["insert"]["v1"], each(shares["insert"], part)),
-        finding("D of the map is higher by chains than by v3", of_map["v1"] >= of_map["v3"], each(of_map, "{:.2f}".format)),
-        finding("time falls from v1 to v3", times["v1"] > times["v2"] > times["v3"], each(times, "{:.1f} s".format)),
-    ]  # fmt: skip
 
 
 def layers(lab, study):

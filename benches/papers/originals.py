@@ -19,6 +19,7 @@ from .findings import (
     part_table,
     parts_over_time,
     slices,
+    table_findings,
 )
 from .lab import count
 
@@ -38,9 +39,10 @@ KERNEL = "^(PageRankPull|ShiloachVishkin|Afforest)|BenchmarkKernel"
 APART = ["-fno-inline-functions-called-once", "-fno-inline-functions"]
 # Records of a window: the report's buffers of 8 KiB yield some 500.
 WINDOW = "500"
-# Loads between windows. Page rank and components have the report's. miniVite runs on a smaller graph
-# here, and its period is so much shorter that there are as many windows.
-GAP_PERIOD, VITE_PERIOD, NET_PERIOD = 5_000_000, 1_000_000, 1_000_000
+# Loads between windows: the report's, except for networks.
+GAP_PERIOD, VITE_PERIOD, NET_PERIOD = 5_000_000, 10_000_000, 1_000_000
+# Vertices of miniVite's graph: there are as many windows as the report's numbers of accesses give.
+VITE_VERTICES = "1200000"
 # Afforest is over after a sixteenth of the loads of the others. So it runs as often as GAP's default says.
 TRIALS = {"afforest": 16}
 FUNCTION_HEAD = ["function", "program", "F^", "ΔF", "F_str%", "ΔF in samples", "F_str% in samples", "D", "recorded"]  # fmt: skip
@@ -193,25 +195,37 @@ def together(rows, pattern):
 def minivite(lab, own, folder, tables):
     """Community detection with three tables."""
     functions, objects, loads = [], [], []
+    by_part, strided, distances, seconds = {}, {}, {}, {}
     # The graph is geometric, with 2 % of its edges between random vertices.
-    arguments = ["-n", "20000" if lab.quick else "100000", "-p", "2"]
+    arguments = ["-n", "20000" if lab.quick else VITE_VERTICES, "-p", "2"]
     alone = {"OMP_NUM_THREADS": "1"}
-    for version in ["v1", "v2", "v3"] if tables else ["v1"]:
+    versions = ["v1", "v2", "v3"] if tables else ["v1"]
+    for version in versions:
         out = vite(lab, folder, version, tables)
         trace, got = own.recorded(out, arguments, "^distExecuteLouvain", VITE_PERIOD, alone)
         for name, parts in VITE_FUNCTIONS:
             row = hottest(got["functions"], parts)
             if row:
                 functions.append(of_function(name, version, row))
+            strided[name, version] = row["dF_str_pct"] if row else 0.0
+            named = [f for f in got["functions"] if any(n in f["function"] for n in parts)]
+            by_part[name, version] = sum(f["A_hat"] for f in named)
         for name, pattern in VITE_OBJECTS + used_by_build_map(lab, trace):
             apart = lab.analyze(trace, "--object", pattern)["objects"]
             row = together(got["objects"], pattern)
             objects.append(of_object(name, version, row, together(apart, pattern)))
+            distances[name, version] = over_all(row)
+        printed = lab.run([out, *arguments], env={**os.environ, **alone}).stdout.decode()
+        seconds[version] = float(re.search(r"Average total time[^:]*: ([\d.]+)", printed).group(1))
         loads.append(f"{version} {got['summary']['A_hat'] / 1e9:.2f}G loads")
         lab.drop(trace)
     text = f"`miniVite {' '.join(arguments)}`, one process, one thread. {', '.join(loads)}."
     lab.table("MemGaze's programs: functions of miniVite (table 4)", FUNCTION_HEAD, functions, f"{text} {ALL_SAMPLES}.")  # fmt: skip
     lab.table("MemGaze's programs: hot objects of miniVite (table 5)", OBJECT_HEAD, objects, text)
+    if tables:
+        rows = table_findings(versions, by_part, strided, distances, seconds)
+        text = "Loads of the functions of a kind; F_str%, D over all accesses and seconds without the making of the graph."
+        lab.table("MemGaze's programs: findings about hash tables", FINDINGS, rows, text)
 
 
 def build_darknet(lab, folder):
