@@ -110,7 +110,7 @@ def recorded(lab, name, command, mode, options):
 
 
 def samplings(lab, label, program, arguments, ratios):
-    """What is compared: a name, the analysis of a recording, and that of a denser one."""
+    """Pairs to compare: a name, the analysis of a recording, and that of a denser one."""
     # For both modes.
     instrumented = program + ".burst"
     lab.run([lab.tool("mgz-instrument"), "--for", "burst", "-o", instrumented, program])

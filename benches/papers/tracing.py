@@ -10,7 +10,7 @@ from .originals import WINDOW, build_gap, vite
 # Loads from window to window: the report's.
 GAP_PERIOD, VITE_PERIOD = 5_000_000, 10_000_000
 TURNS = 3
-# What the programs print of their phases, in seconds: the making of the graph, and the studied part.
+# Lines with the seconds of two phases: the making of the graph, and the studied part.
 GAP_PHASES = (r"(?:Generate|Build) Time: +([\d.]+)", r"Trial Time: +([\d.]+)")
 VITE_PHASES = (r"Time to generate distributed graph[^:]*: ([\d.]+)", r"Average total time[^:]*: ([\d.]+)")  # fmt: skip
 
@@ -27,13 +27,13 @@ class Turn:
 
 
 def programs(lab):
-    """Name, program, arguments, period and phases of what the sources allow."""
+    """Name, level, program, arguments, period and phases of the programs whose sources are named."""
     folder, size = os.environ.get, "16" if lab.quick else "20"
     for level in ("O0", "O3"):
         if folder("MGZ_GAP"):
             for name in ("pr", "pr_spmv", "cc", "cc_sv"):
                 out = build_gap(lab, folder("MGZ_GAP"), name, level)
-                # As often as all take seconds.
+                # Enough trials for seconds.
                 trials = "1" if lab.quick else {"cc": "64"}.get(name, "4")
                 yield f"GAP {name}", level, out, ["-g", size, "-n", trials], GAP_PERIOD, GAP_PHASES
         if folder("MGZ_MINIVITE"):

@@ -219,7 +219,7 @@ def fft_errors(lab, programs):
 
 
 def reasons(programs, predicted, test):
-    """What the methods below 80 % have in the wrong place; methods with the same fault together."""
+    """Misplaced reuses of the methods below 80 %; methods with the same fault together."""
     by_fault = {}
     for method in METHODS:
         if predicted[method]["accuracy"] < LOW:
