@@ -313,8 +313,9 @@ def overhead(lab):
     )
 
 
-# Live runs: accesses from sample to sample, samples of a run, and the most samples a second.
-LIVE_PERIOD, LIVE_SAMPLES, LIVE_RATE = 550_000, 1_200, 10_000
+# Live runs: accesses from sample to sample, samples of a run, of which two thirds or more arrive, and
+# the most samples a second.
+LIVE_PERIOD, LIVE_SAMPLES, LIVE_RATE = 550_000, 1_450, 15_000
 
 
 def live_jobs(lab):

@@ -44,17 +44,14 @@ def programs(lab):
 
 
 def run(lab):
-    rows, kernels = [], {"O0": [], "O3": []}
+    rows, kernels, turns = [], {"O0": [], "O3": []}, 1 if lab.quick else TURNS
     for name, level, program, arguments, period, phases in programs(lab):
         trace = os.path.join(lab.work, "traced.trace")
         recorder = [lab.tool("mgz-record"), "-o", trace, "--force", "--mode", "ring"]
         recorder += ["--period", str(period), "--window", WINDOW, "--"]
         plain, traced = [program, *arguments], [*recorder, lab.instrument(program), *arguments]
         # By turns, so that a slow minute of the machine meets both.
-        pairs = [
-            (Turn(lab, plain, phases), Turn(lab, traced, phases))
-            for _ in range(1 if lab.quick else TURNS)
-        ]
+        pairs = [(Turn(lab, plain, phases), Turn(lab, traced, phases)) for _ in range(turns)]
         more = lambda of, p=pairs: 100 * (median(of(b) / of(a) for a, b in p) - 1)
         cost = [more(lambda t: t.phases[0]), more(lambda t: t.phases[1]), more(lambda t: t.whole)]
         kernels[level].append(cost[1])
@@ -69,6 +66,6 @@ def run(lab):
         "MemGaze's programs: time of tracing (figure 9)",
         ["program", "", "period", "s", "making of the graph", "studied part", "in all", "kB"],
         rows,
-        f"More wall time than the program alone, median of {TURNS} pairs: `ring` with windows of {WINDOW} records, one thread; graphs smaller than the report's. mgz records by calls in the code, not by `ptwrite`. "
+        f"More wall time than the program alone, median of {turns} pairs: `ring` with windows of {WINDOW} records, one thread; graphs smaller than the report's. mgz records by calls in the code, not by `ptwrite`. "
         f"Mean of the studied parts: {of('O0')}, {of('O3')}. The report, by PT: 10 to 95 %, of the studied part of miniVite 80 % with PT always on and less than 40 % with PT in windows alone.",
     )
