@@ -1,6 +1,6 @@
 """Findings of the MemGaze report (its section 8), for its own programs and for ours."""
 
-from .lab import count, mean
+from .lab import bars, count, mean
 
 FINDINGS = ["finding", "paper", "here", "values"]
 # ΔF and D of gemm in eight intervals (the report's table 8).
@@ -23,6 +23,25 @@ def finding(text, is_so, values, paper="yes"):
 
 def each(values, shown):
     return {name: shown(value) for name, value in values.items()}
+
+
+def table_findings(variants, all_loads, strided, distances, times):
+    insert = {v: all_loads["insert", v] for v in variants}
+    used = {v: all_loads["getMax", v] for v in variants}
+    total = {v: insert[v] + used[v] for v in variants}
+    shares = {p: {v: strided[p, v] for v in variants} for p in ("insert", "getMax")}
+    of_map = {v: distances["map (hash table)", v] for v in variants}
+    of_walk = shares["getMax"]
+    part = lambda share: f"{share:.1f} %"
+    return [
+        finding("v1 loads least in getMax, v3 most", used["v1"] < used["v2"] < used["v3"], each(used, count)),
+        finding("v2 loads most in insert, v3 least", insert["v2"] > insert["v1"] > insert["v3"], each(insert, count)),
+        finding("v1 loads least in all", total["v1"] == min(total.values()), each(total, count)),
+        finding("getMax is irregular by chains, strided by closed tables", of_walk["v1"] < 5 < of_walk["v2"], each(of_walk, part)),
+        finding("insert is more strided by closed tables", shares["insert"]["v2"] > shares["insert"]["v1"], each(shares["insert"], part)),
+        finding("D of the map is higher by chains than by v3", of_map["v1"] >= of_map["v3"], each(of_map, "{:.2f}".format)),
+        finding("time falls from v1 to v3", times["v1"] > times["v2"] > times["v3"], each(times, "{:.1f} s".format)),
+    ]  # fmt: skip
 
 
 def slices(lab, trace, name, wanted=8):
@@ -83,6 +102,22 @@ def network_findings(of_gemm, growths, distances):
         halves = {"first half": f"{first:.3f}", "second half": f"{last:.3f}"}
         rows.append(finding("ΔF of ResNet falls over time", last < first, halves))
     return rows
+
+
+def parts_over_time(kind, zoomed):
+    """Rows of the heat map of one object: parts of it by address, with loads and D over time."""
+    rows = zoomed["heat_map"]["rows"]
+    start = min(int(row["start"], 16) for row in rows)
+    place = lambda row: f"{(int(row['start'], 16) - start) / 1024:.0f}"
+    shown = lambda row: ["`" + bars(row[key]) + "`" for key in ("A", "D_mean")]
+    return [[kind, row["label"], place(row), *shown(row)] for row in rows]
+
+
+def part_table(lab, title, rows):
+    """Heat maps inside one object (figure 10)."""
+    head = ["algorithm", "object", "from, KiB", "loads over time", "D over time"]
+    text = "Equal parts of the object by address (`mgz-analyze --zoom --object`), from the run's start to its end; a bar is as high as its share of the row's greatest value, a point where there is no reuse."
+    lab.table(title, head, rows, text)
 
 
 def common_lengths(by_size):

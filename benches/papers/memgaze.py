@@ -7,16 +7,17 @@ Only the studied functions are recorded (`--from-function`), as the report ignor
 import os
 import subprocess
 
-from . import originals
+from . import originals, sampling, tracing
 from .findings import (
     FINDINGS,
-    each,
-    finding,
     gemm_over_time,
     graph_findings,
     length_table,
     network_findings,
+    part_table,
+    parts_over_time,
     slices,
+    table_findings,
 )
 from .lab import bars, count
 
@@ -159,25 +160,6 @@ def communities(lab, study):
     )
 
 
-def table_findings(variants, all_loads, strided, distances, times):
-    insert = {v: all_loads["insert", v] for v in variants}
-    used = {v: all_loads["getMax", v] for v in variants}
-    total = {v: insert[v] + used[v] for v in variants}
-    shares = {p: {v: strided[p, v] for v in variants} for p in ("insert", "getMax")}
-    of_map = {v: distances["map (hash table)", v] for v in variants}
-    of_walk = shares["getMax"]
-    part = lambda share: f"{share:.1f} %"
-    return [
-        finding("v1 loads least in getMax, v3 most", used["v1"] < used["v2"] < used["v3"], each(used, count)),
-        finding("v2 loads most in insert, v3 least", insert["v2"] > insert["v1"] > insert["v3"], each(insert, count)),
-        finding("v1 loads least in all", total["v1"] == min(total.values()), each(total, count)),
-        finding("getMax is irregular by chains, strided by closed tables", of_walk["v1"] < 5 < of_walk["v2"], each(of_walk, part)),
-        finding("insert is more strided by closed tables", shares["insert"]["v2"] > shares["insert"]["v1"], each(shares["insert"], part)),
-        finding("D of the map is higher by chains than by v3", of_map["v1"] >= of_map["v3"], each(of_map, "{:.2f}".format)),
-        finding("time falls from v1 to v3", times["v1"] > times["v2"] > times["v3"], each(times, "{:.1f} s".format)),
-    ]  # fmt: skip
-
-
 def layers(lab, study):
     program, instrumented = study.program("layers.c")
     paper = {
@@ -247,11 +229,12 @@ def graphs(lab, study):
         ("afforest", "components_afforest", "cc", "5.21, 154, 581K, 8.87"),
         ("sv", "components_sv", "cc", "0.83, 36, 476K, 8.65"),
     ]
-    objects, functions, by_size, maps, kept, times = [], [], {}, [], {}, {}
+    objects, functions, by_size, maps, parts, kept, times = [], [], {}, [], [], {}, {}
     for kind, function, name, theirs in kinds:
         trace, got = study.report(kind, instrumented, [kind, *size], "^" + function)
         times[kind] = study.seconds(program, [kind, *size])
-        own = lab.analyze(trace, "--object", name)
+        own = lab.analyze(trace, "--object", f"^{name}$", "--zoom")
+        parts += parts_over_time(kind, own)
         thing = next(o for o in got["objects"] if o["object"] == name)
         alone = next(o for o in own["objects"] if o["object"] == name)
         # The report's D is over all accesses: one that is first in its sample counts nothing.
@@ -320,6 +303,7 @@ def graphs(lab, study):
         maps,
         "From the run's start to its end; a bar is as high as its share of the row's greatest value, a point where there is no reuse.",
     )
+    part_table(lab, "MemGaze: heat maps inside one object (figure 10)", parts)
     length_table(lab, "MemGaze: locality by interval length (figure 11)", by_size)
     lab.table(
         "MemGaze: findings about graphs",
@@ -392,4 +376,9 @@ def run(lab):
     packaged(lab, study)
 
 
-STEPS_OF_PART = {"originals": originals.run, "rewriting": originals.rewriting}
+STEPS_OF_PART = {
+    "originals": originals.run,
+    "rewriting": originals.rewriting,
+    "sampling": sampling.run,
+    "tracing": tracing.run,
+}

@@ -16,7 +16,10 @@ from .findings import (
     length_table,
     network_findings,
     over_all,
+    part_table,
+    parts_over_time,
     slices,
+    table_findings,
 )
 from .lab import count
 
@@ -36,9 +39,10 @@ KERNEL = "^(PageRankPull|ShiloachVishkin|Afforest)|BenchmarkKernel"
 APART = ["-fno-inline-functions-called-once", "-fno-inline-functions"]
 # Records of a window: the report's buffers of 8 KiB yield some 500.
 WINDOW = "500"
-# Loads between windows. Page rank and components have the report's. miniVite runs on a smaller graph
-# here, and its period is so much shorter that there are as many windows.
+# Loads between windows. Page rank and components have the report's. miniVite takes quadratic time to make
+# its graph, so it runs on a smaller one, and its period is so much shorter that there are as many windows.
 GAP_PERIOD, VITE_PERIOD, NET_PERIOD = 5_000_000, 1_000_000, 1_000_000
+VITE_VERTICES = "100000"
 # Afforest is over after a sixteenth of the loads of the others. So it runs as often as GAP's default says.
 TRIALS = {"afforest": 16}
 FUNCTION_HEAD = ["function", "program", "F^", "ΔF", "F_str%", "ΔF in samples", "F_str% in samples", "D", "recorded"]  # fmt: skip
@@ -80,17 +84,17 @@ def hottest(rows, names):
     return max(found, key=lambda r: r["A"], default=None)
 
 
-def build_gap(lab, folder, program):
-    out = os.path.join(lab.work, f"gap-{program}")
+def build_gap(lab, folder, program, level="O3"):
+    out = os.path.join(lab.work, f"gap-{program}" + ("" if level == "O3" else f"-{level}"))
     if not os.path.exists(out):
-        flags = ["-std=c++11", "-O3", "-g", *APART]
+        flags = ["-std=c++11", f"-{level}", "-g", *APART]
         lab.run(["g++", *flags, "-o", out, os.path.join(folder, "src", program + ".cc")])
     return out
 
 
 def gap(lab, own, folder):
     """Page rank and components on a Kronecker graph."""
-    functions, objects, kept, by_size, seconds = [], [], {}, {}, {}
+    functions, objects, parts, kept, by_size, seconds = [], [], [], {}, {}, {}
     size = "16" if lab.quick else "22"
     for program, kind, function, thing, pattern, more in [
         ("pr", "gs", "PageRankPullGS", "o_score", "pvector<float>", ["-i", "20"]),
@@ -103,9 +107,10 @@ def gap(lab, own, folder):
         trace, got = own.recorded(out, arguments, KERNEL, GAP_PERIOD)
         names = [function] if function else ["Afforest", "BenchmarkKernel"]
         functions.append(of_function(function or "Afforest", kind, hottest(got["functions"], names)))  # fmt: skip
-        alone = lab.analyze(trace, "--object", pattern)
         row = hottest(got["objects"], [pattern])
-        alone = hottest(alone["objects"], [pattern])
+        one = "^" + re.escape(row["object"]) + "$"
+        parts += parts_over_time(kind, lab.analyze(trace, "--object", one, "--zoom"))
+        alone = hottest(lab.analyze(trace, "--object", pattern)["objects"], [pattern])
         objects.append(of_object(thing, kind, row, alone))
         got["summary"]["A_hat"] /= TRIALS.get(kind, 1)
         kept[kind] = (row, alone, over_all(alone), got)
@@ -119,20 +124,21 @@ def gap(lab, own, folder):
     lab.table(
         "MemGaze's programs: hot objects of GAP (table 9)", OBJECT_HEAD, objects, f"Graph of 2^{size} vertices. The report: o_score 1.13 (gs) and 2.41 (jacobi), cc 5.21 (afforest) and 0.83 (sv)."
     )  # fmt: skip
+    part_table(lab, "MemGaze's programs: heat maps inside one object (figure 10)", parts)
     length_table(lab, "MemGaze's programs: locality by interval length (figure 11)", by_size)
     text = "Accesses and seconds of one trial; D is over all accesses; growth and F_irr% are means over the lengths of intervals."  # fmt: skip
     rows = graph_findings(kept, by_size, seconds)
     lab.table("MemGaze's programs: findings about graphs", FINDINGS, rows, text)
 
 
-def vite(lab, folder, version, tables):
+def vite(lab, folder, version, tables, level="O3"):
     """miniVite with one of the tables."""
-    out = os.path.join(lab.work, f"minivite-{version}")
+    out = os.path.join(lab.work, f"minivite-{version}" + ("" if level == "O3" else f"-{level}"))
     if os.path.exists(out):
         return out
     place = os.path.join(lab.work, f"minivite-{version}-source")
     shutil.copytree(folder, place, dirs_exist_ok=True)
-    flags = ["-std=c++17", "-O3", "-g", *APART, "-fopenmp", "-w", "-DPRINT_DIST_STATS"]
+    flags = ["-std=c++17", f"-{level}", "-g", *APART, "-fopenmp", "-w", "-DPRINT_DIST_STATS"]
     if version != "v1":
         header = os.path.join(place, "other_table.h")
         with open(header, "w", encoding="utf-8") as file:
@@ -189,25 +195,37 @@ def together(rows, pattern):
 def minivite(lab, own, folder, tables):
     """Community detection with three tables."""
     functions, objects, loads = [], [], []
+    by_part, strided, distances, seconds = {}, {}, {}, {}
     # The graph is geometric, with 2 % of its edges between random vertices.
-    arguments = ["-n", "20000" if lab.quick else "100000", "-p", "2"]
+    arguments = ["-n", "20000" if lab.quick else VITE_VERTICES, "-p", "2"]
     alone = {"OMP_NUM_THREADS": "1"}
-    for version in ["v1", "v2", "v3"] if tables else ["v1"]:
+    versions = ["v1", "v2", "v3"] if tables else ["v1"]
+    for version in versions:
         out = vite(lab, folder, version, tables)
         trace, got = own.recorded(out, arguments, "^distExecuteLouvain", VITE_PERIOD, alone)
         for name, parts in VITE_FUNCTIONS:
             row = hottest(got["functions"], parts)
             if row:
                 functions.append(of_function(name, version, row))
+            strided[name, version] = row["dF_str_pct"] if row else 0.0
+            named = [f for f in got["functions"] if any(n in f["function"] for n in parts)]
+            by_part[name, version] = sum(f["A_hat"] for f in named)
         for name, pattern in VITE_OBJECTS + used_by_build_map(lab, trace):
             apart = lab.analyze(trace, "--object", pattern)["objects"]
             row = together(got["objects"], pattern)
             objects.append(of_object(name, version, row, together(apart, pattern)))
+            distances[name, version] = over_all(row)
+        printed = lab.run([out, *arguments], env={**os.environ, **alone}).stdout.decode()
+        seconds[version] = float(re.search(r"Average total time[^:]*: ([\d.]+)", printed).group(1))
         loads.append(f"{version} {got['summary']['A_hat'] / 1e9:.2f}G loads")
         lab.drop(trace)
     text = f"`miniVite {' '.join(arguments)}`, one process, one thread. {', '.join(loads)}."
     lab.table("MemGaze's programs: functions of miniVite (table 4)", FUNCTION_HEAD, functions, f"{text} {ALL_SAMPLES}.")  # fmt: skip
     lab.table("MemGaze's programs: hot objects of miniVite (table 5)", OBJECT_HEAD, objects, text)
+    if tables:
+        rows = table_findings(versions, by_part, strided, distances, seconds)
+        text = "Loads of the functions of a kind; F_str%, D over all accesses and seconds without the making of the graph."
+        lab.table("MemGaze's programs: findings about hash tables", FINDINGS, rows, text)
 
 
 def build_darknet(lab, folder):

@@ -373,7 +373,9 @@ impl RowCounts<'_> {
                     (questions.tau, questions.stop),
                     self.objects,
                 );
-                let plan = heat_map::HeatMapPlan::new(&outcome.samples, &regions, sizes.block);
+                let in_object = !questions.filter.objects.is_empty();
+                let plan =
+                    heat_map::HeatMapPlan::new(&outcome.samples, &regions, sizes, in_object);
                 let count = |plan: heat_map::HeatMapPlan| {
                     plan.count(self.source, options, &outcome.samples)
                 };

@@ -2,7 +2,7 @@
 //!
 //! The run is divided into columns with the same number of samples, in the order of time (a run of
 //! few long samples: into equal parts of each). The rows are the hottest final regions of the
-//! location zoom, by address.
+//! location zoom, by address. Inside one object, they are equal parts of these regions.
 
 use crate::data::reuse_counts::GroupReuse;
 use crate::data::samples::SampleInfo;
@@ -13,6 +13,7 @@ use crate::stages::reuse::by_page::HeatTable;
 use crate::stages::reuse::by_region::{HeatRegions, HeatSums};
 use crate::util::hex_address::HexAddress;
 use crate::views::location::{LocationZoom, Region, collect_leaves};
+use crate::views::location_sizes::Sizes;
 use crate::views::sample_order::by_time;
 use serde::Serialize;
 use std::sync::Arc;
@@ -128,6 +129,23 @@ pub(crate) fn columns(samples: &[SampleInfo], order: &[usize]) -> Vec<Extent> {
         .collect()
 }
 
+/// First and last address of at most `parts` parts of a region, of whole units and equal but for
+/// one unit.
+fn equal_parts(
+    start: u64,
+    end: u64,
+    unit_shift: u32,
+    parts: u64,
+) -> impl Iterator<Item = (u64, u64)> {
+    let units = ((end - start) >> unit_shift) + 1;
+    let parts = parts.clamp(1, units);
+    let edge = move |k: u64| {
+        let whole = (u128::from(units) * u128::from(k) / u128::from(parts)) as u64;
+        start + (whole << unit_shift)
+    };
+    (0..parts).map(move |k| (edge(k), if k + 1 < parts { edge(k + 1) - 1 } else { end }))
+}
+
 /// A map before its rows were counted.
 pub struct HeatMapPlan {
     leaves: Vec<(Region, u64, u64)>,
@@ -138,11 +156,13 @@ pub struct HeatMapPlan {
 }
 
 impl HeatMapPlan {
-    /// Plans a map of the hottest final regions of the location zoom and the selected time.
-    pub fn new(
+    /// Plans a map of the hottest final regions of the location zoom and the selected time. With
+    /// `divided`, the regions are cut into equal parts up to the maximum number of rows.
+    pub(crate) fn new(
         samples: &[SampleInfo],
         zoom: &LocationZoom,
-        block_shift: u32,
+        sizes: Sizes,
+        divided: bool,
     ) -> Option<HeatMapPlan> {
         let mut leaves = Vec::new();
         collect_leaves(&zoom.root, &mut leaves);
@@ -154,9 +174,13 @@ impl HeatMapPlan {
         if leaves.is_empty() || order.is_empty() {
             return None;
         }
+        let parts = if divided { ROWS / leaves.len() } else { 1 };
         let leaves: Vec<(Region, u64, u64)> = leaves
             .into_iter()
-            .map(|l| (l.clone(), l.start.0, l.end.0))
+            .flat_map(|l| {
+                let bounds = equal_parts(l.start.0, l.end.0, sizes.unit, parts as u64);
+                bounds.map(move |(first, last)| (l.clone(), first, last))
+            })
             .collect();
         let bounds: Vec<(u32, u64, u64)> = leaves
             .iter()
@@ -182,10 +206,10 @@ impl HeatMapPlan {
         };
         Some(HeatMapPlan {
             columns: extents.iter().map(column).collect(),
-            regions: Arc::new(HeatRegions::new(&bounds, block_shift, COLUMNS)),
+            regions: Arc::new(HeatRegions::new(&bounds, sizes.block, COLUMNS)),
             leaves,
             extents,
-            block_shift,
+            block_shift: sizes.block,
         })
     }
 
@@ -262,21 +286,25 @@ impl HeatMapPlan {
     /// Fills the map from its sums.
     fn fill(self, sums: &HeatSums) -> HeatMap {
         let width = self.columns.len();
-        let rows = self.leaves.iter().enumerate().map(|(row, (leaf, ..))| {
-            let cells: Vec<(u64, GroupReuse)> =
-                (0..width).map(|c| sums.cell(row * width + c)).collect();
-            HeatRow {
-                region: leaf.id.clone(),
-                start: leaf.start,
-                end: leaf.end,
-                label: label(leaf),
-                accesses: cells.iter().map(|c| c.0).collect(),
-                distances: cells
-                    .iter()
-                    .map(|c| (c.1.reuses > 0).then(|| c.1.distance as f64 / c.1.reuses as f64))
-                    .collect(),
-            }
-        });
+        let rows = self
+            .leaves
+            .iter()
+            .enumerate()
+            .map(|(row, (leaf, first, last))| {
+                let cells: Vec<(u64, GroupReuse)> =
+                    (0..width).map(|c| sums.cell(row * width + c)).collect();
+                HeatRow {
+                    region: leaf.id.clone(),
+                    start: HexAddress(*first),
+                    end: HexAddress(*last),
+                    label: label(leaf),
+                    accesses: cells.iter().map(|c| c.0).collect(),
+                    distances: cells
+                        .iter()
+                        .map(|c| (c.1.reuses > 0).then(|| c.1.distance as f64 / c.1.reuses as f64))
+                        .collect(),
+                }
+            });
         HeatMap {
             rows: rows.collect(),
             columns: self.columns,
@@ -314,6 +342,17 @@ mod tests {
             " ··▒█"
         );
         assert_eq!(shades([Some(0.0)].into_iter(), 0.0), "·");
+    }
+
+    #[test]
+    fn parts_cover_a_region_once() {
+        let of = |start, end, parts| equal_parts(start, end, 12, parts).collect::<Vec<_>>();
+        assert_eq!(of(0x1000, 0x1fff, 16), [(0x1000, 0x1fff)]);
+        assert_eq!(of(0x1000, 0x3fff, 1), [(0x1000, 0x3fff)]);
+        assert_eq!(of(0x1000, 0x5fff, 2), [(0x1000, 0x2fff), (0x3000, 0x5fff)]);
+        let parts = of(0x7000, 0xffff_ffff, 16);
+        assert_eq!((parts[0].0, parts[15].1), (0x7000, 0xffff_ffff));
+        assert!(parts.windows(2).all(|p| p[0].1 + 1 == p[1].0));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `--analyze`: the trace lies in memory, and only its analysis stays.
+//! `--analyze` and `--predict`: the trace lies in memory, and only its analysis stays.
 
 use crate::commands::intel_pt::IntelPt;
 use crate::commands::record;
@@ -28,6 +28,12 @@ const USAGE: i32 = 2;
 /// Records into memory and analyses that; returns the exit status to pass on.
 pub fn record_and_analyze(cli: &Cli, pt: Option<IntelPt>) -> Result<i32, Failure> {
     let analyzer = find()?;
+    if let Some(model) = cli.predict.as_ref().filter(|model| !model.is_file()) {
+        return Err(Failure::own(format!(
+            "--predict {}: there is no such file; train a model by mgz-analyze predict --train … --size-from sampling --save FILE",
+            model.display()
+        )));
+    }
     let text = cli.analyze.as_deref().unwrap_or_default();
     let options = shell_words(text).ok_or_else(|| {
         Failure::own(format!("--analyze={text}: a quote is not closed; close it"))

@@ -7,6 +7,7 @@ use crate::objects::heap::blocks::HeapBlocks;
 use crate::options::amount::{Amount, Wanted};
 use crate::watch::events::Counter;
 use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
+use mgz_annotations_schema::shell;
 use mgz_models::util::size::size;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -165,6 +166,12 @@ pub struct Cli {
     /// since standard output is the program's
     #[arg(long, value_name = "OPTIONS", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with_all = ["output", "keep_spill", "hot", "recover", "import", "probe"])]
     pub analyze: Option<String>,
+
+    /// Predict the whole run by a model that mgz-analyze predict --save has written, and print its
+    /// reuse distances and miss ratios while the program runs, as soon as the input size shows.
+    /// Same as --mode full --analyze='predict --model MODEL'
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["analyze", "output", "keep_spill", "hot", "recover", "import", "probe"])]
+    pub predict: Option<PathBuf>,
 
     /// With --analyze: write the analysis to this file
     #[arg(long, value_name = "FILE", requires = "analyze")]
@@ -349,6 +356,11 @@ impl Cli {
         let before = line.len().saturating_sub(cli.program.len());
         if cli.count {
             cli.mode = Some(Mode::Count);
+        }
+        if let Some(model) = &cli.predict {
+            let model = shell::quoted(&model.to_string_lossy());
+            cli.analyze = Some(format!("predict --model {model}"));
+            cli.mode.get_or_insert(Mode::Full);
         }
         cli.separated = before > 0 && line[before - 1] == "--";
         Ok(cli)

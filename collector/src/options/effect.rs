@@ -124,7 +124,7 @@ const fn rule(id: &'static str, effect: Way, elsewhere: Idle, instead: &'static 
 const PHASES: &str = "phases are for recording by software: add --backend soft, with a file of `mgz-instrument --for burst`";
 
 /// All options. Options that select the kind of work have an effect everywhere.
-const RULES: [Rule; 47] = [
+const RULES: [Rule; 48] = [
     rule(
         "output",
         MAKES_TRACE,
@@ -173,6 +173,12 @@ const RULES: [Rule; 47] = [
         ALL_RUNS.and(ATTACH),
         Idle::Refused,
         "no trace is made there that could be analysed",
+    ),
+    rule(
+        "predict",
+        Way::FULL,
+        Idle::Refused,
+        "every load of the run's beginning is needed: add --mode full",
     ),
     rule(
         "analysis",
@@ -485,6 +491,7 @@ mod tests {
             "ignore_markers" | "progress" | "force" | "heap" | "no_stacks" | "no_reuse_pairs"
             | "keep_spill" | "no_aslr" | "exit_after" | "analyze" => "",
             "analysis" => "a.txt",
+            "predict" => "m.model",
             _ => return Vec::new(),
         };
         let flag = flag(id);

@@ -1,15 +1,18 @@
 //! `mgz-analyze predict`: locality of inputs that were not run (Zhong, Shen, Ding 2009).
 
+mod online;
+
 use crate::cache::spec::level;
 use crate::predict_code::{ByCode, by_code};
 use crate::reuse::histogram_rows;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use mgz_analyzer::cli::trace;
 use mgz_analyzer::commands::stream::Accesses;
 use mgz_analyzer::commands::{Common, block_size, open_trace, require_full, size, visit};
 use mgz_analyzer::data::group::Group;
 use mgz_analyzer::data::memory_units::PAGE_BYTES;
-use mgz_analyzer::input::ColumnSet;
+use mgz_analyzer::input::{ColumnSet, Trace};
 use mgz_analyzer::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, value};
 use mgz_models::cache::Shape;
 use mgz_models::histogram::{Bin, Fine, Scale, TRACE_BITS};
@@ -42,6 +45,9 @@ distance-based sampling finds early in the run.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES_HELP)]
 pub struct PredictArguments {
+    /// A full trace to compare with, as with --test.
+    #[arg(value_parser = trace())]
+    pub trace: Option<PathBuf>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub common: Common,
@@ -83,6 +89,9 @@ pub struct PredictArguments {
     /// Count recorded stores as accesses too.
     #[arg(long)]
     pub stores: bool,
+    /// For mgz-record: rows come on standard input while the program runs, whose trace is TRACE.
+    #[arg(long, hide = true, requires_all = ["model", "trace"])]
+    pub online: bool,
 }
 
 /// Sources of the input size.
@@ -158,6 +167,50 @@ impl ReuseSink for Sink {
     fn done(&mut self, _row: u64, _tag: u32) {}
 }
 
+/// Measures accesses one after the other.
+struct Meter {
+    engine: ReuseEngine,
+    sink: Sink,
+    accesses: u64,
+}
+
+impl Meter {
+    fn new(block: u64) -> Meter {
+        Meter {
+            engine: ReuseEngine::new(block.trailing_zeros()),
+            sink: Sink {
+                fine: Fine::new(TRACE_BITS),
+                firsts: 0,
+                samplers: Samplers::new((PAGE_BYTES / block).max(1)),
+                base: 0,
+                stream: 0,
+            },
+            accesses: 0,
+        }
+    }
+
+    /// Begins another thread or sample.
+    fn begin(&mut self) {
+        self.engine.begin();
+        self.sink.base = self.accesses;
+        self.sink.stream += 1;
+    }
+
+    fn add(&mut self, address: &[u64], size: &[u32], tag: &[u32]) {
+        self.accesses += address.len() as u64;
+        self.engine.run(address, size, tag, &mut self.sink);
+    }
+}
+
+/// Identity of the program: names and identities of the instrumented files.
+fn program_of(trace: &Trace) -> Vec<(String, String)> {
+    let name = |path: &str| path.rsplit('/').next().unwrap_or("").to_string();
+    let modules = trace.manifest.modules.iter();
+    modules
+        .map(|m| (name(&m.path), m.sidecar_id.clone()))
+        .collect()
+}
+
 fn measure(
     folder: &Path,
     block: u64,
@@ -167,51 +220,24 @@ fn measure(
 ) -> anyhow::Result<(Measured, bool)> {
     let trace = open_trace(folder, common, document)?;
     require_full(&trace, "prediction", "")?;
-    let spatial = (PAGE_BYTES / block).max(1);
-    let mut engine = ReuseEngine::new(block.trailing_zeros());
-    let mut sink = Sink {
-        fine: Fine::new(TRACE_BITS),
-        firsts: 0,
-        samplers: Samplers::new(spatial),
-        base: 0,
-        stream: 0,
-    };
-    let mut accesses = 0u64;
+    let mut meter = Meter::new(block);
     let mut buffer = Accesses::default();
     let damaged = visit(&trace, ColumnSet::default(), document, &mut |segment| {
         if segment.starts {
-            engine.begin();
-            sink.base = accesses;
-            sink.stream += 1;
+            meter.begin();
         }
         let view = segment.accesses(stores, &mut buffer);
-        accesses += view.len() as u64;
-        engine.run(
-            view.address,
-            view.size,
-            Group::raw_slice(view.group),
-            &mut sink,
-        );
+        meter.add(view.address, view.size, Group::raw_slice(view.group));
     });
+    let Meter { sink, accesses, .. } = meter;
     anyhow::ensure!(
         sink.fine.count() >= 1000,
         "{}: the trace is too short to learn from: it has {} reuses of blocks of {block} bytes, and it takes 1,000",
         folder.display(),
         sink.fine.count()
     );
-    let program = trace
-        .manifest
-        .modules
-        .iter()
-        .map(|m| {
-            (
-                m.path.rsplit('/').next().unwrap_or("").to_string(),
-                m.sidecar_id.clone(),
-            )
-        })
-        .collect();
     let measured = Measured {
-        program,
+        program: program_of(&trace),
         reuses: sink.fine.count() as f64,
         bins: sink.fine.bins().collect(),
         blocks: sink.firsts,
@@ -228,6 +254,9 @@ pub fn run_predict(arguments: &PredictArguments) -> anyhow::Result<(Document, bo
         Some(file) => (read_model(file)?, false),
         None => train_and_save(arguments, &mut document)?,
     };
+    if let (true, Some(trace)) = (arguments.online, &arguments.trace) {
+        return online::run(arguments, &model, trace);
+    }
     document.put("block", ColumnUnit::Bytes, model.block);
     document.put("training_runs", ColumnUnit::Count, model.sizes.len());
     document.put(
@@ -249,7 +278,7 @@ pub fn run_predict(arguments: &PredictArguments) -> anyhow::Result<(Document, bo
         );
         results.predict(&model, size, "size", arguments);
     }
-    for folder in &arguments.test {
+    for folder in arguments.test.iter().chain(&arguments.trace) {
         let of = SizedRun::read(&model, folder, true, &arguments.common, &mut document)?;
         let (size, known) = of.size.with_context(|| {
             format!(
@@ -316,7 +345,7 @@ impl SizedRun {
         let (measured, damaged) = measure(folder, model.block, model.stores, common, document)?;
         same_program(&model.program, &measured.program, folder)?;
         Ok(SizedRun {
-            size: input_size(model, &measured, whole),
+            size: input_size(model, &measured.samplers, measured.blocks, whole),
             measured,
             damaged,
         })
@@ -333,11 +362,7 @@ fn predict_beginnings(
     let mut damaged = false;
     let mut begun = Vec::new();
     for folder in &arguments.beginning {
-        anyhow::ensure!(
-            model.sampling.is_some(),
-            "{}: the beginning of a run does not show how many blocks it will touch, which is the model's input size; train with --size-from sampling",
-            folder.display()
-        );
+        ensure_sampled(model, folder)?;
         let of = SizedRun::read(model, folder, false, &arguments.common, document)?;
         damaged |= of.damaged;
         let (size, known) = of.size.with_context(|| {
@@ -356,21 +381,34 @@ fn predict_beginnings(
         ]);
     }
     if !begun.is_empty() {
-        document.tables.push(DocumentTable {
-            name: "beginnings",
-            title: "Input sizes of runs of which the beginning is known (shown after: accesses)"
-                .into(),
-            columns: vec![
-                DocumentColumn("of", ColumnUnit::Text),
-                DocumentColumn("size", ColumnUnit::Number),
-                DocumentColumn("shown_after", ColumnUnit::Count),
-                DocumentColumn("A", ColumnUnit::Count),
-            ],
-            rows: begun,
-            text_rows: usize::MAX,
-        });
+        document.tables.push(begun_table(begun));
     }
     Ok(damaged)
+}
+
+fn ensure_sampled(model: &ModelFile, folder: &Path) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        model.sampling.is_some(),
+        "{}: the beginning of a run does not show how many blocks it will touch, which is the model's input size; train with --size-from sampling",
+        folder.display()
+    );
+    Ok(())
+}
+
+/// Rows: name, size, accesses after which it was known, and accesses so far.
+fn begun_table(rows: Vec<Vec<Value>>) -> DocumentTable {
+    DocumentTable {
+        name: "beginnings",
+        title: "Input sizes of runs of which the beginning is known (shown after: accesses)".into(),
+        columns: vec![
+            DocumentColumn("of", ColumnUnit::Text),
+            DocumentColumn("size", ColumnUnit::Number),
+            DocumentColumn("shown_after", ColumnUnit::Count),
+            DocumentColumn("A", ColumnUnit::Count),
+        ],
+        rows,
+        text_rows: usize::MAX,
+    }
 }
 
 fn same_program(
@@ -516,25 +554,21 @@ fn choose_sampling(runs: &[Measured]) -> anyhow::Result<(Vec<f64>, Option<Choice
             .zip(&values)
             .map(|(r, v)| v.1 as f64 / r.accesses.max(1) as f64)
             .fold(0.0, f64::max);
-        // With three or more runs, each is predicted from the others. With two only the fit is
-        // used.
-        let error = |train: &[Profile], test: &Profile| {
-            1.0 - accuracy(&single::train(train, 100).predict(test.size), &test.bins)
-        };
+        // With three or more runs, each is predicted from the others. A model of two runs predicts
+        // these in any case, so there its error is how far the growth of the distances is from a
+        // pattern.
         let others = |out: usize| {
-            profiles
-                .iter()
-                .enumerate()
-                .filter(|(i, _)| *i != out || profiles.len() < 3)
-                .map(|(_, p)| p.clone())
-                .collect::<Vec<_>>()
+            let others = profiles.iter().enumerate().filter(|(i, _)| *i != out);
+            others.map(|(_, p)| p.clone()).collect::<Vec<Profile>>()
         };
-        let fit = profiles
-            .iter()
-            .enumerate()
-            .map(|(i, p)| error(&others(i), p))
-            .sum::<f64>()
-            / profiles.len() as f64;
+        let error = |out: usize| {
+            let predicted = single::train(&others(out), 100).predict(profiles[out].size);
+            1.0 - accuracy(&predicted, &profiles[out].bins)
+        };
+        let fit = match profiles.len() {
+            2 => single::train(&profiles, 100).residual,
+            runs => (0..runs).map(error).sum::<f64>() / runs as f64,
+        };
         let score = fit + 0.1 * late;
         // Among equally good candidates, greater thresholds win: they are exceeded by fewer reuses
         // unrelated to the size.
@@ -594,24 +628,25 @@ fn read_model(file: &Path) -> anyhow::Result<ModelFile> {
 /// Maximum ratio of a sampled size and the size expected from the training runs. Source: Chosen.
 const MAX_RATIO_TO_EXPECTED_SIZE: f64 = 2.0;
 
-/// The expected sampled size of a run with this number of distinct blocks, from a power law through
-/// the least and the greatest training run; `None` if sizes do not grow with the blocks.
-fn expected_size(model: &ModelFile, blocks: f64) -> Option<f64> {
-    let mut runs: Vec<(f64, f64)> = model
-        .blocks
-        .iter()
-        .copied()
-        .zip(model.sizes.iter().copied())
-        .collect();
+/// Least and greatest expected sampled size of a run with this number of distinct blocks; `None` if
+/// the sizes of the training runs do not follow a power law of their blocks.
+///
+/// A power above 1 holds for some inputs at most, since no distance is greater than the number of
+/// blocks. So the size lies between that of the power and that of growth in proportion.
+fn expected_size(runs: &[(f64, f64)], blocks: f64) -> Option<(f64, f64)> {
+    let mut runs = runs.to_vec();
     runs.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (least, greatest) = (*runs.first()?, *runs.last()?);
     if greatest.0 < 1.05 * least.0 || greatest.1 < least.1 {
         return None;
     }
     let power = (greatest.1 / least.1).ln() / (greatest.0 / least.0).ln();
-    let at = |blocks: f64| greatest.1 * (blocks / greatest.0).powf(power.min(1.0));
-    let follows = |&(blocks, size): &(f64, f64)| (size / at(blocks)).ln().abs() < 1.5f64.ln();
-    runs.iter().all(follows).then(|| at(blocks))
+    let at = |blocks: f64, power: f64| greatest.1 * (blocks / greatest.0).powf(power);
+    let follows =
+        |&(blocks, size): &(f64, f64)| (size / at(blocks, power)).ln().abs() < 1.5f64.ln();
+    let ends = (at(blocks, power), at(blocks, power.min(1.0)));
+    let ordered = (ends.0.min(ends.1), ends.0.max(ends.1));
+    runs.iter().all(follows).then_some(ordered)
 }
 
 /// A run's input size, and the number of accesses that revealed it. If not `whole`, only the
@@ -620,19 +655,30 @@ fn expected_size(model: &ModelFile, blocks: f64) -> Option<f64> {
 /// A large run has reuses beyond the thresholds of training that are unrelated to its size, such as
 /// rows of a matrix. So the next greater threshold is used as long as a size contradicts the number
 /// of distinct blocks.
-fn input_size(model: &ModelFile, measured: &Measured, whole: bool) -> anyhow::Result<(f64, u64)> {
+fn input_size(
+    model: &ModelFile,
+    samplers: &Samplers,
+    blocks: u64,
+    whole: bool,
+) -> anyhow::Result<(f64, u64)> {
     let Some(choice) = &model.sampling else {
-        return Ok((measured.blocks as f64, 0));
+        return Ok((blocks as f64, 0));
     };
-    let expected = expected_size(model, measured.blocks as f64);
+    let runs: Vec<(f64, f64)> = model
+        .blocks
+        .iter()
+        .copied()
+        .zip(model.sizes.iter().copied())
+        .collect();
+    let expected = expected_size(&runs, blocks as f64);
     let plausible = |size: f64| {
-        expected.is_none_or(|want| {
-            size > want / MAX_RATIO_TO_EXPECTED_SIZE
-                && (size < want * MAX_RATIO_TO_EXPECTED_SIZE || !whole)
+        expected.is_none_or(|(least, greatest)| {
+            size > least / MAX_RATIO_TO_EXPECTED_SIZE
+                && (size < greatest * MAX_RATIO_TO_EXPECTED_SIZE || !whole)
         })
     };
     let sampled = (choice.threshold..64).filter_map(|threshold| {
-        let values = measured.samplers.value(&Choice {
+        let values = samplers.value(&Choice {
             threshold,
             ..*choice
         });
@@ -787,6 +833,15 @@ impl Results {
         }
     }
 
+    /// Keeps the rows of the last method, which is the best one.
+    fn keep_last_method(&mut self) {
+        const METHOD: usize = 2;
+        let last = self.histograms.last().map(|row| row[METHOD].clone());
+        for rows in [&mut self.histograms, &mut self.ratios] {
+            rows.retain(|row| Some(&row[METHOD]) == last.as_ref());
+        }
+    }
+
     fn compare(&mut self, model: &ModelFile, size: f64, known: u64, of: &str, measured: &Measured) {
         let coverage = 1.0 - known as f64 / measured.accesses.max(1) as f64;
         for (method, bins) in predictions(model, size) {
@@ -839,5 +894,31 @@ impl Results {
             rows: self.histograms,
             text_rows: 60,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_may_grow_faster_than_the_blocks() {
+        // Blocks and sampled sizes of training runs.
+        let runs = |power: f64| [100.0, 200.0, 400.0].map(|n: f64| (n, n.powf(power)));
+        let near = |found: Option<(f64, f64)>, least: f64, greatest: f64| {
+            let (low, high) = found.unwrap();
+            assert!((low / least - 1.0).abs() < 1e-9, "{low} {least}");
+            assert!((high / greatest - 1.0).abs() < 1e-9, "{high} {greatest}");
+        };
+        near(expected_size(&runs(1.0), 4e4), 4e4, 4e4);
+        near(expected_size(&runs(0.5), 4e4), 200.0, 200.0);
+        near(
+            expected_size(&runs(1.5), 4e4),
+            100.0 * 400f64.powf(1.5),
+            4e4f64.powf(1.5),
+        );
+        // Sizes that have nothing to do with the blocks.
+        assert!(expected_size(&[(100.0, 50.0), (200.0, 500.0), (400.0, 60.0)], 4e4).is_none());
+        assert!(expected_size(&[(100.0, 50.0), (101.0, 90.0)], 4e4).is_none());
     }
 }

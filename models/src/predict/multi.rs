@@ -9,10 +9,9 @@
 //! multiplicative iteration for mixtures (expectation–maximisation), which keeps the unknowns
 //! non-negative and never worsens the fit.
 
-use crate::histogram::{Bin, Scale, reference};
+use crate::histogram::{Bin, Scale, reference, similarity};
 use crate::predict::{
-    DIMENSIONS, HistogramSegment, Pattern, Profile, accuracy, collect, histogram_segments, scaled,
-    spread,
+    DIMENSIONS, HistogramSegment, Pattern, Profile, collect, histogram_segments, scaled, spread,
 };
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +38,7 @@ pub struct MultiModel {
     pub patterns: Vec<Pattern>,
     /// Standard bins, each with its shares by pattern.
     pub mix: Vec<(HistogramSegment, Vec<f64>)>,
-    /// Mean of 1 − accuracy on the training runs.
+    /// Mean of Σ|x − y| / 2 on the training runs, over the cells of the equations.
     pub residual: f64,
 }
 
@@ -111,11 +110,11 @@ fn target_cell(cell: usize, basis: Basis) -> usize {
     }
 }
 
-/// The shares of a run's distances by cell.
-fn measured_cells(run: &Profile, basis: Basis) -> Vec<f64> {
-    let total: f64 = run.bins.iter().map(|b| b.count).sum();
+/// The shares of a histogram's distances by cell.
+fn cells_of(bins: &[Bin], basis: Basis) -> Vec<f64> {
+    let total: f64 = bins.iter().map(|b| b.count).sum();
     let mut cells = Vec::new();
-    for bin in &run.bins {
+    for bin in bins {
         let piece = HistogramSegment {
             from: bin.from,
             to: bin.to,
@@ -176,7 +175,7 @@ fn solve(
     patterns: &[Pattern],
     basis: Basis,
 ) -> MultiModel {
-    let measured: Vec<Vec<f64>> = runs.iter().map(|run| measured_cells(run, basis)).collect();
+    let measured: Vec<Vec<f64>> = runs.iter().map(|r| cells_of(&r.bins, basis)).collect();
     let landings = landings(runs, size, sources, patterns, basis);
     // A part that the runs cannot distinguish keeps its initial weight: constant, unless the data
     // contradict it.
@@ -234,11 +233,12 @@ fn solve(
         mix,
         residual: 0.0,
     };
-    model.residual = runs
-        .iter()
-        .map(|run| 1.0 - accuracy(&model.predict(run.size), &run.bins))
-        .sum::<f64>()
-        / runs.len().max(1) as f64;
+    let apart = |run: &Profile, measured: &[f64]| {
+        let predicted = cells_of(&model.predict(run.size), basis);
+        1.0 - similarity(&predicted, measured)
+    };
+    let sum: f64 = runs.iter().zip(&measured).map(|(r, m)| apart(r, m)).sum();
+    model.residual = sum / runs.len().max(1) as f64;
     model
 }
 
@@ -289,6 +289,7 @@ impl MultiModel {
 mod tests {
     use super::*;
     use crate::histogram::shares;
+    use crate::predict::accuracy;
     use crate::predict::tests::bins;
 
     /// Half of the reuses constant between 4 and 8, half linear: between s/16 and s/8; both overlap

@@ -1,5 +1,6 @@
 //! `mgz-analyze cache --online` and `reuse --online`: rows on standard input, and a trace with the
-//! rows that follow, compared with the trace that has all of them.
+//! rows that follow, compared with the trace that has all of them. `predict --online`: the beginning
+//! of the rows decides.
 
 use crate::common::{self, SampleRow, TestRandom};
 use mgz_annotations_schema::manifest::SPILL_DIR;
@@ -261,4 +262,87 @@ fn streams_that_are_cut_off_or_of_no_use_are_told() {
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains("--online cannot be used with"), "{said}");
     }
+}
+
+/// Passes over an array of `n` words.
+fn passes(n: u64) -> Vec<SampleRow> {
+    let row = |seq| SampleRow {
+        process: 5,
+        thread: 5,
+        seq,
+        time_ns: seq,
+        address: 0x10_0000 + seq % n * 8,
+        size: 8,
+        class: 1,
+        ..SampleRow::default()
+    };
+    (0..5 * n).map(row).collect()
+}
+
+#[test]
+fn a_run_is_predicted_while_its_rows_come() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for n in [1000, 2000, 9000] {
+        write(&at(&n.to_string()), &passes(n), 4096);
+    }
+    let model = at("model").to_str().unwrap().to_owned();
+    let train = |from: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mgz-analyze"));
+        command.args(["predict", "--size-from", from, "--save", &model]);
+        let output = command
+            .arg("--train")
+            .arg(at("1000"))
+            .arg("--train")
+            .arg(at("2000"))
+            .output()
+            .unwrap();
+        assert!(output.status.success());
+    };
+    let stream = |rows: &[SampleRow]| {
+        let mut stream = Vec::new();
+        let mut writer = RowWriter::new(&mut stream).unwrap();
+        let mut codes = Vec::new();
+        for rows in rows.chunks(1000) {
+            writer.batch(&batch(rows, &mut codes)).unwrap();
+        }
+        writer.finish().unwrap();
+        stream
+    };
+    let options = ["predict", "--model", &model];
+    train("sampling");
+    let all = passes(9000);
+    let got = analyse(&at("9000"), &options, Some(&stream(&all)));
+    let text = String::from_utf8_lossy(&got.stderr).into_owned();
+    assert!(got.status.success(), "{text}");
+    let got: serde_json::Value = serde_json::from_slice(&got.stdout).unwrap();
+    let begun = &got["beginnings"][0];
+    assert_eq!(begun["size"], 8999.0);
+    // The second pass shows the size, at the first word that is used a third time.
+    assert!(begun["shown_after"].as_u64().unwrap() <= 18_001, "{begun}");
+    assert_eq!(begun["A"], 19_000);
+    // The same as from the trace.
+    let want = analyse(&at("9000"), &options, None);
+    let want: serde_json::Value = serde_json::from_slice(&want.stdout).unwrap();
+    let shares = |document: &serde_json::Value| {
+        let rows = document["histograms"].as_array().unwrap().iter();
+        rows.map(|r| [&r["method"], &r["from"], &r["share"]].map(Clone::clone))
+            .collect::<Vec<_>>()
+    };
+    let (got, want) = (shares(&got), shares(&want));
+    assert!(!got.is_empty());
+    assert!(
+        got.iter()
+            .all(|row| row[0] == "combined" && want.contains(row))
+    );
+    // Too few rows, and a model whose size no beginning shows.
+    let refused = |rows: &[SampleRow], sentence: &str| {
+        let output = analyse(&at("9000"), &options, Some(&stream(rows)));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(sentence), "{said}");
+    };
+    refused(&all[..9500], "does not show in this run");
+    train("data");
+    refused(&all, "train with --size-from sampling");
 }

@@ -564,6 +564,59 @@ fn millionths(value: Option<f64>) -> Option<u64> {
     value.map(|v| (v * 1e6).round() as u64)
 }
 
+/// The map of one object has equal parts of it as rows: a walk through its pages is a diagonal.
+#[test]
+fn the_heat_map_of_one_object_shows_its_parts() {
+    let folder = tempfile::tempdir().unwrap();
+    let sidecar = sidecar(16);
+    let start = 0x10_0000u64;
+    let rows: Vec<SampleRow> = (0..3200u64)
+        .map(|i| match i % 2 {
+            0 => row(7, i, 0, 0, start + i / 200 * 0x1000 + i % 64 * 64),
+            _ => row(7, i, 0, 1, 0x7000_0000 + i % 512 * 64),
+        })
+        .collect();
+    write_trace(
+        folder.path(),
+        &manifest("full", &sidecar),
+        &sidecar,
+        &[rows],
+        1000,
+    );
+    write_objects(
+        folder.path(),
+        &[
+            (start, 0x10000, 0, u64::MAX, 1, "global", "table"),
+            (0x7000_0000, 0x8000, 0, u64::MAX, 2, "heap", "other"),
+        ],
+    );
+    let map = |more: &[&str]| {
+        let found = json(&[&[text(folder.path()), "--zoom"], more].concat());
+        found["heat_map"]["rows"].as_array().unwrap().clone()
+    };
+    // Without a choice of objects, regions are not divided.
+    assert_eq!(map(&[]).len(), 2);
+    let rows = map(&["--object", "^table$"]);
+    assert_eq!(rows.len(), 16);
+    let mut last = None;
+    for (k, row) in rows.iter().enumerate() {
+        let first = start + k as u64 * 0x1000;
+        assert_eq!(row["start"], format!("{first:#x}"));
+        assert_eq!(row["end"], format!("{:#x}", first + 0xfff));
+        assert_eq!(row["label"], "table");
+        let loads: Vec<u64> = row["A"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|a| a.as_u64().unwrap())
+            .collect();
+        assert_eq!(loads.iter().sum::<u64>(), 100);
+        let column = loads.iter().position(|&a| a > 0);
+        assert!(column > last, "{rows:?}");
+        last = column;
+    }
+}
+
 /// The first level of the time tree and the heat map are counted in the pass over the whole run.
 /// They agree with their definitions, even if parts begin inside samples. They also agree with a
 /// separate pass, which is made if rows cannot be read.
